@@ -141,11 +141,13 @@ class RunAnalysis:
 
     def lacks_ranks(self, slow: SlowCommunication) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""
-        partial = [number for number in slow.steps if self._seen[number].partial.any()]
+        partial = [number for number in slow.steps if self._seen[number].transfers.partial.any()]
         if not partial:
             return False
         groups = self._groups(slow.meetings)
-        lacking = sum(self._excess_ns(groups[self._seen[number].partial[groups]], number) for number in partial)
+        lacking = sum(
+            self._excess_ns(groups[self._seen[number].transfers.partial[groups]], number) for number in partial
+        )
         return lacking > 0 and lacking >= THRESHOLDS.cause_share * slow.excess_ns
 
     def _groups(self, collectives: Sequence[tuple[int, int]]) -> Ints:
@@ -154,7 +156,7 @@ class RunAnalysis:
         return np.array([first[collective] + group for collective, group in collectives], np.int64)
 
     def _excess_ns(self, groups: Ints, number: int) -> float:
-        return float(np.nansum((self._seen[number].transfers - self.baseline_transfers)[groups]))
+        return float(np.nansum(self._transfers[number][groups] - self.baseline_transfers[groups]))
 
     @cached_property
     def unverified_transfer_share(self) -> float:
@@ -165,18 +167,18 @@ class RunAnalysis:
         for number, path in enumerate(self.paths):
             passed = path.charges.where(path.charges.part == TimePart.TRANSFER)
             groups = np.unique(first[passed.collective] + passed.group)
-            total += float(np.nansum(self._seen[number].transfers[groups[~verified[groups]]]))
+            total += float(np.nansum(self._transfers[number][groups[~verified[groups]]]))
         whole = float(self.assumed_step_ns.sum())
         return total / whole if whole > 0 else 0.0
 
-    @property
+    @cached_property
     def _transfers(self) -> list[Floats]:
-        return [seen.transfers for seen in self._seen]
+        return [seen.transfers.took for seen in self._seen]
 
     @cached_property
     def _median_transfers(self) -> Floats:
         """(groups of all collectives,) the median of each one's time from the last arrival to the end, ns."""
-        known = [np.where(seen.mostly_complete, seen.transfers, np.nan) for seen in self._seen]
+        known = [np.where(one.mostly_complete, one.took, np.nan) for one in (seen.transfers for seen in self._seen)]
         return baseline_transfers(self.run.collective_arrays.first_group, known)
 
     @cached_property
@@ -265,7 +267,7 @@ class RunAnalysis:
     def _slow_steps(self) -> list[JobFinding]:
         return find_slow_steps(self.deviations, self.step_ns, self.loss_ns)
 
-    @property
+    @cached_property
     def warm_up(self) -> JobFinding | None:
         """The slow steps, if all ranks are slow in them and they are the first ones of known time."""
         timed = np.flatnonzero(~np.isnan(self.step_ns))

@@ -260,8 +260,8 @@ class RunModel:
     def _attended(self) -> dict[int, list[tuple[int, Group]]]:
         """Return each rank's collectives, (place, group), in the order of its program.
 
-        Those of its first whole step; those that only other steps have, such as of an evaluation, if all members of
-        the group have as many: else their order does not tell which of them meet.
+        All collectives of the rank's first whole step count. Others, such as those of an evaluation step, count if all
+        members of their group have the same number of them: else their order does not tell which of them meet.
         """
         first: dict[int, dict[int, Group]] = {}
         every: dict[int, dict[int, Group]] = {}

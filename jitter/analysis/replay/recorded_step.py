@@ -25,7 +25,7 @@ class Transfers(NamedTuple):
     mostly_complete: Bools
     """Whether it was of nearly all that are in the lake."""
     partial: Bools
-    """Whether it was of some ranks in the lake, but not of all."""
+    """Whether some ranks in the lake have it and others lack it: those may wait for these."""
 
 
 @dataclass(frozen=True)

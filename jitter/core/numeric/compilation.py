@@ -104,9 +104,10 @@ class CompiledFunction(Generic[P, R]):
             return _numba.njit(bound, error_model="numpy", **options)
 
     def digest(self) -> bytes:
-        """Digest of the bytecode and constants, global numbers included, of the function and of those that it calls.
+        """Return the digest of all that machine code on disk depends on.
 
-        The package's module names count too: machine code on disk names the modules of its arguments' types.
+        It covers the function and the functions that it calls: bytecode, constants and the global numbers that they
+        read. It also covers the package's module names, since machine code names the modules of its arguments' types.
         """
         found = blake2b(_content(self.function.__code__) + self._numbers() + _module_names(), digest_size=6)
         for called in self._called().values():

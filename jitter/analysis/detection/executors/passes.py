@@ -17,11 +17,11 @@ from jitter.analysis.execution.recorded.step_times import of_team
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.replay.charges import Charges
 from jitter.analysis.replay.critical_path import PathWalker
-from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.replay.recorded_step import RecordedStep, Transfers
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.step_end import StepDurations
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
-from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey
 
 
@@ -31,12 +31,7 @@ class StepStatistics:
 
     time_ns: float
     """NaN for the first of consecutive steps."""
-    transfers: Floats
-    """(groups of all collectives,) from the last arrival to the end; NaN where no rank of a group was recorded."""
-    mostly_complete: Bools
-    """(groups of all collectives,) whether nearly all of a group's ranks in the lake have it."""
-    partial: Bools
-    """(groups of all collectives,) whether ranks in the lake lack it in this step: the others may wait for them."""
+    transfers: Transfers
     deviations: tuple[StepDeviations, ...]
     """Each team's."""
     quality: StepQuality
@@ -91,9 +86,8 @@ def measure_steps(steps: RunSteps, first: int, last: int, *, ahead: bool = True)
         if step.number < first:
             continue
         baseline = steps.baseline(step)
-        took, _, mostly, partial = step.transfers
         deviations, quality = deviations_of_step(run, step, baseline), _quality(steps, step)
-        found.append(StepStatistics(time_ns, took, mostly, partial, deviations, quality, baseline))
+        found.append(StepStatistics(time_ns, step.transfers, deviations, quality, baseline))
     return found
 
 

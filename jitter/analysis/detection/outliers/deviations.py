@@ -18,7 +18,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select_median
-from jitter.core.numeric.stats import MAD_TO_SIGMA
+from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median
 
 _MIN_RANKS: Final = THRESHOLDS.min_ranks_for_noise
 """For compiled loops, which know no classes."""
@@ -214,7 +214,7 @@ def settle_halves(total: Floats) -> tuple[Floats, Bools]:
         return total, is_split
     levels = compare_with_one_rank(total[known])
     low, high = np.split(np.sort(levels, axis=1), 2, axis=1)
-    sigma = _sigma_of_halves(low, high)
+    sigma = sigma_within(low, high)
     is_split[known] = (high.mean(axis=1) - low.mean(axis=1) >= THRESHOLDS.cluster_sigmas * sigma) & (
         high[:, 0] - low[:, -1] >= THRESHOLDS.cluster_gap_sigmas * sigma
     )
@@ -232,18 +232,14 @@ def spread_within_steps(apart: Floats, is_split: Bools) -> Floats:
     if ranks < THRESHOLDS.min_ranks_for_noise:
         return np.zeros((steps, 1))
     middle = np.nan_to_num(np.nanmedian(np.where(np.isnan(apart).all(axis=1, keepdims=True), 0.0, apart), axis=1))
-    away = np.sort(np.abs(apart - middle[:, None]), axis=1)  # NaN comes last
-    lower = (np.maximum((~np.isnan(away)).sum(axis=1), 1) - 1) // 2
-    found: Floats = MAD_TO_SIGMA * np.nan_to_num(np.take_along_axis(away, lower[:, None], axis=1))
+    found: Floats = MAD_TO_SIGMA * np.nan_to_num(lower_median(np.abs(apart - middle[:, None])))
     if is_split.any():
-        found[is_split, 0] = _sigma_of_halves(*np.split(np.sort(apart[is_split], axis=1), 2, axis=1))
+        found[is_split, 0] = sigma_within(*np.split(np.sort(apart[is_split], axis=1), 2, axis=1))
     return found
 
 
-def _sigma_of_halves(low: Floats, high: Floats) -> Floats:
-    """Return (steps,) the standard deviation of values (steps, ranks of a half) about their half's mean."""
-    squares = ((low - low.mean(axis=1, keepdims=True)) ** 2 + (high - high.mean(axis=1, keepdims=True)) ** 2).sum(
-        axis=1
-    )
-    found: Floats = np.sqrt(squares / (2 * low.shape[1] - 2))
+def sigma_within(low: Floats, high: Floats) -> Floats:
+    """Return the standard deviation of two clusters' values, along the last axis, about the mean of their cluster."""
+    squares = sum(((one - one.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1) for one in (low, high))
+    found: Floats = np.sqrt(squares / (low.shape[-1] + high.shape[-1] - 2))
     return found

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.outliers.deviations import TeamDeviations, compare_with_one_rank
+from jitter.analysis.detection.outliers.deviations import TeamDeviations, compare_with_one_rank, sigma_within
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.outliers.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.numeric.arrays import Bools, Floats
-from jitter.core.numeric.stats import known_median
+from jitter.core.numeric.stats import known_median, lower_median
 from jitter.core.numeric.student_t import student_tail
 
 
@@ -43,8 +43,7 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, known: Sequence[O
         best = (0.0, 0, 0.0)
         for cut in range(2, ranks - 1):
             low, high = ordered[:cut], ordered[cut:]
-            squares = float(((low - low.mean()) ** 2).sum() + ((high - high.mean()) ** 2).sum())
-            sigma = max(float(np.sqrt(squares / (ranks - 2))), floor)
+            sigma = max(float(sigma_within(low, high)), floor)
             if ordered[cut] - ordered[cut - 1] >= THRESHOLDS.cluster_gap_sigmas * sigma:
                 best = max(best, (float(high.mean() - low.mean()) / sigma, cut, float(high.mean() - low.mean())))
         apart, cut, excess = best
@@ -132,8 +131,7 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
 def _slower_shares(team: TeamDeviations, part: TimePart, slow: Bools, known: Bools) -> Floats:
     """Return (ranks,) how much longer each rank takes in slow steps, as a share of its time in the other steps."""
     apart = compare_with_one_rank(team.total_ns[part])
-    lower = (np.maximum((~np.isnan(apart)).sum(axis=1, keepdims=True), 1) - 1) // 2
-    own = team.usual_ns[part] + apart - np.take_along_axis(np.sort(apart, axis=1), lower, axis=1)
+    own = team.usual_ns[part] + apart - lower_median(apart)
     found = np.zeros(len(team.ranks))
     for column in range(len(found)):
         here = known & ~np.isnan(own[:, column])

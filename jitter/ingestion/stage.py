@@ -125,8 +125,10 @@ class Stager:
         path = Path(f"{step.row}.parquet")
         written = write_kernels(staged.folder / path, step.rows)
         staged.files.append((path, marked.key))
+        rows, record = step.rows, staged.record
+        record.empty_columns = [name for name in record.empty_columns if rows[name].null_count == rows.num_rows]
         lost = self._lost.get((gpu.process, step.row), 0)
-        staged.record.steps.append(
+        record.steps.append(
             StepRecord(
                 step=marked.key.step,
                 epoch=marked.key.epoch,
@@ -136,7 +138,7 @@ class Stager:
                 cut=bool(lost) or marked.end_ns is None,
                 launches_without_kernel=lost,
                 kernels=step.kernels,
-                memory_activities=step.rows.num_rows - step.kernels,
+                memory_activities=rows.num_rows - step.kernels,
                 sequence=step.sequence,
                 checksum=written,
             )
@@ -243,6 +245,7 @@ class Stager:
             world_size=recording.world_size,
             gpu_model=recording.gpu_models.get(use.gpu.device, recording.gpu_models.get(None)),
             kernel_columns=len(KERNELS),
+            empty_columns=[field.name for field in KERNELS if field.nullable],
         )
 
     def _repetition(self, use: GpuUsage, record: SourceRecord) -> RankRepetition | None:

@@ -118,6 +118,8 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     """Columns of its parquet files. Records written before this field existed lack it; their files have 27."""
     host_checksum: str | None = None
     """Checksum of the file of host events; None if there is none, and in records of version 1."""
+    empty_columns: list[str] = []
+    """Columns of its parquet files that are null in every row of every step; older records state none."""
 
     @property
     def has_guessed_steps(self) -> bool:
@@ -223,6 +225,11 @@ class RankStepRecord(NamedTuple):
 
     record: SourceRecord
     step: StepRecord
+
+    @property
+    def empty_columns(self) -> list[str]:
+        """Return the columns that need not be read: null in every row, in a file that the checksum proves unchanged."""
+        return [] if self.step.checksum is None else self.record.empty_columns
 
 
 def records_by_step(records: Iterable[SourceRecord]) -> dict[StepKey, dict[int, RankStepRecord]]:

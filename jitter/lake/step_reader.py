@@ -4,7 +4,7 @@ A compacted file is fresh for a rank if the digest it carries for the rank is th
 now (`freshness.made_from`). Rows that no fresh file holds are read from the rank's own file.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -23,10 +23,13 @@ from jitter.lake.derived.compacted_file import COLUMNS, CompactedFile
 from jitter.lake.derived.freshness import made_from, reading_of
 from jitter.lake.integrity.rank_files import read_rank_step
 from jitter.lake.layout import compacted_folder, kernels_file
+from jitter.lake.parquet import select_columns
 from jitter.lake.records import RankStepRecord
 
 _COMPACTED_LAYOUT: Final = made_from(3, COLUMNS)
 """The layout of compacted files: a new column makes older files stale."""
+_ROWS_PER_PIECE: Final = 1 << 16
+"""Rows of small files that are joined while they are in the processor's cache; a large file is a piece by itself."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +127,9 @@ class StepFiles:
         tables: list[pa.Table] = []
         rows: list[int] = []
         for file, run in groupby(ranks, self.file_of_rank.get):
-            for table, counts in self._read_run(file, list(run), stored):
-                tables.append(table)
-                rows += counts
+            table, counts = self._read_run(file, list(run), stored)
+            tables.append(table)
+            rows += counts
         table = pa.concat_tables(tables).unify_dictionaries()
         if "duration_ns" in columns:
             duration_ns = arrow.to_numpy(table["end_ns"]) - arrow.to_numpy(table["start_ns"])
@@ -135,18 +138,30 @@ class StepFiles:
 
     def _read_run(
         self, file: CompactedFile | None, ranks: Sequence[int], columns: Sequence[str]
-    ) -> Iterable[tuple[pa.Table, list[int]]]:
+    ) -> tuple[pa.Table, list[int]]:
         if file is not None:
             try:
-                return [(file.read(ranks, columns), file.row_counts(ranks))]
+                return file.read(ranks, columns), file.row_counts(ranks)
             except (OSError, ValueError):  # damaged: treated as absent
                 self.file_of_rank = {rank: holder for rank, holder in self.file_of_rank.items() if holder is not file}
         announce_reads(self._root / kernels_file(self._key, rank) for rank in ranks)
-        found = (self._read_own_file(rank, columns) for rank in ranks)
-        return [(table, [table.num_rows]) for table in found]
+        empty = set(columns).intersection(*(self._held[rank].empty_columns for rank in ranks))
+        filled = [name for name in columns if name not in empty] or columns[:1]  # a table needs a column to have rows
+        rows: list[int] = []
+        joined: list[pa.Table] = []
+        single: list[pa.Table] = []
+        for rank in ranks:
+            single.append(read_rank_step(self._root, self._held[rank], filled))
+            rows.append(single[-1].num_rows)
+            if sum(rows[-len(single) :]) >= _ROWS_PER_PIECE:
+                joined.append(_join(single))
+                single = []
+        return select_columns(pa.concat_tables([*joined, *single]), columns), rows
 
-    def _read_own_file(self, rank: int, columns: Sequence[str]) -> pa.Table:
-        return read_rank_step(self._root, self._held[rank], columns)
+
+def _join(tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the rows of all tables as one with a single chunk per column."""
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks() if len(tables) > 1 else tables[0]
 
 
 def _made_from(held: RankStepRecord) -> str:

@@ -98,6 +98,7 @@ RECORD = [
     "gpu_model",
     "kernel_columns",
     "host_checksum",
+    "empty_columns",
     "checksum",
 ]
 STEP = [

@@ -51,6 +51,7 @@ def price_changes(
     for step in steps.steps(first, last):
         for one in replays:
             one.step(step)
+        del step  # else it stays in memory while the next one is read
     return [one.saved_ns / max(last - first, 1) for one in replays]
 
 
@@ -83,16 +84,21 @@ class _ChangedProgram:
             self.saved_ns = -float(np.median(known))
 
     def _self_times(self, times: StepTimes, own: SelfTimes) -> SelfTimes:
-        operation = operations_of_cells(self._run.job, times)
-        no_gpu, no_launch = self._change.without_gpu_time[operation], self._change.without_launch_time[operation]
-        no_launch = no_launch & (np.nan_to_num(own.host) + own.call <= THRESHOLDS.replay.max_launch_ns)
-        return SelfTimes(
-            host=np.where(no_launch & ~np.isnan(own.host), 0.0, own.host),
-            call=np.where(no_launch, 0.0, own.call),
-            lead=np.where(no_launch, 0.0, own.lead),
-            delay=np.where(no_gpu, np.minimum(own.delay, 0.0), own.delay),
-            gpu=np.where(no_gpu, 0.0, own.gpu),
-        )
+        gpu, launch = self._change.without_gpu_time, self._change.without_launch_time
+        operation = operations_of_cells(self._run.job, times) if gpu.any() or launch.any() else None
+        if operation is not None and gpu.any():
+            no_gpu = gpu[operation]
+            own = own._replace(
+                delay=np.where(no_gpu, np.minimum(own.delay, 0.0), own.delay), gpu=np.where(no_gpu, 0.0, own.gpu)
+            )
+        if operation is not None and launch.any():
+            no_launch = launch[operation] & (np.nan_to_num(own.host) + own.call <= THRESHOLDS.replay.max_launch_ns)
+            own = own._replace(
+                host=np.where(no_launch & ~np.isnan(own.host), 0.0, own.host),
+                call=np.where(no_launch, 0.0, own.call),
+                lead=np.where(no_launch, 0.0, own.lead),
+            )
+        return own
 
 
 def _without_waits(job: JobArrays, ignored: Bools) -> JobArrays:

@@ -69,15 +69,13 @@ def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
         return {}
     chosen = [steps[int(at)] for at in np.unique(np.linspace(0, len(steps) - 1, _LIMITS.sampled_steps).astype(int))]
     ranks = sorted({rank for key in chosen for rank in run.ranks(key, team)})[: _LIMITS.sampled_ranks]
-    starts: list[Floats] = []
-    ends: list[Floats] = []
-    for key in chosen:
+    start, end = np.full((2, len(chosen), len(run.programs[team].operations), len(ranks)), np.nan)
+    for at, key in enumerate(chosen):
         step = run.team_times(key, team)
         columns = {rank: column for column, rank in enumerate(step.ranks.tolist())}
         own = np.array([columns.get(rank, -1) for rank in ranks])
-        starts.append(np.where(own >= 0, step.start[:, own], np.nan))
-        ends.append(np.where(own >= 0, step.end[:, own], np.nan))
-    start, end = np.stack(starts), np.stack(ends)
+        start[at][:, own >= 0], end[at][:, own >= 0] = step.start[:, own[own >= 0]], step.end[:, own[own >= 0]]
+        del step  # else it stays in memory while the next one is read
     return {
         name: int((~np.isnan(start[:, own])).sum())
         for name, own in _with_spread(places, start, end)

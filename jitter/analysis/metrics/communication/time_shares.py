@@ -46,10 +46,7 @@ def measure_shares(read: StepColumns, calls: Calls) -> StepShares | None:
     first, last = np.zeros((2, len(read.ranks)), np.int64)
     at = read.bounds[:-1][has_rows]
     first[has_rows], last[has_rows] = np.minimum.reduceat(start, at), np.maximum.reduceat(end, at)
-    compute, copies = (
-        Intervals(read.of_rank[rows], start[rows], end[rows])
-        for rows in (np.flatnonzero(read.equals("kind", kind)) for kind in ("compute", "memory"))
-    )
+    is_compute, is_copy = (read.equals("kind", kind) for kind in ("compute", "memory"))
     kernels = calls.kernels
     transfer_start = np.where(
         calls.time_ns[kernels.call] >= 0, kernels.end_ns - calls.time_ns[kernels.call], kernels.start_ns
@@ -58,7 +55,13 @@ def measure_shares(read: StepColumns, calls: Calls) -> StepShares | None:
     whole = Intervals(kernels.rank, kernels.start_ns, kernels.end_ns)
     parts = []
     for ranks in _groups_of_ranks(read):
-        own = [one.of_ranks(ranks) for one in (compute, copies, transfers, whole)]
+        rows = slice(*read.bounds[[ranks.start, ranks.stop]].tolist())
+        of_rank = read.of_rank[rows] - ranks.start
+        compute, copies = (
+            Intervals(of_rank[chosen], start[rows][chosen], end[rows][chosen])
+            for chosen in (is_compute[rows], is_copy[rows])
+        )
+        own = (compute, copies, transfers.of_ranks(ranks), whole.of_ranks(ranks))
         parts.append(_shares_of_ranks(own, first[ranks], int((last - first)[ranks].max())))
     busy, hidden = (np.concatenate(some, axis=-1) for some in zip(*parts, strict=True))
     return StepShares(read.ranks, busy, first, last, hidden, whole.end - whole.start - hidden)

@@ -85,6 +85,7 @@ class RunResults:
         analysis = self.analysis(steps, executor)
         diagnosis = diagnose(analysis, Evidence(analysis, self._by_step), self._first_and_last)
         first, last = choose_steps(analysis)
+        analysis.lake.make_room()
         efficiency = find_efficiency(analysis, self._lake.communication(analysis.keys[first:last]), self._benchmark)
         diagnosis = replace(diagnosis, efficiency=efficiency)
         return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)

@@ -127,6 +127,7 @@ def _measure(
         if step.number in wanted:
             kept.append(step.number)
             times.append(measure_kernel_times(step, run.job))
+        del step  # else it stays in memory while the next one is read
     offset = max(0, len(entries) - _MAX_STEPS)
     teams = []
     for team, places in references.items():

@@ -5,6 +5,8 @@ import sys
 from functools import cache
 from typing import Any, Final
 
+import pyarrow as pa
+
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _ARENA_MAX: Final = -8
@@ -21,9 +23,15 @@ def keep_freed_memory() -> None:
     """
     library = _library()
     if hasattr(library, "mallopt"):
+        pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own pool keeps freed memory from numpy's arrays
         library.mallopt(_ARENA_MAX, 1)  # what one thread frees another one reuses
         library.mallopt(_MMAP_THRESHOLD, _LARGEST_ARRAY_BYTES)
         library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+
+
+def release_freed_memory() -> None:
+    """Give the memory of freed arrays back to the system."""
+    pa.default_memory_pool().release_unused()
 
 
 @cache

@@ -297,6 +297,7 @@ class RunAnalysis:
             rows = np.split(np.arange(len(step.times.start)), step.times.row[here][1:]) if len(here) else []
             of_ranks = [np.fmax.reduce(step.times.end[row]) - np.fmin.reduce(step.times.start[row]) for row in rows]
             spans.append(float(np.median(of_ranks)) if len(here) else np.nan)
+            del step  # else it stays in memory while the next one is read
         known = [span for span in spans if not np.isnan(span)]
         return np.nan_to_num(spans, nan=float(np.median(known)) if known else 0.0)
 

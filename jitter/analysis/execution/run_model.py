@@ -234,6 +234,7 @@ class RunModel:
             if before in there and before not in sampled:
                 cells.pass_by(before, self.step_times(before, chosen))
             cells.add(key, self.step_times(key, chosen))
+        self._source.make_room()
         return infer(program, thread, *cells.sample())
 
     def _sampled_ranks(self, team: int, steps: int) -> Bools:

@@ -63,7 +63,7 @@ class PathWalker:
         self._left = np.full(len(ranks), -np.inf)
         """End of each rank's last collective of the step before."""
         self._before: tuple[RecordedStep, SelfTimes] | None = None
-        """The step before, with its medians."""
+        """The step before without self times, and its medians."""
 
     @classmethod
     def of_run(cls, run: RunModel, baseline_transfers: Floats) -> "PathWalker":
@@ -77,9 +77,9 @@ class PathWalker:
         return found
 
     def pass_by(self, step: RecordedStep, baseline: SelfTimes) -> None:
-        """Remember where a step leaves each rank, and the step itself for what it does after its last collective."""
+        """Remember where a step leaves each rank, and its times for what it does after its last collective."""
         job, times = self._job, step.times
-        self._before = step, baseline
+        self._before = step.without_self_times(), baseline
         self._left = np.full(len(times.row), -np.inf)
         for team in range(len(job.launch_ns)):
             places = np.flatnonzero(job.kind[job.first[team] : job.first[team + 1]] == COLLECTIVE)
@@ -97,7 +97,8 @@ class PathWalker:
         begin = self._last_of_step_before(step, ended)
         if begin is None or self._before is None:
             return StepWalk(found, no_charges())
-        return StepWalk(found, self._walk_from(*self._before, begin, None)[0])
+        last, usual = self._before
+        return StepWalk(found, self._walk_from(last.with_self_times_of(begin.rank, job), usual, begin, None)[0])
 
     def _last_of_step_before(self, step: RecordedStep, ended: Standing) -> Standing | None:
         """Return the last operation that a stream or thread did in the step before; None where that is not known."""

@@ -1,6 +1,6 @@
 """A step as the replay and the critical path take it: recorded times, self times, carried state, transfers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -8,8 +8,9 @@ import numpy as np
 
 from jitter.analysis.execution.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.dependencies.carried_state import CarriedState
+from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
-from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.execution.self_times import SelfTimes, empty_self_times, follow_step
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.step_key import StepKey
@@ -42,6 +43,19 @@ class RecordedStep:
     fresh: Bools
     """(ranks of the run,) whose step before is not known, or that have not this one."""
     collectives: CollectiveArrays
+
+    def without_self_times(self) -> "RecordedStep":
+        """Return the step with empty self times, which take more than half of its memory."""
+        return replace(self, own=empty_self_times(0))
+
+    def with_self_times_of(self, rank: int, job: JobArrays) -> "RecordedStep":
+        """Return the step with the self times of one rank, by number; those of other ranks are undefined.
+
+        They take no memory: the system provides the pages of a large array when they are written.
+        """
+        row = np.full_like(self.times.row, -1)
+        row[rank] = self.times.row[rank]
+        return replace(self, own=follow_step(job, self.times._replace(row=row), self.before.copy()))
 
     @cached_property
     def in_collectives(self) -> Floats:

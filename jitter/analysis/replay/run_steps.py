@@ -62,6 +62,7 @@ class RunSteps:
         begin = max(0, first - run.remembered)
         for number, key in enumerate(run.keys[begin:last], begin):
             times = run.step_times(key)
+            self.lake.make_room()
             fresh = tracker.enter(key, times.row >= 0)
             before = tracker.state.copy()
             own = follow_step(run.job, times, tracker.state)
@@ -105,6 +106,7 @@ class RunSteps:
                 if row >= 0:
                     size = int(job.first[team + 1] - job.first[team])
                     seen[team].append(np.stack([values[row : row + size] for values in step.own]))
+            del step  # else it stays in memory while the next one is read
         return {team: _medians_over_steps(found) for team, found in seen.items()}
 
 

@@ -83,7 +83,8 @@ def measure_path_times(steps: RunSteps) -> Iterator[tuple[RecordedStep, PathTime
             parts = _Path(run.job, before[0], step, before[1], end).parts(step_ns)
             parts[PathPart.REST] += step_ns - parts.sum()
         yield step, PathTime(step.key, step_ns, parts)
-        before = step, end
+        before = step.without_self_times(), end
+        del step  # else it stays in memory while the next one is read
 
 
 class _Activities(NamedTuple):

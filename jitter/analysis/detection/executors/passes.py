@@ -88,6 +88,7 @@ def measure_steps(steps: RunSteps, first: int, last: int, *, ahead: bool = True)
         baseline = steps.baseline(step)
         deviations, quality = deviations_of_step(run, step, baseline), _quality(steps, step)
         found.append(StepStatistics(time_ns, step.transfers, deviations, quality, baseline))
+        del step  # else it stays in memory while the next one is read
     return found
 
 
@@ -109,6 +110,7 @@ def walk_paths(steps: RunSteps, first: int, last: int, usual: Floats) -> list[St
             walker.pass_by(step, steps.baseline(step))
         else:
             found.append(path_of(steps, walker, step))
+        del step  # else it stays in memory while the next one is read
     return found
 
 
@@ -142,6 +144,7 @@ def replay_steps(
             paths.append(path_of(steps, walker, step))
         elif replayed.is_over(step.number):
             break
+        del step  # else it stays in memory while the next one is read
     gained = np.zeros((len(run.keys), len(scenarios)))  # before the first repair, and when all is as recorded again
     gained[first : first + len(replayed.gained)] = replayed.gained
     return ReplayAndPaths(gained, paths)

@@ -165,6 +165,7 @@ def _read_steps(
             here = (rows[:, one] >= 0) & (gpu > 0)
             own[here, at, column] = gpu[here]
             _fill_shapes(shape, rows[here, one], np.flatnonzero(here), threads[:, at, column], name)
+        del step  # else it stays in memory while the next one is read
     return _Read(own, threads, name)
 
 

@@ -21,6 +21,7 @@ from jitter.analysis.metrics.communication.recorded_sizes import COLUMNS as SIZE
 from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.arrow import encode_lists, to_list
+from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.timing_cache import TimingCaches
@@ -29,8 +30,8 @@ from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
 
 _STEPS_KEPT = 3
-_BYTES_KEPT = 128 << 20
-"""Size of cached steps from which on they make room before another one is read."""
+_BYTES_KEPT = 64 << 20
+"""Size of cached steps above which `make_room` drops them."""
 
 
 class LaunchShapes(NamedTuple):
@@ -75,7 +76,7 @@ class RunReader:
     def source(self) -> Source:
         """The run."""
         rows = sum(one.step.rows for key in self._steps for one in self._held[key].values())
-        return Source(self._steps, self._members, self.rank_groups, self._example, self._groups, rows)
+        return Source(self._steps, self._members, self.rank_groups, self._example, self._groups, rows, self.make_room)
 
     def origins(self, key: StepKey) -> dict[int, int]:
         """Return each rank's origin on the clock of the recording that has this step.
@@ -108,8 +109,10 @@ class RunReader:
         found = read_step(self._root, key, self._held[key], ("kernel_name", *axes), ranks)
         codes, names = found.codes("kernel_name")
         name = np.array([self._numbers.setdefault(text, len(self._numbers)) for text in names], np.int64)[codes]
-        known = np.logical_and.reduce([found.known(axis) for axis in axes])
-        threads = np.where(known, np.prod([found.values(axis).astype(np.float64) for axis in axes], axis=0), np.nan)
+        threads = np.ones(len(name))
+        for axis in axes:
+            threads *= found.values(axis)
+            threads[~found.known(axis)] = np.nan
         return [LaunchShapes(name[first:last], threads[first:last]) for first, last in pairwise(found.bounds.tolist())]
 
     def message_sizes(self, key: StepKey, ranks: Sequence[int]) -> list[Floats]:
@@ -138,8 +141,7 @@ class RunReader:
             if key in self._rank_groups:
                 self._rank_groups.move_to_end(key)
                 return self._rank_groups[key]
-            while sum(one.times.nbytes for kept in self._rank_groups.values() for one in kept) > _BYTES_KEPT:
-                self._rank_groups.popitem(last=False)
+        self.make_room()
         syncs = self._syncs.of(key)
         origins = self.origins(key)
         found = [
@@ -150,6 +152,16 @@ class RunReader:
             while len(self._rank_groups) > _STEPS_KEPT:
                 self._rank_groups.popitem(last=False)
         return found
+
+    def make_room(self) -> None:
+        """Drop cached steps, the oldest first, while they take much memory, and give freed memory to the system."""
+        with self._one_looks:
+            size = sum(one.times.nbytes for kept in self._rank_groups.values() for one in kept)
+            if size <= _BYTES_KEPT:
+                return
+            while size > _BYTES_KEPT:
+                size -= sum(one.times.nbytes for one in self._rank_groups.popitem(last=False)[1])
+        release_freed_memory()
 
     @cached_property
     def _syncs(self) -> RunSyncCalls:

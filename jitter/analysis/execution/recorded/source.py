@@ -33,3 +33,5 @@ class Source:
     """By rank and row in the step (ordinal) the group of the collective there."""
     rows: int
     """Rows of all steps and ranks."""
+    make_room: Callable[[], None]
+    """Drops rows that are cached, if they take much memory."""

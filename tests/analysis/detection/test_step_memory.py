@@ -1,0 +1,50 @@
+"""Memory of large steps: what is dropped before the next step is read."""
+
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitter
+from jitter.analysis.execution.recorded import run_reader
+from jitter.analysis.execution.self_times import follow_step
+from jitter.analysis.replay import run_steps
+from jitter.comparison.build_document import build_document
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_run, small
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = simulate(small(steps=6, ranks=5, syncs=frozenset({"loss"})), [Fault.parse("slow_gpu:rank=1,factor=1.3")])
+    return ingest_run(run, tmp_path_factory.mktemp("memory")).root
+
+
+def test_no_self_times_of_a_step_are_kept_while_the_next_one_is_read(root: Path, monkeypatch: pytest.MonkeyPatch):
+    before: list[weakref.ref[Any]] = []
+    kept: list[int] = []
+
+    def followed(*step: Any) -> Any:
+        kept.append(sum(values() is not None for values in before))
+        own = follow_step(*step)
+        before[:] = map(weakref.ref, own)
+        return own
+
+    monkeypatch.setattr(run_steps, "follow_step", followed)
+    lake = jitter.open(root)
+    assert lake.diagnose().culprits
+    build_document(lake)
+    assert len(kept) > 4 * len(lake.steps)
+    assert not any(kept)
+
+
+def test_rows_of_a_large_step_are_dropped_when_its_times_are_known(root: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run_reader, "_BYTES_KEPT", 0)
+    analysis = jitter.open(root).analyze()
+    for step in analysis.steps.steps():
+        assert not analysis.lake._rank_groups
+        assert not np.isnan(step.times.end).all()

@@ -68,7 +68,7 @@ def assert_tells(extract: TimingCache, step: StepRecord, rows: list[dict[str, An
     assert piece is not None
     nothing = int(np.iinfo(extract.dtype).min)
     times = np.empty(len(TIMES) * piece.rows, extract.dtype)
-    extract.read_times(piece, times)
+    extract.read_times([piece], [times])
     found = [None if time == nothing else time for time in times.tolist()]
     assert found == [None if row[name] is None else row[name] - step.start_ns for name in TIMES for row in rows]
     assert [KINDS[code] for code in extract.kinds(piece)] == [row["kind"] for row in rows]
@@ -207,7 +207,7 @@ def test_one_that_changes_once_it_is_open_is_none(ingested: Path, root: Path, ch
     assert span is not None
     change(root / timing_cache_file(one.digest))
     with pytest.raises(OSError, match=timing_cache_file(one.digest).name):
-        extract.read_times(span, np.empty(len(TIMES) * span.rows, extract.dtype))
+        extract.read_times([span], [np.empty(len(TIMES) * span.rows, extract.dtype)])
     assert lake.diagnose() == jitter.open(ingested).diagnose()
 
 

@@ -60,15 +60,17 @@ class RunSteps:
         """Read these steps, and before them the steps that can delay them."""
         run, tracker = self.run, self.run.tracker()
         begin = max(0, first - run.remembered)
-        for number, key in enumerate(run.keys[begin:last], begin):
-            times = run.step_times(key)
-            self.lake.make_room()
-            fresh = tracker.enter(key, times.row >= 0)
-            before = tracker.state.copy()
-            own = follow_step(run.job, times, tracker.state)
-            if number >= first:
-                yield RecordedStep(number, key, times, own, before, fresh, run.collective_arrays)
-            del times, own, before  # else they stay in memory while the next step is read
+        keys = run.keys[begin:last]
+        with run.announce(keys):
+            for number, key in enumerate(keys, begin):
+                times = run.step_times(key)
+                self.lake.make_room()
+                fresh = tracker.enter(key, times.row >= 0)
+                before = tracker.state.copy()
+                own = follow_step(run.job, times, tracker.state)
+                if number >= first:
+                    yield RecordedStep(number, key, times, own, before, fresh, run.collective_arrays)
+                del times, own, before  # else they stay in memory while the next step is read
 
     def prepare(self) -> None:
         """Infer what the whole run tells, so that several threads may go through the steps."""

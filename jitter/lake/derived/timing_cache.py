@@ -7,6 +7,7 @@ a JSON document under `jitter.timing_cache`: what the file was made from, where 
 synchronising calls. Measured on 960 ranks x 10 steps x 904 activities: see `jitter.lake.derived`.
 """
 
+import os
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -181,7 +182,7 @@ class StaleCacheError(ValueError):
 
 
 class TimingCache:
-    """The timing cache of one recording; the file is verified once, and opened again for each step that is read.
+    """The timing cache of one recording; the file is verified once, and opened again for each read.
 
     Memory-mapped files would take several times the memory: the system maps 64 KiB around each byte that is read.
     Raises `OSError` or `ValueError` if the file is missing, damaged, or was made from another reading than `record`.
@@ -240,21 +241,32 @@ class TimingCache:
     def kinds(self, span: StepSpan) -> bytes:
         """Return the positions in `KINDS` of a step's activities, one byte each; raise as `read_times`."""
         found = bytearray(span.rows)
-        self._read(self._kinds_at[span.batch] + span.first_row, found)
+        self._read([self._kinds_at[span.batch] + span.first_row], [found])
         return bytes(found)
 
-    def read_times(self, span: StepSpan, found: IntTimes) -> None:
-        """Read `TIMES` of a step, shape (4 × rows), in ns from its start; see `arrays.unknown_value`.
+    def read_times(self, spans: Sequence[StepSpan], found: Sequence[IntTimes]) -> None:
+        """Read `TIMES` of steps, shape (4 × rows) each, in ns from the step's start; see `arrays.unknown_value`.
 
-        Raises `OSError` if the file is not the one that was verified.
+        Steps that lie one after another are read in one piece. Raises `OSError` if the file is not the one that was
+        verified.
         """
-        self._read(self._times_at[span.batch] + len(TIMES) * span.first_row * self.dtype.itemsize, found.data)
+        at = [self._times_at[span.batch] + len(TIMES) * span.first_row * self.dtype.itemsize for span in spans]
+        self._read(at, [times.data for times in found])
 
-    def _read(self, at: int, found: bytearray | memoryview) -> None:
-        with self._path.open("rb", buffering=0) as file:
-            file.seek(at)
-            if file.readinto(found) != memoryview(found).nbytes or file_state(file.fileno()) != self._state:
+    def _read(self, at: Sequence[int], found: Sequence[memoryview | bytearray]) -> None:
+        """Fill each buffer with what lies at its position."""
+        sizes = [memoryview(buffer).nbytes for buffer in found]
+        borders = [number for number in range(1, len(at)) if at[number] != at[number - 1] + sizes[number - 1]]
+        file = os.open(self._path, os.O_RDONLY)
+        try:
+            for first, last in pairwise((0, *borders, len(at))):
+                os.lseek(file, at[first], os.SEEK_SET)
+                if os.readv(file, found[first:last]) != sum(sizes[first:last]):
+                    raise OSError(f"{self._path}: has changed")
+            if file_state(file) != self._state:
                 raise OSError(f"{self._path}: has changed")
+        finally:
+            os.close(file)
 
 
 class TimingCaches:

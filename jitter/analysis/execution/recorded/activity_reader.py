@@ -1,9 +1,10 @@
 """A lake's rows as a diagnosis reads them: from a recording's timing cache if it is fresh, else from its own files."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -21,41 +22,94 @@ from jitter.lake.step_reader import read_step
 _CODES = {word: code for code, word in enumerate(KINDS)}
 
 
+_BYTES_AHEAD: Final = 48 << 20
+"""Times of successive steps that are read at once: opening hundreds of files takes longer than reading a step."""
+
+
+class _Alike(NamedTuple):
+    """Distinguishes ranks of a step by their sequences of kernels and kinds, and the type of their times."""
+
+    key: StepKey
+    sequence: str
+    kinds: str
+    dtype: np.dtype[np.signedinteger]
+
+
 class ActivityReader:
     """Reads the rows of a step; the timing caches are opened once."""
 
     def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]], caches: TimingCaches) -> None:
         self._root, self._held, self._caches = root, held, caches
         self._opened: dict[str, TimingCache | None] = {}
+        self._block_of: dict[StepKey, Sequence[StepKey]] = {}
+        """By announced step those to read with it."""
+        self._ahead: dict[StepKey, list[StepActivities]] = {}
+        """Steps that were read and not asked for yet."""
         digests = {its.record.digest for found in held.values() for its in found.values()}
         announce_reads(root / timing_cache_file(digest) for digest in digests)
 
+    @contextmanager
+    def announce(self, keys: Sequence[StepKey]) -> Iterator[None]:
+        """Within this context these steps are asked for in this order, so some at a time are read at once."""
+        blocks: list[list[StepKey]] = []
+        waiting = 0
+        for key in keys:
+            step_bytes = sum(held.step.rows for held in self._held[key].values()) * len(TIMES) * np.dtype("i4").itemsize
+            if not blocks or waiting + step_bytes > _BYTES_AHEAD:
+                blocks.append([])
+                waiting = 0
+            blocks[-1].append(key)
+            waiting += step_bytes
+        self._block_of.update((key, block[at:]) for block in blocks for at, key in enumerate(block))
+        try:
+            yield
+        finally:
+            for key in keys:
+                self._block_of.pop(key, None)
+                self._ahead.pop(key, None)
+
     def of_step(self, key: StepKey) -> Iterator[StepActivities]:
         """Yield the activities of a step's ranks, together for ranks with equal sequences of kernels and kinds."""
-        lacking: list[int] = []
-        alike: dict[tuple[str, str, np.dtype[np.signedinteger]], list[tuple[int, TimingCache, StepSpan]]] = {}
-        for rank, held in sorted(self._held[key].items()):
-            cache, span = self._find(held)
-            if cache is None or span is None:
-                lacking.append(rank)
-            else:
-                which = (span.sequence, span.kinds, cache.dtype)
-                alike.setdefault(which, []).append((rank, cache, span))
-        for (sequence, _, dtype), members in alike.items():
-            _, first, like = members[0]
-            ranks = [rank for rank, _, _ in members]
-            times = np.empty((len(members), len(TIMES) * like.rows), dtype)
-            try:
-                kinds = first.kinds(like)
-                for own, (_, cache, span) in zip(times, members, strict=True):
-                    cache.read_times(span, own)
-            except OSError:  # another process removed or replaced one
-                lacking += ranks
-                continue
-            shaped = times.reshape(len(members), len(TIMES), like.rows)
-            yield self._together(key, ranks, sequence, kinds, shaped)
+        found = self._ahead.pop(key, None)
+        if found is None:
+            read = self._read_cached(self._block_of.get(key, (key,)))
+            found = read.pop(key)
+            self._ahead.update(read)
+        yield from found
+        lacking = self._held[key].keys() - {rank for part in found for rank in part.ranks.tolist()}
         if lacking:
             yield from self._from_files(key, sorted(lacking))
+
+    def _read_cached(self, keys: Sequence[StepKey]) -> dict[StepKey, list[StepActivities]]:
+        """Read these steps, of ranks whose timing caches hold them: each file once."""
+        alike: dict[_Alike, list[tuple[int, TimingCache, StepSpan]]] = {}
+        for key in keys:
+            for rank, held in sorted(self._held[key].items()):
+                cache, span = self._find(held)
+                if cache is not None and span is not None:
+                    which = _Alike(key, span.sequence, span.kinds, cache.dtype)
+                    alike.setdefault(which, []).append((rank, cache, span))
+        times: dict[_Alike, IntTimes] = {}
+        wanted: dict[TimingCache, list[tuple[_Alike, StepSpan, IntTimes]]] = {}
+        for which, members in alike.items():
+            times[which] = np.empty((len(members), len(TIMES) * members[0][2].rows), which.dtype)
+            for own, (_, cache, span) in zip(times[which], members, strict=True):
+                wanted.setdefault(cache, []).append((which, span, own))
+        for cache, parts in wanted.items():
+            groups, spans, rows = zip(*parts, strict=True)
+            try:
+                cache.read_times(spans, rows)
+            except OSError:  # another process removed or replaced it
+                for which in groups:
+                    times.pop(which, None)
+        found: dict[StepKey, list[StepActivities]] = {key: [] for key in keys}
+        for which, read in times.items():
+            ranks = [rank for rank, _, _ in alike[which]]
+            _, cache, span = alike[which][0]
+            with suppress(OSError):
+                shaped = read.reshape(len(ranks), len(TIMES), span.rows)
+                found[which.key].append(self._together(which.key, ranks, which.sequence, cache.kinds(span), shaped))
+        return found
 
     def calls(self, record: SourceRecord) -> SyncCalls | None:
         """A recording's synchronising calls; None if it has no timing cache."""

@@ -76,7 +76,8 @@ class RunReader:
     def source(self) -> Source:
         """The run."""
         rows = sum(one.step.rows for key in self._steps for one in self._held[key].values())
-        return Source(self._steps, self._members, self.rank_groups, self._example, self._groups, rows, self.make_room)
+        groups, announce = self.rank_groups, self._activities.announce
+        return Source(self._steps, self._members, groups, announce, self._example, self._groups, rows, self.make_room)
 
     def origins(self, key: StepKey) -> dict[int, int]:
         """Return each rank's origin on the clock of the recording that has this step.

@@ -1,6 +1,7 @@
 """The recorded rows of a run as the run model reads them, wherever they lie."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ class Source:
     members: Callable[[StepKey], Sequence[Member]]
     rank_groups: Callable[[StepKey], Sequence[IdenticalRanks]]
     """The ranks of a step, in groups that did the same."""
+    announce: Callable[[Sequence[StepKey]], AbstractContextManager[None]]
+    """Context in which these steps' ranks are asked for in this order."""
     example: Callable[[StepKey, int], Example]
     """Activities of a rank in a step."""
     groups: Callable[[StepKey], Mapping[int, Mapping[int, Group]]]

@@ -1,6 +1,7 @@
 """Run time with some self times replaced by the baseline's: several scenarios in one pass over the steps."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -70,11 +71,20 @@ class ScenarioReplay:
     """
 
     def __init__(
-        self, run: RunModel, ends: StepEnds, scenarios: Sequence[Scenario], baseline_transfers: Floats
+        self,
+        run: RunModel,
+        ends: StepEnds,
+        scenarios: Sequence[Scenario],
+        baseline_transfers: Floats,
+        pool: ThreadPoolExecutor | None = None,
     ) -> None:
-        """`baseline_transfers` (groups of all collectives,) is the usual time from the last arrival to the end."""
+        """`baseline_transfers` (groups of all collectives,) is the usual time from the last arrival to the end.
+
+        The scenarios of a step are replayed on the threads of `pool`, if there is one.
+        """
         self._run, self._ends, self._scenarios = run, ends, scenarios
         self._usual = baseline_transfers
+        self._map = map if pool is None else pool.map
         self._instructions = run.schedule.array()
         places = int(run.job.queue.max(initial=0))
         of_each = (count_streams(run.job), count_threads(run.job), places)
@@ -97,10 +107,8 @@ class ScenarioReplay:
             counts = not np.isnan(step.times.end[cells]).all()
             self.gained.append(np.full(len(self._scenarios), 0.0 if counts else np.nan))
             return
-        shift = np.empty((len(chosen), len(cells)))
-        for row, at in enumerate(chosen.tolist()):
-            ends = self._replay(at, step, baseline)
-            shift[row] = ends[cells] - step.times.end[cells]
+        ends = np.stack([*self._map(lambda at: self._replay(at, step, baseline)[cells], chosen.tolist())])
+        shift = ends - step.times.end[cells]
         known = ~np.isnan(shift).any(axis=0)
         if not known.any():
             self.gained.append(np.full(len(self._scenarios), np.nan))

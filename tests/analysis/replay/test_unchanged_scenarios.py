@@ -1,5 +1,7 @@
 """Scenarios that stand as recorded are not computed: what they gain is exactly what computing them all would say."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +93,8 @@ def scenarios(examined) -> list[Scenario]:
     ]
 
 
-def gone(kind: type[ScenarioReplay], examined, chosen: list[Scenario]) -> Any:
-    found = kind(examined.run, examined.ends, chosen, examined.baseline_transfers)
+def gone(kind: type[ScenarioReplay], examined, chosen: list[Scenario], pool: ThreadPoolExecutor | None = None) -> Any:
+    found = kind(examined.run, examined.ends, chosen, examined.baseline_transfers, pool)
     for step in examined.steps.steps():
         found.step(step, examined.steps.baseline(step))
     return found
@@ -107,6 +109,23 @@ def test_the_same_to_the_last_bit(lake: "jitter.Lake"):
     gained = np.nansum(np.stack(some.gained), axis=0)
     assert (np.abs(gained[[1, 2, 3, 4, 8, 9]]) > 0).sum() >= 2
     assert gained[0] == 0
+
+
+@pytest.mark.parametrize("lake", JOBS, indirect=True)
+def test_the_same_on_several_threads(lake: "jitter.Lake"):
+    examined = lake.analyze()
+    chosen = scenarios(examined)
+    with ThreadPoolExecutor(4) as pool:
+        threads: set[int] = set()
+
+        class Noted(Everything):
+            def _replay(self, *arguments: Any) -> Any:
+                threads.add(threading.get_ident())
+                return super()._replay(*arguments)
+
+        there = gone(Noted, examined, chosen, pool)
+    assert threading.get_ident() not in threads
+    np.testing.assert_array_equal(np.stack(there.gained), np.stack(gone(Everything, examined, chosen).gained))
 
 
 @pytest.mark.parametrize("lake", WAITING, indirect=True)

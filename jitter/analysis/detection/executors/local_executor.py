@@ -53,7 +53,12 @@ class ThreadedStepExecutor:
 
     def replay(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> ReplayAndPaths:
         """Replay the run in each scenario and, if asked, walk each step's path; `usual` are the usual transfers."""
-        return replay_steps(self._steps, usual, scenarios, PathWalker.of_run(self._steps.run, usual) if walk else None)
+        walker = PathWalker.of_run(self._steps.run, usual) if walk else None
+        threads = min(self._threads(), len(scenarios))
+        if threads < 2:
+            return replay_steps(self._steps, usual, scenarios, walker)
+        with ThreadPoolExecutor(threads, thread_name_prefix="scenarios") as pool:
+            return replay_steps(self._steps, usual, scenarios, walker, pool)
 
     def _threads(self) -> int:
         steps = self._steps

@@ -4,6 +4,7 @@ A range of steps is from a first up to but not including a last one; the step be
 """
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -130,11 +131,18 @@ def _waited(steps: RunSteps, step: RecordedStep) -> dict[int, float]:
 
 
 def replay_steps(
-    steps: RunSteps, usual: Floats, scenarios: Sequence[Scenario], walker: PathWalker | None = None
+    steps: RunSteps,
+    usual: Floats,
+    scenarios: Sequence[Scenario],
+    walker: PathWalker | None = None,
+    pool: ThreadPoolExecutor | None = None,
 ) -> ReplayAndPaths:
-    """Replay the run in each scenario, from the first step that one repairs; with a walker all steps, with paths."""
+    """Replay the run in each scenario, from the first step that one repairs; with a walker all steps, with paths.
+
+    The scenarios of a step are replayed on the threads of `pool`, if there is one.
+    """
     run = steps.run
-    replayed = ScenarioReplay(run, steps.ends, scenarios, usual)
+    replayed = ScenarioReplay(run, steps.ends, scenarios, usual, pool)
     whole = walker is not None or any(scenario.everything for scenario in scenarios)
     first = 0 if whole else min((step for scenario in scenarios for step in scenario.steps), default=0)
     paths = []

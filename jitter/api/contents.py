@@ -110,8 +110,7 @@ class LakeContents:
     @contextmanager
     def keep_columns(self, key: StepKey, read: "StepColumns") -> Iterator[None]:
         """Take columns of one step from `read`, which has all its ranks, in all calls in the block."""
-        # in one piece, since every use of a column in many pieces joins them
-        self._kept_columns[key] = replace(read, table=read.table.combine_chunks())
+        self._kept_columns[key] = read
         try:
             yield
         finally:

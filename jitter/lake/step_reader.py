@@ -5,7 +5,7 @@ now (`freshness.made_from`). Rows that no fresh file holds are read from the ran
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -44,6 +44,10 @@ class StepColumns:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the table for any library that takes Arrow data, such as Polars."""
         return self.table.__arrow_c_stream__(requested_schema)
+
+    def joined(self) -> "StepColumns":
+        """Return the same with each column in one piece: every use of a column in many pieces joins them."""
+        return replace(self, table=self.table.combine_chunks())
 
     @cached_property
     def bounds(self) -> Ints:

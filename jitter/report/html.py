@@ -72,8 +72,9 @@ def _choice(page: RunReport, section: StepSection) -> StepChoice:
 def serialize_figures(items: Mapping[str, LayoutDOM]) -> Markup:
     """Return all figures as one JSON document, so that they share axes and data; safe inside a script element."""
     document = Document()
-    for item in items.values():
-        document.add_root(item)
+    with document.models.freeze():  # else all models are looked for with each root
+        for item in items.values():
+            document.add_root(item)
     roots = {item.id: f"figures-{name}" for name, item in items.items()}
     text = serialize_json({"document": document.to_json(deferred=False), "roots": roots})
     for char in "<>&\u2028\u2029":

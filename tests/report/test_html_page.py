@@ -22,7 +22,7 @@ from jitter.report.views.excess_heatmap import PATH_LAYER, TRANSFER_LAYER, self_
 from jitter.report.views.run_report import RunReport, choose_first_layer
 from jitter.report.views.step_view import KernelNames
 from jitter.simulate import Fault, simulate
-from tests.support.page import Text, item, sources, titles
+from tests.support.page import Text, item, models, sources, titles
 from tests.support.report_lakes import report_job, report_lake, step_rows
 from tests.support.simulated import ingest_run, small
 
@@ -48,6 +48,13 @@ def simulated(folder, *options):
     assert main(["sample", str(folder / "traces"), "--quiet", *options]) == 0
     assert main(["ingest", str(folder / "traces"), "-o", str(folder / "lake"), "--quiet"]) == 0
     return jitter.open(folder / "lake")
+
+
+def test_the_toolbar_of_stacked_figures_has_each_tool_once(page):
+    merged = [model["attributes"]["tools"] for model in models(item(page)) if model["name"] == "ToolProxy"]
+    assert any(len(tools) > 1 for tools in merged)
+    for tools in merged:
+        assert len({tool["id"] for tool in tools}) == len(tools)
 
 
 def test_the_answers_are_the_diagnosis(page, lake):

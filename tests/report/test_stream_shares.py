@@ -44,7 +44,7 @@ def test_shares_are_those_of_the_rows(lake):
 
 def test_the_page_draws_max_rank_against_min_rank(lake):
     report = RunReport(lake)
-    section = report.section(report.grid(report.diagnosis.costliest.key), KernelNames())
+    _, section = report.read(report.diagnosis.costliest.key, KernelNames())
     text = Text(render_html(lake)).all
     assert f"Share of time per stream: {section.max_rank} against {section.min_rank}" in text
     main_stream = section.streams[0]

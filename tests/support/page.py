@@ -24,7 +24,7 @@ def sources(page: str, name: str) -> dict[str, dict[str, Any]]:
     figures = item(page)
     assert f"figures-{name}" in figures["roots"].values()
     found = {}
-    for model in _models(figures):
+    for model in models(figures):
         attributes = model.get("attributes", {})
         if model.get("name") == "ColumnDataSource" and "name" in attributes:
             entries = attributes["data"]["entries"]
@@ -36,18 +36,19 @@ def sources(page: str, name: str) -> dict[str, dict[str, Any]]:
 
 def titles(page: str) -> list[str]:
     """The figures' titles, in order."""
-    return [m["attributes"]["text"] for m in _models(item(page)) if m.get("name") == "Title"]
+    return [m["attributes"]["text"] for m in models(item(page)) if m.get("name") == "Title"]
 
 
-def _models(node: Any) -> Any:
+def models(node: Any) -> Any:
+    """All models of the figures, outer ones first."""
     if isinstance(node, dict):
         if node.get("type") == "object":
             yield node
         for value in node.values():
-            yield from _models(value)
+            yield from models(value)
     elif isinstance(node, list):
         for value in node:
-            yield from _models(value)
+            yield from models(value)
 
 
 def _values(value: Any) -> Any:

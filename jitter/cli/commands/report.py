@@ -74,7 +74,7 @@ def report(
     elif unused := [name for name, value in options.items() if value is not None]:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
     if done == ExitCode.DONE:
-        _write(*_open(root, numbers, scheduler), chosen)
+        _write(*_open(root, numbers, scheduler, chosen), chosen)
         if open_page:
             _open_in_browser(chosen.files["html"])
     return done
@@ -112,13 +112,18 @@ def _ingest(traces: list[Path], lake: Path, quiet: bool, same_job: bool, options
     return print_ingest_report(report, traces, strict=False)
 
 
-def _open(root: Path, numbers: str | None, scheduler: str | None) -> "tuple[Lake, list[StepKey]]":
-    """Open the lake and return it with the chosen steps; with `scheduler`, analyze on that cluster."""
+def _open(
+    root: Path, numbers: str | None, scheduler: str | None, chosen: ReportOutputs
+) -> "tuple[Lake, list[StepKey]]":
+    """Return the lake, opened for these outputs, and the chosen steps; with `scheduler`, analyze on that cluster."""
     from jitter.cli.open_lake import open_lake, prepare_diagnosis
     from jitter.core.formatting import parse_numbers
     from jitter.core.parallel.executors import DaskExecutor
+    from jitter.core.parallel.prefetch import import_ahead
 
     lake = open_lake(root)
+    if "html" in chosen.files:
+        import_ahead("jitter.report.html")
     steps = lake.steps
     if numbers is not None:
         wanted = set(parse_numbers(numbers, "--steps"))

@@ -1,10 +1,12 @@
-"""Prefetch: compute the next item on a thread, and announce files to the system, before they are used."""
+"""Prefetch: compute items and import modules on a thread, and announce files to the system, before they are used."""
 
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Final, TypeVar
 
 Item = TypeVar("Item")
@@ -23,6 +25,11 @@ def prefetch(items: Iterator[Item]) -> Iterator[Item]:
         while (item := coming.result()) is not _END:
             coming = pool.submit(next, items, _END)
             yield item  # type: ignore[misc]  # never _END
+
+
+def import_ahead(module: str) -> None:
+    """Begin to import a module on a thread: this one meanwhile waits for files, or runs code without the lock."""
+    Thread(target=import_module, args=(module,), name="import", daemon=True).start()
 
 
 _MOST_BYTES: Final = 1 << 20

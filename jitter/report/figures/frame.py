@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from bokeh.layouts import gridplot
+from bokeh.layouts import group_tools
 from bokeh.models import (
     BoxZoomTool,
     CustomJSTickFormatter,
@@ -12,6 +12,7 @@ from bokeh.models import (
     PanTool,
     ResetTool,
     SaveTool,
+    Toolbar,
     ToolProxy,
     WheelZoomTool,
 )
@@ -85,9 +86,18 @@ def place_legend_above(plot: figure) -> None:
 
 def stack_figures(figures: Sequence[figure]) -> GridPlot:
     """Stack figures vertically with one toolbar."""
-    grid = gridplot([[one] for one in figures], sizing_mode="stretch_width", merge_tools=True, toolbar_location="right")
-    grid.toolbar.logo = None
-    # the merged toolbar holds proxies of the tools and resets the active one
-    zooms = [t for t in grid.toolbar.tools if isinstance(t, ToolProxy) and isinstance(t.tools[0], BoxZoomTool)]
-    grid.toolbar.active_drag = zooms[0] if zooms else figures[0].toolbar.active_drag
-    return grid
+    # as `gridplot`, which takes a quarter of a second to look for figures in all data of the figures
+    merged = group_tools(
+        [tool for one in figures for tool in one.toolbar.tools],
+        merge=lambda kind, _: kind() if issubclass(kind, SaveTool) else None,
+    )
+    zooms = [t for t in merged if isinstance(t, ToolProxy) and isinstance(t.tools[0], BoxZoomTool)]
+    toolbar = Toolbar(
+        tools=merged, logo=None, active_drag=zooms[0] if zooms else figures[0].toolbar.active_drag, active_scroll=None
+    )
+    return GridPlot(
+        children=[(one, row, 0) for row, one in enumerate(figures)],
+        toolbar=toolbar,
+        toolbar_location="right",
+        sizing_mode="stretch_width",
+    )

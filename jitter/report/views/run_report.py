@@ -14,6 +14,7 @@ from jitter.core.errors import UsageError
 from jitter.core.formatting import format_rank
 from jitter.core.parallel.prefetch import prefetch
 from jitter.core.step_key import StepKey
+from jitter.lake.step_reader import StepColumns
 from jitter.report.text.step_text import StepText, describe_step
 from jitter.report.views.excess_heatmap import (
     PATH_LAYER,
@@ -107,20 +108,27 @@ class RunReport:
 
     def read(self, key: StepKey, names: KernelNames) -> tuple[StepGrid, StepSection]:
         """Read a step and return its grid and its section; raise as `grid` does."""
-        with self.lake.keep_columns(key, self.lake.step_columns(key, SECTION_COLUMNS)):
+        columns, tables = self._tables(key)
+        with self.lake.keep_columns(key, columns):
             grid = self.grid(key)
-            return grid, self.section(grid, names)
+            return grid, self.section(grid, names, tables)
 
     def sections(self, keys: Sequence[StepKey], names: KernelNames) -> Iterator[StepSection]:
         """Yield the sections of those of these steps that a rank recorded completely; read the next one meanwhile."""
-        for key, columns in prefetch((key, self.lake.step_columns(key, SECTION_COLUMNS)) for key in keys):
+        for key, (columns, tables) in prefetch((key, self._tables(key)) for key in keys):
             with self.lake.keep_columns(key, columns):
                 grid = StepGrid(self.lake, self.answer(key))
                 if not grid.empty:
-                    yield self.section(grid, names)
+                    yield self.section(grid, names, tables)
 
-    def section(self, grid: StepGrid, names: KernelNames) -> StepSection:
-        """Return the texts and the data of the figures of a step."""
+    def _tables(self, key: StepKey) -> tuple[StepColumns, StepTables]:
+        """Read a step and return the columns that its section needs, and its tables."""
+        columns = self.lake.step_columns(key, SECTION_COLUMNS).joined()
+        with self.lake.keep_columns(key, columns):
+            return columns, build_step_tables(self.lake, key)
+
+    def section(self, grid: StepGrid, names: KernelNames, tables: StepTables) -> StepSection:
+        """Return the texts and the data of the figures of a step, with its tables."""
         step, view, place = self.answer(grid.key), self.view(grid, names), self.run.position(grid.key)
         cohorts, path = len(set(self.lake.cohorts.values())), step.path
         return StepSection(
@@ -130,7 +138,7 @@ class RunReport:
             place,
             self._name(view.max_rank, "" if view.values else "max "),
             self._name(view.min_rank, "min "),
-            build_step_tables(self.lake, step.key),
+            tables,
             build_stream_shares(self.lake, step.key, view.max_rank, view.min_rank),
         )
 

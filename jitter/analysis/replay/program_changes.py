@@ -4,7 +4,7 @@ The changed program is replayed on all ranks with the recorded self times (`repl
 by medians, so what a change saves is no part of the loss.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -85,19 +85,16 @@ class _ChangedProgram:
 
     def _self_times(self, times: StepTimes, own: SelfTimes) -> SelfTimes:
         gpu, launch = self._change.without_gpu_time, self._change.without_launch_time
-        operation = operations_of_cells(self._run.job, times) if gpu.any() or launch.any() else None
-        if operation is not None and gpu.any():
-            no_gpu = gpu[operation]
-            own = own._replace(
-                delay=np.where(no_gpu, np.minimum(own.delay, 0.0), own.delay), gpu=np.where(no_gpu, 0.0, own.gpu)
-            )
-        if operation is not None and launch.any():
-            no_launch = launch[operation] & (np.nan_to_num(own.host) + own.call <= THRESHOLDS.replay.max_launch_ns)
-            own = own._replace(
-                host=np.where(no_launch & ~np.isnan(own.host), 0.0, own.host),
-                call=np.where(no_launch, 0.0, own.call),
-                lead=np.where(no_launch, 0.0, own.lead),
-            )
+        changed = [*(("delay", "gpu") if gpu.any() else ()), *(("host", "call", "lead") if launch.any() else ())]
+        own = own._replace(**{name: getattr(own, name).copy() for name in changed})
+        for operations, cells in slices_of_ranks(self._run.job, times) if changed else ():
+            host, call, lead, delay, on_gpu = (values[cells] for values in own)
+            if gpu.any():
+                its = gpu[operations]
+                delay[its], on_gpu[its] = np.minimum(delay[its], 0.0), 0.0
+            if launch.any():
+                its = launch[operations] & (np.nan_to_num(host) + call <= THRESHOLDS.replay.max_launch_ns)
+                host[its & ~np.isnan(host)] = call[its] = lead[its] = 0.0
         return own
 
 
@@ -137,10 +134,9 @@ def _next_on_streams(stream: Ints) -> list[list[tuple[int, bool]]]:
     return found[::-1]
 
 
-def operations_of_cells(job: JobArrays, times: StepTimes) -> Ints:
-    """Return, (cells,), the operation of each cell, numbered as in `JobArrays`."""
-    found = np.zeros(len(times.start), np.int64)
+def slices_of_ranks(job: JobArrays, times: StepTimes) -> Iterator[tuple[slice, slice]]:
+    """Yield each rank's operations, numbered as in `JobArrays`, and its cells, of the ranks that have the step."""
     for rank in np.flatnonzero(times.row >= 0).tolist():
-        begin, end = job.first[times.team[rank]], job.first[times.team[rank] + 1]
-        found[times.row[rank] : times.row[rank] + end - begin] = np.arange(begin, end)
-    return found
+        first, after = (int(at) for at in job.first[times.team[rank] : times.team[rank] + 2])
+        row = int(times.row[rank])
+        yield slice(first, after), slice(row, row + after - first)

@@ -13,7 +13,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding, EfficiencyKind
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.program import Operation
-from jitter.analysis.replay.program_changes import ProgramChange, no_change, operations_of_cells, price_changes
+from jitter.analysis.replay.program_changes import ProgramChange, no_change, price_changes, slices_of_ranks
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_time
@@ -142,12 +142,17 @@ def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
 
 def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floats) -> None:
     """Add each operation's activities, GPU time, launch time and time in calls, and how many ranks have the step."""
-    operation = operations_of_cells(job, step.times)
-    there = np.where(job.kind[operation] == SYNC, ~np.isnan(step.times.call), ~np.isnan(step.times.start))
-    own, calls_ns = step.own, np.nan_to_num(step.times.back - step.times.call)
-    for number, value in enumerate((there, own.gpu, np.nan_to_num(own.host) + own.call, calls_ns)):
-        sums[number] += np.bincount(operation, np.where(there, value, 0.0), minlength=len(rank_steps))
-    rank_steps += np.bincount(operation, minlength=len(rank_steps))
+    of_step = np.zeros_like(sums)
+    for operations, cells in slices_of_ranks(job, step.times):
+        start, call, back = (values[cells] for values in (step.times.start, step.times.call, step.times.back))
+        host, in_call, gpu = (values[cells] for values in (step.own.host, step.own.call, step.own.gpu))
+        there = np.where(job.kind[operations] == SYNC, ~np.isnan(call), ~np.isnan(start))
+        for total, value in zip(
+            of_step, (there, gpu, np.nan_to_num(host) + in_call, np.nan_to_num(back - call)), strict=True
+        ):
+            total[operations] += np.where(there, value, 0.0)
+        rank_steps[operations] += 1
+    sums += of_step
 
 
 def _evidence(kind: EfficiencyKind, chosen: Bools, measured: _Measured) -> tuple[str, ...]:

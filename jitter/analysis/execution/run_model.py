@@ -162,7 +162,9 @@ class RunModel:
 
     def team_times(self, key: StepKey, team: int) -> TeamTimes:
         """Return one team's step, (operations, ranks), along its program."""
-        return of_team(self.step_times(key, self._teams == team), self.rank_numbers, team, self._operations[team])
+        step = self.step_times(key, self._teams == team)
+        self._source.make_room()
+        return of_team(step, self.rank_numbers, team, self._operations[team])
 
     def rank_times(self, key: StepKey, rank: int) -> TeamTimes:
         """Return one rank's step, (operations, 1)."""

@@ -51,7 +51,7 @@ class Scratch(NamedTuple):
     late: Floats
     """(groups of all collectives,) how much later than recorded the last rank arrives; then, the collective ends."""
     starts: Floats
-    """(cells,) when each collective starts."""
+    """(cells,) when each collective starts; empty where collectives slow no kernels."""
     moved: Floats
     """(ranks, absent ranks) how much later than recorded the last collective of each ended."""
 
@@ -93,7 +93,7 @@ def replay_step(
         np.zeros(ranks, np.int64),
         np.empty(state.pending.shape[1]),
         np.empty(len(change.transfer)),
-        np.full(len(ends), np.nan),
+        np.full(len(ends) if job.interference.any() else 0, np.nan),
         np.full(collectives.absent.max(initial=ranks - 1) + 1, -change.time_saved),
     )
     begins = beginning[collectives.block]
@@ -140,7 +140,7 @@ def follow_instructions(
 
 
 @compiled
-def replay_operations(  # noqa: PLR0912  # one formula
+def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
     job: JobArrays,
     step: StepTimes,
     own: SelfTimes,
@@ -205,7 +205,8 @@ def replay_operations(  # noqa: PLR0912  # one formula
             scratch.head[rank] = push_pending(state.pending, rank, scratch.head[rank], places, start)
         if job.kind[place] == COLLECTIVE:
             scratch.free[rank, stream] = free
-            scratch.starts[cell] = start
+            if slower > 0:
+                scratch.starts[cell] = start
             gpu = step.end[cell] - step.start[cell]
         ends[cell] = start + gpu
         if slower > 0 and job.kind[place] == COMPUTE:

@@ -88,8 +88,10 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
         recorded = run.rank_times(key, rank)
         gpu = np.nan_to_num(undisturbed_times(run.job, team, recorded.start[:, 0], recorded.end[:, 0]))
         gpu[run.collective_places(team)] = 0.0
+        rows = np.hstack([run.file_rows(step, team, ranks) for step, ranks in peers])
+        analysis.lake.make_room()
         found += compare_launch_shapes(
-            np.hstack([run.file_rows(step, team, ranks) for step, ranks in peers]),
+            rows,
             gpu,
             _baseline(analysis, outlier, number),
             [(step, one) for step, ranks in peers for one in ranks].index((key, rank)),

@@ -65,9 +65,14 @@ class SampledSteps:
         return before, ready
 
     def sample(self) -> tuple[Sample, list[Launches]]:
-        """Return the cells of all added steps, and some ranks' launches, by stretch of consecutive steps."""
+        """Return the cells of all added steps, and some ranks' launches, by stretch of consecutive steps.
+
+        The steps are given up, a field at a time.
+        """
         launches = [Launches(*map(np.concatenate, zip(*parts, strict=True))) for parts in self._launches.values()]
-        return Sample(*map(np.concatenate, zip(*self._parts, strict=True))), launches
+        fields = list(zip(*self._parts, strict=True))[::-1]
+        self._parts.clear()
+        return Sample(*(np.concatenate(fields.pop()) for _ in Sample._fields)), launches
 
 
 @compiled

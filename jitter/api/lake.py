@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -178,16 +178,20 @@ class Lake(LakeContents):
 
         Raises `UsageError` for an unknown step, `LakeError` if a file of the lake is missing or damaged.
         """
-        from jitter.analysis.metrics.communication.calls import COLUMNS
+        from jitter.analysis.metrics.communication.calls import COLUMNS, COLUMNS_OF_ALL, read_calls
         from jitter.analysis.metrics.communication.measure import measure_communication
         from jitter.core.parallel.prefetch import LARGE_STEP, prefetch
 
         keys = self._chosen(steps)
-        largest = max((sum(one.step.rows for one in self._by_step[key].values()) for key in keys), default=0)
-        read = ((key, self.step_columns(key, COLUMNS)) for key in keys)
-        ahead = prefetch(read) if largest < LARGE_STEP else read
+        rows = {key: {rank: one.step.rows for rank, one in self._by_step[key].items()} for key in keys}
         reasons: Counter[str] = Counter()
-        found = measure_communication(self.recorded_sizes.fill(ahead, reasons), self.hosts, group)
+        if max((sum(of_ranks.values()) for of_ranks in rows.values()), default=0) < LARGE_STEP:
+            read = prefetch((key, self.step_columns(key, COLUMNS)) for key in keys)
+            found = measure_communication(self.recorded_sizes.fill(read, reasons), self.hosts, group)
+        else:
+            calls = ((key, read_calls(partial(self.step_columns, key, COLUMNS), rows[key])) for key in keys)
+            activities = partial(self.step_columns, columns=COLUMNS_OF_ALL)
+            found = measure_communication(self.recorded_sizes.fill(calls, reasons), self.hosts, group, activities)
         found.reasons.update(reasons)
         return found
 

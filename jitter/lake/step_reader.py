@@ -49,6 +49,12 @@ class StepColumns:
         """Return the same with each column in one piece: every use of a column in many pieces joins them."""
         return replace(self, table=self.table.combine_chunks())
 
+    def of_kinds(self, kinds: Sequence[str]) -> "StepColumns":
+        """Return the rows of these kinds."""
+        chosen = np.logical_or.reduce([self.equals("kind", kind) for kind in kinds])
+        rows = np.bincount(self.of_rank[chosen], minlength=len(self.ranks))
+        return StepColumns(self.table.filter(pa.array(chosen)), self.ranks, tuple(rows.tolist()))
+
     @cached_property
     def bounds(self) -> Ints:
         """Shape (ranks + 1): `table[bounds[i]:bounds[i + 1]]` belongs to `ranks[i]`."""
@@ -87,6 +93,12 @@ class StepColumns:
         if len(set(self.rows)) > 1:
             raise ValueError("ranks have different numbers of rows")
         return values.reshape(len(self.ranks), -1)
+
+
+def join_ranks(parts: Sequence[StepColumns]) -> StepColumns:
+    """Return the rows of all parts, which hold the same columns of other ranks each, in ascending order."""
+    table = pa.concat_tables([part.table for part in parts]).unify_dictionaries()
+    return StepColumns(table, sum((part.ranks for part in parts), ()), sum((part.rows for part in parts), ()))
 
 
 def read_step(

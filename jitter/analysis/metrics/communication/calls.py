@@ -5,20 +5,25 @@ kernel is the last arrival's, and its duration is the time from the last arrival
 """
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from jitter.core.arrow import encode_lists, to_numpy
-from jitter.core.numeric.arrays import Bools, Floats, Ints, distinct_rows
-from jitter.lake.step_reader import StepColumns
+from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, distinct_rows
+from jitter.lake.step_reader import StepColumns, join_ranks
 
 COLUMNS: Final = (
     *("kind", "start_ns", "end_ns", "collective", "size_bytes", "split_imbalance", "dtype"),
     *("group_name", "group_ranks", "group_size", "sequence", "copy_direction"),
 )
 """Columns of `schema.KERNELS` that are read of each step."""
+COLUMNS_OF_ALL: Final = ("kind", "start_ns", "end_ns")
+"""Columns that are read of compute kernels too."""
+_ROWS_AT_ONCE: Final = 1_000_000
+"""Rows that `read_calls` reads at once, some 80 bytes each."""
 UNKNOWN: Final = -1
 SEND_RECV: Final = "send_recv"
 ASSUMED_GROUP: Final = "{} collectives state no group: assumed to span all recorded ranks"
@@ -78,6 +83,17 @@ class Calls:
     def __len__(self) -> int:
         """Return the number of calls."""
         return len(self.operation)
+
+
+def read_calls(read: Callable[[Sequence[int]], StepColumns], rows: Mapping[int, int]) -> StepColumns:
+    """Return a step's collectives and copies alone; `rows` are how many rows each rank has.
+
+    `read` is called for some ranks at a time, and returns their rows with `COLUMNS`.
+    """
+    ranks = np.array(sorted(rows), np.int64)
+    block = begins_of(rows[rank] for rank in ranks.tolist())[:-1] // _ROWS_AT_ONCE
+    blocks = np.split(ranks, np.flatnonzero(np.diff(block)) + 1)
+    return join_ranks([read(own.tolist()).of_kinds(("collective", "memory")) for own in blocks])
 
 
 def match_calls(read: StepColumns, only_group: str | None = None) -> Calls:

@@ -1,7 +1,7 @@
 """Communication of a run, measured step by step: all calls, and each rank's time shares."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -66,9 +66,11 @@ def measure_communication(
     steps: Iterable[tuple[StepKey, StepColumns]],
     hosts: Mapping[int, str | None],
     only_group: str | None = None,
+    activities: Callable[[StepKey], StepColumns] | None = None,
 ) -> Communication:
     """Measure steps, given in order with the columns `calls.COLUMNS`; `hosts` are the ranks' hosts.
 
+    If they hold collectives and copies alone, `activities` reads all rows of a step with `calls.COLUMNS_OF_ALL`.
     A rank's step lasts from its first activity to that of the next step, or to its last end if the next step was
     not measured.
     """
@@ -76,7 +78,7 @@ def measure_communication(
     previous: tuple[StepKey, StepShares] | None = None
     for key, read in steps:
         calls = match_calls(read, only_group)
-        shares = measure_shares(read, calls)
+        shares = measure_shares(read if activities is None else activities(key), calls)
         if previous is not None:
             _add_shares(found, *previous, shares if _follows(previous[0], key) else None)
         previous = None

@@ -2,11 +2,15 @@
 
 import tracemalloc
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from jitter.analysis.metrics.communication import calls as step_calls
 from jitter.analysis.metrics.communication import time_shares
 from jitter.analysis.metrics.communication.calls import COLUMNS, match_calls
 from jitter.analysis.metrics.communication.measure import measure_communication
@@ -42,6 +46,35 @@ def step(*ranks: list[Row]) -> StepColumns:
 def measured(*steps: StepColumns, hosts: dict[int, str | None] | None = None):
     keys = [StepKey(None, number) for number in range(len(steps))]
     return measure_communication(zip(keys, steps, strict=True), hosts or {})
+
+
+def test_of_a_large_step_collectives_and_copies_alone_are_kept_some_ranks_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    copy = {"kind": "memory", "start_ns": 600, "end_ns": 700, "copy_direction": "host_to_device", "size_bytes": 8}
+    of_ranks = [
+        [compute(0, 90), collective(100, 500), copy],
+        [compute(0, 450), compute(460, 470), collective(480, 500), copy, compute(710, 900)],
+        [],
+        [compute(0, 5)],
+    ]
+    asked: list[list[int]] = []
+
+    def read(ranks: Sequence[int]) -> StepColumns:
+        asked.append(list(ranks))
+        return replace(step(*(of_ranks[rank] for rank in ranks)), ranks=tuple(ranks))
+
+    monkeypatch.setattr(step_calls, "_ROWS_AT_ONCE", 8)
+    found, whole, key = (
+        step_calls.read_calls(read, dict(enumerate(map(len, of_ranks)))),
+        step(*of_ranks),
+        StepKey(None, 0),
+    )
+    assert asked == [[0, 1], [2, 3]]
+    assert (found.ranks, found.rows) == ((0, 1, 2, 3), (2, 2, 0, 0))
+    assert found.table["kind"].to_pylist() == ["collective", "memory"] * 2
+    usual = measure_communication([(key, whole)], {})
+    assert len(usual.rank_steps) == 4
+    assert usual.copies.counts
+    np.testing.assert_equal(vars(measure_communication([(key, found)], {}, None, lambda _: whole)), vars(usual))
 
 
 def test_the_shortest_kernel_is_the_last_arrivals():

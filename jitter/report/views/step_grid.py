@@ -44,13 +44,13 @@ class StepGrid:
         self.kernel_index: Ints = np.flatnonzero(present).astype(np.int32)
         self.ranks: Longs = every[held]
         # bincount instead of sorting: a step can have a million rows and few kernels
-        self._place = ((np.cumsum(present) - 1)[index], (np.cumsum(held) - 1)[rank])
+        self._cell = (np.cumsum(present) - 1)[index] * self.ranks.size + (np.cumsum(held) - 1)[rank]
         self._grids = {}
         for name in METRICS:
             metric = measured.metric(name)
             deviates = name != "launch_latency" and not self.single
             values, known = measured.deviation(metric) if deviates else metric
-            self._grids[name] = self._grid(np.where(known[rows], values[rows], np.nan))
+            self._grids[name] = self._grid(np.where(known, values, np.nan)[rows])
             if name == "launch_latency":
                 self.negative_latencies = int((metric.known & of_cohort & (metric.values < 0)).sum())
         bounds = [
@@ -63,11 +63,12 @@ class StepGrid:
         """The most collectives of a rank, whether they are matched across ranks or not."""
         sizes = np.where(kernels.known("message_bytes"), kernels.values("message_bytes").astype(np.float64), np.nan)
         self._held = every[mine]
-        row = (np.cumsum(mine) - 1)[kernels.of_rank[of_cohort]]
-        place = (row, kernels.position[of_cohort])
-        shape = (self._held.size, 1 + int(place[1].max(initial=0)))
+        row, position = (np.cumsum(mine) - 1)[kernels.of_rank[of_cohort]], kernels.position[of_cohort]
+        shape = (self._held.size, 1 + int(position.max(initial=0)))
         self._index, self._sizes = np.full(shape, -1, np.int32), np.full(shape, np.nan)
-        self._index[place], self._sizes[place] = np.maximum(kernels.index[of_cohort], -1), sizes[of_cohort]
+        place = row * shape[1] + position
+        self._index.ravel()[place] = np.maximum(kernels.index[of_cohort], -1)
+        self._sizes.ravel()[place] = sizes[of_cohort]
 
     @property
     def single(self) -> bool:
@@ -106,6 +107,6 @@ class StepGrid:
         return index, size
 
     def _grid(self, values: Floats) -> Floats:
-        grid = np.full((self.kernel_index.size, self.ranks.size), np.nan)
-        grid[self._place] = values
-        return grid
+        grid = np.full(self.kernel_index.size * self.ranks.size, np.nan)
+        grid[self._cell] = values
+        return grid.reshape(self.kernel_index.size, self.ranks.size)

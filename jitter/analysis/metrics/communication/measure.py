@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pyarrow as pa
 
 from jitter.analysis.metrics.communication.calls import UNKNOWN, Calls, match_calls
 from jitter.analysis.metrics.communication.size_histogram import Copies, count_copies
@@ -91,7 +90,6 @@ def measure_communication(
         del read, calls  # the next step is read while they would stay
     if previous is not None:
         _add_shares(found, *previous, None)
-    pa.default_memory_pool().release_unused()
     return found
 
 

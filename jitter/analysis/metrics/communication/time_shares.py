@@ -16,7 +16,7 @@ SHARES: Final = ("compute", "hidden", "exposed", "waiting", "copies", "idle")
 """compute: kernels without communication at the same time; hidden: communication at the same time as compute; exposed:
 communication alone; waiting: in a collective for its last rank, without compute; copies: copies and fills alone; idle:
 the rest, in which the GPU waits for its host to launch."""
-_ROWS_AT_ONCE: Final = 500_000
+_ROWS_AT_ONCE: Final = 50_000
 """Rows whose intervals are merged at once, some 300 bytes each."""
 
 

@@ -80,22 +80,23 @@ picture: $(RUNTIME)  ## make data/report.png anew: the page of the sample in Chr
 		--screenshot=$(CURDIR)/data/report.png file://$(PLACE)/jitter-report.html
 	rm -rf $(PLACE)
 
-bench: $(DEVELOPMENT)  ## measure against HTA and pandas, 960 ranks, other shapes: three hours, 10 GB of disk, 6 GB of memory
+bench: ROUNDS = 3
+bench: $(DEVELOPMENT)  ## measure against HTA and pandas, 960 ranks, other shapes: hours, 10 GB of disk, 6 GB of memory; ROUNDS=1 for less
 	$(PYTHON) -m venv build/hta
 	build/hta/bin/pip install --quiet 'HolisticTraceAnalysis==0.5.0' 'pandas<3'
-	$(PYTHON) -m tests.bench.kineto --hta-python build/hta/bin/python
-	$(PYTHON) -m tests.bench.ingest
-	$(PYTHON) -m tests.bench.answers --lake build/bench-lake
+	$(PYTHON) -m tests.bench.kineto --hta-python build/hta/bin/python --rounds $(ROUNDS)
+	$(PYTHON) -m tests.bench.ingest --rounds $(ROUNDS)
+	$(PYTHON) -m tests.bench.answers --lake build/bench-lake --rounds $(ROUNDS)
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-gpu --fault slow_gpu:rank=3,factor=1.2 --rounds 1
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-node --fault slow_gpu:rank=0-7,factor=1.2 --rounds 1
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-healthy --fault none --rounds 1
 	$(PYTHON) -m tests.bench.growth --lake build/bench-lake
-	$(PYTHON) -m tests.bench.forms build/bench-lake
-	$(PYTHON) -m tests.bench.comparison build/bench-lake
-	$(PYTHON) -m tests.bench.shapes
-	$(PYTHON) -m tests.bench.shapes --autotuned 0.3
-	$(PYTHON) -m tests.bench.report_growth
-	$(PYTHON) -m tests.bench.tabular
+	$(PYTHON) -m tests.bench.forms build/bench-lake --rounds $(ROUNDS)
+	$(PYTHON) -m tests.bench.comparison build/bench-lake --rounds $(ROUNDS)
+	$(PYTHON) -m tests.bench.shapes --rounds $(ROUNDS)
+	$(PYTHON) -m tests.bench.shapes --autotuned 0.3 --rounds $(ROUNDS)
+	$(PYTHON) -m tests.bench.report_growth --rounds $(ROUNDS)
+	$(PYTHON) -m tests.bench.tabular --rounds $(ROUNDS)
 
 bench-quick: $(DEVELOPMENT)  ## measure at a tenth of the size, without HTA
 	$(PYTHON) -m tests.bench.kineto --quick

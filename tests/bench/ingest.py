@@ -1,6 +1,6 @@
 """Nsight Systems exports: jitter against the talk's way on a slice of its run, and how the cost grows with the ranks.
 
-python -m tests.bench.ingest [--quick] [--keep FOLDER]
+python -m tests.bench.ingest [--quick] [--keep FOLDER] [--rounds N]
 
 Each run writes into a folder of its own: some file systems are slow to make files where many were removed just before.
 """
@@ -100,8 +100,10 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--quick", action="store_true", help="short steps, a smaller slice, one round")
     options.add_argument("--keep", type=Path, metavar="FOLDER", help="work there and leave exports and lake behind")
+    options.add_argument("--rounds", type=int, help="of alternating runs; medians are told")
     chosen = options.parse_args()
     size = QUICK if chosen.quick else TALK
+    size = size._replace(rounds=chosen.rounds or size.rounds)
     jobs = os.cpu_count() or 1
     started = time.perf_counter()
     with ExitStack() as stack:

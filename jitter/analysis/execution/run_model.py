@@ -85,7 +85,7 @@ class RunModel:
         survey = self._survey
         cohort_of = {m.rank: m.cohort for key in self._source.steps for m in self._members(key)}
         usual = {rank: counts.most_common(1)[0][0] for rank, counts in survey.by_rank.items()}
-        return teams(usual, cohort_of, survey.kinds)
+        return teams(usual, cohort_of, survey.kinds, self._content)
 
     @cached_property
     def _survey(self) -> "_Survey":

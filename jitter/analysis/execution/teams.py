@@ -1,15 +1,19 @@
 """Teams: ranks of a cohort that exchange at the same places of their work, and so can share one program.
 
 A cohort's kernels are alike, but pipeline stages of one cohort interleave them with their exchanges in different
-orders: what waits for what differs between them. Ranks are of one team if they have as many collectives and do nearly
-as much work before each.
+orders: what waits for what differs between them. Ranks are of one team if they have as many collectives, do nearly as
+much work before each, and, where they exchange with neighbours, the same work: a stage that runs a forward pass where
+another one runs a backward pass is of another team.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
+from itertools import zip_longest
 from typing import Final
 
 import numpy as np
 
+from jitter.analysis.execution.program import Example
 from jitter.analysis.execution.rank_groups import Signature
 from jitter.analysis.metrics.cohorts import find_commonest
 from jitter.analysis.thresholds import THRESHOLDS
@@ -20,11 +24,15 @@ _LIMITS: Final = THRESHOLDS.matching
 
 
 def teams(
-    usual: Mapping[int, Signature], cohort_of: Mapping[int, int], kinds: Mapping[Signature, KindCodes]
+    usual: Mapping[int, Signature],
+    cohort_of: Mapping[int, int],
+    kinds: Mapping[Signature, KindCodes],
+    example: Callable[[Signature], Example],
 ) -> dict[int, int]:
     """Return the team of each rank, numbered from 0.
 
-    `usual` is the signature that each rank's steps have most often, `kinds` are the kinds of its operations.
+    `usual` is the signature that each rank's steps have most often, `kinds` are the kinds of its operations, and
+    `example` returns the operations themselves.
     """
     places = {signature: _places(kinds[signature]) for signature in set(usual.values())}
     waiting = dict(usual)
@@ -35,6 +43,8 @@ def teams(
         mine = {rank: signature for rank, signature in waiting.items() if cohort_of[rank] == cohort}
         commonest = find_commonest(mine)
         alike = {signature for signature in set(mine.values()) if _alike(places[signature], places[commonest])}
+        if len(alike) > 1 and "send_recv" in example(commonest).collectives:
+            alike -= {one for one in alike - {commonest} if _is_reordered(example(one), example(commonest))}
         own = [rank for rank, signature in mine.items() if signature in alike]
         found |= dict.fromkeys(own, number)
         for rank in own:
@@ -52,3 +62,37 @@ def _places(kind: KindCodes) -> tuple[Ints, int]:
 def _alike(one: tuple[Ints, int], other: tuple[Ints, int]) -> bool:
     apart = max(_LIMITS.same_place_kernels, _LIMITS.same_place_share * max(one[1], other[1]))
     return len(one[0]) == len(other[0]) and bool((np.abs(one[0] - other[0]) <= apart).all())
+
+
+def _is_reordered(one: Example, other: Example) -> bool:
+    """Return whether two ranks run some of the same kernels before different collectives.
+
+    Kernels that only one of them runs anywhere, such as another choice of an autotuner, do not count.
+    """
+    names = [_names_between_collectives(each) for each in (one, other)]
+    ahead: Counter[str] = Counter()
+    only_one = only_other = 0
+    lacking: list[tuple[int, int]] = []  # before each collective: what only one of them has run by then
+    for first, second in zip_longest(*names, fillvalue=()):
+        for name in first:
+            ahead[name] += 1
+            only_one, only_other = (only_one + 1, only_other) if ahead[name] > 0 else (only_one, only_other - 1)
+        for name in second:
+            ahead[name] -= 1
+            only_one, only_other = (only_one, only_other + 1) if ahead[name] < 0 else (only_one - 1, only_other)
+        lacking.append((only_one, only_other))
+    return any(
+        min(before_one - only_one, before_other - only_other) > _LIMITS.same_place_kernels
+        for before_one, before_other in lacking
+    )
+
+
+def _names_between_collectives(example: Example) -> list[list[str]]:
+    """Return the names of the compute kernels before each collective, and after the last one."""
+    found: list[list[str]] = [[]]
+    for kind, name in zip(example.kind, example.names, strict=True):
+        if kind == COLLECTIVE:
+            found.append([])
+        elif kind == COMPUTE:
+            found[-1].append(name)
+    return found

@@ -1,0 +1,56 @@
+"""Teams of a cohort: neighbouring stages of a pipeline apart, ranks with other choices of kernels together."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from jitter.analysis.execution.program import Example
+from jitter.analysis.execution.teams import teams
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE
+
+FORWARD, BACKWARD = ("gemm", "gelu", "attention", "norm"), ("gemm_bwd", "gelu_bwd", "attention_bwd", "norm_bwd")
+
+
+def passes(order: str) -> list[str]:
+    """The operations of a middle stage, (F)orward and (B)ackward passes: receive, compute, send."""
+    return [name for one in order for name in ("recv", *(FORWARD if one == "F" else BACKWARD), "send")]
+
+
+def example_of(names: list[str], exchange: str = "send_recv") -> Example:
+    """One stream, one thread; what is received and sent are collectives."""
+    kinds = [COLLECTIVE if name in {"send", "recv"} else COMPUTE for name in names]
+    operations = [exchange if kind == COLLECTIVE else None for kind in kinds]
+    return Example(kinds, names, [0] * len(names), [0] * len(names), operations)
+
+
+def team_numbers(*ranks: list[str], exchange: str = "send_recv") -> list[int]:
+    """The teams of ranks of one cohort with these operations."""
+    examples = {(" ".join(names), b""): example_of(names, exchange) for names in ranks}
+    usual = {rank: (" ".join(names), b"") for rank, names in enumerate(ranks)}
+    kinds = {signature: np.array(one.kind, np.int8) for signature, one in examples.items()}
+    return list(teams(usual, dict.fromkeys(usual, 0), kinds, examples.__getitem__).values())
+
+
+def test_stages_that_alternate_passes_differently_are_apart():
+    second, third = passes("FFFBFBFBBB"), passes("FFBFBFBFBB")
+    assert team_numbers(second, second, third, third) == [0, 0, 1, 1]
+
+
+def test_the_order_of_passes_without_exchanges_between_ranks_is_no_stage():
+    second, third = passes("FFFBFBFBBB"), passes("FFBFBFBFBB")
+    assert team_numbers(second, third, exchange="all_reduce") == [0, 0]
+
+
+def test_other_kernels_at_the_same_places_are_one_team():
+    usual = passes("FFFBFBFBBB")
+    chosen = [f"{name}_tile64" if name.startswith("gemm") else name for name in usual]
+    assert team_numbers(usual, usual, chosen) == [0, 0, 0]
+
+
+def test_a_send_that_is_launched_earlier_is_no_other_stage():
+    usual = passes("FFFBFBFBBB")
+    early = list(usual)
+    at = next(at for at, (one, two) in enumerate(pairwise(early)) if (one, two) == ("norm", "send"))
+    early[at], early[at + 1] = early[at + 1], early[at]
+    assert early != usual
+    assert team_numbers(usual, usual, early) == [0, 0, 0]

@@ -19,14 +19,15 @@ def open_lake(path: Path) -> "Lake":
     """Open a lake; raise the errors of `jitter.open`, and `UsageError` if its path is not UTF-8."""
     check_lake_path(path)
     announce_reads((path / "sources").glob("*.json"))  # the system reads the records while Python imports modules
+    from jitter.core.memory import keep_freed_memory
+
+    keep_freed_memory()  # before pyarrow is imported
     from jitter import api
     from jitter.core.arrow import hide_pandas
-    from jitter.core.memory import keep_freed_memory
     from jitter.core.parallel.processes import reduce_gc
 
     hide_pandas()
     reduce_gc()
-    keep_freed_memory()
     return api.open(path)
 
 

@@ -1,11 +1,10 @@
 """Settings of this process's memory. Without effect where the system is not Linux or its C library is not glibc."""
 
 import ctypes
+import os
 import sys
 from functools import cache
 from typing import Any, Final
-
-import pyarrow as pa
 
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
@@ -23,7 +22,12 @@ def keep_freed_memory() -> None:
     """
     library = _library()
     if hasattr(library, "mallopt"):
-        pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own pool keeps freed memory from numpy's arrays
+        # Arrow's own pool would keep freed memory from numpy's arrays; it is chosen when pyarrow is imported
+        os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+        if "pyarrow" in sys.modules:
+            import pyarrow as pa
+
+            pa.set_memory_pool(pa.system_memory_pool())
         library.mallopt(_ARENA_MAX, 1)  # what one thread frees another one reuses
         library.mallopt(_MMAP_THRESHOLD, _LARGEST_ARRAY_BYTES)
         library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
@@ -31,7 +35,9 @@ def keep_freed_memory() -> None:
 
 def release_freed_memory() -> None:
     """Give the memory of freed arrays back to the system."""
-    pa.default_memory_pool().release_unused()
+    library = _library()
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)
 
 
 @cache

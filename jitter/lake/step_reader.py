@@ -163,21 +163,16 @@ class StepFiles:
         announce_reads(self._root / kernels_file(self._key, rank) for rank in ranks)
         empty = set(columns).intersection(*(self._held[rank].empty_columns for rank in ranks))
         filled = [name for name in columns if name not in empty] or columns[:1]  # a table needs a column to have rows
-        rows: list[int] = []
-        joined: list[pa.Table] = []
-        single: list[pa.Table] = []
-        for rank in ranks:
-            single.append(read_rank_step(self._root, self._held[rank], filled))
-            rows.append(single[-1].num_rows)
-            if sum(rows[-len(single) :]) >= _ROWS_PER_PIECE:
-                joined.append(_join(single))
-                single = []
-        return select_columns(pa.concat_tables([*joined, *single]), columns), rows
+        rows = [self._held[rank].step.rows for rank in ranks]
+        piece = begins_of(rows)[:-1] // _ROWS_PER_PIECE
+        pieces = np.split(ranks, np.flatnonzero(np.diff(piece)) + 1)
+        read = [self._read_piece(own.tolist(), filled) for own in pieces]
+        return select_columns(pa.concat_tables(read), columns), rows
 
-
-def _join(tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of all tables as one with a single chunk per column."""
-    return pa.concat_tables(tables).unify_dictionaries().combine_chunks() if len(tables) > 1 else tables[0]
+    def _read_piece(self, ranks: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """Read the own files of some ranks as one chunk per column."""
+        tables = [read_rank_step(self._root, self._held[rank], columns) for rank in ranks]
+        return pa.concat_tables(tables).unify_dictionaries().combine_chunks() if len(tables) > 1 else tables[0]
 
 
 def _made_from(held: RankStepRecord) -> str:

@@ -234,6 +234,15 @@ def test_an_empty_one_of_a_large_lake_is_built_again(root: Path, monkeypatch: py
     assert path.read_bytes() == whole
 
 
+def test_any_number_of_successive_steps_is_read(root: Path):
+    record = records(root)[0]
+    path = root / timing_cache_file(record.digest)
+    pieces = [bytearray(1) for _ in range(path.stat().st_size)]
+    assert len(pieces) > 2 * 1024
+    TimingCache(path, record)._read(range(len(pieces)), pieces)
+    assert b"".join(pieces) == path.read_bytes()
+
+
 def test_any_byte_of_the_header_may_be_wrong(ingested: Path, tmp_path: Path):
     """The result is an extract, or one of the errors that count as none."""
     record = records(ingested)[0]

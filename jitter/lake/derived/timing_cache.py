@@ -35,6 +35,8 @@ MAX_ROWS: Final = 4_000_000
 enough to be read fast."""
 
 _ROWS_PER_BATCH: Final = 1 << 19
+_MOST_BUFFERS: Final = 1024
+"""Buffers that Linux and macOS fill in one read (`IOV_MAX`)."""
 _HEADER_KEY: Final = b"jitter.timing_cache"
 _CHECKSUM_KEY: Final = b"jitter.checksum"
 
@@ -256,10 +258,13 @@ class TimingCache:
     def _read(self, at: Sequence[int], found: Sequence[memoryview | bytearray]) -> None:
         """Fill each buffer with what lies at its position."""
         sizes = [memoryview(buffer).nbytes for buffer in found]
-        borders = [number for number in range(1, len(at)) if at[number] != at[number - 1] + sizes[number - 1]]
+        borders = [0]
+        for number in range(1, len(at)):
+            if at[number] != at[number - 1] + sizes[number - 1] or number - borders[-1] == _MOST_BUFFERS:
+                borders.append(number)
         file = os.open(self._path, os.O_RDONLY)
         try:
-            for first, last in pairwise((0, *borders, len(at))):
+            for first, last in pairwise((*borders, len(at))):
                 os.lseek(file, at[first], os.SEEK_SET)
                 if os.readv(file, found[first:last]) != sum(sizes[first:last]):
                     raise OSError(f"{self._path}: has changed")

@@ -54,7 +54,7 @@ class RunSteps:
         With `ahead`, each step is read while the one before it is used, unless steps are tiny or large.
         """
         found = self._steps(first, last)
-        return prefetch(found) if ahead and _SMALL_STEP <= self.largest_step < LARGE_STEP else found
+        return prefetch(found) if ahead and not self.are_tiny and self.largest_step < LARGE_STEP else found
 
     def _steps(self, first: int, last: int | None) -> Iterator[RecordedStep]:
         """Read these steps, and before them the steps that can delay them."""
@@ -76,6 +76,11 @@ class RunSteps:
         """Infer what the whole run tells, so that several threads may go through the steps."""
         self.run.prepare()
         self.alone  # noqa: B018  # it goes through the steps itself
+
+    @property
+    def are_tiny(self) -> bool:
+        """Whether no step is worth handing to another thread."""
+        return self.largest_step < _SMALL_STEP
 
     @cached_property
     def largest_step(self) -> int:

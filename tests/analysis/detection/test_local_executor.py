@@ -9,6 +9,7 @@ import pytest
 import jitter
 from jitter.analysis.detection.executors import local_executor
 from jitter.analysis.detection.pricing import Pricing
+from jitter.analysis.replay import run_steps
 from jitter.core.errors import LakeError
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
@@ -81,3 +82,20 @@ def test_what_is_small_is_done_by_one(
     monkeypatch.setattr(local_executor, "cpu_count", lambda: processors)
     jitter.open(root).diagnose()
     assert names == {threading.current_thread().name}
+
+
+@pytest.mark.usefixtures("names")
+@pytest.mark.parametrize(("small_step", "has_pool"), [(0, True), (10**9, False)])
+def test_scenarios_of_tiny_steps_are_replayed_by_one_thread(
+    root: Path, small_step: int, has_pool: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(run_steps, "_SMALL_STEP", small_step)
+    replay, pools = local_executor.replay_steps, []
+
+    def watched(*told):
+        pools.append(len(told) == 5 and told[4] is not None)
+        return replay(*told)
+
+    monkeypatch.setattr(local_executor, "replay_steps", watched)
+    jitter.open(root).diagnose()
+    assert pools[0] is has_pool

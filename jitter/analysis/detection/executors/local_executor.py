@@ -54,7 +54,7 @@ class ThreadedStepExecutor:
     def replay(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> ReplayAndPaths:
         """Replay the run in each scenario and, if asked, walk each step's path; `usual` are the usual transfers."""
         walker = PathWalker.of_run(self._steps.run, usual) if walk else None
-        threads = min(self._threads(), len(scenarios))
+        threads = 1 if self._steps.are_tiny else min(self._threads(), len(scenarios))
         if threads < 2:
             return replay_steps(self._steps, usual, scenarios, walker)
         with ThreadPoolExecutor(threads, thread_name_prefix="scenarios") as pool:

@@ -165,6 +165,15 @@ def test_several_steps_are_less_likely_than_one():
     assert found(total) == [(30, TimePart.CPU, (2, 7, 11, 15))]
 
 
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_every_other_pair_of_steps_at_a_lower_clock(seed: int):
+    """Half of the steps are slow, the most that can be told from the rank's own scatter (with seed 0 they cannot)."""
+    slow = (2, 3, 6, 7, 10, 11)
+    total = chance(seed, steps=12, ranks=16)
+    total[TimePart.GPU, slow, 14] += np.array([16.0, 16.5, 18.0, 17.5, 15.0, 15.2]) * NOISE
+    assert found(total) == [(140, TimePart.GPU, slow)]
+
+
 def test_all_along_though_no_step_is_out():
     total = chance()
     total[TimePart.START, :, 1] += 20 * NOISE

@@ -224,18 +224,23 @@ def _usual_step(sample: _Sample, column: int) -> _UsualStep | None:
 def _in_steps(sample: _Sample, column: int) -> _Found | None:
     """Return the rank's excess in single steps, above its usual value and above 0.
 
-    For k = 1, 2, 4, ... the k-th largest excess is compared with that of so many independent steps by chance.
+    For k = 1, 2, 4, ... the k-th largest excess is compared with that of so many independent steps by chance. Of the
+    least likely k and those up to the next one tried, the least likely then tells the steps.
     """
     known = ~np.isnan(sample.total[:, column])
     sigmas, tails = sample.sigmas[:, column], sample.tails[:, column]
     ordered, count = np.sort(tails), int(known.sum())
-    counts = [1 << power for power in range(count.bit_length()) if 1 << power <= count]
-    chances = [binomial_tail(one, count, float(ordered[one - 1])) for one in counts]
+
+    def by_chance(most: int) -> float:
+        return binomial_tail(most, count, float(ordered[most - 1]))
+
+    chances = {1 << power: by_chance(1 << power) for power in range(count.bit_length()) if 1 << power <= count}
     if not chances:
         return None
-    best = int(np.argmin(chances))
-    chance = min(1.0, chances[best] * len(counts) * sample.trials)
+    best = min(chances, key=chances.__getitem__)
+    chance = min(1.0, chances[best] * len(chances) * sample.trials)
     if chance > THRESHOLDS.max_chance:
         return None
-    steps = known & ((tails <= ordered[counts[best] - 1]) | (sigmas >= THRESHOLDS.step_sigmas))
+    most = min(range(best, min(2 * best, count + 1)), key=by_chance)
+    steps = known & ((tails <= ordered[most - 1]) | (sigmas >= THRESHOLDS.step_sigmas))
     return _Found(steps, float(sigmas[steps].max()), chance, persistent=False)

@@ -28,7 +28,7 @@ NOT_THRESHOLDS = {
     "metrics/lcs.py": {"_SHORT_CELLS", "_LONG_CELLS"},
     "metrics/lcs_loops.py": {"_BITS", "_FULL"},
     "replay/run_steps.py": {"_SMALL_STEP"},
-    "execution/recorded/activity_reader.py": {"_BYTES_AHEAD"},
+    "execution/recorded/activity_reader.py": {"_BYTES_AHEAD", "_STEPS_AHEAD"},
     "execution/recorded/run_reader.py": {"_STEPS_KEPT", "_BYTES_KEPT"},
     "metrics/communication/time_shares.py": {"_ROWS_AT_ONCE"},
     "detection/executors/local_executor.py": {"_LARGE", "_MOST_THREADS", "_MOST_CELLS", "_RANGES"},

@@ -24,6 +24,8 @@ _CODES = {word: code for code, word in enumerate(KINDS)}
 
 _BYTES_AHEAD: Final = 48 << 20
 """Times of successive steps that are read at once: opening hundreds of files takes longer than reading a step."""
+_STEPS_AHEAD: Final = 32
+"""Such steps: of more, however small, the objects that hold them would take more memory than their times."""
 
 
 class _Alike(NamedTuple):
@@ -55,7 +57,7 @@ class ActivityReader:
         waiting = 0
         for key in keys:
             step_bytes = sum(held.step.rows for held in self._held[key].values()) * len(TIMES) * np.dtype("i4").itemsize
-            if not blocks or waiting + step_bytes > _BYTES_AHEAD:
+            if not blocks or waiting + step_bytes > _BYTES_AHEAD or len(blocks[-1]) == _STEPS_AHEAD:
                 blocks.append([])
                 waiting = 0
             blocks[-1].append(key)

@@ -20,7 +20,7 @@ from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps
 from jitter.ingestion.transform.steps.step_alignment import RankRepetition
-from jitter.lake.derived.timing_cache import TimingCacheWriter
+from jitter.lake.derived.timing_cache_writer import TimingCacheWriter
 from jitter.lake.layout import host_file, kernels_file, timing_cache_file
 from jitter.lake.parquet import write_host, write_kernels
 from jitter.lake.records import RECORD_VERSION, RepetitionRecord, SourceRecord, StepRecord

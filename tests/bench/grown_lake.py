@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jitter.core.schema import KERNELS
-from jitter.lake.derived.timing_cache import TimingCacheWriter
+from jitter.lake.derived.timing_cache_writer import TimingCacheWriter
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import host_file, kernels_file, timing_cache_file
 from jitter.lake.parquet import write_host, write_kernels

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 import jitter
 import jitter.analysis.execution.recorded.activity_reader
 import jitter.lake.derived.build_timing_cache
-import jitter.lake.derived.timing_cache
+import jitter.lake.derived.timing_cache_writer
 from jitter.cli import main
 from jitter.core.schema import KERNELS
 from jitter.lake.derived.build_timing_cache import build_timing_cache
-from jitter.lake.derived.timing_cache import TimingCache, TimingCaches, TimingCacheWriter
+from jitter.lake.derived.timing_cache import TimingCache, TimingCaches
+from jitter.lake.derived.timing_cache_writer import TimingCacheWriter
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import TIMING_CACHE, timing_cache_file
 from jitter.lake.records import SourceRecord, StepRecord
@@ -301,7 +302,7 @@ def test_who_has_more_rows_has_none(
     rows = {r.digest: sum(step.kernels + step.memory_activities for step in r.steps) for r in records(ingested)}
     most = max(rows.values())
     for limit, expected in ((most, len(rows)), (min(rows.values()) - 1, 0)):
-        monkeypatch.setattr(jitter.lake.derived.timing_cache, "MAX_ROWS", limit)
+        monkeypatch.setattr(jitter.lake.derived.timing_cache_writer, "MAX_ROWS", limit)
         monkeypatch.setattr(jitter.lake.derived.build_timing_cache, "MAX_ROWS", limit)
         monkeypatch.setattr(jitter.lake.derived, "MANY_FILES", 0)
         lake = tmp_path / f"lake{limit}"
@@ -344,7 +345,7 @@ def test_any_rows(tmp_path_factory: pytest.TempPathFactory, ingested: Path, step
             whole.steps[0], step=number, start_ns=start, kernels=len(rows), memory_activities=0, sequence=str(number)
         )
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(jitter.lake.derived.timing_cache, "_ROWS_PER_BATCH", at_once)
+            patch.setattr(jitter.lake.derived.timing_cache_writer, "_ROWS_PER_BATCH", at_once)
             maker.add(step, table(rows))
         told.append((step, rows))
     path = tmp_path_factory.mktemp("any") / "extract"

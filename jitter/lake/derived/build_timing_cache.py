@@ -10,7 +10,8 @@ from jitter.core.errors import LakeError
 from jitter.core.parallel.processes import WorkerPool, cpu_count
 from jitter.core.schema import HOST
 from jitter.lake import derived, staging
-from jitter.lake.derived.timing_cache import COLUMNS, MAX_ROWS, TimingCaches, TimingCacheWriter
+from jitter.lake.derived.timing_cache import TimingCaches
+from jitter.lake.derived.timing_cache_writer import COLUMNS, MAX_ROWS, TimingCacheWriter
 from jitter.lake.host_events import read_host_events
 from jitter.lake.integrity.rank_files import read_rank_step
 from jitter.lake.layout import TIMING_CACHE, timing_cache_file

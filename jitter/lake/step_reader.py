@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.core import arrow
-from jitter.core.numeric.arrays import Bools, Codes, Ints, begins_of
+from jitter.core.numeric.arrays import Bools, Codes, Ints, begins_of, pieces_of
 from jitter.core.parallel.prefetch import announce_reads
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.compacted_file import COLUMNS, CompactedFile
@@ -164,9 +164,7 @@ class StepFiles:
         empty = set(columns).intersection(*(self._held[rank].empty_columns for rank in ranks))
         filled = [name for name in columns if name not in empty] or columns[:1]  # a table needs a column to have rows
         rows = [self._held[rank].step.rows for rank in ranks]
-        piece = begins_of(rows)[:-1] // _ROWS_PER_PIECE
-        pieces = np.split(ranks, np.flatnonzero(np.diff(piece)) + 1)
-        read = [self._read_piece(own.tolist(), filled) for own in pieces]
+        read = [self._read_piece(ranks[own], filled) for own in pieces_of(begins_of(rows), _ROWS_PER_PIECE)]
         return select_columns(pa.concat_tables(read), columns), rows
 
     def _read_piece(self, ranks: Sequence[int], columns: Sequence[str]) -> pa.Table:

@@ -4,7 +4,7 @@ Arrays of integer times mark an unknown time by the least value of their type. T
 """
 
 from collections.abc import Iterable
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,16 @@ def spread_positions(count: int, most: int) -> Ints:
 def begins_of(sizes: Iterable[int]) -> Ints:
     """Return, (parts + 1,), where each of some parts that follow each other begins, and where the last one ends."""
     return np.fromiter(accumulate(sizes, initial=0), np.int64)
+
+
+def pieces_of(begins: Ints, size: int) -> list[slice]:
+    """Divide parts that follow each other into pieces of about so many rows, or of one part; `begins` as `begins_of`.
+
+    >>> pieces_of(begins_of([2, 2, 2, 9, 1]), 4)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    borders = np.flatnonzero(np.diff(begins[:-1] // size, prepend=-1, append=-1)).tolist()
+    return [slice(*pair) for pair in pairwise(borders)]
 
 
 def distinct_rows(*columns: Ints) -> tuple[Ints, Ints]:

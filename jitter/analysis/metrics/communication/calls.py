@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from jitter.core.arrow import encode_lists, to_numpy
-from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, distinct_rows
+from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, distinct_rows, pieces_of
 from jitter.lake.step_reader import StepColumns, join_ranks
 
 COLUMNS: Final = (
@@ -90,10 +90,9 @@ def read_calls(read: Callable[[Sequence[int]], StepColumns], rows: Mapping[int, 
 
     `read` is called for some ranks at a time, and returns their rows with `COLUMNS`.
     """
-    ranks = np.array(sorted(rows), np.int64)
-    block = begins_of(rows[rank] for rank in ranks.tolist())[:-1] // _ROWS_AT_ONCE
-    blocks = np.split(ranks, np.flatnonzero(np.diff(block)) + 1)
-    return join_ranks([read(own.tolist()).of_kinds(("collective", "memory")) for own in blocks])
+    ranks = sorted(rows)
+    pieces = pieces_of(begins_of(rows[rank] for rank in ranks), _ROWS_AT_ONCE)
+    return join_ranks([read(ranks[own]).of_kinds(("collective", "memory")) for own in pieces])
 
 
 def match_calls(read: StepColumns, only_group: str | None = None) -> Calls:

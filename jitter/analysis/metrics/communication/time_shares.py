@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from jitter.analysis.metrics.communication.calls import Calls
 from jitter.analysis.metrics.communication.intervals import Coverage, Intervals
-from jitter.core.numeric.arrays import Ints
+from jitter.core.numeric.arrays import Ints, pieces_of
 from jitter.lake.step_reader import StepColumns
 
 SHARES: Final = ("compute", "hidden", "exposed", "waiting", "copies", "idle")
@@ -54,7 +53,7 @@ def measure_shares(read: StepColumns, calls: Calls) -> StepShares | None:
     transfers = Intervals(kernels.rank, np.maximum(transfer_start, kernels.start_ns), kernels.end_ns)
     whole = Intervals(kernels.rank, kernels.start_ns, kernels.end_ns)
     parts = []
-    for ranks in _groups_of_ranks(read):
+    for ranks in pieces_of(read.bounds, _ROWS_AT_ONCE):
         rows = slice(*read.bounds[[ranks.start, ranks.stop]].tolist())
         of_rank = read.of_rank[rows] - ranks.start
         compute, copies = (
@@ -65,13 +64,6 @@ def measure_shares(read: StepColumns, calls: Calls) -> StepShares | None:
         parts.append(_shares_of_ranks(own, first[ranks], int((last - first)[ranks].max())))
     busy, hidden = (np.concatenate(some, axis=-1) for some in zip(*parts, strict=True))
     return StepShares(read.ranks, busy, first, last, hidden, whole.end - whole.start - hidden)
-
-
-def _groups_of_ranks(read: StepColumns) -> list[slice]:
-    """Return ranges of ranks with about `_ROWS_AT_ONCE` rows each, or one rank."""
-    group = read.bounds[:-1] // _ROWS_AT_ONCE
-    borders = np.flatnonzero(np.diff(group, prepend=-1, append=-1)).tolist()
-    return [slice(*pair) for pair in pairwise(borders)]
 
 
 def _shares_of_ranks(intervals: Sequence[Intervals], first: Ints, span: int) -> tuple[Ints, Ints]:

@@ -49,10 +49,9 @@ def follows_gpu(idle_ns: Floats, late_ns: Floats) -> Bools:
     """
     found = np.zeros(len(idle_ns), np.bool_)
     known = ~np.isnan(idle_ns) & ~np.isnan(late_ns)
-    for place in np.flatnonzero(known.sum(axis=1) >= _LIMITS.min_seen).tolist():
+    needs_no_idle = (known & ((idle_ns <= _LIMITS.min_idle_ns) | (late_ns < 0))).any(axis=1)
+    for place in np.flatnonzero((known.sum(axis=1) >= _LIMITS.min_seen) & ~needs_no_idle).tolist():
         idle, late = idle_ns[place, known[place]], late_ns[place, known[place]]
-        if (idle <= _LIMITS.min_idle_ns).any() or (late < 0).any():
-            continue
         soon = late <= _LIMITS.max_late_share * idle
         if soon.mean() >= _LIMITS.min_soon_share:
             found[place] = np.ptp(late[soon]) < _LIMITS.max_spread_share * np.ptp((idle + late)[soon])

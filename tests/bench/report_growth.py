@@ -16,9 +16,9 @@ from pathlib import Path
 from tests.bench.measure import exponent
 from tests.bench.shapes import Job, Row, compile_loops, measure, simulate
 
-_BASE = Job("base", 8, 10, 4_000, 0)
+_BASE = Job("base", 8, 20, 8_000, 0)
 _FACTORS = (1, 2, 4, 8)
-_QUICK_BASE = _BASE._replace(kernels=2_000)
+_QUICK_BASE = _BASE._replace(steps=10, kernels=2_000)
 _QUICK_FACTORS = (1, 4, 16)
 
 
@@ -50,7 +50,7 @@ def exponent_of_increments(factors: Sequence[int], costs: Sequence[float]) -> fl
 def main() -> None:
     """Print the exponents."""
     options = argparse.ArgumentParser()
-    options.add_argument("--quick", action="store_true", help="one round, with half the kernels at first")
+    options.add_argument("--quick", action="store_true", help="one round, with an eighth of the kernels at first")
     options.add_argument("--rounds", type=int, default=3, help="of alternating runs; medians are used")
     chosen = options.parse_args()
     base, factors, rounds = (_QUICK_BASE, _QUICK_FACTORS, 1) if chosen.quick else (_BASE, _FACTORS, chosen.rounds)

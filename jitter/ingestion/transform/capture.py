@@ -32,7 +32,7 @@ _MAX_OTHER_NUMBERED = 100
 SPILL_BYTES = 160 << 20
 """Bytes of rows above which a recording is written to disk as it is read: a million kernels or more.
 
-A join on disk takes twice the processor time; in memory it takes three to four times these bytes.
+A join on disk takes twice the processor time of one in memory, which takes about four times these bytes.
 """
 
 

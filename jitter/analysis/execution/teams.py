@@ -43,8 +43,8 @@ def teams(
         mine = {rank: signature for rank, signature in waiting.items() if cohort_of[rank] == cohort}
         commonest = find_commonest(mine)
         alike = {signature for signature in set(mine.values()) if _alike(places[signature], places[commonest])}
-        if len(alike) > 1 and "send_recv" in example(commonest).collectives:
-            alike -= {one for one in alike - {commonest} if _is_reordered(example(one), example(commonest))}
+        if len(alike) > 1 and "send_recv" in (usual_order := example(commonest)).collectives:
+            alike -= {one for one in alike - {commonest} if _is_reordered(example(one), usual_order)}
         own = [rank for rank, signature in mine.items() if signature in alike]
         found |= dict.fromkeys(own, number)
         for rank in own:
@@ -69,17 +69,18 @@ def _is_reordered(one: Example, other: Example) -> bool:
 
     Kernels that only one of them runs anywhere, such as another choice of an autotuner, do not count.
     """
-    names = [_names_between_collectives(each) for each in (one, other)]
-    ahead: Counter[str] = Counter()
+    ahead: Counter[str] = Counter()  # how many more kernels of a name the one has run than the other
     only_one = only_other = 0
     lacking: list[tuple[int, int]] = []  # before each collective: what only one of them has run by then
-    for first, second in zip_longest(*names, fillvalue=()):
+    for first, second in zip_longest(*map(_names_between_collectives, (one, other)), fillvalue=()):
         for name in first:
+            only_one += ahead[name] >= 0
+            only_other -= ahead[name] < 0
             ahead[name] += 1
-            only_one, only_other = (only_one + 1, only_other) if ahead[name] > 0 else (only_one, only_other - 1)
         for name in second:
+            only_one -= ahead[name] > 0
+            only_other += ahead[name] <= 0
             ahead[name] -= 1
-            only_one, only_other = (only_one, only_other + 1) if ahead[name] < 0 else (only_one - 1, only_other)
         lacking.append((only_one, only_other))
     return any(
         min(before_one - only_one, before_other - only_other) > _LIMITS.same_place_kernels

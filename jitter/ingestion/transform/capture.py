@@ -67,7 +67,7 @@ class Capture:
         self.unnumbered: dict[int, list[Marker]] = defaultdict(list)
         """Ranges that are steps of a framework that writes no number, by process; their `step` is 0."""
         self.other_numbered: list[str] = []
-        """Texts with numbers that the user's pattern does not match; one of those that differ in numbers only."""
+        """Numbered texts that the user's pattern does not match. Texts with other numbers are not listed again."""
         self._other_kinds: set[str] = set()
 
     def __enter__(self) -> Self:

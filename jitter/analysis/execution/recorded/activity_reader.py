@@ -20,8 +20,6 @@ from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
 
 _CODES = {word: code for code, word in enumerate(KINDS)}
-
-
 _BYTES_AHEAD: Final = 48 << 20
 """Times of successive steps that are read at once: opening hundreds of files takes longer than reading a step."""
 _STEPS_AHEAD: Final = 32

@@ -93,6 +93,7 @@ bench: $(DEVELOPMENT)  ## measure against HTA and pandas, 960 ranks, other shape
 	$(PYTHON) -m tests.bench.growth --lake build/bench-lake
 	$(PYTHON) -m tests.bench.forms build/bench-lake --rounds $(ROUNDS)
 	$(PYTHON) -m tests.bench.comparison build/bench-lake --rounds $(ROUNDS)
+	$(PYTHON) -m tests.bench.clients build/bench-lake
 	$(PYTHON) -m tests.bench.shapes --rounds $(ROUNDS)
 	$(PYTHON) -m tests.bench.shapes --autotuned 0.3 --rounds $(ROUNDS)
 	$(PYTHON) -m tests.bench.report_growth --rounds $(ROUNDS)

@@ -1,5 +1,6 @@
 """Fixtures that several packages' tests share. Tests must not change what a session fixture returns."""
 
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 import jitter
+from jitter.core import durability
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.chromium import browser
 from tests.support.dask_cluster import dask_cluster
@@ -23,6 +25,9 @@ def pytest_configure() -> None:
     """Let commands that tests start end on SIGINT: a shell's background job ignores it, and children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # waits for the disk take longer than small lakes; commands that tests start wait, and power cuts are simulated
+    os.fsync = lambda _descriptor: None
+    durability._syncfs = lambda: lambda _descriptor: 0
 
 
 @pytest.fixture(scope="session")

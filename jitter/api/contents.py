@@ -1,40 +1,60 @@
 """The contents of a lake, by its records: recordings, logs, steps, ranks and hosts, and the rows of its files."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from jitter.core.errors import LakeError, UsageError
+from jitter.core.errors import DamagedFileError, LakeError, UsageError
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
-from jitter.lake.log_records import read_log_records, read_relation
+from jitter.lake.integrity.damage import describe_left_out
+from jitter.lake.log_records import intact_log_records, read_relation
 from jitter.lake.records import RankStepRecord, StepRecord, records_by_step
 
 if TYPE_CHECKING:
     from jitter.lake.step_reader import StepColumns
 
 
+NOTHING_LEFT_OUT: Final[Mapping[str, DamagedFileError]] = MappingProxyType({})
+
+
 class LakeContents:
     """Recordings, logs, steps, ranks and hosts of one job as recorded, without any result of the analysis."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, without: Mapping[str, DamagedFileError] = NOTHING_LEFT_OUT) -> None:
         self.root = root
         folder = LakeFolder(root)
         folder.require()
-        records = folder.records()
+        records, damaged = folder.intact_records()
+        logs, damaged_logs = intact_log_records(root)
+        for one in (*damaged, *damaged_logs):
+            if one.path.stem not in without:
+                raise one.error
+        self.damaged = [describe_left_out(root, digest, error, records) for digest, error in without.items()]
+        """A sentence for each recording or log that is left out, because a file of its is damaged."""
+        ranks_without = {record.rank for record in records if record.digest in without and record.rank is not None}
+        records = [record for record in records if record.digest not in without]
         self.sources = [record for record in records if record.rank is not None]
         """One record per recording in the lake."""
         self.rejected = [record for record in records if record.rank is None]
         """One record per recording that could not be ingested; `problems` states the reason."""
-        self.logs = read_log_records(root)
+        self.unread_ranks = frozenset(
+            {record.claimed_rank for record in self.rejected if record.claimed_rank is not None} | ranks_without
+        )
+        """Ranks whose recordings could not be ingested, or are left out because a file of theirs is damaged."""
+        self.logs = [log for log in logs if log.digest not in without]
         """One record per log in the lake."""
         self._by_step = records_by_step(self.sources)
         self._kept_columns: dict[StepKey, StepColumns] = {}
+        if not self._by_step and not self.logs and without:  # nothing is intact
+            first = next(iter(without.values()))
+            raise LakeError(first.message, first.hint)
         if not self._by_step and not self.logs:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
 

@@ -1,8 +1,6 @@
 """The derived data that make a large lake faster to read, written on request."""
 
-import os
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal
 
 from jitter.core.parallel.executors import Executor
@@ -34,9 +32,6 @@ def write_derived_forms(
     from jitter.lake.derived.build_timing_cache import build_timing_cache
     from jitter.lake.derived.compaction import compact_large_steps
 
-    if os.access(lake.root, os.W_OK):
-        with suppress(OSError):  # files of dead runs cost space and change no answer
-            LakeFolder(lake.root).sweep()
     if "catalog" in forms:
         catalog.refresh(lake.root, lambda: LakeFolder(lake.root).intact_records()[0])
     if "timings" in forms:

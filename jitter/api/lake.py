@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from jitter.analysis.metrics.kernel_index import KernelIndex, KernelIndices
 from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
-from jitter.api.contents import LakeContents
+from jitter.api.contents import NOTHING_LEFT_OUT, LakeContents
 from jitter.api.derived_forms import DERIVED_FORMS, DerivedForm, Progress, write_derived_forms
 from jitter.api.run_results import RunResults
-from jitter.core.errors import LakeError, UsageError
+from jitter.core.errors import DamagedFileError, LakeError, UsageError
 from jitter.core.parallel.executors import Executor
 from jitter.core.step_key import StepKey
 
@@ -50,8 +50,9 @@ class Lake(LakeContents):
     A step is given by its number, or by its `StepKey` (from `steps`) where the same number occurs in several epochs.
     """
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
+    def __init__(self, root: Path, without: Mapping[str, DamagedFileError] = NOTHING_LEFT_OUT) -> None:
+        """Open a lake without these recordings and logs (digests): a file of each is damaged, as its error says."""
+        super().__init__(root, without)
         self._kernel_indices = KernelIndices(root, self._by_step)
         self._results = RunResults(self, self._by_step)
 
@@ -154,6 +155,49 @@ class Lake(LakeContents):
         are those of `diagnose`.
         """
         return self._results.analysis(self._chosen(steps), executor)
+
+    def losses(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> pa.Table:
+        """Return the account of lost time: every share of each step's loss, in ns; those of a step add up to it.
+
+        Arguments and errors are those of `diagnose`. Columns (`jitter explain account`): `epoch`, `step`, `kind`,
+        `origin_epoch`, `origin_step`, `rung`, `rank`, `host`, `device`, `team`, `collective`, `ranks`, `class`,
+        `operation`, `kernel_index`, `kernel_name`, `loss_ns`, `excess_ns`. Steps of unknown loss have no rows.
+        """
+        from jitter.query.loss_rows import LOSSES_SCHEMA, loss_rows
+
+        if not self.steps:
+            return LOSSES_SCHEMA.empty_table()
+        told = self.diagnose(steps, executor).steps
+        return loss_rows(self.analyze(steps, executor), self._by_step, [one.loss_ns for one in told])
+
+    def waits(self) -> pa.Table:
+        """Return which operation of each team's program waits for which, how that is known, and how well it fits.
+
+        Columns as in the relation `waits`; `jitter query --relations` describes them. Errors are those of `diagnose`.
+        """
+        from jitter.query.graph_rows import WAITS_SCHEMA, wait_rows
+
+        return wait_rows(self.analyze()) if self.steps else WAITS_SCHEMA.empty_table()
+
+    def self_times(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
+        """Return each rank's own time in each operation of these steps (default: all), and its baseline, in ns.
+
+        Columns as in the relation `self_times`. Errors are those of `diagnose`.
+        """
+        from jitter.query.graph_rows import SELF_TIMES_SCHEMA, self_time_rows
+
+        rows = self_time_rows(self.analyze(), self._chosen(steps)) if self.steps else ()
+        return pa.concat_tables([SELF_TIMES_SCHEMA.empty_table(), *rows])
+
+    def collective_calls(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
+        """Return each rank's wait in each of its collectives in these steps (default: all), and the transfer, in ns.
+
+        Columns as in the relation `collective_calls`. Errors are those of `diagnose`.
+        """
+        from jitter.query.graph_rows import COLLECTIVE_CALLS_SCHEMA, collective_call_rows
+
+        rows = collective_call_rows(self.analyze(), self._chosen(steps)) if self.steps else ()
+        return pa.concat_tables([COLLECTIVE_CALLS_SCHEMA.empty_table(), *rows])
 
     def dependencies(self, cohort: int | None = None) -> "list[RowDependency]":
         """Return which operation of a cohort's step waits for which, as inferred from the run.

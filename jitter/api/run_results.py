@@ -83,7 +83,7 @@ class RunResults:
         from jitter.analysis.diagnosis.evidence.facts import Evidence
 
         analysis = self.analysis(steps, executor)
-        diagnosis = diagnose(analysis, Evidence(analysis, self._by_step), self._first_and_last)
+        diagnosis = diagnose(analysis, Evidence(analysis, self._by_step, self._lake.unread_ranks), self._first_and_last)
         first, last = choose_steps(analysis)
         analysis.lake.make_room()
         efficiency = find_efficiency(analysis, self._lake.communication(analysis.keys[first:last]), self._benchmark)
@@ -155,7 +155,7 @@ class RunResults:
         if isinstance(executor, DaskExecutor):
             from jitter.analysis.detection.executors.dask_executor import dask_executor
 
-            return self._connections.enter_context(dask_executor(executor.address, self._lake.root))
+            return self._connections.enter_context(dask_executor(executor, self._lake.root))
         if isinstance(executor, LocalExecutor):
             return partial(ThreadedStepExecutor, threads=1)
         if isinstance(executor, PoolExecutor):

@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 import click
 
 from jitter._version import __version__
+from jitter.cli.damaged_files import damaged_files_left_out
 from jitter.cli.output import stdio
 from jitter.cli.output.stdio import say
-from jitter.core.errors import ExitCode, JitterError
+from jitter.core.errors import DamagedFileError, ExitCode, JitterError
 from jitter.core.interrupts import received_signal, signal_exit_code, signal_line
 
 _VERBS = (
@@ -144,20 +145,32 @@ def run() -> NoReturn:
 
 def _run(arguments: list[str] | None) -> int:
     try:
-        result: Any = cli.main(arguments, prog_name="jitter", standalone_mode=False)
+        result = _run_verb(arguments)
         stdio.flush_stdout()
     except (SystemExit, BrokenPipeError):  # the reader of stdout closed it: not an error
         stdio.discard_stdout()
         return ExitCode.DONE
     except OSError as error:
-        refused = stdio.stdout_error(error)
-        if refused is not None:
+        if stdio.is_of_stdout(error):
             stdio.discard_stdout()
+        refused = stdio.disk_error(error)
+        if refused is not None:
             raise refused from None
         if error.filename is None:
             raise
         raise JitterError(f"{error.filename}: {error.strerror}", "check free disk space and write permission") from None
     return int(result) if isinstance(result, int) else ExitCode.DONE
+
+
+def _run_verb(arguments: list[str] | None) -> Any:
+    """Run the verb; where a lake's file is damaged, again without its recording."""
+    with damaged_files_left_out() as damaged:
+        while True:
+            try:
+                return cli.main(arguments, prog_name="jitter", standalone_mode=False)
+            except DamagedFileError as error:
+                if not damaged.leave_out(error):
+                    raise
 
 
 def _print_error(error: JitterError) -> None:

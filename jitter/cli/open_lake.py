@@ -3,9 +3,13 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jitter.cli.damaged_files import damaged_files
 from jitter.cli.output.progress import preparation_progress
+from jitter.cli.output.stdio import say
 from jitter.core.errors import UsageError
+from jitter.core.formatting import format_count
 from jitter.core.parallel.prefetch import announce_reads
+from jitter.lake.staging import running_ingests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +22,8 @@ if TYPE_CHECKING:
 def open_lake(path: Path) -> "Lake":
     """Open a lake; raise the errors of `jitter.open`, and `UsageError` if its path is not UTF-8."""
     check_lake_path(path)
-    announce_reads((path / "sources").glob("*.json"))  # the system reads the records while Python imports modules
+    if not (path / "sources").is_symlink():
+        announce_reads((path / "sources").glob("*.json"))  # the system reads the records while Python imports modules
     from jitter.core.memory import keep_freed_memory
 
     keep_freed_memory()  # before pyarrow is imported
@@ -28,7 +33,14 @@ def open_lake(path: Path) -> "Lake":
 
     hide_pandas()
     reduce_gc()
-    return api.open(path)
+    damaged = damaged_files()
+    lake = api.Lake(path, damaged.begin(path))
+    damaged.opened(lake)
+    for sentence in lake.damaged:
+        say(f"note: {sentence}")
+    for run in running_ingests(path):
+        say(f"note: {run} {path}: this answer covers the {format_count(len(lake.sources), 'recording')} in it now")
+    return lake
 
 
 def prepare_diagnosis(

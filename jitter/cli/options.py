@@ -17,6 +17,15 @@ force_option = click.option("--force", is_flag=True, help="Overwrite a file that
 same_job_option = click.option(
     "--same-job", is_flag=True, help="Take traces that seem to be of another job than the lake's."
 )
+wait_option = click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(min=0),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --scheduler: give up after this time without a worker.",
+)
 lake_argument = click.argument("lake", default=DEFAULT_LAKE, type=click.Path(path_type=Path))
 table_output_option = click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Write to this file. Default: stdout."
@@ -50,12 +59,12 @@ def reading_options(options: IngestOptions) -> ReadingOptions:
     }
 
 
-def choose_executor(jobs: int | None, scheduler: str | None = None) -> Executor | None:
+def choose_executor(jobs: int | None, scheduler: str | None = None, wait_s: float = 60) -> Executor | None:
     """Return the executor for `--jobs` and `--scheduler`, None if neither is given; raise `UsageError` for both."""
     if jobs is not None and scheduler is not None:
         raise UsageError("--jobs is for workers on this machine, --scheduler for a cluster's", "give one of them")
     if scheduler is not None:
-        return DaskExecutor(scheduler)
+        return DaskExecutor(scheduler, wait_s)
     return None if jobs is None else PoolExecutor(jobs)
 
 

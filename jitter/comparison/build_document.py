@@ -255,7 +255,14 @@ def _culprits(diagnosis: "Diagnosis") -> tuple[CulpritEntry, ...]:
             one.confidence,
             one.excess_ns,
             one.gain_ns,
-            len(one.steps),
+            one.seen.steps,
+            one.rung,
+            one.loss_class,
+            one.cause_certainty,
+            one.seen.of,
+            one.recurs,
+            one.loss_ns,
+            one.fraction,
         )
         for one in diagnosis.culprits[:_MAX_CULPRITS]
     )

@@ -10,7 +10,8 @@ import msgspec
 
 from jitter.core.errors import JitterError
 
-DOCUMENT_SCHEMA_VERSION: Final = 1
+DOCUMENT_SCHEMA_VERSION: Final = 2
+"""Version 1, whose findings have neither rung, class, certainty, loss nor recurrence, is read too."""
 DOCUMENT_KIND: Final = "jitter baseline"
 DOCUMENT_SIGNATURE: Final = b'"kind":"jitter baseline"'
 """Stands in the first bytes of every document."""
@@ -87,10 +88,20 @@ class CulpritEntry(msgspec.Struct, frozen=True):
     device: int | None
     cause: str
     confidence: str
+    """Of a document of version 1 it is lower where the finding was seen in few steps, or beside few ranks."""
     excess_ns: int
     gain_ns: int
     steps: int
     """In how many steps it occurs."""
+    rung: str | None = None
+    loss_class: str | None = msgspec.field(name="class", default=None)
+    cause_certainty: str | None = None
+    of_steps: int | None = None
+    """Of how many recorded steps."""
+    recurs: str | None = None
+    """None in a document of version 1."""
+    loss_ns: int | None = None
+    fraction: float | None = None
 
 
 class ThroughputEntry(msgspec.Struct, frozen=True):

@@ -97,8 +97,12 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
 
 
 def check_findings(run: Document, causes: Collection[str]) -> Gate:
-    """Look for findings of high confidence with one of these causes."""
-    found = [one for one in run.culprits if one.confidence == "high" and one.cause in causes]
+    """Look for findings of high confidence with one of these causes.
+
+    One that may not recur does not fail a run: a single pause could hit any run.
+    """
+    certain = [one for one in run.culprits if one.confidence == "high" and one.cause in causes]
+    found = [one for one in certain if one.recurs != "unknown"]
     if found:
         text = f"{_subject(found[0])}: {found[0].cause}, high confidence"
         more = f" and {format_count(len(found) - 1, 'more finding')}" if len(found) > 1 else ""
@@ -107,6 +111,9 @@ def check_findings(run: Document, causes: Collection[str]) -> Gate:
         why = "the run has no steps" if not run.steps else "one rank has no peers to compare with"
         return Gate("fail-on", None, None, None, Result.UNKNOWN, f"no findings are possible: {why}")
     text = f"no finding of high confidence with cause {' or '.join(causes)}"
+    if certain:
+        once = format_count(len(certain), "finding")
+        text = f"{once} of high confidence with cause {' or '.join(causes)}, which may not recur"
     return Gate("fail-on", None, 0, None, Result.PASS, text)
 
 

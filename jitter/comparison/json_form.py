@@ -10,7 +10,7 @@ from jitter.comparison.document import CulpritEntry
 from jitter.comparison.kernel_changes import KernelChange
 from jitter.comparison.model import CollectiveChange, Comparison, Side
 
-COMPARISON_SCHEMA_VERSION: Final = 1
+COMPARISON_SCHEMA_VERSION: Final = 2
 
 
 def render_comparison_json(comparison: Comparison) -> str:
@@ -113,4 +113,5 @@ def _collective(one: CollectiveChange) -> dict[str, Any]:
 
 def _culprit(one: CulpritEntry) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.to_builtins(one)
-    return found
+    steps, of = found.pop("steps"), found.pop("of_steps")
+    return {**found, "seen": {"steps": steps, "of": of}}

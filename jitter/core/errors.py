@@ -1,6 +1,7 @@
 """Errors with a message for people: what is wrong with which file, and what to do about it."""
 
 from enum import IntEnum
+from pathlib import Path
 
 
 class ExitCode(IntEnum):
@@ -47,7 +48,26 @@ class LakeError(JitterError):
     """A lake that is missing, empty, damaged or of another version."""
 
 
+class DamagedFileError(LakeError):
+    """A file of a lake that is missing, cut or damaged. The message begins with its path."""
+
+    @property
+    def path(self) -> Path:
+        """Return the file's path."""
+        return Path(self.message.partition(": ")[0])
+
+
+class FullDiskError(JitterError):
+    """A disk without space, on which no other source would fit either."""
+
+
 class UsageError(JitterError):
     """A request that is not valid for the given data."""
 
     exit_code = ExitCode.USAGE
+
+
+def reason_of(error: BaseException) -> str:
+    """Return what an error says: the operating system's words, without number and path, else the first line of text."""
+    words = error.strerror if isinstance(error, OSError) else None
+    return words or next(iter(str(error).splitlines()), "") or type(error).__name__

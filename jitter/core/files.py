@@ -5,7 +5,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from jitter.core.errors import JitterError
+from jitter.core.errors import JitterError, reason_of
+
+
+@contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Name the file in the block's errors: those of a full disk come from writing, and the system names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 @contextmanager
@@ -25,8 +36,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     except BrokenPipeError:  # the reader of a pipe has ended
         raise
     except OSError as error:
-        said = error.strerror or str(error)
-        raise JitterError(f"{path} cannot be written: {said}", "choose another place with -o") from None
+        raise JitterError(f"{path} cannot be written: {reason_of(error)}", "choose another place with -o") from None
     finally:
         if not special:
             with suppress(OSError):

@@ -1,12 +1,18 @@
 """Format numbers, times and names for people."""
 
 import math
+import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from jitter.core.errors import UsageError
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 UNKNOWN = "unknown"
+_FORMULA: Final = re.compile(r"[\s�]*[=+\-@＝＋－＠]")
+"""The beginning of a text that a spreadsheet may take for a formula (OWASP, CSV injection)."""
+_COMMANDS: Final = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""DEL, C1 and characters that change the direction of a text; JSON encoders escape C0 themselves."""
 
 
 def format_time(ns: float | None, *, signed: bool = False) -> str:
@@ -89,18 +95,29 @@ def escape_control(text: str) -> str:
     >>> escape_control("evil\x1b[31m kernel")
     'evil�[31m kernel'
     """
-    return "".join(char if char.isprintable() else "�" for char in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else "�" for char in text)
 
 
-def guard_formula(text: str) -> str:
-    """Return a text cell of a CSV file so that a spreadsheet does not take it for a formula.
+def csv_text(text: str) -> str:
+    """Return a text for a cell of a CSV file; it commands no terminal, and a spreadsheet takes it for no formula.
 
-    A text that begins with `=`, `+`, `-`, `@`, a tab or a return gets an apostrophe in front.
+    Control characters are replaced. A text that begins like a formula, also after white space or control characters,
+    gets an apostrophe in front.
 
-    >>> guard_formula("=1+1")
-    "'=1+1"
+    >>> csv_text("=1+1"), csv_text("  =1+1"), csv_text("a=1")
+    ("'=1+1", "'  =1+1", 'a=1')
     """
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
+    cell = escape_control(text)
+    return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+def json_text(document: str) -> str:
+    """Return a JSON document in which characters that command a terminal are escapes, which mean the same.
+
+    >>> json_text('"evil\x9b31m kernel"') == '"evil' + chr(92) + 'u009b31m kernel"'
+    True
+    """
+    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def parse_numbers(text: str, option: str) -> list[int]:

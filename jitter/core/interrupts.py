@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _SIGNALS: "Final" = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE_S: "Final" = 1.0
 """A signal that comes this much later than the first ends the process at once."""
+_SOON_S: "Final" = 0.05
+"""A time limit that could not be raised is tried again after this time."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -38,6 +40,31 @@ class DeferInterrupts:
             if not _deferrals and _pending:
                 _pending.clear()
                 raise Interrupted
+
+
+class TimeLimitReached(KeyboardInterrupt):
+    """The time of a `time_limit` is over. A subclass of `KeyboardInterrupt`: libraries do not catch it."""
+
+
+class TimeLimit:
+    """A block that `TimeLimitReached` ends after some seconds; in the main thread only, without effect elsewhere."""
+
+    def __init__(self, seconds: float | None) -> None:
+        """Limit the block to this time; None: no limit."""
+        self._seconds = seconds
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        if self._seconds is not None and get_ident() == _main_thread:
+            self._before = signal.signal(signal.SIGALRM, _raise_at_limit)
+            signal.setitimer(signal.ITIMER_REAL, max(self._seconds, _SOON_S))
+
+    def __exit__(
+        self, kind: "type[BaseException] | None", error: "BaseException | None", traceback: "TracebackType | None"
+    ) -> None:
+        if self._before is not None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._before)
 
 
 _received: list[tuple[int, float]] = []
@@ -86,9 +113,18 @@ def _raise(number: int, frame: "FrameType | None") -> None:
             raise Interrupted
 
 
+def _raise_at_limit(number: int, frame: "FrameType | None") -> None:
+    if _deferrals:
+        signal.setitimer(signal.ITIMER_REAL, _SOON_S)
+    else:
+        raise TimeLimitReached
+
+
 def _raise_again(unraisable: "Any") -> None:
     """Raise `Interrupted` after a place where Python cannot raise it, such as a destructor; hide what follows it."""
-    if isinstance(unraisable.exc_value, KeyboardInterrupt):
+    if isinstance(unraisable.exc_value, TimeLimitReached):
+        signal.setitimer(signal.ITIMER_REAL, _SOON_S)
+    elif isinstance(unraisable.exc_value, KeyboardInterrupt):
         number = received_signal() or signal.SIGINT
         _received.clear()
         signal.raise_signal(number)

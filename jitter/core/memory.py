@@ -4,6 +4,7 @@ import ctypes
 import os
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 _TRIM_THRESHOLD: Final = -1
@@ -38,6 +39,19 @@ def release_freed_memory() -> None:
     library = _library()
     if hasattr(library, "malloc_trim"):
         library.malloc_trim(0)
+
+
+def limit_memory(more_bytes: int) -> None:
+    """Let this process use at most `more_bytes` more than now; an allocation beyond fails."""
+    if sys.platform != "linux":
+        return
+    import resource
+
+    release_freed_memory()
+    used = int(Path("/proc/self/status").read_text().partition("VmData:")[2].split()[0]) << 10
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    if most == resource.RLIM_INFINITY or used + more_bytes < most:
+        resource.setrlimit(resource.RLIMIT_DATA, (used + more_bytes, most))
 
 
 @cache

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from jitter.api import Lake
 from jitter.core.files import atomic_file
-from jitter.core.formatting import guard_formula
+from jitter.core.formatting import csv_text
 from jitter.core.step_key import StepKey
 from jitter.lake.integrity.rank_files import read_rank_step
 
@@ -77,9 +77,9 @@ def write_kernel_csv(path: Path, rows: pa.Table) -> None:
 
 
 def _guarded(column: pa.ChunkedArray) -> pa.Array:
-    """Return a text column whose cells a spreadsheet does not take for formulas; few texts are distinct."""
+    """Return a text column for a CSV file; few texts are distinct."""
     encoded = column.combine_chunks()
     if not pa.types.is_dictionary(encoded.type):
         encoded = encoded.dictionary_encode()
-    texts = pa.array([guard_formula(text) for text in encoded.dictionary.to_pylist()], pa.string())
+    texts = pa.array([csv_text(text) for text in encoded.dictionary.to_pylist()], pa.string())
     return texts.take(encoded.indices)

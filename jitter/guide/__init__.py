@@ -21,6 +21,7 @@ TOPICS: Final = (
     "dependencies",
     "replay",
     "critical-path",
+    "account",
     "causes",
     "confidence",
     "efficiency",

@@ -2,19 +2,25 @@
 
 import errno
 import gc
+import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from io import FileIO
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import xxhash
 
-from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.core.errors import FullDiskError, JitterError, UnreadableTraceError, reason_of
 from jitter.core.formatting import format_count
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.patterns import compile_collective_pattern, compile_step_pattern
-from jitter.ingestion.ranks.decide_ranks import GpuEvidence, RankOptions, decide_ranks
+from jitter.ingestion.ranks.decide_ranks import GpuEvidence, RankOptions, decide_ranks, unknown_rank_error
+from jitter.ingestion.ranks.job_identity import RecordedRank
 from jitter.ingestion.stage import StagedRank, Stager
 from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
 from jitter.ingestion.transform.joins.launch_join import GpuUsage
@@ -22,10 +28,13 @@ from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps, find_steps
 from jitter.ingestion.transform.steps.step_markers import describe_unmatched_pattern
 from jitter.readers import Batch, ReaderError, Recording, describe_error, readers
+from jitter.readers.capture_times import LARGEST_NS
 from jitter.readers.validation import BatchValidator
 
 _READ_BYTES = 1 << 18
 """Bytes read at a time into one reused buffer, which stays in the processor's cache."""
+_LARGE_HOLE = 1 << 30
+"""Bytes of a hole in a sparse file that are not read as zeros: their number stands for them."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +49,15 @@ class Task:
     known: frozenset[str] = frozenset()
     """Digests of contents of this size that the lake holds: such a file is not read again."""
     patterns: tuple[tuple[str, ...], ...] = ()
+    is_only: bool = False
+    """Whether the lake will hold this source alone: then nothing need state its rank."""
 
     def cut_like(self, patterns: tuple[tuple[str, ...], ...]) -> "Task":
         """Return the task of converting the source again with its steps cut like these patterns."""
         return replace(self, patterns=patterns)
 
 
-@dataclass
+@dataclass(eq=False)
 class Outcome:
     """The result of converting a source: staged ranks or an error; neither if the lake already holds the content."""
 
@@ -59,6 +70,10 @@ class Outcome:
     """Whether the lake already holds the content, so that it was not read."""
     error: JitterError | None = None
     warnings: list[str] = field(default_factory=list)
+
+    def recorded_ranks(self) -> list[RecordedRank]:
+        """Return the staged ranks, to compare them with those of other recordings."""
+        return [RecordedRank(staged.record, staged.staged_steps) for staged in self.staged]
 
 
 def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
@@ -88,12 +103,15 @@ def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
 def _disk_error(task: Task, error: OSError) -> JitterError:
     """Return the error for a source that could not be read, or not written; of a full disk, say which one."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return JitterError(f"{task.source.path}: {error.strerror or error}", "check the file and the disk")
+        return JitterError(f"{task.source.path}: {reason_of(error)}", "check the file and the disk")
     temporary = Path(tempfile.gettempdir())
     is_temporary = error.filename is not None and Path(error.filename).is_relative_to(temporary)
     is_temporary = is_temporary and not task.staging.is_relative_to(temporary)
     place = f"TMPDIR ({temporary})" if is_temporary else f"the lake ({task.staging.parents[1]})"
-    return JitterError(f"{task.source.path}: no space in {place} ({error.strerror})", "free space on that disk")
+    return FullDiskError(
+        f"{task.source.path}: no space in {place} ({error.strerror})",
+        "free space on that disk, then run this again: what is in the lake already is not read again",
+    )
 
 
 @contextmanager
@@ -108,8 +126,11 @@ def _no_search_for_cycles() -> Iterator[None]:
             gc.enable()
 
 
-def file_digest(paths: Sequence[Path]) -> str:
-    """Return the digest of a recording: of one file's content, or of all its files' names and contents."""
+def file_digest(paths: Sequence[Path], most: int | None = None) -> str:
+    """Return the digest of a recording: of one file's content, or of all its files' names and contents.
+
+    `most` is the number of bytes of each file that are read (default: all).
+    """
     digest = xxhash.xxh3_128()  # not cryptographic: it detects equal contents, and traces are many gigabytes
     buffer = memoryview(bytearray(_READ_BYTES))
     for path in paths:
@@ -118,9 +139,26 @@ def file_digest(paths: Sequence[Path]) -> str:
             if path.is_dir() or len(paths) > 1:
                 digest.update(file.relative_to(path if path.is_dir() else path.parent).as_posix().encode() + b"\0")
             with file.open("rb", buffering=0) as content:
-                while size := content.readinto(buffer):
+                left = sys.maxsize if most is None else most
+                while size := content.readinto(buffer[: min(left, _READ_BYTES)]):
                     digest.update(buffer[:size])
+                    left -= size
+                    if most is None and not any(buffer[:64]) and (hole := _pass_hole(content)):
+                        digest.update(hole.to_bytes(8, "big"))
     return digest.hexdigest()
+
+
+def _pass_hole(file: FileIO) -> int:
+    """Move over a hole of the file at this place, if it is large, and return its length in bytes; else 0."""
+    at = file.tell()
+    try:
+        following = os.lseek(file.fileno(), at, os.SEEK_DATA)
+    except OSError as error:  # ENXIO: no data follows
+        following = os.fstat(file.fileno()).st_size if error.errno == errno.ENXIO else at
+    if following - at < _LARGE_HOLE:
+        following = at
+    os.lseek(file.fileno(), following, os.SEEK_SET)
+    return following - at
 
 
 def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> None:
@@ -148,7 +186,14 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
             for process in sorted({use.gpu.process for use in uses})
         }
         evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
-        decisions = decide_ranks(task.source.path, evidence, task.options, recording.rank_in_name, recording.rank_hint)
+        decisions = decide_ranks(
+            task.source.path,
+            evidence,
+            task.options,
+            recording.rank_in_name,
+            recording.rank_hint,
+            is_only=task.is_only,
+        )
         outcome.warnings = list(dict.fromkeys(d.warning for d in decisions if d.warning is not None))
         stager = Stager(
             task.source,
@@ -162,11 +207,25 @@ def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> No
             LaunchScopes(capture.code_ranges, recording.names),
         )
         outcome.staged = stager.stage(outcome.staging, uses, decisions)
+        for staged in outcome.staged:
+            if staged.record.has_assumed_rank:
+                _check_alone(task.source.path, recording, staged)
         if not outcome.staged:
             raise JitterError(
                 f"{task.source.path}: none of its {len(uses)} GPUs ran enough of its kernels to be the GPU of a rank",
                 "give ranks with --rank-map (file,device,rank)",
             )
+
+
+def _check_alone(path: Path, recording: Recording, staged: StagedRank) -> None:
+    """Raise `UnknownRankError` if the recording states that its job has other ranks: its own may be any of them."""
+    ranks = recording.world_size or 1
+    for one in staged.staged_steps():
+        rows = pq.read_table(one.path, columns=["group_size", "group_ranks"], partitioning=None)
+        sizes = rows["group_size"], pc.list_value_length(rows["group_ranks"])
+        ranks = max(ranks, *(pc.max(size).as_py() or 1 for size in sizes))
+    if ranks > 1:
+        raise unknown_rank_error(path, recording.rank_hint, f", and its job has at least {ranks} ranks")
 
 
 def _open(task: Task, advance: Callable[[int], None]) -> tuple[Recording, Iterator[Batch]]:
@@ -183,6 +242,9 @@ def _open(task: Task, advance: Callable[[int], None]) -> tuple[Recording, Iterat
                 validator.check(batch)
                 yield batch
         validator.finish(recording)
+        if abs(recording.utc_offset_ns or 0) >= LARGEST_NS:
+            recording.utc_offset_ns = None
+            recording.problems.append("the wall clock that it states is not possible: it counts as not recorded")
 
     return recording, batches()
 

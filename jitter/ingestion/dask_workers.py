@@ -4,50 +4,44 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import cast
 
+from jitter.core.durability import sync_files
 from jitter.core.errors import JitterError
+from jitter.core.parallel.dask_client import Cluster, connect
+from jitter.core.parallel.executors import DaskExecutor
 from jitter.ingestion.convert import Outcome, Task, convert
 from jitter.ingestion.workers import Progress, in_task_order, worker_died
 
-if TYPE_CHECKING:
-    from distributed import Client
-from jitter.core.parallel.dask_client import connect
 
-
-def convert_on_dask(scheduler: str, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:
+def convert_on_dask(executor: DaskExecutor, tasks: Sequence[Task], progress: Progress | None) -> Iterator[Outcome]:
     """Convert the tasks on the cluster of this scheduler and yield their outcomes in the order of the tasks.
 
     Workers only stage; this process publishes. The scheduler repeats the task of a worker that dies on another one;
     what the dead worker staged is ignored. Raises `UsageError` without Dask and `JitterError` if the scheduler does
-    not answer or is lost.
+    not answer or is lost, or has no workers, or workers of another version of jitter.
     """
     if not tasks:
         return
-    with connect(scheduler) as client:
-        yield from in_task_order(_as_they_come(client, tasks, progress or (lambda done, total: None)))
+    with connect(executor) as cluster:
+        yield from in_task_order(_as_they_come(cluster, tasks, progress or (lambda done, total: None)))
 
 
-def _as_they_come(client: "Client", tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[int, Outcome]]:
-    from distributed import KilledWorker, as_completed
-    from distributed.client import FutureCancelledError
+def _as_they_come(cluster: Cluster, tasks: Sequence[Task], progress: Progress) -> Iterator[tuple[int, Outcome]]:
+    from distributed import KilledWorker
 
     done, total = 0, sum(task.source.size for task in tasks)
     # not pure: tasks with equal arguments must not share a result
-    numbers = {client.submit(_convert, _absolute(task), pure=False): n for n, task in enumerate(tasks)}
-    for future in as_completed(list(numbers), loop=client.loop):
+    numbers = {cluster.client.submit(_convert, _absolute(task), pure=False): n for n, task in enumerate(tasks)}
+    for future in cluster.completed(list(numbers)):
         number = numbers[future]
         task = tasks[number]
         try:
-            outcome = future.result()
+            outcome = cast("Outcome", cluster.result(future))
         except KilledWorker as error:
             outcome = worker_died(
                 task, f"workers that read it died, one after the other ({error.allowed_failures + 1})"
             )
-        except FutureCancelledError:
-            raise JitterError(
-                "the Dask scheduler is gone", "run it again: what is in the lake already is not read again"
-            ) from None
         future.release()
         outcome.source = task.source
         done += task.source.size
@@ -71,4 +65,7 @@ def _convert(task: Task) -> Outcome:
             "traces and lake must lie on a file system that all workers share, under the same path",
         )
         return Outcome(task.source, "", task.staging, error=error)
-    return convert(task, lambda _: None)
+    outcome = convert(task, lambda _: None)
+    # the process that publishes makes safe what its own machine has written
+    sync_files(task.staging, [staged.folder / path for staged in outcome.staged for path, _ in staged.places()])
+    return outcome

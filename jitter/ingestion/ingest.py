@@ -3,11 +3,19 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from jitter.core.errors import JitterError, UnknownRankError, UnreadableTraceError, UsageError
+from jitter.core.errors import (
+    FullDiskError,
+    JitterError,
+    LakeError,
+    UnknownRankError,
+    UnreadableTraceError,
+    UsageError,
+)
 from jitter.core.formatting import format_count
 from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor
 from jitter.ingestion import step_numbering
@@ -17,14 +25,20 @@ from jitter.ingestion.discovery.unrecognized_files import DamagedTraceError
 from jitter.ingestion.ingest_logs import IngestedLogs, ingest_logs
 from jitter.ingestion.patterns import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.publish import Patterns, Publisher
+from jitter.ingestion.ranks.choose_job import JobChoice
 from jitter.ingestion.ranks.decide_ranks import RankOptions, parse_rank_options, rank_map_rows
-from jitter.ingestion.ranks.job_identity import OtherJobError
+from jitter.ingestion.ranks.leading_job import LeadingJob
+from jitter.ingestion.ranks.other_jobs import OtherJobError, left_out_errors
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import catalog
+from jitter.lake.derived.compact_step import remove_outdated
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import DEFAULT_LAKE
 from jitter.lake.rank_coverage import coverage_notes
 from jitter.lake.records import SourceRecord
+
+MANY_FILES: Final = 100_000
+"""Files of kernels in a lake, one per GPU and step, above which an ingest says what they cost."""
 
 Converter = Callable[[Sequence[Task], Progress | None], Iterator[Outcome]]
 """Converts tasks, here or on a cluster, and yields their outcomes in the order of the tasks."""
@@ -51,6 +65,19 @@ class IngestReport:
     other_files: int = 0
     """Number of files that are neither traces nor logs."""
     logs: IngestedLogs = field(default_factory=IngestedLogs)
+    jobs: JobChoice | None = None
+    """The jobs of which the recordings are, and the one that was taken; None if none was read."""
+
+    @property
+    def traces_taken(self) -> int:
+        """Number of recordings that the lake now holds, whenever it took them."""
+        return len({record.file for record in self.added}) + self.unchanged
+
+    @property
+    def traces_left_out(self) -> int:
+        """Number of recordings that the lake does not hold."""
+        logs = {path for path, _ in self.logs.rejected}
+        return sum(one.error.files for one in self.rejected if one.path not in logs)
 
     @property
     def refused(self) -> list[JitterError]:
@@ -125,7 +152,7 @@ def choose_converter(executor: Executor | None) -> Converter:
     if isinstance(executor, DaskExecutor):
         from jitter.ingestion.dask_workers import convert_on_dask
 
-        return lambda tasks, progress: convert_on_dask(executor.address, tasks, progress)
+        return lambda tasks, progress: convert_on_dask(executor, tasks, progress)
     jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None
     return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.preload)
 
@@ -156,33 +183,74 @@ def ingest_discovered(
     ):  # a lake made for a mistyped path would hide the mistake
         report.warnings += _unused_lines(options, [])
         return report
-    folder.create()
-    folder.sweep()
-    publisher = Publisher(folder, replace, same_job)
-    fresh = [source for source in found.sources if not publisher.holds(source, patterns, options)]
-    report.warnings += _unused_lines(options, found.sources)
-    report.unchanged = len(found.sources) - len(fresh)
-    report.warnings += publisher.outdated_readers(found.sources)
-    staging = folder.staging()
+    is_new = not folder.is_lake
     try:
+        folder.create()
+    except KeyboardInterrupt:
+        folder.close()
+        raise
+    with _closing(folder, report, is_new):
+        folder.sweep()
+        publisher = Publisher(folder, replace, same_job)
+        report.warnings += publisher.check_files(found.sources)
+        held: list[Source] = []
+        fresh: list[Source] = []
+        for source in found.sources:
+            (held if publisher.holds(source, patterns, options) else fresh).append(source)
+        report.warnings += _unused_lines(options, found.sources)
+        report.unchanged = len(held)
+        report.warnings += publisher.outdated_readers(found.sources)
+        staging = folder.staging()
         known = publisher.digests(patterns, options)
-        tasks = [Task(source, staging, *patterns, options, known.get(source.size, frozenset())) for source in fresh]
-        _Run(folder, publisher, report, convert).run(tasks, progress)
+        is_only = len(found.sources) == 1 and not found.unreadable and options == RankOptions()
+        tasks = [
+            Task(
+                source,
+                staging,
+                *patterns,
+                options,
+                known.get(source.size, frozenset()),
+                is_only=is_only and publisher.is_only_source(source.path),
+            )
+            for source in fresh
+        ]
+        if not _Run(folder, publisher, report, convert).run(tasks, held, progress):
+            return report
         for path, error in found.unreadable:
             if isinstance(error, DamagedTraceError):
                 publisher.refuse_file(path, error)
+        report.warnings += publisher.grown
         report.warnings += coverage_notes(publisher.records)
         if publisher.replaced:
             report.warnings.append(
                 f"{format_count(publisher.replaced, 'source')} of another job removed from {folder.root} (--replace)"
             )
         report.rejected += [RejectedSource(path, None, error) for path, error in folder.intact_records()[1]]
-        report.logs = ingest_logs(folder, found.logs, label, replace)
+        report.logs = ingest_logs(folder, found.logs, label)
         report.rejected += [RejectedSource(path, None, error) for path, error in report.logs.rejected]
-    finally:
-        folder.close()
-        catalog.refresh(folder.root, lambda: folder.intact_records()[0])
+        if report.added or report.rejected or report.logs.added:
+            remove_outdated(folder.root, publisher.records)
     return report
+
+
+@contextmanager
+def _closing(folder: LakeFolder, report: IngestReport, is_new: bool) -> Iterator[None]:
+    """End the run of an ingest after the block, also after an error, which is then the one that is told."""
+
+    def close() -> None:
+        folder.close()
+        if is_new and report.jobs is not None and report.jobs.taken is None:
+            folder.remove_empty()
+        else:
+            catalog.refresh(folder.root, lambda: folder.intact_records()[0])
+
+    try:
+        yield
+    except BaseException:
+        with suppress(LakeError, OSError):
+            close()
+        raise
+    close()
 
 
 def _unused_lines(options: RankOptions, sources: Sequence[Source]) -> list[str]:
@@ -204,36 +272,109 @@ class _Run:
         self._report = report
         self._convert = convert
         self._seen: dict[str, Path] = {}
+        self._early: dict[Path, list[SourceRecord]] = {}
+        """The records of the recordings that were published before all were read."""
 
-    def run(self, tasks: Sequence[Task], progress: Progress | None) -> None:
-        """Convert and publish in path order, so that conflicts do not depend on which worker is faster."""
-        provisional: list[tuple[Task, Outcome]] = []
+    def run(self, tasks: Sequence[Task], held: Sequence[Source], progress: Progress | None) -> bool:
+        """Convert all, choose the job, and publish its recordings; return whether a job was chosen.
+
+        Before the job is chosen, only what is of it for certain is written into the lake, so that a run that is killed
+        need not convert it again. `held` are the sources that the lake holds.
+        """
+        new: list[tuple[Task, Outcome]] = []
+        others: list[Outcome] = []
+        before = self._publisher.records
+        leading = self._publisher.leading_job([task.source for task in tasks])
         for task, outcome in zip(tasks, self._convert(tasks, progress), strict=True):
-            if self._is_new(outcome):
-                if step_numbering.has_provisional_steps(outcome):
-                    provisional.append((task, outcome))
-                else:
-                    self._publish(outcome)
+            if isinstance(outcome.error, FullDiskError):
+                raise outcome.error
+            if outcome.error is not None or outcome.is_known:
+                others.append(outcome)
+            elif self._is_first(outcome):
+                new.append((task, outcome))
+                self._publish_certain(leading, outcome, [one for _, one in new])
+        choice = self._publisher.choose_job([outcome for _, outcome in new], held)
+        self._report.jobs = choice
+        errors: dict[Path, JitterError] = {one.path: error for one, error in left_out_errors(choice, self._folder.root)}
+        if choice.taken is None:
+            for outcome in (outcome for _, outcome in new if outcome.source.path in self._early):
+                self._publisher.withdraw(outcome)
+            self._report.rejected += [_rejected(outcome, outcome.error) for outcome in others if outcome.error]
+            self._report.rejected += [
+                _rejected(outcome, errors[outcome.source.path]) for _, outcome in new if outcome.source.path in errors
+            ]
+            return False
+        for outcome in others:
+            self._note_unpublished(outcome)
+        marked = [
+            one for _, one in new if one.source.path not in errors and not step_numbering.has_provisional_steps(one)
+        ]
+        errors |= {outcome.source.path: error for outcome, error in self._publisher.find_conflicts(marked)}
+        for _, outcome in new:
+            if outcome.source.path in errors:
+                self._leave_out(outcome, errors[outcome.source.path])
+        taken = [one for one in new if one[1].source.path not in errors]
+        self._report.warnings += _describe_many_files(
+            before, [staged.record for _, outcome in taken for staged in outcome.staged]
+        )
+        self._publish_all(taken)
+        return True
+
+    def _publish_certain(self, leading: LeadingJob, outcome: Outcome, read: Sequence[Outcome]) -> None:
+        """Publish the recordings of which it is certain since this outcome that they are of the job that is taken."""
+        if self._publisher.may_replace or step_numbering.has_provisional_steps(outcome) or not outcome.staged:
+            return
+        certain = {one.path for one in leading.add(self._publisher.given_recording(outcome))}
+        for one in read if certain else ():
+            if one.source.path in certain and self._publisher.replaces_nothing(one):
+                self._early[one.source.path] = self._publisher.publish_early(one)
+
+    def _leave_out(self, outcome: Outcome, error: JitterError) -> None:
+        if self._early.pop(outcome.source.path, None) is not None:
+            self._publisher.withdraw(outcome)
+        self._refuse(outcome, error)
+        shutil.rmtree(outcome.staging, ignore_errors=True)
+
+    def _publish_all(self, converted: Sequence[tuple[Task, Outcome]]) -> None:
+        """Publish in path order what has not been published; report all in this order."""
+        provisional: list[tuple[Task, Outcome]] = []
+        outcomes = [outcome for _, outcome in converted]
+        fewer = dict(step_numbering.refuse_fewer(outcomes, self._publisher.records))
+        for task, outcome in sorted(converted, key=lambda one: str(one[1].source.path)):
+            if outcome.source.path in self._early:
+                self._report_added(outcome, self._early[outcome.source.path])
+            elif outcome in fewer:
+                self._refuse(outcome, fewer[outcome])
+            elif step_numbering.has_provisional_steps(outcome):
+                provisional.append((task, outcome))
+            else:
+                self._publish(outcome)
         if provisional:
             # held until the last file is published: an ingest on another node would number its steps on its own
             with self._folder.exclusive_lock():
                 self._publisher.see_others()
-                for outcome in self._in_phase(provisional):
-                    self._publish(outcome)
+                numbered = list(self._in_phase(provisional))
+                errors = dict(self._publisher.find_conflicts(numbered))
+                for outcome in numbered:
+                    if outcome in errors:
+                        self._leave_out(outcome, errors[outcome])
+                    else:
+                        self._publish(outcome)
 
-    def _is_new(self, outcome: Outcome) -> bool:
+    def _note_unpublished(self, outcome: Outcome) -> None:
+        """Write what the lake keeps of a source that failed, or whose content it holds."""
         if outcome.error is not None:
             self._refuse(outcome, outcome.error)
-            return False
-        if outcome.is_known:
+        else:
             self._publisher.found_again(outcome)
             self._report.unchanged += 1
-            return False
+
+    def _is_first(self, outcome: Outcome) -> bool:
+        """Return whether no source before had the same content."""
         twin = self._seen.setdefault(outcome.file_digest, outcome.source.path)
         if twin != outcome.source.path:
             self._report.warnings.append(f"{outcome.source.path}: the same content as {twin}, taken once")
-            return False
-        return True
+        return twin == outcome.source.path
 
     def _in_phase(self, provisional: Sequence[tuple[Task, Outcome]]) -> Iterator[Outcome]:
         """Yield sources without markers with equal step numbers; sources cut at another kernel are cut again first."""
@@ -261,10 +402,31 @@ class _Run:
         except (UnknownRankError, OtherJobError) as error:
             self._refuse(outcome, error)
             return
+        self._report_added(outcome, added)
+        self._report.rejected += [
+            RejectedSource(Path(record.file), record.reader, error) for record, error in self._publisher.take_yielded()
+        ]
+
+    def _report_added(self, outcome: Outcome, added: Sequence[SourceRecord]) -> None:
         self._report.added += added
         self._report.warnings += [f"{outcome.source.path}: {warning}" for warning in outcome.warnings]
 
     def _refuse(self, outcome: Outcome, error: JitterError) -> None:
-        self._report.rejected.append(RejectedSource(outcome.source.path, outcome.source.reader, error))
+        self._report.rejected.append(_rejected(outcome, error))
         if not isinstance(error, OtherJobError):  # it says nothing of the lake's job
             self._publisher.refuse(outcome, error)
+
+
+def _describe_many_files(held: Sequence[SourceRecord], added: Sequence[SourceRecord]) -> list[str]:
+    """Return a note if the lake passes `MANY_FILES` files of steps with the records to add."""
+    before, new = (sum(len(record.steps) for record in records) for records in (held, added))
+    if before + new <= MANY_FILES or not new:
+        return []
+    return [
+        f"the lake comes to {before + new:,} files of kernels, one per GPU and step, of 5 kB or more each: record "
+        "fewer steps, or ingest recordings of different steps into lakes of their own (jitter explain lake)"
+    ]
+
+
+def _rejected(outcome: Outcome, error: JitterError) -> RejectedSource:
+    return RejectedSource(outcome.source.path, outcome.source.reader, error)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
 from jitter.ingestion.convert import file_digest
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import log_problems
@@ -22,35 +22,34 @@ class IngestedLogs:
     rejected: list[tuple[Path, JitterError]] = field(default_factory=list)
 
 
-def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None, replace: bool = False) -> IngestedLogs:
+def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None) -> IngestedLogs:
     """Add logs to a lake; `label` names what they belong to (default: each one's folder).
 
-    A log whose file has changed since replaces its former content. With `replace`, logs whose files in the lake are
-    damaged are read again.
+    A log whose file has changed since replaces its former content. A log whose files in the lake are missing or damaged
+    is read again.
     """
     report = IngestedLogs()
     records, _ = intact_log_records(folder.root)
-    if replace:
-        records = [record for record in records if not log_problems(folder.root, record)]
     held = {record.digest: record for record in records}
     for path in paths:
         try:
             record_label = path.resolve().parent.name if label is None else label
             digest = log_digest(file_digest([path]), record_label)
-            if digest in held:
+            if digest in held and not log_problems(folder.root, held[digest]):
                 report.unchanged += 1
                 continue
             record = _publish(folder, path, record_label, digest)
         except OSError as error:
-            reason = error.strerror or str(error)
-            report.rejected.append((path, UnreadableTraceError(f"{path}: cannot be read ({reason})", "check the file")))
+            report.rejected.append(
+                (path, UnreadableTraceError(f"{path}: cannot be read ({reason_of(error)})", "check the file"))
+            )
             continue
         except Exception as error:  # any error of one log must leave the others unaffected
             what = f"{path}: could not be read: {describe_error(error)}"
             hint = "this is a bug of jitter: please report it, if possible with the file"
             report.rejected.append((path, JitterError(what, hint)))
             continue
-        for former in [one for one in held.values() if one.file == record.file]:
+        for former in [one for one in held.values() if one.file == record.file and one.digest != digest]:
             remove_log(folder, held.pop(former.digest))
         held[digest] = record
         report.added.append(record)

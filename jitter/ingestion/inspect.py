@@ -1,7 +1,7 @@
 """Inspect: an ingest into a temporary folder, reported per source."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +11,20 @@ from jitter.ingestion.discovery.discover import Source, discover
 from jitter.ingestion.ingest import IngestReport, as_paths, check_single_rank, choose_converter, ingest_discovered
 from jitter.ingestion.patterns import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.publish import Patterns
+from jitter.ingestion.ranks.choose_job import GivenRecording
 from jitter.ingestion.ranks.decide_ranks import parse_rank_options
 from jitter.ingestion.workers import Progress
 from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord
+
+
+@dataclass(frozen=True)
+class InspectedJob:
+    """One of several jobs of which the recordings are."""
+
+    description: str
+    is_taken: bool
+    """Whether an ingest takes it; it takes none if two are of similar size."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,8 @@ class InspectedSource:
     warnings: tuple[str, ...]
     log: LogRecord | None = None
     """Set if the source is a log; `format` is the one that most of its records have, None if none can be read."""
+    job: InspectedJob | None = None
+    """The job that its ranks are of, if the recordings are of several."""
 
 
 def inspect(
@@ -61,7 +73,8 @@ def inspect(
             progress,
         )
     findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.rejected if one.reader is None]
-    return [*findings, *(_finding(source, report) for source in found.sources), *_logs(found.logs, report)]
+    by_job = _by_job(report)
+    return [*findings, *(_finding(source, report, by_job) for source in found.sources), *_logs(found.logs, report)]
 
 
 def _logs(paths: Sequence[Path], report: IngestReport) -> list[InspectedSource]:
@@ -74,12 +87,30 @@ def _logs(paths: Sequence[Path], report: IngestReport) -> list[InspectedSource]:
     ]
 
 
-def _finding(source: Source, report: IngestReport) -> InspectedSource:
+def _by_job(report: IngestReport) -> dict[Path, tuple[InspectedJob, GivenRecording]]:
+    """Return the job of each recording by its path; empty if all are of one job."""
+    if report.jobs is None or len(report.jobs.jobs) < 2:
+        return {}
+    found: dict[Path, tuple[InspectedJob, GivenRecording]] = {}
+    for job in report.jobs.jobs:
+        described = InspectedJob(job.describe(), job is report.jobs.taken)
+        found |= {recording.path: (described, recording) for recording in job.recordings}
+    return found
+
+
+def _finding(
+    source: Source, report: IngestReport, by_job: Mapping[Path, tuple[InspectedJob, GivenRecording]]
+) -> InspectedSource:
     file, prefix = str(source.path.resolve()), f"{source.path}: "
+    job, recording = by_job.get(source.path, (None, None))
+    records = tuple(record for record in report.added if record.file == file)
+    if recording is not None:
+        records = records or tuple(rank.record for rank in recording.ranks)
     return InspectedSource(
         source.path,
         source.reader,
-        tuple(record for record in report.added if record.file == file),
+        records,
         next((one.error for one in report.rejected if one.reader is not None and one.path == source.path), None),
         tuple(warning.removeprefix(prefix) for warning in report.warnings if warning.startswith(prefix)),
+        job=job,
     )

@@ -10,13 +10,19 @@ from jitter.core.errors import JitterError, UnknownRankError
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome, file_digest
 from jitter.ingestion.discovery.discover import Source
-from jitter.ingestion.ranks.decide_ranks import RankOptions, rank_by_pattern, rank_map_rows
-from jitter.ingestion.ranks.job_identity import find_mismatch, other_job_error, records_of_other_job
+from jitter.ingestion.ranks.choose_job import GivenJob, GivenRecording, JobChoice, choose_job, take_as_one_job
+from jitter.ingestion.ranks.decide_ranks import RankOptions, rank_by_pattern, rank_map_rows, unknown_rank_error
+from jitter.ingestion.ranks.job_identity import RecordedRank, ranks_in_lake, records_of_other_job
+from jitter.ingestion.ranks.leading_job import LeadingJob
+from jitter.ingestion.ranks.other_jobs import not_in_lake_error
+from jitter.ingestion.ranks.rank_names import rank_in_path
+from jitter.ingestion.ranks.step_conflicts import StepConflict, find_conflicts
 from jitter.ingestion.stage import StagedRank
 from jitter.lake.folder import LakeFolder
+from jitter.lake.integrity.rank_files import find_incomplete
 from jitter.lake.integrity.verify import record_problems
 from jitter.lake.layout import files_of_record
-from jitter.lake.records import RECORD_VERSION, SourceRecord
+from jitter.lake.records import RECORD_VERSION, SourceRecord, encode_record
 from jitter.readers import readers
 
 
@@ -35,12 +41,22 @@ class Publisher:
         self._folder = folder
         self._replace = replace
         self._same_job = same_job
+        self.grown: list[str] = []
+        """A sentence for each source that has grown since it was ingested, and was taken again."""
+        self._former: dict[str, list[SourceRecord]] = {}
         self.replaced = 0
         """Number of sources of another job that were removed from the lake."""
+        self._of_job: set[str] = set()
+        """Digests of the files that were found to be of one job before they are published."""
+        self._published: dict[str, list[SourceRecord]] = {}
+        """The records that this run has published, by digest of the file."""
         self._records = {record.digest: record for record in folder.intact_records()[0]}
         self._at_start: dict[str, list[SourceRecord]] = {}
         for record in self.records:
             self._at_start.setdefault(record.file, []).append(record)
+        self._yielded: list[tuple[SourceRecord, JitterError]] = []
+        self._incomplete: dict[str, Path] = {}
+        """The first missing or damaged file of recordings that have one, by digest."""
         self._owners: dict[tuple[StepKey, int], str] = {}
         for record in self._records.values():
             self._own(record)
@@ -50,12 +66,38 @@ class Publisher:
         """Records of the sources in the lake; rejected sources are not included."""
         return [record for record in self._records.values() if record.rank is not None]
 
+    def check_files(self, sources: Sequence[Source]) -> list[str]:
+        """Find records of these sources whose files are incomplete: they are read again. Return a sentence for each."""
+        sizes = {source.size for source in sources}
+        records = [record for record in self.records if record.size in sizes]
+        self._incomplete = find_incomplete(self._folder.root, records)
+        files = {record.file: self._incomplete.get(record.digest) for record in records}
+        root = self._folder.root
+        return [f"{file}: read again, because {root / at} is missing or cut" for file, at in files.items() if at]
+
     def holds(self, source: Source, patterns: Patterns, options: RankOptions) -> bool:
         """Return whether the lake holds this complete file, unchanged in size and time, read with these options."""
         found = self._unchanged(source)
+        if any(record.digest in self._incomplete for record in found):
+            return False
         if self._replace and any(self._should_replace(record) for record in found):
             return False
         return _whole(found) and all(_as_told(record, source.path, patterns, options) for record in found)
+
+    def is_only_source(self, path: Path) -> bool:
+        """Return whether the lake holds no recording but those of this path."""
+        file = str(path.resolve())
+        return all(record.file == file for record in self.records)
+
+    @property
+    def may_replace(self) -> bool:
+        """Whether a recording may take the place of what the lake holds (`--replace`)."""
+        return self._replace
+
+    def take_yielded(self) -> list[tuple[SourceRecord, JitterError]]:
+        """Return, once, the recordings of assumed rank that another recording removed from the lake, with the error."""
+        found, self._yielded = self._yielded, []
+        return found
 
     def _should_replace(self, record: SourceRecord) -> bool:
         """Return whether an older version of the reader read the source, or its files in the lake are damaged."""
@@ -88,6 +130,8 @@ class Publisher:
             return {}
         by_size: dict[int, set[str]] = {}
         for digest, found in self._by_content().items():
+            if any(record.digest in self._incomplete for record in found):
+                continue
             if self._replace and any(self._should_replace(record) for record in found):
                 continue
             if _whole(found) and all(_as_told(record, Path(record.file), patterns, options) for record in found):
@@ -106,7 +150,7 @@ class Publisher:
 
         Raises `UnknownRankError` if another source holds one of the steps for the same rank and `--replace` was not
         given, and `OtherJobError` if the outcome is of another job; the lake is then unchanged. With `--replace`, the
-        sources of the other job are removed.
+        sources of the other job are removed. A recording that counts as rank 0 only because it was alone is rejected.
 
         A kill at any moment leaves the source either completely in the lake or absent: records of an earlier
         reading are removed first, and the paths that change are written to a journal.
@@ -114,41 +158,157 @@ class Publisher:
         self._check_within(outcome)
         self.see_others()
         others = self._of_other_job(outcome)
-        before = [*self._before(outcome), *others]
+        assumed = [one for one in self._find_assumed(outcome) if one not in others]
+        shorter = self._shorter(outcome)
+        before = [*self._before(outcome), *others, *assumed, *shorter]
         self.replaced += len(others)
         old = [place for record in before for place in files_of_record(record)]
         new = [place for staged in outcome.staged for _, place in staged.places()]
-        with self._folder.journal([*old, *new]):
+        with self._folder.journal(old, new):
+            self._disown([*assumed, *shorter])
             for staged in outcome.staged:
                 self._settle(staged)
             self._drop(before)
             for staged in outcome.staged:
-                self._folder.publish(staged.folder, staged.places(), staged.record)
+                place = Path("sources", staged.record.name)
+                self._folder.publish(staged.folder, staged.places(), place, encode_record(staged.record))
                 self._records[staged.record.digest] = staged.record
                 self._own(staged.record)
                 shutil.rmtree(staged.folder, ignore_errors=True)
             if old:
-                self._remove_old(old, outcome)
-        return [staged.record for staged in outcome.staged]
+                self._remove_old(old, new)
+        if shorter:
+            self.grown.append(
+                f"{outcome.source.path}: has grown from {shorter[0].size:,} to {outcome.source.size:,} bytes since it "
+                "was ingested; the longer recording replaces the shorter one"
+            )
+        for record in assumed:
+            self._reject_assumed(record, outcome.source.path)
+        self._published[outcome.file_digest] = [staged.record for staged in outcome.staged]
+        return self._published[outcome.file_digest]
 
-    def _remove_old(self, old: Sequence[Path], outcome: Outcome) -> None:
-        """Remove files of an earlier reading, except where this or another source now has a file."""
+    def withdraw(self, outcome: Outcome) -> None:
+        """Remove what this run has published of an outcome, which turned out to be of another job or in conflict."""
+        records = self._published.pop(outcome.file_digest)
+        old = [place for record in records for place in files_of_record(record)]
+        with self._folder.journal(old, []):
+            self._drop(records)
+            self._remove_old(old)
+
+    def _find_assumed(self, outcome: Outcome) -> list[SourceRecord]:
+        """Return the recordings of assumed rank in the lake, which are no longer alone.
+
+        Raises `UnknownRankError` if the rank of the outcome itself is assumed, and the lake holds other recordings.
+        """
+        file = str(outcome.source.path.resolve())
+        others = [one for one in self.records if one.file != file and one.file_digest != outcome.file_digest]
+        if others and any(staged.record.has_assumed_rank for staged in outcome.staged):
+            raise unknown_rank_error(outcome.source.path, reason=f", and {self._folder.root} holds other recordings")
+        return [one for one in others if one.has_assumed_rank]
+
+    def _reject_assumed(self, record: SourceRecord, path: Path) -> None:
+        """Write the rejection of a recording that counted as rank 0 until the one of this path came."""
+        file = Path(record.file)
+        reason = f"; it counted as rank 0 until {path} was added, and is no longer in the lake"
+        error = unknown_rank_error(file, reason=reason)
+        self._yielded.append((record, error))
+        self._write_refusal(_refusal(file, record.file_digest, record.size, record.mtime_ns, record.reader, error))
+
+    def _remove_old(self, old: Sequence[Path], new: Sequence[Path] = ()) -> None:
+        """Remove files of an earlier reading, except where this (`new`) or another source now has a file."""
         owned = {place for record in self._records.values() for place in files_of_record(record)}
-        kept = {place for staged in outcome.staged for _, place in staged.places()}
+        kept = set(new)
         self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
 
-    def _of_other_job(self, outcome: Outcome) -> list[SourceRecord]:
-        """Return the sources of another job, which this one replaces. Raises `OtherJobError` without `--replace`."""
-        if self._same_job:
+    def leading_job(self, sources: Sequence[Source]) -> LeadingJob:
+        """Return the job that leads in the lake, before these sources are read."""
+        self._of_job |= {record.file_digest for record in self.records}
+        in_lake = ranks_in_lake(self.records, self._folder.root)
+        return LeadingJob(in_lake, len(sources), sum(source.size for source in sources))
+
+    def replaces_nothing(self, outcome: Outcome) -> bool:
+        """Return whether publishing an outcome changes nothing that the lake holds."""
+        staged = [one.record for one in outcome.staged]
+        return not (
+            any(one.has_assumed_rank for one in [*staged, *self.records])
+            or any((step.key, one.rank) in self._owners for one in staged for step in one.steps)
+            or self._before(outcome)
+            or self._shorter(outcome)
+        )
+
+    def publish_early(self, outcome: Outcome) -> list[SourceRecord]:
+        """Publish an outcome that is of the lake's job for certain, before the job of all recordings is chosen."""
+        self._of_job.add(outcome.file_digest)
+        return self.publish(outcome)
+
+    def given_recording(self, outcome: Outcome) -> GivenRecording:
+        """Return the ranks of an outcome, with their files where these are now."""
+        if outcome.file_digest in self._published:
+            ranks = ranks_in_lake(self._published[outcome.file_digest], self._folder.root)
+        else:
+            ranks = outcome.recorded_ranks()
+        return GivenRecording(outcome.source.path, ranks)
+
+    def find_conflicts(self, outcomes: Sequence[Outcome]) -> list[tuple[Outcome, UnknownRankError]]:
+        """Return the outcomes to leave out because others hold the same steps of their ranks, with the errors.
+
+        With `--replace` there are none: the newer one is taken for each step.
+        """
+        if self._replace:
             return []
-        records = [record for record in self.records if record.file_digest != outcome.file_digest]
-        for staged in outcome.staged:
-            program, root = staged.staged_steps(), self._folder.root
-            mismatch = find_mismatch(staged.record, program, records, root)
+        outcome_of = {outcome.source.path: outcome for outcome in outcomes}
+        recordings = [self.given_recording(outcome) for outcome in outcomes]
+        published = {record.file_digest for records in self._published.values() for record in records}
+        others = ranks_in_lake([one for one in self.records if one.file_digest not in published], self._folder.root)
+        ranks = [*(rank for recording in recordings for rank in recording.ranks), *others]
+        return [(outcome_of[one.recording.path], _conflict_error(one)) for one in find_conflicts(recordings, ranks)]
+
+    def choose_job(self, outcomes: Sequence[Outcome], held: Sequence[Source]) -> JobChoice:
+        """Return the jobs of which these outcomes and the sources that the lake holds are, and which one to take.
+
+        With `--replace` the lake's job has no precedence: sources that the lake holds count as given ones.
+        """
+        # a recording that counts as rank 0 because it is alone says nothing of a rank
+        given = [
+            self.given_recording(outcome)
+            for outcome in outcomes
+            if not any(staged.record.has_assumed_rank for staged in outcome.staged)
+        ]
+        dropped = {one.digest for outcome in outcomes for one in (*self._before(outcome), *self._shorter(outcome))}
+        in_lake = ranks_in_lake([one for one in self.records if one.digest not in dropped], self._folder.root)
+        if self._replace:
+            files = {str(source.path.resolve()): source.path for source in held}
+            by_file: dict[Path, list[RecordedRank]] = {}
+            for rank in in_lake:
+                if rank.record.file in files:
+                    by_file.setdefault(files[rank.record.file], []).append(rank)
+            given += [GivenRecording(path, ranks) for path, ranks in by_file.items()]
+            in_lake = []
+        choice = take_as_one_job(given) if self._same_job else choose_job(given, in_lake, is_one_run=not self._replace)
+        if choice.taken is not None:
+            self._of_job = {rank.record.file_digest for rank in choice.taken.job.ranks}
+        return choice
+
+    def _of_other_job(self, outcome: Outcome) -> list[SourceRecord]:
+        """Return the sources of another job, which this one replaces. Raises `OtherJobError` without `--replace`.
+
+        Without `--replace`, only runs on other machines can have published another job since the job was chosen.
+        """
+        known = self._of_job | {outcome.file_digest}
+        others = [record for record in self.records if record.file_digest not in known]
+        if self._same_job or not others:
+            return []
+        job = GivenJob(is_one_run=False)
+        for rank in ranks_in_lake(others, self._folder.root):
+            job.job.add(rank)
+        for rank in outcome.recorded_ranks():
+            mismatch = job.job.find_mismatch(rank, "in the lake")
             if mismatch is not None and not self._replace:
-                raise other_job_error(staged.record, mismatch, records)
+                own = GivenJob()
+                own.add(GivenRecording(outcome.source.path, outcome.recorded_ranks()))
+                raise not_in_lake_error(outcome.source.path, mismatch.reason, job, own, self._folder.root)
             if mismatch is not None:
-                return records_of_other_job(staged.record, program, records, root)
+                return records_of_other_job(rank, job.job.ranks)
         return []
 
     def see_others(self) -> None:
@@ -163,6 +323,8 @@ class Publisher:
             return
         source = outcome.source
         refusal = _refusal(source.path, outcome.file_digest, source.size, source.changed_ns, source.reader, error)
+        if outcome.staged:
+            refusal.claimed_rank = outcome.staged[0].record.rank
         self._drop(self._before(outcome))
         self._write_refusal(refusal)
 
@@ -200,6 +362,18 @@ class Publisher:
             if record.file_digest == outcome.file_digest or (record.rank is None and record.file == file)
         ]
 
+    def _shorter(self, outcome: Outcome) -> list[SourceRecord]:
+        """Return the records of the same path when it was smaller, if the recording begins like them."""
+        file = str(outcome.source.path.resolve())
+        if file not in self._former:
+            smaller = [
+                record
+                for record in self._at_start.get(file, [])
+                if record.size < outcome.source.size and record.file_digest != outcome.file_digest
+            ]
+            self._former[file] = smaller if smaller and _begins_like(outcome, smaller) else []
+        return [record for record in self._former[file] if record.digest in self._records]
+
     def _settle(self, staged: StagedRank) -> None:
         """Decide which source keeps steps that two sources hold for the same rank."""
         record = staged.record
@@ -212,10 +386,7 @@ class Publisher:
         for owner, keys in contested.items():
             other = self._records[owner]
             if not self._replace:
-                raise UnknownRankError(
-                    f"{record.file}: rank {record.rank} has {_some(keys)} already, from {other.file}",
-                    "give --replace to take the newer, or correct the rank with --rank or --rank-map",
-                )
+                raise _rank_taken_error(record.file, record.rank, keys, f"already, from {other.file}")
             older, newer = (other, record) if _newer(record, other) else (record, other)
             older.steps[:] = [step for step in older.steps if step.key not in set(keys)]
             older.problems.append(f"{_some(keys)} replaced by {newer.file}")
@@ -237,13 +408,18 @@ class Publisher:
                         "tell them apart with --rank-map (file,device,rank)",
                     )
 
+    def _disown(self, records: Sequence[SourceRecord]) -> None:
+        """Let these records hold no step, so that they conflict with no other source."""
+        gone = {record.digest for record in records}
+        self._owners = {claim: digest for claim, digest in self._owners.items() if digest not in gone}
+
     def _drop(self, records: Sequence[SourceRecord]) -> None:
         if not records:
             return
         gone = {record.digest for record in records}
         self._records = {digest: record for digest, record in self._records.items() if digest not in gone}
-        self._owners = {claim: digest for claim, digest in self._owners.items() if digest not in gone}
-        self._folder.remove(Path("sources", record.name) for record in records)
+        self._disown(records)
+        self._folder.remove_records(records)
 
     def _own(self, record: SourceRecord) -> None:
         if record.rank is not None:
@@ -260,6 +436,8 @@ def _as_told(record: SourceRecord, path: Path, patterns: Patterns, options: Rank
     given = (patterns.step, record.step_pattern), (patterns.collective, record.collective_pattern)
     if any(pattern is not None and pattern != recorded for pattern, recorded in given):
         return False
+    if record.has_assumed_rank and options != RankOptions():
+        return False  # they may state it
     if options.rank is not None:
         return record.rank == options.rank
     rows = dict(rank_map_rows(path, options))
@@ -268,6 +446,23 @@ def _as_told(record: SourceRecord, path: Path, patterns: Patterns, options: Rank
     named = rank_by_pattern(path, options)
     # a process that drives several GPUs takes consecutive ranks
     return named is None or (record.rank == named * record.parts + record.part)
+
+
+def _begins_like(outcome: Outcome, records: Sequence[SourceRecord]) -> bool:
+    """Return whether a recording begins with the content of the records of one file, or with their steps."""
+    path, *companions = outcome.source.files
+    if not companions and path.is_file() and file_digest([path], records[0].size) == records[0].file_digest:
+        return True
+    # databases change at their beginning when they grow, and the last step may have grown
+    staged = [one.record for one in outcome.staged]
+    starts = {(one.rank, step.start_ns) for one in staged for step in one.steps}
+    whole = {(one.rank, step.start_ns, step.sequence) for one in staged for step in one.steps}
+    return all(
+        bool(one.steps)
+        and (one.rank, one.steps[0].start_ns) in starts
+        and all((one.rank, step.start_ns, step.sequence) in whole for step in one.steps[:-1] if not step.cut)
+        for one in records
+    )
 
 
 def _newer(one: SourceRecord, other: SourceRecord) -> bool:
@@ -279,6 +474,18 @@ def _newer(one: SourceRecord, other: SourceRecord) -> bool:
 
 def _is_host(place: Path) -> bool:
     return place.parts[0] == "host"
+
+
+def _conflict_error(conflict: StepConflict) -> UnknownRankError:
+    file, other = (one.ranks[0].record.file for one in (conflict.recording, conflict.other))
+    return _rank_taken_error(file, conflict.rank, conflict.steps, f"in {other} too, {conflict.reason}")
+
+
+def _rank_taken_error(file: str, rank: int, keys: list[StepKey], place: str) -> UnknownRankError:
+    return UnknownRankError(
+        f"{file}: rank {rank} has {_some(keys)} {place}",
+        "give --replace to take the newer, or correct the rank with --rank or --rank-map",
+    )
 
 
 def _some(keys: list[StepKey]) -> str:
@@ -323,4 +530,5 @@ def _refusal(
         before_capture=0,
         steps=[],
         problems=[str(error)],
+        claimed_rank=rank_in_path(path),
     )

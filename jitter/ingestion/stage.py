@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.formatting import format_count
+from jitter.core.names.launchers import MAX_RANKS
 from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discovery.discover import Source
@@ -86,6 +87,7 @@ class Stager:
         self._ranges = {process: found.ranges.ranges for process, found in steps.items()}
         self._lost = joined.lost_launches(self._ranges)
         self._before_capture = joined.before_capture()
+        self._uncertain = joined.uncertain(self._ranges)
 
     def stage(self, folder: Path, uses: Sequence[GpuUsage], decisions: Sequence[RankDecision]) -> list[StagedRank]:
         """Write the steps of every GPU that has a rank; several GPUs get a subfolder of `folder` each."""
@@ -140,7 +142,8 @@ class Stager:
                 kernels=step.kernels,
                 memory_activities=rows.num_rows - step.kernels,
                 sequence=step.sequence,
-                checksum=written,
+                checksum=written.checksum,
+                size=written.size,
             )
         )
 
@@ -168,7 +171,8 @@ class Stager:
             "step": pa.array([key.step for key in keys], pa.int64()).take(mine["step_row"]),
             **{name: mine[name] for name in ("kind", "name", "thread", "start_ns", "end_ns")},
         }
-        staged.record.host_checksum = write_host(staged.folder / "host.parquet", pa.table(columns))
+        written = write_host(staged.folder / "host.parquet", pa.table(columns))
+        staged.record.host_checksum, staged.record.host_size = written
         staged.files.append((Path("host.parquet"), None))
 
     def _note_side_work(self, staged: StagedRank, gpu: Gpu, mine: pa.Table) -> None:
@@ -194,6 +198,11 @@ class Stager:
         empty = len(self._steps[gpu.process].ranges.ranges) - len(record.steps)
         cut = [step.key for step in record.steps if step.cut]
         record.problems += record.describe_kernels()
+        if uncertain := self._uncertain.get(gpu):
+            record.problems.append(
+                f"{format_count(uncertain, 'GPU activity', 'GPU activities')} without a recorded launch may be of a "
+                "later step: counted in the step of the activity before on the stream"
+            )
         if empty:
             record.problems.append(f"{format_count(empty, 'step has', 'steps have')} no activity on this GPU")
         if cut:
@@ -242,7 +251,7 @@ class Stager:
             problems=[*recording.problems, *steps.ranges.problems],
             collective_pattern=self._collective_pattern,
             reader=source.reader,
-            world_size=recording.world_size,
+            world_size=recording.world_size if (recording.world_size or 0) <= MAX_RANKS else None,
             gpu_model=recording.gpu_models.get(use.gpu.device, recording.gpu_models.get(None)),
             kernel_columns=len(KERNELS),
             empty_columns=[field.name for field in KERNELS if field.nullable],

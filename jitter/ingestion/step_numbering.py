@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,10 +20,44 @@ from jitter.lake.records import RankStepRecord, SourceRecord
 
 _WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"
 
+_KINDS: Final = {
+    "marker": "named by markers",
+    "repetition": "found where kernels repeat, without markers",
+    "whole capture": "whole captures, without markers",
+}
+"""How steps are found, the best way first, in words."""
+
 
 def has_provisional_steps(outcome: Outcome) -> bool:
     """Return whether the step numbers hold only within this source and must be aligned with other ranks."""
     return any(staged.record.steps_from != "marker" for staged in outcome.staged)
+
+
+def refuse_fewer(
+    outcomes: Sequence[Outcome], records: Sequence[SourceRecord]
+) -> list[tuple[Outcome, UnknownRankError]]:
+    """Return the outcomes to reject because more recordings have their steps found in another way, with the errors.
+
+    Steps of different kinds cannot be numbered alike. In doubt, and in a lake that holds `records`, markers come
+    before repetition, and repetition before whole captures: `number_steps` rejects those.
+    """
+    counts = Counter(_kind(outcome) for outcome in outcomes)
+    if records or len(counts) < 2:
+        return []
+    kinds = list(_KINDS)
+    kept = max(kinds, key=lambda kind: counts[kind])  # of equal ones the first
+    return [
+        (
+            outcome,
+            UnknownRankError(
+                f"{outcome.source.path}: its steps are {_KINDS[_kind(outcome)]}, and those of {counts[kept]} of "
+                f"{len(outcomes)} recordings are {_KINDS[kept]}",
+                f"{_WAY_OUT}, on all ranks alike",
+            ),
+        )
+        for outcome in outcomes
+        if kinds.index(_kind(outcome)) < kinds.index(kept)
+    ]
 
 
 class ReferenceRank(NamedTuple):
@@ -91,7 +125,7 @@ def number_steps(
     refused: list[tuple[Outcome, JitterError]] = []
     kinds = {r.steps_from for r in records} | {p.record.steps_from for o in outcomes for p in o.staged}
     shifts: list[tuple[StagedRank, int]] = []
-    known = _lowest(outcomes) if reference is None else reference.repetition
+    known = _common_reference(outcomes) if reference is None else reference.repetition
     for outcome in outcomes:
         if outcome.error is not None:
             refused.append((outcome, outcome.error))
@@ -112,9 +146,26 @@ def number_steps(
     return refused
 
 
-def _lowest(outcomes: Sequence[Outcome]) -> RankRepetition | None:
-    found = [staged for outcome in outcomes for staged in outcome.staged if staged.repetition is not None]
-    return min(found, key=lambda staged: staged.record.rank or 0).repetition if found else None
+def _common_reference(outcomes: Sequence[Outcome]) -> RankRepetition | None:
+    """Return the lowest rank with which more than half of the ranks can be aligned, else the one with most of them."""
+    staged = [staged for outcome in outcomes for staged in outcome.staged if staged.repetition is not None]
+    repetitions = [one.repetition for one in sorted(staged, key=lambda one: one.record.rank or 0) if one.repetition]
+    best, most = None, 0
+    for reference in repetitions:
+        aligned = sum(_can_align(reference, other) for other in repetitions)
+        if aligned > most:
+            best, most = reference, aligned
+        if 2 * aligned > len(repetitions):
+            break
+    return best
+
+
+def _can_align(reference: RankRepetition, other: RankRepetition) -> bool:
+    try:
+        step_offset(reference, other)
+    except UnknownRankError:
+        return False
+    return True
 
 
 def _check_kind(outcome: Outcome, kinds: set[str]) -> None:
@@ -150,4 +201,8 @@ def _renumber(staged: StagedRank, shift: int) -> None:
         steps = pc.add(rows["step"], shift)
         early_or_new = pc.if_else(pc.less(steps, 0), pa.scalar(None, pa.int64()), steps)
         renumbered = rows.set_column(rows.schema.get_field_index("step"), "step", early_or_new)
-        staged.record.host_checksum = write_host(host, renumbered)
+        staged.record.host_checksum, staged.record.host_size = write_host(host, renumbered)
+
+
+def _kind(outcome: Outcome) -> str:
+    return outcome.staged[0].record.steps_from

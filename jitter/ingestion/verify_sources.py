@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from jitter.core.errors import reason_of
 from jitter.ingestion.convert import file_digest
 from jitter.lake.integrity.verify import Problem, Progress
 from jitter.lake.log_records import LogRecord, log_digest
@@ -45,13 +46,13 @@ def verify_sources(
 
 
 def _compare(found: SourceVerification, path: Path, digest_of: Callable[[Path], str], recorded: str) -> None:
-    if not path.exists():
+    if not (path.is_file() or path.is_dir()):  # or a record names a device or a pipe
         found.absent.append(path)
         return
     try:
         is_same = digest_of(path) == recorded
     except OSError as error:
-        found.problems.append(Problem(path, f"cannot be read ({error.strerror or error})", "check its permissions"))
+        found.problems.append(Problem(path, f"cannot be read ({reason_of(error)})", "check its permissions"))
         return
     if is_same:
         found.same += 1

@@ -7,19 +7,25 @@ carry checksums: measured on 960 records of 10 steps, they take 36 ms, and a cat
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
+from jitter.core.errors import LakeError, reason_of
 from jitter.lake import staging
 from jitter.lake.derived.freshness import file_state, made_from
+from jitter.lake.integrity.containment import LARGEST_FILE_BYTES
 from jitter.lake.records import SourceRecord, StepRecord, plain_fields
 
 _LAYOUT: Final = made_from(3, list(plain_fields(SourceRecord)), list(plain_fields(StepRecord)))
 """A new field of the records makes older catalogs stale."""
+_LONGEST_VALUE: Final = 1 << 24
+_FOREIGN: Final = """SELECT 1 FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'
+    UNION ALL SELECT 1 FROM sqlite_master AS of_table, pragma_table_xinfo(of_table.name) WHERE hidden > 0 LIMIT 1"""
+"""Views and computed columns run SQL when they are read, as long as they like; the catalog has none."""
 _TRIES: Final = 5
 """Records that other ingests add after that many rebuilds are left to the next ingest."""
 
@@ -27,7 +33,8 @@ _TRIES: Final = 5
 def is_current(root: Path) -> bool:
     """Return whether the catalog exists and was written from the records as they are now."""
     try:
-        return _query(root, "SELECT made_from FROM state") == [(_state(root),)]
+        with _opened(root) as catalog:
+            return _is_current(catalog, root)
     except sqlite3.Error:
         return False
 
@@ -39,7 +46,7 @@ def refresh(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
     an old one; each looks again after writing.
     """
     for _ in range(_TRIES):
-        if not os.access(root, os.W_OK) or (is_current(root) and is_intact(root, records())):
+        if not os.access(root, os.W_OK) or _is_up_to_date(root, records):
             return
         _rebuild(root, records)
 
@@ -52,13 +59,29 @@ def preload() -> None:
 def is_intact(root: Path, records: Sequence[SourceRecord]) -> bool:
     """Return whether the catalog can be read and, if it is current, holds exactly these records."""
     try:
-        is_readable = _query(root, "PRAGMA integrity_check") == [("ok",)]
-        return is_readable and (not is_current(root) or _holds(root, records))
+        with _opened(root) as catalog:
+            return _is_readable(catalog) and (not _is_current(catalog, root) or _holds(catalog, records))
     except sqlite3.Error:
         return False
 
 
-def _holds(root: Path, records: Sequence[SourceRecord]) -> bool:
+def _is_up_to_date(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> bool:
+    try:
+        with _opened(root) as catalog:
+            return _is_current(catalog, root) and _is_readable(catalog) and _holds(catalog, records())
+    except sqlite3.Error:
+        return False
+
+
+def _is_current(catalog: sqlite3.Connection, root: Path) -> bool:
+    return catalog.execute("SELECT made_from FROM state").fetchall() == [(_state(root),)]
+
+
+def _is_readable(catalog: sqlite3.Connection) -> bool:
+    return catalog.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def _holds(catalog: sqlite3.Connection, records: Sequence[SourceRecord]) -> bool:
     """Return whether the tables hold exactly these records. Raises `sqlite3.Error` if the catalog cannot be read."""
     columns = {
         "sources": list(plain_fields(SourceRecord)),
@@ -73,7 +96,7 @@ def _holds(root: Path, records: Sequence[SourceRecord]) -> bool:
     }
     for table, names in columns.items():
         quoted = ", ".join(f'"{name}"' for name in names)
-        found = _query(root, f"SELECT {quoted} FROM {table}")
+        found = catalog.execute(f"SELECT {quoted} FROM {table}").fetchall()
         if sorted(map(repr, map(list, found))) != sorted(repr(list(map(_stored, row))) for row in wanted[table]):
             return False
     return True
@@ -84,11 +107,18 @@ def _stored(value: object) -> object:
     return int(value) if isinstance(value, bool) else value
 
 
-def _query(root: Path, statement: str) -> list[tuple[object, ...]]:
-    """Return the rows of a statement. Raises `sqlite3.Error` if the catalog is missing or cannot be read."""
+@contextmanager
+def _opened(root: Path) -> Iterator[sqlite3.Connection]:
+    """Open the catalog to read it. Raises `sqlite3.Error` if it is missing, cannot be read, or is not jitter's."""
     path = root / "catalog.sqlite"
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        return connection.execute(statement).fetchall()
+    if path.is_file() and path.stat().st_size > LARGEST_FILE_BYTES:
+        raise sqlite3.DatabaseError("is too large")
+    # immutable: neither a journal nor a lock file beside it is looked at
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+        if connection.execute(_FOREIGN).fetchall():
+            raise sqlite3.DatabaseError("holds more than tables of jitter's")
+        yield connection
 
 
 def _state(root: Path) -> str:
@@ -106,7 +136,13 @@ def _rebuild(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
         from jitter.lake.catalog_schema import write
 
         temporary, place = staging.create_folder(run) / "catalog.sqlite", root / "catalog.sqlite"
-        write(temporary, state, found)
-        if place.is_dir() and not place.is_symlink():
-            shutil.rmtree(place)
-        temporary.replace(place)
+        try:
+            write(temporary, state, found)
+            if place.is_dir() and not place.is_symlink():
+                shutil.rmtree(place)
+            temporary.replace(place)
+        except (OSError, sqlite3.Error) as error:
+            raise LakeError(
+                f"{place}: cannot be written: {reason_of(error)}",
+                "free space on that disk, then run the ingest again: the recordings are in the lake",
+            ) from None

@@ -3,7 +3,8 @@
 `sources` and `steps` have a column for every plain field of `SourceRecord` and `StepRecord`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,19 @@ _source_values = attrgetter(*plain_fields(SourceRecord))
 _step_values = attrgetter(*plain_fields(StepRecord))
 
 
+@contextmanager
+def _errors_of_sqlite() -> Iterator[None]:
+    """Raise SQLite's own error for SQLAlchemy's, whose message holds the statement."""
+    try:
+        yield
+    except sa.exc.DBAPIError as error:
+        raise (error.orig or error) from None
+
+
 def write(path: Path, made_from: str, records: Sequence[SourceRecord]) -> None:
     """Write a new catalog of these records; `made_from` is the digest of the records' state."""
     engine = sa.create_engine(f"sqlite:///{path}", poolclass=sa.pool.NullPool)
-    with engine.begin() as connection:
+    with _errors_of_sqlite(), engine.begin() as connection:
         # the file is put in place only when it is complete: waiting for the disk gains nothing
         connection.exec_driver_sql("PRAGMA synchronous = OFF")
         connection.exec_driver_sql("PRAGMA journal_mode = OFF")

@@ -1,10 +1,12 @@
 """Paths within a lake. All are relative to the lake's folder."""
 
+import re
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 from jitter.core.step_key import StepKey
-from jitter.lake.records import SourceRecord
+from jitter.lake.records import DIGEST, SourceRecord
 
 DEFAULT_LAKE = Path("jitter-lake")
 COMPACTED_STEPS = Path("derived", "compact")
@@ -15,6 +17,20 @@ TIMING_CACHE_VERSION = 4
 """Version of the layout of these files, and part of their names."""
 ANSWER_CACHE = Path("derived", "answers")
 """Diagnoses of a large lake."""
+
+_NUMBER: Final = r"(?:0|-?[1-9][0-9]{0,18})"
+_OWN_FILE: Final = re.compile(
+    rf"kernels/(?:epoch={_NUMBER}/)?step={_NUMBER}/rank={_NUMBER}\.parquet"
+    rf"|host/rank={_NUMBER}/{DIGEST}\.parquet"
+    rf"|derived/timings/{DIGEST}\.v[0-9]{{1,9}}\.arrow"
+    rf"|sources/{DIGEST}\.json"
+    rf"|logs/[a-z_]{{1,64}}/{DIGEST}\.(?:parquet|json)"
+)
+
+
+def is_own_file(place: str) -> bool:
+    """Return whether a path, relative to the lake's folder, is one that this module gives to a file."""
+    return _OWN_FILE.fullmatch(place) is not None
 
 
 @lru_cache(maxsize=4096)  # called for each rank of a step

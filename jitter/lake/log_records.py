@@ -6,41 +6,47 @@ The record is written last, so that a log without a record is not in the lake.
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from jitter.core.arrow import column_or_nulls
+from jitter.core.files import errors_name
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.checksums import checksum, is_sealed, seal_json
+from jitter.lake.integrity.containment import read_lake_file
 from jitter.lake.parquet import unreadable_file_error, wrong_checksum_error
-from jitter.lake.records import DamagedRecord, RecordVersionError, read_record_files
+from jitter.lake.records import Count, DamagedRecord, Digest, Int64, RecordVersionError, read_record_files
 
 _LOGS: Final = Path("logs")
 _RECORDS: Final = _LOGS / "records"
 _SCHEMA_VERSION: Final = 2
 
 
+Relation = Annotated[str, msgspec.Meta(pattern=r"\A[a-z_]{1,64}\Z")]
+"""Name of a relation, which is the name of a folder."""
+
+
 class LogRecord(msgspec.Struct, forbid_unknown_fields=False):
     """Content and problems of one log."""
 
-    digest: str
+    digest: Digest
     """Names the record: of the log's content and label."""
     file: str
-    size: int
-    mtime_ns: int
+    size: Count
+    mtime_ns: Int64
     label: str
     """Name of the run that the log belongs to: `--label`, or the folder's name."""
-    formats: dict[str, int]
+    formats: dict[str, Count]
     """Number of records read, by format."""
-    relations: dict[str, int]
+    relations: dict[Relation, Count]
     """Number of rows, by relation."""
     problems: list[str]
     checksums: dict[str, str] = {}
     """Checksum of the parquet file, by relation; empty in records of version 1."""
-    schema_version: int = _SCHEMA_VERSION
+    schema_version: Count = _SCHEMA_VERSION
 
 
 _decode: Final = msgspec.json.Decoder(LogRecord).decode
@@ -54,14 +60,6 @@ def log_digest(content_digest: str, label: str) -> str:
 def relation_file(relation: str, digest: str) -> Path:
     """Return the parquet file of a log's rows, relative to the lake's folder."""
     return _LOGS / relation / f"{digest}.parquet"
-
-
-def read_log_records(root: Path) -> list[LogRecord]:
-    """Return the records of all logs, by file. Raises `LakeError` for one that is damaged or of another version."""
-    records, damaged = intact_log_records(root)
-    if damaged:
-        raise damaged[0].error
-    return records
 
 
 def intact_log_records(root: Path) -> tuple[list[LogRecord], list[DamagedRecord]]:
@@ -92,14 +90,18 @@ def log_record_file(record: LogRecord) -> Path:
 def publish_log(folder: LakeFolder, record: LogRecord, tables: Mapping[str, pa.Table]) -> None:
     """Write a log's tables, then its record."""
     record.schema_version = _SCHEMA_VERSION
+    staged, moves = folder.staging(), []
     for relation, table in tables.items():
         content = pa.BufferOutputStream()
         pq.write_table(table, content, compression="zstd", write_page_checksum=True)
         written = content.getvalue().to_pybytes()
         record.checksums[relation] = checksum(written)
-        _put(folder, relation_file(relation, record.digest), written)
+        path = Path(f"{relation}-{record.digest}")
+        with errors_name(staged / path):
+            (staged / path).write_bytes(written)
+        moves.append((path, relation_file(relation, record.digest)))
     text = msgspec.json.format(msgspec.json.encode(record), indent=1)
-    _put(folder, log_record_file(record), seal_json(text))
+    folder.publish(staged, moves, log_record_file(record), seal_json(text))
 
 
 def remove_log(folder: LakeFolder, record: LogRecord) -> None:
@@ -119,7 +121,7 @@ def read_relation(root: Path, relation: str, schema: pa.Schema, records: Sequenc
             continue
         path = root / relation_file(relation, record.digest)
         try:
-            content = path.read_bytes()
+            content = read_lake_file(path)
             if record.checksums.get(relation) not in (None, checksum(content)):
                 raise wrong_checksum_error(path)
             read = pq.ParquetFile(pa.BufferReader(content)).read()
@@ -131,11 +133,3 @@ def read_relation(root: Path, relation: str, schema: pa.Schema, records: Sequenc
 
 def _of_schema(read: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table([column_or_nulls(read, field.name, field.type).cast(field.type) for field in schema], schema=schema)
-
-
-def _put(folder: LakeFolder, place: Path, content: bytes) -> None:
-    staged = folder.staging() / f"{place.parent.name}-{place.name}"
-    staged.write_bytes(content)
-    target = folder.root / place
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staged.replace(target)

@@ -1,15 +1,17 @@
 """Write and read the parquet files of one rank: its kernels in one step, and the events on its host."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jitter.core.errors import LakeError
+from jitter.core.errors import DamagedFileError, reason_of
+from jitter.core.files import errors_name
 from jitter.core.schema import HOST, KERNELS
 from jitter.lake.integrity.checksums import checksum
+from jitter.lake.integrity.containment import read_lake_file
 
 KERNEL_TEXTS: Final = tuple(
     field.name for field in KERNELS if pa.types.is_dictionary(field.type) or pa.types.is_string(field.type)
@@ -19,7 +21,11 @@ TYPES_AS_READ: Final = {
     field.name: pa.dictionary(pa.int32(), pa.string()) if field.name in KERNEL_TEXTS else field.type
     for field in KERNELS
 }
+_KERNEL_FIELDS: Final = {field.name: field.with_type(TYPES_AS_READ[field.name]) for field in KERNELS}
+_HOST_FIELDS: Final = {field.name: field for field in HOST}
 HOW_TO_READ_AGAIN: Final = "put the file back, or read its trace again: jitter ingest TRACES -o LAKE --replace"
+_MOST_ROWS_PER_BYTE: Final = 16
+"""A file that states more would fill the memory: rows of a lake take 20 bytes and more each."""
 # a lake is many small files: these encodings take half the time and two thirds of the bytes of the defaults
 PACKED: Final = {
     field.name: "DELTA_BINARY_PACKED"
@@ -28,11 +34,16 @@ PACKED: Final = {
 }
 
 
-def write_kernels(path: Path, rows: pa.Table) -> str:
-    """Write one rank's step (`schema.KERNELS`) as one row group; make its folder if it is missing.
+class WrittenFile(NamedTuple):
+    """What a record states of a file."""
 
-    Returns the checksum of the file.
-    """
+    checksum: str
+    size: int
+    """Bytes."""
+
+
+def write_kernels(path: Path, rows: pa.Table) -> WrittenFile:
+    """Write one rank's step (`schema.KERNELS`) as one row group; make its folder if it is missing."""
     return _write(
         path,
         rows,
@@ -44,8 +55,8 @@ def write_kernels(path: Path, rows: pa.Table) -> str:
     )
 
 
-def write_host(path: Path, rows: pa.Table) -> str:
-    """Write the events on a rank's host (`schema.HOST`); make the folder if it is missing. Returns its checksum."""
+def write_host(path: Path, rows: pa.Table) -> WrittenFile:
+    """Write the events on a rank's host (`schema.HOST`); make the folder if it is missing."""
     return _write(path, rows, HOST, compression="zstd")
 
 
@@ -55,12 +66,12 @@ def read_kernels(path: Path, columns: Sequence[str], recorded: str | None = None
     A column that the file lacks, because an older version wrote it, is null. Raises `LakeError` if the file is missing
     or damaged, or its checksum is not the recorded one.
     """
-    return select_columns(_read(path, columns, open_kernels, recorded), columns)
+    return _read(path, columns, open_kernels, recorded, _KERNEL_FIELDS)
 
 
 def read_host(path: Path, columns: Sequence[str], recorded: str | None = None) -> pa.Table:
     """Read columns of `schema.HOST`, in the order given; raise the errors of `read_kernels`."""
-    return _read(path, columns, pq.ParquetFile, recorded).select(list(columns))
+    return _read(path, columns, pq.ParquetFile, recorded, _HOST_FIELDS)
 
 
 def open_kernels(source: Path | pa.BufferReader) -> pq.ParquetFile:
@@ -73,48 +84,65 @@ def open_kernels(source: Path | pa.BufferReader) -> pq.ParquetFile:
         return pq.ParquetFile(source, read_dictionary=known, page_checksum_verification=True)
 
 
-def select_columns(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Return columns of `schema.KERNELS`, in the order given; columns that `rows` lacks are null."""
+def select_columns(rows: pa.Table, columns: Sequence[str], fields: Mapping[str, pa.Field] = _KERNEL_FIELDS) -> pa.Table:
+    """Return columns (of `schema.KERNELS` unless `fields` are others), in the order given; those it lacks are null."""
     if rows.num_columns < len(columns):
         for name in columns:
             if name not in rows.schema.names:
-                rows = rows.append_column(name, pa.nulls(rows.num_rows, TYPES_AS_READ[name]))
+                rows = rows.append_column(name, pa.nulls(rows.num_rows, fields[name].type))
     return rows.select(list(columns))
 
 
-def unreadable_file_error(path: Path, error: Exception) -> LakeError:
+def unreadable_file_error(path: Path, error: Exception) -> DamagedFileError:
     """Return the error for a file of the lake that is missing, cut off or damaged."""
-    reason = (error.strerror if isinstance(error, OSError) else None) or next(iter(str(error).splitlines()), "damaged")
-    return LakeError(f"{path}: cannot be read ({reason})", HOW_TO_READ_AGAIN)
+    return DamagedFileError(f"{path}: cannot be read ({reason_of(error)})", HOW_TO_READ_AGAIN)
 
 
-def wrong_checksum_error(path: Path) -> LakeError:
+def incomplete_file_error(path: Path) -> DamagedFileError:
+    """Return the error for a file that is missing, or of another size than its record states."""
+    return DamagedFileError(f"{path}: is missing, or not as its record states", HOW_TO_READ_AGAIN)
+
+
+def wrong_checksum_error(path: Path) -> DamagedFileError:
     """Return the error for a file that has changed since it was written, or lies in the place of another."""
     return unreadable_file_error(path, ValueError("its checksum is not the recorded one"))
 
 
-def _write(path: Path, rows: pa.Table, schema: pa.Schema, **options: Any) -> str:
+def _write(path: Path, rows: pa.Table, schema: pa.Schema, **options: Any) -> WrittenFile:
     # through memory: what pyarrow does to open a path takes as long as to write a step
     content = pa.BufferOutputStream()
     rows = rows if rows.schema.equals(schema) else rows.cast(schema)
     pq.write_table(rows, content, store_schema=False, write_page_checksum=True, **options)
     written = content.getvalue()
-    try:
-        path.write_bytes(written)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(written)
-    return checksum(memoryview(written))
+    with errors_name(path):
+        try:
+            path.write_bytes(written)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(written)
+    return WrittenFile(checksum(memoryview(written)), written.size)
 
 
 def _read(
-    path: Path, columns: Sequence[str], open_file: Callable[[pa.BufferReader], pq.ParquetFile], recorded: str | None
+    path: Path,
+    columns: Sequence[str],
+    open_file: Callable[[pa.BufferReader], pq.ParquetFile],
+    recorded: str | None,
+    fields: Mapping[str, pa.Field],
 ) -> pa.Table:
     try:
-        content = path.read_bytes()
+        content = read_lake_file(path)
         if recorded is not None and checksum(content) != recorded:
             raise wrong_checksum_error(path)
         # twice as fast as by path; threads gain nothing on files this small
-        return open_file(pa.BufferReader(content)).read(list(columns), use_threads=False)
-    except (OSError, pa.ArrowException) as error:
+        file = open_file(pa.BufferReader(content))
+        if file.metadata.num_rows > _MOST_ROWS_PER_BYTE * len(content):
+            raise unreadable_file_error(path, ValueError(f"it states {file.metadata.num_rows} rows"))
+        rows = file.read(list(columns), use_threads=False)
+    except (OSError, KeyError, pa.ArrowException) as error:
         raise unreadable_file_error(path, error) from None
+    rows = select_columns(rows, columns, fields)
+    for name, column in zip(columns, rows.columns, strict=True):
+        if column.type != fields[name].type or (column.null_count and not fields[name].nullable):
+            raise unreadable_file_error(path, ValueError(f"its column {name} is not as an ingest writes it"))
+    return rows

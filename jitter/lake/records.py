@@ -3,44 +3,64 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Final, NamedTuple, TypeVar, get_args, get_origin
+from typing import Annotated, Final, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from jitter.core.errors import LakeError
+from jitter.core.errors import DamagedFileError, LakeError, reason_of
 from jitter.core.formatting import format_count
+from jitter.core.names.launchers import MAX_RANKS
 from jitter.core.step_key import StepKey
 from jitter.lake.integrity.checksums import is_sealed, seal_json
+from jitter.lake.integrity.containment import read_lake_file
 
 RECORD_VERSION: Final = 2
-Record = TypeVar("Record")
+DIGEST: Final = r"[0-9a-f]{32}(?:-[0-9]{1,9})?"
+"""Pattern of a recording's digest, which names its files."""
+Digest = Annotated[str, msgspec.Meta(pattern=rf"\A{DIGEST}\Z")]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**62), lt=2**62)]
+"""The sum of two is an int64 too."""
+Identifier = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Of a process, a thread or a stream, as the profiler numbers it."""
+Rows = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+Rank = Annotated[int, msgspec.Meta(ge=0, le=MAX_RANKS)]
+Device = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+Part = Annotated[int, msgspec.Meta(ge=0, le=1 << 16)]
+Record = TypeVar("Record", bound="Named")
 _FIRST_SEALED_VERSION: Final = 2
 """Records have carried a checksum since this version."""
+
+
+RANK_ASSUMED: Final = "assumption"
+"""In `rank_told_by`: nothing states the rank of the lake's only recording, which counts as rank 0."""
 
 
 class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=False):
     """One step of one rank. Times in ns on the rank's own clock."""
 
-    step: int
-    epoch: int | None
+    step: Int64
+    epoch: Int64 | None
     marker: str | None
     """The marker's text; None if the step was found by repetition, or is the whole capture."""
-    start_ns: int
-    end_ns: int | None
+    start_ns: Int64
+    end_ns: Int64 | None
     cut: bool
     """Whether launches in it have no kernel, or its marker has no end."""
-    launches_without_kernel: int
-    kernels: int
+    launches_without_kernel: Rows
+    kernels: Rows
     """Compute kernels and collectives, without copies and fills."""
-    memory_activities: int
+    memory_activities: Rows
     sequence: str
     """Digest of (kernel name, concurrent or not) in launch order: equal digests are equal sequences."""
-    checkpoint_ns: int | None = None
+    checkpoint_ns: Int64 | None = None
     """Host time in ranges that write the model, begun in this step; None: no such range was recorded."""
-    validation_ns: int | None = None
+    validation_ns: Int64 | None = None
     """Host time in ranges that evaluate the model, begun in this step; None: no such range was recorded."""
     checksum: str | None = None
     """Checksum of its parquet file; None in records of version 1."""
+    size: Count | None = None
+    """Bytes of its parquet file; None in records of older versions."""
 
     @property
     def rows(self) -> int:
@@ -56,70 +76,79 @@ class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fals
 class RepetitionRecord(msgspec.Struct, forbid_unknown_fields=False):
     """The rule by which steps without markers were found; it numbers the steps of later ranks."""
 
-    period: int
+    period: Rows
     """Kernels per step on the main stream."""
-    end_ns: int
+    end_ns: Int64
     collectives: str | None
     """Digest of the whole sequence of collectives; None if there are none."""
-    collectives_before: list[int]
+    collectives_before: list[Rows]
     """For each step, the number of collectives launched before it."""
 
 
 class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=False):
     """One recording of one rank, or a recording that was rejected (`rank` is None)."""
 
-    record_version: int
-    digest: str
+    record_version: Count
+    digest: Digest
     """Digest of the file's content, with the number of the GPU if the file holds several."""
     file: str
     file_digest: str
-    size: int
-    mtime_ns: int
-    part: int
-    parts: int
+    size: Count
+    mtime_ns: Int64
+    part: Part
+    parts: Part
     """GPUs in the file. Each has a record, and the file counts as ingested only when all have."""
     step_pattern: str | None
     """The `--step-pattern` it was read with."""
     format: str
-    reader_version: int
+    reader_version: Count
     profiler_version: str | None
-    rank: int | None
+    rank: Rank | None
     rank_told_by: str | None
     host: str | None
-    device: int | None
-    pid: int | None
+    device: Device | None
+    pid: Identifier | None
     clock: str
     """`utc` if the profiler recorded the wall clock, else `unknown`."""
-    utc_offset_ns: int | None
+    utc_offset_ns: Int64 | None
     """Added to a time of this recording, gives UTC."""
-    main_stream: int | None
+    main_stream: Identifier | None
     has_launches: bool
     steps_from: str
     """`marker`, `repetition` or `whole capture`."""
     repetition: RepetitionRecord | None
-    kernels: int
-    outside_steps: int
+    kernels: Count
+    outside_steps: Count
     """Kernels outside every step."""
-    before_capture: int
+    before_capture: Count
     """Kernels outside every step because they were launched before the capture."""
     steps: list[StepRecord]
     problems: list[str]
     collective_pattern: str | None = None
     """The --collective it was read with: names of kernels that the user declares as communication."""
-    host_rows: int | None = None
+    host_rows: Count | None = None
     """Rows of the file of host events, which exists if there are any; None: not known."""
     reader: str | None = None
     """Name of the reader; None in records of older versions, where `format` is the name."""
-    world_size: int | None = None
+    world_size: Rank | None = None
     """Number of ranks of the job, if the recording states it."""
     gpu_model: str | None = None
     """Model of the GPU, if the recording states it."""
-    kernel_columns: int = 27
+    kernel_columns: Count = 27
     """Columns of its parquet files. Records written before this field existed lack it; their files have 27."""
     host_checksum: str | None = None
     """Checksum of the file of host events; None if there is none, and in records of version 1."""
+    host_size: Count | None = None
+    """Bytes of the file of host events; None if there is none, and in records of older versions."""
+    claimed_rank: Rank | None = None
+    """Of a recording that was rejected: the rank that it, or its name, states."""
     empty_columns: list[str] = []
     """Columns of its parquet files that are null in every row of every step; older records state none."""
+
+    @property
+    def has_assumed_rank(self) -> bool:
+        """Whether nothing states its rank, which counts as 0 as long as no other recording is in the lake."""
+        return self.rank_told_by == RANK_ASSUMED
 
     @property
     def has_guessed_steps(self) -> bool:
@@ -149,7 +178,7 @@ class RecordVersionError(ValueError):
 
 
 class _Head(msgspec.Struct):
-    record_version: int
+    record_version: Count
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode
@@ -180,19 +209,25 @@ def decode_record(content: bytes) -> SourceRecord:
 def plain_fields(record: type[msgspec.Struct]) -> dict[str, tuple[type, bool]]:
     """Return the type of each int, str and bool field of a record, and whether it may be None."""
     found = {}
-    for field in msgspec.structs.fields(record):
-        kinds = get_args(field.type) or (field.type,)
+    for name, hint in get_type_hints(record).items():  # without the bounds of the fields
+        kinds = get_args(hint) or (hint,)
         plain = [kind for kind in kinds if kind in (int, str, bool)]
-        if len(plain) == 1 and set(kinds) <= {plain[0], NoneType} and get_origin(field.type) in (None, UnionType):
-            found[field.name] = (plain[0], len(kinds) > 1)
+        if len(plain) == 1 and set(kinds) <= {plain[0], NoneType} and get_origin(hint) in (None, UnionType, Union):
+            found[name] = (plain[0], len(kinds) > 1)
     return found
+
+
+class Named(Protocol):
+    """A record of one source, in a file named by its digest."""
+
+    digest: str
 
 
 class DamagedRecord(NamedTuple):
     """A record that cannot be read."""
 
     path: Path
-    error: LakeError
+    error: DamagedFileError
 
 
 def read_record_files(
@@ -206,7 +241,10 @@ def read_record_files(
     damaged: list[DamagedRecord] = []
     for path in paths:
         try:
-            found.append(decode(path.read_bytes()))
+            record = decode(read_lake_file(path))
+            if record.digest != path.stem:
+                raise ValueError(f"it is the record of {record.digest}")
+            found.append(record)
         except FileNotFoundError:  # another run has just removed it
             continue
         except RecordVersionError as error:
@@ -215,8 +253,9 @@ def read_record_files(
                 f"install that version, or ingest the {sources} into another lake",
             ) from None
         except (ValueError, OSError) as error:
-            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            damaged.append(DamagedRecord(path, LakeError(f"{path}: the record is damaged ({reason})", cure)))
+            damaged.append(
+                DamagedRecord(path, DamagedFileError(f"{path}: the record is damaged ({reason_of(error)})", cure))
+            )
     return found, damaged
 
 

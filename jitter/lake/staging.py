@@ -4,7 +4,9 @@ The lake may lie on a file system that many machines and containers share and wr
 """
 
 import hashlib
+import logging
 import os
+import re
 import shutil
 import socket
 import time
@@ -13,16 +15,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from jitter.core.errors import LakeError
+from jitter.core.formatting import escape_control
 
+_log = logging.getLogger(__name__)
 NAME = ".staging"
+NOTE = "places.json"
+"""A run's journal. An ingest has one from its start; the folder of a reader, which writes derived data, has none."""
+_IDLE_S = 600
+"""A run on another machine without a change for so long may be dead."""
 _THIS_PROCESS = uuid.uuid4().hex[:8]
 _FORGOTTEN_S = 14 * 86_400
 """A run on another machine counts as dead if its folder has not changed for this time."""
 _TRIES = 100
 _LOCK = "numbering"
+_RUN: Final = re.compile(
+    r"(?P<here>(?P<machine>(?P<host>[^/\0]{1,64})-(?:[0-9a-f]{12})?)[0-9a-f]{12})-(?P<pid>[0-9]{1,9})-[0-9a-f]{16}"
+)
+_MACHINE_ID: Final = re.compile(r"[0-9a-f]{32}")
+_FIRST_PIDS: Final = "pid:[4026531836]"
+"""The namespace of process ids outside of all containers, on every Linux machine."""
+_LONGEST_NAME: Final = 128
 _LOOKS_EVERY_S = 0.1
+_TOLD_AFTER_S = 2.0
 _PATIENCE_S = 600
 
 
@@ -58,11 +75,34 @@ def dead_runs(root: Path) -> list[Path]:
 
     Whether a recent run of another machine or container is alive is unknown: its folder is not returned.
     """
-    staging = root / NAME
     try:
-        return [run for run in sorted(staging.iterdir()) if run.name != _LOCK and _is_dead(run)]
+        return [run for run in sorted((root / NAME).iterdir()) if is_run_name(run.name) and _is_dead(run)]
     except FileNotFoundError:
         return []
+
+
+def running_ingests(root: Path) -> list[str]:
+    """Return a phrase for each ingest that is adding to a lake: "an ingest on node7 (process 4711) is adding to".
+
+    Whether one on another machine is alive is unknown: the phrase says how long nothing has changed.
+    """
+    found = []
+    with suppress(OSError):
+        for run in sorted((root / NAME).iterdir()):
+            name = _RUN.fullmatch(run.name)
+            if name is None or not (run / NOTE).exists() or _is_dead(run):
+                continue
+            idle_s = time.time() - _last_change(run)
+            phrase = f"an ingest on {name['host']} (process {name['pid']}) is adding to"
+            if name["here"] != _here() and idle_s > _IDLE_S:
+                phrase = f"an ingest on {name['host']} was killed, or idle for {idle_s / 60:.0f} minutes, in"
+            found.append(phrase)
+    return found
+
+
+def is_run_name(name: str) -> bool:
+    """Return whether a staging folder of this name is that of a run of jitter."""
+    return _RUN.fullmatch(name) is not None
 
 
 def remove_if_empty(root: Path) -> None:
@@ -75,30 +115,62 @@ def remove_if_empty(root: Path) -> None:
 
 @cache
 def _here() -> str:
-    """Return a name for the machine and container whose process ids this process shares; host names may repeat."""
+    """Return a name for the machine, its boot, and the container whose process ids this process shares.
+
+    Host names may repeat, and in containers also the machine's id: there the name is of the boot alone.
+    """
     host = socket.gethostname()
-    machine = host
+    machine, boot = "", host
     with suppress(OSError):  # not Linux: the host name alone
-        machine += Path("/proc/sys/kernel/random/boot_id").read_text()
-        machine += str(Path("/proc/self/ns/pid").readlink())
-    return f"{host}-{hashlib.blake2b(machine.encode(), digest_size=6).hexdigest()}"
+        processes = str(Path("/proc/self/ns/pid").readlink())
+        boot = host + Path("/proc/sys/kernel/random/boot_id").read_text() + processes
+        machine_id = Path("/etc/machine-id").read_text().strip()
+        if processes == _FIRST_PIDS and _MACHINE_ID.fullmatch(machine_id):
+            machine = _digest(host + machine_id)
+    return f"{host}-{machine}{_digest(boot)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
+
+
+@cache
+def _booted_s() -> float:
+    """Return when this machine was booted, in s since 1970; of long ago if it is unknown."""
+    with suppress(OSError):
+        for line in Path("/proc/stat").read_text().splitlines():
+            if line.startswith("btime "):
+                return float(line.split()[1])
+    return 0.0
 
 
 @contextmanager
 def exclusive_lock(run: Path) -> Iterator[None]:
     """Hold the lake's lock while the block lasts; wait for another run that holds it.
 
-    Raises `LakeError` if another run holds it for 10 minutes, as after the crash of its machine.
+    After 2 s the log tells which run holds it. Raises `LakeError` if a run holds it for 10 minutes, as after the crash
+    of its machine.
     """
     lock = run.parent / _LOCK
     mine = create_folder(run) / _LOCK
     mine.write_text(run.name)
-    until = time.monotonic() + _PATIENCE_S
+    began_s = time.monotonic()
+    is_told = False
     while not _take(lock, mine):
-        if time.monotonic() > until:
+        waited_s = time.monotonic() - began_s
+        if waited_s > _PATIENCE_S:
             raise LakeError(
-                f"{run.parents[1]}: another run has been numbering its steps for {_PATIENCE_S // 60} minutes",
+                f"{run.parents[1]}: {_owner(lock)} has been numbering the lake's steps for {_PATIENCE_S // 60} minutes",
                 f"wait for it, or if it is dead remove {lock}, and run this again",
+            )
+        if waited_s > _TOLD_AFTER_S and not is_told:
+            is_told = True
+            _log.warning(
+                "%s",
+                escape_control(
+                    f"{run.parents[1]}: waiting for {_owner(lock)}, which is numbering the lake's steps, up to "
+                    f"{_PATIENCE_S // 60} minutes; if it is dead, remove {lock}"
+                ),
             )
         time.sleep(_LOOKS_EVERY_S)
     try:
@@ -112,30 +184,65 @@ def _take(lock: Path, mine: Path) -> bool:
         lock.hardlink_to(mine)  # atomic, on shared file systems too
     except FileExistsError:
         with suppress(FileNotFoundError):
-            owner = lock.with_name(lock.read_text())
-            if not owner.exists() or _is_dead(owner):  # a run's folder exists as long as the run
+            owner = _owner_name(lock)
+            # a run's folder exists as long as the run
+            if not is_run_name(owner) or not lock.with_name(owner).exists() or _is_dead(lock.with_name(owner)):
                 lock.unlink()
         return False
     return True
 
 
+def _owner(lock: Path) -> str:
+    """Return the run that holds a lock in words."""
+    try:
+        run = _RUN.fullmatch(_owner_name(lock))
+    except FileNotFoundError:  # another run has removed it
+        run = None
+    return "another run" if run is None else f"the run with process id {run['pid']} on {run['host']}"
+
+
+def _owner_name(lock: Path) -> str:
+    """Return the name in a lock file, which may hold anything; raise `LakeError` if it is no file."""
+    try:
+        # a lake is data of anybody: a pipe must not be waited for, nor a link be followed
+        with open(os.open(lock, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), errors="replace") as file:  # noqa: PTH123
+            return file.read(_LONGEST_NAME)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise LakeError(f"{lock} is no lock of jitter ({error.strerror})", "remove it, and run this again") from None
+
+
 def _is_dead(run: Path) -> bool:
-    place, _, token = run.name.rpartition("-")
-    place, _, pid = place.rpartition("-")
-    if place != _here() or not pid.isdecimal():
-        return _is_forgotten(run)
-    if int(pid) == os.getpid():
+    name = _RUN.fullmatch(run.name)
+    if name is None or name["here"] != _here():
+        return (name is not None and _is_of_earlier_boot(run, name)) or _is_forgotten(run)
+    if int(name["pid"]) == os.getpid():
         # containers number processes from 1: a dead run may have had the id of this process
-        return not token.startswith(_THIS_PROCESS)
-    return not _alive(int(pid))
+        return not run.name.rpartition("-")[2].startswith(_THIS_PROCESS)
+    return not _alive(int(name["pid"]))
+
+
+def _is_of_earlier_boot(run: Path, name: re.Match[str]) -> bool:
+    """Return whether a run of this machine has not changed anything since the machine was booted."""
+    machine = _here()[: -len(_digest(""))]
+    if machine.endswith("-") or name["machine"] != machine:
+        return False
+    try:
+        return _last_change(run) < _booted_s()
+    except OSError:  # another run removes it
+        return False
 
 
 def _is_forgotten(run: Path) -> bool:
     try:
-        changed = max(path.stat().st_mtime for path in (run, *run.iterdir()))
+        return _last_change(run) < time.time() - _FORGOTTEN_S
     except OSError:  # another run removes it, or works in it
         return False
-    return changed < time.time() - _FORGOTTEN_S
+
+
+def _last_change(run: Path) -> float:
+    return max(path.stat().st_mtime for path in (run, *run.iterdir()))
 
 
 def _alive(pid: int) -> bool:

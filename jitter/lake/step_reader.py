@@ -125,15 +125,19 @@ class StepFiles:
         self._held = held
         self.digests = {rank: _made_from(found) for rank, found in held.items()}
         """The files that each rank's rows are read from."""
-        self.paths = sorted((root / compacted_folder(key)).glob("*.parquet"))
-        """All compacted files of the step, damaged and stale ones included."""
-        self.compacted = [file for path in self.paths if (file := _open(path)) is not None]
+        paths = sorted((root / compacted_folder(key)).glob("*.parquet"))
+        opened = [file for path in paths if (file := _open(path)) is not None]
+        self.compacted = sorted(opened, key=self._count_fresh, reverse=True)
+        """The step's compacted files, stale ones included; a file that has taken in others comes before them."""
         self.file_of_rank: dict[int, CompactedFile] = {}
         """The compacted file that is fresh for a rank."""
         for file in self.compacted:
             for span in file.spans:
                 if self.digests.get(span.rank) == span.made_from:
                     self.file_of_rank.setdefault(span.rank, file)
+
+    def _count_fresh(self, file: CompactedFile) -> int:
+        return sum(self.digests.get(span.rank) == span.made_from for span in file.spans)
 
     def read(self, ranks: Sequence[int], columns: Sequence[str]) -> StepColumns:
         """Read columns of these ranks, which must be in ascending order."""

@@ -1,5 +1,6 @@
 """The diagnosis as rows for SQL: one per step, one per culprit, with the names of the JSON report."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pyarrow as pa
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
+from jitter.analysis.diagnosis.verdict import write_advice
 
 ANSWERS_SCHEMA = pa.schema(
     [
@@ -28,16 +30,23 @@ ANSWERS_SCHEMA = pa.schema(
 )
 CULPRITS_SCHEMA = pa.schema(
     [
+        ("rung", pa.string()),
+        ("class", pa.string()),
         ("scope", pa.string()),
         ("rank", pa.int64()),
         ("ranks", pa.list_(pa.int64())),
         ("host", pa.string()),
         ("device", pa.int64()),
         ("cause", pa.string()),
+        ("cause_certainty", pa.string()),
         ("confidence", pa.string()),
+        ("seen", pa.struct([("steps", pa.int64()), ("of", pa.int64())])),
+        ("recurs", pa.string()),
+        ("loss_ns", pa.int64()),
+        ("fraction", pa.float64()),
         ("excess_ns", pa.int64()),
         ("gain_ns", pa.int64()),
-        ("share_ns", pa.int64()),
+        ("gain_range_ns", pa.list_(pa.int64())),
         ("steps", pa.list_(pa.int64())),
         ("epochs", pa.list_(pa.int64())),
         ("step_pattern", pa.string()),
@@ -53,6 +62,7 @@ CULPRITS_SCHEMA = pa.schema(
             ),
         ),
         ("evidence", pa.list_(pa.string())),
+        ("advice", pa.string()),
         ("file", pa.string()),
         ("start_ns", pa.int64()),
         ("end_ns", pa.int64()),
@@ -70,9 +80,13 @@ EFFICIENCY_SCHEMA = pa.schema(
 )
 
 
-def answer_rows(diagnosis: Diagnosis) -> pa.Table:
-    """Return one row per step, in order (`ANSWERS_SCHEMA`)."""
-    return pa.Table.from_pylist([answer_row(step) for step in diagnosis.steps], ANSWERS_SCHEMA)
+def answer_rows(steps: Sequence[StepAnswer]) -> pa.Table:
+    """Return one row per step, in order (`ANSWERS_SCHEMA`); times in ns, null for the unknown.
+
+    `start_ns`, `cpu_ns`, `after_ns` and `gpu_ns` are the max rank's excess on the critical path: late start, late
+    launches, host time after the last launch, GPU.
+    """
+    return pa.Table.from_pylist([answer_row(step) for step in steps], ANSWERS_SCHEMA)
 
 
 def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
@@ -112,16 +126,23 @@ def step_values(step: StepAnswer) -> dict[str, object]:
 def culprit_values(culprit: Culprit) -> dict[str, object]:
     """Return what rows and the JSON report alike say of a culprit."""
     return {
+        "rung": culprit.rung,
+        "class": culprit.loss_class,
         "scope": culprit.scope,
         "rank": culprit.rank,
         "ranks": list(culprit.ranks),
         "host": culprit.host,
         "device": culprit.device,
         "cause": culprit.cause,
+        "cause_certainty": culprit.cause_certainty,
         "confidence": culprit.confidence,
+        "seen": asdict(culprit.seen),
+        "recurs": culprit.recurs,
+        "loss_ns": culprit.loss_ns,
+        "fraction": culprit.fraction,
         "excess_ns": culprit.excess_ns,
         "gain_ns": culprit.gain_ns,
-        "share_ns": culprit.share_ns,
+        "gain_range_ns": None if culprit.gain_range_ns is None else list(culprit.gain_range_ns),
         "steps": [key.step for key in culprit.steps],
         "step_pattern": culprit.step_pattern,
     }
@@ -148,6 +169,7 @@ def _culprit(culprit: Culprit) -> dict[str, object]:
         "epochs": [key.epoch for key in culprit.steps],
         "code": None if culprit.code is None else asdict(culprit.code),
         "evidence": culprit.evidence,
+        "advice": write_advice(culprit),
     }
     if culprit.kernel_index is not None:
         found |= {"first_index": culprit.kernel_index.first, "last_index": culprit.kernel_index.last}

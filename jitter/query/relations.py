@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import pyarrow as pa
 
+from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.metrics.breakdown import BREAKDOWN_SCHEMA
@@ -33,6 +34,15 @@ from jitter.query.answer_rows import (
     culprit_rows,
     efficiency_rows,
 )
+from jitter.query.graph_rows import (
+    COLLECTIVE_CALLS_SCHEMA,
+    SELF_TIMES_SCHEMA,
+    WAITS_SCHEMA,
+    collective_call_rows,
+    self_time_rows,
+    wait_rows,
+)
+from jitter.query.loss_rows import LOSSES_SCHEMA
 
 
 class QueryableLake(Protocol):
@@ -52,6 +62,12 @@ class QueryableLake(Protocol):
 
     def breakdown(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
         """Return each rank's step by part."""
+
+    def losses(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
+        """Return the account of lost time."""
+
+    def analyze(self) -> RunAnalysis:
+        """Return what the diagnosis rests on."""
 
     @property
     def recorded_sizes(self) -> RecordedSizes:
@@ -95,8 +111,12 @@ def lake_relations(lake: QueryableLake) -> list[Relation]:
         Relation("kernels", _PLAIN_KERNELS, partial(_kernel_files, lake), partial(_has_old_files, lake)),
         Relation("metrics", METRICS_SCHEMA, tables=partial(_metric_rows, lake)),
         Relation("breakdown", BREAKDOWN_SCHEMA, tables=lambda _: [lake.breakdown()]),
-        Relation("answers", ANSWERS_SCHEMA, tables=lambda _: [answer_rows(diagnosis())]),
+        Relation("answers", ANSWERS_SCHEMA, tables=lambda _: [answer_rows(diagnosis().steps)]),
         Relation("culprits", CULPRITS_SCHEMA, tables=lambda _: [culprit_rows(diagnosis())]),
+        Relation("losses", LOSSES_SCHEMA, tables=lambda _: [lake.losses()]),
+        Relation("waits", WAITS_SCHEMA, tables=lambda _: [wait_rows(lake.analyze())] if lake.steps else []),
+        Relation("self_times", SELF_TIMES_SCHEMA, tables=partial(_by_step, lake, self_time_rows)),
+        Relation("collective_calls", COLLECTIVE_CALLS_SCHEMA, tables=partial(_by_step, lake, collective_call_rows)),
         Relation("efficiency", EFFICIENCY_SCHEMA, tables=lambda _: [efficiency_rows(lake.results().diagnosis)]),
         Relation("steps", _STEPS, tables=lambda _: [_step_rows(lake)]),
         Relation("marker_numbers", _MARKER_NUMBERS, tables=lambda _: [_marker_number_rows(lake)]),
@@ -221,6 +241,12 @@ def _host_files(lake: QueryableLake) -> list[Path]:
     files = [(path, recorded) for path, recorded in paths if path is not None]
     check_files(files)
     return [path for path, _ in files]
+
+
+def _by_step(
+    lake: QueryableLake, rows: Callable[[RunAnalysis, Sequence[StepKey]], Iterator[pa.Table]], _: Sequence[StepKey]
+) -> Iterable[pa.Table]:
+    return rows(lake.analyze(), lake.steps) if lake.steps else []
 
 
 def _metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.Table]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from jitter.core.errors import JitterError
 from jitter.core.schema import READER_TABLES
+from jitter.readers.integers import fit_integers
 
 Advance = Callable[[int], None]
 """Called with the number of further bytes of the source that were read."""
@@ -38,10 +39,15 @@ class Batch(NamedTuple):
 
 
 def make_batch(table: TableName, columns: Mapping[str, pa.Array]) -> Batch:
-    """Return a batch of these columns, by name, in the table's order and cast to its types."""
+    """Return a batch of these columns, by name, in the table's order and types; integers that do not fit are null."""
     known = READER_TABLES[table]
     schema = pa.schema([known.field(name) for name in sorted(columns, key=known.get_field_index)])
-    arrays = [columns[field.name].cast(field.type) for field in schema]
+    arrays = [
+        fit_integers(columns[field.name], field.type)
+        if field.type == pa.int32()
+        else columns[field.name].cast(field.type)
+        for field in schema
+    ]
     return Batch(table, pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 

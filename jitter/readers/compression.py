@@ -13,7 +13,7 @@ from isal import isal_zlib
 from jitter.core.errors import UnreadableTraceError
 
 MOST_RATIO: Final = 200
-"""Largest ratio of unpacked to packed size; JSON of profilers compresses to about a tenth."""
+"""Largest ratio of unpacked to packed bytes; JSON of profilers compresses to about a tenth."""
 SMALL_BYTES: Final = 64 << 20
 """Bytes that are unpacked whatever the ratio."""
 
@@ -24,18 +24,21 @@ GZIP_DAMAGE: Final = (_IsalError, zlib.error, EOFError, gzip.BadGzipFile)
 
 
 class UnpackedLimit:
-    """Counts unpacked bytes of one file; `add` raises `UnreadableTraceError` above the limit."""
+    """Counts unpacked bytes of one file; `add` raises `UnreadableTraceError` above the limit.
+
+    The limit holds from what is read so far, so that a file of a terabyte is refused after its first 64 MB.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._most = max(MOST_RATIO * path.stat().st_size, SMALL_BYTES)
         self._unpacked = 0
 
-    def add(self, count: int) -> None:
-        """Count further bytes."""
+    def add(self, count: int, packed: int) -> None:
+        """Count further bytes; `packed` is the number of packed bytes that were read for all of them."""
         self._unpacked += count
-        if self._unpacked > self._most:
+        if self._unpacked > max(MOST_RATIO * packed, SMALL_BYTES):
             raise UnreadableTraceError(
-                f"{self._path}: unpacks to more than {self._most:,} bytes, over {MOST_RATIO} times its size",
+                f"{self._path}: its first {packed:,} bytes unpack to more than {self._unpacked - count:,}, over "
+                f"{MOST_RATIO} times as many",
                 "unpack it yourself if that is right, and give the .json",
             )

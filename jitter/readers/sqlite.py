@@ -2,7 +2,8 @@
 
 import shlex
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
+from jitter.core.formatting import format_count
 
 if TYPE_CHECKING:
     from adbc_driver_manager.dbapi import Connection
@@ -73,24 +75,46 @@ def connect_adbc(path: Path) -> "Connection":
 
 
 def read_batches(
-    database: "Path | Connection", integers: dict[str, str], texts: dict[str, str], source: str, rows: int
+    database: "Path | Connection",
+    integers: dict[str, str],
+    texts: dict[str, str],
+    source: str,
+    rows: int,
+    no_integers: Counter[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield batches of at most `rows` rows: `integers` as int64, `texts` as binary, null where unknown.
 
-    `integers` and `texts` map column names to SQL expressions; `source` is the SQL after FROM. Raises the errors of
-    sqlite3, ADBC and Arrow for a damaged file.
+    `integers` and `texts` map column names to SQL expressions; `source` is the SQL after FROM. Values among the
+    integers that are of another type and state no integer are null, and counted by column name in `no_integers`.
+    Raises the errors of sqlite3, ADBC and Arrow for a damaged file.
     """
     # casts fix the types, which ADBC takes from its first batch; texts are bytes because ADBC does not check UTF-8,
     # and never NULL because ADBC makes a column that starts with NULLs one of integers
-    columns = [f"CAST({expression} AS INTEGER)" for expression in integers.values()]
+    columns = [f"CAST({one} AS INTEGER)" for one in integers.values()]
+    # a value that states no integer differs from what the cast makes of it: zero, or the nearest integer
+    differ = [f"((({one}) <> CAST({one} AS INTEGER)) IS TRUE) << {bit}" for bit, one in enumerate(integers.values())]
+    columns.append(" | ".join(["0", *(f"({one})" for one in differ)]))
     columns += [f"CAST(ifnull({one}, '') AS BLOB), {one} IS NULL" for one in texts.values()]
     names = [*integers, *texts]
     for batch in _batches(database, f"SELECT {', '.join(columns)} FROM {source}", rows):
         arrays = [column.cast(pa.int64()) for column in batch.columns[: len(integers)]]
-        for position in range(len(integers), batch.num_columns, 2):
+        bits = batch.column(len(integers)).cast(pa.int64()).to_numpy()
+        for bit, name in enumerate(integers) if bits.any() else ():
+            is_other = bits >> bit & 1 != 0
+            arrays[bit] = pc.if_else(pa.array(is_other), pa.scalar(None, pa.int64()), arrays[bit])
+            if no_integers is not None:
+                no_integers[name] += int(is_other.sum())
+        for position in range(len(integers) + 1, batch.num_columns, 2):
             is_null = batch.column(position + 1).cast(pa.bool_())
             arrays.append(pc.if_else(is_null, None, batch.column(position).cast(pa.binary())))
         yield pa.RecordBatch.from_arrays(arrays, names)
+
+
+def describe_no_integers(counts: Mapping[str, int]) -> list[str]:
+    """Return a sentence about values that are unknown because they state no integer, if there are any."""
+    columns = ", ".join(sorted(name for name, count in counts.items() if count))
+    total = format_count(sum(counts.values()), "value is", "values are")
+    return [f"{total} unknown, because no integer stands there ({columns})"] if columns else []
 
 
 def quote_columns(names: Sequence[str]) -> dict[str, str]:

@@ -2,15 +2,23 @@
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer
+from jitter.analysis.diagnosis.loss_classes import (
+    JUDGED_RUNGS,
+    ClassShare,
+    build_waterfall,
+    share_by_class,
+    split_step,
+)
+from jitter.analysis.diagnosis.model import RUNGS, Culprit, StepAnswer, UnrecordedRanks
+from jitter.analysis.diagnosis.verdict import write_advice
 from jitter.query.answer_rows import culprit_values, efficiency_row, step_values
 from jitter.report.text.run_text import alignment_method, describe_coverage, describe_excluded
 from jitter.report.views.run_overview import RunOverview
 
-REPORT_SCHEMA_VERSION = 1
+REPORT_SCHEMA_VERSION: Final = 2
 
 
 def render_json(diagnosis: Diagnosis, facts: RunOverview) -> str:
@@ -36,12 +44,15 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
                 "method": alignment_method(facts.alignment),
                 "uncertainty_ns": facts.alignment.uncertainty_ns,
             },
+            "unexplained_fraction": diagnosis.unexplained_fraction,
             "warnings": _warnings(diagnosis, facts),
         },
         "loss": asdict(diagnosis.loss),
+        "waterfall": [one._asdict() for one in build_waterfall(diagnosis.steps)],
         "steps": [_step(step) for step in diagnosis.steps],
-        "split": [_share(share) for share in diagnosis.split],
+        "split": [_share(share) for share in share_by_class(diagnosis.split)],
         "culprits": [_culprit(culprit) for culprit in diagnosis.culprits],
+        "hang": None,  # no hang is looked for
         "efficiency": [{"scope": "job", **efficiency_row(one)} for one in diagnosis.efficiency],
         "what_if": asdict(diagnosis.what_if),
         "conclusion": {
@@ -49,6 +60,7 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
             "cleared": list(diagnosis.conclusion.cleared),
             "doubts": list(diagnosis.conclusion.doubts),
             "unverified_transfers": diagnosis.conclusion.unverified_transfers,
+            "unrecorded": _unrecorded(diagnosis.conclusion.unrecorded or UnrecordedRanks((), 0, 0.0)),
         },
         "verdict": diagnosis.verdict,
     }
@@ -58,19 +70,29 @@ def _warnings(diagnosis: Diagnosis, facts: RunOverview) -> list[str]:
     missing = [] if facts.whole else describe_coverage(facts)
     refused = [f"{problem.first_file}: {problem.text}" for problem in facts.refused]
     noted = [f"{problem.first_file}: {problem.text}" for problem in facts.problems]
-    return [*diagnosis.notes, *missing, *describe_excluded(facts), *refused, *noted]
+    unjudged = [rung for rung in RUNGS if rung not in JUDGED_RUNGS]
+    rungs = f"The rungs {', '.join(unjudged)} of the waterfall are not judged."
+    return [*diagnosis.notes, *missing, *describe_excluded(facts), *refused, *noted, rungs]
 
 
-def _share(share: LossShare) -> dict[str, Any]:
-    return {"part": share.part, "ns": share.ns, "fraction": share.fraction, "ranks": list(map(asdict, share.ranks))}
+def _unrecorded(missing: UnrecordedRanks) -> dict[str, Any]:
+    return {"ranks": list(missing.ranks), "at_most_ns": missing.at_most_ns, "fraction": missing.fraction}
+
+
+def _share(share: ClassShare) -> dict[str, Any]:
+    ranks = list(map(asdict, share.ranks))
+    return {"class": share.loss_class, "ns": share.ns, "fraction": share.fraction, "ranks": ranks}
 
 
 def _step(step: StepAnswer) -> dict[str, Any]:
-    began = step.divergence
+    began, split, values = step.divergence, split_step(step), step_values(step)
     return {
-        **step_values(step),
+        "epoch": values.pop("epoch"),
+        "step": values.pop("step"),
+        "kind": "train",
+        **values,
         "divergence": None if began is None else {"kernel_index": began.kernel_index, "kernel_name": began.kernel_name},
-        "split": None if step.split is None else asdict(step.split),
+        "split": None if split is None else {f"{name}_ns": ns for name, ns in split.items()},
         "cause": step.cause,
     }
 
@@ -82,6 +104,7 @@ def _culprit(culprit: Culprit) -> dict[str, Any]:
         "kernel_index": None if culprit.kernel_index is None else asdict(culprit.kernel_index),
         "code": None if culprit.code is None else asdict(culprit.code),
         "evidence": list(culprit.evidence),
+        "advice": write_advice(culprit),
         "look_at": None if culprit.look_at is None else asdict(culprit.look_at),
     }
     if epochs:

@@ -7,6 +7,7 @@ from dataclasses import astuple
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks
 from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer
+from jitter.analysis.diagnosis.recurrence_words import describe_seen
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import abbreviate, capitalize, escape_control, format_percent, format_time
 from jitter.core.names.kernels import short_name
@@ -46,7 +47,7 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
         shares = (_share(share) for share in diagnosis.split if share.ns)
         lines += ["", "## Loss by part", "", *format_markdown_table(("part", "time", "of the run", "ranks"), shares)]
     if diagnosis.culprits:
-        heads = ("culprit", "cause", "confidence", "excess", "time saved", "steps", "kernels")
+        heads = ("culprit", "cause", "confidence", "seen in", "recurs", "excess", "time saved", "kernels")
         lines += ["", "## Culprits", "", *format_markdown_table(heads, map(_culprit, diagnosis.culprits))]
     if diagnosis.efficiency:
         lines += ["", "## All ranks alike", ""]
@@ -82,9 +83,10 @@ def _culprit(one: Culprit) -> Sequence[str]:
         name_culprit(one),
         describe_cause(one.cause),
         one.confidence,
+        describe_seen(one),
+        one.recurs,
         format_time(one.excess_ns),
         format_time(one.gain_ns),
-        one.step_pattern,
         "-" if at is None else f"{at.first} to {at.last}",
     )
 

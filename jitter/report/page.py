@@ -12,6 +12,7 @@ from markupsafe import Markup
 from jitter import guide
 from jitter._version import __version__
 from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks
+from jitter.analysis.diagnosis.recurrence_words import describe_seen
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import (
     abbreviate,
@@ -54,6 +55,7 @@ class StepChoice(NamedTuple):
     """The step in the address of the page, such as `2017` or `1/2017`."""
 
 
+@cache
 def template_environment() -> Environment:
     """Return the Jinja2 environment with the templates and their filters."""
     environment = Environment(
@@ -76,6 +78,7 @@ def template_environment() -> Environment:
         brief=abbreviate,
         cause=describe_cause,
         ranks=describe_ranks,
+        seen=describe_seen,
         sentence=capitalize,
         part=lambda part: LOSS_PART_INFO[part].words,
     )

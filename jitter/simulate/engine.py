@@ -1,6 +1,6 @@
 """Execution of a program, operation by operation, for many ranks at once, in global time."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,6 +43,9 @@ class BlockState:
     """Time at which each stream becomes idle."""
     queue: Ints | None = None
     """(slots, ranks) latest starts on the GPU, in no order, one per slot of the launch queue."""
+    collectives: list[tuple[Ints, Ints]] = field(default_factory=list)
+    """Starts and ends, (ranks,) each, of collectives that may run beside the next kernels; of a job with interference.
+    """
 
     @classmethod
     def at(cls, begin: Ints, slots: int | None) -> "BlockState":
@@ -76,7 +79,8 @@ def simulate_phase(
     A kernel starts at the latest of: the end of its launch plus a latency, the last end on its stream plus a gap, the
     ends of the operations that it waits for. A collective ends for its group when the last rank has arrived and the
     transfer is over. A sync call returns when its stream, the awaited operations or the device are done. With a launch
-    queue, a launching call returns when the queue has a free slot.
+    queue, a launching call returns when the queue has a free slot. With interference, a compute kernel takes longer
+    while a collective that was launched before it runs or waits on its GPU.
     """
     shape = costs.cpu.shape
     launch_start, launch_end = np.empty(shape, np.int64), np.empty(shape, np.int64)
@@ -107,6 +111,11 @@ def simulate_phase(
             np.maximum(ready, end[other], out=ready)
         if op.kind == "collective":
             done = end[at] = yield CollectiveArrival(at, op, ready, costs.transfer[at])
+            if job.interference:
+                state.collectives.append((ready.copy(), done))
+        elif job.interference and op.kind == "compute":
+            state.collectives = [one for one in state.collectives if (one[1] > ready).any()]
+            done = end[at] = _end_beside(state.collectives, ready, costs.duration[at], 1 + job.interference)
         else:
             done = np.add(ready, costs.duration[at], out=end[at])
         if costs.absent is not None and costs.absent[at].any():
@@ -136,3 +145,18 @@ def _enqueue(queue: Ints, start: Ints) -> None:
     """Replace the earliest start in the queue by `start`, if it is later."""
     at = queue.argmin(axis=0), np.arange(queue.shape[1])
     queue[at] = np.maximum(queue[at], start)
+
+
+def _end_beside(collectives: Sequence[tuple[Ints, Ints]], start: Ints, work: Ints, factor: float) -> Ints:
+    """Return, (ranks,), the ends of kernels that take `factor` times as long while a collective of their rank runs."""
+    if not collectives:
+        return start + work
+    begins, ends = (np.stack(times) for times in zip(*collectives, strict=True))
+    order = begins.argsort(axis=0)
+    now, left = start.astype(np.float64), work.astype(np.float64)
+    for begin, end in zip(*(np.take_along_axis(times, order, axis=0) for times in (begins, ends)), strict=True):
+        for until, pace in ((begin, 1.0), (end, factor)):
+            passed = np.minimum(left * pace, np.maximum(until - now, 0.0))
+            now, left = now + passed, left - passed / pace
+    found: Ints = np.rint(now + left).astype(np.int64)
+    return found

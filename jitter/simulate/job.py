@@ -81,6 +81,8 @@ class Job:
     """Fraction of matrix kernels for which autotuning chooses different kernels on different ranks."""
     side_stream: int | None = None
     """Second stream for a third of the compute kernels, synchronized by events."""
+    interference: float = 0.0
+    """By what part compute kernels take longer while a collective that was launched before them runs on their GPU."""
 
     def __post_init__(self) -> None:
         for what, least in (("ranks", 1), ("steps", 1), ("kernels", MIN_KERNELS), ("gpus_per_node", 1)):
@@ -102,6 +104,8 @@ class Job:
         for what in ("variable_work", "autotuned"):
             if not 0 <= getattr(self, what) <= 1:
                 raise UsageError(f"{what} is a fraction from 0 to 1, not {getattr(self, what)}")
+        if self.interference < 0:
+            raise UsageError(f"interference={self.interference} is below 0", "0.2 is twenty percent")
         if self.side_stream is not None and self.side_stream in (self.main_stream, *self.collective_streams):
             raise UsageError(f"stream {self.side_stream} is taken", "name another as the side stream")
         if unknown := self.syncs - set(SYNCS):

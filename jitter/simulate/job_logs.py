@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from jitter.simulate.clock import BEGIN_UTC_NS
+from jitter.simulate.complete_file import complete_file
 from jitter.simulate.program import NO_GROUP, Operation
 from jitter.simulate.run import Run
 
@@ -33,14 +34,17 @@ def write_logs(run: Run, folder: Path) -> list[Path]:
     found = []
     for (operation, ranks), times in sorted(_healthy_times(run).items()):
         path = folder / f"nccl-tests-{operation}-{ranks}.log"
-        path.write_text("\n".join(_benchmark(run, operation, ranks, times)) + "\n")
+        with complete_file(path):
+            path.write_text("\n".join(_benchmark(run, operation, ranks, times)) + "\n")
         found.append(path)
     path = folder / "nccl_debug.log"
-    path.write_text("\n".join(_debug_log(run)) + "\n")
+    with complete_file(path):
+        path.write_text("\n".join(_debug_log(run)) + "\n")
     found.append(path)
     for node in range(-(-run.job.ranks // run.job.gpus_per_node)):
         path = folder / f"nvidia-smi-node{node:04d}.csv"
-        path.write_text("\n".join(_clocks(run, node)) + "\n")
+        with complete_file(path):
+            path.write_text("\n".join(_clocks(run, node)) + "\n")
         found.append(path)
     return found
 

@@ -17,11 +17,13 @@ NOT_THRESHOLDS = {
     "metrics/step_kernels.py": {"UNMATCHED"},
     "metrics/communication/calls.py": {"UNKNOWN", "_ROWS_AT_ONCE"},
     "execution/program.py": {"MAIN", "NO_STREAM"},
+    "execution/collectives/group_inference.py": {"ALONE"},
     "execution/dependencies/inference.py": {"_NONE"},
     "execution/dependencies/ready_times.py": {"NOT_AWAITED"},
     # mathematics: constants of distributions, first guesses and ends of iterations, rounding
     "detection/outliers/significance.py": {"QN_TO_SIGMA", "_QUARTILE", "_PRECISION"},
     "diagnosis/grouping/scopes.py": {"_ROUNDING"},
+    "execution/dependencies/host_waits.py": {"_SCALES"},
     "execution/dependencies/interference.py": {"_FIRST_GUESS", "_ITERATIONS"},
     "replay/time_on_path.py": {"_MOST_JUMPS"},
     # memory, threads and caches: they decide how fast an answer comes, never which one

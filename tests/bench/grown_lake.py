@@ -81,9 +81,9 @@ def _copy(lake: Path, source: SourceRecord, ranks: Sequence[int]) -> None:
         record, extract, own_host = _record(source, rank, digest, moved), TimingCacheWriter(), moved.table(host)
         for step, (key, rows) in zip(record.steps, tables, strict=True):
             own = moved.table(rows).set_column(0, "rank", _all(rank, rows.num_rows))
-            step.checksum = write_kernels(lake / kernels_file(key, rank), own)
+            step.checksum, step.size = write_kernels(lake / kernels_file(key, rank), own)
             extract.add(step, own)
-        record.host_checksum = write_host(lake / host_file(rank, digest), own_host)
+        record.host_checksum, record.host_size = write_host(lake / host_file(rank, digest), own_host)
         extract.write(lake / timing_cache_file(digest), record, own_host)
         folder.write_record(record)
     folder.close()

@@ -146,7 +146,7 @@ def test_a_full_disk_is_no_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
     monkeypatch.setattr(cli.cli, "main", full)
     assert main([]) == 3
-    assert capsys.readouterr().err.startswith("jitter: /scratch/lake: No space left on device\n")
+    assert capsys.readouterr().err.startswith("jitter: /scratch/lake cannot be written: No space left on device\n")
 
 
 def test_in_a_pipe_it_draws_nothing_and_stdout_is_data_only(traces: Path, tmp_path: Path):

@@ -1,48 +1,165 @@
-"""A lake that has lost a kernel file, and folders with nothing to read: one line, the right code."""
+"""A lake with a lost or damaged file: the answer of the other ranks, and a line that names it. Folders with nothing."""
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import jitter
 from jitter.cli import main
+from jitter.core.errors import LakeError
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(params=["gone", "cut"])
-def damaged(request: pytest.FixtureRequest, small_lake: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """A lake and its file that cannot be read."""
+DAMAGES: dict[str, Callable[[bytes], bytes | None]] = {
+    "gone": lambda content: None,
+    "empty": lambda content: b"",
+    "cut": lambda content: content[:500],
+    "zeroed": lambda content: bytes(len(content)),
+    "flipped": lambda content: content[:300] + bytes([content[300] ^ 4]) + content[301:],
+}
+
+
+def damage(path: Path, how: str) -> None:
+    content = DAMAGES[how](path.read_bytes())
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def two_ranks(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake that rank 2 was never in."""
+    root = tmp_path_factory.mktemp("two") / "lake"
+    jitter.ingest([traces / "rank0.sqlite", traces / "rank1.sqlite"], root, executor=jitter.LocalExecutor())
+    return root
+
+
+def without_notes(out: str) -> object:
+    found = json.loads(out)
+    found["run"].pop("warnings")
+    return found
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("part", ["kernels/epoch=1/step=2001/rank=2.parquet", "host/rank=2", "sources"])
+def test_a_report_goes_on_without_a_damaged_rank(
+    how: str, part: str, small_lake: Path, two_ranks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     copy = tmp_path / "lake"
     shutil.copytree(small_lake, copy)
-    lost = copy / "kernels/epoch=1/step=2001/rank=2.parquet"
-    if request.param == "gone":
-        lost.unlink()
+    shutil.rmtree(copy / "derived")  # it holds what a diagnosis reads
+    path = copy / part
+    if part != "sources":
+        path = path if path.suffix else next(path.iterdir())
     else:
-        lost.write_bytes(lost.read_bytes()[:500])
-    return copy, lost
+        path = path / next((copy / "host/rank=2").iterdir()).with_suffix(".json").name
+    damage(path, how)
+    assert main(["report", str(two_ranks), "--json"]) == 0
+    wanted = without_notes(capsys.readouterr().out)
+    assert main(["report", str(copy), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert without_notes(out) == wanted
+    if (part, how) == ("sources", "gone"):
+        return  # nothing tells that there was a record
+    said = [text for text in json.loads(out)["run"]["warnings"] if "Rank 2 is left out" in text]
+    assert len(said) == 1
+    assert str(path) in said[0]
+    assert f"note: {said[0].removesuffix('.')}" in err
+    assert main(["verify", str(copy)]) == 3
+    assert str(path) in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ["table", "--step", "2001"],
+        ["table", "--by", "kernel"],
         ["steps"],
+        ["collectives"],
         ["report"],
-        ["export", "--csv", "out"],
-        ["query", "select count(kernel_name) from kernels"],
+        ["report", "--markdown"],
+        ["report", "--json", "-o", "page.html"],
+        ["export", "--perfetto", "x.json", "--step", "2001"],
+        ["query", "select rank, count(kernel_name) from kernels group by rank order by rank"],
     ],
     ids=" ".join,
 )
-def test_what_a_lake_has_lost_is_named(
-    words: list[str], damaged: tuple[Path, Path], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
+def test_every_verb_goes_on_without_a_damaged_rank_and_says_so(
+    words: list[str], small_lake: Path, two_ranks: Path, tmp_path: Path, monkeypatch, capsys
 ):
     monkeypatch.chdir(tmp_path)
-    lake, lost = damaged
-    assert main([words[0], str(lake), *words[1:]]) == 3
+    for lake, to in ((small_lake, "lake"), (two_ranks, "two")):
+        shutil.copytree(lake, tmp_path / to)
+        shutil.rmtree(tmp_path / to / "derived")
+    lost = Path("lake/kernels/epoch=1/step=2001/rank=2.parquet")
+    damage(lost, "cut")
+    said, files = {}, {}
+    for lake in ("two", "lake"):
+        assert main([words[0], lake, *words[1:]]) == 0
+        said[lake] = capsys.readouterr()
+        files[lake] = {
+            path: path.read_bytes() for name in ("out", "x.json") for path in (Path(name), *Path(name).rglob("*.csv"))
+            if path.is_file()
+        }  # fmt: skip
+    assert files["lake"] == files["two"]
+    assert f"note: Rank 2 is left out, because a file is damaged: {lost}: " in said["lake"].err
+    if words[0] != "report":
+        assert said["lake"].out == said["two"].out
+    elif words[1:] in ([], ["--markdown"]):
+        assert "Rank 2 is left out" in " ".join(said["lake"].out.split())
+
+
+@pytest.mark.parametrize("words", [["check", "--max-loss", "99%"], ["history", "add", "--job", "a", "--db", "h.sqlite"],
+                                   ["export", "--baseline", "base.json"]], ids=" ".join)  # fmt: skip
+def test_a_part_of_a_run_is_neither_judged_nor_kept(
+    words: list[str], small_lake: Path, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(small_lake, tmp_path / "lake")
+    shutil.rmtree(tmp_path / "lake" / "derived")
+    lost = Path("lake/kernels/epoch=1/step=2001/rank=2.parquet")
+    damage(lost, "cut")
+    verbs = 2 if words[0] == "history" else 1
+    assert main([*words[:verbs], "lake", *words[verbs:]]) == 3
     first, second = capsys.readouterr().err.splitlines()[-2:]
     assert first.startswith(f"jitter: {lost}: cannot be read (")
     assert "jitter ingest TRACES -o LAKE --replace" in second
+    assert not Path("base.json").exists()
+
+
+def test_kernels_of_a_damaged_file_are_not_exported(small_lake: Path, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(small_lake, tmp_path / "lake")
+    lost = Path("lake/kernels/epoch=1/step=2001/rank=2.parquet")
+    damage(lost, "cut")
+    assert main(["export", "lake", "--csv", "out"]) == 0
+    assert len(list(Path("out").iterdir())) == 8
+    missing = "out/epoch1_step2001-rank2.csv"
+    assert f"note: {missing} is not written: {lost}: cannot be read (" in capsys.readouterr().err
+    assert main(["export", "lake", "--csv", "out", "--step", "2001", "--ranks", "2"]) == 3
+
+
+def test_a_lake_with_nothing_intact_names_the_first_file(small_lake: Path, tmp_path: Path, capsys):
+    copy = tmp_path / "lake"
+    shutil.copytree(small_lake, copy)
+    shutil.rmtree(copy / "derived")
+    for path in copy.glob("kernels/*/*/*.parquet"):
+        path.unlink()
+    assert main(["report", str(copy)]) == 3
+    assert "cannot be read (No such file or directory)" in capsys.readouterr().err
+
+
+def test_a_program_is_told_of_a_damaged_file(small_lake: Path, tmp_path: Path):
+    """Python code that opens a lake sees the error: no part of the ranks for the whole."""
+    copy = tmp_path / "lake"
+    shutil.copytree(small_lake, copy)
+    next((copy / "sources").iterdir()).write_bytes(b"")
+    with pytest.raises(LakeError, match="the record is damaged"):
+        jitter.open(copy)
 
 
 def test_a_folder_without_traces_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -70,30 +187,3 @@ def test_a_file_is_no_folder(small_lake: Path, tmp_path: Path, capsys: pytest.Ca
     assert main(["export", str(small_lake), "--csv", str(file)]) == 2
     assert capsys.readouterr().err == f"jitter: {file} is a file\n  choose a folder\n"
     assert file.read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["report"],
-        ["steps"],
-        ["query", "select count(*) from host"],
-        ["export", "--step", "2001", "--perfetto", "x.json"],
-    ],
-    ids=" ".join,
-)
-@pytest.mark.parametrize("how", ["gone", "cut"])
-def test_a_host_without_its_file_is_no_quiet_host(
-    words: list[str], how: str, small_lake: Path, tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.chdir(tmp_path)
-    copy = tmp_path / "lake"
-    shutil.copytree(small_lake, copy)
-    shutil.rmtree(copy / "derived")  # which holds of the host what a diagnosis reads
-    lost = next((copy / "host/rank=2").glob("*.parquet"))
-    if how == "gone":
-        lost.unlink()
-    else:
-        lost.write_bytes(lost.read_bytes()[:200])
-    assert main([words[0], str(copy), *words[1:]]) == 3
-    assert capsys.readouterr().err.splitlines()[-2].startswith(f"jitter: {lost}: cannot be read (")

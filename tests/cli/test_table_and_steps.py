@@ -11,6 +11,8 @@ import pytest
 
 import jitter
 from jitter.cli import main
+from jitter.simulate import simulate, write
+from tests.support.simulated import small
 
 
 def _csv(capsys: pytest.CaptureFixture[str], *arguments: object) -> pd.DataFrame:
@@ -150,3 +152,23 @@ def test_steps_fit_the_terminal(
     assert max(map(len, lines)) <= width
     assert ("start ms" in lines[0]) == (width >= 160)
     assert [line.split()[0] for line in lines[1:]] == ["1/2000", "1/2001", "1/2002"]
+
+
+def test_steps_after_an_ingest_in_the_same_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """An ingest makes pyarrow regard pandas as not installed, which must not end a later command."""
+    write(simulate(small()), tmp_path / "traces", "kineto")
+    code = (
+        "import sys; from jitter.cli import main\n"
+        "sys.exit(main(['ingest', 'traces', '-o', 'lake', '--jobs', '1'])"
+        " or main(['steps', 'lake', '--format', 'json']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert (
+        main(["query", str(tmp_path / "lake"), "select * exclude loss_fraction from answers", "--format", "json"]) == 0
+    )
+    assert [row | {"loss_fraction": None} for row in json.loads(capsys.readouterr().out)["rows"]] == [
+        row | {"loss_fraction": None} for row in rows
+    ]
+    assert len(rows) == 4

@@ -10,10 +10,13 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.comparison.gates import parse_causes, parse_limit
+from jitter.comparison.build_document import build_document
+from jitter.comparison.document import decode_document
+from jitter.comparison.gates import Result, check_findings, parse_causes, parse_limit
 from jitter.core.errors import UsageError
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
+from tests.support.version_1_baseline import written_by_version_1
 
 JOB = {"ranks": 4, "steps": 8, "kernels": 40}
 
@@ -110,6 +113,18 @@ def test_findings(lakes, capsys):
     assert (code, line.startswith("FAIL rank 2")) == (1, True)
     assert check(capsys, lakes / "culprit/lake", "--fail-on", "communication")[0] == 0
     assert check(capsys, lakes / "base/lake", "--fail-on", "gpu_compute")[0] == 0
+
+
+def test_a_pause_that_may_not_recur_fails_no_run(tmp_path, capsys):
+    """It is certain whose it is, and it could have hit any run."""
+    run = simulate(Job(**{**JOB, "ranks": 8}, seed=5), [Fault.parse("cpu_stall:rank=1,step=4,kernel=9,ms=3")])
+    lake = ingest_run(run, tmp_path, "nsys")
+    (one,) = lake.diagnose().culprits
+    assert (one.cause, one.confidence, one.recurs) == ("cpu_launch", "high", "unknown")
+    code, line = check(capsys, lake.root, "--fail-on", "cpu_launch")
+    assert (code, line) == (0, "PASS 1 finding of high confidence with cause cpu_launch, which may not recur\n")
+    old = decode_document(written_by_version_1(build_document(lake)), "old.json")
+    assert check_findings(old, ["cpu_launch"]).result == Result.FAIL  # version 1 decided it by the confidence
 
 
 def test_of_several_gates_the_worst_counts(lakes, capsys):

@@ -22,6 +22,7 @@ from jitter.comparison.step_selection import select_steps
 from jitter.core.errors import JitterError, UsageError
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
+from tests.support.version_1_baseline import written_by_version_1
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,27 @@ def test_another_file_is_refused(tmp_path, content, said, capsys):
     path.write_bytes(content)
     assert main(["compare", str(path), str(path)]) == 3
     assert str(path) in capsys.readouterr().err
+
+
+def test_a_baseline_of_version_1_is_read(tmp_path, capsys):
+    slow = [Fault.parse("slow_gpu:rank=2,factor=1.3")]
+    lake = ingest_run(simulate(Job(ranks=6, steps=8, kernels=30), slow), tmp_path, "nsys")
+    document = build_document(lake)
+    old = tmp_path / "old.json"
+    old.write_bytes(written_by_version_1(document))
+    (read,) = decode_document(old.read_bytes(), "old.json").culprits
+    (now,) = document.culprits
+    assert (read.cause, read.ranks, read.gain_ns, read.steps) == (now.cause, now.ranks, now.gain_ns, now.steps)
+    assert (read.recurs, read.of_steps, read.loss_ns, read.loss_class) == (None, None, None, None)
+    assert (now.recurs, now.steps, now.of_steps, now.loss_class) == ("yes", 8, 8, "gpu")
+    assert len(jitter.compare(old, lake.root).culprits.stayed) == 1
+    assert main(["compare", str(lake.root), str(old), "--markdown"]) == 0
+    told = capsys.readouterr()
+    assert "| 8 steps | - |" in told.out
+    assert "damaged" not in told.err
+    assert main(["compare", str(old), str(lake.root), "--markdown"]) == 0
+    assert "| 8 of 8 steps | yes |" in capsys.readouterr().out
+    assert main(["check", str(lake.root), "--baseline", str(old), "--max-regression", "50%"]) == 0
 
 
 def test_a_truncated_file_is_refused(lakes):

@@ -75,4 +75,4 @@ def test_two_calls_give_one_answer(lakes, capsys):
         assert main(["compare", str(lakes / "before"), str(lakes / "after"), "--json"]) == 0
         said.append(capsys.readouterr().out)
     assert said[0] == said[1]
-    assert json.loads(said[0])["schema_version"] == 1
+    assert json.loads(said[0])["schema_version"] == 2

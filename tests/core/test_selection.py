@@ -23,3 +23,12 @@ def test_selects_what_sorting_finds(way: str, values: list[float], data: st.Data
         assert (found[:k] <= found[k]).all()
         assert select_median(np.array(values), len(values)) == pytest.approx(np.median(values), rel=1e-15)
         assert select_lower_median(np.array(values), len(values)) == sorted(values)[(len(values) - 1) // 2]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(deadline=None)
+@given(st.lists(st.sampled_from([1.0, 2.0, np.nan, np.inf]), min_size=1, max_size=12), st.data())
+def test_selection_ends_where_values_are_unknown(way: str, values: list[float], data: st.DataObject) -> None:
+    """No caller passes NaN; a loop that did not end could not be interrupted."""
+    with run_loops(way):
+        select(np.array(values), len(values), data.draw(st.integers(0, len(values) - 1)))

@@ -15,8 +15,9 @@ import pytest
 
 import jitter
 from jitter import guide
+from jitter.analysis.detection.recurrence import Recurs
 from jitter.analysis.diagnosis.efficiency.finding import EFFICIENCY_KINDS
-from jitter.analysis.diagnosis.model import Cause, Confidence, Scope
+from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Confidence, Scope
 from jitter.analysis.metrics.step_metrics import METRICS
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.cli import cli
@@ -145,7 +146,11 @@ def test_causes_scopes_and_levels():
     causes, scopes = tables("causes")
     assert tuple(firsts(causes)) == get_args(Cause)
     assert tuple(firsts(scopes)) == get_args(Scope)
-    assert tuple(firsts(tables("confidence")[1])) == get_args(Confidence)
+    thresholds, levels, certainty, recurs = tables("confidence")
+    assert thresholds
+    assert tuple(firsts(levels)) == get_args(Confidence)
+    assert tuple(firsts(certainty)) == get_args(CauseCertainty)
+    assert sorted(firsts(recurs)) == sorted(get_args(Recurs))
 
 
 def test_each_cause_is_said_how_it_is_decided():
@@ -178,8 +183,8 @@ def test_exit_codes_and_commands():
 
 
 CONTAINERS = {
-    *("run", "run.alignment", "loss", "split", "split[].ranks", "steps", "culprits", "efficiency", "what_if"),
-    "conclusion",
+    *("run", "run.alignment", "loss", "waterfall", "split", "split[].ranks", "steps", "culprits", "culprits[].seen"),
+    *("efficiency", "what_if", "conclusion", "conclusion.unrecorded"),
 }
 """Keys that the table leaves to those in them."""
 
@@ -189,14 +194,14 @@ def test_keys_of_the_json_report(sample_lake: jitter.Lake):
     for key, kind in json_keys(
         report_document(sample_lake.diagnose(), build_run_overview(sample_lake, sample_lake.steps))
     ):
-        found.setdefault(key, set()).add(kind)
+        found.setdefault(key, set()).update({kind} - {""})
     told = {row[0]: set(row[1].split(" or ")) for row in tables("json")[0]}
     assert set(told) == set(found) - CONTAINERS
     assert {key: kinds - told[key] for key, kinds in found.items() if key in told and kinds - told[key]} == {}
 
 
 def json_keys(value: dict[str, Any], within: str = "") -> Iterator[tuple[str, str]]:
-    """The path of every key in the document, and the type of its value."""
+    """The path of every key in the document, and the type of its value, "" for an empty list."""
     for name, own in value.items():
         key = within + name
         if isinstance(own, dict):
@@ -207,7 +212,7 @@ def json_keys(value: dict[str, Any], within: str = "") -> Iterator[tuple[str, st
             for one in own:
                 yield from json_keys(one, f"{key}[].")
         elif isinstance(own, list):
-            yield from ((key, f"list of {TYPES[type(one)]}") for one in own or [""])
+            yield from [(key, f"list of {TYPES[type(one)]}") for one in own] or [(key, "")]
         else:
             yield key, TYPES[type(own)]
 

@@ -12,8 +12,10 @@ from jitter.cli import main
 from jitter.core.errors import JitterError
 from jitter.history.database import Database, schema_scripts, split_statements
 from jitter.history.runs import add_run, list_runs, read_documents
+from jitter.report.runs.history_text import describe_findings
 from tests.history.conftest import scaled
 from tests.support.postgresql_server import PASSWORD, USER
+from tests.support.version_1_baseline import written_by_version_1
 
 
 def test_a_run_is_added_once(location, document):
@@ -80,6 +82,19 @@ def test_an_older_database_is_migrated(location, document, version):
         assert [run.name for run in list_runs(database, "gpt")] == ["old run", document.label]
     with _engine(location).begin() as connection:
         assert connection.exec_driver_sql("SELECT version FROM jitter_history").all() == [(len(schema_scripts()),)]
+
+
+def test_runs_of_version_1_are_read(location, document):
+    with closing(Database(location)) as database:
+        assert add_run(database, "gpt", document, {})
+    with _engine(location).begin() as connection:
+        text = written_by_version_1(document).decode()
+        connection.execute(sa.text("UPDATE jitter_runs SET document = :text"), {"text": text})
+    with closing(Database(location)) as database:
+        (read,) = read_documents(database, list_runs(database, "gpt"))
+    assert (read.schema_version, read.steps, read.loss_ns) == (1, document.steps, document.loss_ns)
+    assert [one.recurs for one in read.culprits] == [None] * len(document.culprits)
+    assert describe_findings(read) == describe_findings(document)
 
 
 def test_a_newer_database_is_refused(location, capsys):

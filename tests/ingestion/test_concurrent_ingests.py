@@ -1,7 +1,9 @@
 """Many nodes at one lake at once, each with ranks of its own and nobody in charge; one of them dies."""
 
 import os
+import re
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 import jitter
+from jitter.cli import main
 from jitter.core.errors import LakeError
 from jitter.ingestion import step_numbering
 from jitter.lake import catalog, staging
@@ -20,6 +23,8 @@ from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import content, records
 
 pytestmark = pytest.mark.slow
+
+HOLDER = rf"the run with process id {os.getpid()} on {re.escape(socket.gethostname())} has been numbering"
 
 # as on a machine of that name
 NODE = """
@@ -66,11 +71,10 @@ def test_one_is_killed_and_runs_again(shared: tuple[dict[str, list[Path]], Path]
     while victim.poll() is None and not list(lake.glob(".staging/node2-*/*/*.parquet")):
         time.sleep(0.002)
     victim.kill()
-    for process in processes.values():
-        process.communicate(timeout=120)
+    said = {name: process.communicate(timeout=120)[1] for name, process in processes.items()}
     assert {name: p.returncode for name, p in processes.items()} == {
         name: -signal.SIGKILL if name == "node2" else 0 for name in nodes
-    }
+    }, said
     (left,) = (lake / ".staging").iterdir()  # for its own node to clear away: from elsewhere it may be alive
     assert left.name.startswith("node2-")
     again = _node("node2", nodes["node2"], lake)
@@ -123,7 +127,7 @@ def _forget_before(export: Path, start_ns: int) -> None:
 def test_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(staging, "_PATIENCE_S", 0)
     first, second = staging.new_run_folder(tmp_path), staging.new_run_folder(tmp_path)
-    with staging.exclusive_lock(first), pytest.raises(LakeError, match="another run"), staging.exclusive_lock(second):
+    with staging.exclusive_lock(first), pytest.raises(LakeError, match=HOLDER), staging.exclusive_lock(second):
         pytest.fail("both are in")
     with staging.exclusive_lock(second):
         pass
@@ -132,6 +136,51 @@ def test_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with staging.exclusive_lock(first):
         pass
     assert not (first.parent / "numbering").exists()
+
+
+def test_the_lock_of_a_dead_node_is_told_and_can_be_broken(tmp_path: Path):
+    traces, lake, dead = tmp_path / "traces", tmp_path / "lake", "node\x1b]0;9-0123456789ab-77-0123456789abcdef"
+    write(simulate(Job(ranks=2, steps=6, kernels=24, marker="none")), traces, "nsys")
+    assert main(["ingest", str(traces / "rank0.sqlite"), "-o", str(lake), "--quiet", "--jobs", "1"]) == 0
+    (lake / ".staging" / dead).mkdir(parents=True)
+    lock = lake / ".staging" / "numbering"
+    lock.write_text(dead)
+    command = [sys.executable, "-m", "jitter", "ingest", str(traces), "-o", str(lake), "--quiet", "--jobs", "1"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as ingest:
+        assert ingest.stderr is not None
+        said = next(line for line in ingest.stderr if "waiting" in line)
+        assert said == (
+            f"{lake}: waiting for the run with process id 77 on node�]0;9, which is numbering the lake's steps, up to "
+            f"10 minutes; if it is dead, remove {lock}\n"
+        )
+        lock.unlink()
+        ingest.communicate(timeout=60)
+    assert ingest.returncode == 0
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder", "path", "long"])
+def test_a_lock_from_an_enemy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str):
+    """What it names is not touched, and nothing is waited for without end."""
+    monkeypatch.setattr(staging, "_PATIENCE_S", 0)
+    run = staging.new_run_folder(tmp_path / "lake")
+    run.mkdir(parents=True)
+    lock, canary = run.parent / "numbering", tmp_path / "canary"
+    canary.write_text("mine")
+    if kind == "pipe":
+        os.mkfifo(lock)
+    elif kind == "link":
+        lock.symlink_to(canary)
+    elif kind == "folder":
+        lock.mkdir()
+    else:
+        lock.write_text("../../canary" if kind == "path" else "x" * 10_000_000)
+    try:
+        with staging.exclusive_lock(run):
+            pass
+    except LakeError as error:
+        assert str(lock) in str(error)  # noqa: PT017  # it may be refused or replaced
+    assert canary.read_text() == "mine"
 
 
 def test_what_another_publishes_meanwhile_is_not_overwritten(own_traces: Path, tmp_path: Path):
@@ -176,3 +225,21 @@ def test_who_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (elsewhere / "note").write_bytes(b"")
     os.utime(elsewhere, (long_ago, long_ago))
     assert staging.dead_runs(tmp_path) == [dead]
+
+
+def test_a_run_of_before_a_power_cut_is_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The machine's id is the same, and its boot another one; runs of containers have no machine's id."""
+    machine, other, boot, earlier = ("0a" * 6, "0b" * 6, "0c" * 6, "0d" * 6)
+    runs = {}
+    for place in (machine + earlier, other + earlier, earlier):
+        runs[place] = tmp_path / staging.NAME / f"node-7-{place}-{os.getppid()}-0123456789abcdef"
+        runs[place].mkdir(parents=True)
+        os.utime(runs[place], (time.time() - 3600,) * 2)
+    for here in (machine + boot, boot):
+        monkeypatch.setattr(staging, "_here", lambda here=here: f"node-7-{here}")
+        monkeypatch.setattr(staging, "_booted_s", lambda: time.time() - 7200)
+        assert staging.dead_runs(tmp_path) == []
+        monkeypatch.setattr(staging, "_booted_s", lambda: time.time() - 60)
+        assert staging.dead_runs(tmp_path) == ([runs[machine + earlier]] if here != boot else [])
+    monkeypatch.undo()
+    assert staging.is_run_name(staging.new_run_folder(tmp_path).name)

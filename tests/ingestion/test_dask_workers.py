@@ -1,14 +1,17 @@
 """A Dask cluster does the reading: a real scheduler and workers in processes of their own, some of which die."""
 
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import jitter
+from jitter._version import __version__
 from jitter.cli import main
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.parallel import dask_client
@@ -20,6 +23,8 @@ from tests.support.dask_cluster import StartCluster, address_of
 from tests.support.lake_content import content
 
 pytestmark = pytest.mark.slow
+
+JITTER = [sys.executable, "-m", "jitter"]
 
 PLUGIN = """
 import os, signal
@@ -55,7 +60,7 @@ def mortal(own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         yield own_traces
 
 
-def _ingest(traces: Path, lake: Path, scheduler_file: Path) -> "subprocess.CompletedProcess[str]":
+def _ingest(traces: Path, lake: Path, scheduler_file: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     command = [
         sys.executable,
         "-m",
@@ -66,6 +71,7 @@ def _ingest(traces: Path, lake: Path, scheduler_file: Path) -> "subprocess.Compl
         lake.name,
         "--scheduler",
         address_of(scheduler_file),
+        *words,
     ]
     return subprocess.run(command, capture_output=True, text=True, check=False, cwd=traces.parent, timeout=120)
 
@@ -99,6 +105,67 @@ def test_no_scheduler(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(JitterError, match=r"tcp://127\.0\.0\.1:9: no Dask scheduler answers"):
         jitter.ingest([traces], tmp_path / "lake", executor=jitter.DaskExecutor("tcp://127.0.0.1:9"))
     assert not (tmp_path / "lake" / ".staging").exists()
+
+
+def test_a_scheduler_without_workers_is_told_and_given_up(traces: Path, dask_cluster: StartCluster, tmp_path: Path):
+    dask_cluster(0, forgiven=1)
+    address = address_of(tmp_path / "scheduler.json")
+    command = [*JITTER, "ingest", str(traces), "-o", str(tmp_path / "lake"), "--scheduler", address, "--wait", "4"]
+    began_s = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert time.monotonic() - began_s < 4 + 20  # on a loaded machine
+    assert done.returncode == 3
+    assert done.stderr.splitlines() == [
+        f"{address}: the Dask scheduler has no worker; waiting for one, 4 s in all (--wait)",
+        f"jitter: {address}: the Dask scheduler has had no worker for 4 s",
+        f"  start workers with `dask worker {address}`, or wait longer with --wait",
+    ]
+    assert not (tmp_path / "lake" / ".staging").exists()
+
+
+def test_workers_that_are_all_lost_are_not_waited_for(mortal: Path, dask_cluster: StartCluster, tmp_path: Path):
+    (mortal / "rank1.deaths").write_text("9")
+    dask_cluster(1, forgiven=9)
+    done = _ingest(mortal, tmp_path / "lake", tmp_path / "scheduler.json", "--wait", "2")
+    assert done.returncode == 3
+    assert "the Dask scheduler has had no worker for 2 s" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_workers_of_another_version_are_refused_by_name(traces: Path, dask_cluster: StartCluster, tmp_path: Path):
+    other = tmp_path / "other" / "jitter"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("")
+    (other / "_version.py").write_text('__version__ = "0.0.1"\n')
+    dask_cluster(1, forgiven=1, PYTHONPATH=str(other.parent))
+    address = address_of(tmp_path / "scheduler.json")
+    command = [*JITTER, "ingest", str(traces), "-o", str(tmp_path / "lake"), "--scheduler", address]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 3
+    what, cure = done.stderr.splitlines()
+    versions = rf"has jitter 0\.0\.1, and this process has jitter {__version__}"
+    assert re.fullmatch(rf"jitter: the Dask worker tcp://127\.0\.0\.1:\d+ {versions}", what)
+    assert cure.endswith(f"pip install 'gpu-jitter[cluster]=={__version__}'")
+
+
+def test_a_scheduler_killed_midway_is_one_line(mortal: Path, dask_cluster: StartCluster, tmp_path: Path):
+    (mortal / "rank1.deaths").write_text("1")  # its worker's death is the moment
+    dask_cluster(1, forgiven=9)
+    address = address_of(tmp_path / "scheduler.json")
+    command = [*JITTER, "ingest", str(mortal), "-o", str(tmp_path / "lake"), "--scheduler", address]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as ingest:
+        until = time.monotonic() + 60
+        while (mortal / "rank1.deaths").read_text() != "0" and time.monotonic() < until:
+            time.sleep(0.05)
+        dask_cluster.scheduler.kill()
+        began_s = time.monotonic()
+        _, said = ingest.communicate(timeout=60)
+    assert time.monotonic() - began_s < 20
+    assert ingest.returncode == 3, said
+    assert said.splitlines() == [
+        f"jitter: {address}: the Dask scheduler is gone",
+        "  run it again: what was written already is kept",
+    ]
 
 
 def test_without_dask(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

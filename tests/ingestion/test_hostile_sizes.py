@@ -73,7 +73,7 @@ def test_a_bomb_of_10_gigabytes_is_refused(content: str, tmp_path: Path, monkeyp
     assert path.stat().st_size * 100 < BOMB_BYTES
     report = ingested(tmp_path)
     (error,) = report.refused
-    assert ("unpacks to more than" if head else "a damaged trace") in error.message
+    assert ("bytes unpack to more than" if head else "a damaged trace") in error.message
     assert report.added == []
     assert list(report.lake.rglob("*.parquet")) == []
 
@@ -102,7 +102,7 @@ def test_the_limit_holds_for_compressed_rocprofv3_json(tmp_path: Path):
         file.write(gzip.compress(b'{"rocprofiler-sdk-tool": ['))
         file.writelines(repeated(b" ", 1_000_000_000))
     (error,) = ingested(tmp_path).refused
-    assert f"unpacks to more than {200 * path.stat().st_size:,} bytes, over 200 times its size" in error.message
+    assert "over 200 times as many" in error.message
 
 
 def test_a_name_of_100_mb_in_a_trace_of_pytorch_is_cut(tmp_path: Path):

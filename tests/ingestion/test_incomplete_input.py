@@ -15,6 +15,8 @@ from jitter.ingestion.ingest import IngestReport
 from jitter.ingestion.patterns import compile_step_pattern
 from jitter.ingestion.transform.steps.step_markers import parse_marker
 from jitter.lake.rank_coverage import rank_coverage
+from jitter.report.json_report import report_document
+from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Job, simulate, write
 from tests.readers.test_contract import SOURCES
 from tests.support import kineto_traces, nsys_exports
@@ -244,3 +246,23 @@ def test_long_names_are_cut_and_said(tmp_path: Path):
     assert "cut to 65,536 characters: 1 name of kernels or calls" in record.problems
     assert "cut to 65,536 characters: 1 text of ranges" in record.problems
     assert len(record.steps[0].marker or "") == 65_536
+
+
+def test_kernels_whose_launch_was_lost_between_two_steps_are_told(kineto: Path):
+    (path,) = kineto.glob("rank-1.*")
+    trace = json.loads(gzip.decompress(path.read_bytes()))
+    events = trace["traceEvents"]
+    second = sorted(one["ts"] for one in events if one["name"].startswith("ProfilerStep") and one.get("ph") == "X")[1]
+    launches = sorted(
+        (one for one in events if one.get("cat") == "cuda_runtime" and one["ts"] >= second),
+        key=lambda one: one["ts"],
+    )
+    lost = [id(one) for one in launches[:3]]
+    kept = trace | {"traceEvents": [one for one in events if id(one) not in lost]}
+    path.write_bytes(gzip.compress(json.dumps(kept).encode()))
+    report = ingest(kineto)
+    told = "3 GPU activities without a recorded launch may be of a later step"
+    assert [record.rank for record in report.added if any(told in problem for problem in record.problems)] == [1]
+    lake = jitter.open(kineto.parent / "lake")
+    warnings = report_document(lake.diagnose(), build_run_overview(lake, lake.steps))["run"]["warnings"]
+    assert any(told in warning for warning in warnings)

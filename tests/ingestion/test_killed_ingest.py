@@ -7,14 +7,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 import jitter
+from jitter.ingestion import workers
+from jitter.ingestion.convert import Outcome, Task, convert
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import files_of_record
+from jitter.simulate import Job, simulate, write
 from tests.support.killed_process import KILLED, run_killed
 from tests.support.lake_content import content
 
@@ -61,6 +65,28 @@ def test_kill_9_at_random_moments(traces: Path, tmp_path: Path):
     assert not (lake / ".staging").exists()
 
 
+def test_what_was_converted_before_the_end_is_not_converted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write(simulate(Job(ranks=12, steps=2, kernels=16)), tmp_path / "traces", "nsys")
+    jitter.ingest([tmp_path / "traces"], tmp_path / "whole", executor=jitter.LocalExecutor())
+    lake = tmp_path / "lake"
+    converted = 0
+
+    def end_early(task: Task, advance: Callable[[int], None]) -> Outcome:
+        nonlocal converted
+        if converted == 10:
+            raise KeyboardInterrupt
+        converted += 1
+        return convert(task, advance)
+
+    monkeypatch.setattr(workers, "convert", end_early)
+    with pytest.raises(KeyboardInterrupt):
+        jitter.ingest([tmp_path / "traces"], lake, executor=jitter.LocalExecutor())
+    monkeypatch.undo()
+    report = jitter.ingest([tmp_path / "traces"], lake, executor=jitter.LocalExecutor())
+    assert (report.unchanged, len(report.added)) == (10, 2)
+    assert content(lake) == content(tmp_path / "whole")
+
+
 def test_killed_at_every_write(own_traces: Path, tmp_path: Path):
     """Each change of the lake makes, renames or removes a file or folder: die before each, in two readings."""
     told = tmp_path / "map.csv"
@@ -91,10 +117,10 @@ def test_what_another_run_is_about_to_put_there_stays(tmp_path: Path):
     places = [Path("kernels", "step=1", f"rank={rank}.parquet") for rank in (0, 1)]
     files = [one.root / place for place in places]
     files[0].parent.mkdir()
-    with other.journal(places[:1]):
+    with other.journal([], places[:1]):
         for file in files:
             file.touch()
-        with pytest.raises(OSError, match="refuses"), one.journal(places):
+        with pytest.raises(OSError, match="refuses"), one.journal([], places):
             raise OSError("the disk refuses")
         one.close()
         assert [file.exists() for file in files] == [True, False]

@@ -215,6 +215,7 @@ def account(joined: JoinedCapture, steps: dict[int, list[StepRange]]) -> dict[st
             for stream in (None, use.main_stream)
         ],
         "before_capture": joined.before_capture(),
+        "uncertain": joined.uncertain(steps),
         "lost": joined.lost_launches(steps),
         "host": host.select(sorted(host.schema.names)).to_pylist(),
     }
@@ -273,6 +274,7 @@ def test_without_a_row(join: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             "in_steps": {},
             "sequences": [],
             "before_capture": {},
+            "uncertain": {},
             "lost": {},
             "host": [],
         }
@@ -314,6 +316,7 @@ def test_against_an_oracle(join: str, seed: int, tmp_path: Path, monkeypatch: py
     }
     kernels = [(place, row) for place, row, _ in placed if not row["is_memory"]]
     assert found["before_capture"] == Counter(Gpu(r["process"], r["device"]) for place, r in kernels if place is None)
+    assert found["uncertain"] == _uncertain(oddities, placed)
     assert {use.gpu: use.kernels for use in found["uses"]} == Counter(
         Gpu(r["process"], r["device"]) for _, r in kernels
     )
@@ -370,6 +373,27 @@ def _oracle(oddities: Oddities) -> tuple[list[dict[str, Any]], list[tuple[int | 
             place = max(before)[2] if before else None
         placed.append((place, row, call))
     return calls, placed
+
+
+def _uncertain(oddities: Oddities, placed: Sequence[tuple[int | None, dict[str, Any], Any]]) -> dict[Gpu, int]:
+    """The activities without a launch that may have been launched in a later step than their predecessor, by GPU."""
+    counts: Counter[Gpu] = Counter()
+    with_launches = {row["process"] for _, row, call in placed if call is not None}
+    for place, row, call in placed:
+        if call is not None or place is None or row["process"] not in with_launches:
+            continue
+        after = [
+            (other["start_ns"], other["end_ns"], its["start_ns"])
+            for _, other, its in placed
+            if its is not None
+            and all(other[name] == row[name] for name in ("process", "device", "stream"))
+            and (other["start_ns"], other["end_ns"]) > (row["start_ns"], row["end_ns"])
+        ]
+        latest = min(row["start_ns"], min(after)[2]) if after else row["start_ns"]
+        process = row["process"]
+        if latest > place and _step_row(oddities, process, latest) != _step_row(oddities, process, place):
+            counts[Gpu(process, row["device"])] += 1
+    return counts
 
 
 def _outermost(call: dict[str, Any]) -> tuple[Any, ...]:

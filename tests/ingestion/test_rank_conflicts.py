@@ -35,7 +35,8 @@ def test_refused_with_both_names(rivals: Path, capsys: pytest.CaptureFixture[str
     (line,) = [line for line in err.splitlines() if line.startswith("left out")]
     assert str(rivals / "a/rank1.sqlite") in line
     assert str(rivals / "b/rank1.sqlite") in line
-    assert "rank 1 has 2 steps (epoch 1, step 1 to epoch 1, step 2) already" in line
+    assert "rank 1 has 2 steps (epoch 1, step 1 to epoch 1, step 2) in " in line
+    assert line.endswith("too, which was recorded nearer in time to the other ranks")
     assert "--replace" in err
     jitter.ingest([rivals / "a"], rivals / "alone", executor=jitter.LocalExecutor())
     assert kernel_files(lake) == kernel_files(rivals / "alone")

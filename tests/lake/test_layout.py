@@ -98,6 +98,8 @@ RECORD = [
     "gpu_model",
     "kernel_columns",
     "host_checksum",
+    "host_size",
+    "claimed_rank",
     "empty_columns",
     "checksum",
 ]
@@ -115,6 +117,7 @@ STEP = [
     "checkpoint_ns",
     "validation_ns",
     "checksum",
+    "size",
 ]
 
 

@@ -15,6 +15,7 @@ from jitter.cli.output.progress import PreparationProgress
 from jitter.core.errors import LakeError
 from jitter.lake import catalog, derived, staging
 from jitter.lake.derived.compaction import compact_steps
+from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import ANSWER_CACHE, COMPACTED_STEPS, TIMING_CACHE, compacted_folder
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.killed_process import fork, run_killed, wait_for
@@ -165,15 +166,18 @@ def test_a_read_only_lake_answers_everything(read_only: Path, large: Large, inge
     assert content(read_only) == before
 
 
-def test_what_a_killed_prepare_left_is_removed_by_the_next(without_derived: Path, large: Large):
+def test_what_a_killed_prepare_left_is_removed_by_the_next_ingest(without_derived: Path, large: Large):
     root = without_derived
     large(0)
     (root / "catalog.sqlite").unlink()
     left: set[str] = set()
     for death in range(8):
         run_killed(lambda: jitter.open(root).prepare(forms=["catalog"]), root / ".staging", death)
-        left.update(path.name for path in (root / ".staging").rglob("*"))
+        unfinished = sorted((root / ".staging").rglob("*"))
+        left.update(path.name for path in unfinished)
         jitter.open(root).prepare(forms=[])
+        assert sorted((root / ".staging").rglob("*")) == unfinished
+        LakeFolder(root).sweep()
         assert not (root / ".staging").exists()
     assert "catalog.sqlite" in left
 

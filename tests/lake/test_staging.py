@@ -29,7 +29,7 @@ def there(lake: LakeFolder) -> list[Path]:
 
 
 def change(lake: LakeFolder, place: Path, ends: BaseException | None = None) -> None:
-    with lake.journal([place]):
+    with lake.journal([], [place]):
         put(lake, place)
         if ends is not None:
             raise ends
@@ -72,7 +72,7 @@ def test_who_ends_clears_away_for_those_who_died(lake: LakeFolder):
     def died(name: str, note: str) -> None:
         mine = staging.new_run_folder(lake.root).name
         place, _, token = mine.rpartition("-")
-        run = lake.root / ".staging" / f"{place.rpartition('-')[0]}-{2**22 + 1}-{token}{name}"
+        run = lake.root / ".staging" / f"{place.rpartition('-')[0]}-{2**22 + 1}-{token[:-1]}{name}"
         run.mkdir(parents=True)
         (run / "places.json").write_text(note)
 

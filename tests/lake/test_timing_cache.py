@@ -19,9 +19,16 @@ import jitter.analysis.execution.recorded.activity_reader
 import jitter.lake.derived.build_timing_cache
 import jitter.lake.derived.timing_cache_writer
 from jitter.cli import main
+from jitter.core.numeric.arrays import unknown_value
 from jitter.core.schema import KERNELS
 from jitter.lake.derived.build_timing_cache import build_timing_cache
-from jitter.lake.derived.timing_cache import TimingCache, TimingCaches
+from jitter.lake.derived.timing_cache import (
+    CHECKSUM_KEY,
+    HEADER_KEY,
+    TimingCache,
+    TimingCaches,
+    checksum_of,
+)
 from jitter.lake.derived.timing_cache_writer import TimingCacheWriter
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import TIMING_CACHE, timing_cache_file
@@ -143,6 +150,7 @@ DAMAGE = {
     "random": lambda own, other: np.random.default_rng(1).bytes(len(own)),
     "a random schema": lambda own, other: own[:12] + np.random.default_rng(2).bytes(len(own) - 12),
     "an unknown kind": lambda own, other: other_kinds(own),
+    "an unknown end": lambda own, other: with_unknown_end(own),
     "another checksum": lambda own, other: with_metadata(own, {b"jitter.checksum": b"0" * 16}),
     "no metadata": lambda own, other: with_metadata(own, {}),
     "another rank's": lambda own, other: other,
@@ -154,6 +162,20 @@ def with_metadata(content: bytes, changed: dict[bytes, bytes]) -> bytes:
     """Return a cache with other metadata in its schema."""
     rows = pa.ipc.open_file(content).read_all()
     return written(rows.replace_schema_metadata({**rows.schema.metadata, **changed} if changed else None))
+
+
+def with_unknown_end(content: bytes) -> bytes:
+    """Return a cache, with the right checksum, in which the end of an activity is unknown."""
+    reader = pa.ipc.open_file(content)
+    batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    times, kinds = batches[0].column("times"), batches[0].column("kind")
+    values = np.array(times.values.fill_null(unknown_value(times.values.type.to_pandas_dtype())))
+    values[len(kinds[0])] = unknown_value(values.dtype)
+    changed = pa.ListArray.from_arrays(times.offsets, pa.array(values))
+    batches[0] = pa.record_batch([changed, kinds], names=["times", "kind"])
+    header = reader.schema.metadata[HEADER_KEY]
+    checked = {HEADER_KEY: header, CHECKSUM_KEY: checksum_of(header, [batch.columns for batch in batches])}
+    return written(pa.Table.from_batches(batches).replace_schema_metadata(checked))
 
 
 def other_kinds(content: bytes) -> bytes:

@@ -5,8 +5,7 @@ import pytest
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import Divergence, Loss, Split, StepAnswer, WhatIf
 from jitter.core.step_key import StepKey
-from jitter.query.answer_rows import ANSWERS_SCHEMA, answer_row, answer_rows
-from jitter.report.text.step_table import tabulate_steps
+from jitter.query.answer_rows import ANSWERS_SCHEMA, answer_row
 
 
 def answer(number, loss_ns, *, told=True):
@@ -46,12 +45,3 @@ def test_a_row_is_the_answer_flat():
     assert list(whole) == ANSWERS_SCHEMA.names == list(bare)
     assert tuple(whole.values()) == (1, 3, 1000, 40, 0.04, 2, 5, 17, "void kernel(int)", 1, 2, 0, 3, "cpu_launch")
     assert tuple(bare.values()) == (1, 4, 1000, None, None, 2, 5, None, None, None, None, None, None, "none")
-
-
-def test_sql_and_steps_have_the_same_rows():
-    steps = (answer(3, 40), answer(4, None, told=False))
-    lines = tabulate_steps(steps)
-    assert list(lines.columns) == ANSWERS_SCHEMA.names
-    rows = answer_rows(diagnosis(*steps)).to_pylist()
-    for line, row in zip(lines.astype(object).where(lines.notna(), None).to_dict("records"), rows, strict=True):
-        assert line == row

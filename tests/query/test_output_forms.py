@@ -3,6 +3,10 @@
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -156,8 +160,63 @@ def test_texts_are_guarded_and_numbers_are_not(lake_root: Path, capsys: pytest.C
     assert capsys.readouterr().out.splitlines()[1] == "'=1+1,'-x,'@y,'+z,a=1,-1,-1.5"
 
 
-def test_a_query_has_a_time_limit(lake_root: Path, capsys: pytest.CaptureFixture[str]):
-    endless = "select count(*) from range(100000000000) a, range(1000) b"
-    assert main(["query", str(lake_root), endless, "--timeout", "0.5"]) == 2
+ENDLESS = [
+    "select count(*) from range(100000000000) a, range(1000) b",
+    "select sum(i) from range(1000000000000) t(i)",
+    "with recursive t(x) as (select 1::hugeint union all select x + 1 from t) select count(*) from t",
+    # DuckDB does not look for an interrupt within one value
+    "select levenshtein(repeat('a', 400000), repeat('b', 400000))",
+]
+
+
+@pytest.mark.parametrize("text", ENDLESS)
+def test_a_query_has_a_time_limit(lake_root: Path, capsys: pytest.CaptureFixture[str], text: str):
+    began_s = time.monotonic()
+    assert main(["query", str(lake_root), text, "--timeout", "0.5"]) == 2
+    assert time.monotonic() - began_s < 10  # on a loaded machine; the last one would take minutes
     assert capsys.readouterr().err.startswith("jitter: the query took longer than 0.5 s and was stopped\n")
+
+
+def test_the_computation_of_relations_counts(
+    lake_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(jitter.Lake, "metrics", lambda lake, step: time.sleep(60))
+    began_s = time.monotonic()
+    assert main(["query", str(lake_root), "select count(*) from metrics", "--timeout", "2"]) == 2
+    assert time.monotonic() - began_s < 20
+    assert "the query took longer than 2 s and was stopped" in capsys.readouterr().err
+
+
+def test_without_a_time_limit(lake_root: Path):
     assert main(["query", str(lake_root), "select 1", "--timeout", "0"]) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select list(i order by hash(i)) from range(100000000) t(i)",
+        "select length(string_agg(i::varchar, ',')) from range(100000000) t(i)",
+        # what DuckDB does not count
+        "select repeat('x', 1500000000)",
+        "select repeat('x', 1000000) || i from range(100000) t(i)",
+    ],
+)
+def test_a_query_has_a_memory_limit(lake_root: Path, capsys: pytest.CaptureFixture[str], text: str):
+    assert main(["query", str(lake_root), text, "--memory", "0.4"]) == 2
+    assert capsys.readouterr().err.startswith("jitter: the query needs more memory than it may use\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell a process's memory")
+def test_what_can_be_spilled_stays_within_the_memory(lake_root: Path, tmp_path: Path):
+    """Without a limit it takes 800 MB."""
+    text = "select count(*) from (select i, i + 1, i + 2 from range(20000000) t(i) order by hash(i))"
+    query = [sys.executable, "-m", "jitter", "query", str(lake_root), text, "--memory", "0.2"]
+    # from a small process: Linux counts the memory of the process that starts a command as the command's
+    measure = "import sys; from tests.bench.measure import run; print(run(sys.argv[1:]).peak_mb)"
+    command = [sys.executable, "-c", measure, *query]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
+    assert float(done.stdout) < 200 + 250  # 250 MB: Python with its modules
+    assert list(tmp_path.iterdir()) == []

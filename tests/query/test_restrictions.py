@@ -78,7 +78,7 @@ def test_variables_of_the_caller_are_no_tables(lake: "jitter.Lake"):
         (
             "from nope",
             "Table with name nope does not exist",
-            "there are kernels, metrics, breakdown, answers, culprits, efficiency, steps",
+            "there are kernels, metrics, breakdown, answers, culprits, losses, waits, self_times",
         ),
         ("select nope from ranks", '"nope" not found', "Candidate bindings"),
         ("selec 1", 'syntax error at or near "selec"', "jitter query --relations"),

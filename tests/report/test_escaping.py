@@ -10,9 +10,10 @@ from rich.console import Console
 
 from jitter.analysis.diagnosis.model import Divergence
 from jitter.cli import main
+from jitter.query.answer_rows import answer_rows
 from jitter.report.markdown import render_markdown
 from jitter.report.terminal import print_report
-from jitter.report.text.step_table import format_steps, tabulate_steps
+from jitter.report.text.step_table import format_steps
 from jitter.report.views.run_overview import build_run_overview
 from tests.support.report_lakes import report_lake, step_rows
 
@@ -52,7 +53,7 @@ def test_a_terminal_is_not_commanded(lake):
 
 def test_steps_do_not_command_it_either(lake):
     step = replace(lake.diagnose().steps[1], divergence=Divergence(5, f"{COMMANDS}@octocat", 0))
-    out = format_steps(tabulate_steps([step]))
+    out = format_steps(answer_rows([step]))
     assert "octocat" in out
     assert obeyed(out) == []
 

@@ -49,13 +49,13 @@ def test_a_stalled_input_pipeline_has_its_own_remedy(diagnosis):
 
 def test_a_lead_is_worded_as_one(diagnosis):
     assert "no pauses) might save about" in describe_remedy(finding(diagnosis, confidence="low"), diagnosis)
-    unmeasured = finding(diagnosis, confidence="low", gain_ns=0, share_ns=0)
+    unmeasured = finding(diagnosis, confidence="low", gain_ns=0, loss_ns=0)
     assert "no pauses) might help;" in describe_remedy(unmeasured, diagnosis)
 
 
 def test_what_other_faults_hide_is_not_promised(diagnosis):
-    assert "alone is too small to measure" in describe_remedy(finding(diagnosis, gain_ns=0, share_ns=0), diagnosis)
-    hidden = describe_remedy(finding(diagnosis, gain_ns=0, share_ns=400_000), diagnosis)
+    assert "alone is too small to measure" in describe_remedy(finding(diagnosis, gain_ns=0, loss_ns=0), diagnosis)
+    hidden = describe_remedy(finding(diagnosis, gain_ns=0, loss_ns=400_000), diagnosis)
     assert hidden.endswith("would save about 400 µs (3.82%), 100 µs a step, if the other findings are fixed too")
 
 

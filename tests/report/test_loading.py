@@ -3,16 +3,16 @@
 from pathlib import Path
 
 import pytest
-from bokeh.document import Document
 from markupsafe import escape
 
 import jitter
 from jitter.cli import main
 from jitter.report.live.loading import STAGES, Loading
 from jitter.report.live.served_run import ServedRun
-from jitter.report.live.session import MAX_SESSIONS, ReportSession
+from jitter.report.live.session import MAX_SESSIONS
 from jitter.report.live.timeline_download import write_finding
 from jitter.report.views.run_report import RunReport
+from tests.support.live_page import open_page
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 
@@ -35,8 +35,8 @@ def poll(document):
 
 
 def test_a_page_shows_progress_then_findings_then_loads_again(lake):
-    run, document = ServedRun(RunReport(lake)), Document()
-    ReportSession(run, document).open()
+    run = ServedRun(RunReport(lake))
+    document = open_page(run)
     assert told(document) == {"body": "", "loading": f"{STAGES[0]}", "fraction": 0.0, "ready": False}
     run.loading.count(2, 8)
     assert poll(document)["loading"] == "preparing the lake: 2 of 8"
@@ -48,9 +48,7 @@ def test_a_page_shows_progress_then_findings_then_loads_again(lake):
     assert poll(document)["body"] == ""  # sent once
     run.prepare()
     assert poll(document)["ready"]
-    again = Document()
-    ReportSession(run, again).open()
-    assert "figures-profile" in told(again)["body"]
+    assert "figures-profile" in told(open_page(run))["body"]
 
 
 def test_progress_only_grows():
@@ -68,8 +66,7 @@ def test_pages_are_bounded(lake):
     run = ServedRun(RunReport(lake))
     run.prepare()
     run.sessions = MAX_SESSIONS
-    document = Document()
-    ReportSession(run, document).open()
+    document = open_page(run)
     assert "which is the limit" in told(document)["body"]
     assert len(document.roots) == 1
     for closed in document.callbacks.session_destroyed_callbacks:

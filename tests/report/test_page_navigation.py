@@ -185,9 +185,8 @@ def test_tables_sort_filter_and_copy(page, path):
 def test_figures_copy_as_csv(page):
     page.select_option(".copy select", "gap")
     rows = copied(page, page.locator("[data-csv=kernels]"))
-    assert (
-        page.evaluate("csvText([[`=cmd|'/c calc'!A1`, -1.5]])") == "'=cmd|'/c calc'!A1,-1.5\n"
-    )  # not run by a spreadsheet
+    cells = page.evaluate("csvText([[`=cmd|'/c calc'!A1`, -1.5, '-1.5 µs', '\\n-2+cmd', 'a\\x1b]0;b']])")
+    assert cells == "'=cmd|'/c calc'!A1,-1.5,-1.5 µs,'�-2+cmd,a�]0;b\n"  # not run by a spreadsheet or a terminal
     assert rows[0][:3] == ["kernel_index", "kernel_name", "rank_2_ns"]
     assert len(rows) == 1 + KERNELS
     assert float(rows[6][2]) == pytest.approx(6_678_000, rel=0.01)

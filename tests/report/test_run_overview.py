@@ -54,7 +54,8 @@ def test_a_fact_is_in_one_warning(tmp_path):
     lake = jitter.open(tmp_path / "lake")
     facts = facts_of(lake)
     warnings = report_document(lake.diagnose(), facts)["run"]["warnings"]
-    assert [one for one in warnings if "ank 0" in one] == ["Rank 0 of the job was not recorded: it cannot be cleared."]
+    (missing,) = [one for one in warnings if "ank 0" in one]
+    assert missing.startswith("Rank 0 of the job was not recorded: waiting for it may cost up to ")
     assert [one for one in warnings if "outside" in one] == ["56 kernels lie outside step markers (ignored)."]
     assert describe_coverage(facts) == ["All 7 ranks in the lake recorded all 5 steps completely."]
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 import weakref
@@ -17,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from bokeh.document import Document
+from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+from tornado.websocket import websocket_connect
 
 import jitter
 from jitter.cli import main
@@ -27,6 +29,7 @@ from jitter.report.live.server import start
 from jitter.report.live.session import ReportSession
 from jitter.report.views.run_report import RunReport
 from tests.support.chromium import INK, PLACE
+from tests.support.live_page import open_page, settle
 
 pytestmark = pytest.mark.slow
 
@@ -226,6 +229,74 @@ def test_a_closed_session_is_released(run):
         server.unlisten()
 
 
+def asked_of(run, questions):
+    """What a coroutine function returns that is given a running server and its address."""
+    server = start(run, "127.0.0.1", 0)
+    try:
+        return server.io_loop.run_sync(lambda: questions(server, f"127.0.0.1:{server.bound_port}"), timeout=60)
+    finally:
+        server.stop()
+        server.unlisten()
+
+
+def token_of(page):
+    return json.loads(re.search(r'id="session">(.*?)</script>', page)[1])
+
+
+def test_pages_are_sent_at_once_and_while_others_are_drawn(run, monkeypatch):
+    """No session is made for a page, and one that is drawn keeps no page waiting."""
+    may_draw = threading.Event()
+    draw = ReportSession.open
+    monkeypatch.setattr(ReportSession, "open", lambda session: may_draw.wait(60) and draw(session))
+
+    async def questions(server, address):
+        async def page():
+            return (await AsyncHTTPClient(max_clients=50).fetch(f"http://{address}/")).body.decode()
+
+        (context,) = server._tornado._applications.values()
+        first = await page()
+        request = HTTPRequest(f"ws://{address}/ws", headers={"Origin": f"http://{address}"})
+        socket = await websocket_connect(request, subprotocols=["bokeh", token_of(first)])
+        pages = await asyncio.gather(*(page() for _ in range(50)))
+        assert not list(context.sessions)
+        may_draw.set()
+        acknowledged = await socket.read_message()  # a message's header comes first
+        assert json.loads(acknowledged)["msgtype"] == "ACK"
+        (session,) = context.sessions
+        assert session.document.get_model_by_name("told").data["body"]
+        socket.close()
+        return [first, *pages]
+
+    pages = asked_of(run, questions)
+    assert len({token_of(page) for page in pages}) == 51
+    assert len({page.replace(token_of(page), "") for page in pages}) == 1
+
+
+def test_a_step_that_is_read_keeps_no_page_waiting(run, monkeypatch):
+    document, began, may_read = open_page(run), threading.Event(), threading.Event()
+    read = run.read
+
+    def slow(key):
+        began.set()
+        assert may_read.wait(60)
+        return read(key)
+
+    monkeypatch.setattr(run, "read", slow)
+    document.get_model_by_name("wanted").data = {"number": [1], "place": ["1"], "ranks": [""]}
+    (callback,) = document.session_callbacks
+
+    async def answer():
+        answering = asyncio.create_task(callback.callback())
+        while not began.is_set():
+            await asyncio.sleep(0.01)  # the event loop goes on
+        assert "number" not in told(document)
+        may_read.set()
+        await answering
+
+    asyncio.run(answer())
+    assert told(document)["number"] == 1
+
+
 def test_the_timeline_of_a_finding_is_for_perfetto(port):
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/perfetto/finding-1.json.gz", timeout=60) as answer:
         events = json.loads(gzip.decompress(answer.read()))["traceEvents"]
@@ -244,10 +315,11 @@ def test_no_file_can_be_asked_for(port, path):
 
 
 def test_the_page_itself_holds_nothing_of_the_run(port, lake):
-    for path in ("", "autoload.js?bokeh-autoload-element=x", "metadata"):
-        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30).read().decode()
-        assert "node0001" not in text
-        assert str(lake.root) not in text
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30).read().decode()
+    assert "node0001" not in text
+    assert str(lake.root) not in text
+    for path in ("autoload.js?bokeh-autoload-element=x", "metadata"):
+        assert status(port, f"GET /{path} HTTP/1.1", f"Host: 127.0.0.1:{port}") == 404
 
 
 @pytest.fixture(scope="module")
@@ -259,16 +331,7 @@ def run(lake):
 
 @pytest.fixture
 def page(run):
-    document = Document()
-    ReportSession(run, document).open()
-    return document
-
-
-def settle(document):
-    """Let the server do what it put off."""
-    for callback in list(document.session_callbacks):
-        document.remove_next_tick_callback(callback)
-        callback.callback()
+    return open_page(run)
 
 
 def ask(document, place, ranks="", number=1):

@@ -5,12 +5,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Protocol, cast
 
 import pytest
 
-StartCluster = Callable[..., list["subprocess.Popen[bytes]"]]
+
+class StartCluster(Protocol):
+    """Starts a cluster."""
+
+    scheduler: "subprocess.Popen[bytes]"
+
+    def __call__(self, count: int, *, forgiven: int, **environment: str) -> list["subprocess.Popen[bytes]"]:
+        """Start a scheduler and `count` workers; return the workers' processes."""
 
 
 def address_of(scheduler_file: Path) -> str:
@@ -21,6 +29,8 @@ def address_of(scheduler_file: Path) -> str:
 @pytest.fixture
 def dask_cluster(tmp_path: Path) -> Iterator[StartCluster]:
     """Return a function that starts a scheduler and `count` workers, and returns the workers' processes.
+
+    Other arguments are environment variables of the workers.
 
     The scheduler gives up on a task after `forgiven` deaths of workers; `tmp_path / "scheduler.json"` has its address.
     """
@@ -33,8 +43,8 @@ def dask_cluster(tmp_path: Path) -> Iterator[StartCluster]:
         started.append(subprocess.Popen(command, env={**os.environ, **environment}, **quiet))  # type: ignore[call-overload]
         return started[-1]
 
-    def start(count: int, *, forgiven: int) -> list["subprocess.Popen[bytes]"]:
-        dask(
+    def start(count: int, *, forgiven: int, **environment: str) -> list["subprocess.Popen[bytes]"]:
+        start.scheduler = dask(  # type: ignore[attr-defined]
             "scheduler",
             "--host",
             "127.0.0.1",
@@ -46,9 +56,11 @@ def dask_cluster(tmp_path: Path) -> Iterator[StartCluster]:
         while not file.exists() or not file.read_bytes().endswith(b"}"):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        return [dask("worker", "--nthreads", "1", "--no-nanny", "--host", "127.0.0.1") for _ in range(count)]
+        return [
+            dask("worker", "--nthreads", "1", "--no-nanny", "--host", "127.0.0.1", **environment) for _ in range(count)
+        ]
 
-    yield start
+    yield cast("StartCluster", start)
     for process in started:
         process.kill()
     for process in started:

@@ -9,6 +9,7 @@ CAUSES = {
     "late_start",
     "cpu_launch",
     "cpu_after",
+    "unequal_stages",
     "gpu_compute",
     "workload_imbalance",
     "gpu_time",
@@ -16,29 +17,40 @@ CAUSES = {
     "none",
 }
 
+CLASSES = ["start", "launch", "after", "gpu", "transfer", "overlap", "carried", "unexplained"]
+RUNGS = ["recorded", "ranks", "steps", "network", "sync", "launch", "overlap", "balance"]
+
 STEP = {
     "epoch": (int, NULL),
     "step": INT,
+    "kind": TEXT,
     "step_time_ns": (int, NULL),
     "loss_ns": (int, NULL),
     "loss_fraction": (int, float, NULL),
     "min_rank": (int, NULL),
     "max_rank": (int, NULL),
     "divergence": (NULL, {"kernel_index": INT, "kernel_name": TEXT}),
-    "split": (NULL, {"start_ns": INT, "cpu_ns": INT, "after_ns": INT, "gpu_ns": INT}),
+    "split": (NULL, {f"{name}_ns": (int, NULL) for name in CLASSES}),
     "cause": TEXT,
 }
 CULPRIT = {
+    "rung": (str, NULL),
+    "class": TEXT,
     "scope": TEXT,
     "rank": INT,
     "ranks": [INT],
     "host": (str, NULL),
     "device": (int, NULL),
     "cause": TEXT,
+    "cause_certainty": TEXT,
     "confidence": TEXT,
+    "seen": {"steps": INT, "of": INT},
+    "recurs": TEXT,
+    "loss_ns": INT,
+    "fraction": (int, float, NULL),
     "excess_ns": INT,
     "gain_ns": INT,
-    "share_ns": INT,
+    "gain_range_ns": (NULL, [INT]),
     "steps": [INT],
     "step_pattern": TEXT,
     "kernel_index": (NULL, {"first": INT, "last": INT}),
@@ -53,6 +65,7 @@ CULPRIT = {
         },
     ),
     "evidence": [TEXT],
+    "advice": TEXT,
     "look_at": (NULL, {"file": TEXT, "start_ns": INT, "end_ns": INT}),
 }
 DOCUMENT = {
@@ -68,12 +81,15 @@ DOCUMENT = {
         "unmatched_kernels": INT,
         "outside_steps": INT,
         "alignment": {"method": TEXT, "uncertainty_ns": (int, NULL)},
+        "unexplained_fraction": (int, float, NULL),
         "warnings": [TEXT],
     },
     "loss": {"ns": (int, NULL), "fraction": (int, float, NULL)},
+    "waterfall": [{"rung": TEXT, "step_time_ns": (int, NULL), "loss_ns": (int, NULL)}],
     "steps": [STEP],
-    "split": [{"part": TEXT, "ns": INT, "fraction": (int, float, NULL), "ranks": [{"rank": INT, "ns": INT}]}],
+    "split": [{"class": TEXT, "ns": (int, NULL), "fraction": (int, float, NULL), "ranks": [{"rank": INT, "ns": INT}]}],
     "culprits": [CULPRIT],
+    "hang": (NULL,),
     "efficiency": [
         {
             "scope": TEXT,
@@ -90,6 +106,7 @@ DOCUMENT = {
         "cleared": [TEXT],
         "doubts": [TEXT],
         "unverified_transfers": (float, NULL),
+        "unrecorded": {"ranks": [INT], "at_most_ns": (int, NULL), "fraction": (int, float, NULL)},
     },
     "verdict": TEXT,
 }
@@ -118,29 +135,41 @@ def assert_fits_schema(value: Any, wanted: Any = DOCUMENT, at: str = "document")
         _assert_holds(value)
 
 
-PARTS = ["late_start", "cpu_launch", "cpu_after", "gpu", "communication", "unexplained"]
-
-
 def _assert_split_adds_up(said: dict[str, Any]) -> None:
-    """The parts add up to the loss, and the ranks of a part to the part."""
-    split = said["split"]
-    assert [share["part"] for share in split] == ([] if said["loss"]["ns"] is None else PARTS)
-    if not split:
+    """The classes add up to the loss, and the ranks of a class to the class; two classes are not told apart."""
+    assert [share["class"] for share in said["split"]] == ([] if said["loss"]["ns"] is None else CLASSES)
+    if not said["split"]:
         return
+    assert {share["class"] for share in said["split"] if share["ns"] is None} == {"overlap", "carried"}
+    split = [share for share in said["split"] if share["ns"] is not None]
     assert sum(share["ns"] for share in split) == said["loss"]["ns"]
     for share in split:
         own = [one["ns"] for one in share["ranks"]]
         assert own == sorted(own, reverse=True)
-        assert sum(own) == (0 if share["part"] in PARTS[4:] else share["ns"])
-        assert share["ns"] >= 0 or share["part"] == "unexplained"
+        assert sum(own) == (0 if share["class"] in CLASSES[4:] else share["ns"])
+        assert share["ns"] >= 0 or share["class"] == "unexplained"
     if said["loss"]["fraction"] is not None:
         assert math.isclose(
             sum(share["fraction"] for share in split), said["loss"]["fraction"], rel_tol=1e-9, abs_tol=1e-12
         )
 
 
+def _assert_waterfall_adds_up(said: dict[str, Any]) -> None:
+    """Means over the steps with a time and a loss; what is not judged is null, and a warning says so."""
+    assert [one["rung"] for one in said["waterfall"]] == RUNGS
+    recorded, ranks, *lower = said["waterfall"]
+    assert all((one["step_time_ns"], one["loss_ns"]) == (None, None) for one in lower)
+    assert any("of the waterfall are not judged" in line for line in said["run"]["warnings"])
+    timed = [step for step in said["steps"] if step["loss_ns"] is not None and step["step_time_ns"] is not None]
+    assert recorded["loss_ns"] is None
+    assert (ranks["loss_ns"] is None) == (not timed)
+    if timed:
+        assert recorded["step_time_ns"] == ranks["step_time_ns"] + ranks["loss_ns"]
+        assert math.isclose(ranks["loss_ns"], sum(step["loss_ns"] for step in timed) / len(timed), abs_tol=1)
+
+
 def _assert_holds(said: dict[str, Any]) -> None:
-    assert said["schema_version"] == 1
+    assert said["schema_version"] == 2
     assert len(said["steps"]) == said["run"]["steps"]
     assert {step["cause"] for step in said["steps"]} <= CAUSES
     assert said["verdict"].endswith(".")
@@ -153,16 +182,23 @@ def _assert_holds(said: dict[str, Any]) -> None:
     assert said["what_if"]["all_repaired_ns"] == said["loss"]["ns"]
     _assert_split_adds_up(said)
     for step in said["steps"]:
-        assert (step["split"] is None) == (step["max_rank"] is None)
-        assert step["split"] is None or sum(step["split"].values()) > 0
+        assert step["kind"] == "train"
+        assert step["split"] is None or sum(ns or 0 for ns in step["split"].values()) == step["loss_ns"]
         if step["loss_fraction"] is not None:
             assert math.isclose(step["loss_fraction"], step["loss_ns"] / step["step_time_ns"], abs_tol=1e-12)
-    gains = [max(one["gain_ns"], 0) for one in said["culprits"]]
-    assert gains == sorted(gains, reverse=True)
+    _assert_waterfall_adds_up(said)
+    losses = [one["loss_ns"] for one in said["culprits"]]
+    assert losses == sorted(losses, reverse=True)
     for one in said["culprits"]:
         assert one["scope"] in {"rank", "host", "device", "ranks", "unrecorded", "job"}
         assert one["cause"] in CAUSES - {"none"}
+        assert one["rung"] in {*RUNGS[1:], None}
+        assert one["class"] in CLASSES
+        assert one["cause_certainty"] in {"certain", "likely", "unknown"}
         assert one["confidence"] in {"high", "medium", "low"}
+        assert one["seen"]["steps"] == len(one["steps"]) <= one["seen"]["of"] <= said["run"]["steps"]
+        assert one["recurs"] in {"yes", "no", "together", "unknown"}
+        assert ("unknown" in one["advice"]) == (one["recurs"] == "unknown")
         assert one["rank"] in one["ranks"]
         assert one["ranks"] == sorted(one["ranks"])
         assert set(one["steps"]) <= {step["step"] for step in said["steps"]}

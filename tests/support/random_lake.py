@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jitter.core.names.kernels import KINDS
 from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
@@ -71,7 +72,7 @@ class RandomLake:
             return self._random.choice((0, -1, wide, self._random.randint(-wide, wide), 10**9 % wide))
         if pa.types.is_floating(field.type):
             return self._random.choice((1.0, 1.5, 64.0))
-        return self._random.choice(_TEXTS)
+        return self._random.choice(KINDS if field.name == "kind" else _TEXTS)
 
 
 def small_files(root: Path, key: StepKey, ranks: list[int]) -> list[dict[str, Any]]:
@@ -87,5 +88,4 @@ def _random_step(key: StepKey, rows: pa.Table) -> StepRecord:
     """Return a record whose sequence tells rows apart by name, kind and stream, whatever the main stream is."""
     elements = [(row["kernel_name"], row["kind"], row["stream"]) for row in rows.to_pylist()]
     sequence = hashlib.blake2b(repr(elements).encode(), digest_size=16).hexdigest()
-    every = {"marker": None, "kernels": rows.num_rows, "memory_activities": 0, "sequence": sequence}
-    return step_record(key, rows.to_pylist(), **every)
+    return step_record(key, rows.to_pylist(), marker=None, sequence=sequence)

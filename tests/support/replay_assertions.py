@@ -4,7 +4,7 @@ import numpy as np
 
 import jitter
 from jitter.analysis.execution.dependencies.carried_state import unknown_state
-from jitter.analysis.execution.job_arrays import count_streams, count_threads
+from jitter.analysis.execution.job_arrays import count_carried_ends, count_threads
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.replay.replay import Change, replay_step
 from tests.support.simulated import activities
@@ -13,7 +13,7 @@ from tests.support.simulated import activities
 def unknown_of(run: RunModel):
     """The state of a run's ranks before its first step."""
     return unknown_state(
-        len(run.rank_numbers), count_streams(run.job), count_threads(run.job), int(run.job.queue.max(initial=0))
+        len(run.rank_numbers), count_carried_ends(run.job), count_threads(run.job), int(run.job.queue.max(initial=0))
     )
 
 
@@ -26,7 +26,7 @@ def assert_replay_matches_recording(lake: "jitter.Lake") -> None:
     for step in examined.steps.steps():
         nothing = np.zeros((3, len(run.rank_numbers)), np.bool_)
         change = Change(nothing, step.transfers.took, np.zeros(len(step.transfers.took)), 0.0)
-        ends = replay_step(run.job, instructions, step, examined.steps.baseline(step), change, state)
+        ends = replay_step(run.job, instructions, step, examined.steps.baseline(step), change, state).end
         for number in np.flatnonzero(step.times.row >= 0).tolist():
             rank, team = int(run.rank_numbers[number]), int(step.times.team[number])
             row = run.file_rows(step.key, team, [rank])[:, 0]

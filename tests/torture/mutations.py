@@ -1,4 +1,7 @@
-"""Mutated traces of every reader and damaged logs: read or refused in one line each, soon, never with a bug."""
+"""Mutated traces of every reader and damaged logs: read or refused in one line each, soon, never with a bug.
+
+The lakes of mutated traces answer.
+"""
 
 import contextlib
 import io
@@ -18,6 +21,7 @@ from jitter.ingestion.ingest import IngestReport
 from tests.readers.kineto.fuzz import fuzz, own_trace, real_traces
 from tests.readers.test_contract import SOURCES
 from tests.readers.test_mutated_sources import mutate
+from tests.torture.answer_checks import ask, describe_crash
 from tests.torture.figures import Figures
 from tests.torture.plain_counts import count_kernels
 
@@ -73,7 +77,7 @@ def _ingest_mutated(original: Original, place: Path, chance: random.Random) -> t
     target.write_bytes(mutate(target.read_bytes(), chance))
     printed = io.StringIO()
     try:
-        with _time_limit(SLOWEST_S), contextlib.redirect_stderr(printed):
+        with time_limit(SLOWEST_S), contextlib.redirect_stderr(printed):
             report = jitter.ingest(place / "in", place / "lake", rank=0, executor=jitter.LocalExecutor())
     except Exception as error:
         return "crash", repr(error)
@@ -82,7 +86,14 @@ def _ingest_mutated(original: Original, place: Path, chance: random.Random) -> t
         return "bug", "; ".join(bad) or printed.getvalue()
     if not (report.added or report.refused or report.other_files or report.logs.added):
         return "nothing said", f"{target.name}"
-    return _compare(original, source, report)
+    outcome, failure = _compare(original, source, report)
+    if failure is None and any(record.steps for record in report.added):
+        try:
+            with time_limit(SLOWEST_S):
+                ask(place / "lake")
+        except Exception as error:
+            return "no answers", describe_crash(error)
+    return outcome, failure
 
 
 def _compare(original: Original, source: Path, report: IngestReport) -> tuple[str, str | None]:
@@ -107,7 +118,9 @@ def _compare(original: Original, source: Path, report: IngestReport) -> tuple[st
 
 
 @contextlib.contextmanager
-def _time_limit(seconds: int) -> Iterator[None]:
+def time_limit(seconds: int) -> Iterator[None]:
+    """Raise `TimeoutError` in the block when it lasts longer."""
+
     def stop(*_: object) -> None:
         raise TimeoutError(f"took longer than {seconds} s")
 

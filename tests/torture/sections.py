@@ -3,8 +3,10 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from tests.torture.answers import ask_partial_jobs
 from tests.torture.figures import Figures
 from tests.torture.flips import flip_bits
+from tests.torture.hostile_lakes import attack
 from tests.torture.kills import kill_changes
 from tests.torture.mutations import damage_kineto, damage_logs, mutate_sources
 from tests.torture.signals import send_signals
@@ -24,8 +26,10 @@ SECTIONS = {
     "signals": Section(send_signals, 500, 4),
     "together": Section(work_at_once, 200, 2),
     "sources": Section(mutate_sources, 12_000, 24),
+    "answers": Section(ask_partial_jobs, 2_000, 12),
     "kineto": Section(damage_kineto, 5_000, 40),
     "logs": Section(damage_logs, 10_000, 40),
+    "hostile": Section(attack, 10_000, 60),
     "flips": Section(flip_bits, 1_000, 14),
 }
 

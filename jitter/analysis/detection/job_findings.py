@@ -7,10 +7,13 @@ from typing import Literal
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.execution.time_part import TimePart
 
-JobFindingKind = Literal["launch_bound", "slow_steps", "random_pauses", "two_clusters", "late_together"]
+JobFindingKind = Literal[
+    "launch_bound", "slow_steps", "random_pauses", "two_clusters", "late_together", "unequal_stages", "slow_stage"
+]
 """`launch_bound`: launches are late on all ranks, at different places. `slow_steps`: all ranks are slow in some steps.
 `random_pauses`: single ranks pause in steps that chance may choose. `two_clusters`: the ranks fall into a slow and a
-fast group. `late_together`: many ranks are late in the same steps.
+fast group. `late_together`: many ranks are late in the same steps. `unequal_stages`: a pipeline stage has more work
+than the others. `slow_stage`: it runs the same kernels more slowly.
 """
 
 

@@ -26,7 +26,12 @@ class Pricing:
             PricedFinding(candidate, alone, marginal)
             for candidate, (alone, marginal) in zip(candidates, prices, strict=True)
         ]
-        kept = [one for one in priced if self.is_worth_fixing(one.candidate, one.gain_ns, one.marginal_ns)]
+        most = self.most([one.scenario for one in priced], [one.gain_ns for one in priced])
+        kept = [
+            one
+            for one, gain_ns in zip(priced, most, strict=True)
+            if self.is_worth_fixing(one.candidate, gain_ns, one.marginal_ns)
+        ]
         return sorted(kept, key=lambda one: -max(one.gain_ns, one.marginal_ns))
 
     @cached_property
@@ -54,6 +59,19 @@ class Pricing:
         every, *without = self._analysis.gains([together(scenarios), *others])
         marginal = dict(zip(masked, (every - gain for gain in without), strict=True))
         return [(gain, marginal.get(at, gain)) for at, gain in enumerate(alone)]
+
+    def most(self, scenarios: Sequence[Scenario], alone_ns: Sequence[float]) -> list[float]:
+        """Return the most that each scenario may save alone, ns: waits of hosts without a record may be or not be."""
+        return list(map(max, alone_ns, self._analysis.bound_gains(scenarios)))
+
+    def ranges(self, scenarios: Sequence[Scenario], alone_ns: Sequence[float]) -> list[tuple[int, int] | None]:
+        """Return the least and the most that each scenario may save alone, ns; None where they differ by little."""
+        found: list[tuple[int, int] | None] = []
+        for gain_ns, other_ns in zip(alone_ns, self._analysis.bound_gains(scenarios), strict=True):
+            low, high = sorted((gain_ns, other_ns))
+            differ = high - low > THRESHOLDS.max_price_error * max(high, -low)
+            found.append((round(low), round(high)) if differ or self._analysis.is_unexplained else None)
+        return found
 
     def is_worth_fixing(self, candidate: Candidate, alone_ns: float, marginal_ns: float) -> bool:
         """Return whether fixing the candidate saves enough, alone or in addition to everything else."""

@@ -10,7 +10,6 @@ from jitter.analysis.detection.communication.expected_transfers import (
     slow_communication,
     slow_in_every_step,
 )
-from jitter.analysis.detection.communication.missing_sync_calls import lacks_sync_calls
 from jitter.analysis.detection.communication.slow_collectives import (
     SlowCommunication,
     attribute_to_ranks,
@@ -28,13 +27,15 @@ from jitter.analysis.detection.outliers.job_outliers import find_clusters, find_
 from jitter.analysis.detection.outliers.late_together import join_late_ranks
 from jitter.analysis.detection.outliers.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
 from jitter.analysis.detection.outliers.random_events import split_random_events
+from jitter.analysis.detection.outliers.unequal_stages import find_unequal_stages
 from jitter.analysis.execution.recorded.run_reader import RunReader
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.metrics.communication.baseline import Baseline
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.stats import known_median
 from jitter.core.step_key import StepKey
 
 
@@ -59,8 +60,10 @@ class RunAnalysis:
         self.lake = lake
         self.steps = RunSteps(lake)
         self.run, self.ends = self.steps.run, self.steps.ends
+        self._make_executor = executor
         self._executor = executor(self.steps)
         self._priced: list[tuple[Scenario, float]] = []
+        self._bound_priced: list[tuple[Scenario, float]] = []
         self._replayed: tuple[Floats, list[StepPath]] | None = None
 
     @cached_property
@@ -82,8 +85,25 @@ class RunAnalysis:
 
     @cached_property
     def step_ns(self) -> Floats:
-        """(steps,) each step's time; NaN for the first of consecutive steps."""
-        return np.array([seen.time_ns for seen in self._seen])
+        """(steps,) each step's time; NaN for the first of consecutive steps.
+
+        Where no step follows another, as in a run of one step, the time of each is its span.
+        """
+        periods = np.array([seen.time_ns for seen in self._seen])
+        return self._spans if np.isnan(periods).all() else periods
+
+    @cached_property
+    def _spans(self) -> Floats:
+        """(steps,) the median over ranks of the time from a step's first start to its last end; NaN without any."""
+        spans = []
+        for step in self.steps.steps():
+            here = np.flatnonzero(step.times.row >= 0)
+            rows = np.split(np.arange(len(step.times.start)), step.times.row[here][1:]) if len(here) else []
+            of_ranks = [np.fmax.reduce(step.times.end[row]) - np.fmin.reduce(step.times.start[row]) for row in rows]
+            known = sorted(span for span in of_ranks if not np.isnan(span))
+            spans.append(known[(len(known) - 1) // 2] if known else np.nan)
+            del step  # else it stays in memory while the next one is read
+        return np.array(spans)
 
     @property
     def has_unrecorded_ranks(self) -> bool:
@@ -109,26 +129,27 @@ class RunAnalysis:
         operations = {TimePart.START: first, TimePart.CPU: size - first, TimePart.GPU: size}[part]
         return float(self.deviations_of(team).noise_ns[part, number, 0]) ** 2 / max(operations, 1)
 
-    @cached_property
-    def lacks_sync_calls(self) -> bool:
-        """Whether hosts waited for the GPU in calls without a record."""
-        return lacks_sync_calls(self.run)
-
-    def _counted(self, gained: Floats) -> Floats:
-        """Return gains, (steps, scenarios), without losses where synchronising calls are missing.
-
-        Without them a replay lets the host run ahead of a GPU that it waited for: what one step gains, the next loses.
-        """
-        return np.maximum(gained, 0.0) if self.lacks_sync_calls else gained
+    @property
+    def is_unexplained(self) -> bool:
+        """Whether waits of hosts that no call records, and that no end explains, make every price doubtful."""
+        return self.run.unexplained_fraction > THRESHOLDS.max_unexplained_share
 
     def total(self, gained: Floats) -> Floats:
-        """Return (scenarios,) the sum of (steps, scenarios) over steps of known time, over all if none is known.
+        """Return (scenarios,) the sum of (steps, scenarios) over steps of known time.
 
         When the first of consecutive steps began is unknown, so its gain does not count.
         """
-        timed = ~np.isnan(self.step_ns)
-        found: Floats = np.nansum(gained[timed if timed.any() else slice(None)], axis=0)
+        found: Floats = np.nansum(gained[~np.isnan(self.step_ns)], axis=0)
         return found
+
+    @cached_property
+    def contradicts_recording(self) -> bool:
+        """Whether the run with every own time at the baseline would take longer than recorded.
+
+        Then operations waited for other ones than the inferred dependencies say: no loss and no saving holds.
+        """
+        run_ns = float(self.total(self.assumed_step_ns))
+        return float(self.total(self.loss_ns)) < -THRESHOLDS.contradiction_share * run_ns
 
     @property
     def usual_step_ns(self) -> float:
@@ -192,10 +213,13 @@ class RunAnalysis:
     def baseline_transfers(self) -> Floats:
         """(groups of all collectives,) the baseline of each one's time from the last arrival to the end, ns.
 
-        The median over steps; of collectives that are slow in every step, the time that a benchmark's bandwidth gives.
+        The median over steps; of collectives that are slow in every step, the time that a benchmark's bandwidth gives;
+        of collectives that ranks of the lake lack in every step, the median of what the other ranks recorded.
         """
         slow = slow_in_every_step(self._transfers, self._expected_transfers)
-        return np.where(slow, self._expected_transfers, self._median_transfers)
+        usual = np.where(slow, self._expected_transfers, self._median_transfers)
+        recorded = baseline_transfers(self.run.collective_arrays.first_group, self._transfers)
+        return np.where(np.isnan(usual), recorded, usual)
 
     @cached_property
     def _outliers(self) -> tuple[list[Outlier], list[JobFinding]]:
@@ -261,7 +285,11 @@ class RunAnalysis:
     def job_findings(self) -> list[JobFinding]:
         """Clusters of ranks and steps that are slow for all, whose saving is no part of the loss."""
         slow_steps = [one for one in self._slow_steps if one is not self.warm_up]
-        return [one for one in self._clusters if one.known_gain_ns is not None] + slow_steps
+        known = [one for one in self._clusters if one.known_gain_ns is not None]
+        stages = find_unequal_stages(
+            self.run, self.deviations, self.steps.baselines, self.lake.kernel_counts, self.gains
+        )
+        return known + slow_steps + stages
 
     @cached_property
     def _slow_steps(self) -> list[JobFinding]:
@@ -288,18 +316,9 @@ class RunAnalysis:
 
     @cached_property
     def assumed_step_ns(self) -> Floats:
-        """(steps,) each step's time; where unknown the median of the known ones; without any, the step's span."""
-        if not np.isnan(self.step_ns).all():
-            return np.where(np.isnan(self.step_ns), np.nanmedian(self.step_ns), self.step_ns)
-        spans = []
-        for step in self.steps.steps():
-            here = np.flatnonzero(step.times.row >= 0)
-            rows = np.split(np.arange(len(step.times.start)), step.times.row[here][1:]) if len(here) else []
-            of_ranks = [np.fmax.reduce(step.times.end[row]) - np.fmin.reduce(step.times.start[row]) for row in rows]
-            spans.append(float(np.median(of_ranks)) if len(here) else np.nan)
-            del step  # else it stays in memory while the next one is read
-        known = [span for span in spans if not np.isnan(span)]
-        return np.nan_to_num(spans, nan=float(np.median(known)) if known else 0.0)
+        """(steps,) each step's time; where unknown the median of the known ones, 0 if none is."""
+        known = known_median(self.step_ns)
+        return np.nan_to_num(self.step_ns, nan=known)
 
     def _replay_candidates(self) -> tuple[Floats, list[StepPath]]:
         """Return (steps,) the gain with every own time at the baseline, and the paths; price the candidates too."""
@@ -309,9 +328,8 @@ class RunAnalysis:
             if len(alone) > 1:
                 scenarios.append(together(alone))
             gone = self._executor.replay(self.baseline_transfers, scenarios, walk=True)
-            gained = self._counted(gone.gained_ns)
-            self._priced += zip(scenarios, self.total(gained).tolist(), strict=True)
-            self._replayed = gained[:, 0], gone.paths
+            self._priced += zip(scenarios, self.total(gone.gained_ns).tolist(), strict=True)
+            self._replayed = gone.gained_ns[:, 0], gone.paths
         return self._replayed
 
     def gains(self, scenarios: Sequence[Scenario]) -> list[float]:
@@ -320,11 +338,43 @@ class RunAnalysis:
         new = [scenario for scenario in scenarios if scenario.repairs and not self._gain_of(scenario)]
         if new:
             gone = self._executor.replay(self.baseline_transfers, new, walk=False)
-            self._priced += zip(new, self.total(self._counted(gone.gained_ns)).tolist(), strict=True)
+            self._priced += zip(new, self.total(gone.gained_ns).tolist(), strict=True)
         return [next(iter(self._gain_of(scenario)), 0.0) for scenario in scenarios]
+
+    def gain_without_transfers(self, groups: Bools) -> float:
+        """Return what the run would gain, ns, if these collectives ended with the last recorded arrival.
+
+        `groups` is a mask, (groups of all collectives,).
+        """
+        first_group = self.run.collective_arrays.first_group
+        which = np.flatnonzero(groups)
+        numbers = np.searchsorted(first_group, which, side="right") - 1
+        meetings = zip(numbers.tolist(), (which - first_group[numbers]).tolist(), strict=True)
+        ended = Scenario(transfers=dict.fromkeys(meetings, frozenset(range(len(self.keys)))))
+        gone = self._executor.replay(np.where(groups, 0.0, self.baseline_transfers), [ended], walk=False)
+        return float(self.total(gone.gained_ns)[0])
 
     def _gain_of(self, scenario: Scenario) -> list[float]:
         return [gain for known, gain in self._priced if known == scenario]
+
+    def bound_gains(self, scenarios: Sequence[Scenario]) -> list[float]:
+        """Return what each scenario would save with the other waits of hosts that the recording allows, ns.
+
+        Where it leaves no choice, what `gains` returns.
+        """
+        if self._bound is None:
+            return self.gains(scenarios)
+        new = [one for one in scenarios if one.repairs and not any(one == known for known, _ in self._bound_priced)]
+        if new:
+            gone = self._bound.replay(self.baseline_transfers, new, walk=False)
+            self._bound_priced += zip(new, self.total(gone.gained_ns).tolist(), strict=True)
+        return [next((gain for known, gain in self._bound_priced if known == one), 0.0) for one in scenarios]
+
+    @cached_property
+    def _bound(self) -> StepExecutor | None:
+        """Goes through the steps with the other waits of hosts that the recording allows."""
+        model = self.run.bound
+        return None if model is None else self._make_executor(self.steps.with_model(model))
 
     @property
     def loss_ns(self) -> Floats:

@@ -1,7 +1,7 @@
 """A cache of the diagnosis of a large lake, so that a second report is fast. Derived data.
 
-A file's name is a digest of what it was made from: the lake's records, the chosen steps, and jitter's own code. Files
-of other digests are removed. Deleting the folder costs time, never information.
+A file's name is a digest of what it was made from: the lake's records, the chosen steps, and jitter's own code. An
+ingest that changes the lake removes the files: that costs time, never information.
 """
 
 import os
@@ -18,6 +18,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake import staging
 from jitter.lake.derived.freshness import file_state, made_from
 from jitter.lake.integrity.checksums import is_sealed, seal_json
+from jitter.lake.integrity.containment import read_lake_file
 from jitter.lake.layout import ANSWER_CACHE
 from jitter.lake.records import SourceRecord
 
@@ -50,13 +51,13 @@ class AnswerCache:
     def get(self, steps: Sequence[StepKey]) -> Answers | None:
         """Return the cached answers for these steps; None if there are none, or they cannot be read."""
         with suppress(OSError, ValueError):
-            content = self._path(steps).read_bytes()
+            content = read_lake_file(self._path(steps))
             if is_sealed(content):
                 return msgspec.json.decode(content, type=Answers)
         return None
 
     def keep(self, steps: Sequence[StepKey], answers: Answers) -> None:
-        """Write the answers for these steps and remove those of other states; without effect in a read-only lake."""
+        """Write the answers for these steps; without effect in a read-only lake. An ingest removes outdated ones."""
         if not os.access(self._root, os.W_OK):
             return
         path = self._path(steps)
@@ -65,9 +66,6 @@ class AnswerCache:
             half.write_bytes(seal_json(msgspec.json.format(msgspec.json.encode(answers), indent=1)))
             path.parent.mkdir(parents=True, exist_ok=True)
             half.replace(path)
-            for other in self._folder.glob("*.json"):
-                if not other.name.startswith(self._state):
-                    other.unlink(missing_ok=True)
 
     def _path(self, steps: Sequence[StepKey]) -> Path:
         return self._folder / f"{self._state}-{made_from(self._state, list(steps))}.json"

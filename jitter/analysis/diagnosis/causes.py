@@ -7,13 +7,13 @@ To add a cause: a name in `model.Cause`, an entry of `CAUSES` and a detector her
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 from jitter.analysis.diagnosis.evidence.logs.gpu import gpu_evidence
 from jitter.analysis.diagnosis.evidence.logs.network import network_evidence
 from jitter.analysis.diagnosis.evidence.logs.placement import cpu_evidence
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
-from jitter.analysis.diagnosis.model import Cause
+from jitter.analysis.diagnosis.model import Cause, CauseCertainty
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
@@ -25,8 +25,17 @@ if TYPE_CHECKING:
     from jitter.analysis.diagnosis.evidence.facts import Evidence
 
 Side = Literal["CPU", "GPU", "network"]
-Detector = Callable[["Evidence", "Candidate"], tuple[str, ...] | None]
-"""Returns the evidence that a candidate has the cause, in sentences; None if it does not have it."""
+
+
+class CauseEvidence(NamedTuple):
+    """What tells that a candidate has a cause."""
+
+    certainty: CauseCertainty
+    sentences: tuple[str, ...] = ()
+
+
+Detector = Callable[["Evidence", "Candidate"], CauseEvidence | None]
+"""Returns the evidence that a candidate has the cause; None if it does not have it."""
 
 
 @dataclass(frozen=True)
@@ -55,99 +64,113 @@ class CauseInfo:
     """Whether the host's work before a launch is evidence of it."""
     find_in_logs: Callable[[Collection[int], JobLogs], list[str]] | None = None
     """Returns what the job's logs say of it for some ranks, in sentences."""
+    is_certain_by_logs: bool = False
+    """Whether such a sentence makes the cause certain."""
 
 
-def find_cause(evidence: "Evidence", candidate: "Candidate") -> tuple[Cause, tuple[str, ...]]:
+def find_cause(evidence: "Evidence", candidate: "Candidate") -> tuple[Cause, CauseEvidence]:
     """Return the candidate's cause and its evidence: the first cause of its part of time whose detector finds it."""
     for cause, info in CAUSES.items():
         if candidate.part in (info.part, *info.other_parts) and info.detect is not None:
             found = info.detect(evidence, candidate)
             if found is not None:
                 return cause, found
-    return "none", ()
+    return "none", CauseEvidence("unknown")
 
 
-def _after_last_launch(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...] | None:
+def _after_last_launch(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence | None:
     ranks = (candidate.rank,) if hasattr(candidate, "rank") else tuple(getattr(candidate, "ranks", ()))
     shares = [evidence.after_launches.share(rank, candidate.part, candidate.steps) for rank in ranks]
     share = max(shares, default=0.0)
     if share < THRESHOLDS.cause_share:
         return None
     told = f"{format_percent(min(share, 1.0))} of the excess lies between the last launch of a step and the step's end"
-    return (told,)
+    return CauseEvidence("likely", (told,))
 
 
-def _late_start(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
+def _late_start(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence:
     outlier = cast("Outlier", candidate)
     if side_work := evidence.side_work(outlier):
-        return side_work
+        return CauseEvidence("certain", side_work)
     loading = evidence.data_loading(outlier)
     if loading is None:
-        return ("no data-loading range was recorded",)
+        return CauseEvidence("unknown", ("no data-loading range was recorded",))
     told = f"its data-loading ranges take {format_time(loading.own_ns)} per step"
     if loading.others_ns is not None:
         told += f", the other ranks' {format_time(loading.others_ns)}"
     more = loading.own_ns - (loading.others_ns or 0.0)
     if more >= THRESHOLDS.cause_share * outlier.excess_ns / len(outlier.steps):
-        return (f"{told}: the input pipeline stalled",)
-    return (f"{told}: they do not explain the late start",)
+        return CauseEvidence("certain", (f"{told}: the input pipeline stalled",))
+    return CauseEvidence("unknown", (f"{told}: they do not explain the late start",))
 
 
-def _late_launches(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
+def _late_launches(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence:
     outlier = cast("Outlier", candidate)
     launch_bound, gaps = evidence.gaps_on_path(outlier.rank, outlier.steps)
     if side_work := evidence.side_work(outlier):
-        return side_work
+        return CauseEvidence("certain", side_work)
     if not evidence.has_launches(outlier.team):
-        return ("no launches were recorded: an idle GPU is taken to wait for its host",)
+        told = "no launches were recorded: an idle GPU is taken to wait for its host"
+        return CauseEvidence("unknown", (told,))
     if gaps:
-        return (f"{launch_bound:,} of {format_count(gaps, 'gap')} on the critical path were launch-bound",)
-    if not evidence.has_path(outlier.steps):
-        return ("its launches are late; no critical path across ranks is known in these steps",)
-    return ("its launches are late, but slower ranks mask them: they are not on the critical path",)
+        told = f"{launch_bound:,} of {format_count(gaps, 'gap')} on the critical path were launch-bound"
+    elif not evidence.has_path(outlier.steps):
+        told = "its launches are late; no critical path across ranks is known in these steps"
+    else:
+        told = "its launches are late, but slower ranks mask them: they are not on the critical path"
+    return CauseEvidence("likely", (told,))
 
 
-def _different_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...] | None:
+def _never_of_one_rank(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence | None:
+    """Return None: stages are compared with each other, not a rank with its peers."""
+    return None
+
+
+def _different_work(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence | None:
     outlier = cast("Outlier", candidate)
     if outlier.pace is not None:
         return None  # it takes longer for the work that it has
     found = evidence.workload(outlier)
     stated = evidence.marker_numbers(outlier)
     if not found.excess_ns or found.differing_ns < THRESHOLDS.cause_share * found.excess_ns:
-        return stated or None
+        return CauseEvidence("certain", stated) if stated else None
     where, they = ("in its other steps", "those steps") if found.own_steps else ("on the other ranks", "most ranks")
     told = (
         f"{format_percent(found.differing_ns / found.excess_ns)} of the excess GPU time is in "
         f"{format_count(found.differing, 'operation')} with another kernel name or launch shape than {where}"
     )
-    return (told + (f", {found.extra} of which {they} do not have" if found.extra else ""), *stated)
+    extra = f", {found.extra} of which {they} do not have" if found.extra else ""
+    return CauseEvidence("certain", (told + extra, *stated))
 
 
-def _undecided(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...] | None:
+def _undecided(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence | None:
     found = evidence.workload(cast("Outlier", candidate))
     share = 0.0 if found.own_steps else found.unaffected_share(THRESHOLDS.unaffected_factor)
     if share < THRESHOLDS.min_unaffected_share:
         return None
-    return (
+    told = (
         f"kernels with {format_percent(share)} of the GPU time are hardly slower, all others are, with the same launch "
-        "shapes: more work in launches of a fixed size, or a cause that slows some kernels only",
+        "shapes: more work in launches of a fixed size, or a cause that slows some kernels only"
     )
+    return CauseEvidence("unknown", (told,))
 
 
-def _same_work(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
+def _same_work(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence:
     outlier = cast("Outlier", candidate)
     if outlier.pace is not None:
-        return (
+        told = (
             f"its kernels take {format_percent(outlier.pace - 1)} longer than the other ranks' for the same launch "
-            "size, which varies over ranks and steps",
+            "size, which varies over ranks and steps"
         )
+        return CauseEvidence("likely", (told,))
     found = evidence.workload(outlier)
     same = found.operations - found.differing
     where = "in its other steps" if found.own_steps else "on the other ranks"
-    return (f"{same} of {format_count(found.operations, 'slower operation')} have the same launch shape as {where}",)
+    told = f"{same} of {format_count(found.operations, 'slower operation')} have the same launch shape as {where}"
+    return CauseEvidence("likely", (told,))
 
 
-def _slow_communication(evidence: "Evidence", candidate: "Candidate") -> tuple[str, ...]:
+def _slow_communication(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence:
     slow = cast("SlowCommunication", candidate)
     usual = evidence.baseline_ns(slow)
     taken = usual + slow.excess_ns / max(len(slow.steps), 1)
@@ -158,14 +181,15 @@ def _slow_communication(evidence: "Evidence", candidate: "Candidate") -> tuple[s
     ]
     if len(slow.ranks) == 1:
         told.append("all slow groups contain this rank, and no other group is slow")
-    if evidence.waits_for_unrecorded(slow):
+    is_of_unrecorded = evidence.waits_for_unrecorded(slow)
+    if is_of_unrecorded:
         missing = evidence.unrecorded_members(slow)
         which = f" ({format_ranks(missing)})" if missing else ""
         told.append(
             "all recorded ranks of these collectives wait for members without a recording of these steps"
             f"{which}, or for the network"
         )
-    return tuple(told)
+    return CauseEvidence("unknown" if is_of_unrecorded else "likely", tuple(told))
 
 
 CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
@@ -205,6 +229,17 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             is_late_launch=True,
             find_in_logs=cpu_evidence,
         ),
+        "unequal_stages": CauseInfo(
+            words="unequal pipeline stages",
+            side="GPU",
+            part=TimePart.GPU,
+            advice="is a longer pipeline stage than the others, and every micro-batch waits for it: divide the layers "
+            "anew",
+            detect=_never_of_one_rank,
+            job_advice="are a longer pipeline stage than the others, and every micro-batch waits for it: divide the "
+            "layers anew",
+            remedy="a stage as long as the other ones (fewer layers, or recomputation elsewhere)",
+        ),
         "workload_imbalance": CauseInfo(
             words="more or different work",
             side="GPU",
@@ -222,6 +257,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             detect=_undecided,
             job_advice="take longer for some of their kernels: check the work of these steps, then the GPUs",
             find_in_logs=gpu_evidence,
+            is_certain_by_logs=True,
         ),
         "gpu_compute": CauseInfo(
             words="slower execution of the same kernels",
@@ -232,6 +268,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             job_advice="execute the same kernels more slowly: check the GPUs' clocks, power and cooling",
             remedy="a GPU at full speed (check clocks, power, temperature, neighbours)",
             find_in_logs=gpu_evidence,
+            is_certain_by_logs=True,
         ),
         "communication": CauseInfo(
             words="slow communication",

@@ -3,29 +3,33 @@
 from collections.abc import Iterator, Sequence
 
 from jitter.analysis.diagnosis.evidence.facts import Evidence
+from jitter.analysis.diagnosis.first_steps import doubt_first_starts
 from jitter.analysis.diagnosis.limitations import (
+    CONTRADICTION,
     NO_COMMON_STEP,
-    NO_SYNC_CALLS,
     describe_fast_ranks,
+    describe_host_waits,
+    describe_model_error,
     explain_no_peers,
-    explain_unrecorded,
     find_peerless,
     lacks_common_step,
     unverified_transfers,
 )
 from jitter.analysis.diagnosis.loss.noise import loss_from_noise
-from jitter.analysis.diagnosis.model import Cleared, Conclusion, Culprit, Loss, Status, StepAnswer
+from jitter.analysis.diagnosis.model import Cleared, Conclusion, Culprit, Loss, Status, StepAnswer, UnrecordedRanks
+from jitter.analysis.diagnosis.unrecorded_ranks import bound_unrecorded, explain_unrecorded
 from jitter.analysis.thresholds import THRESHOLDS
 
 
 def conclude(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprits: Sequence[Culprit]) -> Conclusion:
     """Return the conclusion from the loss, the steps and the findings."""
-    status, doubts = _status(evidence, loss, steps, culprits), tuple(_doubts(evidence, culprits))
+    unrecorded = bound_unrecorded(evidence)
+    status, doubts = _status(evidence, loss, steps, culprits), tuple(_doubts(evidence, loss, culprits, unrecorded))
     transfers = unverified_transfers(evidence)
     cleared: tuple[Cleared, ...] = ()
     if status == "within_noise" and not doubts and not evidence.is_single_rank:
         cleared = ("rank", "host", "link") if transfers is None else ("rank", "host")
-    return Conclusion(status, doubts, cleared, transfers)
+    return Conclusion(status, doubts, cleared, transfers, unrecorded)
 
 
 def _status(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprits: Sequence[Culprit]) -> Status:
@@ -41,14 +45,21 @@ def _status(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprit
     return "within_noise" if is_small else "spread"
 
 
-def _doubts(evidence: Evidence, culprits: Sequence[Culprit]) -> Iterator[str]:
+def _doubts(
+    evidence: Evidence, loss: Loss, culprits: Sequence[Culprit], unrecorded: UnrecordedRanks | None
+) -> Iterator[str]:
     run = evidence.analysis.run
     if lacks_common_step(evidence):
         yield NO_COMMON_STEP
-    if evidence.has_unrecorded_ranks:
-        yield explain_unrecorded(evidence.missing_ranks)
-    if evidence.analysis.lacks_sync_calls:
-        yield NO_SYNC_CALLS
+    if unrecorded is not None:
+        yield explain_unrecorded(unrecorded)
+    if (starts := doubt_first_starts(evidence.analysis)) is not None:
+        yield starts
+    if evidence.analysis.contradicts_recording:
+        yield CONTRADICTION
+    yield from describe_model_error(evidence, loss)
+    if evidence.analysis.is_unexplained:
+        yield from describe_host_waits(evidence)
     if run.matching.unpaired:
         yield "Some exchanges name no partners, so waiting in them cannot be attributed to a rank."
     if peerless := find_peerless(run):

@@ -1,28 +1,38 @@
-"""Culprits: each group of findings with its confidence, evidence, kernels and place in the profile."""
+"""Culprits: each group of findings with its certainty, recurrence, evidence, kernels and place in the profile."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
+from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.diagnosis.confidence import judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
+from jitter.analysis.diagnosis.group_recurrence import decide_group_recurrence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern
-from jitter.analysis.diagnosis.model import Confidence, Culprit, IndexRange, Pause
+from jitter.analysis.diagnosis.loss_classes import class_of
+from jitter.analysis.diagnosis.model import Culprit, IndexRange, Pause, Rung, Seen
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.replay.charges import Charge, Charges
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count, format_percent, format_time
+from jitter.core.formatting import format_percent, format_time
 
 _LIMITS: Final = THRESHOLDS.sentences
 _UNKNOWN_GAIN = "whether that delays other ranks is unknown: some exchanges name no partners"
 
 
 def make_culprit(
-    group: FindingGroup, gain_ns: float, share_ns: float, max_gain_ns: float | None, evidence: Evidence
+    group: FindingGroup,
+    gain_ns: float,
+    share_ns: float,
+    gain_range_ns: tuple[int, int] | None,
+    max_gain_ns: float | None,
+    time_ns: int,
+    evidence: Evidence,
 ) -> Culprit:
     """Return the culprit of a group of findings.
 
@@ -30,7 +40,9 @@ def make_culprit(
         group: the findings.
         gain_ns: what fixing them alone would save.
         share_ns: their share of what fixing all findings would save.
+        gain_range_ns: the least and the most that fixing them alone would save; None where they differ by little.
         max_gain_ns: the loss, which no saving exceeds; None if unknown.
+        time_ns: the time of the steps that have a loss; 0 if unknown.
         evidence: of the analysis.
 
     """
@@ -56,33 +68,69 @@ def make_culprit(
         pricing.unpriced_ns(one.candidate) > 0 for one in group.findings
     )
     saved_ns = max(gain_ns, 0.0) if group.is_lead or is_unknown else gain_ns
+    recurrence = decide_group_recurrence(group, evidence)
+    loss_ns = cap_gain(max(share_ns, 0.0), max_gain_ns)
+    main = max(group.findings, key=lambda one: one.candidate.excess_ns).candidate
     return Culprit(
+        rung=_rung(group),
+        loss_class=class_of(group.cause, main.part),
         scope=group.group.scope,
         rank=rank if rank in ranks else ranks[0],
         ranks=ranks,
         host=location.host if group.group.scope in ("rank", "host") else None,
         device=location.device if group.group.scope in ("rank", "device") else None,
         cause=group.cause,
-        confidence="low" if is_unknown else _confidence(group, evidence),
+        cause_certainty=group.cause_certainty,
+        confidence="low" if is_unknown else judge_confidence(group, evidence),
+        seen=Seen(len(steps), _count_recorded(ranks, evidence)),
+        recurs=recurrence.answer,
+        more_steps=recurrence.more_steps,
         excess_ns=round(group.excess_ns),
         gain_ns=cap_gain(saved_ns, max_gain_ns),
-        share_ns=cap_gain(max(share_ns, 0.0), max_gain_ns),
+        loss_ns=loss_ns,
+        fraction=loss_ns / time_ns if time_ns else None,
         steps=tuple(analysis.keys[number] for number in steps),
         step_pattern=describe_step_pattern(analysis.keys, steps, excess_of_steps),
         kernel_index=_kernel_range(charges, evidence),
         evidence=(
             describe_excess(group, evidence),
             *group.evidence,
+            *_describe_range(gain_range_ns),
             *_describe_share(gain_ns, share_ns, evidence),
-            *_describe_chance(group, evidence),
             *((_UNKNOWN_GAIN,) if is_unknown else ()),
         ),
         look_at=find_profile_location(analysis, evidence.records, recorded, charges, steps),
         is_beyond_loss=group.known_gain_ns is not None,
         pauses=_longest_pauses(group, evidence) if group.group.scope == "job" else (),
+        are_others_as_late=group.is_lead and not is_unknown and gain_ns < pricing.min_gain_ns(steps),
+        gain_range_ns=gain_range_ns,
         has_unknown_gain=is_unknown,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )
+
+
+def _rung(group: FindingGroup) -> Rung | None:
+    """Return the rung that holds the group's loss; a slow majority of ranks, which is the median, is in none."""
+    if group.is_of_stages:
+        return "balance"
+    if group.known_gain_ns is None:
+        return "ranks"
+    kinds = {one.candidate.kind for one in group.findings if isinstance(one.candidate, JobFinding)}
+    return "steps" if kinds == {"slow_steps"} else None
+
+
+def _count_recorded(ranks: Sequence[int], evidence: Evidence) -> int:
+    """Return how many steps some of the ranks recorded; of ranks without any recording, all steps of the run."""
+    analysis = evidence.analysis
+    return sum(any(rank in evidence.records[key] for rank in ranks) for key in analysis.keys) or len(analysis.keys)
+
+
+def _describe_range(gain_range_ns: tuple[int, int] | None) -> tuple[str, ...]:
+    """Say what the saving depends on, where it is known as a range alone."""
+    if gain_range_ns is None:
+        return ()
+    low, high = (format_time(max(ns, 0)) for ns in gain_range_ns)
+    return (f"fixing it would save {low} to {high}: which host gaps are waits for the GPU is not recorded",)
 
 
 def _describe_share(gain_ns: float, share_ns: float, evidence: Evidence) -> tuple[str, ...]:
@@ -91,14 +139,6 @@ def _describe_share(gain_ns: float, share_ns: float, evidence: Evidence) -> tupl
     if abs(share_ns - max(gain_ns, 0.0)) < THRESHOLDS.min_gain_share * evidence.analysis.usual_step_ns:
         return ()
     return (f"its share of what fixing all findings would save is {format_time(share_ns)}",)
-
-
-def _describe_chance(group: FindingGroup, evidence: Evidence) -> tuple[str, ...]:
-    """Say why a finding is no more than a lead although its excess is far above the noise."""
-    if not group.outliers or not all(outlier.may_be_random for outlier in group.outliers):
-        return ()
-    seen = f"{len(group.steps)} of {format_count(len(evidence.analysis.keys), 'step')}"
-    return (f"seen in {seen}: too few to tell this rank from a pause that could hit any rank",)
 
 
 def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:
@@ -147,28 +187,6 @@ def _format_share(share: float) -> str:
 
 def _format_sigmas(sigmas: float) -> str:
     return f"> {_LIMITS.max_sigmas:.0f}σ" if sigmas > _LIMITS.max_sigmas else f"{sigmas:.0f}σ"
-
-
-def _confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
-    if (
-        group.is_lead
-        or group.group.scope == "unrecorded"
-        or evidence.analysis.lacks_sync_calls
-        or evidence.has_guessed_steps
-        or evidence.is_doubtful(group.group.ranks, communication=not group.parts)
-    ):
-        return "low"
-    if not group.parts:
-        is_strong = group.sigmas >= THRESHOLDS.high_confidence_factor * THRESHOLDS.step_sigmas
-        if group.chance > THRESHOLDS.medium_chance:
-            return "low"
-        return "high" if is_strong and group.chance <= THRESHOLDS.high_chance else "medium"
-    chance = group.chance
-    if group.cause == "gpu_time" or not all(evidence.has_launches(outlier.team) for outlier in group.outliers):
-        chance = max(chance, THRESHOLDS.high_chance * 2)
-    if evidence.peers(group.group.ranks) < THRESHOLDS.min_peers_for_high or chance > THRESHOLDS.medium_chance:
-        return "low"
-    return "high" if chance <= THRESHOLDS.high_chance else "medium"
 
 
 def _charges(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, Charges]:

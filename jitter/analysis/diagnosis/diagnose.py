@@ -36,15 +36,20 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         gains = analysis.gains([group.scenario for group in groups])
         all_gain = max(0.0, *gains, analysis.gains([together(group.scenario for group in groups)])[0])
     shares = share_saving(analysis, [group.scenario for group in groups], gains, all_gain)
+    ranges = evidence.pricing.ranges([group.scenario for group in groups], gains)
     beside = group_job_findings(evidence)
     known = [group.known_gain_ns or 0.0 for group in beside]
     groups, gains, shares = [*groups, *beside], [*gains, *known], [*shares, *known]
+    ranges += [None] * len(beside)
     steps = answer_steps(evidence, groups, ttke_extremes)
     loss = _sum_loss(steps)
+    time_ns = sum(step.step_time_ns or 0 for step in steps if step.loss_ns is not None)
     culprits = [
-        make_culprit(group, gain, share, loss.ns if group.known_gain_ns is None else None, evidence)
-        for group, gain, share in sorted(
-            zip(groups, gains, shares, strict=True),
+        make_culprit(
+            group, gain, share, gain_range, loss.ns if group.known_gain_ns is None else None, time_ns, evidence
+        )
+        for group, gain, share, gain_range in sorted(
+            zip(groups, gains, shares, ranges, strict=True),
             key=lambda one: (-max(round(one[2]), 0), -max(round(one[1]), 0), -round(one[0].excess_ns)),
         )
     ]
@@ -61,9 +66,10 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         culprits=tuple(culprits),
         what_if=what_if,
         verdict=" ".join([verdict, warm_up] if warm_up and not culprits else [verdict]),
-        notes=list_limitations(evidence, culprits),
+        notes=list_limitations(evidence, loss, culprits, conclusion.unrecorded),
         split=split,
         conclusion=conclusion,
+        unexplained_fraction=run.unexplained_fraction,
     )
     return limit_to_communication(found, survey_communication(run))
 
@@ -77,10 +83,11 @@ def _select_worth_fixing(
     while kept:
         scenarios = [group.scenario for group in kept]
         prices = pricing.price(scenarios)
+        most = pricing.most(scenarios, [alone for alone, _ in prices])
         is_worth = [
             (alone >= 0 or analysis.run.matching.unpaired > 0)
             and any(pricing.is_worth_fixing(one.candidate, alone, marginal) for one in group.findings)
-            for group, (alone, marginal) in zip(kept, prices, strict=True)
+            for group, alone, (_, marginal) in zip(kept, most, prices, strict=True)
         ]
         if all(is_worth):
             return kept, [alone for alone, _ in prices], analysis.gains([together(scenarios)])[0]

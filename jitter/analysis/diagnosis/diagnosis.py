@@ -8,6 +8,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks, format_share
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.recurrence_words import describe_seen
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import format_time
 
@@ -29,12 +30,14 @@ class Diagnosis:
     conclusion: Conclusion = field(default_factory=lambda: Conclusion("within_noise"))
     efficiency: tuple[EfficiencyFinding, ...] = ()
     """Limits of all ranks alike, whether or not the job has jitter."""
+    unexplained_fraction: float | None = None
+    """Share of the step time in host gaps that vary on most ranks and that no wait explains; None without traces."""
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: verdict, findings, split of the loss; text from traces is escaped."""
         parts = [f"<p><b>{escape(self.verdict)}</b></p>"]
         if self.culprits:
-            heads = ("finding", "cause", "confidence", "saving", "steps", "evidence")
+            heads = ("finding", "cause", "confidence", "saving", "seen in", "recurs", "evidence")
             parts.append(_table(heads, map(_cells, self.culprits)))
         shares = [share for share in self.split if share.ns]
         if shares:
@@ -61,7 +64,8 @@ def _cells(culprit: Culprit) -> Sequence[str]:
         CAUSES[culprit.cause].words,
         culprit.confidence,
         format_time(culprit.gain_ns),
-        culprit.step_pattern,
+        describe_seen(culprit),
+        culprit.recurs,
         "; ".join(culprit.evidence),
     )
 

@@ -5,15 +5,16 @@ from typing import Final
 
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.side_work import describe_side_work
-from jitter.analysis.diagnosis.first_steps import describe_first_starts, describe_warm_up
-from jitter.analysis.diagnosis.model import Culprit
+from jitter.analysis.diagnosis.first_steps import describe_first_starts, describe_warm_up, doubt_first_starts
+from jitter.analysis.diagnosis.model import Culprit, Loss, UnrecordedRanks
+from jitter.analysis.diagnosis.unrecorded_ranks import explain_unrecorded
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import capitalize, format_numbers, format_percent, format_ranks, format_time
+from jitter.core.formatting import capitalize, format_count, format_numbers, format_percent, format_ranks, format_time
 
-NO_SYNC_CALLS: Final = (
-    "Synchronising calls were not recorded, although hosts wait for their GPUs: waiting counts as host time, and the "
-    "loss of a step may be too large."
+CONTRADICTION: Final = (
+    "With every rank at the median speed the steps would take longer than recorded: events are missing that tell what "
+    "waited for what, so the loss is unknown, and no rank can be cleared."
 )
 NO_LAUNCHES: Final = (
     "Launches were not recorded: the time in which a GPU is idle before a kernel counts as its host's time."
@@ -22,32 +23,37 @@ NO_COMMON_STEP: Final = (
     "The ranks recorded no step in common, so they cannot be compared, and no rank can be cleared: "
     "record the same steps on all ranks."
 )
+ONE_STEP: Final = (
+    "Only one step was recorded, which cannot tell whether anything recurs: record at least "
+    f"{THRESHOLDS.min_steps_to_recur} consecutive steps."
+)
 _ASSUMED_GROUPS: Final = "The groups of some collectives were not recorded: they are assumed to span all ranks."
+_INFERRED_GROUPS: Final = (
+    "The groups of some collectives were not recorded: they were inferred from which ranks leave them together."
+)
 _UNKNOWN_PARTNERS: Final = (
     "The rank's collectives name no groups: the ranks that it waits for in them are unknown, and were not recorded."
 )
 
 
-def list_limitations(evidence: Evidence, culprits: Sequence[Culprit]) -> tuple[str, ...]:
+def list_limitations(
+    evidence: Evidence, loss: Loss, culprits: Sequence[Culprit], unrecorded: UnrecordedRanks | None
+) -> tuple[str, ...]:
     """Return the limitations of the diagnosis, each as a sentence."""
     run = evidence.analysis.run
     found: list[str] = []
     if lacks_common_step(evidence):
         found.append(NO_COMMON_STEP)
-    if evidence.has_unrecorded_ranks:
-        found.append(explain_unrecorded(evidence.missing_ranks))
-    if (starts := describe_first_starts(evidence.analysis)) is not None:
+    if unrecorded is not None:
+        found.append(explain_unrecorded(unrecorded))
+    starts = doubt_first_starts(evidence.analysis) or describe_first_starts(evidence.analysis)
+    if starts is not None:
         found.append(starts)
     if (warm_up := describe_warm_up(evidence.analysis)) is not None:
         found.append(warm_up)
+    found += describe_model_error(evidence, loss)
     found += _list_missing_events(evidence)
-    if run.matching.unrecorded:
-        found.append(_UNKNOWN_PARTNERS if evidence.is_single_rank else _ASSUMED_GROUPS)
-    if run.matching.unpaired:
-        found.append(
-            "Some exchanges name no partners, and their ends show that not all ranks take part: "
-            "waiting in them counts as own time."
-        )
+    found += _list_unknown_groups(evidence)
     if (interference := max((rules.interference for rules in run.dependencies.values()), default=0.0)) > 0:
         found.append(
             f"Compute kernels take {format_percent(interference)} longer while a collective runs on their GPU: savings "
@@ -60,24 +66,83 @@ def list_limitations(evidence: Evidence, culprits: Sequence[Culprit]) -> tuple[s
     if (share := unverified_transfers(evidence)) is not None:
         found.append(explain_unverified_network(share))
     found += describe_fast_ranks(evidence, culprits)
-    if len(run.team_of) < 2:
-        found.append("Only one rank was recorded: it cannot be compared with other ranks.")
-    if len(run.keys) < 2:
-        found.append("Only one step was recorded: changes from step to step cannot be seen.")
+    found += _describe_size(evidence)
     found += describe_side_work(evidence.side_work_times)
     return tuple(found)
 
 
+def _describe_size(evidence: Evidence) -> Iterator[str]:
+    """Say what a run of one rank or of one step cannot tell."""
+    run = evidence.analysis.run
+    if len(run.team_of) < 2:
+        yield "Only one rank was recorded: it cannot be compared with other ranks."
+    if evidence.has_assumed_rank:
+        yield "Nothing states the rank of the only recording: it is taken as rank 0."
+    if len(run.keys) < 2:
+        yield ONE_STEP
+
+
+def _list_unknown_groups(evidence: Evidence) -> list[str]:
+    """Return which groups and partners were not recorded, and what is assumed of them."""
+    found, matching = [], evidence.analysis.run.matching
+    if matching.inferred:
+        found.append(_INFERRED_GROUPS)
+    if matching.unrecorded:
+        found.append(_UNKNOWN_PARTNERS if evidence.is_single_rank else _ASSUMED_GROUPS)
+    if matching.unpaired:
+        found.append(
+            "Some exchanges name no partners, and their ends show that not all ranks take part: "
+            "waiting in them counts as own time."
+        )
+    return found
+
+
 def _list_missing_events(evidence: Evidence) -> list[str]:
     """Return what kinds of events the recordings lack, and what follows from it."""
-    found = []
-    if evidence.analysis.lacks_sync_calls:
-        found.append(NO_SYNC_CALLS)
+    found: list[str] = []
+    found += describe_host_waits(evidence)
+    if evidence.analysis.contradicts_recording:
+        found.append(CONTRADICTION)
     if not all(evidence.has_launches(team) for team in evidence.analysis.run.programs):
         found.append(NO_LAUNCHES)
     if evidence.has_guessed_steps:
-        found.append("The traces have no step markers: where steps begin is inferred, so confidence is low.")
+        found.append(
+            "The traces have no step markers: where steps begin is inferred, and in which steps a finding lies."
+        )
     return found
+
+
+def describe_host_waits(evidence: Evidence) -> Iterator[str]:
+    """Say how the waits of hosts that no call records are treated."""
+    run = evidence.analysis.run
+    places = {
+        (team, wait.op_index)
+        for team, rules in run.dependencies.items()
+        for waits in rules.of_hosts.values()
+        for wait in waits
+    }
+    if places:
+        yield (
+            f"Hosts wait for their GPU at {format_count(len(places), 'place')} of a step without a recorded call: the "
+            "waits are inferred from how launches follow the ends of GPU activities."
+        )
+    if run.unexplained_fraction >= THRESHOLDS.min_loss_share:
+        doubt = ": every saving is a range, and confidence is low" if evidence.analysis.is_unexplained else ""
+        yield (
+            f"{format_percent(run.unexplained_fraction)} of the step time is in host gaps that vary and may be waits "
+            f"for the GPU without a recorded call{doubt}."
+        )
+
+
+def describe_model_error(evidence: Evidence, loss: Loss) -> Iterator[str]:
+    """Say that the replay contradicts the recording: by more than the clocks err, jitter would make the run shorter."""
+    analysis = evidence.analysis
+    error_ns = max((one.uncertainty_ns or 0 for one in analysis.qualities), default=0) * len(analysis.keys)
+    if loss.ns is not None and loss.ns < -max(error_ns, THRESHOLDS.dependencies.later_ns * len(analysis.keys)):
+        yield (
+            f"Replayed with every rank at the median, the run takes {format_time(-loss.ns)} longer than recorded: what "
+            "waits for what is not fully known, so savings may be wrong."
+        )
 
 
 def lacks_common_step(evidence: Evidence) -> bool:
@@ -89,15 +154,6 @@ def lacks_common_step(evidence: Evidence) -> bool:
 def find_peerless(run: RunModel) -> list[int]:
     """Return ranks that cannot be compared with any other rank, although there are others."""
     return sorted(rank for rank, team in run.team_of.items() if run.sizes[team] == 1 < len(run.team_of))
-
-
-def explain_unrecorded(missing: Sequence[int]) -> str:
-    """Say which ranks of the job have no recording."""
-    if not missing:
-        return "Process groups name ranks that were not recorded: an unrecorded rank cannot be cleared."
-    if len(missing) == 1:
-        return f"Rank {missing[0]} of the job was not recorded: it cannot be cleared."
-    return f"Ranks {format_numbers(missing)} of the job were not recorded: they cannot be cleared."
 
 
 def describe_fast_ranks(evidence: Evidence, culprits: Sequence[Culprit]) -> Iterator[str]:

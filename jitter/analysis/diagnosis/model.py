@@ -3,20 +3,38 @@
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, get_args
 
+from jitter.analysis.detection.recurrence import Recurs
 from jitter.core.step_key import StepKey
 
 Cause = Literal[
-    "late_start", "cpu_launch", "cpu_after", "gpu_compute", "workload_imbalance", "gpu_time", "communication", "none"
+    "late_start",
+    "cpu_launch",
+    "cpu_after",
+    "unequal_stages",
+    "gpu_compute",
+    "workload_imbalance",
+    "gpu_time",
+    "communication",
+    "none",
 ]
 Scope = Literal["rank", "host", "device", "ranks", "unrecorded", "job"]
 Status = Literal["unknown", "within_noise", "spread", "found"]
 """The state of a run: its loss is unknown, within the noise, spread over ranks or parts, or findings explain it."""
 Confidence = Literal["high", "medium", "low"]
+"""Of an attribution: that these ranks, or this link, lost the time at this place. Not that it recurs, nor why."""
+CauseCertainty = Literal["certain", "likely", "unknown"]
+"""`certain`: the recording or a log states it. `likely`: the times agree with it. `unknown`: they do not tell."""
 Cleared = Literal["rank", "host", "link"]
 """A kind of thing of which none slows the run, as far as the recording shows."""
 LossPart = Literal["late_start", "cpu_launch", "cpu_after", "gpu", "communication", "unexplained"]
 LOSS_PARTS: Final[tuple[LossPart, ...]] = get_args(LossPart)
 """The parts of the loss, in the order of a report."""
+LossClass = Literal["start", "launch", "after", "gpu", "transfer", "overlap", "carried", "unexplained"]
+LOSS_CLASSES: Final[tuple[LossClass, ...]] = get_args(LossClass)
+Rung = Literal["recorded", "ranks", "steps", "network", "sync", "launch", "overlap", "balance"]
+"""A baseline of the waterfall. `ranks`: what jitter costs; the lower ones: what all ranks lose alike."""
+RUNGS: Final[tuple[Rung, ...]] = get_args(Rung)
+"""From the recorded time down to what is left with all ranks, steps and the program at their best."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +159,20 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """In how many steps something was seen, and of how many that were recorded."""
+
+    steps: int
+    of: int
+
+
+@dataclass(frozen=True)
 class Culprit:
     """One thing to fix."""
 
+    rung: Rung | None
+    """The rung of the waterfall that its loss is part of; None where no rung holds it."""
+    loss_class: LossClass
     scope: Scope
     rank: int
     """The rank of `ranks` with the most excess."""
@@ -151,13 +180,20 @@ class Culprit:
     host: str | None
     device: int | None
     cause: Cause
+    cause_certainty: CauseCertainty
     confidence: Confidence
+    seen: Seen
+    recurs: Recurs
+    more_steps: int | None
+    """Steps to record beside these until an unknown recurrence can be decided; None if more steps cannot."""
     excess_ns: int
     """Own time above the other ranks', in the steps in which it occurs."""
     gain_ns: int
     """Time saved by fixing it alone, ns; at most the loss."""
-    share_ns: int
-    """Its share of the time saved by fixing all culprits, ns: findings of the same steps hide each other."""
+    loss_ns: int
+    """Its share of the loss of its rung: of findings that hide each other, of the time saved by fixing all."""
+    fraction: float | None
+    """That share of the run's time; None if unknown."""
     steps: tuple[StepKey, ...]
     step_pattern: str
     kernel_index: IndexRange | None
@@ -172,13 +208,32 @@ class Culprit:
     is_beyond_loss: bool = False
     """Whether the loss, which compares ranks within a step, does not contain it."""
 
+    gain_range_ns: tuple[int, int] | None = None
+    """The least and the most of it, where waits of hosts without a record leave it open."""
+    are_others_as_late: bool = False
+    """Whether fixing it alone saves too little to report because other ranks are about as late."""
+
     has_unknown_gain: bool = False
     """Whether it may delay ranks in exchanges that name no partners, so that replay does not tell what it costs."""
 
     @property
     def is_hidden(self) -> bool:
         """Whether fixing it alone saves less than half of its share, because other findings take its place."""
-        return self.gain_ns < self.share_ns / 2 and not self.has_unknown_gain
+        return self.gain_ns < self.loss_ns / 2 and not self.has_unknown_gain
+
+
+@dataclass(frozen=True)
+class UnrecordedRanks:
+    """The ranks of the job that the lake lacks, and what waiting for them may cost."""
+
+    ranks: tuple[int, ...]
+    """Empty where their numbers are not known."""
+    at_most_ns: int | None
+    """The time of the run in collectives after the last recorded arrival; None without such collectives."""
+    fraction: float | None
+    """Of the run's time."""
+    incomplete: tuple[int, ...] = ()
+    """Ranks with a recording of which no step counts."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +247,8 @@ class Conclusion:
     """Kinds of things of which none stands out in a run that would show it; empty with findings or doubts."""
     unverified_transfers: float | None = None
     """The part of the run's time that transfers take and no benchmark gives; None if it is too small to matter."""
+    unrecorded: UnrecordedRanks | None = None
+    """None if all ranks of the job were recorded."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import numpy as np
 from jitter.analysis.detection.executors.passes import StepPath
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
+from jitter.analysis.diagnosis.limitations import lacks_common_step
 from jitter.analysis.diagnosis.loss.noise import variance_of_charges
 from jitter.analysis.diagnosis.model import Cause, Divergence, PathSplit, Split, StepAnswer
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
@@ -45,15 +46,17 @@ def _answer(number: int, path: StepPath, evidence: Evidence, here: Sequence[Find
     step_ns, loss_ns = analysis.step_ns[number], analysis.loss_ns[number]
     is_timed = not np.isnan(step_ns)
     # when the first of consecutive steps began is unknown
-    has_loss = (is_timed or np.isnan(analysis.step_ns).all()) and not np.isnan(loss_ns)
+    has_loss = is_timed and not np.isnan(loss_ns) and not analysis.contradicts_recording
     if evidence.is_single_rank:
         has_loss = has_loss and len(analysis.keys) >= THRESHOLDS.min_steps_without_peers
+    elif lacks_common_step(evidence):
+        has_loss = False
     charges = path.whole
     ranks: list[int] = np.unique(charges.rank).tolist()
     excess = dict(zip(ranks, charges.sums(ranks).tolist(), strict=True))
     own = {rank: sum(parts[part] for part in OWN_PARTS) for rank, parts in excess.items()}
     max_rank = max(own, key=lambda rank: (own[rank], -rank), default=None)
-    if max_rank is not None and own[max_rank] <= 0:
+    if max_rank is not None and not own[max_rank] > 0:  # nor where it is unknown
         max_rank = None
     waited = {rank: ns for rank, ns in path.waited_ns.items() if ns > 0}
     cause = _cause(max_rank, here, evidence.is_single_rank)
@@ -61,7 +64,7 @@ def _answer(number: int, path: StepPath, evidence: Evidence, here: Sequence[Find
         key=path.key,
         step_time_ns=round(float(step_ns)) if is_timed else None,
         loss_ns=round(float(loss_ns)) if has_loss else None,
-        loss_fraction=float(loss_ns / step_ns) if has_loss and is_timed and step_ns else None,
+        loss_fraction=float(loss_ns / step_ns) if has_loss and step_ns else None,
         min_rank=max(waited, key=lambda rank: (waited[rank], -rank), default=None),
         max_rank=max_rank,
         divergence=_divergence(number, path, max_rank, cause, evidence),

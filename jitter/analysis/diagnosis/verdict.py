@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from jitter.analysis.diagnosis.causes import CAUSES
-from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP
+from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP
 from jitter.analysis.diagnosis.loss.parts import describe_split, main_rank
-from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, StepAnswer
+from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, StepAnswer, UnrecordedRanks
+from jitter.analysis.diagnosis.recurrence_words import advise_recurrence, describe_recurrence, describe_seen
+from jitter.analysis.diagnosis.unrecorded_ranks import explain_unrecorded
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count, format_numbers, format_percent, format_time
+from jitter.core.formatting import capitalize, format_count, format_numbers, format_percent, format_time
 
 
 def write_verdict(
@@ -32,33 +34,45 @@ def write_verdict(
         split: of the loss.
 
     """
+    missing = conclusion.unrecorded
     if ranks == 1 and not culprits:
-        return f"{_describe_own_cost(loss)}."
+        told = f"{_describe_own_cost(loss)}."
+        return told if missing is None or missing.fraction is None else f"{told} {explain_unrecorded(missing)}"
     if ranks == 0:
         return "No rank recorded a step completely, so jitter cannot be measured."
     if NO_COMMON_STEP in conclusion.doubts and not culprits:
         return NO_COMMON_STEP
-    cost = _describe_own_cost(loss) if ranks == 1 else _describe_cost(loss, steps)
+    cost = _describe_own_cost(loss) if ranks == 1 else _describe_cost(loss, steps, missing)
+    # what a loss is due to may recur, or not
+    unknown = [ONE_STEP] if len(steps) == 1 and conclusion.status in ("found", "spread") else []
+    is_named = any(one.scope == "unrecorded" for one in culprits)
+    if culprits and missing and not is_named and (missing.fraction or 0.0) >= THRESHOLDS.min_lead_share:
+        unknown = [explain_unrecorded(missing), *unknown]
     if not culprits:
-        return " ".join([f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}.", *conclusion.doubts])
+        told = f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}."
+        return " ".join([told, *conclusion.doubts, *unknown])
     first = culprits[0]
     lead = ", low confidence" if first.confidence == "low" else ""
+    recurs = describe_recurrence(first)
+    again = f", {recurs}" if first.recurs == "yes" else ""
     alike = _alike(culprits)
-    said = f"{cost}. {name_culprit(first)} {describe_advice(first)} ({first.step_pattern}{lead})"
+    said = f"{cost}. {name_culprit(first)} {describe_advice(first)} (seen in {describe_seen(first)}{again}{lead})"
     if alike:
-        together = min(sum(one.share_ns for one in (first, *alike)), all_gain_ns)
+        together = min(sum(one.loss_ns for one in (first, *alike)), all_gain_ns)
         said += (
             f", and so {'does' if len(alike) == 1 else 'do'} {_list_names(alike)}; fixing "
             f"{'both' if len(alike) == 1 else 'all of them'} would save about {format_time(together)}, {_alone(first)}"
         )
     else:
         said += f"; {describe_gain(first)}"
+    if not again and len(steps) > 1:
+        said += f". {recurs[:1].upper()}{recurs[1:]}"
     others = [one for one in culprits[1:] if one not in alike]
     if others:
         said += f". Also {_list_names(others, with_cause=True)}"
         if not any(one.has_unknown_gain for one in culprits):
             said += f"; fixing all findings would save about {format_time(all_gain_ns)}"
-    return said + "."
+    return " ".join([said + ".", *unknown])
 
 
 def _alike(culprits: Sequence[Culprit]) -> list[Culprit]:
@@ -98,17 +112,20 @@ def describe_advice(culprit: Culprit) -> str:
     return info.job_advice if culprit.scope == "job" else info.advice
 
 
+def write_advice(culprit: Culprit) -> str:
+    """Return what to check, and what to record to know whether the culprit recurs, as sentences."""
+    return f"{capitalize(f'{name_culprit(culprit)} {describe_advice(culprit)}')} {advise_recurrence(culprit)}"
+
+
 def _describe_no_finding(
     loss: Loss, steps: Sequence[StepAnswer], conclusion: Conclusion, split: Sequence[LossShare]
 ) -> str:
     if conclusion.status == "spread":
         parts = describe_split(split)
         told = f": {parts}" if parts else ""
-        counted = sum(step.loss_ns is not None for step in steps)
         if (rank := main_rank(split)) is None:
             return f"the loss is spread over the ranks, and none stands out above the run's noise{told}"
-        few = "is" if counted == 1 else "are"
-        return f"most of the loss is on rank {rank}, but {format_count(counted, 'step')} {few} too few to be sure{told}"
+        return f"most of the loss is on rank {rank}, which does not stand out above the run's noise{told}"
     if conclusion.status == "unknown":
         return "no rank can be blamed or cleared"
     subject = "recorded rank" if conclusion.doubts else "rank, host or link"
@@ -134,14 +151,15 @@ def _describe_own_cost(loss: Loss) -> str:
     return f"{alone}; its own steps lose {format_time(loss.ns)}{share} against their median"
 
 
-def _describe_cost(loss: Loss, steps: Sequence[StepAnswer]) -> str:
+def _describe_cost(loss: Loss, steps: Sequence[StepAnswer], missing: UnrecordedRanks | None) -> str:
     if loss.ns is None:
         return "The cost of jitter is unknown"
     counted = sum(step.loss_ns is not None for step in steps)
+    between = "" if missing is None else " between the recorded ranks"
     if loss.ns <= 0:
-        return f"Jitter costs no measurable time over {format_count(counted, 'step')}"
+        return f"Jitter{between} costs no measurable time over {format_count(counted, 'step')}"
     share = "" if loss.fraction is None else f" ({format_percent(loss.fraction)})"
-    return f"Jitter costs {format_time(loss.ns)} over {format_count(counted, 'step')}{share}"
+    return f"Jitter{between} costs {format_time(loss.ns)} over {format_count(counted, 'step')}{share}"
 
 
 def describe_gain(culprit: Culprit) -> str:
@@ -150,10 +168,13 @@ def describe_gain(culprit: Culprit) -> str:
         alone = "nothing" if culprit.gain_ns <= 0 else f"about {format_time(culprit.gain_ns)}"
         return (
             f"fixing it alone would save {alone}, because other findings hide it; "
-            f"its share of what fixing all saves is {format_time(culprit.share_ns)}"
+            f"its share of what fixing all saves is {format_time(culprit.loss_ns)}"
         )
     if culprit.has_unknown_gain:
         return "what fixing it would save is unknown, because some exchanges name no partners"
+    if culprit.are_others_as_late:
+        saving = "nothing" if culprit.gain_ns <= 0 else f"only about {format_time(culprit.gain_ns)}"
+        return f"fixing it alone would save {saving}, because other ranks are about as late"
     if culprit.gain_ns <= 0:
         return "what fixing it alone would save is too small to measure in these steps"
     beyond = " beyond this loss" if culprit.is_beyond_loss else ""

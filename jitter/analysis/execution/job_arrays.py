@@ -30,7 +30,21 @@ class JobArrays(NamedTuple):
     first_wait: Ints
     """(operations + 1,) where what each operation waits for begins in `wait_on`."""
     wait_on: Ints
-    """(waits,) a place in the team's program; below 0 ~stream: the last operation on it in the step before."""
+    """(waits,) a place in the team's program; below 0 ~column of `CarriedState.stream_end`: an earlier step's end."""
+    first_host_wait: Ints
+    """(operations + 1,) where what the host waits for before each call, without a record, begins in `host_wait_on`."""
+    host_wait_on: Ints
+    """(waits of hosts,) as in `wait_on`."""
+    host_lead_ns: Floats
+    """(operations,) how much of an operation's own host time lies before such a wait."""
+    first_carried: Ints
+    """(teams + 1,) of the operations of earlier steps that are awaited, below."""
+    carried_place: Ints
+    """(carried,) the operation."""
+    carried_steps: Ints
+    """(carried,) how many steps ago; those of one operation follow each other: 1, 2, …"""
+    carried_column: Ints
+    """(carried,) the column of `CarriedState.stream_end`."""
     launch_ns: Floats
     """(teams,) usual time from a launch's return to its start."""
     stream_ns: Floats
@@ -50,7 +64,15 @@ class JobArrays(NamedTuple):
 def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Mapping[int, Dependencies]) -> JobArrays:
     """Flatten the programs and dependencies of all teams, numbered from 0; `sizes` are their numbers of ranks."""
     teams = range(len(sizes))
-    waits = [rules[team].by_place.get(place, ()) for team in teams for place in range(len(programs[team].operations))]
+    streams = 1 + max((int(programs[team].streams.max(initial=NO_STREAM)) for team in teams), default=NO_STREAM)
+    carried = [rules[team].carried for team in teams]
+    columns = [dict(zip(own, range(streams, streams + len(own)), strict=True)) for own in carried]
+    places = [(team, place) for team in teams for place in range(len(programs[team].operations))]
+    waits, host_waits = (
+        [[one.on(columns[team]) for one in of_place[team].get(place, ())] for team, place in places]
+        for of_place in ([rules[team].by_place for team in teams], [rules[team].of_hosts for team in teams])
+    )
+    every = [one for own in carried for one in own]
     return JobArrays(
         first_rank=begins_of(sizes),
         first=begins_of(len(programs[team].operations) for team in teams),
@@ -59,6 +81,13 @@ def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Map
         thread=joined(rules[team].thread for team in teams),
         first_wait=begins_of(map(len, waits)),
         wait_on=np.array([other for others in waits for other in others], np.int64),
+        first_host_wait=begins_of(map(len, host_waits)),
+        host_wait_on=np.array([other for others in host_waits for other in others], np.int64),
+        host_lead_ns=np.array([rules[team].host_lead_ns.get(place, 0.0) for team, place in places], np.float64),
+        first_carried=begins_of(map(len, carried)),
+        carried_place=np.array([place for place, _ in every], np.int64),
+        carried_steps=np.array([steps for _, steps in every], np.int64),
+        carried_column=np.array([column for own in columns for column in own.values()], np.int64),
         launch_ns=np.array([rules[team].launch_ns for team in teams], np.float64),
         stream_ns=np.array([rules[team].stream_ns for team in teams], np.float64),
         queue=np.array([rules[team].queue or 0 for team in teams], np.int64),
@@ -69,11 +98,25 @@ def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Map
     )
 
 
-def count_streams(job: JobArrays) -> int:
-    """Return how many streams the busiest rank has."""
-    return 1 + int(job.stream.max(initial=NO_STREAM))
+def count_carried_ends(job: JobArrays) -> int:
+    """Return how many ends each rank carries from step to step: of its streams, and of operations awaited later."""
+    return 1 + max(int(job.stream.max(initial=NO_STREAM)), int(job.carried_column.max(initial=NO_STREAM)))
 
 
 def count_threads(job: JobArrays) -> int:
     """Return how many launching threads the busiest rank has."""
     return 1 + int(job.thread.max(initial=0))
+
+
+def places_before(job: JobArrays, lane: Ints) -> Ints:
+    """Return, (operations,), the place of the operation before each on its lane; -1 for none.
+
+    `lane` (operations,) is the stream or the thread of each.
+    """
+    found = np.full(len(lane), -1, np.int64)
+    for first, after in zip(job.first[:-1].tolist(), job.first[1:].tolist(), strict=True):
+        own = lane[first:after]
+        for number in np.unique(own).tolist():
+            places = np.flatnonzero(own == number)
+            found[first + places[1:]] = places[:-1]
+    return found

@@ -1,26 +1,29 @@
 """Model of the run: each team's program, dependencies, collective members; and the recorded steps."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from jitter.analysis.execution.collectives.inferred_members import infer_attended
 from jitter.analysis.execution.collectives.matching import (
     CollectiveArrays,
     CollectiveMatching,
     Group,
+    complete_attended,
     flatten_collectives,
     join_attended,
     match,
 )
 from jitter.analysis.execution.collectives.schedule import Schedule, schedule
-from jitter.analysis.execution.collectives.synchronisation import find_unsynchronised
 from jitter.analysis.execution.dependencies.carried_state import StateTracker, unknown_state
+from jitter.analysis.execution.dependencies.host_waits import find_host_waits
 from jitter.analysis.execution.dependencies.inference import Dependencies, infer
-from jitter.analysis.execution.job_arrays import JobArrays, count_streams, count_threads, job_arrays
+from jitter.analysis.execution.job_arrays import JobArrays, count_carried_ends, count_threads, job_arrays
 from jitter.analysis.execution.program import Example, Program, lay_out
 from jitter.analysis.execution.rank_groups import IdenticalRanks, Signature
 from jitter.analysis.execution.recorded.sampling import SampledSteps, threads_of
@@ -29,10 +32,11 @@ from jitter.analysis.execution.recorded.step_times import StepTimes, TeamTimes, 
 from jitter.analysis.execution.teams import teams
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, SYNC
-from jitter.core.numeric.arrays import Bools, Ints, KindCodes, spread_positions
+from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, spread_positions
 from jitter.core.step_key import StepKey
 
 _LIMITS: Final = THRESHOLDS.dependencies
+_WAIT_LIMITS: Final = THRESHOLDS.host_waits
 
 
 class InferredModel(NamedTuple):
@@ -61,6 +65,22 @@ class RunModel:
         return InferredModel(self.team_of, self.programs, self.dependencies, self.matching, self.schedule)
 
     @property
+    def bound(self) -> InferredModel | None:
+        """The inferences with the other waits of hosts that the recording allows; None where it leaves no choice."""
+        others = {team: rules.bound for team, rules in self.dependencies.items()}
+        if all(rules is None for rules in others.values()):
+            return None
+        chosen = {team: others[team] or rules for team, rules in self.dependencies.items()}
+        ordered = schedule(self.programs, chosen, self.matching)
+        return self.understood._replace(dependencies=chosen, schedule=ordered)
+
+    @property
+    def unexplained_fraction(self) -> float:
+        """Share of the step time in host gaps that vary on most ranks and that no wait explains, of all ranks."""
+        ranks = sum(self.sizes.values())
+        return sum(rules.unexplained * self.sizes[team] for team, rules in self.dependencies.items()) / max(ranks, 1)
+
+    @property
     def keys(self) -> Sequence[StepKey]:
         """The steps, in order."""
         return self._source.steps
@@ -85,7 +105,8 @@ class RunModel:
         survey = self._survey
         cohort_of = {m.rank: m.cohort for key in self._source.steps for m in self._members(key)}
         usual = {rank: counts.most_common(1)[0][0] for rank, counts in survey.by_rank.items()}
-        return teams(usual, cohort_of, survey.kinds, self._content)
+        cut = frozenset(rank for rank, counts in survey.by_rank.items() if not counts.total())
+        return teams(usual, cohort_of, survey.kinds, self._content, cut)
 
     @cached_property
     def _survey(self) -> "_Survey":
@@ -242,7 +263,39 @@ class RunModel:
                 cells.pass_by(before, self.step_times(before, chosen))
             cells.add(key, self.step_times(key, chosen))
         self._source.make_room()
-        return infer(program, thread, *cells.sample())
+        found = infer(program, thread, *cells.sample())
+        return self._with_host_waits(team, found, having) if found.has_launches else found
+
+    def _with_host_waits(self, team: int, rules: Dependencies, having: Sequence[StepKey]) -> Dependencies:
+        """Add the waits of hosts that no call records, from consecutive ones of the steps that the team has."""
+        program = self.programs[team]
+        chosen = np.zeros(len(self._teams), np.bool_)
+        own = np.flatnonzero(self._teams == team)
+        chosen[own[spread_positions(len(own), _WAIT_LIMITS.sampled_ranks)]] = True
+        cells = int(chosen.sum()) * max(1, len(program.operations))
+        most = min(_WAIT_LIMITS.max_steps, max(_WAIT_LIMITS.min_steps, _WAIT_LIMITS.sampled_cells // cells))
+        ordered = sorted(having, key=lambda key: key.order)
+        breaks = [
+            at
+            for at in range(1, len(ordered))
+            if ordered[at] != StepKey(ordered[at - 1].epoch, ordered[at - 1].step + 1)
+        ]
+        stretches = zip([0, *breaks], [*breaks, len(ordered)], strict=True)
+        begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0])
+        first = begin + max(0, (end - begin - most) // 2)
+        keys = ordered[first : min(end, first + most)]
+        steps = ((key, self.step_times(key, chosen)) for key in keys)
+        sampled = SampledSteps(program, rules.thread, len(chosen))
+        known = frozenset(wait.op_index for wait in rules.waits if wait.kind == "sync")
+        found = find_host_waits(program, known, sampled.sample_hosts(steps, _WAIT_LIMITS.steps_back))
+        return replace(
+            rules,
+            waits=(*rules.waits, *found.waits),
+            host_lead_ns=found.lead_ns,
+            bound_waits=found.bound_waits,
+            bound_lead_ns=found.bound_lead_ns,
+            unexplained=found.unexplained,
+        )
 
     def _sampled_ranks(self, team: int, steps: int) -> Bools:
         """Return the mask, (ranks of the run,), of a team's ranks to sample: all, or evenly spread ones."""
@@ -256,52 +309,69 @@ class RunModel:
     def matching(self) -> CollectiveMatching:
         """The members of each collective."""
         attended = self._attended()
-        found = match(self.programs, self.team_of, attended)
-        if not found.unrecorded:
-            return found
-        recorded = {
-            (self.team_of[rank], place) for rank, seen in attended.items() for place, group in seen if group is not None
-        }
-        apart = self._apart(found) - recorded
-        return match(self.programs, self.team_of, attended, apart) if apart else found
+        if all(group is not None for found in attended.values() for _, group in found):
+            return match(self.programs, self.team_of, attended)
+        told, alone = infer_attended(self.programs, self.team_of, attended, self._compared_steps())
+        found = match(self.programs, self.team_of, told, alone)
+        return replace(found, inferred=told != attended)
 
     def _attended(self) -> dict[int, list[tuple[int, Group]]]:
         """Return each rank's collectives, (place, group), in the order of its program.
 
         All collectives of the rank's first whole step count. Others, such as those of an evaluation step, count if all
-        members of their group have the same number of them: else their order does not tell which of them meet.
+        members of their group have the same number of them: else their order does not tell which of them meet. A rank
+        without a whole step is taken to attend those of its team.
         """
         first: dict[int, dict[int, Group]] = {}
         every: dict[int, dict[int, Group]] = {}
+        in_cut_steps: dict[int, dict[int, Group]] = {rank: {} for rank in self.team_of}
         surveyed = set(self._surveyed())
         for key in self._source.steps:
-            if key not in surveyed and len(every) == len(self.team_of):
+            if key not in surveyed and all(member.cut or member.rank in every for member in self._members(key)):
                 continue
             group_of, groups = self._group_of_rank(key), None
             for member in self._members(key):
-                own, known = group_of[member.rank], every.get(member.rank, {})
+                own, seen = group_of[member.rank], in_cut_steps if member.cut else every
+                known = seen.get(member.rank)
                 place = self._places(self.team_of[member.rank], key, own, member.rank)
                 at = np.flatnonzero((own.kind == COLLECTIVE) & (place >= 0))
-                if member.cut or (member.rank in first and known.keys() >= set(place[at].tolist())):
+                if known is not None and known.keys() >= set(place[at].tolist()):
                     continue
                 groups = self._source.groups(key) if groups is None else groups
                 found = {int(place[i]): groups[member.rank].get(int(own.row[i])) for i in at.tolist()}
-                first.setdefault(member.rank, found)
-                every[member.rank] = found | known
+                seen[member.rank] = found | (known or {})
+                if not member.cut:
+                    first.setdefault(member.rank, found)
+        for rank in self.team_of.keys() - first.keys():
+            peer = min((other for other in first if self.team_of[other] == self.team_of[rank]), default=None)
+            of_peer = {} if peer is None else first[peer]
+            first[rank] = every[rank] = complete_attended(rank, in_cut_steps[rank], of_peer)
         return join_attended(first, every, self.team_of)
 
-    def _apart(self, matching: CollectiveMatching) -> frozenset[tuple[int, int]]:
-        """Return (team, place) of collectives that their supposed members do not leave together in most steps tried."""
-        steps = self._source.steps[:: max(1, len(self._source.steps) // _LIMITS.tried_steps)]
-        counts: Counter[tuple[int, int]] = Counter()
-        for key in steps:
-            step = self.step_times(key)
-            every = {
+    def _compared_steps(self) -> Iterator[dict[int, TeamTimes]]:
+        """Yield each team's part of some evenly spaced steps."""
+        keys = list(self._source.steps)
+        for at in spread_positions(len(keys), THRESHOLDS.group_inference.compared_steps):
+            step = self.step_times(keys[at])
+            yield {
                 team: of_team(step, self.rank_numbers, team, operations)
                 for team, operations in self._operations.items()
             }
-            counts.update(find_unsynchronised(matching, every))
-        return frozenset(which for which, count in counts.items() if 2 * count > len(steps))
+            self._source.make_room()
+
+    @cached_property
+    def has_consecutive_steps(self) -> bool:
+        """Whether any step follows another: else nothing is known of what precedes a step but its marker."""
+        known = set(self.keys)
+        return any(StepKey(key.epoch, key.step - 1) in known for key in known)
+
+    def beginnings(self, key: StepKey) -> Floats:
+        """Return, (ranks of the run,), when each rank's step marker begins, ns from its origin; NaN where unknown."""
+        found = np.full(len(self.rank_numbers), np.nan)
+        for rank, begin_ns in self._source.beginnings(key).items():
+            if rank in self.number_of:
+                found[self.number_of[rank]] = begin_ns
+        return found
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -316,7 +386,7 @@ class RunModel:
         """Return a tracker of the ranks' state from step to step, which knows nothing of them yet."""
         job = self.job
         queue = int(job.queue.max(initial=0))
-        return StateTracker(unknown_state(len(self.rank_numbers), count_streams(job), count_threads(job), queue))
+        return StateTracker(unknown_state(len(self.rank_numbers), count_carried_ends(job), count_threads(job), queue))
 
     @cached_property
     def remembered(self) -> int:

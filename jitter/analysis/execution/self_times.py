@@ -1,9 +1,9 @@
 """Self times: what an operation took by itself, all waiting taken out.
 
 For operation i of a rank, with its ready times (`ready_times`), the latest end `awaited[i]` of what else it waits for,
-and `slot[i]`, when its launch queue had a place:
+`slot[i]`, when its launch queue had a place, and `held[i]`, the latest end that the host waits for without a record:
 
-    host[i]  = call[i] - back_before[i]
+    host[i]  = call[i] - max(back_before[i], held[i] - host_lead_ns[i])
     call[i]  = back[i] - max(call[i], slot[i])            (of a synchronising call: awaited[i] for slot[i])
     lead[i]  = back[i] - submit[i]
     delay[i] = start[i] - max(submit[i] + launch_ns, end_before[i] + stream_ns, awaited[i])
@@ -18,9 +18,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.dependencies.carried_state import CarriedState, push_pending, turn_pending
+from jitter.analysis.execution.dependencies.carried_state import CarriedState, carry_ends, push_pending, turn_pending
 from jitter.analysis.execution.dependencies.interference import time_beside
-from jitter.analysis.execution.dependencies.ready_times import ReadyTimes, find_awaited, find_ready_times
+from jitter.analysis.execution.dependencies.ready_times import (
+    ReadyTimes,
+    find_awaited,
+    find_awaited_by_host,
+    find_ready_times,
+)
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.time_part import TimePart
@@ -40,13 +45,18 @@ class SelfTimes(NamedTuple):
     """
 
     host: Floats
-    """From the call before on the thread to this one's begin. NaN for a rank's first call: nothing goes before it."""
+    """From the call before on the thread to this one's begin, a wait between them taken out.
+
+    NaN for a rank's first call: nothing goes before it.
+    """
     call: Floats
     """In the call, waits for the GPU and for a place in the launch queue taken out."""
     lead: Floats
     """From when the GPU had the launch to the call's return."""
     delay: Floats
-    """From the latest of what it waits for, and the usual time after that, to its start; may be below 0."""
+    """From the latest of what it waits for, and the usual time after that, to its start; may be below 0. NaN for the
+    first of a stream, without another wait, of a rank that joins its team in this step: what it waited for lies before.
+    """
     gpu: Floats
     """On the GPU; 0 for collectives."""
 
@@ -77,10 +87,25 @@ def find_self_times_of_step(
     own: SelfTimes,
 ) -> None:
     """Take all waiting out of a step, rank by rank; `ready` (operations,) and `room` (places,) are overwritten."""
-    for rank in range(len(step.row)):
-        if step.row[rank] >= 0:
-            find_ready_times(job, step, rank, state.stream_end, state.back, 0, ready)
-            find_self_times(job, step, rank, stream_end_before, state.pending, 0, ready, room, own)
+    for team in range(len(job.launch_ns)):
+        is_new = True
+        for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+            is_new = is_new and (step.row[rank] < 0 or not is_known(stream_end_before, rank))
+        for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+            if step.row[rank] >= 0:
+                joins = not is_new and not is_known(stream_end_before, rank)
+                find_ready_times(job, step, rank, state.stream_end, state.back, 0, ready)
+                find_self_times(job, step, rank, joins, stream_end_before, state.pending, 0, ready, room, own)
+                carry_ends(job, team, rank, step.row[rank], step.end, 0, ready.end_before, state.stream_end)
+
+
+@compiled
+def is_known(stream_end: Floats, rank: int) -> bool:
+    """Return whether it is known when one of a rank's streams was done."""
+    known = False
+    for stream in range(stream_end.shape[1]):
+        known = known or not isnan(stream_end[rank, stream])
+    return known
 
 
 @compiled
@@ -88,6 +113,7 @@ def find_self_times(
     job: JobArrays,
     step: StepTimes,
     rank: int,
+    joins: bool,
     stream_end_before: Floats,
     pending: Floats,
     base: int,
@@ -97,8 +123,9 @@ def find_self_times(
 ) -> None:
     """Take all waiting out of one rank's step. Its ready times begin at `base` in `ready`.
 
-    `stream_end_before` (ranks, streams) is when the step before was done on each stream; `pending` (ranks, places) the
-    launches that the rank comes with, and leaves with.
+    `joins` says that the step before is known of other ranks of the team only. `stream_end_before` (ranks, carried
+    ends) is what the steps before left; `pending` (ranks, places) the launches that the rank comes with, and leaves
+    with.
     """
     team = step.team[rank]
     first = job.first[team]
@@ -117,7 +144,7 @@ def find_self_times(
                 submit, free = ready.submit[base + op], ready.end_before[base + op]
                 lead = (back if not isnan(call) else before) - submit
                 held_until = later(later(submit + job.launch_ns[team], free + job.stream_ns[team]), awaited)
-                delay = start - held_until
+                delay = start - held_until if not (joins and isnan(free) and isnan(awaited)) else np.nan
                 gpu = (
                     0.0
                     if job.kind[first + op] == COLLECTIVE
@@ -126,12 +153,16 @@ def find_self_times(
             if places > 0:
                 head = push_pending(pending, rank, head, places, start)
         is_called = not isnan(call)
-        own.host[cell] = call - before if is_called else 0.0
+        since = before
+        if job.first_host_wait[first + op] < job.first_host_wait[first + op + 1] and not isnan(before):
+            waited, _ = find_awaited_by_host(job, step, rank, op, stream_end_before, base, ready)
+            since = later(before, waited - job.host_lead_ns[first + op])
+        own.host[cell] = call - since if is_called else 0.0
         if not job.has_launches[team] and job.kind[first + op] != SYNC:
-            own.host[cell], delay = delay if not isnan(delay) else 0.0, 0.0
+            own.host[cell], delay = delay if joins or not isnan(delay) else 0.0, 0.0
         own.call[cell] = back - later(call, held) if is_called else 0.0
         own.lead[cell] = lead if not isnan(lead) else 0.0
-        own.delay[cell] = delay if not isnan(delay) else 0.0
+        own.delay[cell] = delay if joins or not isnan(delay) else 0.0
         own.gpu[cell] = gpu
     if places > 0:
         turn_pending(pending, rank, head, places, room)

@@ -8,6 +8,7 @@ another one runs a backward pass is of another team.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from itertools import zip_longest
 from typing import Final
 
@@ -16,6 +17,7 @@ import numpy as np
 from jitter.analysis.execution.program import Example
 from jitter.analysis.execution.rank_groups import Signature
 from jitter.analysis.metrics.cohorts import find_commonest
+from jitter.analysis.metrics.lcs import lcs_length
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Ints, KindCodes
@@ -28,12 +30,47 @@ def teams(
     cohort_of: Mapping[int, int],
     kinds: Mapping[Signature, KindCodes],
     example: Callable[[Signature], Example],
+    cut: AbstractSet[int] = frozenset(),
 ) -> dict[int, int]:
     """Return the team of each rank, numbered from 0.
 
     `usual` is the signature that each rank's steps have most often, `kinds` are the kinds of its operations, and
-    `example` returns the operations themselves.
+    `example` returns the operations themselves. Ranks in `cut` have no whole step, so operations that they lack tell
+    nothing: each joins the team of its cohort with which it shares most operations.
     """
+    found = _split({rank: own for rank, own in usual.items() if rank not in cut}, cohort_of, kinds, example)
+    members: dict[int, dict[int, Signature]] = {}
+    for rank, team in found.items():
+        members.setdefault(team, {})[rank] = usual[rank]
+    alone: dict[int, Signature] = {}
+    for rank in sorted(cut):
+        near = [team for team, own in members.items() if cohort_of[min(own)] == cohort_of[rank]]
+        if len(near) > 1:
+            shared = {team: _shared(example(usual[rank]), example(find_commonest(members[team]))) for team in near}
+            near = [max(near, key=shared.__getitem__)]
+        if near:
+            found[rank] = near[0]
+        else:
+            alone[rank] = usual[rank]
+    more = _split(alone, cohort_of, kinds, example)
+    found |= {rank: len(members) + team for rank, team in more.items()}
+    return dict(sorted(found.items()))
+
+
+def _shared(one: Example, other: Example) -> int:
+    """Return how many operations of two ranks have the same names in the same order."""
+    number: dict[str, int] = {}
+    first, second = ([number.setdefault(name, len(number)) for name in own.names] for own in (one, other))
+    return lcs_length(first, second)
+
+
+def _split(
+    usual: Mapping[int, Signature],
+    cohort_of: Mapping[int, int],
+    kinds: Mapping[Signature, KindCodes],
+    example: Callable[[Signature], Example],
+) -> dict[int, int]:
+    """Return the team of each of these ranks, numbered from 0."""
     places = {signature: _places(kinds[signature]) for signature in set(usual.values())}
     waiting = dict(usual)
     found: dict[int, int] = {}
@@ -50,7 +87,7 @@ def teams(
         for rank in own:
             del waiting[rank]
         number += 1
-    return dict(sorted(found.items()))
+    return found
 
 
 def _places(kind: KindCodes) -> tuple[Ints, int]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from jitter.analysis.execution.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.dependencies.ready_times import ReadyTimes
-from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.job_arrays import JobArrays, places_before
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.replay.charges import Charges, no_charges
@@ -59,7 +59,7 @@ class PathWalker:
         self._baseline_transfers = baseline_transfers
         self._coupled = np.ones(len(collectives.first) - 1, np.bool_)
         self._coupled[list(uncoupled)] = False
-        self._previous_on_stream = _previous_on_stream(job)
+        self._previous_on_stream = places_before(job, job.stream)
         self._left = np.full(len(ranks), -np.inf)
         """End of each rank's last collective of the step before."""
         self._before: tuple[RecordedStep, SelfTimes] | None = None
@@ -111,7 +111,12 @@ class PathWalker:
             return None
         its = slice(int(job.first[team]), int(job.first[team + 1]))
         cells = slice(row, row + its.stop - its.start)
-        if ended.where == STREAM_BEFORE:
+        carried = slice(int(job.first_carried[team]), int(job.first_carried[team + 1]))
+        if ended.where == STREAM_BEFORE and ended.which in job.carried_column[carried]:
+            last_step = (job.carried_column[carried] == ended.which) & (job.carried_steps[carried] == 1)
+            places = job.carried_place[carried][last_step]
+            where = AT_OPERATION
+        elif ended.where == STREAM_BEFORE:
             places = np.flatnonzero((job.stream[its] == ended.which) & ~np.isnan(times.start[cells]))
             where = AT_OPERATION
         else:
@@ -167,14 +172,3 @@ class PathWalker:
             shared,
         )
         return found, Standing(*standing.tolist())
-
-
-def _previous_on_stream(job: JobArrays) -> Ints:
-    """Return, (operations,), the place of the operation before each on its stream; -1 for none."""
-    found = np.full(len(job.stream), -1, np.int64)
-    for first, after in zip(job.first[:-1].tolist(), job.first[1:].tolist(), strict=True):
-        streams = job.stream[first:after]
-        for stream in np.unique(streams).tolist():
-            places = np.flatnonzero(streams == stream)
-            found[first + places[1:]] = places[:-1]
-    return found

@@ -6,7 +6,13 @@ from typing import NamedTuple
 
 from jitter.analysis.execution.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.dependencies.carried_state import CarriedState
-from jitter.analysis.execution.dependencies.ready_times import NOT_AWAITED, ReadyTimes, find_awaited, find_ready_times
+from jitter.analysis.execution.dependencies.ready_times import (
+    NOT_AWAITED,
+    ReadyTimes,
+    find_awaited,
+    find_awaited_by_host,
+    find_ready_times,
+)
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.self_times import CPU, GPU, START, TRANSFER, SelfTimes
@@ -187,7 +193,7 @@ def walk_back(  # noqa: PLR0912, PLR0915  # one walk, four places where it may s
 
 
 @compiled
-def walk_launches(  # noqa: PLR0911  # one walk, five places where it may stop
+def walk_launches(  # noqa: PLR0911, PLR0912  # one walk, five places where it may stop
     job: JobArrays,
     step: StepTimes,
     own: SelfTimes,
@@ -237,6 +243,11 @@ def walk_launches(  # noqa: PLR0911  # one walk, five places where it may stop
         if isnan(host):
             return count, END, -1
         count = charge(numbers, excess, count, rank, place, part, host - baseline.host[first + place], -1, -1)
+        held, other = find_awaited_by_host(job, step, rank, place, before.stream_end, row, ready)
+        if held - job.host_lead_ns[first + place] > ready.back_before[row + place]:
+            if other >= 0:
+                return count, AT_OPERATION, other
+            return count, STREAM_BEFORE, ~other
         if called - host <= left[rank]:
             return count, END, -1
     return count, THREAD_BEFORE, thread

@@ -75,7 +75,7 @@ class _ChangedProgram:
         changed = replace(step, own=self._self_times(step.times, step.own))
         took = step.transfers.took
         change = Change(self._as_recorded, took, np.zeros(len(took)), self.saved_ns)
-        ends = replay_step(self._job, self._instructions, changed, self._baseline, change, self._state)
+        ends = replay_step(self._job, self._instructions, changed, self._baseline, change, self._state).end
         cells = self._ends.cells(step.times)
         cells = cells[cells >= 0]
         shift = ends[cells] - step.times.end[cells]

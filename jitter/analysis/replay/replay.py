@@ -2,12 +2,13 @@
 
 For operation i of a rank, with its own self times or the baseline where it is repaired:
 
-    called   = max(back of the call before on its thread + host[i], slot[i])
+    called   = max(back of the call before on its thread, held[i] - host_lead_ns[i]) + host[i]; at least slot[i]
     returned = called + call[i]                         (of a synchronising call: max(called, awaited[i]) + call[i])
     start    = max(returned - lead[i] + launch_ns, end before on its stream + stream_ns, awaited[i]) + delay[i]
     end      = start + gpu[i]                           (slower while a collective of the rank runs: `interference`)
 
-and for a collective, over the ranks of its group, where `end_recorded` is each rank's own:
+where `held[i]` is the latest end that the host waits for without a record. For a collective, over the ranks of its
+group, where `end_recorded` is each rank's own:
 
     moved = max(start - end_recorded) + transfer
     end   = end_recorded + moved
@@ -25,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.collectives.matching import CollectiveArrays
-from jitter.analysis.execution.dependencies.carried_state import CarriedState, push_pending, turn_pending
+from jitter.analysis.execution.dependencies.carried_state import CarriedState, carry_ends, push_pending, turn_pending
 from jitter.analysis.execution.dependencies.interference import end_beside
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
@@ -37,11 +38,24 @@ from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
 
 
+class NodeTimes(NamedTuple):
+    """Times of one setting of a step, (cells,) each, ns from the rank's origin, NaN where unknown."""
+
+    end: Floats
+    """End of each operation, or the stream's last end before it where the rank lacks it."""
+    start: Floats
+    """Start of each operation on the GPU. Empty unless asked for, like those below."""
+    back: Floats
+    """Return of the last call on the operation's thread, up to the operation's own."""
+    free: Floats
+    """Last end on the operation's stream before it."""
+
+
 class Scratch(NamedTuple):
     """Work arrays of the replay of one step; every replay overwrites them."""
 
     stream_end_before: Floats
-    """(ranks, streams) when the step before was done on each stream."""
+    """(ranks, carried ends) what the steps before left."""
     free: Floats
     """(ranks, streams) when each stream had come to its last collective."""
     head: Ints
@@ -51,7 +65,11 @@ class Scratch(NamedTuple):
     late: Floats
     """(groups of all collectives,) how much later than recorded the last rank arrives; then, the collective ends."""
     starts: Floats
-    """(cells,) when each collective starts; empty where collectives slow no kernels."""
+    """(cells,) when each operation starts; empty where it is not asked for and collectives slow no kernels."""
+    backs: Floats
+    """(cells,) as in `NodeTimes`, or empty."""
+    frees: Floats
+    """(cells,) as in `NodeTimes`, or empty."""
     moved: Floats
     """(ranks, absent ranks) how much later than recorded the last collective of each ended."""
 
@@ -76,31 +94,39 @@ def replay_step(
     baseline: SelfTimes,
     change: Change,
     state: CarriedState,
-) -> Floats:
-    """Replay one step in one scenario and return, (cells,), when each operation ends; NaN for synchronising calls.
+    *,
+    all_nodes: bool = False,
+) -> NodeTimes:
+    """Replay one step in one scenario and return when each operation ends; with `all_nodes` the other times, too.
 
     `state` is how the ranks come to the step in the scenario, and becomes how they leave it. `instructions` is the
     schedule's array, `baseline` (operations,) the step's medians.
     """
     collectives, ranks = step.collectives, len(step.fresh)
     state.forget(step.fresh)
+    state.back[step.fresh] = step.before.back[step.fresh] - change.time_saved  # known where a marker tells it
     beginning = np.zeros(len(collectives.first_member) - 1, np.bool_)
     beginning[collectives.block[step.fresh]] = True
-    ends = np.full(len(step.times.start), np.nan)
+    cells = len(step.times.start)
+    ends = np.full(cells, np.nan)
+    starts = np.full(cells if all_nodes or job.interference.any() else 0, np.nan)
+    backs, frees = np.full((2, cells if all_nodes else 0), np.nan)
     scratch = Scratch(
         state.stream_end.copy(),
         np.full(state.stream_end.shape, np.nan),
         np.zeros(ranks, np.int64),
         np.empty(state.pending.shape[1]),
         np.empty(len(change.transfer)),
-        np.full(len(ends) if job.interference.any() else 0, np.nan),
+        starts,
+        backs,
+        frees,
         np.full(collectives.absent.max(initial=ranks - 1) + 1, -change.time_saved),
     )
     begins = beginning[collectives.block]
     follow_instructions(
         job, instructions, collectives, step.times, step.own, baseline, change, begins, state, scratch, ends
     )
-    return ends
+    return NodeTimes(ends, starts, backs, frees)
 
 
 @compiled
@@ -135,6 +161,9 @@ def follow_instructions(
                 )
     for rank in range(len(step.row)):
         places = job.queue[step.team[rank]]
+        if step.row[rank] >= 0:
+            row = step.row[rank]
+            carry_ends(job, step.team[rank], rank, row, ends, row, ends, state.stream_end)
         if places > 0 and step.row[rank] >= 0:
             turn_pending(state.pending, rank, scratch.head[rank], places, scratch.room)
 
@@ -162,6 +191,7 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
     team = step.team[rank]
     launch_ns, stream_ns, places = job.launch_ns[team], job.stream_ns[team], job.queue[team]
     by_gpu, slower = change.repaired[GPU, rank], job.interference[team]
+    keeps_starts, keeps_all = len(scratch.starts) > 0, len(scratch.backs) > 0
     for op in range(first, last):
         place, cell = job.first[team] + op, step.row[rank] + op
         by_host = change.repaired[START if op <= job.first_kernel[team] else CPU, rank]
@@ -171,7 +201,12 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
             host, in_call, lead = own.host[cell], own.call[cell], own.lead[cell]
         thread, stream = job.thread[place], job.stream[place]
         before = state.back[rank, thread]
-        called = before + host
+        since = before
+        for wait in range(job.first_host_wait[place], job.first_host_wait[place + 1]):
+            other = job.host_wait_on[wait]
+            held = ends[step.row[rank] + other] if other >= 0 else scratch.stream_end_before[rank, ~other]
+            since = later(since, held - job.host_lead_ns[place])
+        called = since + host
         if begins and isnan(called):
             called = step.call[cell] - change.time_saved
         awaited = math.nan
@@ -184,12 +219,16 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
         if job.kind[place] == SYNC:
             if is_called:
                 state.back[rank, thread] = later(called, awaited) + in_call
+            if keeps_all:
+                scratch.backs[cell] = state.back[rank, thread]
             continue
         if places > 0 and called < state.pending[rank, scratch.head[rank]]:
             called = state.pending[rank, scratch.head[rank]]
         returned = called + in_call if is_called else before
         state.back[rank, thread] = returned
         free = state.stream_end[rank, stream]
+        if keeps_all:
+            scratch.backs[cell], scratch.frees[cell] = returned, free
         if isnan(step.start[cell]):
             ends[cell] = free  # the rank has not the operation: what waits for it waits for the one before it
             continue
@@ -199,14 +238,16 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
             delay, gpu = own.delay[cell], own.gpu[cell]
         delay += 0.0 if job.has_launches[team] else host
         start = later(later(returned - lead + launch_ns, free + stream_ns), awaited) + delay
+        if isnan(own.delay[cell] if job.has_launches[team] else own.host[cell]):
+            start = later(returned - lead + launch_ns, step.start[cell] - change.time_saved)
         if begins and isnan(start):
             start = step.start[cell] - change.time_saved
         if places > 0:
             scratch.head[rank] = push_pending(state.pending, rank, scratch.head[rank], places, start)
+        if keeps_starts:
+            scratch.starts[cell] = start
         if job.kind[place] == COLLECTIVE:
             scratch.free[rank, stream] = free
-            if slower > 0:
-                scratch.starts[cell] = start
             gpu = step.end[cell] - step.start[cell]
         ends[cell] = start + gpu
         if slower > 0 and job.kind[place] == COMPUTE:

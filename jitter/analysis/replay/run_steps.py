@@ -7,7 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from jitter.analysis.execution.dependencies.carried_state import CarriedState
 from jitter.analysis.execution.recorded.run_reader import RunReader
+from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
 from jitter.analysis.replay.recorded_step import RecordedStep
@@ -16,6 +18,7 @@ from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.compilation import compile_loops
 from jitter.core.numeric.stats import lower_median
 from jitter.core.parallel.prefetch import LARGE_STEP, prefetch
+from jitter.core.step_key import StepKey
 
 _SMALL_STEP: Final = 4_000
 """Cells of a step up to which handing it from one thread to another takes longer than to compute it."""
@@ -34,6 +37,7 @@ class RunSteps:
     """A run's steps; a process that computes a range of them is given what the whole run tells."""
 
     def __init__(self, lake: RunReader, shared: Shared | None = None) -> None:
+        """Go through the steps that `lake` reads; `shared` is what another process inferred of the run."""
         compile_loops(lake.source.rows)
         self.lake = lake
         self.run = RunModel(lake.source, None if shared is None else shared.understood)
@@ -42,6 +46,13 @@ class RunSteps:
         """By step the medians of self times, (operations of all teams,), as far as they are known."""
         if shared is not None:
             self.alone = shared.alone
+
+    def with_model(self, understood: InferredModel) -> "RunSteps":
+        """Return the same steps with other inferences."""
+        found = RunSteps(self.lake)
+        found.run = RunModel(self.lake.source, understood)
+        found.ends = StepEnds(found.run)
+        return found
 
     @property
     def shared(self) -> Shared:
@@ -66,11 +77,25 @@ class RunSteps:
                 times = run.step_times(key)
                 self.lake.make_room()
                 fresh = tracker.enter(key, times.row >= 0)
+                if not run.has_consecutive_steps:
+                    self._begin_at_markers(key, times, tracker.state)
                 before = tracker.state.copy()
                 own = follow_step(run.job, times, tracker.state)
                 if number >= first:
                     yield RecordedStep(number, key, times, own, before, fresh, run.collective_arrays)
                 del times, own, before  # else they stay in memory while the next step is read
+
+    def _begin_at_markers(self, key: StepKey, times: StepTimes, state: CarriedState) -> None:
+        """Let each rank begin with its step marker: the host time before its first launch is its own."""
+        job = self.run.job
+        for rank, begin_ns in enumerate(self.run.beginnings(key).tolist()):
+            first, row = int(job.first[times.team[rank]]), int(times.row[rank])
+            if row < 0 or np.isnan(begin_ns):
+                continue
+            operations = int(job.first[times.team[rank] + 1]) - first
+            called = np.flatnonzero(~np.isnan(times.call[row : row + operations]))
+            if len(called) and times.call[row + called[0]] >= begin_ns:
+                state.back[rank, job.thread[first + called[0]]] = begin_ns
 
     def prepare(self) -> None:
         """Infer what the whole run tells, so that several threads may go through the steps."""

@@ -89,7 +89,8 @@ class StepDurations:
     def of(self, key: StepKey, ranks: Ints, ends: Floats) -> float:
         """Return the time of this step in ns; NaN for the first of consecutive steps. Give it every step in order.
 
-        `ends` (ranks,) is when the step ended for these.
+        `ends` (ranks,) is when the step ended for these. A rank's step that ends no later than the one before it has
+        kernels of another step, whose launches were lost: it does not count.
         """
         times: list[float] = []
         previous = StepKey(key.epoch, key.step - 1)
@@ -98,5 +99,5 @@ class StepDurations:
             if before is not None and before[0] == previous:
                 times.append(end - before[1])
             self._before[rank] = (key, end)
-        known = sorted(time for time in times if not np.isnan(time))
+        known = sorted(time for time in times if time > 0)
         return float(known[(len(known) - 1) // 2]) if known else np.nan

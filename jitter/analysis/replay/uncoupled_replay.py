@@ -50,7 +50,7 @@ def accumulate_excess(
         repaired = np.ones((len((START, CPU, GPU)), len(step.fresh)), np.bool_)
         repaired[list(recorded)] = False
         change = Change(repaired, transfer, no_waits, 0.0)
-        return replay_step(run.job, instructions, alone, baseline, change, step.before.copy())
+        return replay_step(run.job, instructions, alone, baseline, change, step.before.copy()).end
 
     without = ends((), usual)
     return {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from jitter.analysis.execution.dependencies.carried_state import CarriedState, same_state, unknown_state
-from jitter.analysis.execution.job_arrays import count_streams, count_threads
+from jitter.analysis.execution.job_arrays import count_carried_ends, count_threads
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.replay.recorded_step import RecordedStep
@@ -87,7 +87,7 @@ class ScenarioReplay:
         self._map = map if pool is None else pool.map
         self._instructions = run.schedule.array()
         places = int(run.job.queue.max(initial=0))
-        of_each = (count_streams(run.job), count_threads(run.job), places)
+        of_each = (count_carried_ends(run.job), count_threads(run.job), places)
         self._states = [unknown_state(len(run.rank_numbers), *of_each) for _ in scenarios]
         self._saved = np.zeros(len(scenarios))
         """How much earlier than recorded each scenario is."""
@@ -120,9 +120,9 @@ class ScenarioReplay:
     def _replay(self, at: int, step: RecordedStep, baseline: SelfTimes) -> Floats:
         scenario, ranks = self._scenarios[at], len(self._run.rank_numbers)
         repaired, transfer = self._repaired(scenario, step.number, ranks), self._transfer(scenario, step)
-        change = Change(repaired, transfer, self._possible_wait(step, transfer), float(self._saved[at]))
+        change = Change(repaired, transfer, possible_waits(step, transfer, self._usual), float(self._saved[at]))
         paced = self._with_paces(scenario, step)
-        return replay_step(self._run.job, self._instructions, paced, baseline, change, self._states[at])
+        return replay_step(self._run.job, self._instructions, paced, baseline, change, self._states[at]).end
 
     def _with_paces(self, scenario: Scenario, step: RecordedStep) -> RecordedStep:
         """Return the step with the GPU times of ranks that run at another pace in this scenario."""
@@ -176,17 +176,28 @@ class ScenarioReplay:
 
     def _transfer(self, scenario: Scenario, step: RecordedStep) -> Floats:
         """(groups of all collectives,) from the last arrival to the end, in a step."""
-        found = (self._usual if scenario.everything else step.transfers.took).copy()
+        usual, took = repaired_transfers(step, self._usual), step.transfers.took
+        found = (usual if scenario.everything else took).copy()
         first = self._run.collective_arrays.first_group
         for (collective, group), steps in scenario.transfers.items():
             if step.number in steps:
-                found[first[collective] + group] = self._usual[first[collective] + group]
+                found[first[collective] + group] = usual[first[collective] + group]
         return found
 
-    def _possible_wait(self, step: RecordedStep, transfer: Floats) -> Floats:
-        """(groups of all collectives,) how much of a transfer may be a wait for absent members: its excess."""
-        excess = np.nan_to_num(np.maximum(transfer - self._usual, 0.0))
-        return np.where(step.transfers.complete, 0.0, excess)
+
+def repaired_transfers(step: RecordedStep, usual: Floats) -> Floats:
+    """Return, (groups of all collectives,), each transfer's baseline in a step; `usual` are the run's.
+
+    What ranks that lack the step hide is a wait for them: a transfer took at most what was recorded.
+    """
+    took = step.transfers.took
+    return np.where(step.transfers.mostly_complete, usual, np.fmin(usual, took))
+
+
+def possible_waits(step: RecordedStep, transfer: Floats, usual: Floats) -> Floats:
+    """Return, (groups of all collectives,), how much of a transfer may be a wait for absent members: its excess."""
+    excess = np.nan_to_num(np.maximum(transfer - usual, 0.0))
+    return np.where(step.transfers.complete, 0.0, excess)
 
 
 def baseline_transfers(first_group: Ints, seen: Sequence[Floats]) -> Floats:

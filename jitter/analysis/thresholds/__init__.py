@@ -11,12 +11,17 @@ from jitter.analysis.thresholds.detection import (
     LaunchedWorkThresholds,
     LikelyCommunicationThresholds,
     RandomEventThresholds,
+    RecurrenceThresholds,
     SpreadThresholds,
-    SyncCallThresholds,
+    StageThresholds,
 )
 from jitter.analysis.thresholds.diagnosis import EfficiencyThresholds, EvidenceThresholds, SentenceThresholds
 from jitter.analysis.thresholds.execution import (
+    AccountThresholds,
     DependencyThresholds,
+    ExchangeMatchingThresholds,
+    GroupInferenceThresholds,
+    HostWaitThresholds,
     InterferenceThresholds,
     LaunchQueueThresholds,
     MatchingThresholds,
@@ -83,6 +88,10 @@ class Thresholds:
     # what is worth reporting
     min_gain_share: float = 0.01
     """Of the time of the steps in which it occurs. Fixing a finding must save this much to be worth a person's time."""
+    max_unexplained_share: float = 0.1
+    """Of the step time, in host gaps that no wait explains. Above it every price is a range, and confidence is low."""
+    max_price_error: float = 0.1
+    """Of a price. Where the waits that the recording leaves open change it by more, it is a range."""
     unrecorded_factor: float = 2.0
     """Factor on that. For slow collectives with unrecorded members, which may only have waited for those ranks, and
     for the excess of a rank whose exchanges name no partners, which has no known cost."""
@@ -94,14 +103,14 @@ class Thresholds:
     """Findings. Of so many the joint saving is shared out exactly, by replays of all subsets; of more in one order."""
 
     # confidence
-    high_confidence_factor: float = 2.0
-    """Factor on `step_sigmas`. Slow collectives need so large a deviation for high confidence."""
     high_chance: float = 1e-4
-    """Probability. High confidence needs a smaller one, over all ranks, steps and parts, that chance explains it."""
+    """Probability that noise explains the excess, over all ranks, steps and parts. Below it, confidence is high."""
     medium_chance: float = 0.01
     """Probability. The same for medium confidence."""
-    min_peers_for_high: int = 3
-    """Other ranks. With one or two it is undecided which rank is unusual: confidence is low."""
+    max_clock_share: float = 0.5
+    """Of an excess per step. Where the clocks of the ranks err by more, it is not known whose it is."""
+    min_peers_to_recur: int = 3
+    """Other ranks. With one or two it is undecided which rank is unusual: whether it recurs is unknown."""
 
     # causes
     cause_share: float = 0.5
@@ -130,6 +139,8 @@ class Thresholds:
     """Ranks. From here on, ranks that mask each other are one group; two are named one by one."""
 
     # patterns of steps
+    min_steps_to_recur: int = 5
+    """Steps. So many consecutive ones tell a rank that is late again and again from a pause that could hit any."""
     nearly_all_share: float = 0.8
     """Of the run's steps. From here on the pattern is "nearly every step"."""
     min_periods: int = 3
@@ -171,17 +182,24 @@ class Thresholds:
     """Of the run's time. Transfers that take less cannot cost more, however slow the network is."""
     min_loss_share: float = 0.01
     """Of the run's time. From here on the verdict names the rank that is slowest most often, without a culprit."""
+    contradiction_share: float = 0.01
+    """Of the run's time. A replay with every own time at its baseline that is longer by more contradicts the run."""
 
     # single methods, in the order of the analysis
     matching: MatchingThresholds = field(default_factory=MatchingThresholds)
+    group_inference: GroupInferenceThresholds = field(default_factory=GroupInferenceThresholds)
+    exchange_matching: ExchangeMatchingThresholds = field(default_factory=ExchangeMatchingThresholds)
     dependencies: DependencyThresholds = field(default_factory=DependencyThresholds)
+    host_waits: HostWaitThresholds = field(default_factory=HostWaitThresholds)
     launch_queue: LaunchQueueThresholds = field(default_factory=LaunchQueueThresholds)
     interference: InterferenceThresholds = field(default_factory=InterferenceThresholds)
     replay: ReplayThresholds = field(default_factory=ReplayThresholds)
+    account: AccountThresholds = field(default_factory=AccountThresholds)
     spread: SpreadThresholds = field(default_factory=SpreadThresholds)
     launched_work: LaunchedWorkThresholds = field(default_factory=LaunchedWorkThresholds)
+    stages: StageThresholds = field(default_factory=StageThresholds)
     random_events: RandomEventThresholds = field(default_factory=RandomEventThresholds)
-    sync_calls: SyncCallThresholds = field(default_factory=SyncCallThresholds)
+    recurrence: RecurrenceThresholds = field(default_factory=RecurrenceThresholds)
     likely_communication: LikelyCommunicationThresholds = field(default_factory=LikelyCommunicationThresholds)
     efficiency: EfficiencyThresholds = field(default_factory=EfficiencyThresholds)
     evidence: EvidenceThresholds = field(default_factory=EvidenceThresholds)

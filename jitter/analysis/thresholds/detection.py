@@ -1,24 +1,6 @@
-"""Thresholds of single methods of detection: unnamed communication, unrecorded waits, events, launched work."""
+"""Thresholds of single methods of detection: unnamed communication, events, recurrence, launched work."""
 
 from dataclasses import dataclass
-
-
-@dataclass(frozen=True)
-class SyncCallThresholds:
-    """Whether a host waited for the GPU in calls that were not recorded."""
-
-    sampled_steps: int = 9
-    """Steps. The same calls are made in all of them: more only cost time."""
-    min_seen: int = 4
-    """Launches at one place of the program. Fewer may follow the GPU by chance."""
-    min_idle_ns: float = 20_000.0
-    """Nanoseconds between the host's last call and the GPU's end. A shorter time is no wait."""
-    max_late_share: float = 0.25
-    """Of that time. The launch comes within this part of it after the GPU's end."""
-    min_soon_share: float = 0.75
-    """Of the launches. The others may come later: their host had something else to do after its wait."""
-    max_spread_share: float = 0.5
-    """Of the spread of the host time. The delay after the GPU's end varies less: the launch follows the GPU."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +52,18 @@ class RandomEventThresholds:
 
 
 @dataclass(frozen=True)
+class RecurrenceThresholds:
+    """Whether a finding recurs."""
+
+    min_share: float = 0.006
+    """Of a step's time. A rank that is above by less does not stand out: smaller excesses last by chance."""
+    max_chance: float = 0.01
+    """Probability that chance makes any rank, step and part stand out so: chance must not choose what is counted."""
+    max_needed: int = 20
+    """Times that ranks would have to stand out. Where more are needed, further steps are not worth the recording."""
+
+
+@dataclass(frozen=True)
 class SpreadThresholds:
     """How a spread is estimated."""
 
@@ -77,3 +71,17 @@ class SpreadThresholds:
     """Other ranks. With fewer, their median absolute deviation tells too little: all but the largest count."""
     mad_efficiency: float = 0.4
     """Degrees of freedom of a median absolute deviation, per value (its asymptotic efficiency is 0.37)."""
+
+
+@dataclass(frozen=True)
+class StageThresholds:
+    """Pipeline stages that are longer than the others."""
+
+    min_excess_share: float = 0.1
+    """Of the GPU time. In most of it, by kernel names, a stage must be so much longer: GPUs differ by 1 to 2%."""
+    max_unpaired_share: float = 0.02
+    """Of the collectives, by rank. With more exchanges of unknown partners, replay does not tell what a stage costs."""
+    max_lost_share: float = 0.05
+    """Of a stage's kernels, by count. Without more of them its GPU time is unknown; half of the least excess share."""
+    noise_share: float = 0.01
+    """Of the other stages' GPU time. GPUs of one model differ by so much for as long as they run."""

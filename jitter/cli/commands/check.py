@@ -128,10 +128,12 @@ def _missing(lake: Path, baseline: str | None) -> str | None:
 def _measure(
     lake: Path, baseline: str | None, last: int | None, steps: list[int] | None, limits: Limits
 ) -> "tuple[Document, Comparison | None, list[Gate]]":
+    from jitter.cli.damaged_files import damaged_files
     from jitter.cli.load_runs import load_baselines, load_run
     from jitter.comparison.compare_documents import compare_documents
     from jitter.comparison.gates import check_findings, check_loss, check_regression
 
+    damaged_files().forbid()
     run = load_run(lake, steps)
     gates = []
     comparison = None

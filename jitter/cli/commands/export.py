@@ -85,12 +85,14 @@ def export(
 
 
 def _baseline(lake: Path, path: Path, wanted: list[int] | None, label: str | None, force: bool) -> None:
+    from jitter.cli.damaged_files import damaged_files
     from jitter.cli.load_runs import load_run
     from jitter.cli.output.files import check_overwrite
     from jitter.comparison.document import DOCUMENT_SIGNATURE, encode_document
     from jitter.core.errors import UsageError
     from jitter.core.files import atomic_file
 
+    damaged_files().forbid()
     check_overwrite(path, force, DOCUMENT_SIGNATURE)
     if lake.is_file():
         raise UsageError(f"{lake}: is a file", "name a lake")
@@ -104,7 +106,7 @@ def _csv(
     lake: "Lake", folder: Path, wanted: list[int] | None, epoch: int | None, chosen: list[int] | None, force: bool
 ) -> None:
     from jitter.cli.output.files import check_overwrite
-    from jitter.core.errors import UsageError
+    from jitter.core.errors import DamagedFileError, LakeError, UsageError
     from jitter.export.kernel_csv import CSV_COLUMNS, csv_file_name, read_csv_rows, write_kernel_csv
 
     steps = [
@@ -119,10 +121,19 @@ def _csv(
     heading = ",".join(CSV_COLUMNS).encode()
     for key, rank in pairs:
         check_overwrite(folder / csv_file_name(key, rank), force, heading)
+    damaged: list[DamagedFileError] = []
     for key, rank in pairs:
         path = folder / csv_file_name(key, rank)
-        write_kernel_csv(path, read_csv_rows(lake, key, rank))
+        try:
+            rows = read_csv_rows(lake, key, rank)
+        except DamagedFileError as error:  # the other files do not rest on it
+            damaged.append(error)
+            say(f"note: {path} is not written: {error.message}")
+            continue
+        write_kernel_csv(path, rows)
         click.echo(path)
+    if len(damaged) == len(pairs):
+        raise LakeError(damaged[0].message, damaged[0].hint)
 
 
 def _timeline(

@@ -51,10 +51,13 @@ def add(lake: Path, job: str, labels: tuple[str, ...], name: str | None, numbers
     Example:
         jitter history add run17-lake --job gpt-13b --label commit=ab12cd
     """
+    from jitter.cli.damaged_files import damaged_files
     from jitter.cli.load_runs import load_run
     from jitter.core.formatting import parse_numbers
     from jitter.history.database import Database, history_location
     from jitter.history.runs import add_run
+
+    damaged_files().forbid()
 
     given = _parse_labels(labels)
     steps = None if numbers is None else parse_numbers(numbers, "--steps")

@@ -13,6 +13,7 @@ from jitter.cli.options import (
     quiet_option,
     reading_options,
     same_job_option,
+    wait_option,
 )
 from jitter.cli.output.progress import byte_progress
 from jitter.core.errors import ExitCode
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 )
 @same_job_option
 @click.option("--scheduler", metavar="ADDRESS", help="Convert on a Dask cluster, such as tcp://host:8786.")
+@wait_option
 @click.option("--strict", is_flag=True, help="Exit 3 if any trace was left out.")
 @quiet_option
 def ingest(
@@ -49,6 +51,7 @@ def ingest(
     lake: Path,
     label: str | None,
     scheduler: str | None,
+    wait_s: float,
     replace: bool,
     same_job: bool,
     strict: bool,
@@ -72,7 +75,15 @@ def ingest(
         jitter ingest traces/ --scheduler tcp://head-node:8786
     """
     report = run_ingest(
-        paths, lake, quiet=quiet, label=label, replace=replace, same_job=same_job, scheduler=scheduler, **options
+        paths,
+        lake,
+        quiet=quiet,
+        label=label,
+        replace=replace,
+        same_job=same_job,
+        scheduler=scheduler,
+        wait_s=wait_s,
+        **options,
     )
     # after the ingest: it loads numpy, for which `run_ingest` sets the environment
     from jitter.cli.output.ingest import print_ingest_report
@@ -89,6 +100,7 @@ def run_ingest(
     replace: bool = False,
     same_job: bool = False,
     scheduler: str | None = None,
+    wait_s: float = 60,
     **options: Unpack[IngestOptions],
 ) -> "IngestReport":
     """Ingest `paths` into `lake` with a progress bar; raises as `jitter.ingest` does."""
@@ -97,7 +109,7 @@ def run_ingest(
     check_lake_path(lake)
     # numpy would start threads for linear algebra, which spin and are never used
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    executor = choose_executor(options["jobs"], scheduler)
+    executor = choose_executor(options["jobs"], scheduler, wait_s)
     if options["jobs"] != 1 and scheduler is None:
         from jitter.core.parallel.processes import server_context
         from jitter.ingestion import worker_modules

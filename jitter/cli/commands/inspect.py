@@ -40,4 +40,5 @@ def inspect(paths: tuple[Path, ...], as_json: bool, quiet: bool, **options: Unpa
         click.echo(json.dumps(inspection_document(inspected), indent=1))
     else:
         click.echo(format_inspection(inspected), nl=False)
-    return ExitCode.DONE if any(source.records or source.log for source in inspected) else ExitCode.UNUSABLE_INPUT
+    is_usable = any((one.records and one.error is None) or one.log for one in inspected)
+    return ExitCode.DONE if is_usable else ExitCode.UNUSABLE_INPUT

@@ -1,7 +1,9 @@
 """`jitter query`: SQL over a lake."""
 
+import time
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -10,7 +12,12 @@ from jitter.cli.output.stdio import say
 from jitter.lake.layout import DEFAULT_LAKE
 
 if TYPE_CHECKING:
+    from jitter.cli.output.rows import RowFormat
     from jitter.query.run_query import RelationInfo
+
+_GB: Final = 1_000_000_000
+_PROCESS_MODULES: Final = ("jitter.cli.output.rows", "jitter.query.prepared_query")
+"""Modules of the process that executes a query."""
 
 
 @click.command(short_help="Run SQL over the lake.")
@@ -29,12 +36,27 @@ if TYPE_CHECKING:
     default=300,
     show_default=True,
     metavar="SECONDS",
-    help="Stop the query after this time; 0: no limit.",
+    help="Stop after this time, the computation of relations included; 0: no limit.",
+)
+@click.option(
+    "--memory",
+    "memory_gb",
+    type=click.FloatRange(min=0.1),
+    default=2,
+    show_default=True,
+    metavar="GB",
+    help="Memory that the query may use; sorts, joins and groups beyond it use temporary files.",
 )
 @table_output_option
 @force_option
 def query(
-    words: tuple[str, ...], listing: bool, form: str | None, timeout_s: float, output: Path | None, force: bool
+    words: tuple[str, ...],
+    listing: bool,
+    form: str | None,
+    timeout_s: float,
+    memory_gb: float,
+    output: Path | None,
+    force: bool,
 ) -> None:
     """Run a SELECT (DuckDB SQL) over the relations of a lake. The query cannot write, nor read other files.
 
@@ -44,11 +66,9 @@ def query(
         jitter query "select rank, avg(launch_latency_ns) from metrics(2003) group by rank order by 2 desc limit 5"
         jitter query run17-lake "from problems" --format json
     """
-    from jitter.cli.open_lake import open_lake, prepare_diagnosis
-    from jitter.cli.output.progress import preparation_progress
-    from jitter.cli.output.rows import write_rows
+    from jitter.cli.output.rows import choose_row_format
     from jitter.core.errors import UsageError
-    from jitter.query.run_query import describe_relations, run_query
+    from jitter.core.interrupts import TimeLimitReached
 
     text = None if listing or not words else words[-1]
     before = words if text is None else words[:-1]
@@ -56,10 +76,39 @@ def query(
         raise UsageError(
             "give one SELECT in quotes, after the lake if it is not ./jitter-lake", "see jitter query --help"
         )
-    lake = open_lake(Path(before[0]) if before else DEFAULT_LAKE)
+    lake = Path(before[0]) if before else DEFAULT_LAKE
     if text is None:
-        click.echo("\n\n".join(_format_relation(relation) for relation in describe_relations(lake)))
+        _print_relations(lake)
         return
+    deadline_s = time.monotonic() + timeout_s if timeout_s else None
+    try:
+        _answer(lake, text, choose_row_format(form, output), output, force, deadline_s, int(memory_gb * _GB))
+    except (TimeLimitReached, TimeoutError):
+        raise UsageError(
+            f"the query took longer than {timeout_s:g} s and was stopped",
+            "limit it to few steps, as in metrics(2003), or give --timeout SECONDS (0: no limit)",
+        ) from None
+
+
+def _answer(
+    path: Path,
+    text: str,
+    form: "RowFormat",
+    output: Path | None,
+    force: bool,
+    deadline_s: float | None,
+    memory_bytes: int,
+) -> None:
+    """Make the relations in this process; execute the query and format its rows in one that can be killed."""
+    from jitter.core.parallel.processes import WorkerDied, server_context, stream_from_process
+
+    server_context(*_PROCESS_MODULES)  # imports modules while this process makes the relations
+    from jitter.cli.open_lake import open_lake, prepare_diagnosis
+    from jitter.cli.output.progress import preparation_progress
+    from jitter.cli.output.rows import answer_query, write_chunks
+    from jitter.core.interrupts import TimeLimit
+    from jitter.query.prepared_query import memory_error
+    from jitter.query.run_query import prepare_query
 
     def prepare(relations: frozenset[str]) -> None:
         if relations & {"answers", "culprits"}:
@@ -67,8 +116,22 @@ def query(
         if "kernels" in relations:
             lake.prepare(preparation_progress(), forms=["compacted"])
 
-    with run_query(lake, text, say=say, prepare=prepare, timeout_s=timeout_s or None) as rows:
-        write_rows(rows, form, output, force)
+    with ExitStack() as stack:
+        with TimeLimit(None if deadline_s is None else deadline_s - time.monotonic()):
+            lake = open_lake(path)
+            query = stack.enter_context(prepare_query(lake, text, say=say, prepare=prepare, memory_bytes=memory_bytes))
+        stream = stream_from_process(answer_query, _PROCESS_MODULES, deadline_s)
+        try:
+            write_chunks(stream(query, memory_bytes, form), form.form, output, force)
+        except WorkerDied:  # the system's killer of processes, or a failed allocation that DuckDB does not survive
+            raise memory_error() from None
+
+
+def _print_relations(path: Path) -> None:
+    from jitter.cli.open_lake import open_lake
+    from jitter.query.run_query import describe_relations
+
+    click.echo("\n\n".join(_format_relation(relation) for relation in describe_relations(open_lake(path))))
 
 
 def _format_relation(relation: "RelationInfo") -> str:

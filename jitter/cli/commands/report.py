@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from jitter.cli.options import IngestOptions, force_option, form_options, ingest_options, quiet_option, same_job_option
+from jitter.cli.options import (
+    IngestOptions,
+    force_option,
+    form_options,
+    ingest_options,
+    quiet_option,
+    same_job_option,
+    wait_option,
+)
 from jitter.cli.output.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs
 from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, UsageError
+from jitter.core.parallel.executors import DaskExecutor
 from jitter.lake.layout import DEFAULT_LAKE
 
 if TYPE_CHECKING:
@@ -29,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the desktop's browser.")
 @click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
 @click.option("--scheduler", metavar="ADDRESS", help="Analyze on a Dask cluster, such as tcp://host:8786.")
+@wait_option
 @ingest_options
 @same_job_option
 @force_option
@@ -43,6 +53,7 @@ def report(
     open_page: bool,
     numbers: str | None,
     scheduler: str | None,
+    wait_s: float,
     same_job: bool,
     force: bool,
     quiet: bool,
@@ -74,7 +85,8 @@ def report(
     elif unused := [name for name, value in options.items() if value is not None]:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
     if done == ExitCode.DONE:
-        _write(*_open(root, numbers, scheduler, chosen), chosen)
+        executor = None if scheduler is None else DaskExecutor(scheduler, wait_s)
+        _write(*_open(root, numbers, executor, chosen), chosen)
         if open_page:
             _open_in_browser(chosen.files["html"])
     return done
@@ -113,12 +125,11 @@ def _ingest(traces: list[Path], lake: Path, quiet: bool, same_job: bool, options
 
 
 def _open(
-    root: Path, numbers: str | None, scheduler: str | None, chosen: ReportOutputs
+    root: Path, numbers: str | None, executor: DaskExecutor | None, chosen: ReportOutputs
 ) -> "tuple[Lake, list[StepKey]]":
-    """Return the lake, opened for these outputs, and the chosen steps; with `scheduler`, analyze on that cluster."""
+    """Return the lake, opened for these outputs, and the chosen steps; with `executor`, analyze on that cluster."""
     from jitter.cli.open_lake import open_lake, prepare_diagnosis
     from jitter.core.formatting import parse_numbers
-    from jitter.core.parallel.executors import DaskExecutor
     from jitter.core.parallel.prefetch import import_ahead
 
     lake = open_lake(root)
@@ -131,7 +142,7 @@ def _open(
         if not steps:
             held = f"it holds {lake.steps[0]} to {lake.steps[-1]}" if lake.steps else "it holds logs and no steps"
             raise UsageError(f"{root}: holds none of the steps {numbers}", held)
-    prepare_diagnosis(lake, steps, None if scheduler is None else DaskExecutor(scheduler))
+    prepare_diagnosis(lake, steps, executor)
     return lake, steps
 
 
@@ -139,6 +150,8 @@ def _write(lake: "Lake", steps: "list[StepKey]", chosen: ReportOutputs) -> None:
     """Write the report in every chosen form; print the names of files, on stderr if a document takes stdout."""
     from jitter.cli.output.files import write_text
 
+    # all of them before the first is written: a damaged file may show in any of them
+    rendered = {form: _render(lake, steps, form) for form in chosen.files}
     if chosen.stdout == "terminal":
         from rich.console import Console
 
@@ -151,7 +164,7 @@ def _write(lake: "Lake", steps: "list[StepKey]", chosen: ReportOutputs) -> None:
     elif chosen.stdout is not None:
         click.echo(_render(lake, steps, chosen.stdout), nl=False)
     for form, path in chosen.files.items():
-        write_text(path, _render(lake, steps, form))
+        write_text(path, rendered[form])
         click.echo(path, err=chosen.stdout in ("json", "markdown"))
 
 

@@ -238,6 +238,8 @@ def _write_truth(run: Any, path: Path, format_name: str, names: set[str]) -> Non
     import json
 
     from jitter.simulate import truth_document
+    from jitter.simulate.complete_file import complete_file
 
     found = {"written_by": _WRITER, "format": format_name, **truth_document(run), "traces": sorted(names)}
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    with complete_file(path):
+        path.write_text(json.dumps(found, indent=1) + "\n")

@@ -29,16 +29,15 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
         jitter steps
         jitter steps run17-lake --format csv | sort -t, -k4 -n
     """
-    import pyarrow as pa
-
     from jitter.cli.open_lake import open_lake, prepare_diagnosis
     from jitter.cli.output.table import write_table
-    from jitter.report.text.step_table import format_steps, tabulate_steps
+    from jitter.query.answer_rows import answer_rows
+    from jitter.report.text.step_table import format_steps
 
     opened = open_lake(lake)
     prepare_diagnosis(opened)
-    frame = tabulate_steps(opened.diagnose().steps)
+    table = answer_rows(opened.diagnose().steps)
     if form == "text" or (form is None and output is None):
-        click.echo(format_steps(frame, shutil.get_terminal_size().columns), nl=False)
+        click.echo(format_steps(table, shutil.get_terminal_size().columns), nl=False)
     else:
-        write_table(pa.Table.from_pandas(frame, preserve_index=False), form, output, force)
+        write_table(table, form, output, force)

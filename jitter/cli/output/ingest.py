@@ -9,7 +9,7 @@ from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, JitterError
 from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.ingest import IngestReport
-from jitter.ingestion.ranks.job_identity import OtherJobError
+from jitter.ingestion.ranks.other_jobs import OtherJobError, UndecidedJobError
 
 _MAX_WARNINGS = 20
 
@@ -26,20 +26,25 @@ def print_ingest_report(report: IngestReport, paths: Iterable[Path], strict: boo
     for line in _warnings(report):
         say(f"note: {line}")
     _print_totals(report, paths)
-    usable = report.added or report.unchanged or report.logs.added or report.logs.unchanged
-    if not usable or (strict and report.refused):
+    is_usable = report.added or report.unchanged or report.logs.added or report.logs.unchanged
+    is_undecided = any(isinstance(error, UndecidedJobError) for error in report.refused)
+    if not is_usable or is_undecided or (strict and report.refused) or report.traces_left_out > report.traces_taken:
         return ExitCode.UNUSABLE_INPUT
     return ExitCode.DONE
 
 
 def _once_per_job(errors: list[JitterError]) -> list[JitterError]:
-    """Return the errors with those of another job's recordings reduced to the first, with their number."""
-    other_job = [error for error in errors if isinstance(error, OtherJobError)]
-    if len(other_job) <= 1:
-        return errors
-    more = format_count(len(other_job) - 1, "more recording")
-    first = OtherJobError(f"{other_job[0].message} (and {more} of another job)", other_job[0].hint)
-    return [*(error for error in errors if error not in other_job), first]
+    """Return the errors with those of each other job's recordings reduced to the first, with their number."""
+    of_job: dict[str, list[OtherJobError]] = {}
+    for error in errors:
+        if isinstance(error, OtherJobError):
+            of_job.setdefault(error.job, []).append(error)
+    found = [error for error in errors if not isinstance(error, OtherJobError)]
+    for first, *others in of_job.values():
+        more = f" (and {format_count(len(others), 'more recording')} of another job)" if others else ""
+        is_same = isinstance(first, UndecidedJobError)
+        found.append(first if is_same else OtherJobError(f"{first.message}{more}", first.hint))
+    return found
 
 
 def _warnings(report: IngestReport) -> list[str]:

@@ -4,15 +4,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from jitter.core.formatting import escape_control, format_count
-from jitter.ingestion.inspect import InspectedSource
+from jitter.ingestion.inspect import InspectedJob, InspectedSource
+from jitter.ingestion.ranks.other_jobs import OtherJobError
 from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord
 
 
 def inspection_document(findings: Sequence[InspectedSource]) -> dict[str, Any]:
-    """Return plain data: a list of files, each with its ranks."""
+    """Return plain data: a list of files, each with its ranks, and the jobs, if they are several."""
+    jobs = _jobs(findings)
     return {
         "schema_version": 1,
+        "jobs": [{"description": job.description, "taken": job.is_taken} for job in jobs],
         "files": [
             {
                 "file": str(finding.path),
@@ -22,10 +25,17 @@ def inspection_document(findings: Sequence[InspectedSource]) -> dict[str, Any]:
                 "warnings": list(finding.warnings),
                 "ranks": [_rank(record) for record in finding.records],
                 "log": None if finding.log is None else _log(finding.log),
+                "job": None if finding.job is None else jobs.index(finding.job),
             }
             for finding in findings
         ],
     }
+
+
+def _jobs(findings: Sequence[InspectedSource]) -> list[InspectedJob]:
+    """Return the different jobs, those that an ingest takes first."""
+    jobs = dict.fromkeys(finding.job for finding in findings if finding.job is not None)
+    return sorted(jobs, key=lambda job: not job.is_taken)
 
 
 def _log(record: LogRecord) -> dict[str, Any]:
@@ -56,8 +66,12 @@ def _rank(record: SourceRecord) -> dict[str, Any]:
 
 
 def format_inspection(findings: Sequence[InspectedSource]) -> str:
-    """Return one line per rank (file, format, rank, host, steps, kernels), followed by its problems."""
+    """Return one line per rank (file, format, rank, host, steps, kernels), followed by its problems.
+
+    If the files are of several jobs, the last lines describe the jobs.
+    """
     lines = []
+    jobs = _jobs(findings)
     for finding in findings:
         for record in sorted(finding.records, key=lambda record: record.rank or 0):
             steps = f"{len(record.steps)} steps"
@@ -75,8 +89,17 @@ def format_inspection(findings: Sequence[InspectedSource]) -> str:
             lines.append(f"{finding.path}  {formats}  label {finding.log.label}  {rows}".rstrip())
             lines += [f"    {problem}" for problem in finding.log.problems]
         lines += [f"    {warning}" for warning in finding.warnings]
-        if finding.error is not None:
+        if isinstance(finding.error, OtherJobError) and finding.job is not None:
+            lines.append(f"    left out: it is of job {jobs.index(finding.job) + 1} below")
+        elif finding.error is not None:
             lines.append(f"not usable: {finding.error.message}")
             if finding.error.hint:
                 lines.append(f"    {finding.error.hint}")
+    if jobs:
+        is_clear = any(job.is_taken for job in jobs)
+        lines.append(
+            f"{len(jobs)} jobs, of which a lake holds one{'' if is_clear else '; none is clearly the largest'}:"
+        )
+        for number, job in enumerate(jobs, 1):
+            lines.append(f"    {number}. {'taken' if job.is_taken else 'left out'}: {job.description}")
     return "".join(f"{escape_control(line)}\n" for line in lines)

@@ -1,76 +1,150 @@
-"""Write the rows of a query to stdout or a file in batches; the result may be larger than memory."""
+"""Write the rows of a query to stdout or a file in batches; the result may be larger than memory.
+
+A process of its own, which can be killed, executes the query and formats its rows (`answer_query`); the command copies
+the text to its place (`write_chunks`).
+"""
 
 import csv
+import io
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jitter.cli.output.files import check_overwrite
+from jitter.cli.output.stdio import say
 from jitter.cli.output.table import PARQUET_METADATA, TABLE_SCHEMA_VERSION, choose_format, is_jitter_parquet
 from jitter.core.errors import UsageError
 from jitter.core.files import atomic_file
-from jitter.core.formatting import escape_control, guard_formula
+from jitter.core.formatting import csv_text, escape_control, json_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from jitter.query.run_query import QueryResult
+    from jitter.query.prepared_query import PreparedQuery, QueryResult
 
-_MAX_TEXT_ROWS = 1000
+_MAX_TEXT_ROWS: Final = 1000
+_HEADING_LENGTH: Final = 64
+_JSON_HEAD: Final = f'{{"schema_version": {TABLE_SCHEMA_VERSION}, "rows": ['
 
 
-def write_rows(rows: "QueryResult", form: str | None, output: Path | None, force: bool) -> None:
-    """Write rows as text, csv, json or parquet; without a form: text on a terminal, else csv.
+class RowFormat(NamedTuple):
+    """The form of the rows (text, csv, json or parquet), and the terminal that shows a text."""
 
-    Numbers are written in full, null is an empty cell. Raises `UsageError` for a file that jitter did not write, and
-    for parquet on a terminal.
+    form: str
+    width: int | None
+    """Columns of the terminal; None: not known."""
+    is_terminal: bool
+
+
+class Note(str):
+    """A message about the rows, for stderr."""
+
+
+Chunk = str | bytes | Note
+
+
+def choose_row_format(form: str | None, output: Path | None) -> RowFormat:
+    """Return the format of the rows; without a form: that of the file's suffix, text on a terminal, else csv.
+
+    Raises `UsageError` for parquet on a terminal.
     """
-    form = choose_format(form, output) or ("text" if output is None and sys.stdout.isatty() else "csv")
-    if form == "parquet":
-        _to_parquet(rows, output, force)
-        return
-    write = {"text": _write_text, "csv": _write_csv, "json": _write_json}[form]
+    is_terminal = output is None and sys.stdout.isatty()
+    form = choose_format(form, output) or ("text" if is_terminal else "csv")
+    if form == "parquet" and is_terminal:
+        raise UsageError("parquet cannot go to a terminal", "give -o FILE.parquet")
+    if form != "text":
+        return RowFormat(form, None, False)
+    from rich.console import Console
+
+    return RowFormat(form, Console(file=sys.stdout).width if output is None else None, is_terminal)
+
+
+def answer_query(query: "PreparedQuery", memory_bytes: int, form: RowFormat) -> Iterator[Chunk]:
+    """Execute a query in this process, whose memory it limits for good, and yield what `format_rows` does."""
+    from jitter.core.memory import limit_memory
+    from jitter.query.prepared_query import memory_error
+
+    try:
+        with query.execute(lambda: limit_memory(memory_bytes)) as rows:
+            yield from format_rows(rows, form)
+    except MemoryError:
+        raise memory_error() from None
+
+
+def format_rows(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
+    """Yield the rows in a form, piece by piece: first the beginning by which a file of the same query is recognised.
+
+    Numbers are written in full, null is an empty cell.
+    """
+    formats = {"text": _format_text, "csv": _format_csv, "json": _format_json, "parquet": _format_parquet}
+    yield {"csv": _csv_line(rows.schema.names)[:_HEADING_LENGTH], "json": _JSON_HEAD}.get(form.form, "")
+    yield from formats[form.form](rows, form)
+
+
+def write_chunks(chunks: Iterator[Chunk], form: str, output: Path | None, force: bool) -> None:
+    """Write what `format_rows` yields; raise `UsageError` for a file that jitter did not write."""
+    heading = next(chunks)
+    assert isinstance(heading, str)
     if output is None:
-        write(rows, sys.stdout)
+        for chunk in chunks:
+            if isinstance(chunk, Note):
+                say(chunk)
+            elif isinstance(chunk, bytes):
+                sys.stdout.buffer.write(chunk)
+            else:
+                sys.stdout.write(chunk)
         return
-    heading = {"json": _JSON_HEAD, "csv": ",".join(rows.schema.names)[:64]}.get(form, "")
-    check_overwrite(output, force or (bool(heading) and _begins(output, heading)), None)
-    with atomic_file(output) as half, half.open("w", encoding="utf-8", newline="") as file:
-        write(rows, file)
+    is_own = is_jitter_parquet(output) if form == "parquet" else bool(heading) and _begins(output, heading)
+    check_overwrite(output, force or is_own, None)
+    with atomic_file(output) as half, half.open("wb") as file:
+        for chunk in chunks:
+            if isinstance(chunk, Note):
+                say(chunk)
+            else:
+                file.write(chunk if isinstance(chunk, bytes) else chunk.encode())
 
 
-def _write_csv(rows: "QueryResult", file: TextIO) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(rows.schema.names)
+def _format_csv(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
+    yield _csv_line(rows.schema.names)
     for batch in rows:
         columns = [[_csv_cell(value) for value in values] for values in _columns(batch)]
-        writer.writerows(zip(*columns, strict=True))
+        yield _csv_lines(zip(*columns, strict=True))
 
 
-_JSON_HEAD = f'{{"schema_version": {TABLE_SCHEMA_VERSION}, "rows": ['
+def _csv_line(cells: Sequence[str]) -> str:
+    return _csv_lines([[csv_text(cell) for cell in cells]])
 
 
-def _write_json(rows: "QueryResult", file: TextIO) -> None:
+def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _format_json(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
     import msgspec
 
     twice = [name for name, count in Counter(rows.schema.names).items() if count > 1]
     if twice:
         raise UsageError(f"two columns have the name {twice[0]}", "rename one: … AS other_name")
     encode = msgspec.json.Encoder(enc_hook=str).encode
-    file.write(_JSON_HEAD)
+    yield _JSON_HEAD
     before = "\n"
     for batch in rows:
+        lines = []
         for row in zip(*_columns(batch), strict=True):
             named = dict(zip(rows.schema.names, map(_number, row), strict=True))
-            file.write(before + encode(named).decode())
+            lines.append(before + encode(named).decode())
             before = ",\n"
-    file.write("\n]}\n")
+        yield json_text("".join(lines))
+    yield "\n]}\n"
 
 
-def _write_text(rows: "QueryResult", file: TextIO) -> None:
+def _format_text(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
     import pyarrow as pa
     from rich.console import Console
     from rich.table import Table
@@ -79,14 +153,16 @@ def _write_text(rows: "QueryResult", file: TextIO) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for field in rows.schema:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        table.add_column(Text(field.name), justify="right" if number else "left", no_wrap=number, overflow="fold")
-    for count, cells in enumerate(_lines(rows)):
-        if count == _MAX_TEXT_ROWS:
-            print(f"only the first {_MAX_TEXT_ROWS} rows are shown (for all: --format csv)", file=sys.stderr)
-            break
-        # Text, not str: square brackets are not markup. Control characters would command the terminal
-        table.add_row(*(Text("".join(char if char.isprintable() else "�" for char in cell)) for cell in cells))
-    Console(file=file).print(table)
+        heading = Text(escape_control(field.name))
+        table.add_column(heading, justify="right" if number else "left", no_wrap=number, overflow="fold")
+    lines = _lines(rows)
+    for cells in islice(lines, _MAX_TEXT_ROWS):
+        table.add_row(*(Text(escape_control(cell)) for cell in cells))  # Text, not str: square brackets are no markup
+    if next(lines, None) is not None:
+        yield Note(f"only the first {_MAX_TEXT_ROWS} rows are shown (for all: --format csv)")
+    text = io.StringIO()
+    Console(file=text, width=form.width, force_terminal=form.is_terminal).print(table)
+    yield text.getvalue()
 
 
 def _lines(rows: "QueryResult") -> Iterator[tuple[str, ...]]:
@@ -126,10 +202,7 @@ def _cell(value: Any) -> str:
 
 
 def _csv_cell(value: Any) -> str:
-    """Return one value as text; texts are guarded against spreadsheets, and against a terminal that shows them."""
-    if not isinstance(value, str):
-        return _cell(value)
-    return guard_formula(escape_control(value) if sys.stdout.isatty() else value)
+    return csv_text(value) if isinstance(value, str) else _cell(value)
 
 
 def _number(value: Any) -> Any:
@@ -137,27 +210,39 @@ def _number(value: Any) -> Any:
     return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
-def _to_parquet(rows: "QueryResult", output: Path | None, force: bool) -> None:
+def _format_parquet(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def write(where: Any) -> None:
-        try:
-            writer = pq.ParquetWriter(where, rows.schema.with_metadata(PARQUET_METADATA))
-        except pa.ArrowNotImplementedError as error:
-            raise UsageError(f"the query: {error}", "cast the column, as in x::varchar") from None
-        with writer:
-            for batch in rows:
-                writer.write_batch(batch)
+    file = _Pieces()
+    try:
+        writer = pq.ParquetWriter(file, rows.schema.with_metadata(PARQUET_METADATA))
+    except pa.ArrowNotImplementedError as error:
+        raise UsageError(f"the query: {error}", "cast the column, as in x::varchar") from None
+    with writer:
+        for batch in rows:
+            writer.write_batch(batch)
+            yield file.take()
+    yield file.take()
 
-    if output is not None:
-        check_overwrite(output, force or is_jitter_parquet(output), None)
-        with atomic_file(output) as half, half.open("wb") as file:
-            write(file)
-    elif sys.stdout.isatty():
-        raise UsageError("parquet cannot go to a terminal", "give -o FILE.parquet")
-    else:
-        write(sys.stdout.buffer)
+
+class _Pieces(io.RawIOBase):
+    """A file that keeps what is written until it is taken."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, piece: Any) -> int:
+        self._pieces.append(bytes(piece))
+        return len(piece)
+
+    def take(self) -> bytes:
+        taken = b"".join(self._pieces)
+        self._pieces.clear()
+        return taken
 
 
 def _begins(path: Path, heading: str) -> bool:

@@ -4,7 +4,8 @@ import errno
 import os
 import select
 import sys
-from io import TextIOWrapper
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import Any
 
 import click
 
@@ -12,6 +13,24 @@ from jitter.core.errors import JitterError
 from jitter.core.formatting import escape_control
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+_STDOUT = "stdout"
+
+
+class _StdoutFile(FileIO):
+    """The file behind stdout. The system's errors name no file, and those of a full disk may be of any file."""
+
+    written = 0
+    """Bytes."""
+
+    def write(self, content: Any, /) -> int:
+        try:
+            written = super().write(content)
+            self.written += written or 0
+            return written
+        except OSError as error:
+            if error.errno in _DISK:
+                error.filename = _STDOUT
+            raise
 
 
 def say(text: str) -> None:
@@ -24,10 +43,31 @@ def prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # `>&-`
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115  # open as long as the process runs
+    # the interpreter's own, which stays open behind the other; a program that embeds the command may have replaced it
+    if sys.stdout is sys.__stdout__ and isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout = _named_stdout(sys.stdout)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             utf8 = stream.encoding.lower().replace("-", "") == "utf8"
             stream.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
+
+
+def _named_stdout(stream: TextIOWrapper) -> TextIOWrapper:
+    """Return a stream like stdout whose errors of a full disk name it."""
+    file = _StdoutFile(stream.fileno(), "w", closefd=False)
+    buffer: Any = file if isinstance(stream.buffer, FileIO) else BufferedWriter(file)  # `python -u` has no buffer
+    is_lined, is_direct = stream.line_buffering, stream.write_through
+    return TextIOWrapper(buffer, stream.encoding, line_buffering=is_lined, write_through=is_direct)
+
+
+def written_bytes() -> int:
+    """Return how much has been written to stdout, as far as that is known."""
+    file = getattr(getattr(sys.stdout, "buffer", None), "raw", getattr(sys.stdout, "buffer", None))
+    try:
+        sys.stdout.flush()
+        return file.written if isinstance(file, _StdoutFile) else sys.stdout.tell()
+    except (OSError, ValueError):  # cannot be told
+        return 0
 
 
 def flush_stdout() -> None:
@@ -47,11 +87,16 @@ def discard_stdout() -> None:
         return
 
 
-def stdout_error(error: OSError) -> JitterError | None:
-    """Return a readable error if `error` comes from writing stdout, else None."""
-    if error.filename is not None or error.errno not in _DISK:
+def disk_error(error: OSError) -> JitterError | None:
+    """Return a readable error for one of a full disk, which names the file where that is known; else None."""
+    if error.errno not in _DISK:
         return None
-    return JitterError(f"stdout cannot be written: {error.strerror}", "is the disk full?")
+    return JitterError(f"{error.filename or 'a file'} cannot be written: {error.strerror}", "is the disk full?")
+
+
+def is_of_stdout(error: OSError) -> bool:
+    """Return whether an error comes from writing stdout to a full disk."""
+    return bool(error.filename == _STDOUT)
 
 
 def is_reader_closed() -> bool:

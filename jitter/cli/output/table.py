@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jitter.cli.output.files import check_overwrite, write_text
 from jitter.core.errors import UsageError
 from jitter.core.files import atomic_file
-from jitter.core.formatting import escape_control, guard_formula
+from jitter.core.formatting import csv_text, json_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +60,7 @@ def is_jitter_parquet(path: Path) -> bool:
 
 
 def _as_csv(rows: "pa.Table") -> str:
-    heading = ",".join(map(_quoted, rows.column_names)) + "\n"
+    heading = ",".join(_quoted(csv_text(name)) for name in rows.column_names) + "\n"
     height = max(1, _CELLS_AT_ONCE // max(1, rows.num_columns))
     blocks = (rows.slice(first, height) for first in range(0, rows.num_rows, height))
     return heading + "".join(line for block in blocks for line in _lines(block))
@@ -87,10 +87,7 @@ def _cells(column: "pa.ChunkedArray", empty: str) -> tuple[str, list[Any]]:
 
 
 def _text(value: Any) -> str:
-    """Return a cell's text; texts are guarded against spreadsheets, and against a terminal that shows them."""
-    if not isinstance(value, str):
-        return str(value)
-    return guard_formula(escape_control(value) if sys.stdout.isatty() else value)
+    return csv_text(value) if isinstance(value, str) else str(value)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -113,7 +110,7 @@ def _as_json(rows: "pa.Table") -> str:
         columns.append(values)
     records = [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
     text = msgspec.json.encode({"schema_version": TABLE_SCHEMA_VERSION, "rows": records})
-    return msgspec.json.format(text, indent=1).decode() + "\n"
+    return json_text(msgspec.json.format(text, indent=1).decode()) + "\n"
 
 
 def _values(column: "pa.ChunkedArray") -> list[Any]:

@@ -15,6 +15,8 @@ RANK_VARIABLES: Final = (
 SIZE_VARIABLES: Final = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS")
 _MOST_DIGITS: Final = 9
 """A longer number is no rank."""
+MAX_RANKS: Final = 1 << 20
+"""A job has fewer GPUs; a larger number in a recording or a lake is no rank."""
 
 
 def first_number(variables: Mapping[str, object], names: Sequence[str]) -> tuple[int, str] | tuple[None, None]:

@@ -9,7 +9,7 @@ from jitter.core.numeric.compilation import compiled
 
 @compiled
 def select(values: Floats, count: int, k: int) -> float:
-    """Return the k-th smallest (from 0) of the first `count` values, none of them NaN; reorders them.
+    """Return the k-th smallest (from 0) of the first `count` values; reorders them. Of NaN, the result is undefined.
 
     Afterwards what stands before place k is no greater. Lomuto's partition, by what is below the pivot and then by what
     equals it, goes on with one side. It moves every value, without a branch that a processor could predict wrongly: of
@@ -19,6 +19,8 @@ def select(values: Floats, count: int, k: int) -> float:
     while high - low > 1:
         first, middle, last = values[low], values[(low + high) // 2], values[high - 1]
         pivot = max(min(first, middle), min(max(first, middle), last))
+        if isnan(pivot):  # no value is below it or equal to it: the loop would not end
+            return math.nan
         border = low
         for at in range(low, high):
             value = values[at]

@@ -30,10 +30,12 @@ class DaskExecutor:
     """Do the work on a running Dask cluster.
 
     `address` is its scheduler's, such as "tcp://head-node:8786". The workers must see traces and lake under the same
-    paths as this process. Needs `pip install 'gpu-jitter[cluster]'`.
+    paths as this process, and have the same version of jitter. Without a worker the executor gives up after `wait_s`
+    seconds. Needs `pip install 'gpu-jitter[cluster]'`.
     """
 
     address: str
+    wait_s: float = 60.0
 
 
 Executor = LocalExecutor | PoolExecutor | DaskExecutor

@@ -37,12 +37,12 @@ _MOST_BYTES: Final = 1 << 20
 
 
 def announce_reads(paths: Iterable[Path]) -> None:
-    """Let the system begin to read the first megabyte of these files, if it can; missing files are ignored."""
+    """Ask the system to read the first megabyte of these files. Missing files and links are ignored."""
     if not hasattr(os, "posix_fadvise"):
         return
     for path in paths:
         with suppress(OSError):
-            file = os.open(path, os.O_RDONLY)
+            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 os.posix_fadvise(file, 0, _MOST_BYTES, os.POSIX_FADV_WILLNEED)
             finally:

@@ -11,17 +11,20 @@ import os
 import signal
 import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool as WorkerDied
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from multiprocessing.synchronize import Semaphore
 from types import ModuleType, TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
-from jitter.core.errors import ExitCode
+from jitter.core.errors import ExitCode, JitterError
 from jitter.core.interrupts import DeferInterrupts
 
 __all__ = [
@@ -31,6 +34,7 @@ __all__ = [
     "exit_after",
     "reduce_gc",
     "server_context",
+    "stream_from_process",
 ]
 
 Item = TypeVar("Item")
@@ -103,6 +107,44 @@ class WorkerPool:
         self.shutdown(cancel=kind is not None)
 
 
+def stream_from_process(
+    work: Callable[Arguments, Iterable[Item]], preload: Sequence[str], deadline_s: float | None
+) -> Callable[Arguments, Iterator[Item]]:
+    """Return a function that yields the items of `work(*args)`, which runs in a process of its own.
+
+    The process is killed when `time.monotonic()` passes `deadline_s`, and when the iteration is left early. The server
+    process imports the modules named in `preload`. The iteration raises `TimeoutError` after the deadline, `WorkerDied`
+    if the process dies, and the `JitterError` that `work` raises.
+    """
+
+    def stream(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Iterator[Item]:
+        context = server_context(*preload)
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_send_items, args=(sender, work, args, kwargs))  # type: ignore[attr-defined]
+        with DeferInterrupts(), _without_main_module():
+            process.start()
+        try:
+            sender.close()
+            while True:
+                if not receiver.poll(None if deadline_s is None else max(0.0, deadline_s - time.monotonic())):
+                    raise TimeoutError
+                try:
+                    kind, value = receiver.recv()
+                except EOFError:
+                    raise WorkerDied from None
+                if kind == _ERROR:
+                    raise value
+                if kind == _END:
+                    return
+                yield value
+        finally:
+            process.kill()
+            process.join()
+            receiver.close()
+
+    return stream
+
+
 def server_context(*preload: str) -> BaseContext:
     """Start the server process, unless it runs, and return the context that forks workers from it.
 
@@ -141,6 +183,22 @@ def reduce_gc() -> None:
     A large lake's records live until the end; traversing them again and again takes a tenth of the time.
     """
     gc.set_threshold(*_GC_THRESHOLDS)
+
+
+_ITEM, _END, _ERROR = range(3)
+
+
+def _send_items(sender: Connection, work: Callable[..., Iterable[Any]], args: Any, kwargs: Any) -> None:
+    """Send the items of `work`, then its end or error, from the process of `stream_from_process`."""
+    _exit_with_parent()
+    try:
+        for item in work(*args, **kwargs):
+            sender.send((_ITEM, item))
+        sender.send((_END, None))
+    except JitterError as error:  # raised again by the process that receives it
+        sender.send((_ERROR, error))
+    except Exception:
+        sender.send((_ERROR, RuntimeError(traceback.format_exc())))
 
 
 def _start_worker(stop: Semaphore | None, initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:

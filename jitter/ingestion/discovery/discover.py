@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
 from jitter.ingestion.discovery.unrecognized_files import UnrecognizedFiles
 from jitter.readers import Reader, ReaderError, describe_error, readers
 
@@ -73,7 +73,7 @@ class _Search:
             mode = path.stat().st_mode
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
-            reason = "no such file or directory" if missing else error.strerror or str(error)
+            reason = "no such file or directory" if missing else reason_of(error)
             self._errors[path] = UnreadableTraceError(f"{path}: {reason}", "check the path")
             return
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
@@ -170,7 +170,7 @@ class _Search:
             self._read |= {file.resolve() for file in files.read}
         except OSError as error:
             self._errors[path] = UnreadableTraceError(
-                f"{path}: cannot be read ({error.strerror or error})", "check the path and its permissions"
+                f"{path}: cannot be read ({reason_of(error)})", "check the path and its permissions"
             )
         except Exception as error:
             self._errors[path] = ReaderError(

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
 from jitter.ingestion.discovery.damaged_traces import describe_damage, is_damaged_trace
 from jitter.ingestion.discovery.unsupported_formats import UnsupportedFormat, unsupported_format
 from jitter.readers.sqlite import connect
@@ -57,7 +57,7 @@ class UnrecognizedFiles:
             try:
                 error = self._explain(path, named, patterns, formats)
             except OSError as reason:
-                error = UnreadableTraceError(f"{path}: {reason.strerror or reason}", "make it readable")
+                error = UnreadableTraceError(f"{path}: {reason_of(reason)}", "make it readable")
             if error is not None:
                 errors[path] = error
         others = len(self._files) - len(errors)

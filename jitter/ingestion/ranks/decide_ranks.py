@@ -5,13 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jitter.core.errors import UnknownRankError, UsageError
+from jitter.core.errors import UnknownRankError, UsageError, reason_of
+from jitter.core.names.launchers import MAX_RANKS
 from jitter.ingestion.patterns import compile_rank_pattern
 from jitter.ingestion.ranks.rank_names import rank_in_path, stated_rank
+from jitter.lake.records import RANK_ASSUMED
 
 RANK_HINT = "give it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"
 
 _MOST_DIGITS = 9  # a longer number is no rank and does not fit the column
+_ASSUMED = "neither the trace nor the file name states its rank; as the only recording it is taken as rank 0"
 _FILE_NAME = "the file name"
 _STRAY = 0.01  # share of kernels below which a GPU is not the process's own
 
@@ -72,24 +75,49 @@ def read_rank_map(path: Path) -> tuple[tuple[str, int | None, int], ...]:
                     raise UsageError(f"{path}:{number}: not `file,rank` or `file,device,rank`", f"got {row!r}")
                 rows.append((cells[0], int(cells[1]) if len(cells) == 3 else None, int(cells[-1])))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"{path}: cannot be read: {reason}", "give a CSV file with columns file,rank") from None
+        raise UsageError(
+            f"{path}: cannot be read: {reason_of(error)}", "give a CSV file with columns file,rank"
+        ) from None
     return tuple(rows)
 
 
 def decide_ranks(
-    path: Path, gpus: Sequence[GpuEvidence], options: RankOptions, in_name: int | None = None, hint: str | None = None
+    path: Path,
+    gpus: Sequence[GpuEvidence],
+    options: RankOptions,
+    in_name: int | None = None,
+    hint: str | None = None,
+    *,
+    is_only: bool = False,
 ) -> list[RankDecision]:
     """Return the rank decision of each GPU, in the order given.
 
-    `in_name` is a rank that the format's naming convention states, `hint` advises how to record the rank.
+    `in_name` is a rank that the format's naming convention states, `hint` advises how to record the rank. `is_only`
+    says that the lake will hold this recording alone.
 
     Order of trust: the user's options, the rank that the recording states for the process, the step markers' text,
     the environment of the launched process (if one process used GPUs), the file name (likewise), the order of
-    devices in a recording of several GPUs (a guess, with a warning). Raises `UnknownRankError` if nothing states it,
-    or if recording, marker and file name state different ranks. The environment contradicts nothing: it is that of
-    the profiled process, which may be a launcher with a process number of its own.
+    devices in a recording of several GPUs (a guess, with a warning), rank 0 for the one GPU of the only recording
+    (likewise). The environment contradicts nothing: it is that of the profiled process, which may be a launcher with
+    a process number of its own.
+
+    Raises `UnknownRankError` if nothing states the rank, if recording, marker and file name state different ranks, or
+    for a rank that no job has.
     """
+    decisions = _decide(path, gpus, options, in_name)
+    if decisions is None and is_only and len(gpus) == 1:
+        return [RankDecision(0, RANK_ASSUMED, f"{_ASSUMED}, an assumption: {RANK_HINT}")]
+    decisions = _by_device_order(path, gpus, hint) if decisions is None else decisions
+    largest = max((one.rank for one in decisions if one.rank is not None), default=0)
+    if largest >= MAX_RANKS:
+        raise UnknownRankError(f"{path}: rank {largest} is not below {MAX_RANKS:,}: no job has as many", RANK_HINT)
+    return decisions
+
+
+def _decide(
+    path: Path, gpus: Sequence[GpuEvidence], options: RankOptions, in_name: int | None
+) -> list[RankDecision] | None:
+    """Return the decisions by all evidence but the order of devices; None without any."""
     by_user = _by_user(path, gpus, options)
     if by_user is not None:
         return by_user
@@ -114,7 +142,7 @@ def decide_ranks(
         if in_path is not None:
             known[processes[0]] = (in_path, "file name")
     if not known:
-        return _by_device_order(path, gpus, hint)
+        return None
     if len(known) < len(processes):
         raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", RANK_HINT)
     decisions: dict[tuple[int, int | None], RankDecision] = {}
@@ -210,11 +238,16 @@ def _within_process(
     return decisions
 
 
+def unknown_rank_error(path: Path, hint: str | None = None, reason: str = "") -> UnknownRankError:
+    """Return the error for a recording whose rank nothing states; `hint` advises how to record it."""
+    ways = RANK_HINT if hint is None else f"{RANK_HINT}; {hint}"
+    return UnknownRankError(f"{path}: rank unknown: neither the trace nor the file name states it{reason}", ways)
+
+
 def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) -> list[RankDecision]:
     devices = sorted(gpu.device for gpu in gpus if gpu.device is not None)
     if len(gpus) < 2 or len(set(devices)) < len(gpus):
-        ways = RANK_HINT if hint is None else f"{RANK_HINT}; {hint}"
-        raise UnknownRankError(f"{path}: rank unknown: neither the trace nor the file name states it", ways)
+        raise unknown_rank_error(path, hint)
     warning = (
         f"no rank is recorded; its {len(gpus)} GPUs are assumed to be ranks 0 to {len(gpus) - 1} in device order, "
         f"a guess: {RANK_HINT}"

@@ -1,31 +1,34 @@
-"""Whether a recording belongs to the job that a lake holds: its rank's program and GPU model, world size and date."""
+"""Whether recordings can be of one job: program and GPU model of a rank, world size, date, time of a step."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from statistics import median_low
 from typing import Final, NamedTuple
 
 import pyarrow.parquet as pq
 
-from jitter.core.errors import JitterError
-from jitter.core.formatting import format_count
+from jitter.core.formatting import format_count, format_time
 from jitter.core.names.kernels import KINDS, MEMORY
+from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
 from jitter.lake.records import SourceRecord, StepRecord
 
 SHARED_LEAST: Final = 0.5
 """Share of kernels that two recordings of one rank have in common at least, if they are of one job."""
+RERUN_NS: Final = 600 * 10**9
+"""ns between recordings of one step by two ranks, above which they are of two runs; clocks of hosts differ by less."""
+RESTART_NS: Final = 10**9
+"""ns between two recordings of one step by one rank, above which they are of two runs: a restart takes longer."""
 _DAY_NS: Final = 86_400 * 10**9
-_HINT: Final = (
-    "a lake holds one job: use another lake (`ingest -o LAKE`, `report -L LAKE`), `jitter ingest --replace` to replace "
-    "the job in the lake, or --same-job if it is the same job"
-)
+_LAST_DATE_NS: Final = 253_402_300_799 * 10**9
+"""The end of the year 9999 in ns since 1970, the last that a date states."""
 
 
-class OtherJobError(JitterError):
-    """A recording that cannot belong to the job that the lake holds."""
+UtcRange = tuple[int, int]
+"""First and last time in ns since 1970."""
 
 
 class StepFile(NamedTuple):
@@ -35,77 +38,187 @@ class StepFile(NamedTuple):
     path: Path
 
 
-class Mismatch(NamedTuple):
-    """Why a recording is not of the same job as another."""
+class RecordedRank:
+    """One rank of a recording: its record, and its steps with their files, which are read where needed."""
 
-    other: SourceRecord
+    def __init__(self, record: SourceRecord, files: Callable[[], Sequence[StepFile]]) -> None:
+        assert record.rank is not None
+        self.record = record
+        self.rank = record.rank
+        self._files = files
+
+    @cached_property
+    def sequences(self) -> frozenset[str]:
+        """Digests of the sequences of kernels of its steps, without empty ones."""
+        return frozenset(step.sequence for step in self.record.steps if step.kernels)
+
+    @cached_property
+    def kernels(self) -> Counter[str]:
+        """How often each kernel runs in a typical step: the one with the lower median of kernels."""
+        return _kernel_counts(self._files())
+
+    @cached_property
+    def utc_range(self) -> UtcRange | None:
+        """First and last time of its steps; None without a wall clock or steps."""
+        record = self.record
+        if record.utc_offset_ns is None or not record.steps:
+            return None
+        last = record.steps[-1]
+        return (
+            record.utc_offset_ns + record.steps[0].start_ns,
+            record.utc_offset_ns + (last.start_ns if last.end_ns is None else last.end_ns),
+        )
+
+    def shared_kernels(self, other: "RecordedRank") -> float | None:
+        """Return the share of kernels (0 to 1) that a typical step of each has in common; None if either has none.
+
+        Kernels count as often as they occur. Steps with equal sequences share all.
+        """
+        if self.sequences & other.sequences:
+            return 1.0
+        if not self.kernels or not other.kernels:
+            return None
+        return (self.kernels & other.kernels).total() / max(self.kernels.total(), other.kernels.total())
+
+
+def ranks_in_lake(records: Iterable[SourceRecord], root: Path) -> list[RecordedRank]:
+    """Return the recorded ranks of a lake's records."""
+
+    def files(record: SourceRecord) -> list[StepFile]:
+        assert record.rank is not None
+        return [StepFile(step, root / kernels_file(step.key, record.rank)) for step in record.steps]
+
+    return [RecordedRank(record, lambda record=record: files(record)) for record in records]  # type: ignore[misc]
+
+
+class Mismatch(NamedTuple):
+    """Why a recorded rank is not of the same job as another."""
+
+    other: RecordedRank
     reason: str
 
 
-def find_mismatch(
-    new: SourceRecord, program: Sequence[StepFile], records: Iterable[SourceRecord], root: Path
-) -> Mismatch | None:
-    """Return why `new` is of another job than `records`, those of the lake in `root`; None if it may belong to it.
+class JobRanks:
+    """Recorded ranks of one job: tells whether another one can belong to it.
 
-    `program` are the new recording's staged steps. The world size and the date are compared with every record, the
-    GPU model and the kernels with those of the same rank, since stages of a pipeline run other kernels.
+    World size and date are compared with every rank, GPU model and kernels with recordings of the same rank only,
+    since stages of a pipeline run other kernels.
     """
-    same_rank: list[SourceRecord] = []
-    own = _utc_range(new)
-    for other in records:
-        if other.file_digest == new.file_digest:
-            continue
-        reason = _of_another_run(new, own, other)
-        if reason is not None:
-            return Mismatch(other, reason)
-        if other.rank == new.rank:
-            same_rank.append(other)
-    for other in same_rank:
-        if other.gpu_model and new.gpu_model and other.gpu_model != new.gpu_model:
-            return Mismatch(other, f"rank {new.rank} ran on {new.gpu_model}, and on {other.gpu_model} in the lake")
-    if not same_rank:
+
+    def __init__(self, ranks: Iterable[RecordedRank] = (), *, is_one_run: bool = False) -> None:
+        """`is_one_run` also takes a step that was run at two very different times for one of two runs."""
+        self.ranks: list[RecordedRank] = []
+        self.is_one_run = is_one_run
+        self._world: dict[int, RecordedRank] = {}
+        self._of_rank: dict[int, list[RecordedRank]] = {}
+        self._first_to_end: RecordedRank | None = None
+        self._last_to_begin: RecordedRank | None = None
+        self._of_step: dict[StepKey, tuple[RecordedRank, RecordedRank]] = {}
+        for rank in ranks:
+            self.add(rank)
+
+    @property
+    def utc_range(self) -> UtcRange | None:
+        """First and last time of all steps; None without a wall clock."""
+        ranges = [rank.utc_range for rank in self.ranks if rank.utc_range is not None]
+        return (min(first for first, _ in ranges), max(last for _, last in ranges)) if ranges else None
+
+    def add(self, rank: RecordedRank) -> None:
+        """Add a rank, whatever it is."""
+        self.ranks.append(rank)
+        self._of_rank.setdefault(rank.rank, []).append(rank)
+        if rank.record.world_size:
+            self._world.setdefault(rank.record.world_size, rank)
+        if rank.utc_range is None:
+            return
+        self._first_to_end = min(self._first_to_end or rank, rank, key=_end)
+        self._last_to_begin = max(self._last_to_begin or rank, rank, key=_begin)
+        for step in self._steps_of(rank):
+            first, last = self._of_step.get(step, (rank, rank))
+            self._of_step[step] = min(first, rank, key=_end), max(last, rank, key=_begin)
+
+    def find_mismatch(self, new: RecordedRank, place: str) -> Mismatch | None:
+        """Return why `new` is of another job; None if it may belong to this one. `place` says where this job is."""
+        for size, other in self._world.items():
+            if new.record.world_size and new.record.world_size != size:
+                return Mismatch(other, f"its world size is {new.record.world_size}, and {size} {place}")
+        return self._of_another_time(new, place) or self._of_another_program(new, place)
+
+    def _of_another_time(self, new: RecordedRank, place: str) -> Mismatch | None:
+        if new.utc_range is None or self._first_to_end is None or self._last_to_begin is None:
+            return None
+        for other in (self._first_to_end, self._last_to_begin):
+            apart = self._apart(new, other)
+            if apart > _DAY_NS:
+                days, order = format_count(apart // _DAY_NS, "day"), _order(new, other)
+                return Mismatch(other, f"it was recorded {days} {order} the recordings {place}")
+        return self._of_another_run(new, place)
+
+    def _of_another_run(self, new: RecordedRank, place: str) -> Mismatch | None:
+        steps = self._steps_of(new)
+        for other in self._of_rank.get(new.rank, []) if steps else []:
+            common = set(steps).intersection(self._steps_of(other))
+            # the last step of a recording may end in the next recording
+            if self._apart(new, other) > RESTART_NS and (len(common) > 1 or len(common) == len(steps)):
+                return _ran_again(min(common, key=lambda key: key.order), new, other, place)
+        for step in steps:
+            for other in self._of_step.get(step, ()):
+                if self._apart(new, other) > RERUN_NS:
+                    return _ran_again(step, new, other, place)
         return None
-    shared = [(shared_kernels(program, step_files(other, root)), other) for other in same_rank]
-    known = [(share, other) for share, other in shared if share is not None]
-    if known and max(share for share, _ in known) < SHARED_LEAST:
-        share, other = max(known, key=lambda one: one[0])
-        return Mismatch(other, f"rank {new.rank} shares {share:.0%} of its kernels with rank {new.rank} in the lake")
-    return None
+
+    def _of_another_program(self, new: RecordedRank, place: str) -> Mismatch | None:
+        same_rank = self._of_rank.get(new.rank, [])
+        for other in same_rank:
+            model, its = other.record.gpu_model, new.record.gpu_model
+            if model and its and model != its:
+                return Mismatch(other, f"rank {new.rank} ran on {its}, and on {model} {place}")
+        shared = [(new.shared_kernels(other), other) for other in same_rank]
+        known = [(share, other) for share, other in shared if share is not None]
+        if known and max(share for share, _ in known) < SHARED_LEAST:
+            share, other = max(known, key=lambda one: one[0])
+            return Mismatch(other, f"rank {new.rank} shares {share:.0%} of its kernels with rank {new.rank} {place}")
+        return None
+
+    @staticmethod
+    def _apart(one: RecordedRank, other: RecordedRank) -> int:
+        return time_apart(one.utc_range, other.utc_range)
+
+    def _steps_of(self, rank: RecordedRank) -> list[StepKey]:
+        # without markers, numbers of steps hold within a recording only
+        is_numbered = self.is_one_run and rank.record.steps_from == "marker"
+        return [step.key for step in rank.record.steps] if is_numbered else []
 
 
-def records_of_other_job(
-    new: SourceRecord, program: Sequence[StepFile], records: Sequence[SourceRecord], root: Path
-) -> list[SourceRecord]:
-    """Return the records of the lake that belong to another job than `new`, to replace them.
+def time_apart(one: UtcRange | None, other: UtcRange | None) -> int:
+    """Return the ns between two ranges of time; 0 if they overlap or one is unknown."""
+    return 0 if one is None or other is None else max(0, one[0] - other[1], other[0] - one[1])
+
+
+def records_of_other_job(new: RecordedRank, ranks: Sequence[RecordedRank]) -> list[SourceRecord]:
+    """Return the records of the lake's `ranks` that belong to another job than `new`, to replace them.
 
     These are the records that contradict `new`, and records whose kernels are those of a record that does.
     """
-    found = [record for record in records if find_mismatch(new, program, [record], root) is not None]
-    kept = [record for record in records if record not in found]
-    programs = [step_files(record, root) for record in found]
-    for record in kept:
-        own = step_files(record, root)
-        to_new = shared_kernels(program, own)
-        if to_new is not None and to_new < SHARED_LEAST and any(_are_alike(own, other) for other in programs):
-            found.append(record)
-    return found
-
-
-def other_job_error(new: SourceRecord, mismatch: Mismatch, records: Sequence[SourceRecord]) -> OtherJobError:
-    """Return the error for a recording of another job; it describes both jobs."""
-    return OtherJobError(
-        f"{new.file}: recorded in another job than the one in the lake: {mismatch.reason}. In the lake: "
-        f"{describe_job(records)}. This recording: {describe_job([new])}",
-        _HINT,
-    )
+    found = [other for other in ranks if JobRanks([other]).find_mismatch(new, "in the lake") is not None]
+    for other in [other for other in ranks if other not in found]:
+        to_new = new.shared_kernels(other)
+        if to_new is not None and to_new < SHARED_LEAST and any(_are_alike(other, one) for one in found):
+            found.append(other)
+    return [other.record for other in found]
 
 
 def describe_job(records: Sequence[SourceRecord]) -> str:
-    """Return a job in a few words: ranks, world size, GPU models, date, steps, a folder."""
+    """Return a job in a few words: ranks, world size, GPU models, steps, date, files."""
     ranks = {record.rank for record in records}
     worlds = sorted({record.world_size for record in records if record.world_size is not None})
     steps = sorted({step.key.step for record in records for step in record.steps})
-    starts = [found[0] for record in records if (found := _utc_range(record)) is not None]
+    starts = [
+        record.utc_offset_ns + record.steps[0].start_ns
+        for record in records
+        if record.utc_offset_ns is not None and record.steps
+    ]
+    starts = [start for start in starts if 0 < start < _LAST_DATE_NS]
     parts = [f"rank {next(iter(ranks))}" if len(ranks) == 1 else format_count(len(ranks), "rank")]
     if worlds:
         parts.append(f"world size {worlds[0]}")
@@ -120,32 +233,31 @@ def describe_job(records: Sequence[SourceRecord]) -> str:
     return ", ".join(parts)
 
 
-def step_files(record: SourceRecord, root: Path) -> list[StepFile]:
-    """Return the steps of a record in the lake in `root`, with their files."""
-    assert record.rank is not None
-    return [StepFile(step, root / kernels_file(step.key, record.rank)) for step in record.steps]
-
-
-def shared_kernels(one: Sequence[StepFile], other: Sequence[StepFile]) -> float | None:
-    """Return the share of kernels (0 to 1) that a typical step of each has in common; None if either has no kernel.
-
-    Kernels count as often as they occur. Steps with equal sequences share all.
-    """
-    if {file.step.sequence for file in one if file.step.kernels} & {file.step.sequence for file in other}:
-        return 1.0
-    first, second = _kernel_counts(one), _kernel_counts(other)
-    if not first or not second:
-        return None
-    return (first & second).total() / max(first.total(), second.total())
-
-
-def _are_alike(one: Sequence[StepFile], other: Sequence[StepFile]) -> bool:
-    share = shared_kernels(one, other)
+def _are_alike(one: RecordedRank, other: RecordedRank) -> bool:
+    share = one.shared_kernels(other)
     return share is not None and share >= SHARED_LEAST
 
 
+def _begin(rank: RecordedRank) -> int:
+    assert rank.utc_range is not None
+    return rank.utc_range[0]
+
+
+def _end(rank: RecordedRank) -> int:
+    assert rank.utc_range is not None
+    return rank.utc_range[1]
+
+
+def _ran_again(step: StepKey, new: RecordedRank, other: RecordedRank, place: str) -> Mismatch:
+    apart = format_time(time_apart(new.utc_range, other.utc_range))
+    return Mismatch(other, f"it ran {step} {apart} {_order(new, other)} rank {other.rank} {place}")
+
+
+def _order(one: RecordedRank, other: RecordedRank) -> str:
+    return "after" if _begin(one) > _begin(other) else "before"
+
+
 def _kernel_counts(files: Sequence[StepFile]) -> Counter[str]:
-    """Return how often each kernel runs in a typical step: the one with the lower median of kernels."""
     complete = [file for file in files if not file.step.cut] or list(files)
     if not complete:
         return Counter()
@@ -160,27 +272,3 @@ def _kernel_counts(files: Sequence[StepFile]) -> Counter[str]:
         if group["kind"] != KINDS[MEMORY]:
             counts[group["kernel_name"]] += group["count_all"]
     return counts
-
-
-def _of_another_run(new: SourceRecord, own: tuple[int, int] | None, other: SourceRecord) -> str | None:
-    """Return why two records are not of one run; `own` is the UTC range of `new`, which is compared with many."""
-    if new.world_size and other.world_size and new.world_size != other.world_size:
-        return f"its world size is {new.world_size}, and {other.world_size} in the lake"
-    theirs = None if own is None else _utc_range(other)
-    if own is not None and theirs is not None:
-        apart = max(own[0] - theirs[1], theirs[0] - own[1])
-        if apart > _DAY_NS:
-            days = format_count(apart // _DAY_NS, "day")
-            return f"it was recorded {days} {'after' if own[0] > theirs[1] else 'before'} the recordings in the lake"
-    return None
-
-
-def _utc_range(record: SourceRecord) -> tuple[int, int] | None:
-    """Return the first and last time of the record's steps in ns since 1970; None without a wall clock or steps."""
-    if record.utc_offset_ns is None or not record.steps:
-        return None
-    last = record.steps[-1]
-    return (
-        record.utc_offset_ns + record.steps[0].start_ns,
-        record.utc_offset_ns + (last.start_ns if last.end_ns is None else last.end_ns),
-    )

@@ -1,7 +1,10 @@
-"""Bring the compacted files of one step up to date: which ranks to write, and which files that supersedes."""
+"""Bring the compacted files of one step up to date: which ranks to write, and which files that supersedes.
+
+An ingest removes what no reader uses any more.
+"""
 
 import hashlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,8 +16,8 @@ from jitter.lake.derived.compacted_file import COLUMNS, GROUP_ROWS, RankSpan, wr
 from jitter.lake.derived.freshness import file_state
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.checksums import file_checksum
-from jitter.lake.layout import compacted_folder
-from jitter.lake.records import RankStepRecord, records_by_step
+from jitter.lake.layout import ANSWER_CACHE, COMPACTED_STEPS, compacted_folder
+from jitter.lake.records import RankStepRecord, SourceRecord, records_by_step
 from jitter.lake.step_reader import StepFiles
 
 
@@ -25,7 +28,7 @@ class StepCompactor:
         self._folder = LakeFolder(root)
         # before the records are read, so that every later change is noticed
         self._states = {path.name: file_state(path) for path in self._folder.sources.glob("*.json")}
-        self.held = records_by_step(self._folder.records())
+        self.held = records_by_step(self._folder.intact_records()[0])
         """The record of each rank's step."""
 
     def refresh(self, key: StepKey) -> bool:
@@ -36,7 +39,7 @@ class StepCompactor:
         """
         held = self.held.get(key, {})
         files = StepFiles(self._folder.root, key, held)
-        ranks, kept = _plan(files)
+        ranks = _plan(files)
         if ranks:
             with staging.temporary_folder(self._folder.root) as run:
                 unfinished = staging.create_folder(run) / "compacted"
@@ -51,9 +54,6 @@ class StepCompactor:
                 path = self._folder.root / compacted_folder(key) / f"{_name(spans)}.{file_checksum(unfinished)}.parquet"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 unfinished.replace(path)
-            kept.add(path)
-        for path in set(files.paths) - kept:
-            path.unlink(missing_ok=True)
         return bool(ranks)
 
     def _have_changed(self, held: Collection[RankStepRecord]) -> bool:
@@ -61,18 +61,39 @@ class StepCompactor:
         return any(file_state(self._folder.sources / name) != self._states.get(name) for name in names)
 
 
-def _plan(files: StepFiles) -> tuple[set[int], set[Path]]:
-    """Return the ranks to write, and the files to keep: those with more live ranks than are written or are stale."""
+def _plan(files: StepFiles) -> set[int]:
+    """Return the ranks to write: those in no file, and those of files with fewer live ranks than are new or stale."""
     ranks = files.digests.keys() - files.file_of_rank.keys()
-    kept: set[Path] = set()
-    live = {file.path: {rank for rank, own in files.file_of_rank.items() if own is file} for file in files.compacted}
+    live = live_ranks(files)
     for file in sorted(files.compacted, key=lambda file: len(live[file.path])):
         count = len(live[file.path])
-        if count and not (ranks and count <= max(len(ranks), len(file.spans) - count)):
-            kept.add(file.path)
-        else:
+        if ranks and count <= max(len(ranks), len(file.spans) - count):
             ranks |= live[file.path]
-    return ranks, kept
+    return ranks
+
+
+def live_ranks(files: StepFiles) -> dict[Path, set[int]]:
+    """Return the ranks that are read from each compacted file."""
+    return {file.path: {rank for rank, own in files.file_of_rank.items() if own is file} for file in files.compacted}
+
+
+def remove_outdated(root: Path, records: Iterable[SourceRecord]) -> None:
+    """Remove the derived files that no reader uses any more; `records` are those of the lake after its change.
+
+    These are all kept answers, and the compacted files that no rank's rows are read from. Only an ingest calls this: a
+    reader of a lake removes nothing.
+    """
+    for path in (root / ANSWER_CACHE).glob("*.json"):
+        path.unlink(missing_ok=True)
+    held = {compacted_folder(key): (key, of_step) for key, of_step in records_by_step(records).items()}
+    for folder in sorted({path.parent for path in (root / COMPACTED_STEPS).rglob("*.parquet")}):
+        place = folder.relative_to(root)
+        live = live_ranks(StepFiles(root, *held[place])) if place in held else {}
+        for path in folder.glob("*.parquet"):
+            if not live.get(path):
+                path.unlink(missing_ok=True)
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _write(path: Path, files: StepFiles, held: Mapping[int, RankStepRecord], ranks: Sequence[int]) -> list[RankSpan]:

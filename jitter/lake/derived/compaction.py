@@ -7,18 +7,16 @@ time. Deleting a compacted file costs time, never information.
 """
 
 import os
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from jitter.core.errors import LakeError
+from jitter.core.errors import LakeError, reason_of
 from jitter.core.parallel.processes import WorkerPool, cpu_count
 from jitter.core.step_key import StepKey
 from jitter.lake import derived
 from jitter.lake.derived.compact_step import StepCompactor
-from jitter.lake.layout import COMPACTED_STEPS, compacted_folder
 
 _MAX_WORKERS: Final = 16
 """Each worker needs about 160 MB."""
@@ -36,8 +34,6 @@ def compact_steps(
     if not os.access(root, os.W_OK):
         return 0
     compactor = StepCompactor(root)
-    if steps is None:
-        _remove_other_steps(root, {compacted_folder(key) for key in compactor.held})
     chosen = sorted(compactor.held if steps is None else compactor.held.keys() & set(steps), key=lambda key: key.order)
     report = progress or (lambda done, total: None)
     written = 0
@@ -47,9 +43,7 @@ def compact_steps(
             report(done, len(chosen))
             written += was_written
     except OSError as error:
-        raise LakeError(
-            f"{root}: cannot be compacted ({error.strerror or error})", "look at the disk's free space"
-        ) from None
+        raise LakeError(f"{root}: cannot be compacted ({reason_of(error)})", "look at the disk's free space") from None
     return written
 
 
@@ -86,10 +80,3 @@ def _begin(root: Path) -> None:
 def _refresh(key: StepKey) -> bool:
     assert _compactor is not None
     return _compactor.refresh(key)
-
-
-def _remove_other_steps(root: Path, current: Collection[Path]) -> None:
-    """Remove the compacted files of steps that the lake no longer holds."""
-    for path in (root / COMPACTED_STEPS).rglob("step=*"):
-        if path.relative_to(root) not in current:
-            shutil.rmtree(path, ignore_errors=True)

@@ -20,11 +20,12 @@ import pyarrow as pa
 import xxhash
 
 from jitter.core.names.kernels import KINDS
-from jitter.core.numeric.arrays import IntTimes, KindCodes
+from jitter.core.numeric.arrays import IntTimes, KindCodes, is_unknown, unknown_value
 from jitter.lake.derived.freshness import file_state, made_from, reading_of
 from jitter.lake.host_events import SyncCalls
+from jitter.lake.integrity.containment import read_lake_file
 from jitter.lake.layout import TIMING_CACHE_VERSION, timing_cache_file
-from jitter.lake.records import SourceRecord, StepRecord
+from jitter.lake.records import Count, Identifier, Int64, Rows, SourceRecord, StepRecord
 
 TIMES: Final = ("start_ns", "end_ns", "launch_start_ns", "launch_end_ns")
 HEADER_KEY: Final = b"jitter.timing_cache"
@@ -39,16 +40,16 @@ _MOST_BUFFERS: Final = 1024
 class StepSpan(msgspec.Struct, frozen=True):
     """Position of one step's rows in a timing cache."""
 
-    start_ns: int
+    start_ns: Int64
     """Start of the step in its record; the times count from here."""
-    rows: int
+    rows: Rows
     sequence: str
-    threads: list[int]
+    threads: list[Identifier]
     """Threads that launched at least one activity of the step."""
     kinds: str
     """Digest of the activities' kinds."""
-    batch: int
-    first_row: int
+    batch: Count
+    first_row: Count
     """Its first activity, of those of its batch."""
 
 
@@ -58,10 +59,10 @@ class Header(msgspec.Struct):
     made_from: str
     has_groups: bool
     steps: list[StepSpan]
-    call_start_ns: list[int]
-    call_end_ns: list[int]
-    call_thread: list[int]
-    call_name: list[int]
+    call_start_ns: list[Int64]
+    call_end_ns: list[Int64]
+    call_thread: list[Identifier]
+    call_name: list[Count]
     """Positions in `call_names`."""
     call_names: list[str]
 
@@ -88,7 +89,7 @@ class TimingCache:
             raise ValueError(f"{path}: is damaged") from error
 
     def _open(self, path: Path, record: SourceRecord) -> None:
-        content = pa.py_buffer(path.read_bytes())
+        content = pa.py_buffer(read_lake_file(path))
         reader = pa.ipc.open_file(content)
         metadata = reader.schema.metadata or {}
         encoded = metadata.get(HEADER_KEY, b"")
@@ -100,6 +101,9 @@ class TimingCache:
         header = _decode(encoded)
         if header.made_from != made_from_recording(record):
             raise StaleCacheError(f"{path}: was made from another reading")
+        of_calls = header.call_start_ns, header.call_end_ns, header.call_thread, header.call_name
+        if len(set(map(len, of_calls))) > 1:
+            raise ValueError(f"{path}: is damaged")
         self.has_groups = header.has_groups
         """Whether any row names the process group of a collective."""
         self.sync_calls = SyncCalls(
@@ -121,7 +125,11 @@ class TimingCache:
         rows = sum(span.rows for span in header.steps)
         if (sum(map(len, all_times)), sum(map(len, all_kinds))) != (len(TIMES) * rows, rows):
             raise ValueError(f"{path}: is cut off")
+        if any(span.first_row + span.rows > len(all_kinds[span.batch]) for span in header.steps):
+            raise ValueError(f"{path}: its steps do not fit its rows")
         if any(kinds.view(np.uint8).max(initial=0) >= len(KINDS) for kinds in all_kinds):
+            raise ValueError(f"{path}: is damaged")
+        if any(_lacks_gpu_times(all_times[span.batch], span) for span in _spans_to_check(header.steps, all_times)):
             raise ValueError(f"{path}: is damaged")
         self._spans = {span.start_ns: span for span in header.steps}
 
@@ -162,6 +170,19 @@ class TimingCache:
                 raise OSError(f"{self._path}: has changed")
         finally:
             os.close(file)
+
+
+def _spans_to_check(spans: Sequence[StepSpan], times: Sequence[IntTimes]) -> list[StepSpan]:
+    """Return the steps in batches that hold unknown times, of calls or of activities."""
+    holds_unknown = [bool(len(of_batch)) and of_batch.min() == unknown_value(of_batch.dtype) for of_batch in times]
+    return [span for span in spans if holds_unknown[span.batch]]
+
+
+def _lacks_gpu_times(times: IntTimes, span: StepSpan) -> bool:
+    """Return whether a start or an end of an activity is unknown, which no recording has; those of calls may be."""
+    first = len(TIMES) * span.first_row
+    of_gpu = times[first : first + 2 * span.rows]
+    return bool(is_unknown(of_gpu).any())
 
 
 class TimingCaches:

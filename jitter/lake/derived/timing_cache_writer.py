@@ -11,6 +11,7 @@ import pyarrow as pa
 import xxhash
 
 from jitter.core import arrow
+from jitter.core.files import errors_name
 from jitter.core.names.kernels import KINDS
 from jitter.core.numeric.arrays import Ints, IntTimes, KindCodes, is_unknown, unknown_value
 from jitter.lake.derived.timing_cache import (
@@ -102,7 +103,8 @@ class TimingCacheWriter:
             for columns in batches:
                 writer.write_batch(pa.record_batch(columns, schema=schema))
         # one write: the system then keeps the file in large pages, and mapping it takes a third of the time
-        path.write_bytes(content.getvalue())
+        with errors_name(path):
+            path.write_bytes(content.getvalue())
         return True
 
     def _header(self, record: SourceRecord, host: pa.Table | None) -> bytes:

@@ -11,6 +11,8 @@ from typing import Final
 
 import xxhash
 
+from jitter.lake.integrity.containment import open_lake_file
+
 _CHUNK_BYTES: Final = 1 << 20
 _SEAL: Final = re.compile(rb',\n "checksum": "([0-9a-f]{16})"\n}\Z')
 
@@ -23,7 +25,7 @@ def checksum(content: bytes | memoryview) -> str:
 def file_checksum(path: Path) -> str:
     """Return the checksum of a file's content; raise `OSError` if it cannot be read."""
     digest = xxhash.xxh3_64()
-    with path.open("rb", buffering=0) as file:
+    with open_lake_file(path) as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()

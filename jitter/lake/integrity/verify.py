@@ -8,13 +8,14 @@ from typing import Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from jitter.core.errors import LakeError
+from jitter.core.errors import DamagedFileError, LakeError
 from jitter.lake import catalog
 from jitter.lake.derived.compacted_file import CompactedFile
 from jitter.lake.derived.timing_cache import StaleCacheError, TimingCache
 from jitter.lake.folder import LakeFolder
 from jitter.lake.host_events import read_host_events
 from jitter.lake.integrity.checksums import file_checksum, is_sealed
+from jitter.lake.integrity.containment import read_lake_file
 from jitter.lake.integrity.rank_files import read_rank_step
 from jitter.lake.layout import ANSWER_CACHE, COMPACTED_STEPS, files_of_record, timing_cache_file
 from jitter.lake.log_records import LogRecord, intact_log_records, log_record_file, relation_file
@@ -96,12 +97,12 @@ def record_problems(root: Path, record: SourceRecord) -> list[Problem]:
     for step in record.steps:
         try:
             read_rank_step(root, RankStepRecord(record, step), ("rank",))
-        except LakeError as error:
-            found.append(_as_problem(_path_in(error), error))
+        except DamagedFileError as error:
+            found.append(_as_problem(error.path, error))
     try:
         read_host_events(root, record, ("kind",))
-    except LakeError as error:
-        found.append(_as_problem(_path_in(error), error))
+    except DamagedFileError as error:
+        found.append(_as_problem(error.path, error))
     return found
 
 
@@ -120,11 +121,6 @@ def log_problems(root: Path, record: LogRecord) -> list[Problem]:
 
 def _as_problem(path: Path, error: LakeError) -> Problem:
     return Problem(path, error.message.removeprefix(f"{path}: "), error.hint or "")
-
-
-def _path_in(error: LakeError) -> Path:
-    """Return the file that an error names first."""
-    return Path(error.message.partition(": ")[0])
 
 
 def _derived_problems(
@@ -148,7 +144,7 @@ def _derived_problems(
         advance([path])
     for path in sorted((root / ANSWER_CACHE).glob("*.json")):
         try:
-            content = path.read_bytes()
+            content = read_lake_file(path)
             if not is_sealed(content):
                 raise ValueError("it has no checksum")
             msgspec.json.decode(content)

@@ -14,5 +14,6 @@ SELECT epoch,                  -- null: the markers state none
        sequence,               -- equal digests: the same kernels in the same order
        checkpoint_ns,          -- host time in ranges that write the model; null: none recorded
        validation_ns,          -- host time in ranges that evaluate the model; null: none recorded
-       checksum                -- of its parquet file; null: an older version wrote it
+       checksum,               -- of its parquet file; null: an older version wrote it
+       size                    -- of its parquet file, bytes; null: an older version wrote it
 FROM steps_rows

@@ -1,7 +1,7 @@
 """Batches of AMD's profilers: conversion of their raw columns to activities, calls and ranges."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from jitter.core.arrow import map_distinct
 from jitter.readers import Batch, Process, Recording, make_batch
 from jitter.readers.amd.file_names import rank_in_file_name
+from jitter.readers.capture_times import CaptureTimes
 
 Columns = Mapping[str, pa.Array]
 
@@ -41,6 +42,8 @@ class BatchBuilder:
         self.names: list[str] = []
         self.left_out: Counter[str] = Counter()
         """Number of rows that could not be used, by reason."""
+        # one for each kind of file: those of one recording may have several clocks
+        self._times: defaultdict[str, CaptureTimes] = defaultdict(CaptureTimes)
         self._process_of: dict[Hashable, int] = {}
         self._name_of: dict[str, int] = {}
         self._is_blit: list[bool] = []
@@ -78,7 +81,10 @@ class BatchBuilder:
         """
         names = columns["name"].to_numpy()
         kept = np.array(self._is_kernel, np.bool_)[names] if len(names) else np.zeros(0, np.bool_)
-        possible = pc.fill_null(pc.greater_equal(columns["end_ns"], columns["start_ns"]), False)
+        ends_after = pc.fill_null(pc.greater_equal(columns["end_ns"], columns["start_ns"]), False)
+        possible = pc.and_(
+            ends_after, self._times["copies" if copies else "activities"].check(columns["start_ns"], columns["end_ns"])
+        )
         possible = possible.to_numpy(zero_copy_only=False)
         self._leave_out("activities", int((kept & ~possible).sum()))
         mask = pa.array(kept & possible)
@@ -93,13 +99,13 @@ class BatchBuilder:
         return make_batch("activities", found)
 
     def calls(self, columns: Columns) -> Batch:
-        """Return a batch of calls from columns of CALLS; rows without a start are counted and left out."""
+        """Return a batch of calls from columns of CALLS; rows without a possible time are counted and left out."""
         return make_batch("calls", self._started("calls", columns))
 
     def ranges(self, columns: Columns) -> Batch:
         """Return a batch of ranges from columns of RANGES.
 
-        Marks (no duration) are dropped; rows without a start or text are counted and left out.
+        Marks (no duration) are dropped; rows without a possible time or a text are counted and left out.
         """
         mark = pc.fill_null(pc.equal(columns["start_ns"], columns["end_ns"]), False)
         found = {name: column.filter(pc.invert(mark)) for name, column in columns.items()}
@@ -123,7 +129,7 @@ class BatchBuilder:
         recording.problems += [*problems, *self.problems()]
 
     def _started(self, table: Literal["calls", "ranges"], columns: Columns) -> dict[str, pa.Array]:
-        valid = columns["start_ns"].is_valid()
+        valid = self._times[table].check(columns["start_ns"], columns["end_ns"])
         self._leave_out(table, valid.false_count)
         found = {name: column.filter(valid) for name, column in columns.items()}
         possible = pc.greater_equal(found["end_ns"], found["start_ns"])
@@ -141,19 +147,6 @@ def decode_text(value: bytes | str | None) -> str:
         return ""
     text = value if isinstance(value, str) else value.decode("utf-8", "replace")
     return text.replace(INVALID_BYTE, "\ufffd")
-
-
-def parse_integers(values: pa.Array) -> pa.Array:
-    """Return texts (binary or string) as int64; null where a text is no integer."""
-    try:
-        texts = values.cast(pa.string())
-    except pa.ArrowInvalid:  # invalid UTF-8
-        texts = map_distinct(values, decode_text, pa.string())
-    try:
-        return texts.cast(pa.int64())
-    except pa.ArrowInvalid:
-        plain = pc.match_substring_regex(texts, r"^-?(?:\d{1,18}|[0-8]\d{18})$")
-        return pc.if_else(plain, texts, pa.scalar(None, pa.string())).cast(pa.int64())
 
 
 def process_column(position: int, rows: int) -> pa.Array:

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.csv
 
-from jitter.core.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError, reason_of
 from jitter.readers import Advance, first_line
 from jitter.readers.amd.batches import INVALID_BYTE
 
@@ -64,7 +64,7 @@ class CsvFile:
             names = read_header(path)
         except OSError as error:
             raise UnreadableTraceError(
-                f"{path}: cannot be read ({error.strerror or error})", "check the path and its permissions"
+                f"{path}: cannot be read ({reason_of(error)})", "check the path and its permissions"
             ) from error
         self.columns = [name.lower() for name in names]
         """Column names in lower case, in the file's order."""

@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.amd.batches import BatchBuilder, parse_integers, process_column
+from jitter.readers.amd.batches import BatchBuilder, process_column
 from jitter.readers.amd.csv_file import CsvFile, read_header
 from jitter.readers.amd.file_names import NAMING_HINT, sibling_files
+from jitter.readers.integers import to_int64
 
 _NEEDED: Final = frozenset({"dispatch_id", "gpu_id", "kernel_name", "start_timestamp", "end_timestamp"})
 _NUMBERS: Final = ("gpu_id", "queue_id", "pid", "start_timestamp", "end_timestamp", "correlation_id")
@@ -80,7 +81,7 @@ READER: Reader = RocprofV2Reader()
 
 def _kernels(file: CsvFile, rows: BatchBuilder, advance: Advance) -> Iterator[Batch]:
     for read in file.batches(("kernel_name", *_NUMBERS), advance):
-        number = {name: parse_integers(read[name]) for name in _NUMBERS if name in read.schema.names}
+        number = {name: to_int64(read[name]) for name in _NUMBERS if name in read.schema.names}
         missing = pa.nulls(read.num_rows, pa.int64())
         columns = {
             "process": rows.by_pid(number.get("pid", missing)),
@@ -102,9 +103,9 @@ def _calls(file: CsvFile, rows: BatchBuilder, advance: Advance) -> Iterator[Batc
         columns: dict[str, pa.Array] = {
             "process": process_column(0, batch.num_rows),
             "name": rows.named(batch["function"]),
-            "start_ns": parse_integers(batch["start_timestamp"]),
-            "end_ns": parse_integers(batch["end_timestamp"]),
-            "correlation": parse_integers(batch["correlation_id"]),
+            "start_ns": to_int64(batch["start_timestamp"]),
+            "end_ns": to_int64(batch["end_timestamp"]),
+            "correlation": to_int64(batch["correlation_id"]),
         }
         yield rows.calls(columns)
 

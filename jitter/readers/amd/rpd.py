@@ -85,7 +85,7 @@ class _Trace:
             recording.problems.append(f"{self._without_call} GPU operations have no call: their launches are unknown")
         if not self._ranges:
             recording.problems.append("no user markers recorded: steps have no names")
-        self._rows.complete(recording, recording.path.stem)
+        self._rows.complete(recording, recording.path.stem, self._database.problems())
         advance(progress.rest())
 
     def _calls(self) -> Iterator[tuple[Batch, int]]:

@@ -1,6 +1,7 @@
 """SQLite databases of AMD's profilers, streamed; no file is written next to them."""
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,8 +12,17 @@ import pyarrow as pa
 from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import first_line
-from jitter.readers.amd.batches import BATCH_ROWS
-from jitter.readers.sqlite import DAMAGE, connect, is_sqlite, read_batches, reject_unfinished, reject_utf16, truncation
+from jitter.readers.amd.batches import BATCH_ROWS, decode_text
+from jitter.readers.sqlite import (
+    DAMAGE,
+    connect,
+    describe_no_integers,
+    is_sqlite,
+    read_batches,
+    reject_unfinished,
+    reject_utf16,
+    truncation,
+)
 
 VALUES_PER_QUERY: Final = 5_000
 
@@ -50,6 +60,7 @@ class Database:
         if cut is not None:
             raise self.damaged(cut)
         self.tables = list_tables(path)
+        self._no_integers: Counter[str] = Counter()
 
     def has(self, table: str, *columns: str) -> bool:
         """Return whether the table exists with these columns."""
@@ -79,9 +90,13 @@ class Database:
         `source` is the SQL after FROM. Raises UnreadableTraceError for a damaged database.
         """
         try:
-            yield from read_batches(self.path, integers, texts, source, rows)
+            yield from read_batches(self.path, integers, texts, source, rows, self._no_integers)
         except DAMAGE as error:
             raise self.damaged(error) from error
+
+    def problems(self) -> list[str]:
+        """Return a sentence about values read so far that should be integers and state none, if there are any."""
+        return describe_no_integers(self._no_integers)
 
     def damaged(self, error: BaseException) -> UnreadableTraceError:
         """Return the error for a database that a library could not read."""
@@ -103,7 +118,8 @@ class StringTable:
         wanted = [id_ for id_ in ids.unique().to_pylist() if id_ not in self._known]
         for first in range(0, len(wanted), VALUES_PER_QUERY):
             some = ", ".join(map(str, wanted[first : first + VALUES_PER_QUERY]))
-            self._known |= dict(self._database.rows(f'SELECT id, "string" FROM "{self._table}" WHERE id IN ({some})'))
+            found = self._database.rows(f'SELECT id, "string" FROM "{self._table}" WHERE id IN ({some})')
+            self._known |= {id_: decode_text(text) for id_, text in found}
         return map_distinct(ids, lambda id_: self._known.get(id_, ""), pa.string())
 
 

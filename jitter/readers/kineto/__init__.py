@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Raw
 
-from jitter.core.errors import UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError, reason_of
 from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.kineto.batches import KinetoBatches
 from jitter.readers.kineto.byte_stream import CHUNK_BYTES, read_chunks
@@ -95,7 +95,14 @@ class _Trace:
     def batches(self, advance: Advance) -> Iterator[Batch]:
         """Yield all rows, then complete the recording."""
         problems = self.recording.problems
-        source = read_chunks(self._path, self._piece_bytes, advance, problems)
+        left = self._path.stat().st_size
+
+        def count(size: int) -> None:
+            nonlocal left
+            left -= size
+            advance(size)
+
+        source = read_chunks(self._path, self._piece_bytes, count, problems)
         text, head = self._begin(source, problems)
         if head.is_damaged:
             problems.append("the header before the events is damaged: the rank or the base time may be missing")
@@ -107,7 +114,8 @@ class _Trace:
             for some in events:
                 yield from rows.add(some)
         except OSError as error:
-            raise self._unreadable(f"reading stopped: {error.strerror or error}", "check the disk") from error
+            raise self._unreadable(f"reading stopped: {reason_of(error)}", "check the disk") from error
+        advance(max(0, left))  # the rest of a file that was not read to its end
         yield from rows.finish()
         self._describe(events.tail, is_bare=head.is_bare)
         self.recording.is_incomplete = events.tail is None or bool(events.damage)
@@ -127,7 +135,7 @@ class _Trace:
                 if events.tail is not None
                 else "GPU activities are at the end of a trace: copy the file again, or record again",
             )
-        self._set_clock(rows.about_ns)
+        self._set_clock(rows.times.about_ns)
         self._set_rank(rows.processes)
         for process in self.recording.processes:
             process.host = recorded_host(self._members)
@@ -145,7 +153,7 @@ class _Trace:
                 if len(text) > HEADER_BYTES:
                     break
         except OSError as error:
-            raise self._unreadable(f"cannot be read: {error.strerror or error}", "check its permissions") from error
+            raise self._unreadable(f"cannot be read: {reason_of(error)}", "check its permissions") from error
         details = f" ({'; '.join(problems)})" if problems else ""
         raise self._unreadable(
             f"no list of trace events begins in its first {len(text):,} bytes{details}",

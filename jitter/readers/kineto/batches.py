@@ -12,9 +12,10 @@ import pyarrow as pa
 from msgspec import Raw
 
 from jitter.core.names.kernels import is_collective
-from jitter.core.numeric.arrays import Bools, Codes, Ints
+from jitter.core.numeric.arrays import Bools, Codes
 from jitter.core.schema import CALLS, RANGES
 from jitter.readers import Batch
+from jitter.readers.capture_times import CaptureTimes
 from jitter.readers.kineto.collectives import CollectiveArgs, parse_collective_args
 from jitter.readers.kineto.columns import EventBuffer, Times, integer_column, nullable_int64, select
 from jitter.readers.kineto.event_selection import (
@@ -39,8 +40,6 @@ _name = attrgetter("name")
 # old traces have operators and user ranges in one category
 _OPERATOR: Final = re.compile(r".*::|\w+Backward\d*$|record_param_comms$")
 _BACKEND: Final = re.compile(r"(?:nccl|gloo|mpi|ucc):")
-_LONGEST_NS: Final = 7 * 86_400 * 10**9
-"""Longest capture in ns; a time this far from the others is damaged."""
 
 
 class KinetoBatches:
@@ -54,8 +53,7 @@ class KinetoBatches:
         """Number of GPU activities in the batches."""
         self.foreign_devices: set[str] = set()
         """Devices whose activities are not read; only noted before the first GPU activity."""
-        self.about_ns: int | None = None
-        """The median start of the first rows, in ns; None before the first row."""
+        self.times = CaptureTimes()
         self._gpu = ActivityBuffer()
         self._late = ActivityBuffer()
         self._late_ids: list[int] = []
@@ -189,12 +187,7 @@ class KinetoBatches:
 
     def _possible(self, times: Times, valid: Bools, what: str) -> Bools:
         """Return which rows have a plausible time."""
-        if self.about_ns is None and valid.any():
-            starts = np.sort(times.start_ns[valid])
-            self.about_ns = int(starts[len(starts) // 2])
-        about = self.about_ns or 0
-        possible = valid & (np.abs(times.start_ns - about) < _LONGEST_NS)
-        possible &= ~times.has_end | (times.end_ns - times.start_ns < _LONGEST_NS)
+        possible = self.times.are_possible(times.start_ns, times.end_ns, valid, times.has_end)
         if not possible.all():
             self._untimed[what] += int((~possible).sum())
         return possible
@@ -269,16 +262,9 @@ class KinetoBatches:
 
     def _flush_operators(self) -> Iterator[Batch]:
         operators, self._operators = self._operators, OperatorBuffer()
-        batch = operators.batch(self._processes, self._is_near, self.names)
+        batch = operators.batch(self._processes, self.times, self.names)
         if batch is not None:
             yield batch
-
-    def _is_near(self, start_ns: Ints, valid: Bools) -> Bools:
-        """Return which starts are within the longest capture of the others."""
-        if self.about_ns is None and valid.any():
-            self.about_ns = int(np.median(start_ns[valid]))
-        near: Bools = np.abs(start_ns - (self.about_ns or 0)) < _LONGEST_NS
-        return near
 
     def _processes(self, pids: Sequence[int | None]) -> Codes:
         known = {pid: self.processes.of(pid) for pid in dict.fromkeys(pids)}

@@ -12,6 +12,8 @@ from jitter.readers.compression import GZIP_DAMAGE, UnpackedLimit
 CHUNK_BYTES: Final = 256 * 1024  # measured: a chunk stays in the processor's cache while it is decoded
 _MAGIC: Final = b"\x1f\x8b"
 _READ_BYTES: Final = 64 * 1024
+_MOST_PADDING: Final = 64 << 20
+"""Zeros after a gzip member that are read at most."""
 _GZIP: Final = 31  # zlib's wbits: largest window, gzip format
 _DAMAGE: Final = (*GZIP_DAMAGE, ValueError)
 
@@ -27,8 +29,9 @@ def read_chunks(path: Path, piece_bytes: int, advance: Advance, problems: list[s
         file.seek(0)
         if zipped:
             limit = UnpackedLimit(path)
-            for piece in _Unzipped(file, path.stat().st_size, advance, problems).pieces(piece_bytes):
-                limit.add(len(piece))
+            unzipped = _Unzipped(file, path.stat().st_size, advance, problems)
+            for piece in unzipped.pieces(piece_bytes):
+                limit.add(len(piece), unzipped.position)
                 yield piece
             return
         while piece := file.read(piece_bytes):
@@ -44,7 +47,8 @@ class _Unzipped:
         self._size = size
         self._advance = advance
         self._problems = problems
-        self._position = 0
+        self.position = 0
+        """Packed bytes read so far."""
 
     def pieces(self, piece_bytes: int) -> Iterator[bytes]:
         data = b""
@@ -69,38 +73,39 @@ class _Unzipped:
                     if held:
                         return self._damaged("the decompressor makes no progress")
                     self._problems.append(
-                        f"the file is cut: its gzip data stops without an end after {self._position:,} bytes, "
+                        f"the file is cut: its gzip data stops without an end after {self.position:,} bytes, "
                         "and how much is missing cannot be known"
                     )
                     return None
 
     def _read(self) -> bytes:
         data = self._file.read(_READ_BYTES)
-        self._position += len(data)
+        self.position += len(data)
         self._advance(len(data))
         return data
 
     def _next_member(self, data: bytes) -> bytes:
         """Return the data from the next gzip member on; empty at the end of the file. Zeros are padding."""
+        end = self.position
         data = data.lstrip(b"\0")
-        while len(data) < 2 and (more := self._read()):
+        while len(data) < 2 and self.position - end < _MOST_PADDING and (more := self._read()):
             data = (data + more).lstrip(b"\0")
         if not data or data.startswith(_MAGIC):
             return data
         self._problems.append(
-            f"{self._size - self._position + len(data):,} bytes after the end of the gzip data were not read"
+            f"{self._size - self.position + len(data):,} bytes after the end of the gzip data were not read"
         )
         self._skip_rest()
         return b""
 
     def _damaged(self, reason: str) -> None:
-        lost = self._size - self._position
+        lost = self._size - self.position
         self._problems.append(
-            f"the gzip data is damaged ({reason}) at or before byte {self._position:,} of the file's {self._size:,}: "
+            f"the gzip data is damaged ({reason}) at or before byte {self.position:,} of the file's {self._size:,}: "
             f"{lost:,} bytes after it were not read, and the data just before it may be wrong"
         )
         self._skip_rest()
 
     def _skip_rest(self) -> None:
-        self._advance(self._size - self._position)
-        self._position = self._size
+        self._advance(self._size - self.position)
+        self.position = self._size

@@ -26,6 +26,8 @@ _SALVAGE_BYTES: Final = 8 << 20
 """Bytes without a valid boundary after which an event that does not end counts as damaged."""
 _HELD_BYTES: Final = 64 << 20
 """Bytes held at most of text without the end of an event, or after the events."""
+_MOST_DAMAGE: Final = 256 << 20
+"""Bytes without an event after which the rest of the file is not read: a hole of a terabyte is no trace."""
 _MOST_REPAIRS: Final = 1000
 """Repairs of one event, each of which copies the text; an event with more is damaged."""
 _SHOWN: Final = 5
@@ -71,7 +73,7 @@ class EventList:
         waiting: list[bytes] = []  # joined at once: appending each chunk to a long text copies that again and again
         waiting_bytes = 0
         piece: bytes | None = b""
-        while piece is not None:
+        while piece is not None and not self._is_given_up():
             if len(self._text) + waiting_bytes >= wanted:
                 self._text = b"".join((self._text, *waiting)) if waiting else self._text
                 waiting, waiting_bytes = [], 0
@@ -84,7 +86,9 @@ class EventList:
             piece = next(self._pieces, None)
             if piece is not None and not waiting and (some := self._behind(piece)) is not None:
                 yield some
-            elif piece is not None and (self.tail is None or len(self._text) + waiting_bytes < _HELD_BYTES):
+            elif piece is not None and self.tail is not None and len(self._text) + waiting_bytes > _HELD_BYTES:
+                break
+            elif piece is not None:
                 waiting.append(piece)
                 waiting_bytes += len(piece)
         self._text = b"".join((self._text, *waiting))
@@ -95,6 +99,12 @@ class EventList:
             self.unfinished = len(self._text) if self._text.strip(b" \t\r\n,") else 0
         else:
             self.tail = self._text
+
+    def _is_given_up(self) -> bool:
+        """Return whether so many bytes hold no event that the rest is not read."""
+        if self.tail is not None or not self._is_lost or not self.damage:
+            return False
+        return self.damage[-1].last - self.damage[-1].first > _MOST_DAMAGE
 
     def problems(self) -> list[str]:
         """Return what is missing or damaged, in events and bytes."""
@@ -107,7 +117,12 @@ class EventList:
                 f"the JSON is damaged at {places}{more}: {lost:,} bytes were left out, at least "
                 f"{len(self.damage):,} events; the other {self.count:,} were read"
             )
-        if self.tail is None:
+        if self.tail is None and self._is_given_up():
+            found.append(
+                f"no event begins in {_MOST_DAMAGE >> 20} MB: the trace was read to byte {self.position:,}, "
+                "and how many events came after cannot be known"
+            )
+        elif self.tail is None:
             unfinished = f"1 unfinished event of {self.unfinished:,} bytes is lost, and " if self.unfinished else ""
             found.append(
                 f"the trace is cut: {self.count:,} complete events were read, to byte {self.position:,} of the JSON; "

@@ -8,11 +8,10 @@ import numpy as np
 from msgspec import Raw
 
 from jitter.core.numeric.arrays import Bools, Ints
+from jitter.readers.capture_times import LARGEST_NS
 
 _COMMA: Final = ord(",")
 _DOT: Final = ord(".")
-_LARGEST: Final = 2**62
-"""Largest time in ns; the sum of two fits in 64 bits."""
 _MOST_PLACES: Final = 16
 _IS_PLAIN: Final = np.zeros(256, dtype=bool)
 _IS_PLAIN[list(b"0123456789,.")] = True
@@ -61,7 +60,7 @@ def _plain(text: bytes) -> tuple[Ints, Bools] | None:
         return None
     scales = np.array([1000, 100, 10, 1], dtype=np.int64)[places]
     values = np.fromstring(text, dtype=np.int64, sep=",")  # values beyond 64 bits become the largest int64
-    if len(values) != len(ends) or (values // (_LARGEST // scales) != 0).any():
+    if len(values) != len(ends) or (values // (LARGEST_NS // scales) != 0).any():
         return None
     return values * scales, np.ones(len(values), dtype=bool)
 
@@ -83,4 +82,4 @@ def _one(word: str) -> int | None:
     if not exact.is_finite() or exact.adjusted() > _MOST_PLACES:
         return None
     value = int((exact * 1000).to_integral_value())
-    return value if abs(value) < _LARGEST else None
+    return value if abs(value) < LARGEST_NS else None

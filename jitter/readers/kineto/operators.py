@@ -8,9 +8,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from jitter.core.numeric.arrays import Bools, Codes, Ints
+from jitter.core.numeric.arrays import Codes
 from jitter.core.schema import BACKWARD, OPERATORS
 from jitter.readers import Batch
+from jitter.readers.capture_times import CaptureTimes
 from jitter.readers.kineto.columns import EventBuffer, integer_column, parse_int
 from jitter.readers.kineto.event_selection import Event
 from jitter.readers.kineto.names import NameTable
@@ -93,17 +94,15 @@ class OperatorBuffer:
             self._gathered.add(modules, names.of([event.name for event in modules]), with_args=False)
             self._is_module += [True] * len(modules)
 
-    def batch(
-        self, processes: Processes, is_possible: Callable[[Ints, Bools], Bools], names: NameTable
-    ) -> Batch | None:
-        """Return the rows with a possible time (`is_possible` of starts and validity); None for none. Call once."""
+    def batch(self, processes: Processes, capture: CaptureTimes, names: NameTable) -> Batch | None:
+        """Return the rows with a possible time; None for none. Call once."""
         self._add_long(names)
         gathered = self._gathered
         if not len(gathered):
             return None
         times = gathered.times()
         keep = times.has_start & times.has_end & (times.end_ns - times.start_ns >= _SHORTEST_NS)
-        keep &= is_possible(times.start_ns, keep)
+        keep = capture.are_possible(times.start_ns, times.end_ns, keep, keep)
         rows = pa.array(np.flatnonzero(keep))
         columns = [
             pa.array(processes(gathered.pids())).take(rows),

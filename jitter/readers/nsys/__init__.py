@@ -12,7 +12,7 @@ from jitter.readers.nsys.names import resolve_names
 from jitter.readers.nsys.parquet_tables import ParquetTables, is_parquet_export
 from jitter.readers.nsys.sqlite_tables import SqliteTables, is_sqlite_export
 from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, RUNTIME, Tables, damage_error
-from jitter.readers.sqlite import DAMAGE
+from jitter.readers.sqlite import DAMAGE, describe_no_integers
 
 _PID_BITS = 0xFF_FFFF
 _Item = TypeVar("_Item")
@@ -143,6 +143,7 @@ def _problems(rows: NsysBatches, missing_names: int, invalid_texts: int, tables:
     problems += [
         f"{count} {what} without a possible time were left out" for what, count in rows.without_time.items() if count
     ]
+    problems += describe_no_integers(tables.no_integers)
     if rows.nccl.unknown_sizes:
         problems.append(
             f"sizes of {rows.nccl.unknown_sizes} collective calls are unknown: the creation of their communicators, "

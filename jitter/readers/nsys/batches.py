@@ -14,6 +14,7 @@ from jitter.core.arrow import column_or_nulls
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.schema import ACTIVITIES, MIGRATION, OFF_CPU
 from jitter.readers import Batch, make_batch
+from jitter.readers.capture_times import CaptureTimes
 from jitter.readers.nsys.call_chains import CallChains
 from jitter.readers.nsys.copy_names import name_copies
 from jitter.readers.nsys.metadata import ExportMetadata, process_key
@@ -55,6 +56,7 @@ class NsysBatches:
         """Prepare without reading anything."""
         self._tables = tables
         self._origin = origin
+        self._times = CaptureTimes()
         self.processes: Interner[int | None] = Interner()
         """Keys are globalPid >> 24; None for rows without a process."""
         self.names: Interner[NameKey] = Interner()
@@ -66,7 +68,7 @@ class NsysBatches:
         self.without_process = 0
         """Number of activities that state no process, in an export of several."""
         self.without_time: Counter[str] = Counter()
-        """Number of rows left out because they have no start or end before it, by kind."""
+        """Number of rows left out because they have no possible start or end, by kind."""
 
     @cached_property
     def nccl(self) -> NcclMessages:
@@ -116,7 +118,8 @@ class NsysBatches:
         """Yield the activities of a table that have a valid time."""
         wanted = ["start", "end", "deviceId", "streamId", "correlationId", "globalPid", *further]
         for rows in self._tables.read(table, self._existing(table, wanted)):
-            kept = _filtered(rows, pc.fill_null(pc.greater_equal(rows["end"], rows["start"]), False))
+            ends_after = pc.fill_null(pc.greater_equal(rows["end"], rows["start"]), False)
+            kept = _filtered(rows, pc.and_(ends_after, self._times.check(rows["start"], rows["end"])))
             self.without_time["GPU activities"] += rows.num_rows - kept.num_rows
             if kept.num_rows:
                 yield kept
@@ -242,6 +245,8 @@ class NsysBatches:
     def _operators(
         self, threads: pa.Array, names: pa.Array, start_ns: pa.Array, end_ns: pa.Array, *, is_module: bool = False
     ) -> Batch:
+        is_possible = self._times.check(start_ns, end_ns)
+        self.without_time["operators of the CPU"] += is_possible.false_count
         columns = {
             "process": self._processes_of(threads),
             "thread": pc.bit_wise_and(threads, _THREAD_BITS),
@@ -250,7 +255,7 @@ class NsysBatches:
             "start_ns": start_ns,
             "end_ns": end_ns,
         }
-        return make_batch("operators", columns)
+        return make_batch("operators", {name: column.filter(is_possible) for name, column in columns.items()})
 
     def _note_ranks(self, rows: pa.RecordBatch, texts: pa.Array) -> None:
         for thread, text in zip(_column(rows, "globalTid").to_pylist(), texts.to_pylist(), strict=True):
@@ -258,7 +263,7 @@ class NsysBatches:
                 self.nvtx_ranks.setdefault(_process_key(thread), set()).add(int(match[1]))
 
     def _started(self, rows: pa.RecordBatch, what: str) -> pa.RecordBatch:
-        kept = _filtered(rows, rows["start"].is_valid())
+        kept = _filtered(rows, self._times.check(rows["start"], rows["end"]))
         self.without_time[what] += rows.num_rows - kept.num_rows
         return kept
 

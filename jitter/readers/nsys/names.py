@@ -43,7 +43,7 @@ class StringTable:
         if len(ids) and tables.columns(STRINGS).issuperset({"id", "value"}):
             batches = list(tables.read(STRINGS, ["id"], ["value"], RowFilter("id", ids.tolist())))
         found = pa.Table.from_batches(batches, pa.schema([("id", pa.int64()), ("value", pa.binary())]))
-        found = found.sort_by("id").combine_chunks()
+        found = found.filter(found["id"].is_valid()).sort_by("id").combine_chunks()
         self._ids = found["id"].to_numpy()
         self._values = pa.concat_arrays(found["value"].chunks) if len(found) else pa.array([], pa.binary())
 

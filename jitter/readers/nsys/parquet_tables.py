@@ -1,5 +1,6 @@
 """Tables of an Nsight Systems export as a folder of parquet files (`--type=parquetdir`), one per table."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jitter.readers.integers import to_int64
 from jitter.readers.nsys.tables import BATCH_ROWS, TEXT_BATCH_ROWS, RowFilter, damage_error, looks_like_nsys
 from jitter.readers.sqlite import DAMAGE
 
@@ -28,6 +30,7 @@ class ParquetTables:
         self.path = folder
         self._files = {file.stem: file for file in sorted(folder.glob("*.parquet"))}
         self.size = sum(file.stat().st_size for file in self._files.values())
+        self.no_integers: Counter[str] = Counter()
         self._columns: dict[str, frozenset[str]] = {}
 
     def columns(self, table: str) -> frozenset[str]:
@@ -53,7 +56,9 @@ class ParquetTables:
         columns = names if only is None or only.column in names else [*names, only.column]
         with self._open(table) as file:
             for batch in file.iter_batches(TEXT_BATCH_ROWS if texts else BATCH_ROWS, columns=columns):
-                arrays = {name: _int64(batch.column(name)) for name in columns if name not in texts}
+                arrays = {name: to_int64(_plain(batch.column(name))) for name in columns if name not in texts}
+                for name, array in arrays.items():
+                    self.no_integers[name] += array.null_count - batch.column(name).null_count
                 arrays |= {name: _plain(batch.column(name)).cast(pa.binary()) for name in texts}
                 rows = pa.RecordBatch.from_arrays([arrays[name] for name in names], names)
                 if only is not None:
@@ -72,9 +77,3 @@ class ParquetTables:
 
 def _plain(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def _int64(column: pa.Array) -> pa.Array:
-    column = _plain(column)
-    # globalTid is unsigned here and signed in SQLite, with the same 64 bits
-    return column.cast(pa.int64(), safe=not pa.types.is_uint64(column.type))

@@ -2,6 +2,7 @@
 
 import sqlite3
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -65,6 +66,7 @@ class SqliteTables:
         cut = truncation(path)
         if cut is not None:
             raise damage_error(path, cut, self.export_type)
+        self.no_integers: Counter[str] = Counter()
         self._layouts: dict[str, _Layout] = {}
         with closing(connect(path)) as connection:
             listed = connection.execute(
@@ -116,6 +118,7 @@ class SqliteTables:
                 quote_columns(texts),
                 restricted,
                 TEXT_BATCH_ROWS if texts else BATCH_ROWS,
+                self.no_integers,
             )
 
     def _plain(

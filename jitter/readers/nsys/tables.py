@@ -1,5 +1,6 @@
 """Tables of an Nsight Systems export, the same in both export types, read as streams of batches."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -42,6 +43,8 @@ class Tables(Protocol):
     """Bytes of the export."""
     export_type: str
     """Name of this kind in `nsys export --type`."""
+    no_integers: Counter[str]
+    """Number of values read so far that should be integers and state none, by column."""
 
     def columns(self, table: str) -> frozenset[str]:
         """Return the columns of a table; empty if the export has no such table."""

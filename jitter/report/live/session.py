@@ -9,7 +9,6 @@ import re
 from contextlib import suppress
 from typing import Final
 
-from bokeh.application.application import SessionContext
 from bokeh.document import Document
 from bokeh.models import ColumnDataSource, LayoutDOM
 from tornado.ioloop import IOLoop
@@ -21,14 +20,7 @@ from jitter.report.figures import kernel_axis
 from jitter.report.figures.kernel_axis import KernelAxis
 from jitter.report.figures.rank_lines import draw_ranks, style_ranks
 from jitter.report.live.served_run import ServedRun
-from jitter.report.page import (
-    StepChoice,
-    render_findings,
-    render_page_body,
-    render_step,
-    step_choice,
-    template_environment,
-)
+from jitter.report.page import render_findings, render_step
 from jitter.report.page_figures import draw_page_figures
 from jitter.report.views.run_report import StepSection
 
@@ -56,29 +48,33 @@ class ReportSession:
         """Build the page with its first step; while the run is being prepared, a page that shows the progress."""
         run, document = self._run, self._document
         document.title = f"jitter: {run.page.lake.root}"
-        document.template = template_environment().get_template("live.html.j2")
         run.sessions += 1
         document.on_session_destroyed(lambda _context: self._close())
-        document.on_session_destroyed(_release_memory)
         if run.sessions > MAX_SESSIONS or not run.loading.ready:
             self._wait()
             return
         sections: list[StepSection] = []
-        choices, items = self._choices(), dict[str, LayoutDOM]()
+        items: dict[str, LayoutDOM] = {}
         if run.first is not None:
             sections = [run.read(run.first)[1]]
             items, self._axis = draw_page_figures(run.page, sections, run.names.names, range(len(run.keys)))
             self._shown = run.first
-        self._tell(body=render_page_body(run.page, sections, choices, items, live=True))
-        for name, item in items.items():
-            item.name = name
-            document.add_root(item)
-        for source in (self._wanted, self._told):
-            document.add_root(source)
+        self._tell(body=run.body(sections, items))
+        with document.models.freeze():  # otherwise each root traverses all models
+            for name, item in items.items():
+                item.name = name
+                document.add_root(item)
+            for source in (self._wanted, self._told):
+                document.add_root(source)
         self._wanted.on_change("data", lambda _name, _old, _new: self._want())
+        # else each collection, as Bokeh makes one whenever a page closes, goes through the models of all open pages
+        gc.freeze()
 
     def _close(self) -> None:
         self._run.sessions -= 1
+        if not self._run.release_is_due:  # one release serves all sessions that close meanwhile
+            self._run.release_is_due = True
+            IOLoop.current().call_later(_RELEASE_AFTER_S, _collect, self._run)
 
     def _wait(self) -> None:
         """Show the progress of the preparation, and the findings once they are known; the page then loads again."""
@@ -96,16 +92,13 @@ class ReportSession:
         self._findings_shown = self._findings_shown or loading.has_findings
         self._tell(body=body, loading=loading.words, fraction=loading.fraction, ready=loading.ready)
 
-    def _choices(self) -> list[StepChoice]:
-        return [step_choice(self._run.page, key) for key in self._run.keys]
-
     def _want(self) -> None:
         """Schedule a reply to the latest request."""
         if not self._waiting:
             self._waiting = True
-            self._document.add_next_tick_callback(self._answer)
+            self._document.add_next_tick_callback(self._answer)  # type: ignore[arg-type]  # it may be a coroutine
 
-    def _answer(self) -> None:
+    async def _answer(self) -> None:
         self._waiting = False
         number, place, ranks = (self._asked(name) for name in ("number", "place", "ranks"))
         try:
@@ -113,7 +106,7 @@ class ReportSession:
             if at is None or self._axis is None:
                 raise UsageError("there is no such step", "choose a step of the list")
             chosen, key = self._chosen(str(ranks or "")), self._run.keys[at]
-            grid, section = self._run.read(key)
+            grid, section = await self._run.on_thread(self._run.read, key)
             # lines first: an error changes nothing
             draw_ranks(self._axis, grid, chosen)
             if key != self._shown:
@@ -149,13 +142,11 @@ class ReportSession:
         return parse_numbers(text.strip(), "ranks")
 
 
-def _release_memory(_context: SessionContext) -> None:
-    """Give the memory of a closed session back to the system, once its document is unreferenced."""
-    IOLoop.current().call_later(_RELEASE_AFTER_S, _collect)
-
-
-def _collect() -> None:
-    # a document is full of cycles, and collections are rare in this process; glibc keeps what was freed
+def _collect(run: ServedRun) -> None:
+    """Give the memory of closed sessions back to the system: their documents are full of cycles."""
+    run.release_is_due = False
+    gc.unfreeze()
     gc.collect()
-    with suppress(OSError, AttributeError):
+    gc.freeze()
+    with suppress(OSError, AttributeError):  # glibc keeps what was freed
         ctypes.CDLL(None).malloc_trim(0)

@@ -4,8 +4,11 @@
 const csvCell = (value) => {
   if (value == null || (typeof value == "number" && Number.isNaN(value))) return "";
   let text = String(value);
-  // a spreadsheet would run a text from a trace that begins like a formula
-  if (typeof value != "number" && /^[=+@\t\r]/.test(text)) text = `'${text}`;
+  if (typeof value != "number") {
+    text = text.replace(/[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]/g, "\ufffd");
+    // a spreadsheet would run a text from a trace that begins like a formula; a number may begin with a minus
+    if (/^[\s\ufffd]*[=+@＝＋－＠-]/.test(text) && !/^-?[\d.,]+(\s?\S{1,2})?$/.test(text)) text = `'${text}`;
+  }
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 };
 const csvText = (rows) => rows.map((row) => row.map(csvCell).join(",") + "\n").join("");

@@ -9,6 +9,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
+from jitter.analysis.diagnosis.recurrence_words import advise_recurrence, describe_seen
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import (
     format_numbers,
@@ -31,9 +32,12 @@ class FindingCard(NamedTuple):
     title: str
     cause: str
     confidence: str
+    cause_certainty: str
     remedy: str
     place: str
-    """Step, rank and kernels."""
+    """Steps in which it was seen, and kernels."""
+    recurrence: str
+    """Whether it recurs, and what would tell."""
     code: str
     """Operator, scope and line of the program that launches its first kernel; empty if not recorded."""
     file: str
@@ -82,7 +86,7 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
         remedy = "more loader workers or prefetching"
     remedy = f"{remedy[0].upper()}{remedy[1:]}"
     counted = sum(step.loss_ns is not None for step in diagnosis.steps)
-    saved_ns = culprit.share_ns if culprit.is_hidden else culprit.gain_ns
+    saved_ns = culprit.loss_ns if culprit.is_hidden else culprit.gain_ns
     verb = "might" if culprit.confidence == "low" else "would"
     if culprit.has_unknown_gain:
         return f"{remedy} {verb} help by an unknown time: some exchanges name no partners"
@@ -103,8 +107,10 @@ def _card(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
         title=name_culprit(culprit),
         cause=CAUSES[culprit.cause].words,
         confidence=culprit.confidence,
+        cause_certainty=culprit.cause_certainty,
         remedy=describe_remedy(culprit, diagnosis),
         place=_place(culprit, diagnosis),
+        recurrence=advise_recurrence(culprit),
         file="" if look is None else f"{look.file}, {format_timeline_span(look.start_ns, look.end_ns)}",
         code=code,
         evidence=tuple(line for line in culprit.evidence if line != code)[:MAX_EVIDENCE],
@@ -114,7 +120,7 @@ def _card(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
 
 
 def _place(culprit: Culprit, diagnosis: Diagnosis) -> str:
-    return ", ".join(filter(None, (culprit.step_pattern, describe_kernels(culprit, diagnosis))))
+    return ", ".join(filter(None, (f"Seen in {describe_seen(culprit)}", describe_kernels(culprit, diagnosis))))
 
 
 def _command(step: StepAnswer, ranks: list[int], lake: Path, number: int) -> str:

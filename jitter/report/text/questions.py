@@ -15,6 +15,7 @@ from jitter.analysis.diagnosis.loss.parts import (
     main_rank,
 )
 from jitter.analysis.diagnosis.model import Culprit
+from jitter.analysis.diagnosis.recurrence_words import describe_recurrence, describe_seen
 from jitter.analysis.diagnosis.verdict import describe_gain, describe_unverified_network, name_culprit
 from jitter.core.formatting import (
     format_count,
@@ -50,7 +51,7 @@ def answer_questions(diagnosis: Diagnosis, hosts: Hosts, shown: Sequence[Collect
     culprits = diagnosis.culprits
     return [
         QuestionAnswer("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
-        QuestionAnswer("Which step?", _steps(diagnosis), tuple(_pattern(one) for one in culprits[:_MOST])),
+        QuestionAnswer("Which step?", _steps(diagnosis), _seen(culprits[:_MOST])),
         QuestionAnswer("Which node?", _node(diagnosis, hosts)),
         QuestionAnswer("Which GPU?", _gpu(diagnosis, hosts)),
         QuestionAnswer("When in the step does it begin?", _when(diagnosis)),
@@ -121,8 +122,11 @@ def _steps(diagnosis: Diagnosis) -> str:
     return f"{str(worst.key).capitalize()} costs most: {format_time(worst.loss_ns)}{share}."
 
 
-def _pattern(culprit: Culprit) -> str:
-    return f"{name_culprit(culprit)}: {culprit.step_pattern}"
+def _seen(culprits: Sequence[Culprit]) -> tuple[str, ...]:
+    """Say in which steps each finding was seen, and whether it recurs; of the first one the verdict says that."""
+    found = [f"{name_culprit(one)}: seen in {describe_seen(one)}" for one in culprits]
+    recurs = ["", *(f"; {describe_recurrence(one)}" for one in culprits[1:])]
+    return tuple(map(str.__add__, found, recurs))
 
 
 def _incomparable(diagnosis: Diagnosis) -> bool:
@@ -141,7 +145,7 @@ def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
             if main is None
             else "The traces do not name the hosts."
             if host is None
-            else f"{host}, by its rank {main}: too few steps to be sure.",
+            else f"{host}, by its rank {main}.",
             "None.",
             "None of the recorded nodes stands out.",
         )
@@ -179,7 +183,7 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if diagnosis.conclusion.status == "spread":
         most = describe_ranks_of_loss(diagnosis.split)
         if main_rank(diagnosis.split) is not None:
-            return f"Most of the loss is on {most}: too few steps to be sure."
+            return f"Most of the loss is on {most}; no rank stands out above the run's noise."
         return "No single rank stands out above the run's noise" + (f"; the loss is on {most}." if most else ".")
     subject = "recorded rank" if diagnosis.conclusion.doubts else "rank"
     if times * 2 <= steps:

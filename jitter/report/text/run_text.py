@@ -75,6 +75,7 @@ def describe_coverage(overview: RunOverview) -> list[str]:
             f"{'is' if overview.left_out == 1 else 'are'} excluded from all results: it ends before the step's last "
             "collective, or no other rank recorded the step completely."
         )
+    sentences = [*(f"{sentence}." for sentence in overview.damaged), *sentences]
     if sentences:
         return sentences
     if overview.ranks == 1:

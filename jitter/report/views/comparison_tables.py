@@ -172,13 +172,28 @@ def _excess_change(one: RankChange) -> int | None:
 def _culprits(comparison: Comparison, most: int) -> ComparisonTable:
     found = comparison.culprits
     rows = [
-        (name_culprit_entry(one), one.cause.replace("_", " "), one.confidence, measure_time(one.gain_ns), what)
+        (
+            name_culprit_entry(one),
+            one.cause.replace("_", " "),
+            one.confidence,
+            _seen(one),
+            one.recurs or "-",
+            measure_time(one.gain_ns),
+            what,
+        )
         for what, ones in (("appeared", found.appeared), ("went", found.went), ("stayed", found.stayed))
         for one in ones
     ]
     return ComparisonTable(
-        "Findings", ("finding", "cause", "confidence", "time saved", "in the new run"), tuple(rows[:most])
+        "Findings",
+        ("finding", "cause", "confidence", "seen in", "recurs", "time saved", "in the new run"),
+        tuple(rows[:most]),
     )
+
+
+def _seen(one: CulpritEntry) -> str:
+    """Return in how many steps the finding was seen; a baseline of version 1 does not tell of how many."""
+    return format_count(one.steps, "step") if one.of_steps is None else f"{one.steps:,} of {one.of_steps:,} steps"
 
 
 def name_culprit_entry(one: CulpritEntry) -> str:

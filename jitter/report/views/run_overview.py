@@ -72,12 +72,14 @@ class RunOverview:
     """Kernels that start before their own launch: a sign of disagreeing clocks."""
     problems: tuple[SourceProblem, ...]
     refused: tuple[SourceProblem, ...]
+    damaged: tuple[str, ...]
+    """A sentence for each recording or log that is left out, because a file of its in the lake is damaged."""
     alignment: AlignmentSummary
 
     @property
     def whole(self) -> bool:
         """Whether all ranks of the lake recorded all steps completely."""
-        return not (self.holes or self.cut or self.left_out)
+        return not (self.holes or self.cut or self.left_out or self.damaged)
 
 
 def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
@@ -113,6 +115,7 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
         negative_latencies=sum(quality.negative_latencies for quality in qualities),
         problems=_problems([*_source_problems(lake.sources), *_log_problems(lake)]),
         refused=_problems(_source_problems(lake.rejected)),
+        damaged=tuple(lake.damaged),
         alignment=_alignment(lake, answers),
     )
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture, find_graph_heads
+from jitter.simulate.complete_file import complete_file
 from jitter.simulate.formats.kineto_calls import collective_args, group_args, host_events
 from jitter.simulate.formats.kineto_dialect import KinetoDialect, format_duration, format_timestamp, kineto_dialect
 from jitter.simulate.program import Operation
@@ -90,7 +91,7 @@ def _write_trace(path: Path, own: RankRecording, world: int, options: Options) -
     members = [json.dumps(name) + ": " + json.dumps(value) for name, value in about.items()]
     spelled = kineto_dialect(options.layout, own, base if absolute else 0)
     with ExitStack() as stack:
-        out = stack.enter_context(_opened(path, options.zipped))
+        out = stack.enter_context(_opened(stack.enter_context(complete_file(path)), options.zipped))
         after = options.distributed == "after"
         if options.container == "array":
             out.write("[\n")
@@ -118,8 +119,10 @@ class _GzipText(TextIOWrapper):
         super().__init__(gzip.GzipFile("", "wb", 4, self._file, mtime=0), encoding="utf-8")
 
     def close(self) -> None:
-        super().close()
-        self._file.close()
+        try:
+            super().close()
+        finally:
+            self._file.close()
 
 
 def _events(own: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:

@@ -6,6 +6,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+from jitter.simulate.complete_file import complete_file
 from jitter.simulate.formats.nsys_tables import Column, parse_columns
 
 
@@ -37,7 +38,7 @@ def write_sqlite(report: NsysReport, path: Path) -> Path:
     import sqlite3
 
     path.unlink(missing_ok=True)
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+    with complete_file(path), closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("PRAGMA journal_mode = OFF")
         file.execute("PRAGMA synchronous = OFF")
         file.execute("BEGIN")
@@ -84,5 +85,6 @@ def write_parquet(report: NsysReport, folder: Path) -> Path:
             else:
                 arrays.append(pa.array(values, kind))
             fields.append(pa.field(column.name, kind, nullable=not column.required))
-        pq.write_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields)), folder / f"{table}.parquet")
+        with complete_file(folder / f"{table}.parquet") as path:
+            pq.write_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields)), path)
     return folder

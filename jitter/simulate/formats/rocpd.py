@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture
+from jitter.simulate.complete_file import complete_file
 from jitter.simulate.formats.rocprof_records import CPU_NODES, RocprofRecords, collect_records
 from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run
@@ -117,7 +118,7 @@ class _Database:
 def _write_database(path: Path, own: RankRecording, world: int, options: Options) -> None:
     path.unlink(missing_ok=True)
     guid = f"01990000-0000-7000-8000-{own.rank:012d}"
-    with closing(sqlite3.connect(path)) as connection:
+    with complete_file(path), closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         database = _Database(connection, guid)
         database.add("metadata", ["tag", "value"], [("schema_version", "3"), ("guid", guid)])

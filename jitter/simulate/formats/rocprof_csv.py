@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture
+from jitter.simulate.complete_file import complete_file
 from jitter.simulate.formats.rocprof_records import CPU_NODES, HipCallRecord, RocprofRecords, collect_records
 from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run
@@ -146,7 +147,7 @@ def _copies(own: RankRecording, rows: RocprofRecords, layout: str) -> tuple[list
 
 
 def _write(path: Path, heading: Sequence[str], rows: Iterable[Row]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with complete_file(path), path.open("w", newline="", encoding="utf-8") as file:
         # rocprofv3 quotes texts, not numbers
         out = csv.writer(file, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
         out.writerow(heading)

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture
+from jitter.simulate.complete_file import complete_file
 from jitter.simulate.formats.rocprof_records import CPU_NODES, RocprofRecords, collect_records
 from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run
@@ -51,10 +52,13 @@ def write(run: Run, folder: Path, options: Options, advance: Callable[[int], Non
         stem = f"{'myprofile' if options.names == 'number' else 'rank'}-{own.rank}"
         rows = _rows(own, collect_records(own))
         if options.forms != "json":
-            _write_database(folder / f"{stem}.db", rows)
+            with complete_file(folder / f"{stem}.db") as path:
+                _write_database(path, rows)
         if options.forms != "db":
-            _write_json(folder / f"{stem}.json", rows, options.nanoseconds)
-        (folder / f"{stem}.sysinfo.txt").write_text(_sysinfo(), encoding="utf-8")
+            with complete_file(folder / f"{stem}.json") as path:
+                _write_json(path, rows, options.nanoseconds)
+        with complete_file(folder / f"{stem}.sysinfo.txt") as path:
+            path.write_text(_sysinfo(), encoding="utf-8")
         found.append(folder / f"{stem}.{'json' if options.forms == 'json' else 'db'}")
         advance(1)
     return found

@@ -1,6 +1,7 @@
 """An event-by-event engine: hosts launch, streams run in order, collectives meet, compute slows beside communication.
 
-A host runs its operations one after another and is only held up by a synchronisation. A stream runs its items in the
+A host runs its operations one after another and is only held up by a synchronisation, by a wait for one operation on
+the GPU, or by a loader that delivers at its own pace. A stream runs its items in the
 order of their launch. A compute kernel that runs while a collective of its rank runs (or waits) progresses more
 slowly, by the job's interference.
 """
@@ -26,10 +27,10 @@ class Op:
     """One operation of a host; of a kernel or a collective also what it becomes on the GPU."""
 
     kind: str
-    """host, kernel, collective, join, sync, step (a marker's begin), end (its end)."""
+    """host, pace, kernel, collective, join, sync, wait, step (a marker's begin), end (its end)."""
     step: int
     ns: float = 0.0
-    """Host: its time. Kernel: its work. Collective: from the last arrival to the end."""
+    """Host: its time. Pace: the earliest time. Kernel: its work. Collective: from the last arrival to the end."""
     call_ns: float = 5_000.0
     """Time of the launching call."""
     stream: int = MAIN
@@ -41,6 +42,10 @@ class Op:
     """Collective: which one; its members meet."""
     members: int = 0
     comm: "Comm | None" = None
+    mark: tuple[object, ...] = ()
+    """Kernel or collective: its name for a wait. Wait: what the host waits for; nothing where that was not launched."""
+    recorded: bool = True
+    """Sync, wait: whether the trace has a row for the call."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ class _Rank:
         self.communicating = 0
         self.pending = 0
         self.sync_begun: float | None = None
+        self.marked: dict[tuple[object, ...], Item] = {}
         self.trace = RankTrace()
 
 
@@ -130,16 +136,19 @@ class Engine:
         rank.clock = max(rank.clock, now)
         while rank.at < len(rank.ops):
             op = rank.ops[rank.at]
-            if op.kind == "sync":
+            if op.kind in ("sync", "wait"):
                 if rank.sync_begun is None:
                     rank.sync_begun = rank.clock
-                if rank.pending:
+                if _holds(rank, op):
                     return
                 end = max(rank.clock, now) + 4_000.0
-                rank.trace.syncs.append((op.step, rank.sync_begun, end))
+                if op.recorded:
+                    rank.trace.syncs.append((op.step, rank.sync_begun, end))
                 rank.clock, rank.sync_begun = end, None
             elif op.kind == "host":
                 rank.clock += op.ns
+            elif op.kind == "pace":
+                rank.clock = max(rank.clock, op.ns)
             elif op.kind == "step":
                 rank.trace.steps[op.step] = [rank.clock, rank.clock]
             elif op.kind == "end":
@@ -158,6 +167,8 @@ class Engine:
         other = rank.last.get(op.awaited) if op.kind in ("join", "collective") and op.awaited != op.stream else None
         item = Item(op, ready, other, op.ns, call_start_ns=begin, call_end_ns=rank.clock)
         rank.last[op.stream] = item
+        if op.mark:
+            rank.marked[op.mark] = item
         rank.pending += 1
         rank.queues.setdefault(op.stream, deque()).append(item)
         if op.kind != "join":
@@ -224,5 +235,13 @@ class Engine:
             self._communicate(number, -1, now)
         for other in list(rank.queues):
             self._head(number, other)
-        if not rank.pending and rank.sync_begun is not None:
+        if rank.sync_begun is not None and not _holds(rank, rank.ops[rank.at]):
             self._host(number, now)
+
+
+def _holds(rank: _Rank, op: Op) -> bool:
+    """Return whether a synchronisation or a wait still holds up the host."""
+    if op.kind == "sync":
+        return rank.pending > 0
+    awaited = rank.marked.get(op.mark)
+    return awaited is not None and awaited.end_ns < 0

@@ -34,7 +34,7 @@ class IrregularJob:
 
     seed: int
     shape: str
-    """overlapped, blocking, pipeline."""
+    """overlapped, blocking, sharded, pipeline."""
     ranks: int
     steps: int
     kernels: int
@@ -65,6 +65,23 @@ class IrregularJob:
     stages: int = 1
     microbatches: int = 1
     synchronises: bool = True
+    wait: str = ""
+    """Where the host waits for the GPU: middle, end, ahead (at the end of a step, for the step before), limiter (of a
+    sharded job: each layer for the layer before the last); else nowhere."""
+    wait_on: str = "kernel"
+    """What a wait at the end is for: kernel, device (all that was launched)."""
+    wait_rows: bool = False
+    """Whether the trace has rows for these waits."""
+    after_wait: float = 0.0
+    """Host time after each wait, as part of a step's compute time."""
+    host_noise: float = 0.05
+    """Relative deviation of host times and, three times that, of launching calls."""
+    launch: float = 1.0
+    """Factor of the launching calls: from about 10 the host is slower than the GPU."""
+    loader: float = 0.0
+    """Mean time of loading, as part of a step's compute time; it varies by half between ranks and steps."""
+    pace: float = 0.0
+    """Period at which a loader delivers, as part of a step's compute time."""
     transfer: float = 0.08
     """All collectives of a step without waiting, as part of its compute time."""
     absent: tuple[int, ...] = ()

@@ -10,11 +10,26 @@ _KERNELS = {
     "allreduce": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
     "send": "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
     "recv": "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+    "alltoall": "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
+    "_allgather_base": "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "_reduce_scatter_base": "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
 }
 
 
-def write_trace(folder: Path, rank: int, world: int, trace: RankTrace, clock_ns: float, device: int) -> Path:
-    """Write one rank's trace; `clock_ns` is what its clock is ahead of the global one."""
+def write_trace(
+    folder: Path,
+    rank: int,
+    world: int,
+    trace: RankTrace,
+    clock_ns: float,
+    device: int,
+    *,
+    with_groups: bool = True,
+) -> Path:
+    """Write one rank's trace; `clock_ns` is what its clock is ahead of the global one.
+
+    Without groups, nothing is stated of a collective but its kernel's name.
+    """
     events: list[dict[str, Any]] = []
 
     def times(begin: float, end: float) -> dict[str, float]:
@@ -27,7 +42,7 @@ def write_trace(folder: Path, rank: int, world: int, trace: RankTrace, clock_ns:
         call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1000, "tid": 1000}
         events.append({**call, **times(item.call_start_ns, item.call_end_ns), "args": {"correlation": number}})
         kernel = {"ph": "X", "cat": "kernel", "pid": device, "tid": item.op.stream}
-        events.append({**kernel, **times(item.start_ns, item.end_ns), **_named(item.op, number, device)})
+        events.append({**kernel, **times(item.start_ns, item.end_ns), **_named(item.op, number, device, with_groups)})
     for _, begin, end in trace.syncs:
         call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "pid": 1000, "tid": 1000}
         events.append({**call, **times(begin, end), "args": {}})
@@ -42,14 +57,15 @@ def write_trace(folder: Path, rank: int, world: int, trace: RankTrace, clock_ns:
     return path
 
 
-def _named(op: Op, number: int, device: int) -> dict[str, Any]:
+def _named(op: Op, number: int, device: int, with_groups: bool) -> dict[str, Any]:
     args: dict[str, Any] = {"device": device, "stream": op.stream, "correlation": number}
     if op.comm is None:
         return {"name": op.name, "args": {**args, "grid": [op.grid, 1, 1], "block": [256, 1, 1]}}
     comm = op.comm
+    args |= {"grid": [24, 1, 1], "block": [512, 1, 1]}
+    if not with_groups:
+        return {"name": _KERNELS[comm.operation], "args": args}
     args |= {
-        "grid": [24, 1, 1],
-        "block": [512, 1, 1],
         "Collective name": comm.operation,
         "In msg nelems": comm.elements,
         "Out msg nelems": comm.elements,

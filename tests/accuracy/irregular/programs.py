@@ -1,5 +1,6 @@
-"""The ranks' programs: data-parallel steps that overlap, tensor-parallel ones that block, pipelines."""
+"""The ranks' programs: data-parallel steps that overlap, tensor-parallel ones that block, sharded ones, pipelines."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +35,7 @@ class ProgramBuilder:
             _Kernel(f"optimizer_{at}", "optimizer", float(rng.uniform(30, 60)) * 1e3, 216) for at in (0, 1)
         ]
         self.step_ns = sum(one.ns for one in (*self.kernels, *self.optimizer))
-        self._rng = job.rng(10_000 + rank)
+        self._rng, self._loads = job.rng(10_000 + rank), job.rng(20_000 + rank)
 
     def _kernel(self, rng: np.random.Generator, at: int) -> _Kernel:
         of = _CLASSES[at % len(_CLASSES)]
@@ -52,11 +53,16 @@ class ProgramBuilder:
         first = len(self.ops)
         self.ops.append(Op("step", step))
         late = sum(fault.size for fault in job.faults if fault.kind == "late" and fault.happens(rank, step))
-        self._host(step, 60e3 + late * self.step_ns)
+        loaded = job.loader and job.loader * self.step_ns * float(self._loads.gamma(4.0, 0.25))
+        self._host(step, 60e3 + late * self.step_ns + loaded)
+        if job.pace:
+            self.ops.append(Op("pace", step, (step + 1) * job.pace * self.step_ns))
         if job.shape == "pipeline":
             self._pipeline(step)
         elif job.shape == "blocking":
             self._blocking(step)
+        elif job.shape == "sharded":
+            self._sharded(step)
         else:
             self._overlapped(step)
         self._pauses(step, first)
@@ -64,11 +70,26 @@ class ProgramBuilder:
             self._host(step, job.checkpoint[rank, step] * self.step_ns)
         if job.synchronises:
             self.ops.append(Op("sync", step))
+        if job.wait == "end" and job.wait_on == "device":
+            self._wait(step, "sync")
+        elif job.wait == "end":
+            self._wait(step, "wait", (step, "last"))
+        elif job.wait == "ahead":
+            self._wait(step, "wait", (step - 1, "last"))
         self._host(step, 20e3)
         self.ops.append(Op("end", step))
 
     def _host(self, step: int, ns: float) -> None:
-        self.ops.append(Op("host", step, ns * float(np.exp(0.05 * self._rng.standard_normal()))))
+        self.ops.append(Op("host", step, ns * float(np.exp(self.job.host_noise * self._rng.standard_normal()))))
+
+    def _wait(self, step: int, kind: str, mark: tuple[object, ...] = ()) -> None:
+        """Let the host wait for the GPU, and work for a while."""
+        self.ops.append(Op(kind, step, mark=mark, recorded=self.job.wait_rows))
+        self._host(step, 15e3 + self.job.after_wait * self.step_ns)
+
+    def _launch_ns(self, usual_ns: float) -> float:
+        noise = 3 * self.job.host_noise * self._rng.standard_normal()
+        return usual_ns * self.job.launch * float(np.exp(noise))
 
     def _pauses(self, step: int, first: int) -> None:
         """Insert pauses before launches of the step whose operations begin at `first`."""
@@ -84,7 +105,7 @@ class ProgramBuilder:
             at = launches[1 + int(where * (len(launches) - 2))]
             self.ops.insert(at, Op("host", step, size * self.step_ns))
 
-    def _launch(self, step: int, kernel: _Kernel, share: float = 1.0) -> None:
+    def _launch(self, step: int, kernel: _Kernel, share: float = 1.0, mark: str = "") -> None:
         job, rank = self.job, self.rank
         clock, length = job.clock[rank, step], job.length[rank, step]
         for fault in job.faults:
@@ -98,8 +119,8 @@ class ProgramBuilder:
         grid = kernel.grid
         if not job.fixed_grids and _BY_LENGTH[kernel.of]:
             grid = max(1, round(grid * length))
-        call = 5e3 * float(np.exp(0.15 * self._rng.standard_normal()))
-        self.ops.append(Op("kernel", step, work, call, name=f"void {kernel.name}<bf16>(int)", grid=grid))
+        name, marked = f"void {kernel.name}<bf16>(int)", (step, mark) if mark else ()
+        self.ops.append(Op("kernel", step, work, self._launch_ns(5e3), name=name, grid=grid, mark=marked))
 
     def _collective(
         self, step: int, meeting: tuple[object, ...], comm: Comm, ns: float, stream: int = COMMUNICATION
@@ -112,8 +133,8 @@ class ProgramBuilder:
             if hit or (fault.kind == "slow_network" and fault.happens(self.rank, step)):
                 ns *= fault.size
         members = 2 if comm.operation in ("send", "recv") else len(comm.ranks)
-        call = 9e3 * float(np.exp(0.15 * self._rng.standard_normal()))
-        self.ops.append(Op("collective", step, ns, call, stream, MAIN, "", 1, (step, *meeting), members, comm))
+        call, meets = self._launch_ns(9e3), (step, *meeting)
+        self.ops.append(Op("collective", step, ns, call, stream, MAIN, "", 1, meets, members, comm))
 
     def _join(self, step: int, stream: int = COMMUNICATION) -> None:
         self.ops.append(Op("join", step, awaited=stream))
@@ -124,24 +145,63 @@ class ProgramBuilder:
         forward, buckets = job.kernels // 3, 3
         ends = {forward + (job.kernels - forward) * (one + 1) // buckets - 1 for one in range(buckets)}
         for at, kernel in enumerate(self.kernels):
-            self._launch(step, kernel)
+            self._compute(step, at, kernel)
             if at in ends:
                 self._collective(step, ("all", at), everyone, job.transfer * self.step_ns)
         self._join(step)
+        self._optimize(step)
+
+    def _compute(self, step: int, at: int, kernel: _Kernel, mark: str = "") -> None:
+        """Launch one of the step's kernels; of a job that waits in the middle of its steps, wait there."""
+        waits = self.job.wait == "middle" and at == 2 * len(self.kernels) // 3
+        self._launch(step, kernel, mark="middle" if waits else mark)
+        if waits:
+            self._wait(step, "wait", (step, "middle"))
+
+    def _optimize(self, step: int) -> None:
         for kernel in self.optimizer:
-            self._launch(step, kernel)
+            self._launch(step, kernel, mark="last" if kernel is self.optimizer[-1] else "")
+
+    def _sharded(self, step: int) -> None:
+        """Layers whose weights are gathered one layer ahead; gradients are scattered at the step's end, by halves."""
+        job = self.job
+        ranks, size = tuple(range(job.ranks)), 6
+        layers = [self.kernels[at : at + size] for at in range(0, len(self.kernels), size)]
+        gather, scatter = (
+            Comm("_allgather_base", "0", ranks, 800_000),
+            Comm("_reduce_scatter_base", "0", ranks, 800_000),
+        )
+        each = job.transfer * self.step_ns / len(layers)
+        done = 0
+        for layer in range(len(layers)):
+            if job.wait == "limiter" and layer >= 2:
+                self._wait(step, "wait", (step, f"layer {layer - 2}"))
+            self._collective(step, ("gather", layer), gather, each)
+            if layer:
+                done = self._layer(step, layer - 1, layers[layer - 1], done)
+            self._join(step)
+        self._layer(step, len(layers) - 1, layers[-1], done)
+        for half in (0, 1):
+            self._collective(step, ("scatter", half), scatter, each)
+        self._join(step)
+        self._optimize(step)
+
+    def _layer(self, step: int, layer: int, kernels: Sequence[_Kernel], done: int) -> int:
+        """Launch one layer's kernels, the step's `done`th and following ones; return how many are launched then."""
+        for at, kernel in enumerate(kernels, done):
+            self._compute(step, at, kernel, mark=f"layer {layer}" if kernel is kernels[-1] else "")
+        return done + len(kernels)
 
     def _blocking(self, step: int) -> None:
         job = self.job
         everyone = Comm("allreduce", "0", tuple(range(job.ranks)), 500_000)
         every = max(3, job.kernels // 6)
         for at, kernel in enumerate(self.kernels):
-            self._launch(step, kernel)
+            self._compute(step, at, kernel)
             if at % every == every - 1 or at == job.kernels - 1:
                 self._collective(step, ("all", at), everyone, job.transfer * self.step_ns / 3)
                 self._join(step)
-        for kernel in self.optimizer:
-            self._launch(step, kernel)
+        self._optimize(step)
 
     def _pipeline(self, step: int) -> None:
         """One stage's passes over the micro-batches; then stages reduce over their columns.

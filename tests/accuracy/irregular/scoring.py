@@ -1,8 +1,9 @@
 """One irregular job: run, written, ingested, diagnosed, and compared with its truth."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -13,6 +14,8 @@ from tests.accuracy.irregular.job import Fault, IrregularJob
 from tests.accuracy.irregular.kineto_trace import write_trace
 from tests.accuracy.irregular.programs import duration_ns, run_job, step_length_ns
 
+PRICE_ERROR: Final = 0.1
+"""Of the true saving. A price this far off is still right."""
 COSTLY: Final = 0.02
 """A fault that costs more than this part of the run must be found."""
 _CAUSES: Final = {
@@ -30,6 +33,7 @@ class Finding(NamedTuple):
     """One finding of the diagnosis."""
 
     confidence: str
+    recurs: str
     scope: str
     right: bool
     words: str
@@ -48,33 +52,52 @@ class IrregularScore(NamedTuple):
     gain_ns: float
     """The true saving of a repair of the faults that were found."""
     told_ns: float
+    told_range_ns: tuple[float, float] | None
+    """The range of the finding's saving, where it states one."""
     about: str
     verdict: str
+    invented: int = 0
+    """Inferred waits of a job whose hosts wait nowhere without a record."""
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether the saving, or the range that it states, is within 10% of the truth."""
+        low, high = self.told_range_ns or (self.told_ns, self.told_ns)
+        error = PRICE_ERROR * self.gain_ns
+        return low - error <= self.gain_ns <= high + error
 
 
-def score(seed: int) -> IrregularScore:
+Cases = Callable[[int], tuple[IrregularJob, str]]
+"""Gives the job of a seed, and its fault's name."""
+
+
+def score(seed: int, cases: Cases = case) -> IrregularScore:
     """Score the job of this seed; a crash is an outcome."""
-    job, fault = case(seed)
+    job, fault = cases(seed)
     try:
         return _score(job, fault)
     except Exception as error:
         words = f"{type(error).__name__}: {error}"
-        return IrregularScore(seed, job.effect, fault, "crash", (), 0.0, 0.0, _about(job), words)
+        return IrregularScore(seed, job.effect, fault, "crash", (), 0.0, 0.0, None, _about(job), words)
 
 
-def score_all(seeds: Sequence[int], processes: int) -> Iterator[IrregularScore]:
+def score_all(seeds: Sequence[int], processes: int, cases: Cases = case) -> Iterator[IrregularScore]:
     """Yield the scores of these seeds, in their order."""
     if processes == 1:
-        yield from map(score, seeds)
+        yield from (score(seed, cases) for seed in seeds)
         return
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        yield from pool.map(score, seeds, chunksize=4)
+        yield from pool.map(partial(score, cases=cases), seeds, chunksize=4)
 
 
 def _about(job: IrregularJob) -> str:
     said = [f"{job.shape}, {job.ranks} ranks, {job.steps} steps, {job.kernels} kernels"]
     said += [f"{name}={getattr(job, name):.3g}" for name in ("noise", "interference") if getattr(job, name)]
     said += ["no synchronisation"] if not job.synchronises else []
+    fields = ("after_wait", "host_noise", "launch", "loader", "pace", "spread", "lengths", "collections")
+    usual = IrregularJob(0, "", 1, 1, 1, "")
+    said += [f"{name}={getattr(job, name):.3g}" for name in fields if getattr(job, name) != getattr(usual, name)]
+    said += [f"waits {job.wait} on {job.wait_on}, rows={job.wait_rows}"] if job.wait else []
     said += [f"stages={job.stages} micro={job.microbatches}"] if job.stages > 1 else []
     said += [f"{one.kind} {list(one.ranks)} {one.size:.2f} steps={one.steps or 'all'}" for one in job.faults]
     return "; ".join(said)
@@ -99,9 +122,12 @@ def _score(job: IrregularJob, fault: str) -> IrregularScore:
         report = jitter.ingest([traces_at], lake, executor=jitter.LocalExecutor())
         if report.refused:
             raise RuntimeError(f"{len(report.refused)} traces were refused: {report.refused[0]}")
-        diagnosis = jitter.open(lake).diagnose()
+        opened = jitter.open(lake)
+        diagnosis = opened.diagnose()
+        inferred = sum(one.provenance == "inferred" for one in opened.dependencies())
     findings = tuple(
-        Finding(one.confidence, one.scope, _is_right(job, fault, one), _words(one)) for one in diagnosis.culprits
+        Finding(one.confidence, one.recurs, one.scope, _is_right(job, fault, one), _words(one))
+        for one in diagnosis.culprits
     )
     total = duration_ns(traces)
     gains = {one: total - duration_ns(run_job(job, one)) for one in job.faults}
@@ -114,8 +140,20 @@ def _score(job: IrregularJob, fault: str) -> IrregularScore:
     if fault in ("majority", "all_slow"):
         # what slows most ranks, or all of them, is no part of the loss
         told = float(sum(one.gain_ns for one in diagnosis.culprits if one.scope == "job"))
+    told_range = tuple(map(float, named[0].gain_range_ns)) if len(named) == 1 and named[0].gain_range_ns else None
+    invented = 0 if job.wait and not job.wait_rows else inferred
     return IrregularScore(
-        job.seed, job.effect, fault, outcome, findings, all_gain, told, _about(job), diagnosis.verdict
+        job.seed,
+        job.effect,
+        fault,
+        outcome,
+        findings,
+        all_gain,
+        told,
+        told_range,
+        _about(job),
+        diagnosis.verdict,
+        invented,
     )
 
 
@@ -125,7 +163,8 @@ def _folder() -> str | None:
 
 def _words(culprit: Any) -> str:
     ranks = "+".join(map(str, culprit.ranks))
-    told = f"{culprit.confidence}: {culprit.cause} on {culprit.scope} {ranks}, {culprit.gain_ns / 1e3:.0f} us"
+    certainty = f"{culprit.confidence}, recurs {culprit.recurs}"
+    told = f"{certainty}: {culprit.cause} on {culprit.scope} {ranks}, {culprit.gain_ns / 1e3:.0f} us"
     return "; ".join([told, culprit.step_pattern, *culprit.evidence[:1]])
 
 
@@ -147,6 +186,8 @@ def _is_right(job: IrregularJob, fault: str, culprit: Any) -> bool:
         return fault == "unrecorded"
     if culprit.scope == "job":
         return _is_true_of_all(job, fault, culprit)
+    if culprit.recurs != "yes" and not job.faults and _is_true_event(job, culprit):
+        return True
     if fault in ("", "unrecorded", "all_slow", "slow_network"):
         return fault == "slow_network" and culprit.cause == "communication" and len(culprit.ranks) == job.ranks
     if fault == "three" and (
@@ -154,6 +195,15 @@ def _is_right(job: IrregularJob, fault: str, culprit: Any) -> bool:
     ):
         return False
     return any(culprit in _naming(job, one, [culprit]) for one in job.faults)
+
+
+def _is_true_event(job: IrregularJob, culprit: Any) -> bool:
+    """Return whether a rank of a job without faults did lose the time: nothing is said of its losing it again."""
+    if culprit.cause in ("cpu_launch", "late_start", "cpu_after"):
+        return bool(job.collections or job.checkpoints or job.loader)
+    if culprit.cause == "workload_imbalance":
+        return bool(job.long_inputs)
+    return culprit.cause in ("gpu_compute", "gpu_time") and bool(job.spread)
 
 
 def _is_true_of_all(job: IrregularJob, fault: str, culprit: Any) -> bool:
@@ -165,7 +215,7 @@ def _is_true_of_all(job: IrregularJob, fault: str, culprit: Any) -> bool:
         return True
     if fault == "slow_link" and culprit.cause == "communication":
         return True  # of one group of all ranks, no finding can tell which link
-    if host and (job.collections or job.checkpoints):
+    if host and (job.collections or job.checkpoints or job.loader):
         return True
     uneven = job.lengths or job.long_inputs or job.heavy_tails or job.wander or job.common_wander or job.spread
     return not host and culprit.cause != "communication" and bool(uneven)

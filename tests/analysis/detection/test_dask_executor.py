@@ -73,7 +73,15 @@ def test_a_lake_that_workers_do_not_see(lake: Path, dask_cluster: StartCluster, 
     from jitter.core.errors import LakeError
 
     with pytest.raises(LakeError, match="does not see it"):
-        _opened(RemoteRun("x", tmp_path / "nowhere", (), None))  # type: ignore[arg-type]
+        _opened(RemoteRun("x", tmp_path / "nowhere", (), None, frozenset()))  # type: ignore[arg-type]
+
+
+def test_a_lake_that_lost_a_recording_meanwhile(lake: Path):
+    from jitter.analysis.detection.executors.remote_steps import RemoteRun, _opened
+    from jitter.core.errors import LakeError
+
+    with pytest.raises(LakeError, match="has changed while it was read"):
+        _opened(RemoteRun("y", lake, (), None, frozenset({"0" * 32})))  # type: ignore[arg-type]
 
 
 def test_no_scheduler(lake: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):

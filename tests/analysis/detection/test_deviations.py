@@ -159,6 +159,17 @@ def test_an_excess_of_heavy_tails_is_no_outlier():
     assert found(total) == []
 
 
+@pytest.mark.parametrize(
+    ("ranks", "steps", "late"), [(8, 5, [4]), (4, 8, [2]), (8, 5, [1, 3]), (6, 12, [5]), (6, 7, [2, 4])]
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_few_steps_far_apart_from_all_others(ranks: int, steps: int, late: list[int], seed: int):
+    """The rank's own late steps do not hide each other, and the others show how far noise goes."""
+    own = chance(seed, steps, ranks)
+    own[TimePart.START, late, 1] += np.array([60.0, 50.0])[: len(late)] * NOISE
+    assert found(subtract_median_of_others(own), noise=0.3 * NOISE) == [(10, TimePart.START, tuple(late))]
+
+
 def test_several_steps_are_less_likely_than_one():
     total = chance()
     total[TimePart.CPU, [2, 7, 11, 15], 3] = 15 * NOISE

@@ -10,7 +10,7 @@ from jitter.analysis.detection.communication.likely_communication import (
 )
 from jitter.analysis.diagnosis.communication_limits import limit_to_communication
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.model import Culprit, Loss, WhatIf
+from jitter.analysis.diagnosis.model import Culprit, Loss, Seen, WhatIf
 
 RANKS, LAUNCHES = 8, 40
 Times = tuple[np.ndarray, np.ndarray]
@@ -74,7 +74,9 @@ def test_few_launches_and_absent_ranks_prove_nothing():
 
 
 def _culprit(cause: str, confidence: str = "high") -> Culprit:
-    return Culprit("rank", 2, (2,), None, 0, cause, confidence, 10, 10, 10, (), "every step", None, (), None)  # type: ignore[arg-type]
+    seen = Seen(5, 5)
+    at = (10, 10, 10, 0.1, (), "every step", None, (), None)
+    return Culprit("ranks", "gpu", "rank", 2, (2,), None, 0, cause, "likely", confidence, seen, "yes", None, *at)  # type: ignore[arg-type]
 
 
 def _diagnosis(*culprits: Culprit) -> Diagnosis:

@@ -9,7 +9,7 @@ import pytest
 
 from jitter.analysis.detection.outliers import random_events
 from jitter.analysis.detection.outliers.find_outliers import Outlier
-from jitter.analysis.detection.outliers.random_events import log_odds_of_all_ranks, split_random_events
+from jitter.analysis.detection.outliers.random_events import split_random_events
 from jitter.analysis.detection.outliers.significance import (
     binomial_tail,
     effective_count,
@@ -17,6 +17,7 @@ from jitter.analysis.detection.outliers.significance import (
     quiet_level,
     spread_of_others,
 )
+from jitter.analysis.detection.recurrence import is_random, log_odds_of_all_ranks
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.student_t import student_tail
@@ -117,11 +118,10 @@ def test_events_on_random_ranks_are_one_finding():
 
 def test_few_events_on_few_ranks_may_be_faults_of_these():
     """Three ranks of 8 with two events each: drawn from three ranks they are likelier than from all."""
-    (job,) = split_random_events([outlier(1, 1, 2), outlier(4, 2, 5), outlier(6, 0, 3)], 8, 6)[1]
-    assert job.chance > THRESHOLDS.medium_chance
-    many = [outlier(rank, rank, rank + 1) for rank in range(8)]
-    (sure,) = split_random_events(many, 8, 9)[1]
-    assert sure.chance < THRESHOLDS.high_chance
+    assert not is_random(np.array([0, 2, 0, 0, 2, 0, 2, 0]))
+    assert is_random(np.full(8, 2))
+    assert not is_random(np.array([1, 1, 0, 0, 0, 0, 0, 0]))  # two ranks
+    assert not is_random(np.array([1, 1, 1, 9, 1, 1, 1, 1]))  # one rank has most of them
 
 
 @pytest.mark.parametrize(("ranks", "hit", "events"), [(4, 2, 4), (4, 3, 3), (5, 2, 3)])
@@ -159,17 +159,13 @@ def test_ranks_that_are_late_in_the_same_step_are_not_random():
 def test_more_coincidences_than_seen_count_as_chance(monkeypatch: pytest.MonkeyPatch):
     """Twelve events, six each on two of three ranks: 7% of all draws are as uneven, most of them with more on one."""
     found = [outlier(0, *range(6)), outlier(1, *range(6, 12))]
-    monkeypatch.setattr(random_events, "THRESHOLDS", replace(THRESHOLDS, max_chance=0.065))
-    uneven, _ = split_random_events(found, 3, 12)
-    assert [one.may_be_random for one in uneven] == [True, True]
-    monkeypatch.setattr(random_events, "THRESHOLDS", replace(THRESHOLDS, max_chance=0.085))
-    uneven, _ = split_random_events(found, 3, 12)
-    assert [one.may_be_random for one in uneven] == [False, False]
+    monkeypatch.setattr(random_events, "THRESHOLDS", replace(THRESHOLDS, max_chance=0.065, min_random_ranks=2))
+    assert len(split_random_events(found, 3, 12)[1]) == 1
+    monkeypatch.setattr(random_events, "THRESHOLDS", replace(THRESHOLDS, max_chance=0.085, min_random_ranks=2))
+    assert split_random_events(found, 3, 12) == (found, [])
 
 
-def test_one_event_is_uncertain_and_persistent_outliers_are_left_alone():
+def test_one_event_and_persistent_outliers_are_left_alone():
     persistent = Outlier(0, 3, TimePart.CPU, tuple(range(10)), 1e6, 50.0, 1e-6, persistent=True)
-    alone, shared = split_random_events([persistent, outlier(1, 4)], 8, 10)
-    assert shared == []
-    assert alone[0] is persistent
-    assert alone[1].chance > THRESHOLDS.medium_chance
+    once = outlier(1, 4)
+    assert split_random_events([persistent, once], 8, 10) == ([persistent, once], [])

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jitter.report.text.step_table import format_steps, tabulate_steps
+from jitter.query.answer_rows import answer_rows
+from jitter.report.text.step_table import format_steps
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
@@ -40,7 +41,7 @@ def test_a_pause_before_the_end_of_a_step_is_no_late_start(
     paths = [step.path for step in found.steps if step.path is not None and step.cause == cause]
     mine = [path.after_ns if part == "cpu_after" else path.start_ns for path in paths]
     assert sum(mine) >= 0.9 * sum(sum(path) for path in paths)
-    heads = format_steps(tabulate_steps(found.steps), width=160).splitlines()[0]
+    heads = format_steps(answer_rows(found.steps), width=160).splitlines()[0]
     assert ("after ms" in heads) == (part == "cpu_after")
 
 

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from jitter.analysis.diagnosis.causes import CAUSES, CauseInfo, find_cause
+from jitter.analysis.diagnosis.causes import CAUSES, CauseEvidence, CauseInfo, find_cause
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.time_part import TimePart
 from jitter.simulate.faults import FAULT_KINDS
@@ -28,7 +28,10 @@ def test_an_entry_says_all_that_a_report_needs(cause: Cause):
 
 def test_every_cause_has_a_simulated_fault():
     simulated = {kind.cause for kind in FAULT_KINDS.values()}
-    assert simulated == set(NAMED) - {"gpu_time"}  # which leaves two faults undecided
+    assert simulated == set(NAMED) - {
+        "gpu_time",
+        "unequal_stages",
+    }  # undecided between two; stages of tests/accuracy/layouts
 
 
 def test_every_part_of_time_has_a_cause_that_is_always_found():
@@ -41,13 +44,14 @@ def test_the_first_cause_that_is_found_counts(monkeypatch: pytest.MonkeyPatch):
     class Candidate:
         part = TimePart.GPU
 
-    def entry(found: tuple[str, ...] | None, part: TimePart = TimePart.GPU) -> CauseInfo:
+    def entry(told: str | None, part: TimePart = TimePart.GPU) -> CauseInfo:
+        found = None if told is None else CauseEvidence("likely", (told,))
         return CauseInfo("", None, part, "", lambda evidence, candidate: found)
 
-    def found(registry: dict[str, CauseInfo]) -> tuple[str, tuple[str, ...]]:
+    def found(registry: dict[str, CauseInfo]) -> tuple[str, CauseEvidence]:
         monkeypatch.setattr("jitter.analysis.diagnosis.causes.CAUSES", registry)
         return find_cause(None, Candidate())  # type: ignore[arg-type]
 
-    assert found({"a": entry(None), "b": entry(("b",)), "c": entry(("c",))}) == ("b", ("b",))
-    assert found({"a": entry(("a",), TimePart.CPU), "c": entry(("c",))}) == ("c", ("c",))
-    assert found({"a": entry(None)}) == ("none", ())
+    assert found({"a": entry(None), "b": entry("b"), "c": entry("c")}) == ("b", ("likely", ("b",)))
+    assert found({"a": entry("a", TimePart.CPU), "c": entry("c")}) == ("c", ("likely", ("c",)))
+    assert found({"a": entry(None)}) == ("none", ("unknown", ()))

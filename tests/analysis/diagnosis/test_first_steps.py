@@ -13,7 +13,7 @@ from tests.support.simulated import ingest_run, small
 def test_a_late_first_start_is_said(tmp_path: Path):
     run = simulate(small(ranks=4, steps=5), [Fault.parse("late_start:rank=1,step=0,ms=7.6,loading=no")])
     lake = ingest_run(run, tmp_path, "nsys")
-    assert first_start_spread(lake.analyze()) == pytest.approx(7.6e6, rel=0.05)
+    assert first_start_spread(lake.analyze()) == (pytest.approx(7.6e6, rel=0.05), 1)
     found = lake.diagnose()
     assert [note for note in found.notes if note.startswith("In the first recorded step, ranks start up to 7.")]
 
@@ -30,7 +30,7 @@ def test_ranks_without_a_kernel_on_the_main_stream(tmp_path: Path):
         for number in range(3)
     }
     lake = lake_of(tmp_path / "lake", [RankLake(rank, steps) for rank in (0, 1)])
-    assert first_start_spread(lake.analyze()) == 0.0
+    assert first_start_spread(lake.analyze()) == (0.0, None)
     assert lake.diagnose().conclusion.status == "within_noise"
 
 

@@ -26,7 +26,7 @@ def test_steps_that_stand_out(tmp_path: Path, kernels: int, fault: str, rank: in
     job = small("pipeline", steps=STEPS, kernels=kernels)
     lake = ingest_run(simulate(job, [Fault.parse(fault)]), tmp_path)
     (culprit,) = lake.diagnose().culprits
-    assert (culprit.ranks, culprit.cause, culprit.confidence) == ((rank,), cause, "low")
+    assert (culprit.ranks, culprit.cause, culprit.confidence) == ((rank,), cause, "high")
     assert {key.step for key in culprit.steps} == steps
     assert "in its other steps" in culprit.evidence[-1]
 
@@ -42,9 +42,9 @@ def test_what_varies_by_chance_does_not(tmp_path: Path, seed: int):
 def test_what_slows_every_step_is_not_cleared(tmp_path: Path):
     run = simulate(small("pipeline", steps=STEPS), [Fault.parse("slow_gpu:rank=2,factor=2")])
     found = ingest_run(run, tmp_path).diagnose()
-    assert found.culprits == ()
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause, culprit.is_beyond_loss) == ((2,), "gpu_compute", True)
     said = "Ranks 0-3 each run a program of their own: a fault that slows one of them in every step cannot be seen"
-    assert said in found.verdict
     assert [note for note in found.notes if note.startswith(said)]
 
 

@@ -14,10 +14,12 @@ from jitter.analysis.diagnosis.model import (
     LossShare,
     ProfileLocation,
     RankShare,
+    Seen,
     Split,
     StepAnswer,
     WhatIf,
 )
+from jitter.analysis.diagnosis.recurrence_words import advise_recurrence
 from jitter.analysis.diagnosis.verdict import write_verdict
 from jitter.analysis.execution.recorded.step_times import TeamTimes
 from jitter.core.step_key import StepKey
@@ -30,18 +32,25 @@ QUIET = Conclusion("within_noise")
 def culprit(rank: int = 3, **more) -> Culprit:
     return Culprit(
         **{
+            "rung": "ranks",
+            "loss_class": "gpu",
             "scope": "rank",
             "rank": rank,
             "ranks": (rank,),
             "host": None,
             "device": None,
             "cause": "gpu_compute",
+            "cause_certainty": "likely",
             "confidence": "high",
+            "seen": Seen(2, 2),
+            "recurs": "yes",
+            "more_steps": None,
             "excess_ns": 9 * MS,
             "gain_ns": 4 * MS,
-            "share_ns": 4 * MS,
+            "loss_ns": 4 * MS,
+            "fraction": 0.2,
             "steps": (StepKey(None, 1),),
-            "step_pattern": "one step: step 1",
+            "step_pattern": "every step",
             "kernel_index": IndexRange(4, 9),
             "evidence": ("it is slow",),
             "look_at": ProfileLocation("/traces/r3.sqlite", 76_056_465_178, 76_057_981_000),
@@ -126,7 +135,7 @@ def test_doubts_withhold_the_all_clear():
 def test_a_loss_that_is_spread_is_answered_from_its_split():
     ranks = (RankShare(6, 2 * MS), RankShare(0, 2 * MS), RankShare(1, MS))
     split = (LossShare("cpu_launch", 5 * MS, 0.25, ranks),)
-    steps, loss, spread = (answer(1, 5 * MS, 6),), Loss(5 * MS, 0.25), Conclusion("spread")
+    steps, loss, spread = (answer(0, None), answer(1, 5 * MS, 6)), Loss(5 * MS, 0.25), Conclusion("spread")
     said = write_verdict(loss, [], steps, 0, 8, spread, split)
     parts = "late kernel launches (CPU) 5.00 ms (25.0% of the run), ranks 6 (40%), 0 (40%), 1 (20%)"
     assert said == (
@@ -144,7 +153,7 @@ def test_a_loss_that_is_spread_is_answered_from_its_split():
 def test_a_rank_with_most_of_the_loss_is_not_cleared():
     split = (LossShare("cpu_launch", 5 * MS, 0.25, (RankShare(6, 5 * MS),)),)
     said = write_verdict(Loss(5 * MS, 0.25), [], [answer(1, 5 * MS, 6)], 0, 8, Conclusion("spread"), split)
-    assert "most of the loss is on rank 6, but 1 step is too few to be sure" in said
+    assert "most of the loss is on rank 6, which does not stand out above the run's noise" in said
     assert "stands out" not in said
 
 
@@ -173,7 +182,7 @@ def test_who_is_named(more, who: str):
     said = diagnosis(culprit(**more)).verdict
     assert said == (
         f"Jitter costs 5.00 ms over 1 step (25.0%). {who} the same kernels more slowly: check its GPU's clocks, "
-        "temperature and neighbours (one step: step 1); fixing it would save about 4.00 ms."
+        "temperature and neighbours (seen in 2 of 2 steps, it recurs); fixing it would save about 4.00 ms."
     )
 
 
@@ -202,16 +211,83 @@ def test_of_many_the_first_three_are_named():
     ],
 )
 def test_findings_of_one_cause_that_hide_each_other_are_one_sentence(gain_ms: int, others: int, said: str):
-    hidden = {"gain_ns": gain_ms * MS, "share_ns": 3 * MS}
+    hidden = {"gain_ns": gain_ms * MS, "loss_ns": 3 * MS}
     assert diagnosis(culprit(**hidden), *(culprit(1 + at, **hidden) for at in range(others))).verdict.endswith(said)
 
 
 def test_a_finding_that_another_cause_hides_tells_its_share():
-    hidden = {"gain_ns": MS, "share_ns": 3 * MS}
+    hidden = {"gain_ns": MS, "loss_ns": 3 * MS}
     assert diagnosis(culprit(**hidden), culprit(1, cause="late_start", **hidden)).verdict.endswith(
         "; fixing it alone would save about 1.00 ms, because other findings hide it; its share of what fixing all "
         "saves is 3.00 ms. Also rank 1 (late step starts); fixing all findings would save about 7.00 ms."
     )
+
+
+@pytest.mark.parametrize(
+    ("more", "parentheses", "end"),
+    [
+        ({"seen": Seen(4, 4)}, "seen in 4 of 4 steps, it recurs", ""),
+        (
+            {
+                "seen": Seen(1, 5),
+                "step_pattern": "one step: epoch 1, step 2003",
+                "recurs": "unknown",
+                "more_steps": 10,
+            },
+            "seen in 1 of 5 steps: epoch 1, step 2003",
+            " Whether it recurs is unknown: record 10 more steps.",
+        ),
+        (
+            {"seen": Seen(2, 3), "step_pattern": "2 of 3 steps: 0,2", "recurs": "unknown", "more_steps": 2},
+            "seen in 2 of 3 steps: 0,2",
+            " Whether it recurs is unknown: record at least 5 consecutive steps.",
+        ),
+        (
+            {
+                "seen": Seen(9, 10),
+                "step_pattern": "nearly every step (9 of 10)",
+                "recurs": "unknown",
+                "more_steps": None,
+            },
+            "seen in 9 of 10 steps",
+            " Whether it recurs is unknown: compare with a good run (jitter compare GOOD NEW).",
+        ),
+        (
+            {"seen": Seen(3, 9), "step_pattern": "consecutive steps: 4 to 6", "recurs": "together", "more_steps": None},
+            "seen in 3 of 9 steps: 4 to 6",
+            " Several ranks are late in the same steps.",
+        ),
+        (
+            {
+                "seen": Seen(3, 9),
+                "scope": "job",
+                "step_pattern": "every 3rd step: 0,3,6",
+                "recurs": "no",
+                "more_steps": None,
+                "confidence": "low",
+            },
+            "seen in 3 of 9 steps, every 3rd step: 0,3,6, low confidence",
+            " Any rank could be next.",
+        ),
+    ],
+)
+def test_how_often_it_was_seen_and_whether_it_recurs(more: dict[str, object], parentheses: str, end: str):
+    said = diagnosis(culprit(**more)).verdict
+    assert f" ({parentheses}); fixing it would save about 4.00 ms.{end}" in said
+    assert said.endswith(f"ms.{end}")
+    beside = diagnosis(culprit(**more), culprit(1, cause="late_start")).verdict
+    assert f"4.00 ms.{end} Also rank 1 (late step starts)" in beside
+
+
+def test_what_more_steps_would_tell_of_a_rank():
+    once = {"seen": Seen(1, 5), "recurs": "unknown", "more_steps": 10}
+    unknown = "Whether it recurs is unknown: record 10 more steps"
+    assert advise_recurrence(culprit(**once)) == (
+        f"{unknown}; rank 3 again points to its GPU, other ranks to random events."
+    )
+    assert "; rank 3 again points to its host, " in advise_recurrence(culprit(**once, cause="cpu_launch"))
+    assert advise_recurrence(culprit(**once, scope="host", ranks=(2, 3))) == f"{unknown}."
+    assert advise_recurrence(culprit()) == "It recurs."
 
 
 def test_the_seven_answers():

@@ -50,4 +50,6 @@ def test_causes_are_told_apart(tmp_path: Path, fault: str, causes: set[str]):
     found = without_launches(tmp_path / "traces", tmp_path / "lake").diagnose()
     assert [culprit.ranks for culprit in found.culprits] == [(2,)]
     assert {culprit.cause for culprit in found.culprits} <= causes
-    assert "high" not in {culprit.confidence for culprit in found.culprits}
+    # an idle GPU is taken to wait for its host, which is no recorded fact; the time of a kernel is one
+    of_host = [one for one in found.culprits if one.cause != "gpu_compute"]
+    assert "high" not in {one.confidence for one in of_host}

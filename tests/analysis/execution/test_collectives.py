@@ -1,20 +1,11 @@
-"""Which collectives are one, in which order all can be computed, and whether ranks leave them together."""
+"""Which collectives are one, and in which order all can be computed."""
 
-import numpy as np
 import pytest
 
 from jitter.analysis.execution.collectives.matching import match
 from jitter.analysis.execution.collectives.schedule import EndCollective, RunOperations, schedule
-from jitter.analysis.execution.collectives.synchronisation import find_unsynchronised
 from jitter.analysis.execution.dependencies.inference import Wait
-from jitter.analysis.execution.recorded.step_times import TeamTimes, of_team
-from jitter.analysis.thresholds import THRESHOLDS
-from tests.support.programs import dependencies, program, step_of
-
-
-def team(start: list[list[float]], end: list[list[float]]) -> TeamTimes:
-    step = step_of(start, end)
-    return of_team(step, np.arange(len(step.row)), 0, len(start))
+from tests.support.programs import dependencies, program
 
 
 def met(found) -> set[frozenset[tuple[int, int]]]:
@@ -88,7 +79,7 @@ def test_unrecorded_exchanges_of_stages_hold_nobody_up():
 
 def test_what_is_not_left_together_is_each_ranks_own():
     attended = {rank: [(1, None), (3, None)] for rank in range(3)}
-    found = match({0: program("kaka")}, dict.fromkeys(range(3), 0), attended, frozenset({(0, 1)}))
+    found = match({0: program("kaka")}, dict.fromkeys(range(3), 0), attended, frozenset({(0, 1), (1, 1), (2, 1)}))
     assert met(found) == {frozenset({(rank, 1)}) for rank in range(3)} | {all_at(3, 0, 1, 2)}
     assert found.unpaired == 3
 
@@ -176,45 +167,3 @@ def test_orders_that_agree_are_all_kept():
     order = schedule(programs, {0: dependencies("aak")}, found)
     assert order.uncoupled == frozenset()
     assert_computable(order, programs, found)
-
-
-class TestTogether:
-    """Three ranks, whose clocks differ by far more than what is to be told."""
-
-    offsets = np.array([0.0, 7e9, -3e9])
-
-    def apart(self, *late: tuple[int, int, float], count: int = 4) -> set[tuple[int, int]]:
-        """All-reduces 1 ms apart; `late` are (collective, rank, ns) that leave later."""
-        words = "a" * count
-        found = match(
-            {0: program(words)}, dict.fromkeys(range(3), 0), {r: [(at, None) for at in range(count)] for r in range(3)}
-        )
-        ends = np.arange(count)[:, None] * 1e6 + self.offsets
-        for at, rank, ns in late:
-            ends[at, rank] += ns
-        return find_unsynchronised(found, {0: team((ends - 5e4).tolist(), ends.tolist())})
-
-    def test_those_left_together_are_none(self):
-        assert self.apart() == set()
-        assert self.apart((1, 2, THRESHOLDS.matching.synchronous_within_ns - 1)) == set()
-
-    def test_one_that_is_not(self):
-        assert THRESHOLDS.matching.synchronous_within_ns == 100_000
-        assert self.apart((1, 2, THRESHOLDS.matching.synchronous_within_ns + 1)) == {(0, 1)}
-        assert self.apart((3, 0, -THRESHOLDS.matching.synchronous_within_ns - 1)) == {(0, 3)}
-
-    def test_one_alone_contradicts_nothing(self):
-        assert self.apart((0, 1, 9e6), count=1) == set()
-
-    def test_ranks_without_the_step_tell_nothing(self):
-        found = match({0: program("aa")}, {0: 0, 1: 0}, {r: [(0, None), (1, None)] for r in range(2)})
-        ends = [[1e6, np.nan], [2e6, np.nan]]
-        starts = [[9e5, np.nan], [19e5, np.nan]]
-        assert find_unsynchronised(found, {0: team(starts, ends)}) == set()
-        assert find_unsynchronised(found, {}) == set()
-
-    def test_groups_of_some_are_not_asked(self):
-        attended = {rank: [(0, TWO_PAIRS[rank]), (1, EVERYONE), (2, EVERYONE)] for rank in range(4)}
-        found = match({0: program("aaa")}, dict.fromkeys(range(4), 0), attended)
-        ends = np.array([[1e6, 1e6, 5e6, 5e6], [6e6] * 4, [7e6] * 4])
-        assert find_unsynchronised(found, {0: team((ends - 1e4).tolist(), ends.tolist())}) == set()

@@ -51,7 +51,7 @@ def test_an_event_wait():
     end = [kernel_end, kernel_end + 100]
     rules = inferred("ka", start, end, call=[np.zeros(RANKS), np.full(RANKS, 20.0)])
     assert rules.waits == (Wait(1, 0, "event"),)
-    assert rules.by_place == {1: (0,)}
+    assert rules.by_place == {1: rules.waits}
 
 
 @pytest.mark.parametrize(("rounded", "found"), [(0.001, True), (0.9, True), (1.1, False)])
@@ -136,7 +136,7 @@ def test_a_call_that_waits():
         call=[np.zeros(RANKS), np.full(RANKS, 30.0)],
         back=[np.full(RANKS, 5.0), kernel_end + 6],
     )
-    assert rules.waits == (Wait(1, 0, "sync"),)
+    assert rules.waits == (Wait(1, 0, "sync", provenance="recorded"),)
 
 
 @pytest.mark.parametrize(("ahead", "found"), [(8, True), (19, True), (25, False)])
@@ -151,7 +151,7 @@ def test_a_call_that_waits_on_a_clock_that_is_off(ahead: float, found: bool):
         call=[np.zeros(RANKS), np.full(RANKS, 30.0)],
         back=[np.full(RANKS, 5.0), kernel_end - ahead],
     )
-    assert rules.waits == ((Wait(1, 0, "sync"),) if found else ())
+    assert rules.waits == ((Wait(1, 0, "sync", provenance="recorded"),) if found else ())
 
 
 def test_what_the_step_before_left():

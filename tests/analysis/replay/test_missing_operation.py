@@ -37,7 +37,7 @@ def replayed(times: dict[str, list[list[float]]], queue: int | None, repaired: b
     changed[CPU, 1] = repaired
     recorded = RecordedStep(0, StepKey(None, 0), step, own, before, fresh, collectives)
     change = Change(changed, np.zeros(0), np.zeros(0), 0.0)
-    ends = replay_step(job, order.array(), recorded, baselines(job, step, own), change, no_state(RANKS, queue))
+    ends = replay_step(job, order.array(), recorded, baselines(job, step, own), change, no_state(RANKS, queue)).end
     return ends[3:6].tolist()
 
 

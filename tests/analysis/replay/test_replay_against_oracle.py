@@ -48,7 +48,7 @@ def replayed_ends(examined, scenarios) -> dict[tuple[int, int, int], list[float]
         for which, state in zip(scenarios, states, strict=True):
             repaired = np.array([[(rank, part) in which for rank in run.rank_numbers] for part in (START, CPU, GPU)])
             change = Change(repaired, step.transfers.took, np.zeros(len(step.transfers.took)), 0.0)
-            ends = replay_step(run.job, instructions, step, examined.steps.baseline(step), change, state)
+            ends = replay_step(run.job, instructions, step, examined.steps.baseline(step), change, state).end
             for row, rank in zip(step.times.row.tolist(), run.rank_numbers.tolist(), strict=True):
                 if row >= 0:
                     for at in on_gpu:

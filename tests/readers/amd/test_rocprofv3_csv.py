@@ -12,8 +12,8 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import parse_integers
 from jitter.readers.amd.csv_file import _ValidUtf8
+from jitter.readers.integers import to_int64
 from jitter.simulate import Job, simulate, write
 from tests.support.amd_traces import needs_traces, read, real
 
@@ -298,7 +298,7 @@ def test_agents_that_are_listed_twice():
 
 def test_times_since_1970_beside_an_invalid_one():
     cells = pa.array([b"1700000000000000001", b"12x", b"-3", b"99999999999999999999", b"\xff"])
-    assert parse_integers(cells).to_pylist() == [1_700_000_000_000_000_001, None, -3, None, None]
+    assert to_int64(cells).to_pylist() == [1_700_000_000_000_000_001, None, -3, None, None]
 
 
 def test_agents_of_rocminfo():

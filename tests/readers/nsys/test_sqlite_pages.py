@@ -43,9 +43,19 @@ def make(
 
 
 def through_sqlite(path: Path, columns: Sequence[str], where: str = "") -> list[tuple[Any, ...]]:
-    casts = ", ".join(f'CAST("{column}" AS INTEGER)' for column in columns)
+    names = ", ".join(f'"{column}"' for column in columns)
     with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(f"SELECT {casts} FROM t{where}").fetchall()
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
+        return [tuple(map(integer, row)) for row in connection.execute(f"SELECT {names} FROM t{where}")]
+
+
+def integer(value: Any) -> int | None:
+    """The integer that a value is or states."""
+    if isinstance(value, str):
+        return int(value) if value.removeprefix("-").isdecimal() and str(int(value)) == value else None
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 4e18 else None
+    return value if isinstance(value, int) else None
 
 
 def through_jitter(path: Path, columns: Sequence[str], only: RowFilter | None = None) -> list[tuple[Any, ...]]:

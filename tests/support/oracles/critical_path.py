@@ -29,6 +29,10 @@ class Held(NamedTuple):
     awaited_at: int | None
     slot: float | None
     back_before: float | None
+    let_go: float | None
+    """When a wait without a call let the host go, before its call."""
+    let_go_by: int | None
+    """What that wait was for, in this step."""
 
 
 class Path:
@@ -129,6 +133,13 @@ class Path:
             assert held.back_before is not None
             assert own.host is not None
             assert usual.host is not None
+            if held.let_go is not None and held.let_go > held.back_before:
+                lead = self._job.rule.host_lead_ns.get(place, 0.0)
+                self._charge(rank, place, part, own.host, usual.host, -lead)
+                if held.let_go_by is None:
+                    self.began = held.let_go + lead
+                    return None
+                return self._end(rank, held.let_go_by)
             self._charge(rank, place, part, own.host, usual.host)
             self.began = held.back_before
             if held.back_before <= self._border[rank]:
@@ -158,6 +169,7 @@ def held(job: OracleJob, number: int) -> dict[int, list[Held]]:
                         next((o for o, end in ends.items() if end is not None and end == awaited), None),
                         state.slot() if op.kind != "sync" else None,
                         state.back.get(op.thread),
+                        *state.let_go(at),
                     )
                 )
                 if op.stream is not None:

@@ -37,6 +37,10 @@ class Rule(NamedTuple):
     launch_ns: float
     stream_ns: float
     queue: int | None
+    host_waits: Mapping[int, Sequence[tuple[int, int]]]
+    """Operation to those, (operation, steps back), that the host waits for before its call, without a call for that."""
+    host_lead_ns: Mapping[int, float]
+    """Operation to how much of the host's time before its call lies before that wait."""
 
 
 class Own(NamedTuple):
@@ -64,9 +68,26 @@ class Rank:
         self.free_before: dict[int, float] = {}
         self.started: list[float] = []
         self.ended: dict[int, float] = {}
+        self.earlier: list[dict[int, float]] = [{}, {}]
+        """What ended in the step before, in the one before that, and so on."""
 
     def next_step(self) -> None:
+        self.earlier = [self.ended, *self.earlier]
         self.free_before, self.ended = dict(self.free), {}
+
+    def let_go(self, at: int) -> tuple[float | None, int | None]:
+        """When a wait without a call let the host go, and for which operation of this step it waited."""
+        found = [
+            (end - self.rule.host_lead_ns.get(at, 0.0), None if back else o)
+            for o, back in self.rule.host_waits.get(at, ())
+            if (end := (self.earlier[back - 1] if back else self.ended).get(o)) is not None
+        ]
+        return max(found, key=lambda one: one[0], default=(None, None))
+
+    def since(self, op: "Op", at: int) -> float | None:
+        """When the host's own time before a call began."""
+        before, let_go = self.back.get(op.thread), self.let_go(at)[0]
+        return before if before is None or let_go is None else max(before, let_go)
 
     def awaited(self, at: int) -> float | None:
         """The latest end of what operation `at` waits for."""
@@ -114,8 +135,8 @@ def own_times(recorded: Mapping[int, Steps], rule: Rule) -> dict[Key, Own]:
         for number, step in enumerate(steps):
             state.next_step()
             for at, op in enumerate(step):
-                before = state.back.get(op.thread)
-                host = None if before is None else op.call - before
+                since = state.since(op, at)
+                host = None if since is None else op.call - since
                 held = state.held(op, at)
                 in_call = op.back - (op.call if held is None else max(op.call, held))
                 lead = delay = gpu = 0.0
@@ -186,8 +207,8 @@ def _one_rank(
         for at, op in enumerate(step):
             mine = own[rank, number, at]
             # nothing tells what goes before a rank's first call: it begins when it began
-            before = state.back.get(op.thread)
-            called = op.call if before is None or mine.host is None else before + mine.host
+            since = state.since(op, at)
+            called = op.call if since is None or mine.host is None else since + mine.host
             held = state.held(op, at)
             back = (called if held is None else max(called, held)) + mine.call
             start = end = None

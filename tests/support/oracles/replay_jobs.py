@@ -29,6 +29,7 @@ JOBS = {
     "three ranks": small("tensor_parallel", ranks=3),
     "two threads": small("tensor_parallel", cpu_bound=True),
     "a full queue beside": small("tensor_parallel", launch_queue=12),
+    "waits without calls": small("tensor_parallel", cpu_bound=True),
     "a slow host": small("sharded", cpu_bound=True, syncs=frozenset({"loss", "before"})),
 }
 
@@ -178,6 +179,14 @@ def oracle_job(name: str, folder: Path) -> OracleJob:
         first = next(at for at, op in enumerate(program.operations) if op.kind == COLLECTIVE)
         more = (Wait(0, ~1, "event"), Wait(first, ~0, "event"))
         rules = examined.run.dependencies[0] = replace(rules, waits=(*rules.waits, *more))
+    if name == "waits without calls":
+        # for an end of the step, of the step before, and of the one before that; not always binding
+        last, middle = len(program.operations) - 1, len(program.operations) // 2
+        places = [(middle, middle - 6, 0), (2, last, 1), (last, middle + 2, 0), (7, 3, 2), (11, last - 1, 1)]
+        waits = [Wait(at, on, "sync", back, "inferred") for at, on, back in places]
+        rules = examined.run.dependencies[0] = replace(
+            rules, waits=(*rules.waits, *waits), host_lead_ns={middle: 3000.0, 2: 1500.0}
+        )
     if name == "a full queue beside":
         on_gpu = [at for at, op in enumerate(program.operations) if op.kind != SYNC]
         beside = [Wait(on_gpu[at + 1], on_gpu[at], "event") for at in (EARLY, QUEUED)]
@@ -196,12 +205,15 @@ def oracle_job(name: str, folder: Path) -> OracleJob:
         tuple((["compute", "collective", "memory", "sync"][op.kind], op.name) for op in program.operations)
     }
     streams = {op.stream: own.stream for op, own in zip(program.operations, recorded[0][0], strict=True) if own.stream}
+    assert all(one.steps_back == 0 for waits in rules.by_place.values() for one in waits)
     rule = Rule(
-        rules.by_place,
+        {at: [one.on_op_index for one in waits] for at, waits in rules.by_place.items()},
         [streams[stream] for stream in range(len(streams))],
         rules.launch_ns,
         rules.stream_ns,
         rules.queue,
+        {at: [(one.on_op_index, one.steps_back) for one in waits] for at, waits in rules.of_hosts.items()},
+        rules.host_lead_ns,
     )
     assert rule.queue == run.job.launch_queue
     own = own_times(recorded, rule)

@@ -28,7 +28,8 @@ def expected_transfers(lake: RunReader, run: RunModel, benchmark: Baseline | Non
     """Return, (groups of all collectives,), the time that each should take, ns; NaN where unknown.
 
     A complete group: by the benchmark's bandwidth. A group with unrecorded members: as long as the fastest of the same
-    operation with the same or a larger message, by the `usual` times (groups of all collectives,).
+    operation with the same or a larger message, by the `usual` times (groups of all collectives,). Not of sends and
+    receives: a stage of a pipeline waits for the work of the one before it, which is no lateness.
     """
     kinds = _kinds(lake, run)
     found = np.full(len(usual), np.nan)
@@ -38,6 +39,8 @@ def expected_transfers(lake: RunReader, run: RunModel, benchmark: Baseline | Non
         fastest[kind.operation] = float(np.fmin(fastest.get(kind.operation, np.nan), usual[group]))
         least[kind.operation, kind.size] = fastest[kind.operation]
     for group, kind in kinds.items():
+        if kind.is_incomplete and kind.operation == "send_recv":
+            continue
         if kind.is_incomplete:
             found[group] = least[kind.operation, kind.size]
         elif benchmark and (reached := benchmark.busbw(kind.operation, int(kind.size), kind.ranks)) is not None:

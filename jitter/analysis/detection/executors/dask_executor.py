@@ -24,29 +24,31 @@ from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario
 from jitter.core.errors import JitterError
 from jitter.core.numeric.arrays import Floats
-from jitter.core.parallel.dask_client import connect
+from jitter.core.parallel.dask_client import Cluster, connect
+from jitter.core.parallel.executors import DaskExecutor
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Future
 
 _RANGES_PER_WORKER = 2
 
 
 @contextmanager
-def dask_executor(scheduler: str, root: Path) -> Iterator[Callable[[RunSteps], StepExecutor]]:
+def dask_executor(executor: DaskExecutor, root: Path) -> Iterator[Callable[[RunSteps], StepExecutor]]:
     """Connect to a cluster; yield what makes the executor of a run of the lake in the folder `root`.
 
-    Raises `UsageError` without Dask, `JitterError` if no scheduler answers, or stops to, or its workers die of it.
+    Raises `UsageError` without Dask, `JitterError` if no scheduler answers, or stops to, or has no workers, or workers
+    of another version of jitter, or its workers die of it.
     """
-    with connect(scheduler) as client:
-        yield lambda steps: DaskStepExecutor(client, root.absolute(), steps)
+    with connect(executor) as cluster:
+        yield lambda steps: DaskStepExecutor(cluster, root.absolute(), steps)
 
 
 class DaskStepExecutor:
     """Goes through the steps on a cluster."""
 
-    def __init__(self, client: "Client", root: Path, steps: RunSteps) -> None:
-        self._client, self._root, self._steps = client, root, steps
+    def __init__(self, cluster: Cluster, root: Path, steps: RunSteps) -> None:
+        self._cluster, self._client, self._root, self._steps = cluster, cluster.client, root, steps
         self._sent: Future | None = None
 
     def measure(self) -> list[StepStatistics]:
@@ -79,17 +81,16 @@ class DaskStepExecutor:
 
     def _gather(self, futures: "Sequence[Future]") -> list[Any]:
         from distributed import KilledWorker
-        from distributed.client import FutureCancelledError
 
         try:
-            return [future.result() for future in futures]
+            for future in self._cluster.completed(futures):
+                self._cluster.result(future)  # the first error ends the wait
+            return [self._cluster.result(future) for future in futures]
         except KilledWorker as error:
             raise JitterError(
                 f"{self._root}: workers that examined it died, one after the other ({error.allowed_failures + 1})",
                 "give each about 2 GB of memory",
             ) from None
-        except FutureCancelledError:
-            raise JitterError("the Dask scheduler is gone", "run it again") from None
 
 
 def _itself(run: RemoteRun) -> RemoteRun:

@@ -50,6 +50,10 @@ class StepPath:
     """The charges of the step before, after its last collective, that delay this step."""
     waited_ns: Mapping[int, float]
     """How long each rank waited for others at collectives, all together."""
+    last_at: Mapping[int, int]
+    """At how many collectives with other recorded ranks each rank arrives last."""
+    met_at: Mapping[int, int]
+    """At how many such collectives each rank takes part."""
 
     @property
     def whole(self) -> Charges:
@@ -118,16 +122,28 @@ def walk_paths(steps: RunSteps, first: int, last: int, usual: Floats) -> list[St
 def path_of(steps: RunSteps, walker: PathWalker, step: RecordedStep) -> StepPath:
     """Walk one step's path."""
     walk = walker.walk(step, steps.baseline(step))
-    return StepPath(step.key, walk.charges, walk.tail, _waited(steps, step))
+    return StepPath(step.key, walk.charges, walk.tail, *_waited(steps, step))
 
 
-def _waited(steps: RunSteps, step: RecordedStep) -> dict[int, float]:
-    """Each rank's time between its arrivals and the last ones, over the step's collectives."""
+def _waited(steps: RunSteps, step: RecordedStep) -> tuple[dict[int, float], dict[int, int], dict[int, int]]:
+    """Return each rank's time between its arrivals and the last ones, and at how many it is last, and takes part."""
     collectives, numbers = step.collectives, steps.run.rank_numbers
-    waited = np.nan_to_num(step.in_collectives - step.transfers.took[collectives.group])
-    of_ranks = np.bincount(collectives.rank, weights=waited, minlength=len(numbers))
+    waited = step.in_collectives - step.transfers.took[collectives.group]
+    known = ~np.isnan(waited)
+    met = known & (np.bincount(collectives.group[known], minlength=len(step.transfers.took))[collectives.group] > 1)
     here = np.flatnonzero(step.times.row >= 0)
-    return dict(zip(numbers[here].tolist(), of_ranks[here].tolist(), strict=True))
+    ranks = numbers[here].tolist()
+
+    def by_rank(weights: Floats) -> list[float]:
+        found: list[float] = np.bincount(collectives.rank, weights, len(numbers))[here].tolist()
+        return found
+
+    last, all_met = (map(int, by_rank(mask.astype(np.float64))) for mask in (met & (waited <= 0), met))
+    return (
+        dict(zip(ranks, by_rank(np.nan_to_num(waited)), strict=True)),
+        dict(zip(ranks, last, strict=True)),
+        dict(zip(ranks, all_met, strict=True)),
+    )
 
 
 def replay_steps(

@@ -36,11 +36,13 @@ class RemoteRun(NamedTuple):
     root: Path
     steps: tuple[StepKey, ...]
     shared: Shared
+    digests: frozenset[str]
+    """Of the recordings that the run consists of: others may have come into the lake since."""
 
 
 def remote_run(root: Path, steps: RunSteps) -> RemoteRun:
     """Describe a run to other processes; `root` is the lake's folder as they see it."""
-    return RemoteRun(uuid.uuid4().hex, root, tuple(steps.run.keys), steps.shared)
+    return RemoteRun(uuid.uuid4().hex, root, tuple(steps.run.keys), steps.shared, steps.lake.digests)
 
 
 def baselines_of(steps: RunSteps, first: int, last: int) -> Baselines:
@@ -91,7 +93,10 @@ def _opened(run: RemoteRun) -> RunSteps:
                 )
             folder = LakeFolder(run.root)
             folder.require()
-            held = records_by_step(folder.records())
+            records = [record for record in folder.intact_records()[0] if record.digest in run.digests]
+            if len(records) < len(run.digests):
+                raise LakeError(f"{run.root}: has changed while it was read", "run it again when no ingest is running")
+            held = records_by_step(records)
             lake = RunReader(run.root, held, KernelIndices(run.root, held).of, run.steps)
             _open[run.name] = RunSteps(lake, run.shared)
         return _open[run.name]

@@ -23,7 +23,7 @@ from jitter.analysis.detection.outliers.significance import (
 )
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import known_median
 from jitter.core.numeric.student_t import student_tail
 
@@ -51,8 +51,6 @@ class Outlier:
     """Steps among these whose excess is unknown: the first recorded one of a late start."""
     is_of_all_ranks: bool = False
     """Whether all ranks are as slow in these steps: the other steps are the baseline, not the other ranks."""
-    may_be_random: bool = False
-    """Whether its events are so few that a pause on a random rank cannot be excluded, whatever their size."""
     pace: float | None = None
     """Ratio of its kernels' time to the time expected from their launch sizes; None: it stands out by plain time."""
 
@@ -79,9 +77,9 @@ def find_outliers(
     found = []
     for part in parts:
         sample = _sample(deviations, part, tests)
-        persistent = _find_persistent(sample)
+        persistent, apart = _find_persistent(sample), _find_apart(sample)
         for column in range(ranks):
-            one = persistent.get(column) or _in_steps(sample, column)
+            one = persistent.get(column) or _in_steps(sample, column) or apart.get(column)
             if one is None:
                 continue
             excess = float(np.nansum(sample.total[one.steps, column]))
@@ -107,6 +105,8 @@ class _Sample(NamedTuple):
     """(steps, ranks) standard deviation of a step's total about the rank's usual value."""
     in_step: Floats
     """(steps, 1) the part of it that is not from step to step, which a drift would be."""
+    usual_scatter: float
+    """The ranks' median standard deviation over steps; 0 where there are too few steps."""
     unusual: Floats
     """(ranks,) how far a rank's usual value is above the centre of the other ranks' usual values, ns."""
     scale: Floats
@@ -144,7 +144,7 @@ def _sample(deviations: TeamDeviations, part: TimePart, tests: int) -> _Sample:
     noise = np.maximum(np.sqrt(over_steps[None, :] ** 2 + in_step**2), 1.0)
     share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
     unusual, scale, degrees = np.zeros(ranks), np.ones(ranks), 0
-    if ranks > THRESHOLDS.min_peers_for_high:
+    if ranks > THRESHOLDS.min_peers_to_recur:
         least = np.where(np.isnan(total), np.inf, total).min(axis=0)
         levels = level if enough else np.nan_to_num(least, posinf=0)
         known_steps = np.maximum((~np.isnan(total)).sum(axis=0), 1)
@@ -156,7 +156,10 @@ def _sample(deviations: TeamDeviations, part: TimePart, tests: int) -> _Sample:
     sigmas = np.where(known, np.nan_to_num(total) - np.maximum(level, 0.0), 0.0) / noise
     tails = np.where(known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
     scale = np.maximum(scale, 1.0)
-    return _Sample(total, level, noise, in_step, unusual, scale, degrees, 2 * ranks * tests, sigmas, tails)
+    usual_scatter = float(np.median(over_steps))
+    return _Sample(
+        total, level, noise, in_step, usual_scatter, unusual, scale, degrees, 2 * ranks * tests, sigmas, tails
+    )
 
 
 class _UsualStep(NamedTuple):
@@ -244,3 +247,52 @@ def _in_steps(sample: _Sample, column: int) -> _Found | None:
     most = min(range(best, min(2 * best, count + 1)), key=by_chance)
     steps = known & ((tails <= ordered[most - 1]) | (sigmas >= THRESHOLDS.step_sigmas))
     return _Found(steps, float(sigmas[steps].max()), chance, persistent=False)
+
+
+def _find_apart(sample: _Sample) -> dict[int, _Found]:
+    """Return, by column, the ranks' steps that lie apart from all others: few steps do not tell how far noise goes.
+
+    If noise has the tail of Student's t, the k-th largest of any number of values is c times the next one with the
+    probability c ^ (-k * degrees) (Rényi, "On the theory of order statistics", 1953): the values themselves tell the
+    scale. The rank's scatter is that of its other steps. Of k steps the chance counts k (k + 1) fold, for all k tried.
+    """
+    steps, ranks = sample.total.shape
+    if min(steps, ranks) < THRESHOLDS.min_ranks_for_noise:
+        return {}
+    highest = np.maximum(sample.sigmas.max(axis=0), 1.0)
+    order = np.argsort(highest)
+    found = {}
+    for column in range(ranks):
+        others = float(highest[order[-2] if column == order[-1] else order[-1]])
+        if (one := _apart(sample, column, others)) is not None:
+            found[column] = one
+    return found
+
+
+def _apart(sample: _Sample, column: int, others: float) -> _Found | None:
+    """Return the steps of a rank that lie apart; `others` is the largest excess of the other ranks, in sigmas."""
+    known = np.flatnonzero(~np.isnan(sample.total[:, column]))
+    own, tests = sample.total[:, column] - max(sample.level[column], 0.0), sample.trials / sample.total.shape[1]
+    ordered = known[np.argsort(-own[known], kind="stable")]
+    counts = np.arange(1, len(known) // 2 + 1)
+
+    def chance(ratio: Floats, count: Ints) -> Floats:
+        tail: Floats = np.maximum(ratio, 1.0) ** (-count * float(THRESHOLDS.tail_degrees))
+        found: Floats = tail * count * (count + 1) * tests
+        return found
+
+    def sigmas(scatter: float) -> Floats:
+        found: Floats = own / np.maximum(np.sqrt(scatter**2 + sample.in_step[:, 0] ** 2), 1.0)
+        return found
+
+    most = np.minimum.accumulate(sigmas(sample.usual_scatter)[ordered])[: len(counts)] / others
+    best, least = None, THRESHOLDS.medium_chance
+    for count in counts[chance(most, counts) <= least].tolist():
+        here, rest = ordered[:count], ordered[count:]
+        scatter = max(float(qn_sigma(sample.total[rest, column][:, None])[0]), sample.usual_scatter)
+        away = sigmas(scatter)
+        ratio = away[here].min() / max(others, away[rest].max())
+        if (by_chance := float(chance(np.array([ratio]), np.array([count]))[0])) <= least:
+            steps = np.isin(np.arange(len(own)), here)
+            best, least = _Found(steps, float(away[here].max()), by_chance, persistent=False), by_chance
+    return best

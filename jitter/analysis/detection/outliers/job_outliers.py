@@ -88,7 +88,8 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
     largest = max(teams, key=lambda team: len(team.ranks), default=None)
     if largest is None or len(largest.ranks) < 2:
         return []  # a single rank cannot be told from all of them
-    base = (step_ns - np.nan_to_num(loss_ns))[:, None]
+    # a short step after a long one has a negative loss, which does not make it a slow one
+    base = (step_ns - np.maximum(np.nan_to_num(loss_ns), 0.0))[:, None]
     known = ~np.isnan(base[:, 0])
     count = int(known.sum())
     if count < THRESHOLDS.min_steps_for_scatter:
@@ -105,7 +106,7 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
     if chance > THRESHOLDS.max_chance:
         return []
     usual = largest.usual_ns[:, :, 0]
-    more = np.nan_to_num(usual[:, slow] - np.nanmedian(usual[:, known & ~slow], axis=1, keepdims=True)).sum(axis=1)
+    more = np.nan_to_num(usual[:, slow] - lower_median(usual[:, known & ~slow])).sum(axis=1)
     gain = float(excess[slow].sum())
     part = TimePart(int(np.argmax(more)))
     if more[part] < THRESHOLDS.cause_share * gain:

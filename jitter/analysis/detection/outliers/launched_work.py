@@ -82,7 +82,7 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     """Return a team's GPU times beside the times expected from its launch sizes; None where no sizes vary."""
     total, ranks = deviations.total_ns[TimePart.GPU], len(deviations.ranks)
     usual = float(np.nanmedian(deviations.usual_ns[TimePart.GPU]))
-    if ranks <= THRESHOLDS.min_peers_for_high or len(total) < THRESHOLDS.min_steps_for_scatter or not usual > 0:
+    if ranks <= THRESHOLDS.min_peers_to_recur or len(total) < THRESHOLDS.min_steps_for_scatter or not usual > 0:
         return None
     if float(np.median(qn_sigma(total))) < _LIMITS.min_variation * usual:
         return None

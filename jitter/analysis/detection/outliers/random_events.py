@@ -1,16 +1,13 @@
 """Events on random ranks: outliers in single steps, of which no rank has more than chance gives."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
 from jitter.analysis.detection.job_findings import JobFinding, join_outliers
 from jitter.analysis.detection.outliers.find_outliers import Outlier
-from jitter.analysis.detection.outliers.significance import binomial_tail, log_binomial
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count
 
@@ -21,8 +18,7 @@ def split_random_events(found: Sequence[Outlier], ranks: int, steps: int) -> tup
     """Join events on random ranks; return the other outliers, and the joined ones.
 
     An event is one step in which one rank stands out. Events are random if at least `min_random_ranks` ranks have some,
-    and so many thrown at random ranks and steps would share ranks, and share steps, as often by chance. Of the others a
-    rank that has no more of the events than chance gives is uncertain: `chance` says so.
+    and so many thrown at random ranks and steps would share ranks, and share steps, as often by chance.
 
     Args:
         found: one team's outliers of one part.
@@ -40,33 +36,17 @@ def split_random_events(found: Sequence[Outlier], ranks: int, steps: int) -> tup
         return list(found), []
     is_scattered = _is_by_chance([step for _, step in events], steps, THRESHOLDS.medium_chance)
     if len(single) >= THRESHOLDS.min_random_ranks and is_scattered and steps >= THRESHOLDS.min_steps_for_scatter:
-        return others, [_random_pauses(single, ranks)]
-    uncertain = []
-    for one in single:
-        usual = binomial_tail(len(one.steps), len(events), 1 / ranks) * ranks
-        chance = max(one.chance, min(usual, 1.0)) if steps > 1 else one.chance
-        uncertain.append(replace(one, chance=chance, may_be_random=chance > one.chance))
-    return others + uncertain, []
+        return others, [_random_pauses(single)]
+    return list(found), []
 
 
-def log_odds_of_all_ranks(events: int, hit: int, ranks: int) -> float:
-    """Return the logarithm of how much likelier the events are if all ranks can have them than if only some can.
-
-    Of so many events, all on the `hit` ranks: `(1 / ranks) ^ events` against `(1 / hit) ^ events / C(ranks, hit)`.
-    """
-    return log_binomial(ranks, hit) + events * math.log(hit / ranks)
-
-
-def _random_pauses(members: Sequence[Outlier], ranks: int) -> JobFinding:
+def _random_pauses(members: Sequence[Outlier]) -> JobFinding:
     events = sum(len(one.steps) for one in members)
-    chance = min(one.chance for one in members)
-    if log_odds_of_all_ranks(events, len(members), ranks) < 0:
-        chance = max(chance, THRESHOLDS.max_chance)  # a few ranks with faults of their own are as likely
     told = (
         f"{format_count(events, 'event')} on {format_count(len(members), 'rank')}, each on one rank in one step: "
         "no rank has more of them than chance gives"
     )
-    return join_outliers("random_pauses", members, told, chance)
+    return join_outliers("random_pauses", members, told, min(one.chance for one in members))
 
 
 def _is_by_chance(places: Sequence[int], size: int, max_chance: float) -> bool:

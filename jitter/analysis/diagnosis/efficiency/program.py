@@ -50,9 +50,9 @@ class _Measured(NamedTuple):
 def find_program_losses(analysis: RunAnalysis) -> list[EfficiencyFinding]:
     """Return what the program costs on all ranks alike, the most expensive first.
 
-    Consecutive steps in the middle of the run are replayed. A recording without its synchronising calls tells nothing.
+    Consecutive steps in the middle of the run are replayed. Where host gaps may be waits, the recording tells nothing.
     """
-    if analysis.lacks_sync_calls or not analysis.keys:
+    if analysis.is_unexplained or not analysis.keys:
         return []
     first, last = choose_steps(analysis)
     step_ns = float(np.median(analysis.assumed_step_ns[first:last]))
@@ -61,7 +61,7 @@ def find_program_losses(analysis: RunAnalysis) -> list[EfficiencyFinding]:
     measured = _measure(analysis, first, last)
     changes = [(kind, chosen, change) for kind, chosen, change in _changes(measured) if chosen.any()]
     saved = price_changes(analysis.steps, analysis.ends, [change for *_, change in changes], first, last)
-    timed = int((~np.isnan(analysis.step_ns)).sum()) or len(analysis.keys)
+    timed = int((~np.isnan(analysis.step_ns)).sum())
     found = [
         EfficiencyFinding(
             kind,

@@ -11,6 +11,7 @@ from jitter.analysis.detection.findings import Candidate, PricedFinding
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.pricing import Pricing
+from jitter.analysis.detection.recurrence import Standouts, find_standouts
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator
@@ -22,7 +23,7 @@ from jitter.analysis.diagnosis.evidence.workload import (
     compare_workload,
 )
 from jitter.analysis.diagnosis.grouping.scopes import RankLocation
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage
@@ -40,11 +41,19 @@ class DataLoadingTimes(NamedTuple):
 class Evidence:
     """Answers questions about ranks, steps and findings of one analysis."""
 
-    def __init__(self, analysis: RunAnalysis, records: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
+    def __init__(
+        self,
+        analysis: RunAnalysis,
+        records: Mapping[StepKey, Mapping[int, RankStepRecord]],
+        unread_ranks: frozenset[int] = frozenset(),
+    ) -> None:
+        """`unread_ranks` are ranks whose recordings could not be ingested or read."""
         self.analysis, self.records = analysis, records
+        self._unread_ranks = unread_ranks
         self.kernels = KernelLocator(analysis)
         self.pricing = Pricing(analysis)
         self._workloads: dict[Outlier, WorkloadComparison] = {}
+        self._standouts: dict[tuple[int, TimePart, bool], Standouts] = {}
 
     @cached_property
     def locations(self) -> dict[int, RankLocation]:
@@ -62,9 +71,17 @@ class Evidence:
 
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
-        """Ranks of the job without a recording, by the recorded world size or by holes in the ranks."""
+        """Ranks of the job without a recording: by world size, holes in the ranks, or unreadable recordings."""
         sources = {one.record.digest: one.record for of_step in self.records.values() for one in of_step.values()}
-        return rank_coverage(sources.values()).missing
+        found = rank_coverage(sources.values())
+        unread = self._unread_ranks.difference(found.ranks)
+        return tuple(sorted(unread.union(found.missing, self.incomplete_ranks)))
+
+    @cached_property
+    def incomplete_ranks(self) -> frozenset[int]:
+        """Ranks of which no step counts: each one is cut before its last collective."""
+        recorded = {rank for key in self.analysis.keys for rank in self.records[key]}
+        return frozenset(recorded.difference(self.analysis.run.team_of))
 
     @property
     def has_unrecorded_ranks(self) -> bool:
@@ -75,6 +92,11 @@ class Evidence:
     def has_guessed_steps(self) -> bool:
         """Whether the steps of some recording were found without markers."""
         return any(one.record.has_guessed_steps for of_step in self.records.values() for one in of_step.values())
+
+    @cached_property
+    def has_assumed_rank(self) -> bool:
+        """Whether nothing states the rank of the lake's only recording."""
+        return any(one.record.has_assumed_rank for of_step in self.records.values() for one in of_step.values())
 
     def has_launches(self, team: int) -> bool:
         """Return whether launches of a team's ranks were recorded."""
@@ -95,7 +117,8 @@ class Evidence:
         if communication:
             # of exchanges without partners, waiting cannot be told from transfers
             return self.has_unrecorded_ranks or self.analysis.run.matching.unpaired > 0
-        return self.peers(ranks) < 1
+        # what a rank without peers waits for is known from the groups of its collectives alone
+        return self.peers(ranks) < 1 and (self.has_unrecorded_ranks or self.analysis.run.matching.lacks_groups)
 
     def excess_of_step(self, findings: Iterable[PricedFinding], number: int) -> float:
         """Return the findings' excess, ns, in the run's `number`th step, also where it does not stand out."""
@@ -116,6 +139,17 @@ class Evidence:
             team = self.analysis.launched_work[candidate.team].deviations
         column = np.searchsorted(team.ranks, candidate.rank)
         return float(np.nan_to_num(team.total_ns[candidate.part, number, column]))
+
+    def standouts(self, outlier: Outlier) -> Standouts:
+        """Return when the ranks of an outlier's team stand out with its part of their time."""
+        analysis, key = self.analysis, (outlier.team, outlier.part, outlier.pace is not None)
+        if key not in self._standouts:
+            work = analysis.launched_work.get(outlier.team)
+            is_by_work = work is not None and outlier.pace is not None
+            deviations = work.deviations if work and is_by_work else analysis.deviations_of(outlier.team)
+            tests = len(OWN_PARTS) + (work is not None)
+            self._standouts[key] = find_standouts(deviations, outlier.part, analysis.assumed_step_ns, tests)
+        return self._standouts[key]
 
     def worst_steps(self, outlier: Outlier) -> list[int]:
         """Return the steps with the most excess, as positions in the run; the cause is decided from these."""
@@ -181,19 +215,28 @@ class Evidence:
     def waits_for_unrecorded(self, slow: SlowCommunication) -> bool:
         """Return whether slow collectives have members without a recording, which their ranks may wait for.
 
-        Members lack the job's recordings, or those of the steps with half of the excess.
+        Members lack the job's recordings, those of the steps with half of the excess, or the collective's events.
         """
+        if self._absent_members(slow):
+            return True
         matching = self.analysis.run.matching
-        if self.has_unrecorded_ranks and (
-            # where no group was recorded, a collective spans all ranks of the job
-            matching.unrecorded or any(matching.collectives[one].is_incomplete(group) for one, group in slow.meetings)
-        ):
+        # a collective whose group was not recorded may span all ranks of the job
+        if self.has_unrecorded_ranks and matching.lacks_groups:
+            return True
+        # groups were inferred for a part of the collectives: ranks that lost events may be of these groups too
+        if matching.inferred and matching.unrecorded and len(slow.ranks) < len(self.analysis.run.team_of):
             return True
         return self.analysis.lacks_ranks(slow)
 
+    def _absent_members(self, slow: SlowCommunication) -> set[int]:
+        """Return the named members of the collectives that recorded none of them, as ranks that lost events."""
+        collectives = self.analysis.run.matching.collectives
+        of_meetings = ((collectives[one], group) for one, group in slow.meetings)
+        return {rank for one, group in of_meetings if one.is_incomplete(group) for rank in one.absent[group]}
+
     def unrecorded_members(self, slow: SlowCommunication) -> tuple[int, ...]:
-        """Return the ranks that the job lacks, and ranks of the slow collectives that lack one of their steps."""
-        lacking = set(self.missing_ranks)
+        """Return the ranks that the job lacks, and members of slow collectives without these or a step of them."""
+        lacking = set(self.missing_ranks) | self._absent_members(slow)
         for number in slow.steps:
             records = self.records[self.analysis.keys[number]]
             lacking |= {rank for rank in slow.ranks if rank not in records or records[rank].step.cut}

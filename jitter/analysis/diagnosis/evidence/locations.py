@@ -114,7 +114,7 @@ def find_profile_location(
     Args:
         analysis: of the run.
         records: by step and rank.
-        rank: whose recording; None is returned if it lacks the worst step.
+        rank: whose recording; None is returned if it lacks the worst step, or all of its times there.
         charges: by position of the step in the run; may be empty.
         steps: positions of the steps to choose from without charges; the whole first one is returned then.
 
@@ -125,18 +125,22 @@ def find_profile_location(
         return None
     team = analysis.run.team_of[rank]
     times = analysis.run.rank_times(key, rank)
-    chosen, late_ns = np.arange(len(times.start)), 0.0
+    begun = np.fmin(times.call, times.start)[:, 0]
+    ended = np.fmax(times.back, times.end)[:, 0]
+    ran = np.flatnonzero(~np.isnan(begun) & ~np.isnan(ended))
+    if not len(ran):
+        return None
+    chosen, late_ns = ran, 0.0
     if number in charges:
         own = charges[number]
         late_ns = max(float(own.excess_ns[own.part == TimePart.START].sum()), 0.0)
         there = (own.excess_ns >= own.excess_ns.max() / 100) & (own.team == team)
-        chosen = np.unique(own.place[there]) if there.any() else chosen
-    begun = np.fmin(times.call[chosen, 0], times.start[chosen, 0])
-    ended = np.fmax(times.back[chosen, 0], times.end[chosen, 0])
+        charged = np.intersect1d(own.place[there], ran)
+        chosen = charged if len(charged) else ran
     before = times.back[: chosen[0], 0]
     # a stall of the host lies before the launch that it delays
-    since = np.nanmax(before) if len(before) and not np.isnan(before).all() else np.nanmin(begun) - late_ns
-    first = float(np.fmin(since, np.nanmin(begun)))
+    since = np.nanmax(before) if len(before) and not np.isnan(before).all() else begun[chosen].min() - late_ns
+    first = float(np.fmin(since, begun[chosen].min()))
     origin = analysis.lake.origins(key)[rank]
     file = records[key][rank].record.file
-    return ProfileLocation(file, origin + round(first), origin + round(float(np.nanmax(ended))))
+    return ProfileLocation(file, origin + round(first), origin + round(float(ended[chosen].max())))

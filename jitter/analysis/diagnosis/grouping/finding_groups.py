@@ -1,23 +1,26 @@
 """Groups findings that have one cause and one place: each group is one thing to fix."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from jitter.analysis.detection.communication.slow_collectives import SlowCommunication
 from jitter.analysis.detection.findings import PricedFinding
-from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.job_findings import JobFinding, JobFindingKind
 from jitter.analysis.detection.outliers.find_outliers import Outlier
-from jitter.analysis.diagnosis.causes import find_cause
+from jitter.analysis.diagnosis.causes import CauseEvidence, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.scopes import RankGroup, assign_nodes, group_late_ranks
 from jitter.analysis.diagnosis.grouping.step_pattern import format_ordinal
-from jitter.analysis.diagnosis.model import Cause
+from jitter.analysis.diagnosis.model import Cause, CauseCertainty
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers
+
+STAGE_KINDS: Final[Mapping[JobFindingKind, Cause]] = {"unequal_stages": "unequal_stages", "slow_stage": "gpu_compute"}
+"""The causes of findings that compare pipeline stages."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class FindingGroup:
     findings: tuple[PricedFinding, ...]
     group: RankGroup
     cause: Cause
+    cause_certainty: CauseCertainty
     evidence: tuple[str, ...]
     is_lead: bool = False
     """Whether it rests on the critical path alone, without a test of significance."""
@@ -37,6 +41,12 @@ class FindingGroup:
         candidates = [one.candidate for one in self.findings]
         known = [one.known_gain_ns for one in candidates if isinstance(one, JobFinding)]
         return next((gain for gain in known if gain is not None), None)
+
+    @property
+    def is_of_stages(self) -> bool:
+        """Whether pipeline stages are compared with each other, not ranks with their peers."""
+        kinds = [one.candidate.kind for one in self.findings if isinstance(one.candidate, JobFinding)]
+        return any(kind in STAGE_KINDS for kind in kinds)
 
     @property
     def outliers(self) -> list[Outlier]:
@@ -105,8 +115,8 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     groups = _group_communication(findings, evidence)
     groups += [_group_job(one, one.candidate, evidence) for one in findings if isinstance(one.candidate, JobFinding)]
     for own in _by_rank(findings):
-        cause, sentences = find_cause(evidence, own.outliers[0])
-        by_cause.setdefault((cause, own.outliers[0].part), []).append(own._replace(evidence=sentences))
+        cause, told = find_cause(evidence, own.outliers[0])
+        by_cause.setdefault((cause, own.outliers[0].part), []).append(own._replace(told=told))
     for (cause, _), members in by_cause.items():
         for alike in _by_steps(members, THRESHOLDS.same_steps_share):
             by_rank = {own.rank: own for own in alike}
@@ -115,7 +125,8 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
                 chosen = [by_rank[rank] for rank in group.ranks]
                 worst = max(chosen, key=lambda own: own.excess_ns)
                 found = tuple(one for own in chosen for one in own.findings)
-                groups.append(FindingGroup(found, group, cause, (*_describe_place(group), *worst.evidence)))
+                certainty, sentences = worst.told
+                groups.append(FindingGroup(found, group, cause, certainty, (*_describe_place(group), *sentences)))
     return groups
 
 
@@ -124,7 +135,8 @@ class _RankFindings(NamedTuple):
 
     findings: tuple[PricedFinding, ...]
     outliers: tuple[Outlier, ...]
-    evidence: tuple[str, ...] = ()
+    told: CauseEvidence = CauseEvidence("unknown")
+    """Of its cause."""
 
     @property
     def rank(self) -> int:
@@ -213,14 +225,17 @@ def _describe_place(group: RankGroup) -> tuple[str, ...]:
 
 def _group_job(finding: PricedFinding, job: JobFinding, evidence: Evidence) -> FindingGroup:
     worst = max(job.members, key=lambda one: one.excess_ns)
-    cause, sentences = find_cause(evidence, worst)
+    if job.kind in STAGE_KINDS:
+        group = RankGroup("rank" if len(job.ranks) == 1 else "ranks", job.ranks)
+        return FindingGroup((finding,), group, STAGE_KINDS[job.kind], "likely", job.evidence)
+    cause, (certainty, sentences) = find_cause(evidence, worst)
     is_whole_job = job.kind == "slow_steps" and len(job.ranks) == len(evidence.locations)
     if is_whole_job or job.kind not in ("late_together", "slow_steps"):
-        return FindingGroup((finding,), RankGroup("job", job.ranks), cause, (*job.evidence, *sentences))
+        return FindingGroup((finding,), RankGroup("job", job.ranks), cause, certainty, (*job.evidence, *sentences))
     places = group_late_ranks(job.ranks, evidence.locations, job.ranks)
     group = places[0] if len(places) == 1 else RankGroup("ranks", job.ranks)
     shared = _describe_place(group) or _describe_whole_hosts(job.ranks, evidence)
-    return FindingGroup((finding,), group, cause, (*job.evidence, *shared, *sentences))
+    return FindingGroup((finding,), group, cause, certainty, (*job.evidence, *shared, *sentences))
 
 
 def _describe_whole_hosts(ranks: Sequence[int], evidence: Evidence) -> tuple[str, ...]:
@@ -242,15 +257,15 @@ def _group_communication(findings: Sequence[PricedFinding], evidence: Evidence) 
         if len(slow.ranks) == 1 and not evidence.waits_for_unrecorded(slow):
             links.append(_Link(finding, slow))
         else:
-            cause, sentences = find_cause(evidence, slow)
-            groups.append(FindingGroup((finding,), _place_of_groups(slow, evidence), cause, sentences))
+            cause, (certainty, sentences) = find_cause(evidence, slow)
+            groups.append(FindingGroup((finding,), _place_of_groups(slow, evidence), cause, certainty, sentences))
     for alike in _by_steps(links, THRESHOLDS.same_steps_share):
         by_rank = {own.rank: own for own in alike}
         for group in group_late_ranks(by_rank, evidence.locations):
             chosen = [by_rank[rank] for rank in group.ranks]
-            cause, sentences = find_cause(evidence, max(chosen, key=lambda own: own.excess_ns).slow)
+            cause, (certainty, sentences) = find_cause(evidence, max(chosen, key=lambda own: own.excess_ns).slow)
             found = tuple(own.finding for own in chosen)
-            groups.append(FindingGroup(found, group, cause, (*_describe_place(group), *sentences)))
+            groups.append(FindingGroup(found, group, cause, certainty, (*_describe_place(group), *sentences)))
     return groups
 
 

@@ -1,7 +1,7 @@
 """Leads: where the loss lies on the critical path although no rank passes the tests of significance.
 
 A rank that is last in nearly all steps, or late launches on every rank, explain a loss even if few steps or noisy
-operations prove nothing. Leads have low confidence.
+operations prove nothing.
 """
 
 from collections import Counter
@@ -20,8 +20,9 @@ from jitter.analysis.diagnosis.grouping.scopes import RankGroup
 from jitter.analysis.diagnosis.loss.noise import loss_from_noise
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count
+from jitter.core.formatting import format_count, format_time
 from jitter.core.numeric.arrays import Floats
 
 _HOST_PARTS = tuple(part for part in OWN_PARTS if part != TimePart.GPU)
@@ -42,7 +43,7 @@ class PathExcess:
         """Return the column of the rank with the most excess of its own in most steps, in how many, and of how many."""
         of_steps = self.own_ns[:, :, list(OWN_PARTS)].sum(axis=2)
         steps = np.flatnonzero(of_steps.max(axis=1) > 0)
-        if len(steps) < 2:
+        if not len(steps):
             return None
         column, times = Counter(np.argmax(of_steps[steps], axis=1).tolist()).most_common(1)[0]
         return column, times, len(steps)
@@ -59,28 +60,38 @@ def find_leads(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: flo
         return []
     excess = PathExcess(evidence, timed)
     named = {(one.rank, one.part) for group in groups for one in group.outliers}
-    lead = _one_rank(evidence, excess, named, time_ns)
-    if lead is None and loss_ns > THRESHOLDS.loss_noise_factor * loss_from_noise(analysis, timed):
+    is_above_noise = loss_ns > THRESHOLDS.loss_noise_factor * loss_from_noise(analysis, timed)
+    lead = _one_rank(evidence, excess, named, time_ns, is_above_noise)
+    if lead is None and is_above_noise:
         lead = _every_rank(evidence, excess, time_ns)
     return [] if lead is None else [lead]
 
 
 def _one_rank(
-    evidence: Evidence, excess: PathExcess, named: Collection[tuple[int, TimePart]], time_ns: float
+    evidence: Evidence,
+    excess: PathExcess,
+    named: Collection[tuple[int, TimePart]],
+    time_ns: float,
+    is_above_noise: bool,
 ) -> FindingGroup | None:
-    """Return the rank that has most of the excess, step after step, if no finding has `named` it and its part."""
+    """Return the rank that has most of the excess, step after step, if no finding has `named` it and its part.
+
+    In one step nothing repeats but the arrival at collectives: without that, the loss must be `is_above_noise`.
+    """
     run = evidence.analysis.run
     repeated = excess.most_often_last()
     if repeated is None or any(size < 2 for size in run.sizes.values()):
         return None  # a rank without peers has no other ranks' median
     column, times, steps = repeated
-    if chance_of_repetition(times, steps, len(excess.ranks)) > THRESHOLDS.max_lead_chance:
+    rank = excess.ranks[column]
+    tried = _count_arrivals(evidence, rank) if steps == 1 else (times, steps)
+    is_repeated = chance_of_repetition(*tried, len(excess.ranks)) <= THRESHOLDS.max_lead_chance
+    if not is_repeated and not (steps == 1 and is_above_noise):
         return None
     totals = np.maximum(excess.own_ns.sum(axis=0), 0)
     part = OWN_PARTS[int(np.argmax(totals[column, list(OWN_PARTS)]))]
     if totals[column, part] < THRESHOLDS.lead_share * totals.sum():
         return None
-    rank = excess.ranks[column]
     if (rank, part) in named:
         return None
     mine = excess.own_ns[:, column, part]
@@ -92,41 +103,50 @@ def _one_rank(
     (gain,) = evidence.analysis.gains([repair_scenario(candidate)])
     is_short = steps < THRESHOLDS.min_steps_for_drift
     # in few steps a rank that is behind may hide that the others are as slow
-    if gain < THRESHOLDS.min_lead_share * time_ns and not (is_short and part in _HOST_PARTS):
+    if gain < THRESHOLDS.min_lead_share * time_ns and not (is_repeated and is_short and part in _HOST_PARTS):
         return None
     location = evidence.locations[rank]
-    cause, sentences = find_cause(evidence, candidate)
-    few = "too few to be sure" if is_short else "not significant above the noise"
-    why = f"it has the most excess on the critical path in {times} of {format_count(steps, 'step')}: {few}"
+    cause, (certainty, sentences) = find_cause(evidence, candidate)
+    where = f"in {times} of {format_count(steps, 'step')}"
+    why = f"it has the most excess on the critical path {'of the only step' if len(run.keys) == 1 else where}"
     group = RankGroup("rank", (rank,), location.host, location.device)
     return FindingGroup(
         (PricedFinding(candidate, gain, gain),),
         group,
         cause,
+        certainty,
         (why, *_describe_arrivals(evidence, rank), *sentences),
         is_lead=True,
     )
 
 
-def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
-    """Say at how many collectives of the critical path the rank arrives last; nothing if at less than half."""
+def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
+    """Return at how many collectives of the critical paths the rank arrives last, and of how many."""
     charges = [path.charges for path in evidence.analysis.paths]
     last = [own.rank[own.part == TimePart.TRANSFER] for own in charges]
-    count = sum(len(ranks) for ranks in last)
-    times = sum(int((ranks == rank).sum()) for ranks in last)
+    return sum(int((ranks == rank).sum()) for ranks in last), sum(len(ranks) for ranks in last)
+
+
+def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
+    """Say at how many collectives the rank arrives last; nothing if at less than half."""
+    paths = evidence.analysis.paths
+    times, count = sum(path.last_at.get(rank, 0) for path in paths), sum(path.met_at.get(rank, 0) for path in paths)
     if 2 * times <= count:
         return ()
-    return (f"it arrives last at {times:,} of {format_count(count, 'collective')} on the critical path",)
+    return (f"it arrives last at {times:,} of {format_count(count, 'collective')}",)
 
 
 def _every_rank(evidence: Evidence, excess: PathExcess, time_ns: float) -> FindingGroup | None:
-    """Return late launches on all ranks, if they are most of the loss."""
+    """Return late launches on all ranks, if they are most of the loss.
+
+    The critical path may pass one rank alone where others are about as late: then fixing that rank saves little.
+    """
     run = evidence.analysis.run
     steps = excess.timed
     totals = np.maximum(excess.own_ns[list(steps)].sum(axis=0), 0)
     part = max(_HOST_PARTS, key=lambda one: float(totals[:, one].sum()))
     of_ranks, whole = totals[:, part], float(totals[:, part].sum())
-    if whole < THRESHOLDS.lead_share * totals.sum() or of_ranks.max() > THRESHOLDS.max_share_of_one_rank * whole:
+    if whole <= 0 or whole < THRESHOLDS.lead_share * totals.sum():
         return None
     candidate = JobFinding(
         "launch_bound",
@@ -138,14 +158,21 @@ def _every_rank(evidence: Evidence, excess: PathExcess, time_ns: float) -> Findi
     (gain,) = evidence.analysis.gains([repair_scenario(candidate)])
     if gain < THRESHOLDS.min_lead_share * time_ns:
         return None
-    involved = int((of_ranks > 0).sum())
-    most = ", ".join(
-        f"{excess.ranks[at]} ({100 * of_ranks[at] / whole:.0f}%)" for at in np.argsort(-of_ranks)[:2].tolist()
-    )
-    why = f"{involved} of {format_count(len(run.team_of), 'rank')} hold up the job in turn, most of it ranks {most}"
+    first, second = np.argsort(-of_ranks, kind="stable")[:2].tolist()
+    if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole:
+        rank = excess.ranks[first]
+        (alone,) = evidence.analysis.gains([Scenario(own={(rank, part): frozenset(steps)})])
+        if alone >= THRESHOLDS.lead_share * gain:
+            return None
+        saving = "nothing" if alone <= 0 else format_time(alone)
+        why = f"fixing rank {rank} alone, which the critical path passes, would save {saving}: others are about as late"
+    else:
+        involved = int((of_ranks > 0).sum())
+        most = ", ".join(f"{excess.ranks[at]} ({100 * of_ranks[at] / whole:.0f}%)" for at in (first, second))
+        why = f"{involved} of {format_count(len(run.team_of), 'rank')} hold up the job in turn, most of it ranks {most}"
     cause: Cause = "late_start" if part == TimePart.START else "cpu_launch"
     group = RankGroup("job", tuple(excess.ranks))
-    return FindingGroup((PricedFinding(candidate, gain, gain),), group, cause, (why,), is_lead=True)
+    return FindingGroup((PricedFinding(candidate, gain, gain),), group, cause, "likely", (why,), is_lead=True)
 
 
 def chance_of_repetition(times: int, steps: int, ranks: int) -> float:

@@ -52,11 +52,18 @@ class CollectiveMatching:
     blocks: tuple[RankBlock, ...]
     collectives: tuple[Collective, ...]
     unrecorded: bool
-    """Some collective's group was not recorded: it was read as all ranks'."""
+    """Some collective's group is neither recorded nor inferred: it was read as all ranks'."""
     named: int
     """How many ranks the recorded groups name: more than the lake holds if some were not recorded."""
     unpaired: int
     """Collectives of unknown partners, by rank: in the replay they delay no other rank."""
+    inferred: bool = False
+    """Some collective's group was not recorded, and inferred from which ranks leave it together."""
+
+    @property
+    def lacks_groups(self) -> bool:
+        """Whether some collective's group was not recorded: ranks without a recording may belong to it."""
+        return self.unrecorded or self.inferred or self.unpaired > 0
 
     def columns(self, ranks: Mapping[int, Ints]) -> list[Ints]:
         """Each block's ranks' columns in their team's arrays, given the teams' `ranks`; -1 for an absent rank."""
@@ -190,6 +197,21 @@ def join_attended(
     }
 
 
+def complete_attended(rank: int, seen: Mapping[int, Group], of_peer: Mapping[int, Group]) -> dict[int, Group]:
+    """Return the collectives, by place, of a rank whose steps are all cut.
+
+    Those are the collectives that it shows, and those of `of_peer`, a whole step of its team, in the rank's own groups:
+    a collective that was lost would else shift the order of all after it. One of a group that the rank shows nowhere
+    is left out, unless the group names the rank.
+    """
+    own_group = {of_peer[place]: group for place, group in seen.items() if place in of_peer}
+    found = dict(seen)
+    for place, group in of_peer.items():
+        if place not in seen and (group is None or group in own_group or rank in _ranks_of(group)):
+            found[place] = own_group.get(group, group)
+    return found
+
+
 def match(
     programs: Mapping[int, Program],
     team_of: Mapping[int, int],
@@ -198,10 +220,12 @@ def match(
 ) -> CollectiveMatching:
     """Match the collectives of all ranks; `attended` lists each rank's (place, group), in the program's order.
 
-    `alone` are (team, place) of collectives without a recorded group that turned out not to be all ranks'.
+    `alone` are (rank, place) of collectives without a group that the rank does not share with all others.
     """
-    unrecorded = any(group is None for found in attended.values() for _, group in found)
-    whole = _whole_job(programs, team_of, attended)
+    unrecorded = any(
+        group is None and (rank, place) not in alone for rank, found in attended.items() for place, group in found
+    )
+    whole = _whole_job(programs, team_of, attended, alone)
     # a group may list hundreds of ranks: hashed once, not at each attendance
     groups = {id(group): group for found in attended.values() for _, group in found}
     number_of: dict[Group, int] = {}
@@ -215,7 +239,7 @@ def match(
             key: object = numbers[id(group)]
             if group is None:
                 operation = programs[team_of[rank]].operations[place].collective
-                if (team_of[rank], place) in alone or (not whole and operation == "send_recv"):
+                if (rank, place) in alone or (not whole and operation == "send_recv"):
                     key = ("alone", rank)
                     unpaired += 1
                 else:
@@ -289,13 +313,17 @@ def _numbered(colour: Mapping[int, object]) -> dict[int, int]:
 
 
 def _whole_job(
-    programs: Mapping[int, Program], team_of: Mapping[int, int], attended: Mapping[int, Sequence[tuple[int, Group]]]
+    programs: Mapping[int, Program],
+    team_of: Mapping[int, int],
+    attended: Mapping[int, Sequence[tuple[int, Group]]],
+    alone: frozenset[tuple[int, int]],
 ) -> bool:
     """Whether collectives without a group can be all ranks': every team has the same ones in the same order."""
     told = set()
     for rank, found in attended.items():
         operations = programs[team_of[rank]].operations
-        told.add(tuple(operations[place].name for place, group in found if group is None))
+        unknown = (place for place, group in found if group is None and (rank, place) not in alone)
+        told.add(tuple(operations[place].name for place in unknown))
     return len(told) <= 1
 
 

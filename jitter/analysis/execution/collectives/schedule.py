@@ -124,9 +124,10 @@ def _needed(program: Program, rules: Dependencies, collective_at: Mapping[int, i
     """Return, by place, the collectives that must be over before it: those it waits for, the last one on its stream."""
     found: dict[int, Sequence[int]] = {}
     last: dict[int, int] = {}
-    waits = rules.by_place
+    waits, of_hosts = rules.by_place, rules.of_hosts
     for place, stream in enumerate(program.streams.tolist()):
-        others = [other for other in waits.get(place, ()) if other >= 0]
+        awaited = (*waits.get(place, ()), *of_hosts.get(place, ()))
+        others = [one.on_op_index for one in awaited if one.on_op_index >= 0 and not one.steps_back]
         if stream != NO_STREAM and stream in last:
             others.append(last[stream])
         if needs := [collective_at[other] for other in others if other in collective_at]:

@@ -1,9 +1,11 @@
 """State carried from step to step, per rank: last ends on streams, last returns on threads, pending launches."""
 
+from math import isnan
 from typing import NamedTuple
 
 import numpy as np
 
+from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.numeric.compilation import compiled
 from jitter.core.step_key import StepKey
@@ -13,7 +15,7 @@ class CarriedState(NamedTuple):
     """State of the ranks before a step; ns from each rank's origin, NaN where unknown."""
 
     stream_end: Floats
-    """(ranks, streams) the last end on each stream."""
+    """(ranks, carried ends) the last end on each stream; then those of operations that a later step waits for."""
     back: Floats
     """(ranks, threads) the return of the last call."""
     pending: Floats
@@ -54,6 +56,23 @@ class StateTracker:
         for rank in np.flatnonzero(here).tolist():
             self._last[rank] = key
         return fresh | ~here
+
+
+@compiled
+def carry_ends(
+    job: JobArrays, team: int, rank: int, row: int, end: Floats, base: int, otherwise: Floats, stream_end: Floats
+) -> None:
+    """Carry the ends of a rank's operations, from `row` on in `end`, that later steps wait for.
+
+    Where the rank lacks one, the end before it on its stream counts, from `base` on in `otherwise`.
+    """
+    for at in range(job.first_carried[team + 1] - 1, job.first_carried[team] - 1, -1):
+        column = job.carried_column[at]
+        if job.carried_steps[at] > 1:
+            stream_end[rank, column] = stream_end[rank, column - 1]
+        else:
+            own = end[row + job.carried_place[at]]
+            stream_end[rank, column] = own if not isnan(own) else otherwise[base + job.carried_place[at]]
 
 
 @compiled

@@ -6,8 +6,8 @@ does. A wait that never mattered is not seen, and does no harm.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Literal, NamedTuple
 
@@ -31,6 +31,12 @@ _LOOK_BACK: Final = THRESHOLDS.dependencies.look_back
 _NONE: Final = -(1 << 62)
 
 
+Provenance = Literal["recorded", "observed", "inferred"]
+"""How a wait is known: a call that waits has a row; starts on the GPU right after ends show it; the distance of a call
+without a row to an end shows it.
+"""
+
+
 class Wait(NamedTuple):
     """An operation waits for another one's end; both are places in the program.
 
@@ -40,6 +46,18 @@ class Wait(NamedTuple):
     op_index: int
     on_op_index: int
     kind: Literal["event", "sync"]
+    """Whether the operation waits on the GPU, or the host before its call."""
+    steps_back: int = 0
+    """How many steps before the operation's the awaited place was run."""
+    provenance: Provenance = "observed"
+    spread_ns: float | None = None
+    """By how much the distance from the awaited end to the call varies: how well an inferred wait fits."""
+    gap_spread_ns: float | None = None
+    """The same of the host's time since its call before: what the wait explains."""
+
+    def on(self, columns: Mapping[tuple[int, int], int]) -> int:
+        """Return what it waits for as in `JobArrays.wait_on`; `columns` are those of (place, steps back)."""
+        return ~columns[self.on_op_index, self.steps_back] if self.steps_back else self.on_op_index
 
 
 class RowDependency(NamedTuple):
@@ -48,6 +66,9 @@ class RowDependency(NamedTuple):
     ordinal: int
     on_ordinal: int
     kind: Literal["event", "sync"]
+    steps_back: int = 0
+    provenance: Provenance = "observed"
+    spread_ns: float | None = None
 
 
 @dataclass(frozen=True)
@@ -68,13 +89,54 @@ class Dependencies:
     has_launches: bool = True
     """Whether any launch was recorded. Without launches, idle time before a kernel counts as its host's."""
 
+    host_lead_ns: Mapping[int, float] = field(default_factory=dict)
+    """By place of a launch with inferred waits: how much of its own host time lies before the wait."""
+
+    bound_waits: tuple[Wait, ...] = ()
+    """Waits without a record that may be or not be: where launches follow ends, but no wait fits."""
+    bound_lead_ns: Mapping[int, float] = field(default_factory=dict)
+    """By place of an inferred wait that binds in every step: the most that may lie before the wait."""
+    unexplained: float = 0.0
+    """Share of the step's time in host gaps that vary on most ranks and may be waits, where no wait fits."""
+
+    @property
+    def bound(self) -> "Dependencies | None":
+        """The other dependencies that the recording allows; None where it leaves no choice."""
+        if not self.bound_waits and not self.bound_lead_ns:
+            return None
+        return replace(
+            self,
+            waits=(*self.waits, *self.bound_waits),
+            host_lead_ns={**self.host_lead_ns, **self.bound_lead_ns},
+            bound_waits=(),
+            bound_lead_ns={},
+        )
+
     @cached_property
-    def by_place(self) -> dict[int, tuple[int, ...]]:
-        """By place the places it waits for."""
-        found: dict[int, tuple[int, ...]] = {}
+    def by_place(self) -> dict[int, tuple[Wait, ...]]:
+        """By place what it waits for once it is called."""
+        return _by_place(wait for wait in self.waits if wait.provenance != "inferred")
+
+    @cached_property
+    def of_hosts(self) -> dict[int, tuple[Wait, ...]]:
+        """By place what the host waits for before its call, without a record."""
+        return _by_place(wait for wait in self.waits if wait.provenance == "inferred")
+
+    @cached_property
+    def carried(self) -> tuple[tuple[int, int], ...]:
+        """(place, steps back), ascending and without holes, of the awaited operations of earlier steps."""
+        most: dict[int, int] = {}
         for wait in self.waits:
-            found[wait.op_index] = (*found.get(wait.op_index, ()), wait.on_op_index)
-        return found
+            if wait.steps_back:
+                most[wait.on_op_index] = max(most.get(wait.on_op_index, 0), wait.steps_back)
+        return tuple((place, back) for place in sorted(most) for back in range(1, most[place] + 1))
+
+
+def _by_place(waits: Iterable[Wait]) -> dict[int, tuple[Wait, ...]]:
+    found: dict[int, tuple[Wait, ...]] = {}
+    for wait in waits:
+        found[wait.op_index] = (*found.get(wait.op_index, ()), wait)
+    return found
 
 
 class Sample(NamedTuple):
@@ -111,7 +173,9 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
         awaited,
     )
     waits = [
-        Wait(place, int(awaited[place, stream]), "sync" if program.kinds[place] == SYNC else "event")
+        Wait(place, int(awaited[place, stream]), "sync", provenance="recorded")
+        if program.kinds[place] == SYNC
+        else Wait(place, int(awaited[place, stream]), "event")
         for place, stream in np.argwhere(awaited != _NONE).tolist()
     ]
     interference = estimate_interference(program, sample.start, sample.end)
@@ -286,5 +350,7 @@ def row_dependencies(program: Program, dependencies: Dependencies) -> list[RowDe
             waiting += 1
         if waiting in ordinal and (wait.on_op_index < 0 or wait.on_op_index in ordinal):
             on = ordinal.get(wait.on_op_index, wait.on_op_index)
-            found.append(RowDependency(ordinal[waiting], on, wait.kind))
+            found.append(
+                RowDependency(ordinal[waiting], on, wait.kind, wait.steps_back, wait.provenance, wait.spread_ns)
+            )
     return found

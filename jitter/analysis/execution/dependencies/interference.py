@@ -21,7 +21,7 @@ from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 
 _LIMITS: Final = THRESHOLDS.interference
-_LOOK_BACK: Final = _LIMITS.look_back  # for compiled loops, which know no classes
+LOOK_BACK: Final = _LIMITS.look_back  # for compiled loops, which know no classes
 _FIRST_GUESS: Final = 0.2
 _ITERATIONS: Final = 3
 
@@ -57,6 +57,15 @@ def end_beside(
 
     Its duration is rounded to whole ns, as recorded ones are. The other arguments are as in `time_beside`.
     """
+    ends = exact_end_beside(before, first, row, op, start, end, begin, work, factor)
+    return ends if isnan(ends) else begin + math.floor(ends - begin + 0.5)
+
+
+@compiled
+def exact_end_beside(
+    before: Ints, first: int, row: int, op: int, start: Floats, end: Floats, begin: float, work: float, factor: float
+) -> float:
+    """Return the same, not rounded."""
     if isnan(begin + work):
         return begin + work
     now, left = begin, work
@@ -68,7 +77,7 @@ def end_beside(
             break
         left -= (border - now) / pace
         now = border
-    return begin + math.floor(now - begin + 0.5)
+    return float(now)
 
 
 @compiled
@@ -76,7 +85,7 @@ def state_at(before: Ints, first: int, row: int, op: int, start: Floats, end: Fl
     """Return whether a collective launched before the operation runs at a time, and until when that stays so."""
     is_beside, begins, ends = False, math.inf, now
     at = before[first + op]
-    for _ in range(_LOOK_BACK):
+    for _ in range(LOOK_BACK):
         if at < 0:
             break
         begun, over = start[row + at], end[row + at]

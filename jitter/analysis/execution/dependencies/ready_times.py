@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
 
@@ -68,13 +68,48 @@ def find_awaited(
 ) -> tuple[float, int]:
     """Return when the last of what an operation waits for ended, and which that is; NaN and `NOT_AWAITED` for none.
 
-    `stream_end_before` (ranks, streams) is when the step before was done on each stream. Where the rank lacks the
-    awaited operation, the one before that on its stream counts.
+    `stream_end_before` (ranks, carried ends) is what the steps before left. Where the rank lacks the awaited operation,
+    the one before that on its stream counts.
     """
     at = job.first[step.team[rank]] + op
+    return find_last_end(
+        job.wait_on, job.first_wait[at], job.first_wait[at + 1], step, rank, stream_end_before, base, ready
+    )
+
+
+@compiled
+def find_awaited_by_host(
+    job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats, base: int, ready: ReadyTimes
+) -> tuple[float, int]:
+    """Return the same of what the host waits for before an operation's call, without a record."""
+    at = job.first[step.team[rank]] + op
+    return find_last_end(
+        job.host_wait_on,
+        job.first_host_wait[at],
+        job.first_host_wait[at + 1],
+        step,
+        rank,
+        stream_end_before,
+        base,
+        ready,
+    )
+
+
+@compiled
+def find_last_end(
+    wait_on: Ints,
+    first: int,
+    after: int,
+    step: StepTimes,
+    rank: int,
+    stream_end_before: Floats,
+    base: int,
+    ready: ReadyTimes,
+) -> tuple[float, int]:
+    """Return when the last of some awaited operations ended, and which that is; see `find_awaited`."""
     found, which = math.nan, NOT_AWAITED
-    for wait in range(job.first_wait[at], job.first_wait[at + 1]):
-        other = job.wait_on[wait]
+    for wait in range(first, after):
+        other = wait_on[wait]
         if other >= 0:
             end = step.end[step.row[rank] + other]
             end = end if not isnan(end) else ready.end_before[base + other]

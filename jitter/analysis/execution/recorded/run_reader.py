@@ -43,6 +43,15 @@ class LaunchShapes(NamedTuple):
     """Threads of its launch; NaN where the launch's shape is unknown."""
 
 
+class KernelCounts(NamedTuple):
+    """Kernels of the steps of some ranks; arrays are (steps, ranks), NaN where a rank lacks a step."""
+
+    recorded: Floats
+    """Compute kernels and collectives."""
+    lost: Floats
+    """Launches whose kernel was not recorded."""
+
+
 class RunReader:
     """Reads what `Source` needs, a step at a time."""
 
@@ -72,12 +81,27 @@ class RunReader:
                 self.origin_ns[rank] = held[key][rank].step.start_ns
                 self._first_records[rank] = held[key][rank].record
 
+    @property
+    def digests(self) -> frozenset[str]:
+        """Return the digests of all recordings of the run."""
+        return frozenset(one.record.digest for held in self._held.values() for one in held.values())
+
     @cached_property
     def source(self) -> Source:
         """The run."""
         rows = sum(one.step.rows for key in self._steps for one in self._held[key].values())
         groups, announce = self.rank_groups, self._activities.announce
-        return Source(self._steps, self._members, groups, announce, self._example, self._groups, rows, self.make_room)
+        return Source(
+            self._steps,
+            self._members,
+            groups,
+            announce,
+            self._example,
+            self._groups,
+            rows,
+            self._beginnings,
+            self.make_room,
+        )
 
     def origins(self, key: StepKey) -> dict[int, int]:
         """Return each rank's origin on the clock of the recording that has this step.
@@ -90,6 +114,24 @@ class RunReader:
             shift = 0 if offset is None or first_offset is None else first_offset - offset
             found[rank] = self.origin_ns[rank] + shift
         return found
+
+    def _beginnings(self, key: StepKey) -> dict[int, float]:
+        origins, held = self.origins(key), self._held[key]
+        return {
+            rank: float(one.step.start_ns - origins[rank])
+            for rank, one in held.items()
+            if not one.record.has_guessed_steps
+        }
+
+    def kernel_counts(self, ranks: Sequence[int]) -> KernelCounts:
+        """Return the kernels of each step of these ranks, from the records."""
+        counts = KernelCounts(*np.full((2, len(self._steps), len(ranks)), np.nan))
+        for row, key in enumerate(self._steps):
+            for column, rank in enumerate(ranks):
+                if rank in self._held[key]:
+                    step = self._held[key][rank].step
+                    counts.recorded[row, column], counts.lost[row, column] = step.kernels, step.launches_without_kernel
+        return counts
 
     def indices(self, key: StepKey) -> Sequence[KernelIndex]:
         """The alignment of each cohort in a step."""
@@ -210,14 +252,23 @@ class RunReader:
         collectives = rows.filter(pc.equal(rows["kind"], "collective"))
         named = collectives["group_name"].to_pylist()
         codes, groups = encode_lists(collectives["group_ranks"])
-        peers = zip(*(collectives[name].to_pylist() for name in ("source_rank", "destination_rank")), strict=True)
-        places = zip(collectives["rank"].to_pylist(), collectives["ordinal"].to_pylist(), strict=True)
+        sources, destinations = (collectives[name].to_pylist() for name in ("source_rank", "destination_rank"))
+        peers = [*zip(sources, destinations, strict=True)]
+        places = [*zip(collectives["rank"].to_pylist(), collectives["ordinal"].to_pylist(), strict=True)]
         # ranks that are alike are one object, and so are groups: they may list hundreds
         shared: dict[tuple[object, ...], tuple[object, ...]] = {}
         ranks_by_code = [shared.setdefault(tuple(listed), tuple(listed)) for listed in groups]
+        members = [frozenset(listed) for listed in ranks_by_code]
+        # some programs state a peer's place in its group: whom it means is then told by which pairs end together
+        are_places = any(
+            None not in pair and (pair[0] == pair[1] or (code >= 0 and not members[code].issuperset(pair)))
+            for pair, code in zip(peers, codes.tolist(), strict=True)
+        )
         told = []
         names: dict[int, dict[int, set[str | None]]] = {}
         for (rank, ordinal), code, name, pair in zip(places, codes.tolist(), named, peers, strict=True):
+            if are_places and None not in pair:
+                continue
             # a send meets its receive, not the group's other transfers
             own = ranks_by_code[code] if code >= 0 else ()
             ranks_of = own if None in pair else shared.setdefault(pair, pair)

@@ -7,10 +7,11 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.dependencies.carried_state import StateTracker, unknown_state
+from jitter.analysis.execution.dependencies.host_waits import HostSample
 from jitter.analysis.execution.dependencies.inference import Dependencies, Sample
 from jitter.analysis.execution.dependencies.launch_queue import Launches
 from jitter.analysis.execution.dependencies.ready_times import ReadyTimes, find_ready_times
-from jitter.analysis.execution.job_arrays import JobArrays, count_streams, job_arrays
+from jitter.analysis.execution.job_arrays import JobArrays, count_carried_ends, job_arrays
 from jitter.analysis.execution.program import Program
 from jitter.analysis.execution.recorded.step_times import StepTimes, TeamTimes
 from jitter.analysis.thresholds import THRESHOLDS
@@ -30,7 +31,7 @@ class SampledSteps:
         self._program = program
         self._job = job_arrays([ranks], {0: program}, {0: Dependencies((), thread, None, 0.0, 0.0)})
         threads = 1 + int(thread.max(initial=0))
-        self._tracker = StateTracker(unknown_state(ranks, count_streams(self._job), threads, 0))
+        self._tracker = StateTracker(unknown_state(ranks, count_carried_ends(self._job), threads, 0))
         self._parts: list[tuple[Floats, ...]] = []
         self._launches: dict[tuple[int, int], list[Launches]] = defaultdict(list)
         self._stretch = 0
@@ -63,6 +64,33 @@ class SampledSteps:
         before, ready = state.stream_end.copy(), ReadyTimes(*np.empty((3, len(step.start))))
         find_ready_times_of_step(self._job, step._replace(team=np.zeros_like(step.team)), *state[:2], ready)
         return before, ready
+
+    def sample_hosts(self, steps: Iterable[tuple[StepKey, StepTimes]], steps_back: int) -> HostSample:
+        """Return when the hosts of this team's ranks came to each call, in consecutive steps.
+
+        `steps_back` is of how many earlier steps the ends are wanted.
+        """
+        parts: list[tuple[Floats, Floats]] = []
+        ends: list[list[Floats]] = [[] for _ in range(1 + steps_back)]
+        rank, number = [], []
+        before: list[Floats] = []
+        is_sync = self._program.kinds == SYNC
+        for at, (key, step) in enumerate(steps):
+            here = np.flatnonzero(step.row >= 0)
+            back_before = self._follow(key, step)[1].back_before.reshape(len(here), -1)
+            call, back, end = (values.reshape(len(here), -1) for values in (step.call, step.back, step.end))
+            parts.append((np.where(is_sync, call, back_before), np.where(is_sync, back, call)))
+            of_run = np.full((len(step.row), call.shape[1]), np.nan)
+            of_run[here] = end
+            before = [of_run, *before][: 1 + steps_back]
+            for own, values in zip(ends, before, strict=False):
+                own.append(values[here])
+            for own in ends[len(before) :]:
+                own.append(np.full_like(call, np.nan))
+            rank.append(here)
+            number.append(np.full(len(here), at))
+        since, until = (np.concatenate(values) for values in zip(*parts, strict=True))
+        return HostSample(since, until, tuple(map(np.concatenate, ends)), np.concatenate(rank), np.concatenate(number))
 
     def sample(self) -> tuple[Sample, list[Launches]]:
         """Return the cells of all added steps, and some ranks' launches, by stretch of consecutive steps.

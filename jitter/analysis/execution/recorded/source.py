@@ -36,5 +36,7 @@ class Source:
     """By rank and row in the step (ordinal) the group of the collective there."""
     rows: int
     """Rows of all steps and ranks."""
+    beginnings: Callable[[StepKey], Mapping[int, float]]
+    """By rank when its step marker begins, ns from the rank's origin; only ranks whose steps have markers."""
     make_room: Callable[[], None]
     """Drops rows that are cached, if they take much memory."""

@@ -176,6 +176,11 @@ class DuckDbJoin:
             ).fetchall()
         }
 
+    def uncertain(self, steps: Steps) -> dict[Gpu, int]:
+        self._set_steps(steps)
+        rows = self._db.execute(load_sql(__package__, "uncertain")).fetchall()
+        return {Gpu(process, device): activities for process, device, activities in rows}
+
     def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
         self._set_steps(steps)
         return {(process, row): n for process, row, n in self._db.execute(load_sql(__package__, "lost")).fetchall()}
@@ -211,7 +216,7 @@ def _of_steps(rows: pa.Table, steps: Sequence[StepRange], some: range) -> pa.Tab
     """Return the rows that lie in the steps `some`, with `step_row`; numpy is several times faster here than SQL."""
     step_rows = locate_in_steps(rows["place_ns"].to_numpy(), steps)
     inside = (step_rows >= some.start) & (step_rows < some.stop)
-    rows = rows.drop_columns(["process", "place_ns"]).append_column("step_row", pa.array(step_rows))
+    rows = rows.drop_columns(["process", "place_ns", "latest_ns"]).append_column("step_row", pa.array(step_rows))
     return rows if inside.all() else rows.filter(inside)
 
 

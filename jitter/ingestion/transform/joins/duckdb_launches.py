@@ -33,7 +33,9 @@ def join_launches(db: duckdb.DuckDBPyConnection) -> None:
     if count_rows(db, "launched WHERE launch_start_ns IS NULL"):
         _place_unlaunched(db)
     else:
-        db.execute("CREATE VIEW placed AS SELECT *, launch_start_ns AS place_ns FROM launched")
+        db.execute(
+            "CREATE VIEW placed AS SELECT *, launch_start_ns AS place_ns, launch_start_ns AS latest_ns FROM launched"
+        )
 
 
 def count_rows(db: duckdb.DuckDBPyConnection, rows: str) -> int:
@@ -55,6 +57,7 @@ def _place_unlaunched(db: duckdb.DuckDBPyConnection) -> None:
     stretches = _ranges(db, "launched", "start_ns")
     for number, (start, until) in enumerate(stretches):
         db.execute(f"CREATE OR REPLACE TABLE carried AS {load_sql(__package__, 'carried')}", {"until": start})
+        db.execute(f"CREATE OR REPLACE TABLE following AS {load_sql(__package__, 'following')}", {"from": until})
         head = "INSERT INTO placed" if number else "CREATE TABLE placed AS"
         db.execute(f"{head} {load_sql(__package__, 'placed')}", {"from": start, "until": until})
     db.execute("DROP TABLE launched")

@@ -88,6 +88,14 @@ class JoinedCapture(Protocol):
         """Count the kernels launched before the capture began, per GPU; they belong to no step."""
         ...
 
+    def uncertain(self, steps: Steps) -> dict[Gpu, int]:
+        """Count the activities without a launch that may be of a later step than their predecessor, per GPU.
+
+        Such an activity was launched after its predecessor on its stream, and before it started and its successor was
+        launched. It counts in the step of its predecessor.
+        """
+        ...
+
     def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
         """Count the launches without a kernel by (process, index into its steps)."""
         ...

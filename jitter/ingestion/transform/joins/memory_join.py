@@ -67,7 +67,7 @@ class MemoryJoin:
         self._call, self._counts, is_answered = match_launches(self._activities, self._calls)
         self._unanswered = np.flatnonzero(self._counts & ~is_answered & self._are([is_launch(name) for name in names]))
         self.has_launches = frozenset(np.unique(self._process[self._call >= 0]).tolist())
-        self._place_ns, self._is_placed = self._placed()
+        self._place_ns, self._latest_ns, self._is_placed = self._placed()
         self._is_collective = self._find_collectives()
 
     def gpus(self) -> list[GpuUsage]:
@@ -98,6 +98,14 @@ class MemoryJoin:
         early = Counter(self._streams.gpu_of_row[self._is_kernel & ~self._is_placed].tolist())
         return {self._streams.gpus[number]: kernels for number, kernels in early.items()}
 
+    def uncertain(self, steps: Steps) -> dict[Gpu, int]:
+        rows = np.flatnonzero(self._is_placed & (self._latest_ns > self._place_ns))
+        first, last = (
+            _step_rows(self._process[rows], at_ns[rows], steps) for at_ns in (self._place_ns, self._latest_ns)
+        )
+        counts = Counter(self._streams.gpu_of_row[rows[first != last]].tolist())
+        return {self._streams.gpus[number]: activities for number, activities in counts.items()}
+
     def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
         process = self._calls["process"].to_numpy()[self._unanswered]
         start_ns = self._calls["start_ns"].to_numpy()[self._unanswered]
@@ -127,23 +135,30 @@ class MemoryJoin:
         step_rows = _step_rows(rows["process"].to_numpy(), rows["start_ns"].to_numpy(), steps)
         return rows.append_column("step_row", pa.array(step_rows, mask=step_rows < 0))
 
-    def _placed(self) -> tuple[Ints, Bools]:
-        """Return each activity's place in launch order (ns) and whether it is known; the same rule as `placed.sql`."""
+    def _placed(self) -> tuple[Ints, Ints, Bools]:
+        """Return each activity's place in launch order, the latest possible one (ns), and whether a place is known.
+
+        The same rule as `placed.sql`.
+        """
         launched = self._call >= 0
         launch_ns = np.zeros(len(launched), np.int64)
         launch_ns[launched] = self._calls["start_ns"].to_numpy()[self._call[launched]]
         if launched.all():
-            return launch_ns, launched
+            return launch_ns, launch_ns, launched
         stream = self._streams.of_row
         order = np.lexsort((launch_ns, ~launched, self._end_ns, self._start_ns, stream))
-        at = np.where(launched[order], np.arange(len(order)), 0)
-        before = order[np.maximum.accumulate(at)]
-        place_ns, is_placed = np.empty_like(launch_ns), np.empty_like(launched)
+        numbers = np.arange(len(order))
+        before = order[np.maximum.accumulate(np.where(launched[order], numbers, 0))]
+        after = order[np.minimum.accumulate(np.where(launched[order], numbers, len(order) - 1)[::-1])[::-1]]
+        place_ns, latest_ns, is_placed = np.empty_like(launch_ns), self._start_ns.copy(), np.empty_like(launched)
         place_ns[order] = launch_ns[before]
         is_placed[order] = launched[before] & (stream[before] == stream[order])
+        is_bounded = launched[after] & (stream[after] == stream[order])
+        latest_ns[order[is_bounded]] = np.minimum(latest_ns[order], launch_ns[after])[is_bounded]
+        latest_ns[launched] = launch_ns[launched]
         by_start = ~np.isin(self._process, list(self.has_launches))
-        place_ns[by_start] = self._start_ns[by_start]
-        return place_ns, is_placed | by_start
+        place_ns[by_start] = latest_ns[by_start] = self._start_ns[by_start]
+        return place_ns, latest_ns, is_placed | by_start
 
     @cached_property
     def _order(self) -> Ints:

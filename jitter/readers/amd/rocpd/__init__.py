@@ -70,5 +70,7 @@ def _batches(recording: Recording, database: Database, sessions: list[Session], 
             if batch.rows.num_rows:
                 yield batch
         problems += [*origin.problems, *parts.problems()]
-    rows.complete(recording, recording.path.stem.removesuffix("results"), dict.fromkeys(problems))
+    rows.complete(
+        recording, recording.path.stem.removesuffix("results"), [*dict.fromkeys(problems), *database.problems()]
+    )
     advance(progress.rest())

@@ -2,13 +2,17 @@
 
 import json
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
 from jitter.readers import Process
 from jitter.readers.amd.agents import Agents
+from jitter.readers.amd.batches import decode_text
 from jitter.readers.amd.rocpd.tables import Session
 from jitter.readers.amd.sqlite_tables import Database
+from jitter.readers.integers import parse_integer
+
+_NUMBERS: Final = frozenset({"id", "nid", "pid", "tid", "absolute_index"})
 
 
 @dataclass
@@ -37,17 +41,18 @@ def read_session_metadata(database: Database, session: Session) -> SessionMetada
     origin = SessionMetadata()
     hosts = {row["id"]: row["hostname"] for row in _rows(database, session, "info_node", ["id", "hostname"])}
     for row in _rows(database, session, "info_process", ["id", "nid", "pid", "environment"]):
-        process = Process(row["pid"], hosts.get(row["nid"]))
+        process = Process(row["pid"], _text(hosts.get(row["nid"])))
         variables = _variables(row["environment"])
         process.rank, process.rank_from = first_number(variables, RANK_VARIABLES)
         origin.world_size = origin.world_size or first_number(variables, SIZE_VARIABLES)[0] or None
         origin.processes[row["id"]] = process
     for row in _rows(database, session, "info_thread", ["id", "tid"]):
-        origin.threads[row["id"]] = row["tid"]
+        if row["tid"] is not None:
+            origin.threads[row["id"]] = row["tid"]
     _read_agents(origin, _rows(database, session, "info_agent", ["id", "nid", "pid", "type", "absolute_index"]))
     columns = ["id", "display_name", "kernel_name"]
     for row in _rows(database, session, "info_kernel_symbol", columns):
-        origin.kernels[row["id"]] = row["display_name"] or row["kernel_name"] or ""
+        origin.kernels[row["id"]] = _text(row["display_name"]) or _text(row["kernel_name"]) or ""
     for row in _rows(database, session, "metadata", ["tag", "value"]):
         if row["tag"] == "schema_version":
             origin.version = f"rocpd schema {row['value']}"
@@ -86,4 +91,9 @@ def _rows(database: Database, session: Session, table: str, wanted: list[str]) -
     columns = ", ".join(f'"{column}"' for column in present)
     rows = database.rows(f'SELECT {columns} FROM "{session.table(table)}"')
     missing = dict.fromkeys(wanted)
-    return [missing | dict(zip(present, row, strict=True)) for row in rows]
+    found = [missing | dict(zip(present, row, strict=True)) for row in rows]
+    return [{name: parse_integer(value) if name in _NUMBERS else value for name, value in row.items()} for row in found]
+
+
+def _text(value: object) -> str | None:
+    return decode_text(value) if isinstance(value, str | bytes) else None

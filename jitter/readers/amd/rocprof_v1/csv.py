@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from jitter.readers import Advance, Batch
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import BatchBuilder, parse_integers
+from jitter.readers.amd.batches import BatchBuilder
 from jitter.readers.amd.csv_file import CsvFile
+from jitter.readers.integers import to_int64
 
 CSV_COLUMNS: Final = frozenset({"index", "kernelname", "gpu-id", "queue-id"})
 """Columns that are always present, in lower case."""
@@ -21,7 +22,7 @@ def read_csv(path: Path, rows: BatchBuilder, agents: Agents, problems: list[str]
     file = CsvFile(path)
     problems.append("a CSV file of kernels states neither their launching calls nor their steps")
     for read in file.batches(("kernelname", *_INTEGERS), advance):
-        number = {name: parse_integers(read[name]) for name in _INTEGERS if name in read.schema.names}
+        number = {name: to_int64(read[name]) for name in _INTEGERS if name in read.schema.names}
         pids = number.get("pid", pa.nulls(read.num_rows, pa.int64()))
         columns = {
             "process": rows.by_pid(pids),

@@ -37,6 +37,7 @@ def read_database(
             columns = {name: read[name] for name in read.schema.names}
             yield build_batch(table, columns, rows, agents)
             advance(progress.seen(read.num_rows))
+    problems += database.problems()
     advance(progress.rest())
 
 

@@ -8,12 +8,14 @@ import msgspec
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance
+from jitter.readers.integers import Integer64, parse_integer
 
 FLOW_EVENT: Final = b'"DataFlow"'
 """Text that occurs only in the ends of flow events."""
 _HEAD: Final = 4096
 _CHUNK: Final = 1 << 21
 _MOST_UNCUT: Final = 1 << 27
+_MOST_EVENT: Final = 1 << 24
 _BETWEEN: Final = b"\n,{"
 
 
@@ -21,13 +23,13 @@ class Args(msgspec.Struct, rename={"begin_ns": "BeginNs", "end_ns": "EndNs", "na
                                     "device": "dev-id", "queue": "queue-id"}):  # fmt: skip
     """Arguments of an event that are read."""
 
-    begin_ns: int | None = None
-    end_ns: int | None = None
-    pid: int | None = None
-    tid: int | None = None
-    device: int | None = None
-    queue: int | None = None
-    stream: int | None = None
+    begin_ns: Integer64 | None = None
+    end_ns: Integer64 | None = None
+    pid: Integer64 | None = None
+    tid: Integer64 | None = None
+    device: Integer64 | None = None
+    queue: Integer64 | None = None
+    stream: Integer64 | None = None
     name: str | None = None
 
 
@@ -36,11 +38,11 @@ class Event(msgspec.Struct):
 
     ph: str | None = None
     name: str | None = None
-    pid: int | None = None
-    tid: int | None = None
-    ts: int | None = None
-    dur: int | None = None
-    id: int | None = None
+    pid: Integer64 | None = None
+    tid: Integer64 | None = None
+    ts: Integer64 | None = None
+    dur: Integer64 | None = None
+    id: Integer64 | None = None
     args: Args | None = None
 
 
@@ -87,6 +89,10 @@ def read_events(path: Path, advance: Advance, problems: list[str], only: bytes =
         while chunk := file.read(_CHUNK):
             pieces = (held + chunk).split(_BETWEEN)
             held = pieces.pop()
+            if len(held) > _MOST_EVENT:
+                problems.append(f"no event ends in {_MOST_EVENT >> 20} MB: the trace was read to byte {file.tell():,}")
+                held = b""
+                break
             for piece in pieces:
                 if only not in piece:
                     continue
@@ -122,8 +128,8 @@ def _forgiven(event: bytes | msgspec.Raw) -> Event | None:
         loose = _LOOSE.decode(event)
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
         return None
-    plain = {name: _number(getattr(loose, name)) for name in ("pid", "tid", "ts", "dur", "id")}
-    args = {name: value if name == "Name" else _number(value) for name, value in (loose.args or {}).items()}
+    plain = {name: parse_integer(getattr(loose, name)) for name in ("pid", "tid", "ts", "dur", "id")}
+    args = {name: value if name == "Name" else parse_integer(value) for name, value in (loose.args or {}).items()}
     if not isinstance(args.get("Name"), str):
         args["Name"] = None
     return msgspec.convert({**plain, "ph": loose.ph, "name": loose.name, "args": args}, Event)
@@ -141,10 +147,3 @@ def _uncut(path: Path, advance: Advance) -> Iterator[Event]:
         raise UnreadableTraceError(f"{path}: no valid JSON ({error})", "copy it again, or record again") from error
     yield from filter(None, map(_decoded, trace.events))
     advance(size)
-
-
-def _number(value: object) -> int | None:
-    if isinstance(value, str):
-        value = value.strip()
-        return int(value) if value.lstrip("-").isdecimal() else None
-    return int(value) if isinstance(value, int | float) else None

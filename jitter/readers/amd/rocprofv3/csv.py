@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,9 @@ _DOMAINS: Final = (
     r"(?:_(?:api|runtime|compiler|core|amd|image|finalize|ext|range|control|name))*"
 )
 _SPARE: Final = re.compile(_DOMAINS + r"_(?:stats|trace|collection)\.csv|results\.json(?:\.gz)?", re.IGNORECASE)
+
+_MOST_AGENTS: Final = 1 << 24
+"""Bytes of a list of agents that are read."""
 
 
 @dataclass
@@ -131,13 +135,14 @@ class _Trace:
         for path in self._parts.of("agents"):
             advance(path.stat().st_size)
             try:
-                with path.open(newline="", encoding="utf-8", errors="replace") as lines:
-                    for row in csv.DictReader(lines):
-                        cells = {(name or "").strip().lower(): value for name, value in row.items()}
-                        node, logical = cells.get("node_id") or "", cells.get("logical_node_id") or ""
-                        if node.isdecimal():
-                            kind = cells.get("agent_type") or ""
-                            found.append((kind, int(node), int(logical) if logical.isdecimal() else None))
+                with path.open("rb") as file:
+                    text = file.read(_MOST_AGENTS).decode("utf-8", "replace")
+                for row in csv.DictReader(StringIO(text, newline="")):
+                    cells = {(name or "").strip().lower(): value for name, value in row.items()}
+                    node, logical = cells.get("node_id") or "", cells.get("logical_node_id") or ""
+                    if node.isdecimal():
+                        kind = cells.get("agent_type") or ""
+                        found.append((kind, int(node), int(logical) if logical.isdecimal() else None))
             except (OSError, csv.Error) as error:
                 self._problems.append(f"{path.name}: cannot be read ({error}): GPUs are numbered as recorded")
         return Agents.of(found)

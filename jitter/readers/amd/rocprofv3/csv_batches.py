@@ -9,9 +9,10 @@ import pyarrow.compute as pc
 from jitter.core.arrow import column_or_nulls, map_distinct
 from jitter.readers import Advance, Batch, Process
 from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import SHAPE_COLUMNS, BatchBuilder, decode_text, parse_integers
+from jitter.readers.amd.batches import SHAPE_COLUMNS, BatchBuilder, decode_text
 from jitter.readers.amd.csv_file import CsvFile
 from jitter.readers.amd.rccl import RcclCalls
+from jitter.readers.integers import to_int64
 
 _SPAN: Final = ("start_timestamp", "end_timestamp")
 _TIMES: Final = (*_SPAN, "correlation_id")
@@ -151,4 +152,4 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _integers(batch: pa.RecordBatch, name: str) -> pa.Array:
-    return parse_integers(batch[name]) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.int64())
+    return to_int64(batch[name]) if name in batch.schema.names else pa.nulls(batch.num_rows, pa.int64())

@@ -6,14 +6,15 @@ document is decompressed again for each, which takes less time than reading its 
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 from isal import igzip
 
 from jitter.core.errors import UnreadableTraceError
+from jitter.core.formatting import format_count
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
 from jitter.readers.amd.batches import BatchBuilder
 from jitter.readers.amd.file_names import NAMING_HINT
@@ -36,7 +37,7 @@ class RocprofJsonReader:
         if not path.name.lower().endswith((".json", ".json.gz")) or not path.is_file():
             return False
         try:
-            with _opened(path) as file:
+            with path.open("rb") as packed, _opened(packed, path) as file:
                 head = file.read(_HEAD)
         except (OSError, *GZIP_DAMAGE):
             return False
@@ -61,8 +62,8 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
     rows = BatchBuilder()
     problems: list[str] = []
     kernels = reported = done = 0
-    with _opened(path) as file, _reading(path):
-        stream = JsonStream(file, UnpackedLimit(path) if _is_packed(path) else None)
+    with path.open("rb") as packed, _opened(packed, path) as file, _reading(path):
+        stream = JsonStream(file, UnpackedLimit(path) if _is_packed(path) else None, packed.tell)
         tools = list(_tools(stream))
         length, stream.limit = stream.position, None
         for position, tool in enumerate(tools):
@@ -76,6 +77,9 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
                 if batch.rows.num_rows:
                     yield batch
             problems += parts.problems()
+        if stream.invalid:
+            left_out = format_count(stream.invalid, "record has", "records have")
+            problems.append(f"{left_out} values of another type or size, and were left out")
     if not kernels:
         raise UnreadableTraceError(f"{path}: no kernels in it", "did the process use a GPU? record with --kernel-trace")
     advance(size - reported)
@@ -155,5 +159,5 @@ def _is_packed(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
 
 
-def _opened(path: Path) -> Any:
-    return igzip.open(path, "rb") if _is_packed(path) else path.open("rb")  # type: ignore[no-untyped-call]
+def _opened(file: BinaryIO, path: Path) -> Any:
+    return igzip.open(file, "rb") if _is_packed(path) else nullcontext(file)  # type: ignore[no-untyped-call]

@@ -2,32 +2,34 @@
 
 import msgspec
 
+from jitter.readers.integers import Integer64
+
 
 class Handle(msgspec.Struct):
     """A reference by handle."""
 
-    handle: int = 0
+    handle: Integer64 = 0
 
 
 class Correlation(msgspec.Struct):
     """The correlation of a call and its kernels."""
 
-    internal: int | None = None
+    internal: Integer64 | None = None
 
 
 class Dimensions(msgspec.Struct):
     """Size of a grid or group, in work items."""
 
-    x: int | None = None
-    y: int | None = None
-    z: int | None = None
+    x: Integer64 | None = None
+    y: Integer64 | None = None
+    z: Integer64 | None = None
 
 
 class Dispatch(msgspec.Struct):
     """The kernel, agent, queue and shape of a dispatch."""
 
     agent_id: Handle
-    kernel_id: int
+    kernel_id: Integer64
     queue_id: Handle | None = None
     workgroup_size: Dimensions = msgspec.field(default_factory=Dimensions)
     grid_size: Dimensions = msgspec.field(default_factory=Dimensions)
@@ -36,8 +38,8 @@ class Dispatch(msgspec.Struct):
 class Kernel(msgspec.Struct):
     """A kernel dispatch."""
 
-    start_timestamp: int
-    end_timestamp: int
+    start_timestamp: Integer64
+    end_timestamp: Integer64
     dispatch_info: Dispatch
     correlation_id: Correlation = msgspec.field(default_factory=Correlation)
     stream_id: Handle | None = None
@@ -46,25 +48,25 @@ class Kernel(msgspec.Struct):
 class Api(msgspec.Struct):
     """An API call or a roctx range."""
 
-    kind: int | str
-    operation: int | str
-    start_timestamp: int
-    end_timestamp: int
-    thread_id: int | None = None
+    kind: Integer64 | str
+    operation: Integer64 | str
+    start_timestamp: Integer64
+    end_timestamp: Integer64
+    thread_id: Integer64 | None = None
     correlation_id: Correlation = msgspec.field(default_factory=Correlation)
 
 
 class Copy(msgspec.Struct):
     """A copy."""
 
-    kind: int | str
-    operation: int | str
-    start_timestamp: int
-    end_timestamp: int
+    kind: Integer64 | str
+    operation: Integer64 | str
+    start_timestamp: Integer64
+    end_timestamp: Integer64
     correlation_id: Correlation = msgspec.field(default_factory=Correlation)
     dst_agent_id: Handle | None = None
     src_agent_id: Handle | None = None
-    bytes: int | None = None
+    bytes: Integer64 | None = None
     stream_id: Handle | None = None
 
 
@@ -77,7 +79,7 @@ class Node(msgspec.Struct):
 class Metadata(msgspec.Struct):
     """The recorded process."""
 
-    pid: int | None = None
+    pid: Integer64 | None = None
     node: Node = msgspec.field(default_factory=Node)
 
 
@@ -85,14 +87,14 @@ class Agent(msgspec.Struct):
     """A processor or a GPU."""
 
     id: Handle
-    type: int | str
-    node_id: int
+    type: Integer64 | str
+    node_id: Integer64
 
 
 class Symbol(msgspec.Struct):
     """A kernel's names."""
 
-    kernel_id: int
+    kernel_id: Integer64
     formatted_kernel_name: str = ""
     kernel_name: str = ""
 
@@ -107,7 +109,7 @@ class Kind(msgspec.Struct):
 class Text(msgspec.Struct):
     """The text of a roctx range by correlation."""
 
-    key: int
+    key: Integer64
     value: str
 
 

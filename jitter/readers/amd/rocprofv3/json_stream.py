@@ -1,7 +1,7 @@
 """Reading of a large JSON document in bounded memory: member by member, and long lists in parts of a few MB."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO, Final, TypeVar
 
 import msgspec
@@ -33,10 +33,18 @@ class JsonStream:
     Raises `msgspec.DecodeError` for invalid or cut JSON, and the errors of the file.
     """
 
-    def __init__(self, file: BinaryIO, limit: UnpackedLimit | None = None) -> None:
-        """Start at the beginning; `limit` counts the bytes read until it is set to None."""
+    def __init__(
+        self, file: BinaryIO, limit: UnpackedLimit | None = None, packed: Callable[[], int] = lambda: 0
+    ) -> None:
+        """Start at the beginning; `limit` counts the bytes read until it is set to None.
+
+        `packed` returns the number of bytes that were read from the packed file.
+        """
+        self._packed = packed
         self._file = file
         self.limit = limit
+        self.invalid = 0
+        """Number of values left out of lists so far because they have members of another type."""
         self._held = b""
         self._at = 0
         self._end = 0
@@ -97,14 +105,12 @@ class JsonStream:
             stop, following = self._border(size)
             text = b"[" + self._held[self._at : stop] + (b"" if following is None else b"]")
             try:
-                found = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
-            except msgspec.ValidationError:
-                raise
+                found = self._decode_list(text, kind)
             except msgspec.DecodeError as error:
                 fault = decode_fault(error)
                 if fault.kind == "ended":
                     self._at += fault.at - 1
-                    yield msgspec.json.decode(text[: fault.at], type=list[kind])  # type: ignore[valid-type]
+                    yield self._decode_list(text[: fault.at], kind)
                     return
                 if fault.kind == "bad" or following is None:
                     raise
@@ -118,6 +124,15 @@ class JsonStream:
             yield found
             if following is None:
                 return
+
+    def _decode_list(self, text: bytes, kind: type[Value]) -> list[Value]:
+        """Return the values of a list; those with members of another type are left out and counted."""
+        try:
+            return msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
+        except msgspec.ValidationError:
+            found = [_decode_valid(one, kind) for one in msgspec.json.decode(text, type=list[Raw])]
+            self.invalid += found.count(None)
+            return [one for one in found if one is not None]
 
     def skip(self) -> None:
         """Pass over the value that comes next."""
@@ -175,9 +190,16 @@ class JsonStream:
             missing -= len(piece)
             self._end += len(piece)
             if self.limit is not None:
-                self.limit.add(len(piece))
+                self.limit.add(len(piece), self._packed())
         self._held, self._at = b"".join(pieces), 0
         return missing <= 0
+
+
+def _decode_valid(text: Raw, kind: type[Value]) -> Value | None:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError:
+        return None
 
 
 def _value_end(text: bytes, *, is_whole: bool) -> int | None:

@@ -16,9 +16,12 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     """Return the diagnosis with what logs tell of each culprit added to its evidence."""
     culprits = []
     for culprit in diagnosis.culprits:
-        told = [*_describe_job(culprit, diagnosis), *log_evidence(culprit, logs)]
+        in_logs = log_evidence(culprit, logs)
+        told = [*_describe_job(culprit, diagnosis), *in_logs]
         said = [text for text in told if text not in culprit.evidence]
-        culprits.append(replace(culprit, evidence=(*culprit.evidence, *said)) if said else culprit)
+        is_certain = bool(in_logs) and CAUSES[culprit.cause].is_certain_by_logs
+        certainty = "certain" if is_certain else culprit.cause_certainty
+        culprits.append(replace(culprit, evidence=(*culprit.evidence, *said), cause_certainty=certainty))
     notes = [text for text in _time_notes(logs) if text not in diagnosis.notes]
     return replace(diagnosis, culprits=tuple(culprits), notes=(*diagnosis.notes, *notes))
 

@@ -1,0 +1,498 @@
+"""The maxima of a step's graph and their inputs, in two settings; and the collective that each node owes its time to.
+
+The graph is that of the replay (`jitter.analysis.replay.replay`). The head of a node is the latest collective of the
+step through which its time goes in both settings; heads form a tree, whose root is the end of the step before. A
+maximum is measured from an anchor, the latest collective to which all of its inputs that can matter owe their time:
+a delay that they share says nothing about which of them moved the maximum. (Lundberg and Lee 2017 call it a reference.)
+"""
+
+import math
+from math import isnan
+from typing import NamedTuple
+
+from jitter.analysis.execution.collectives.matching import CollectiveArrays
+from jitter.analysis.execution.dependencies.carried_state import CarriedState
+from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.recorded.step_times import StepTimes
+from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.replay.replay import NodeTimes
+from jitter.core.names.kernels import SYNC
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.compilation import compiled
+
+STEP_BEFORE, RETURN, STREAM, END, LEFT, SELF = range(6)
+"""Where an input comes from: the end of the step before, the thread, the stream, an operation's end, an end that an
+earlier step left, or what comes before in the operation itself.
+"""
+
+
+class Setting(NamedTuple):
+    """A step in one setting."""
+
+    nodes: NodeTimes
+    before: CarriedState
+    """State before the step."""
+    transfer: Floats
+    """(groups of all collectives,) from the last arrival to the end."""
+    slot: Floats
+    """(cells,) when a place in the launch queue was free for each launch; empty where no team has a queue."""
+    holder: Ints
+    """(cells,) the operation that had held it; -1 for one of an earlier step."""
+
+
+class Structure(NamedTuple):
+    """What the graph needs of a run besides `JobArrays` and `CollectiveArrays`."""
+
+    instructions: Ints
+    """The schedule's array."""
+    is_coupled: Bools
+    """(blocks × places,) whether there is a collective that other ranks attend, as in `CollectiveArrays`."""
+    thread_before: Ints
+    """(operations,) the place of the operation before each on its thread; -1 for none."""
+    instance: Ints
+    """(groups of all collectives,) the number of each in the order of the schedule."""
+    group: Ints
+    """(instances,) the group of each."""
+
+
+class Heads(NamedTuple):
+    """Heads of a step's nodes: instances, by number; -1 for the end of the step before."""
+
+    start: Ints
+    """(cells,)."""
+    end: Ints
+    """(cells,)."""
+    free: Ints
+    """(cells,)."""
+    back: Ints
+    """(cells,)."""
+    parent: Ints
+    """(instances,) the head of the last arrivals."""
+    moved: Floats
+    """(instances,) how much later each ends in the upper setting, ns; NaN where unknown."""
+
+
+class Inputs(NamedTuple):
+    """Inputs of a maximum, (inputs,) each; every maximum overwrites them."""
+
+    upper: Floats
+    lower: Floats
+    goes: Ints
+    """Where each comes from."""
+    which: Ints
+    """The operation or column there."""
+    head: Ints
+    factor: Floats
+    order: Ints
+    chosen: Bools
+
+
+@compiled
+def find_heads(
+    job: JobArrays,
+    structure: Structure,
+    collectives: CollectiveArrays,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    upper: Setting,
+    lower: Setting,
+    shift: float,
+    heads: Heads,
+    threads: Ints,
+    streams: Ints,
+    inputs: Inputs,
+) -> None:
+    """Find the heads of all nodes of a step; `threads` (ranks, threads) and `streams` (ranks, streams) are -1."""
+    instructions = structure.instructions
+    for at in range(instructions.shape[0]):
+        block, low, high = instructions[at, 0], instructions[at, 1], instructions[at, 2]
+        if block < 0:
+            find_heads_of_collective(job, structure, collectives, step, upper, lower, heads, streams, inputs, low)
+            continue
+        for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
+            rank = collectives.member[member]
+            if step.row[rank] >= 0:
+                find_heads_of_rank(
+                    job,
+                    structure,
+                    step,
+                    own,
+                    baseline,
+                    upper,
+                    lower,
+                    shift,
+                    heads,
+                    threads,
+                    streams,
+                    inputs,
+                    rank,
+                    collectives.first_place[block],
+                    low,
+                    high,
+                )
+
+
+@compiled
+def find_heads_of_rank(
+    job: JobArrays,
+    structure: Structure,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    upper: Setting,
+    lower: Setting,
+    shift: float,
+    heads: Heads,
+    threads: Ints,
+    streams: Ints,
+    inputs: Inputs,
+    rank: int,
+    base: int,
+    low: int,
+    high: int,
+) -> None:
+    """Find the heads of a rank's operations, from `low` up to but not including `high`."""
+    team, row = step.team[rank], step.row[rank]
+    for op in range(low, high):
+        place, cell = job.first[team] + op, row + op
+        thread, stream = job.thread[place], job.stream[place]
+        if not isnan(step.call[cell]):
+            count = list_call_inputs(
+                job, structure, step, own, baseline, upper, lower, shift, heads, inputs, rank, op, threads[rank, thread]
+            )
+            threads[rank, thread] = common_head(count, inputs, heads.parent)
+        heads.back[cell] = threads[rank, thread]
+        if job.kind[place] == SYNC:
+            continue
+        heads.free[cell] = streams[rank, stream]
+        if isnan(step.start[cell]):
+            heads.start[cell] = heads.end[cell] = heads.free[cell]
+            continue
+        count = list_start_inputs(job, step, own, baseline, upper, lower, shift, heads, inputs, rank, op)
+        heads.start[cell] = heads.end[cell] = common_head(count, inputs, heads.parent)
+        if not structure.is_coupled[base + op]:
+            count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
+            streams[rank, stream] = common_head(count, inputs, heads.parent)
+
+
+@compiled
+def find_heads_of_collective(
+    job: JobArrays,
+    structure: Structure,
+    collectives: CollectiveArrays,
+    step: StepTimes,
+    upper: Setting,
+    lower: Setting,
+    heads: Heads,
+    streams: Ints,
+    inputs: Inputs,
+    number: int,
+) -> None:
+    """Find the parents of a collective's groups, and the heads of its ends."""
+    for group in range(collectives.first_group[number], collectives.first_group[number + 1]):
+        count = list_arrivals(collectives, step, upper, lower, heads, inputs, group)
+        instance = structure.instance[group]
+        heads.parent[instance], heads.moved[instance] = common_head(count, inputs, heads.parent), math.nan
+        if count > 0:
+            at = inputs.which[count - 1]
+            cell = step.row[collectives.rank[at]] + collectives.place[at]
+            heads.moved[instance] = upper.nodes.end[cell] - lower.nodes.end[cell]
+    for at in range(collectives.first[number], collectives.first[number + 1]):
+        rank, op = collectives.rank[at], collectives.place[at]
+        cell = step.row[rank] + op
+        if step.row[rank] < 0 or isnan(step.start[cell]):
+            continue
+        instance = structure.instance[collectives.group[at]]
+        heads.end[cell] = instance if not isnan(heads.moved[instance]) else heads.parent[instance]
+        count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
+        streams[rank, job.stream[job.first[step.team[rank]] + op]] = common_head(count, inputs, heads.parent)
+
+
+@compiled
+def common_head(count: int, inputs: Inputs, parent: Ints) -> int:
+    """Return the head of a maximum: that of the inputs that are the latest in each setting; -1 without inputs."""
+    if count == 0:
+        return -1
+    if count == 1:
+        return int(inputs.head[0])
+    latest_upper = latest_lower = -math.inf
+    for at in range(count):
+        latest_upper, latest_lower = max(latest_upper, inputs.upper[at]), max(latest_lower, inputs.lower[at])
+    found, is_first = -1, True
+    for at in range(count):
+        if inputs.upper[at] == latest_upper or inputs.lower[at] == latest_lower:
+            found = inputs.head[at] if is_first else common_ancestor(found, inputs.head[at], parent)
+            is_first = False
+    return int(found)
+
+
+@compiled
+def common_ancestor(one: int, other: int, parent: Ints) -> int:
+    """Return the latest instance to which two owe their time; parents have smaller numbers, the root is -1."""
+    while one != other:
+        if one > other:
+            one = parent[one]
+        else:
+            other = parent[other]
+    return one
+
+
+@compiled
+def find_anchor(
+    count: int,
+    inputs: Inputs,
+    structure: Structure,
+    collectives: CollectiveArrays,
+    heads: Heads,
+    shift: float,
+    rank: int,
+    group: int,
+) -> int:
+    """Return the instance from which a maximum is measured; -1 for the end of the step before.
+
+    It is of one `rank`, or of the arrivals of a `group` (-1: of none).
+    """
+    latest_upper = latest_lower = -math.inf
+    for at in range(count):
+        latest_upper, latest_lower = max(latest_upper, inputs.upper[at]), max(latest_lower, inputs.lower[at])
+    found, is_first = -1, True
+    for at in range(count):
+        inputs.chosen[at] = inputs.upper[at] == latest_upper or inputs.lower[at] == latest_lower
+        if inputs.chosen[at]:
+            found = inputs.head[at] if is_first else common_ancestor(found, inputs.head[at], heads.parent)
+            is_first = False
+    while True:
+        while found >= 0 and not is_attended(collectives, structure.group[found], rank, group):
+            found = heads.parent[found]
+        since = heads.moved[found] if found >= 0 else shift
+        level = -math.inf
+        for at in range(count):
+            level = max(level, min(inputs.upper[at], inputs.lower[at] + since))
+        has_joined = False
+        for at in range(count):
+            if not inputs.chosen[at] and max(inputs.upper[at], inputs.lower[at] + since) > level:
+                inputs.chosen[at] = has_joined = True
+                found = common_ancestor(found, inputs.head[at], heads.parent)
+        if not has_joined:
+            return int(found)
+
+
+@compiled
+def is_attended(collectives: CollectiveArrays, group: int, rank: int, by: int) -> bool:
+    """Return whether a rank, or all ranks of the group `by` unless that is -1, attend a group of a collective."""
+    low, high = collectives.first_in_group[group], collectives.first_in_group[group + 1]
+    if by < 0:
+        for index in range(low, high):  # noqa: SIM110  # compiled loops know no generators
+            if collectives.rank[collectives.by_group[index]] == rank:
+                return True
+        return False
+    # the groups of all collectives list their ranks in the same order
+    at = low
+    for index in range(collectives.first_in_group[by], collectives.first_in_group[by + 1]):
+        wanted = collectives.rank[collectives.by_group[index]]
+        while at < high and collectives.rank[collectives.by_group[at]] != wanted:
+            at += 1
+        if at == high:
+            return False
+    return True
+
+
+@compiled
+def list_arrivals(
+    collectives: CollectiveArrays,
+    step: StepTimes,
+    upper: Setting,
+    lower: Setting,
+    heads: Heads,
+    inputs: Inputs,
+    group: int,
+) -> int:
+    """Make the arrivals of a group the inputs of a maximum, with their attendances; return how many."""
+    count = 0
+    for index in range(collectives.first_in_group[group], collectives.first_in_group[group + 1]):
+        at = collectives.by_group[index]
+        cell = step.row[collectives.rank[at]] + collectives.place[at]
+        if step.row[collectives.rank[at]] < 0 or isnan(step.start[cell]):
+            continue
+        if not isnan(upper.nodes.start[cell] - lower.nodes.start[cell]):
+            inputs.upper[count] = upper.nodes.start[cell] - step.end[cell]
+            inputs.lower[count] = lower.nodes.start[cell] - step.end[cell]
+            inputs.which[count], inputs.head[count] = at, heads.start[cell]
+            count += 1
+    return count
+
+
+@compiled
+def list_stream_inputs(upper: Setting, lower: Setting, heads: Heads, inputs: Inputs, cell: int, op: int) -> int:
+    """Make an operation's end and the end before it on its stream the inputs of a maximum; return how many."""
+    count = 0
+    if not isnan(upper.nodes.end[cell] - lower.nodes.end[cell]):
+        inputs.upper[count], inputs.lower[count] = upper.nodes.end[cell], lower.nodes.end[cell]
+        inputs.goes[count], inputs.which[count], inputs.head[count] = END, op, heads.end[cell]
+        count += 1
+    if not isnan(upper.nodes.free[cell] - lower.nodes.free[cell]):
+        inputs.upper[count], inputs.lower[count] = upper.nodes.free[cell], lower.nodes.free[cell]
+        inputs.goes[count], inputs.head[count] = STREAM, heads.free[cell]
+        count += 1
+    return count
+
+
+@compiled
+def list_start_inputs(
+    job: JobArrays,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    upper: Setting,
+    lower: Setting,
+    shift: float,
+    heads: Heads,
+    inputs: Inputs,
+    rank: int,
+    op: int,
+) -> int:
+    """Make what an operation waits for to start the inputs of a maximum, its launch first; return how many."""
+    team, row = step.team[rank], step.row[rank]
+    place, cell, count = job.first[team] + op, row + op, 0
+    if not isnan(upper.nodes.back[cell] - lower.nodes.back[cell]):
+        inputs.upper[count] = upper.nodes.back[cell] - own.lead[cell] + job.launch_ns[team]
+        inputs.lower[count] = lower.nodes.back[cell] - baseline.lead[place] + job.launch_ns[team]
+        inputs.goes[count], inputs.head[count] = RETURN, heads.back[cell]
+        count += 1
+    if isnan(own.delay[cell] if job.has_launches[team] else own.host[cell]):  # it joins here, as recorded
+        inputs.upper[count], inputs.lower[count] = step.start[cell], step.start[cell] - shift
+        inputs.goes[count], inputs.head[count] = STEP_BEFORE, -1
+        return count + 1
+    if not isnan(upper.nodes.free[cell] - lower.nodes.free[cell]):
+        inputs.upper[count] = upper.nodes.free[cell] + job.stream_ns[team]
+        inputs.lower[count] = lower.nodes.free[cell] + job.stream_ns[team]
+        inputs.goes[count], inputs.head[count] = STREAM, heads.free[cell]
+        count += 1
+    low, high = job.first_wait[place], job.first_wait[place + 1]
+    return add_awaited(job.wait_on, low, high, row, rank, 0.0, upper, lower, heads, inputs, count)
+
+
+@compiled
+def list_since_inputs(
+    job: JobArrays,
+    structure: Structure,
+    row: int,
+    upper: Setting,
+    lower: Setting,
+    heads: Heads,
+    inputs: Inputs,
+    rank: int,
+    place: int,
+) -> int:
+    """Make what a call follows the inputs of a maximum: the call before, and what its host waits for; return how many.
+
+    `place` is that of all teams' operations; the rank's cells begin at `row`.
+    """
+    count, thread, previous = 0, job.thread[place], structure.thread_before[place]
+    before, usual, head = upper.before.back[rank, thread], lower.before.back[rank, thread], -1
+    if previous >= 0:
+        before, usual = upper.nodes.back[row + previous], lower.nodes.back[row + previous]
+        head = heads.back[row + previous]
+    if not isnan(before - usual):
+        inputs.upper[0], inputs.lower[0], inputs.goes[0], inputs.head[0] = before, usual, RETURN, head
+        count = 1
+    low, high = job.first_host_wait[place], job.first_host_wait[place + 1]
+    return add_awaited(
+        job.host_wait_on, low, high, row, rank, job.host_lead_ns[place], upper, lower, heads, inputs, count
+    )
+
+
+@compiled
+def latest_input(count: int, values: Floats) -> float:
+    """Return the greatest of the first `count` values; NaN of none."""
+    if count == 0:
+        return math.nan
+    found = values[0]
+    for at in range(1, count):
+        found = max(found, values[at])
+    return float(found)
+
+
+@compiled
+def list_call_inputs(
+    job: JobArrays,
+    structure: Structure,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    upper: Setting,
+    lower: Setting,
+    shift: float,
+    heads: Heads,
+    inputs: Inputs,
+    rank: int,
+    op: int,
+    head: int,
+) -> int:
+    """Make what a call's return waits for the inputs of a maximum, the call itself first; return how many.
+
+    `head` is that of the call before on the thread.
+    """
+    team, row = step.team[rank], step.row[rank]
+    place, cell = job.first[team] + op, row + op
+    if job.first_host_wait[place] == job.first_host_wait[place + 1]:
+        previous, thread = structure.thread_before[place], job.thread[place]
+        since, usual = upper.before.back[rank, thread], lower.before.back[rank, thread]
+        if previous >= 0:
+            since, usual = upper.nodes.back[row + previous], lower.nodes.back[row + previous]
+    else:
+        count = list_since_inputs(job, structure, row, upper, lower, heads, inputs, rank, place)
+        since, usual = latest_input(count, inputs.upper), latest_input(count, inputs.lower)
+        head = common_head(count, inputs, heads.parent)
+    called, usually_called = since + own.host[cell], usual + baseline.host[place]
+    inputs.goes[0] = SELF
+    if isnan(called - usually_called):  # it begins here, as recorded
+        called, usually_called, head = step.call[cell], step.call[cell] - shift, -1
+        inputs.goes[0] = STEP_BEFORE
+    inputs.upper[0], inputs.lower[0], inputs.head[0] = called, usually_called, head
+    if job.kind[place] == SYNC:
+        low, high = job.first_wait[place], job.first_wait[place + 1]
+        return add_awaited(job.wait_on, low, high, row, rank, 0.0, upper, lower, heads, inputs, 1)
+    if job.queue[team] > 0 and upper.slot[cell] > -math.inf and lower.slot[cell] > -math.inf:
+        one, other = upper.holder[cell], lower.holder[cell]
+        inputs.upper[1], inputs.lower[1], inputs.goes[1], inputs.head[1] = (
+            upper.slot[cell],
+            lower.slot[cell],
+            STEP_BEFORE,
+            -1,
+        )
+        if one >= 0 and other >= 0:
+            inputs.head[1] = common_ancestor(heads.start[row + one], heads.start[row + other], heads.parent)
+        return 2
+    return 1
+
+
+@compiled
+def add_awaited(
+    wait_on: Ints,
+    low: int,
+    high: int,
+    row: int,
+    rank: int,
+    lead: float,
+    upper: Setting,
+    lower: Setting,
+    heads: Heads,
+    inputs: Inputs,
+    count: int,
+) -> int:
+    """Add awaited ends, each `lead` earlier, to the inputs of a maximum; return how many inputs there are."""
+    for wait in range(low, high):
+        other = wait_on[wait]
+        if other >= 0:
+            end, usual = upper.nodes.end[row + other], lower.nodes.end[row + other]
+        else:
+            end, usual = upper.before.stream_end[rank, ~other], lower.before.stream_end[rank, ~other]
+        if not isnan(end - usual):
+            inputs.upper[count], inputs.lower[count] = end - lead, usual - lead
+            inputs.goes[count] = END if other >= 0 else LEFT
+            inputs.which[count] = other if other >= 0 else ~other
+            inputs.head[count] = heads.end[row + other] if other >= 0 else -1
+            count += 1
+    return count

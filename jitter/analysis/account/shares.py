@@ -1,0 +1,612 @@
+"""One pass backwards through a step's graph: what its end owes to every self time and transfer that changed.
+
+Two settings of a step are compared, the upper one (as recorded) and the lower one (the baseline); every node of the
+graph has a time in both. A multiplier is how much later the step ends if a node is later by one: 1 at the end, spread
+over the ranks. Sums pass it on; maxima divide it by the Shapley values of their inputs, measured from their anchor. A
+self time's share is its multiplier times its difference; what no input owes (rounding, unknown times) is unexplained,
+so that the shares of a step add up to its loss.
+"""
+
+import math
+from math import isnan
+from typing import Final, NamedTuple
+
+from jitter.analysis.account.graph import (
+    END,
+    LEFT,
+    RETURN,
+    SELF,
+    STREAM,
+    Heads,
+    Inputs,
+    Setting,
+    Structure,
+    common_ancestor,
+    find_anchor,
+    is_attended,
+    latest_input,
+    list_arrivals,
+    list_call_inputs,
+    list_since_inputs,
+    list_start_inputs,
+    list_stream_inputs,
+)
+from jitter.analysis.account.shapley import divide_maximum, weight_of_one
+from jitter.analysis.execution.collectives.matching import CollectiveArrays
+from jitter.analysis.execution.dependencies.carried_state import push_pending
+from jitter.analysis.execution.dependencies.interference import LOOK_BACK, exact_end_beside
+from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.recorded.step_times import StepTimes
+from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.replay.replay import NodeTimes
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.names.kernels import COMPUTE, SYNC
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.compilation import compiled
+from jitter.core.numeric.selection import later
+
+_LIMITS: Final = THRESHOLDS.account
+# for compiled loops, which know no classes
+_UNCHANGED_NS: Final = _LIMITS.unchanged_ns
+_COLLECTIVES_BESIDE: Final = _LIMITS.collectives_beside
+SUBSETS_BESIDE: Final = 2 ** (2 + 2 * _LIMITS.collectives_beside)
+"""The ends of a kernel that are computed at most: of its start, its work, and start and end of each collective."""
+
+
+class Multipliers(NamedTuple):
+    """How much later the step ends for each ns that a node is later."""
+
+    end: Floats
+    """(cells,)."""
+    start: Floats
+    """(cells,)."""
+    stream: Floats
+    """(ranks, carried ends): of the last end so far."""
+    left: Floats
+    """(ranks, carried ends): of what the steps before left."""
+    back: Floats
+    """(ranks, threads)."""
+    group: Floats
+    """(groups of all collectives,)."""
+    touched: Bools
+    """(ranks,) whether any of a rank's nodes has a multiplier."""
+
+
+class Shares(NamedTuple):
+    """Shares of a step's loss, ns."""
+
+    host: Floats
+    """(cells,)."""
+    gpu: Floats
+    """(cells,)."""
+    overlap: Floats
+    """(cells,) of time beside collectives that no single node owes; empty where collectives slow no kernels."""
+    transfer: Floats
+    """(groups of all collectives,)."""
+    carried: Floats
+    """(ranks,) of what earlier steps left."""
+    unexplained: Floats
+    """(ranks,)."""
+
+
+class Beside(NamedTuple):
+    """Work arrays for kernels beside collectives."""
+
+    start: Floats
+    """(operations,)."""
+    end: Floats
+    """(operations,)."""
+    values: Floats
+    """(subsets of the inputs,)."""
+
+
+@compiled
+def share_step(
+    job: JobArrays,
+    structure: Structure,
+    collectives: CollectiveArrays,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    upper: Setting,
+    lower: Setting,
+    heads: Heads,
+    border: Ints,
+    shift: float,
+    multiplier: Multipliers,
+    shares: Shares,
+    inputs: Inputs,
+    beside: Beside,
+) -> None:
+    """Go back through a step with the multipliers of its nodes and fill in its shares.
+
+    `border` (ranks,) is the last operation of each rank that is none of the pass: what comes to it, or to one before
+    it, is carried; -1 for none. `shift` is how much later the step before ends in the upper setting, ns.
+    """
+    instructions = structure.instructions
+    for at in range(instructions.shape[0] - 1, -1, -1):
+        block, low, high = instructions[at, 0], instructions[at, 1], instructions[at, 2]
+        if block < 0:
+            share_collective(
+                job,
+                structure,
+                collectives,
+                step,
+                upper,
+                lower,
+                heads,
+                border,
+                shift,
+                low,
+                multiplier,
+                shares,
+                inputs,
+            )
+            continue
+        for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
+            rank = collectives.member[member]
+            if step.row[rank] < 0 or not multiplier.touched[rank]:
+                continue
+            share_operations(
+                job,
+                structure,
+                collectives,
+                step,
+                own,
+                baseline,
+                upper,
+                lower,
+                heads,
+                shift,
+                multiplier,
+                shares,
+                inputs,
+                beside,
+                rank,
+                max(low, border[rank] + 1),
+                high,
+            )
+            carry_operations(job, step, upper, lower, shift, multiplier, shares, rank, low, min(high, border[rank] + 1))
+
+
+@compiled
+def share_collective(
+    job: JobArrays,
+    structure: Structure,
+    collectives: CollectiveArrays,
+    step: StepTimes,
+    upper: Setting,
+    lower: Setting,
+    heads: Heads,
+    border: Ints,
+    shift: float,
+    number: int,
+    multiplier: Multipliers,
+    shares: Shares,
+    inputs: Inputs,
+) -> None:
+    """Divide the multipliers of a collective's ends, of all groups, among transfer and arrivals."""
+    for at in range(collectives.first[number], collectives.first[number + 1]):
+        rank, op = collectives.rank[at], collectives.place[at]
+        cell = step.row[rank] + op
+        if step.row[rank] < 0 or not multiplier.touched[rank] or isnan(step.start[cell]) or op <= border[rank]:
+            continue  # what comes to one up to the border is carried
+        stream = job.stream[job.first[step.team[rank]] + op]
+        whole = multiplier.stream[rank, stream]
+        if whole != 0.0:
+            multiplier.stream[rank, stream] = 0.0
+            count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
+            pass_on(
+                structure, collectives, heads, step.row[rank], rank, 0, stream, shift, multiplier, inputs, count, whole
+            )
+        if not isnan(upper.nodes.end[cell] - lower.nodes.end[cell]):
+            multiplier.group[collectives.group[at]] += multiplier.end[cell]
+            multiplier.end[cell] = 0.0
+    for group in range(collectives.first_group[number], collectives.first_group[number + 1]):
+        whole = multiplier.group[group]
+        if whole == 0.0:
+            continue
+        multiplier.group[group] = 0.0
+        count = list_arrivals(collectives, step, upper, lower, heads, inputs, group)
+        change, is_carried = heads.moved[structure.instance[group]], False
+        for index in range(count):
+            at = inputs.which[index]
+            is_carried = is_carried or collectives.place[at] <= border[collectives.rank[at]]
+        first = collectives.rank[inputs.which[0]]
+        if is_carried:
+            shares.carried[first] += whole * (change - shift)
+            continue
+        transfer = upper.transfer[group] - lower.transfer[group]
+        transfer = 0.0 if isnan(transfer) else transfer
+        shares.transfer[group] += whole * transfer
+        anchor = find_anchor(count, inputs, structure, collectives, heads, shift, -1, group)
+        since = heads.moved[anchor] if anchor >= 0 else shift
+        anchored = divide_maximum(count, inputs.upper, inputs.lower, since, inputs.factor, inputs.order)
+        if anchor >= 0:
+            multiplier.group[structure.group[anchor]] += whole * anchored
+        for index in range(count):
+            if inputs.factor[index] != 0.0:
+                at = inputs.which[index]
+                rank = collectives.rank[at]
+                multiplier.start[step.row[rank] + collectives.place[at]] += whole * inputs.factor[index]
+                multiplier.touched[rank] = True
+        moved = latest_input(count, inputs.upper) - latest_input(count, inputs.lower)
+        shares.unexplained[first] += whole * (change - transfer - moved)
+
+
+@compiled
+def carry_operations(
+    job: JobArrays,
+    step: StepTimes,
+    upper: Setting,
+    lower: Setting,
+    shift: float,
+    multiplier: Multipliers,
+    shares: Shares,
+    rank: int,
+    low: int,
+    high: int,
+) -> None:
+    """Charge what comes to operations of an earlier step, from `low` up to but not including `high`, as carried."""
+    nodes, others = upper.nodes, lower.nodes
+    carried = 0.0
+    for op in range(high - 1, low - 1, -1):
+        place, cell = job.first[step.team[rank]] + op, step.row[rank] + op
+        thread, stream = job.thread[place], job.stream[place]
+        if multiplier.back[rank, thread] != 0.0 and not isnan(nodes.back[cell] - others.back[cell]):
+            carried += multiplier.back[rank, thread] * (nodes.back[cell] - others.back[cell] - shift)
+            multiplier.back[rank, thread] = 0.0
+        if job.kind[place] == SYNC:
+            continue
+        if multiplier.end[cell] != 0.0:
+            carried += multiplier.end[cell] * known(nodes.end[cell] - others.end[cell] - shift)
+        if multiplier.start[cell] != 0.0:
+            carried += multiplier.start[cell] * known(nodes.start[cell] - others.start[cell] - shift)
+        if multiplier.stream[rank, stream] != 0.0:
+            end = later(nodes.end[cell], nodes.free[cell]) - later(others.end[cell], others.free[cell])
+            if not isnan(end):
+                carried += multiplier.stream[rank, stream] * (end - shift)
+                multiplier.stream[rank, stream] = 0.0
+    shares.carried[rank] += carried
+
+
+@compiled
+def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
+    job: JobArrays,
+    structure: Structure,
+    collectives: CollectiveArrays,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    upper: Setting,
+    lower: Setting,
+    heads: Heads,
+    shift: float,
+    multiplier: Multipliers,
+    shares: Shares,
+    inputs: Inputs,
+    beside: Beside,
+    rank: int,
+    low: int,
+    high: int,
+) -> None:
+    """Pass the multipliers of a rank's operations, `low` up to but not including `high`, on to what they follow."""
+    team, row = step.team[rank], step.row[rank]
+    base = collectives.first_place[collectives.block[rank]]
+    nodes, others = upper.nodes, lower.nodes
+    has_launches, unexplained = job.has_launches[team], 0.0
+    for op in range(high - 1, low - 1, -1):
+        place, cell = job.first[team] + op, row + op
+        thread, stream, is_sync = job.thread[place], job.stream[place], job.kind[place] == SYNC
+        if not is_sync and isnan(step.start[cell]):
+            # the rank has not the operation: what waits for it waits for the one before it
+            multiplier.stream[rank, stream] += multiplier.end[cell]
+            multiplier.end[cell] = 0.0
+        elif not is_sync:
+            is_coupled = structure.is_coupled[base + op]
+            whole = multiplier.stream[rank, stream]
+            if whole != 0.0 and not is_coupled:
+                multiplier.stream[rank, stream] = 0.0
+                count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
+                pass_on(
+                    structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole
+                )
+            whole = multiplier.end[cell]
+            if whole != 0.0:
+                multiplier.end[cell] = 0.0
+                took, usual = nodes.end[cell] - nodes.start[cell], others.end[cell] - others.start[cell]
+                if is_coupled or isnan(took - usual):  # its end is unknown in a setting
+                    unexplained += whole * known(nodes.end[cell] - others.end[cell] - shift)
+                elif not (job.interference[team] > 0 and job.kind[place] == COMPUTE):
+                    # a collective that no other rank attends takes what it took
+                    shares.gpu[cell] += whole * (took - usual)
+                    multiplier.start[cell] += whole
+                elif took - own.gpu[cell] < 1.0 and usual - baseline.gpu[place] < 1.0:
+                    work = own.gpu[cell] - baseline.gpu[place]
+                    shares.gpu[cell] += whole * work
+                    shares.overlap[cell] += whole * (took - usual - work)
+                    multiplier.start[cell] += whole
+                else:
+                    share_beside(
+                        job.collective_before,
+                        1 + job.interference[team],
+                        own.gpu[cell],
+                        baseline.gpu[place],
+                        nodes,
+                        others,
+                        heads,
+                        structure,
+                        collectives,
+                        shift,
+                        multiplier,
+                        shares,
+                        inputs,
+                        beside,
+                        rank,
+                        row,
+                        job.first[team],
+                        op,
+                        whole,
+                    )
+            whole = multiplier.start[cell]
+            if whole != 0.0:
+                multiplier.start[cell] = 0.0
+                count = list_start_inputs(job, step, own, baseline, upper, lower, shift, heads, inputs, rank, op)
+                moved = pass_on(
+                    structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole
+                )
+                change = nodes.start[cell] - others.start[cell]
+                if count == 0:
+                    unexplained += whole * (change - moved)
+                else:
+                    delay = host = 0.0
+                    if not isnan(own.delay[cell] if has_launches else own.host[cell]):
+                        delay = known(own.delay[cell] - baseline.delay[place])
+                        host = 0.0 if has_launches else known(own.host[cell] - baseline.host[place])
+                    led = 0.0
+                    if inputs.goes[0] == RETURN:
+                        led = inputs.factor[0] * (own.lead[cell] - baseline.lead[place])
+                    shares.gpu[cell] += whole * delay
+                    shares.host[cell] += whole * (host - led)
+                    unexplained += whole * (change - delay - host - moved)
+        whole = multiplier.back[rank, thread]
+        if whole == 0.0 or isnan(step.call[cell]):
+            continue
+        multiplier.back[rank, thread] = 0.0
+        previous = structure.thread_before[place]
+        head = heads.back[row + previous] if previous >= 0 else -1
+        count = list_call_inputs(
+            job, structure, step, own, baseline, upper, lower, shift, heads, inputs, rank, op, head
+        )
+        moved = pass_on(
+            structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole
+        )
+        in_call = own.call[cell] - baseline.call[place]
+        unexplained += whole * (nodes.back[cell] - others.back[cell] - in_call - moved)
+        shares.host[cell] += whole * in_call
+        if not is_sync and count > 1:
+            share_slot(row, rank, cell, upper, lower, heads, shift, multiplier, shares, whole * inputs.factor[1])
+        whole *= inputs.factor[0]
+        if whole == 0.0 or inputs.goes[0] != SELF:
+            continue
+        called = inputs.upper[0] - inputs.lower[0]
+        host = own.host[cell] - baseline.host[place]
+        shares.host[cell] += whole * host
+        count = list_since_inputs(job, structure, row, upper, lower, heads, inputs, rank, place)
+        moved = pass_on(
+            structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole
+        )
+        unexplained += whole * (called - host - moved)
+    shares.unexplained[rank] += unexplained
+
+
+@compiled
+def share_beside(  # noqa: PLR0912, PLR0915  # one formula
+    collective_before: Ints,
+    factor: float,
+    work: float,
+    usual_work: float,
+    nodes: NodeTimes,
+    others: NodeTimes,
+    heads: Heads,
+    structure: Structure,
+    collectives: CollectiveArrays,
+    shift: float,
+    multiplier: Multipliers,
+    shares: Shares,
+    inputs: Inputs,
+    beside: Beside,
+    rank: int,
+    row: int,
+    first: int,
+    op: int,
+    whole: float,
+) -> None:
+    """Divide the multiplier of the end of a kernel beside collectives: Shapley values over all subsets of its inputs.
+
+    The inputs are its start, its work, and start and end of each collective beside it. They are measured from the
+    anchor, as in a maximum. The rank's cells begin at `row`, its program at `first`.
+    """
+    cell, anchor = row + op, heads.start[row + op]
+    count, other = 0, collective_before[first + op]
+    for _ in range(LOOK_BACK):
+        if other < 0:
+            break
+        touches = (nodes.end[row + other] > nodes.start[cell] and nodes.start[row + other] < nodes.end[cell]) or (
+            others.end[row + other] > others.start[cell] and others.start[row + other] < others.end[cell]
+        )
+        change = nodes.end[row + other] - others.end[row + other] + nodes.start[row + other] - others.start[row + other]
+        beside.start[other] = beside.end[other] = 0.0 if touches and not isnan(change) else -math.inf
+        if touches and count < _COLLECTIVES_BESIDE and not isnan(change):
+            inputs.which[count] = other
+            count += 1
+            anchor = common_ancestor(anchor, heads.start[row + other], heads.parent)
+            anchor = common_ancestor(anchor, heads.end[row + other], heads.parent)
+        other = collective_before[first + other]
+    while anchor >= 0 and not is_attended(collectives, structure.group[anchor], rank, -1):
+        anchor = heads.parent[anchor]
+    since = heads.moved[anchor] if anchor >= 0 else shift
+    # begins with the lower setting, measured from the anchor
+    other = collective_before[first + op]
+    for _ in range(LOOK_BACK):
+        if other < 0:
+            break
+        if beside.end[other] == 0.0:
+            beside.start[other], beside.end[other] = others.start[row + other] + since, others.end[row + other] + since
+        other = collective_before[first + other]
+    players = 2 + 2 * count
+    for subset in range(1 << players):
+        begin = nodes.start[cell] if subset & 1 else others.start[cell] + since
+        for index in range(count):
+            other = inputs.which[index]
+            begun, ended = others.start[row + other] + since, others.end[row + other] + since
+            beside.start[other] = nodes.start[row + other] if subset >> (2 + 2 * index) & 1 else begun
+            beside.end[other] = nodes.end[row + other] if subset >> (3 + 2 * index) & 1 else ended
+        beside.values[subset] = exact_end_beside(
+            collective_before, first, 0, op, beside.start, beside.end, begin, work if subset & 2 else usual_work, factor
+        )
+    rest, passed = nodes.end[cell] - others.end[cell] - since, 0.0
+    for player in range(players):
+        value = 0.0
+        for subset in range(1 << players):
+            if not subset >> player & 1:
+                size = 0
+                for bit in range(players):
+                    size += subset >> bit & 1
+                more = beside.values[subset | 1 << player] - beside.values[subset]
+                value += more * weight_of_one(size + 1, players - 1 - size)
+        rest -= value
+        if player == 1:
+            shares.gpu[cell] += whole * value
+            continue
+        other = op if player == 0 else inputs.which[(player - 2) // 2]
+        is_start = player % 2 == 0
+        change = nodes.start[row + other] - others.start[row + other]
+        if not is_start:
+            change = nodes.end[row + other] - others.end[row + other]
+        part = 1.0 if player == 0 else 0.0
+        if abs(change - since) > _UNCHANGED_NS:
+            part = value / (change - since)
+        passed += part
+        if is_start:
+            multiplier.start[row + other] += whole * part
+        else:
+            multiplier.end[row + other] += whole * part
+    if anchor >= 0:
+        multiplier.group[structure.group[anchor]] += whole * (1 - passed)
+    shares.overlap[cell] += whole * rest
+
+
+@compiled
+def share_slot(
+    row: int,
+    rank: int,
+    cell: int,
+    upper: Setting,
+    lower: Setting,
+    heads: Heads,
+    shift: float,
+    multiplier: Multipliers,
+    shares: Shares,
+    whole: float,
+) -> None:
+    """Pass the multiplier of a queue place on to the launches that held it in the two settings, half each."""
+    change = upper.slot[cell] - lower.slot[cell]
+    one, other = upper.holder[cell], lower.holder[cell]
+    if one < 0 or other < 0:
+        shares.carried[rank] += whole * (change - shift)
+        return
+    moved = 0.0
+    for which in range(2):
+        holder = one if which == 0 else other
+        multiplier.start[row + holder] += whole / 2
+        moved += known(upper.nodes.start[row + holder] - lower.nodes.start[row + holder]) / 2
+    shares.unexplained[rank] += whole * (change - moved)
+
+
+@compiled
+def pass_on(
+    structure: Structure,
+    collectives: CollectiveArrays,
+    heads: Heads,
+    row: int,
+    rank: int,
+    thread: int,
+    stream: int,
+    shift: float,
+    multiplier: Multipliers,
+    inputs: Inputs,
+    count: int,
+    whole: float,
+) -> float:
+    """Divide a multiplier among the inputs of a maximum of one rank; return how much later it is, ns.
+
+    Without inputs it is as late as the end of the step before.
+    """
+    if count == 0:
+        return shift
+    if count == 1:
+        inputs.factor[0] = 1.0
+    else:
+        anchor = find_anchor(count, inputs, structure, collectives, heads, shift, rank, -1)
+        since = heads.moved[anchor] if anchor >= 0 else shift
+        anchored = divide_maximum(count, inputs.upper, inputs.lower, since, inputs.factor, inputs.order)
+        if anchor >= 0:
+            multiplier.group[structure.group[anchor]] += whole * anchored
+    for index in range(count):
+        part = whole * inputs.factor[index]
+        if inputs.goes[index] == RETURN:
+            multiplier.back[rank, thread] += part
+        elif inputs.goes[index] == STREAM:
+            multiplier.stream[rank, stream] += part
+        elif inputs.goes[index] == END:
+            multiplier.end[row + inputs.which[index]] += part
+        elif inputs.goes[index] == LEFT:
+            multiplier.left[rank, inputs.which[index]] += part
+    return latest_input(count, inputs.upper) - latest_input(count, inputs.lower)
+
+
+@compiled
+def known(value: float) -> float:
+    """Return a value, 0 where it is unknown."""
+    return 0.0 if isnan(value) else value
+
+
+@compiled
+def follow_queue(
+    job: JobArrays,
+    step: StepTimes,
+    rank: int,
+    nodes: NodeTimes,
+    pending: Floats,
+    holders: Ints,
+    slot: Floats,
+    holder: Ints,
+) -> None:
+    """Find when each launch of a rank had a place in the launch queue, and which operation had held that place.
+
+    `pending` (ranks, places) is what the rank comes with and is overwritten, as `holders` (places,) is.
+    """
+    team, row = step.team[rank], step.row[rank]
+    places, head = job.queue[team], 0
+    for at in range(places):
+        holders[at] = -1
+    for op in range(job.first[team + 1] - job.first[team]):
+        place, cell = job.first[team] + op, row + op
+        if job.kind[place] == SYNC:
+            continue
+        slot[cell], holder[cell] = pending[rank, head], holders[head]
+        start = nodes.start[cell]
+        if not start > pending[rank, head]:
+            continue
+        old = head
+        head = push_pending(pending, rank, head, places, start)
+        # the new start has moved the later ones by one place each
+        at = old
+        while at != head:
+            previous = places - 1 if at == 0 else at - 1
+            if pending[rank, at] == start:
+                break
+            holders[at] = holders[previous]
+            at = previous
+        holders[at] = op

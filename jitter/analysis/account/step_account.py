@@ -1,0 +1,419 @@
+"""The account of each step in turn: the replay with the baseline, and what the difference is owed to."""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jitter.analysis.account.graph import Heads, Inputs, Setting, Structure, find_heads
+from jitter.analysis.account.losses import LossClass, Losses, join_losses
+from jitter.analysis.account.shares import (
+    SUBSETS_BESIDE,
+    Beside,
+    Multipliers,
+    Shares,
+    follow_queue,
+    known,
+    share_step,
+)
+from jitter.analysis.execution.dependencies.carried_state import CarriedState, unknown_state
+from jitter.analysis.execution.job_arrays import JobArrays, count_carried_ends, count_threads, places_before
+from jitter.analysis.execution.recorded.step_times import StepTimes
+from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
+from jitter.analysis.replay.step_end import StepEnds
+from jitter.analysis.replay.what_if import possible_waits, repaired_transfers
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.numeric.arrays import Bools, Floats, Ints, joined
+from jitter.core.numeric.compilation import compiled
+
+_OWN_ROW_NS: Final = THRESHOLDS.account.own_row_ns  # for compiled loops, which know no classes
+_CLASSES: Final = (LossClass.START, LossClass.LAUNCH, LossClass.GPU, LossClass.OVERLAP)
+"""Classes of a rank with places."""
+
+
+@dataclass(frozen=True)
+class StepAccount:
+    """The account of one step."""
+
+    number: int
+    """In the run."""
+    loss_ns: float
+    """How much earlier it would end after the step before with the baseline; NaN where no rank's end is known."""
+    losses: Losses
+    """They add up to the loss. Empty where that is unknown."""
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A step in both settings."""
+
+    step: RecordedStep
+    baseline: SelfTimes
+    upper: Setting
+    lower: Setting
+    heads: Heads
+    last: Ints
+    """(ranks,) the operation with which the step ends for each; -1 where it is unknown."""
+
+
+class _Replayed(NamedTuple):
+    setting: Setting
+    state: CarriedState
+    """State of the ranks after the step."""
+
+
+class Account:
+    """Keeps the account of a run; give it every step in order."""
+
+    def __init__(self, run: RunModel, ends: StepEnds, usual: Floats) -> None:
+        """`usual` (groups of all collectives,) is the baseline of the transfers."""
+        job, collectives = run.job, run.collective_arrays
+        self._run, self._ends, self._usual = run, ends, usual
+        self._structure = _structure(run)
+        ranks = len(run.rank_numbers)
+        shape = (count_carried_ends(job), count_threads(job), int(job.queue.max(initial=0)))
+        self._state = unknown_state(ranks, *shape)
+        waits = int(np.diff(job.first_wait).max(initial=0)) + int(np.diff(job.first_host_wait).max(initial=0))
+        self._inputs = _inputs(max(int(np.diff(collectives.first_in_group).max(initial=0)), 3 + waits))
+        operations = int(np.diff(job.first).max(initial=0))
+        self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
+        self._shift = 0.0
+        """How much later than with the baseline the step before ends, ns."""
+        self._last: _Compared | None = None
+        self._buffers: dict[int, tuple[Multipliers, Shares]] = {}
+
+    def step(self, step: RecordedStep, baseline: SelfTimes) -> StepAccount:
+        """Return the account of one step; `baseline` (operations of all teams,) are its medians."""
+        compared = self._compare(step, baseline)
+        before, self._last = self._last, compared
+        here = np.flatnonzero(compared.last >= 0)
+        cells = step.times.row[here] + compared.last[here]
+        later = step.times.end[cells] - compared.lower.nodes.end[cells]
+        known = ~np.isnan(later)
+        if not known.any():
+            return StepAccount(step.number, np.nan, self._nothing())
+        shift, self._shift = self._shift, float(later[known].mean())
+        losses = self._share(compared, before, here[known], shift)
+        return StepAccount(step.number, self._shift - shift, losses)
+
+    def _compare(self, step: RecordedStep, baseline: SelfTimes) -> _Compared:
+        """Replay a step in both settings."""
+        usual, took = repaired_transfers(step, self._usual), step.transfers.took
+        waits = possible_waits(step, usual, self._usual)
+        upper = self._replay(step, baseline, Change(self._repaired(False), took, np.zeros(len(took)), 0.0), step.before)
+        lower = self._replay(step, baseline, Change(self._repaired(True), usual, waits, self._shift), self._state)
+        self._state = lower.state
+        cells = self._ends.cells(step.times)
+        last = np.where(cells >= 0, cells - step.times.row, -1)
+        heads = self._heads(step, baseline, upper.setting, lower.setting)
+        return _Compared(step, baseline, upper.setting, lower.setting, heads, last)
+
+    def _heads(self, step: RecordedStep, baseline: SelfTimes, upper: Setting, lower: Setting) -> Heads:
+        cells, instances = len(step.times.start), len(self._structure.group)
+        heads = Heads(
+            start=np.full(cells, -1, np.int64),
+            end=np.full(cells, -1, np.int64),
+            free=np.full(cells, -1, np.int64),
+            back=np.full(cells, -1, np.int64),
+            parent=np.full(instances, -1, np.int64),
+            moved=np.full(instances, np.nan),
+        )
+        threads, streams = (
+            np.full(values.shape, -1, np.int64) for values in (upper.before.back, upper.before.stream_end)
+        )
+        find_heads(
+            self._run.job,
+            self._structure,
+            step.collectives,
+            step.times,
+            step.own,
+            baseline,
+            upper,
+            lower,
+            self._shift,
+            heads,
+            threads,
+            streams,
+            self._inputs,
+        )
+        return heads
+
+    def _repaired(self, everything: bool) -> Bools:
+        return np.full((len(TimePart) - 1, len(self._run.rank_numbers)), everything)
+
+    def _replay(self, step: RecordedStep, baseline: SelfTimes, change: Change, before: CarriedState) -> "_Replayed":
+        """Replay a step in one setting, to which the ranks come as `before`."""
+        state = before.copy()
+        before = before.copy()
+        before.forget(step.fresh)
+        before.back[step.fresh] = step.before.back[step.fresh] - change.time_saved
+        instructions = self._structure.instructions
+        nodes = replay_step(self._run.job, instructions, step, baseline, change, state, all_nodes=True)
+        return _Replayed(Setting(nodes, before, change.transfer, *self._slots(step.times, nodes, before)), state)
+
+    def _slots(self, times: StepTimes, nodes: NodeTimes, before: CarriedState) -> tuple[Floats, Ints]:
+        """Return when launches had a place in the queue, and which operation had held it; empty without a queue."""
+        job = self._run.job
+        if not job.queue.any():
+            return np.empty(0), np.empty(0, np.int64)
+        slot, holder = np.full(len(times.start), np.nan), np.full(len(times.start), -1, np.int64)
+        pending, holders = before.pending.copy(), np.empty(before.pending.shape[1], np.int64)
+        for rank in np.flatnonzero((times.row >= 0) & (job.queue[times.team] > 0)).tolist():
+            follow_queue(job, times, rank, nodes, pending, holders, slot, holder)
+        return slot, holder
+
+    def _share(self, now: _Compared, before: _Compared | None, ends: Ints, shift: float) -> Losses:
+        step, ranks = now.step, len(self._run.rank_numbers)
+        multiplier, shares = self._cleared(now, 0)
+        cells = step.times.row[ends] + now.last[ends]
+        multiplier.end[cells] = 1 / len(ends)
+        multiplier.touched[ends] = True
+        # what the replay of the recording does not reproduce
+        shares.unexplained[ends] = (step.times.end[cells] - now.upper.nodes.end[cells]) / len(ends)
+        every = np.full(ranks, -1, np.int64)
+        self._pass(now, every, shift, multiplier, shares)
+        found = [self._rows(now, every, shares)]
+        left = multiplier.left + multiplier.stream, multiplier.back.copy()
+        if before is None or not any(values.any() for values in left):
+            return join_losses([*found, self._carried(now, *left, shift)])
+        there = (before.step.times.row >= 0) & ~step.fresh
+        ends, back = (np.where(there[:, None], values, 0.0) for values in left)
+        found.append(self._carried(now, left[0] - ends, left[1] - back, shift))
+        multiplier, shares = self._cleared(before, 1)
+        multiplier.stream[:], multiplier.back[:] = ends, back
+        self._seed_carried(before, multiplier)
+        multiplier.touched[:] = multiplier.stream.any(axis=1) | multiplier.back.any(axis=1) | multiplier.touched
+        border = np.where(before.last >= 0, before.last, np.iinfo(np.int64).max)
+        self._pass(before, border, shift, multiplier, shares)
+        found.append(self._rows(before, border, shares))
+        found.append(self._carried(before, multiplier.left + multiplier.stream, multiplier.back, shift))
+        return join_losses(found)
+
+    def _pass(self, one: _Compared, border: Ints, shift: float, multiplier: Multipliers, shares: Shares) -> None:
+        step = one.step
+        share_step(
+            self._run.job,
+            self._structure,
+            step.collectives,
+            step.times,
+            step.own,
+            one.baseline,
+            one.upper,
+            one.lower,
+            one.heads,
+            border,
+            shift,
+            multiplier,
+            shares,
+            self._inputs,
+            self._beside,
+        )
+
+    def _seed_carried(self, before: _Compared, multiplier: Multipliers) -> None:
+        """Hand what a step awaits of operations of the step before to their ends."""
+        job, times = self._run.job, before.step.times
+        for team in range(len(job.launch_ns)):
+            here = np.flatnonzero((times.team == team) & (times.row >= 0))
+            for at in range(int(job.first_carried[team]), int(job.first_carried[team + 1])):
+                column = int(job.carried_column[at])
+                whole = multiplier.stream[here, column].copy()
+                multiplier.stream[here, column] = 0.0
+                if job.carried_steps[at] > 1:
+                    multiplier.left[here, column - 1] += whole
+                else:
+                    multiplier.end[times.row[here] + job.carried_place[at]] += whole
+                multiplier.touched[here] |= whole != 0
+
+    def _carried(self, one: _Compared, ends: Floats, back: Floats, shift: float) -> Losses:
+        """Return the rows of what a step owes to how its ranks came to it."""
+        upper, lower = one.upper.before, one.lower.before
+        owed = np.zeros(len(ends))
+        for whole, values, usual in ((ends, upper.stream_end, lower.stream_end), (back, upper.back, lower.back)):
+            owed += np.where(whole != 0, whole * (values - usual - shift), 0.0).sum(axis=1)
+        return self._of_ranks(one.step, LossClass.CARRIED, np.nan_to_num(owed))
+
+    def _rows(self, one: _Compared, border: Ints, shares: Shares) -> Losses:
+        job, step = self._run.job, one.step
+        collectives = step.collectives
+        sums, excess = np.zeros((2, len(step.times.row), len(_CLASSES)))
+        arguments = job, step.times, step.own, one.baseline, border, shares, sums, excess
+        none, nothing = np.empty((0, 3), np.int64), np.empty((0, 2))
+        count = list_shares(*arguments, none, nothing)
+        numbers, values = np.empty((count, 3), np.int64), np.empty((count, 2))
+        sums[:], excess[:] = 0.0, 0.0
+        list_shares(*arguments, numbers, values)
+        rank, place, which = numbers.T
+        own = self._table(step, rank, np.array(_CLASSES)[which], place, values[:, 0], values[:, 1])
+        rest_rank, rest_class = np.nonzero((sums != 0) | (excess != 0))
+        rest = self._table(
+            step,
+            rest_rank,
+            np.array(_CLASSES)[rest_class],
+            np.full(len(rest_rank), -1),
+            sums[rest_rank, rest_class],
+            excess[rest_rank, rest_class],
+        )
+        groups = np.flatnonzero(shares.transfer)
+        nothing_of = np.full(len(groups), -1, np.int64)
+        number = np.searchsorted(collectives.first_group, groups, side="right") - 1
+        transfers = Losses(
+            np.full(len(groups), step.number),
+            nothing_of,
+            nothing_of,
+            np.full(len(groups), int(LossClass.TRANSFER)),
+            nothing_of,
+            number,
+            groups - collectives.first_group[number],
+            shares.transfer[groups],
+            (one.upper.transfer - one.lower.transfer)[groups],
+        )
+        return join_losses(
+            [
+                own,
+                rest,
+                transfers,
+                self._of_ranks(step, LossClass.CARRIED, shares.carried),
+                self._of_ranks(step, LossClass.UNEXPLAINED, shares.unexplained),
+            ]
+        )
+
+    def _of_ranks(self, step: RecordedStep, which: LossClass, loss_ns: Floats) -> Losses:
+        ranks = np.flatnonzero(loss_ns)
+        size = len(ranks)
+        return self._table(
+            step, ranks, np.full(size, int(which)), np.full(size, -1), loss_ns[ranks], np.full(size, np.nan)
+        )
+
+    def _table(
+        self, step: RecordedStep, rank: Ints, which: Ints, place: Ints, loss_ns: Floats, excess_ns: Floats
+    ) -> Losses:
+        """Return rows of ranks, by number."""
+        nothing = np.full(len(rank), -1, np.int64)
+        return Losses(
+            np.full(len(rank), step.number),
+            self._run.rank_numbers[rank],
+            step.times.team[rank],
+            which,
+            place,
+            nothing,
+            nothing,
+            loss_ns,
+            excess_ns,
+        )
+
+    def _nothing(self) -> Losses:
+        return Losses(*np.empty((7, 0), np.int64), *np.empty((2, 0)))
+
+    def _cleared(self, one: _Compared, which: int) -> tuple[Multipliers, Shares]:
+        """Return multipliers and shares of a step, all 0; the arrays of the same step size are used again."""
+        cells, ranks = len(one.step.times.start), len(one.step.times.row)
+        ends, threads = self._state.stream_end.shape[1], self._state.back.shape[1]
+        groups = int(one.step.collectives.first_group[-1])
+        if which in self._buffers and len(self._buffers[which][0].end) == cells:
+            for values in (*self._buffers[which][0], *self._buffers[which][1]):
+                values.fill(0)
+            return self._buffers[which]
+        overlap = cells if self._run.job.interference.any() else 0
+        self._buffers[which] = (
+            Multipliers(
+                end=np.zeros(cells),
+                start=np.zeros(cells),
+                stream=np.zeros((ranks, ends)),
+                left=np.zeros((ranks, ends)),
+                back=np.zeros((ranks, threads)),
+                group=np.zeros(groups),
+                touched=np.zeros(ranks, np.bool_),
+            ),
+            Shares(
+                host=np.zeros(cells),
+                gpu=np.zeros(cells),
+                overlap=np.zeros(overlap),
+                transfer=np.zeros(groups),
+                carried=np.zeros(ranks),
+                unexplained=np.zeros(ranks),
+            ),
+        )
+        return self._buffers[which]
+
+
+@compiled
+def list_shares(
+    job: JobArrays,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    border: Ints,
+    shares: Shares,
+    sums: Floats,
+    excess: Floats,
+    numbers: Ints,
+    values: Floats,
+) -> int:
+    """List the shares that have a row of their own and sum up the others; return how many are listed.
+
+    `numbers` (rows, 3) are filled with rank, operation and position of the class, `values` (rows, 2) with share and
+    excess, as far as they have room; `sums` and `excess` (ranks, classes), 0 at first, with the other ones.
+    """
+    count = 0
+    for rank in range(len(step.row)):
+        if step.row[rank] < 0:
+            continue
+        team, row = step.team[rank], step.row[rank]
+        first = job.first[team]
+        for op in range(job.first[team + 1] - first):
+            if op <= border[rank]:
+                continue
+            cell, place = row + op, first + op
+            host = known(own.host[cell] - baseline.host[place]) + own.call[cell] - baseline.call[place]
+            host -= own.lead[cell] - baseline.lead[place]
+            gpu = known(own.delay[cell] - baseline.delay[place]) + own.gpu[cell] - baseline.gpu[place]
+            which = 0 if op <= job.first_kernel[team] else 1
+            for part in range(3):
+                if part == 0:
+                    position, share, above = which, shares.host[cell], host
+                elif part == 1:
+                    position, share, above = 2, shares.gpu[cell], gpu
+                elif len(shares.overlap) > 0:
+                    position, share, above = 3, shares.overlap[cell], 0.0
+                else:
+                    continue
+                if abs(share) < _OWN_ROW_NS:
+                    sums[rank, position] += share
+                    excess[rank, position] += above
+                    continue
+                if count < len(numbers):
+                    numbers[count, 0], numbers[count, 1], numbers[count, 2] = rank, op, position
+                    values[count, 0], values[count, 1] = share, above
+                count += 1
+    return count
+
+
+def _structure(run: RunModel) -> Structure:
+    collectives, instructions = run.collective_arrays, run.schedule.array()
+    coupled = np.ones(len(collectives.first) - 1, np.bool_)
+    coupled[list(run.schedule.uncoupled)] = False
+    is_coupled = np.zeros(len(collectives.number_at), np.bool_)
+    there = collectives.number_at >= 0
+    is_coupled[there] = coupled[collectives.number_at[there]]
+    ordered = instructions[instructions[:, 0] < 0, 1].tolist()
+    group = joined([np.arange(collectives.first_group[one], collectives.first_group[one + 1]) for one in ordered])
+    instance = np.full(int(collectives.first_group[-1]), -1, np.int64)
+    instance[group] = np.arange(len(group))
+    return Structure(instructions, is_coupled, places_before(run.job, run.job.thread), instance, group)
+
+
+def _inputs(count: int) -> Inputs:
+    return Inputs(
+        upper=np.empty(count),
+        lower=np.empty(count),
+        goes=np.empty(count, np.int64),
+        which=np.empty(count, np.int64),
+        head=np.empty(count, np.int64),
+        factor=np.empty(count),
+        order=np.empty(count, np.int64),
+        chosen=np.empty(count, np.bool_),
+    )

@@ -1,0 +1,176 @@
+"""Pipeline stages that have more layers than the others, or run theirs more slowly: every micro-batch waits for them.
+
+A stage has no peers, but the stages have each other. GPU times are compared by the kernels' names: where a stage has
+more layers, or a slow GPU, most of its time is in names that take longer there. An embedding or a loss, which one stage
+alone has, are few names. A replay in which the stage is shorter by that says what equal stages would save.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.outliers.deviations import TeamDeviations
+from jitter.analysis.detection.outliers.find_outliers import Outlier
+from jitter.analysis.execution.recorded.run_reader import KernelCounts
+from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.replay.what_if import Scenario
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
+from jitter.core.names.kernels import COMPUTE
+from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median
+from jitter.core.numeric.student_t import student_tail
+
+_LIMITS: Final = THRESHOLDS.stages
+
+
+class _Stage(NamedTuple):
+    team: int
+    ranks: tuple[int, ...]
+    usual_ns: Floats
+    """(steps,) GPU time of its usual rank; NaN where the recording of that rank may lack kernels."""
+    kernels: Mapping[str, Sequence[float]]
+    """By name the GPU times, ns, of its compute kernels in the usual step."""
+
+    def excess_ns(self, others: Sequence["_Stage"]) -> tuple[float, float]:
+        """Return by what part most of its GPU time is above the other stages', and the sum of what is above theirs."""
+        named = {
+            name: (sum(times), float(np.median([sum(one.kernels[name]) for one in others if name in one.kernels])))
+            for name, times in self.kernels.items()
+            if any(name in one.kernels for one in others)
+        }
+        ratio = _weighted_median([(own / theirs, theirs) for own, theirs in named.values() if theirs > 0])
+        longer = [own - theirs for own, theirs in named.values() if own >= theirs * (1 + ratio) / 2]
+        return ratio - 1, max(sum(longer), 0.0)
+
+    def pace(self, others: Sequence["_Stage"]) -> float:
+        """Return by what factor most of its kernels take longer than kernels of the same names of other stages."""
+        ratios = []
+        for name, times in self.kernels.items():
+            there = [float(np.median(one.kernels[name])) for one in others if name in one.kernels]
+            if there and np.median(there) > 0:
+                ratios.append((float(np.median(times) / np.median(there)), sum(times)))
+        return _weighted_median(ratios)
+
+
+def _weighted_median(values: Sequence[tuple[float, float]]) -> float:
+    """Return the value at half of the weight of (value, weight); 1 for none."""
+    ordered = sorted(values)
+    weights = np.cumsum([weight for _, weight in ordered])
+    return ordered[int(np.searchsorted(weights, weights[-1] / 2))][0] if ordered else 1.0
+
+
+def find_unequal_stages(
+    run: RunModel,
+    teams: Sequence[TeamDeviations],
+    baselines: Mapping[int, SelfTimes],
+    counts: Callable[[Sequence[int]], KernelCounts],
+    gains: Callable[[Sequence[Scenario]], list[float]],
+) -> list[JobFinding]:
+    """Return the stages that are longer than the other ones, each with what it saves to make it as long as these.
+
+    Args:
+        run: its model.
+        teams: the deviations of each team.
+        baselines: by step the medians of self times, (operations of all teams,).
+        counts: returns the kernels that these ranks recorded and lost.
+        gains: returns what scenarios save, ns.
+
+    """
+    if run.matching.unpaired > _LIMITS.max_unpaired_share * len(run.collective_arrays.rank) or not baselines:
+        return []  # what the stages wait for is not known
+    exchanging = _exchanging_teams(run)
+    stages = []
+    for one in teams:
+        usual_ns = one.usual_ns[TimePart.GPU, :, 0]
+        is_whole = _whole_steps(counts(one.ranks.tolist()))
+        whole = [number for number in np.flatnonzero(is_whole & ~np.isnan(usual_ns)).tolist() if number in baselines]
+        # without launches a kernel counts where it starts: such a stage is compared with others alike only
+        is_alike = bool(run.job.has_launches[one.team]) == bool(run.job.has_launches.any())
+        # the usual time of a stage of one rank is that of its steps
+        is_usually_whole = 2 * len(whole) > int((~np.isnan(usual_ns)).sum())
+        if one.team in exchanging and is_usually_whole and is_alike:
+            gpu = lower_median(np.stack([baselines[number].gpu for number in whole], axis=-1))[:, 0]
+            known_ns = np.where(is_whole, usual_ns, np.nan)
+            stages.append(_Stage(one.team, tuple(one.ranks.tolist()), known_ns, _times_by_name(run, one.team, gpu)))
+    found = []
+    for stage in stages if len(stages) > 1 else ():
+        others = [one for one in stages if one is not stage]
+        share, excess = stage.excess_ns(others)
+        usual = float(np.nanmedian(stage.usual_ns))
+        if share < _LIMITS.min_excess_share or excess >= usual:
+            continue
+        every = tuple(np.flatnonzero(~np.isnan(stage.usual_ns)).tolist())
+        scatter = MAD_TO_SIGMA * float(np.median(np.abs(stage.usual_ns[list(every)] - usual)))
+        sigmas = excess / max(scatter, _LIMITS.noise_share * usual)
+        chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(stages)
+        pace = stage.pace(others)
+        is_slow = pace - 1 >= THRESHOLDS.cause_share * share
+        repaired = usual / (usual - excess)
+        (gain,) = gains([Scenario(paces={rank: (repaired, frozenset(every)) for rank in stage.ranks})])
+        told = (
+            f"the stage of {format_ranks(stage.ranks)} needs {format_time(excess)} of GPU time per step "
+            f"({format_percent(share)}) more than the median of the other "
+            f"{format_count(len(others), 'stage')}: the loss, which compares ranks of a stage, does not contain it"
+        )
+        why = (
+            f"its kernels take {format_percent(pace - 1)} longer than kernels of the same names on other stages"
+            if is_slow
+            else "kernels of the same names take as long there as on other stages: it has more of them"
+        )
+        members = tuple(
+            Outlier(stage.team, rank, TimePart.GPU, every, excess * len(every), sigmas, chance) for rank in stage.ranks
+        )
+        steps = dict.fromkeys(stage.ranks, every)
+        evidence = (told, why)
+        found.append(
+            JobFinding(
+                "slow_stage" if is_slow else "unequal_stages",
+                TimePart.GPU,
+                steps,
+                excess * len(every),
+                sigmas,
+                evidence,
+                chance,
+                members,
+                gain,
+            )
+        )
+    return found
+
+
+def _whole_steps(counts: KernelCounts) -> Bools:
+    """Return (steps,) whether the usual one of a stage's ranks recorded about all its kernels.
+
+    Without all of them a stage seems shorter, and the other stages longer. What it launched is what most of its ranks
+    did in most steps: lost events may leave no trace on the rank that lost them.
+    """
+    launched = -lower_median(-(counts.recorded + counts.lost))
+    usual = -lower_median(-launched.T)[0, 0]
+    is_whole: Bools = lower_median(counts.recorded)[:, 0] >= (1 - _LIMITS.max_lost_share) * usual
+    return is_whole
+
+
+def _exchanging_teams(run: RunModel) -> frozenset[int]:
+    """Return the teams that send to other teams, or receive from them."""
+    found: set[int] = set()
+    for collective in run.matching.collectives:
+        places = [(run.matching.blocks[member.block].team, member.place) for member in collective.members]
+        teams = {team for team, _ in places}
+        if len(teams) > 1 and any(run.programs[team].operations[at].collective == "send_recv" for team, at in places):
+            found |= teams
+    return frozenset(found)
+
+
+def _times_by_name(run: RunModel, team: int, gpu: Floats) -> dict[str, list[float]]:
+    first = int(run.job.first[team])
+    found: dict[str, list[float]] = defaultdict(list)
+    for place, operation in enumerate(run.programs[team].operations):
+        if operation.kind == COMPUTE and not np.isnan(gpu[first + place]):
+            found[operation.name].append(float(gpu[first + place]))
+    return found

@@ -1,0 +1,57 @@
+"""How certain an attribution is: that these ranks, or this link, lost the time of a finding.
+
+Doubtful is what the clocks, missing recordings, exchanges without partners and inferred waits leave open. How often the
+finding was seen does not count: that is its recurrence.
+"""
+
+from jitter.analysis.diagnosis.evidence.facts import Evidence
+from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
+from jitter.analysis.diagnosis.model import Confidence
+from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.thresholds import THRESHOLDS
+
+
+def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
+    """Return the confidence of a group of findings."""
+    if _is_doubtful(group, evidence):
+        return "low"
+    sigmas, chance = group.sigmas, group.chance
+    if group.is_lead:
+        sigmas, chance = _sigmas_of_lead(group, evidence), 1.0
+    if chance <= THRESHOLDS.high_chance or sigmas > THRESHOLDS.sentences.max_sigmas:
+        return "medium" if _is_inferred(group, evidence) else "high"
+    return "medium" if chance <= THRESHOLDS.medium_chance or sigmas >= THRESHOLDS.step_sigmas else "low"
+
+
+def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:
+    """Return whether something that was not recorded may explain a finding as well."""
+    return (
+        group.group.scope == "unrecorded"
+        or evidence.analysis.contradicts_recording
+        or evidence.analysis.is_unexplained
+        or (not group.is_of_stages and evidence.is_doubtful(group.group.ranks, communication=not group.parts))
+        or _exceeds_clocks(group, evidence)
+    )
+
+
+def _exceeds_clocks(group: FindingGroup, evidence: Evidence) -> bool:
+    """Return whether the clocks of the ranks err by more than a part of the excess of one rank in one step."""
+    qualities = evidence.analysis.qualities
+    error_ns = max((qualities[number].uncertainty_ns or 0 for number in group.steps), default=0)
+    ranks = len({outlier.rank for outlier in group.outliers}) or 1
+    return error_ns > THRESHOLDS.max_clock_share * group.excess_ns / max(len(group.steps), 1) / ranks
+
+
+def _is_inferred(group: FindingGroup, evidence: Evidence) -> bool:
+    """Return whether the finding is of host time that no launches were recorded for, but gaps of the GPU."""
+    return any(outlier.part != TimePart.GPU and not evidence.has_launches(outlier.team) for outlier in group.outliers)
+
+
+def _sigmas_of_lead(group: FindingGroup, evidence: Evidence) -> float:
+    """Return how far the rank of a lead stands out in its worst step; 0 for a lead about all ranks."""
+    found = 0.0
+    for outlier in group.outliers:
+        own = evidence.standouts(outlier)
+        column = own.columns([outlier.rank])
+        found = max(found, float(own.sigmas[list(outlier.steps)][:, column].max(initial=0.0)))
+    return found

@@ -1,0 +1,484 @@
+"""Process groups of collectives whose trace names none, inferred from which ranks leave them together.
+
+Ranks of one group leave a collective at the same time, so between two of them the difference of their ends is the same
+at all collectives of a step: that of their clocks. Between ranks of different groups it varies with the groups'
+progress. Collectives of one operation on one stream (a *channel*) mostly belong to one communicator, so their ends are
+compared together first. Collectives that contradict the channel's groups are compared by themselves.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jitter.analysis.execution.program import Operation
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.numeric.arrays import Floats, Ints
+
+_LIMITS: Final = THRESHOLDS.group_inference
+ALONE: Final = -1
+"""Label of a rank that leaves a collective together with no other one."""
+
+
+class InferredGroups(NamedTuple):
+    """The groups of some ranks' collectives, and the clocks of these ranks."""
+
+    labels: dict[int, Ints]
+    """By collective: (ranks,) the group of each rank, or `ALONE`. Collectives of which nothing is known are absent."""
+    offset_ns: Floats
+    """(steps, ranks) what each rank's clock is ahead of that of the first rank of its component."""
+    component: Ints
+    """(ranks,) ranks with equal numbers are connected by collectives, so that their clocks are comparable."""
+
+
+def infer_groups(collectives: Sequence[Operation], start: Floats, end: Floats) -> InferredGroups:
+    """Infer the groups of collectives that ranks have in the same order.
+
+    Args:
+        collectives: the collectives without a recorded group.
+        start: (steps, collectives, ranks) when each rank enters each of them, on its own clock; NaN where it lacks it.
+        end: likewise, when it leaves.
+
+    """
+    channels: dict[tuple[int, str | None], list[int]] = defaultdict(list)
+    for at, one in enumerate(collectives):
+        channels[one.stream, one.collective].append(at)
+    found: dict[int, Ints] = {}
+    took = end - start
+    for channel in channels.values():
+        if len(channel) > 1:
+            found.update(_divide_channel(end, took, np.array(channel)))
+    waiting = [at for at in range(len(collectives)) if at not in found]
+    while waiting:
+        # a collective whose groups are known connects ranks, which may tell those of the next one
+        clocks = _Clocks(end, found)
+        settled = {at: labels for at in waiting if (labels := _divide_place(at, end, took, clocks)) is not None}
+        if not settled and len(waiting) > 1:
+            settled = dict(_divide_channel(end, took, np.array(waiting)))
+        found.update(settled)
+        waiting = [at for at in waiting if at not in settled] if settled else []
+    channel_of = {at: number for number, channel in enumerate(channels.values()) for at in channel}
+    found = _without_contradictions(found, channel_of, end, took)
+    clocks = _Clocks(end, found)
+    found = {at: _with_last_arrivals(at, labels, end, took, clocks) for at, labels in found.items()}
+    return InferredGroups(found, clocks.offset, clocks.component)
+
+
+def _divide_channel(end: Floats, took: Floats, channel: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield (collective, groups) of the collectives of one channel, as far as they are known."""
+    own, in_it = end[:, channel], took[:, channel]
+    spreads = [one for one in (_spread_between_ranks(own), _usual_spread_between_ranks(own)) if one is not None]
+    if not spreads:
+        return
+    divided = [labels for labels in (divide_ranks(one, in_it) for one in spreads) if labels is not None]
+    if not divided:
+        yield from ((at, np.full(end.shape[2], ALONE, np.int64)) for at in channel.tolist())
+        return
+    labels, error = divided[0], _errors(own, divided[0])
+    for other in divided[1:]:
+        # of collectives of several communicators, most may have the same groups
+        its = _errors(own, other)
+        if (labels == ALONE).any() > (other == ALONE).any() or _usual(its) * _LIMITS.clear_gap < _usual(error):
+            labels, error = other, its
+    fits = error <= _error_limit(_usual(error))
+    if not fits.any():  # no division into groups explains any of them
+        yield from ((at, np.full(end.shape[2], ALONE, np.int64)) for at in channel.tolist())
+        return
+    yield from ((at, labels) for at in channel[fits].tolist())
+    rest = np.flatnonzero(~fits)
+    if len(rest) < 2:
+        return  # one alone has no difference to compare with: see `_divide_place`
+    other_groups = dict(_divide_channel(end, took, channel[rest]))
+    for at in rest.tolist():
+        better = other_groups.get(int(channel[at]))
+        is_better = better is not None and (better != ALONE).any() and not np.array_equal(better, labels)
+        if is_better or error[at] > THRESHOLDS.matching.synchronous_within_ns:
+            yield int(channel[at]), np.full(end.shape[2], ALONE, np.int64) if better is None else better
+        else:
+            yield int(channel[at]), labels
+
+
+def _error_limit(usual: float) -> float:
+    """Return by how much ranks of one group may leave a collective apart, given by how much they usually do."""
+    return min(max(_LIMITS.max_error_ratio * usual, _LIMITS.resolution_ns), _LIMITS.max_spread_ns)
+
+
+def _usual(values: Floats) -> float:
+    """Return the lower median."""
+    middle = (len(values) - 1) // 2
+    return float(np.partition(values, middle)[middle])
+
+
+def _spread_between_ranks(end: Floats) -> Floats | None:
+    """Return, (ranks, ranks), by how much the difference of two ranks' ends varies over (steps, places, ranks).
+
+    The root of the mean square over the places of a step, of the step where it is largest. None if no two ranks have a
+    step in common.
+    """
+    ranks = end.shape[2]
+    found = np.full((ranks, ranks), np.nan)
+    for step in end:
+        own = step[~np.isnan(step).all(axis=1)]
+        if len(own) < 2:
+            continue
+        here = ~np.isnan(own).any(axis=0)
+        if here.sum() < 2:
+            continue
+        centred = own[:, here] - own[:, here].mean(axis=0)
+        centred -= centred.mean(axis=1, keepdims=True)
+        product = centred.T @ centred / len(own)
+        square = np.diagonal(product)
+        between = np.full((ranks, ranks), np.nan)
+        between[np.ix_(here, here)] = np.sqrt(np.maximum(square[:, None] + square - 2 * product, 0.0))
+        found = np.fmax(found, between)
+    return None if np.isnan(found).all() else found
+
+
+def _usual_spread_between_ranks(end: Floats) -> Floats | None:
+    """Return the same of most of the places: the median distance from the median, in place of the mean square."""
+    ranks = end.shape[2]
+    found = np.full((ranks, ranks), np.nan)
+    chosen = end[:: -(-len(end) // _LIMITS.robust_steps), :: -(-end.shape[1] // _LIMITS.robust_places)]
+    for step in chosen:
+        own = step[~np.isnan(step).all(axis=1)]
+        here = np.flatnonzero(~np.isnan(own).any(axis=0)) if len(own) else np.zeros(0, np.int64)
+        if len(own) < _LIMITS.min_steps or len(here) < 2:
+            continue
+        for rank in here.tolist():
+            apart = own[:, here] - own[:, rank : rank + 1]
+            apart = np.abs(apart - np.median(apart, axis=0))
+            found[rank, here] = np.fmax(found[rank, here], np.median(apart, axis=0))
+    return None if np.isnan(found).all() else found
+
+
+def divide_ranks(spread: Floats, took: Floats | None = None) -> Ints | None:
+    """Return the groups, (ranks,), into which the spread of their ends divides the ranks; None if into none.
+
+    Ranks are joined in ascending order of their spread; where two successive spreads differ by a large factor the
+    joining may stop. Groups of equal size are preferred, then the largest factor. Spreads within the clocks' error
+    divide ranks only if no group then waits for another one. Without any such factor all ranks are one group if they
+    leave together. A rank that was never compared is `ALONE`.
+
+    Args:
+        spread: (ranks, ranks).
+        took: (steps, collectives, ranks) how long each rank was in each collective.
+
+    """
+    known = ~np.isnan(spread).all(axis=1)
+    if known.sum() < 2:
+        return None
+    edges = _spanning_tree(np.where(np.isnan(spread), np.inf, spread)[np.ix_(known, known)])
+    lengths = np.maximum([length for length, _, _ in edges], _LIMITS.resolution_ns)
+    ranked = []
+    for at in range(1, len(edges)):
+        ratio = float(lengths[at] / lengths[at - 1])
+        if ratio >= _LIMITS.clear_gap and lengths[at - 1] <= _LIMITS.max_spread_ns:
+            own = _joined(edges[:at], int(known.sum()))
+            sizes = np.bincount(own)
+            ranked.append((bool((sizes == sizes[0]).all()), ratio, at))
+    every = np.where(known, 0, ALONE)
+    for _, _, at in sorted(ranked, reverse=True):
+        labels = np.full(len(spread), ALONE, np.int64)
+        own = _joined(edges[:at], int(known.sum()))
+        labels[known] = np.where(np.bincount(own)[own] > 1, own, ALONE)
+        if lengths[-1] > _LIMITS.clock_error_ns or (took is not None and not waits_more(took, labels, every)):
+            return labels
+    return every if lengths[-1] <= THRESHOLDS.matching.synchronous_within_ns else None
+
+
+def waits_more(took: Floats, finer: Ints, coarser: Ints) -> bool:
+    """Return whether the last arrivals of the finer groups wait for ranks of other ones.
+
+    The last rank of a group to arrive waits for none: it stays for the transfer alone.
+    """
+    least = _wait_ns(took, coarser)
+    return _wait_ns(took, finer) - least > max(_LIMITS.min_wait_ns, _LIMITS.min_wait_share * least)
+
+
+_Edge = tuple[float, int, int]
+
+
+def _spanning_tree(spread: Floats) -> list[_Edge]:
+    """Return the edges of a minimum spanning tree, the shortest first."""
+    count = len(spread)
+    nearest, via = spread[0].copy(), np.zeros(count, np.int64)
+    outside = np.ones(count, np.bool_)
+    outside[0] = False
+    edges: list[_Edge] = []
+    for _ in range(count - 1):
+        candidates = np.flatnonzero(outside)
+        new = int(candidates[np.argmin(nearest[candidates])])
+        edges.append((float(nearest[new]), int(via[new]), new))
+        outside[new] = False
+        closer = outside & (spread[new] < nearest)
+        nearest[closer], via[closer] = spread[new][closer], new
+    return sorted(edges)
+
+
+def _joined(edges: Sequence[_Edge], count: int) -> Ints:
+    """Return, (count,), the number of each one's component, by its first member."""
+    labels = np.arange(count)
+    for _, one, other in edges:
+        first, second = sorted((int(labels[one]), int(labels[other])))
+        labels[labels == second] = first
+    return np.unique(labels, return_inverse=True)[1].astype(np.int64)
+
+
+def _within_groups(own: Floats, labels: Ints) -> Floats:
+    """Return (steps, places, ranks) ends less the mean of each rank's group; NaN for ranks that are `ALONE`."""
+    found = np.full(own.shape, np.nan)
+    for group in np.unique(labels[labels != ALONE]).tolist():
+        members = labels == group
+        ends = own[:, :, members]
+        known = ~np.isnan(ends)
+        count = np.maximum(known.sum(axis=2, keepdims=True), 1)
+        mean = np.where(known, ends, 0.0).sum(axis=2, keepdims=True) / count
+        found[:, :, members] = ends - mean
+    return found
+
+
+def _errors(own: Floats, labels: Ints) -> Floats:
+    """Return, (places,), by how much ranks of a group leave each collective apart: the root mean square of a step.
+
+    Of the step where it is largest.
+    """
+    apart = _within_groups(own, labels)
+    return _root_mean_squares(apart - _median_over_places(apart)[:, None])
+
+
+def _root_mean_squares(apart: Floats) -> Floats:
+    """Return, (places,), the root mean square over the ranks of (steps, places, ranks), the largest over the steps."""
+    known = ~np.isnan(apart)
+    count = np.maximum(known.sum(axis=2), 1)
+    found: Floats = np.sqrt((np.where(known, apart, 0.0) ** 2).sum(axis=2) / count).max(axis=0, initial=0.0)
+    return found
+
+
+def _median_over_places(values: Floats) -> Floats:
+    """Return, (steps, ranks), the median over places of the known (steps, places, ranks) values; NaN for none."""
+    ordered = np.sort(values, axis=1)  # NaN come last
+    count = (~np.isnan(values)).sum(axis=1)
+    at = np.maximum((count - 1) // 2, 0)
+    found: Floats = np.take_along_axis(ordered, at[:, None], axis=1)[:, 0]
+    return found
+
+
+def align_clocks(end: Floats, found: Mapping[int, Ints]) -> tuple[Floats, Ints]:
+    """Return (steps, ranks) clock offsets, and (ranks,) components of ranks that known groups connect.
+
+    Ranks of one group differ by the median over the collectives with these groups; offsets add up along groups.
+    """
+    ranks = end.shape[2]
+    component = np.arange(ranks)
+    offset = np.zeros((len(end), ranks))
+    by_groups: dict[bytes, list[int]] = defaultdict(list)
+    for at, labels in found.items():
+        by_groups[labels.tobytes()].append(at)
+    # groups of most collectives first: their offsets are the surest
+    for key in sorted(by_groups, key=lambda key: (-len(by_groups[key]), key)):
+        labels = np.frombuffer(key, np.int64)
+        middle = _median_over_places(_within_groups(end[:, by_groups[key]], labels))
+        for group in np.unique(labels[labels != ALONE]).tolist():
+            members = np.flatnonzero(labels == group)
+            first = members[0]
+            for other in members[1:]:
+                if component[other] != component[first]:
+                    moved = component == component[other]
+                    shift = middle[:, other] - middle[:, first] - (offset[:, other] - offset[:, first])
+                    offset[:, moved] += shift[:, None]
+                    component[moved] = component[first]
+    return offset, component
+
+
+class _Clocks:
+    """The clocks of the ranks as the collectives of known groups tell them."""
+
+    def __init__(self, end: Floats, found: Mapping[int, Ints]) -> None:
+        by_groups: dict[bytes, list[int]] = defaultdict(list)
+        for at, labels in found.items():
+            by_groups[labels.tobytes()].append(at)
+        self.partitions = [np.frombuffer(key, np.int64) for key in by_groups]
+        """Each (ranks,) way in which a collective divides the ranks."""
+        errors = [_errors(end[:, own], np.frombuffer(key, np.int64)) for key, own in by_groups.items()]
+        self.error_ns = float(np.median(np.concatenate(errors))) if errors else 0.0
+        """By how much ranks of one group usually leave apart."""
+        self.offset, self.component = align_clocks(end, found)
+
+    @property
+    def are_comparable(self) -> bool:
+        """Whether the collectives connect all ranks."""
+        return len(np.unique(self.component)) == 1
+
+    @property
+    def limit_ns(self) -> float:
+        """By how much ranks of one group may leave apart."""
+        return _error_limit(self.error_ns)
+
+    def fitting(self, end: Floats) -> list[Ints]:
+        """Return the partitions, all ranks together among them, by which (steps, ranks) ends are left together."""
+        every = np.zeros(end.shape[1], np.int64)
+        known = {labels.tobytes(): labels for labels in (every, *self.partitions) if (labels != ALONE).all()}
+        corrected = end - self.offset
+        return [labels for labels in known.values() if _spread_in_groups(corrected, labels) <= self.limit_ns]
+
+
+def _divide_place(at: int, end: Floats, took: Floats, clocks: _Clocks) -> Ints | None:
+    """Return the groups of one collective by its ends alone; None if nothing is known of it.
+
+    Where the clocks of all ranks are comparable: all ranks, or the coarsest of the known groups, that leave together;
+    else what the ends tell, unless these groups wait for each other. Otherwise, ranks the difference of whose ends
+    stays the same over the steps.
+    """
+    own, in_it = end[:, at], took[:, at : at + 1]
+    over_steps = None
+    if clocks.partitions and (~np.isnan(own)).any(axis=1).sum() >= _LIMITS.min_steps:
+        over_steps = divide_ranks(_spread_over_steps(own), in_it)
+    if clocks.are_comparable:
+        if fitting := clocks.fitting(own):
+            return min(fitting, key=lambda labels: (len(np.unique(labels)), labels.tobytes()))
+        labels = _divide_on_one_clock(own[:, None], in_it, clocks.offset)
+        # else the clocks are wrong: see `_without_contradictions`
+        return labels if over_steps is None or not waits_more(in_it, labels, over_steps) else over_steps
+    return over_steps if over_steps is not None and (over_steps != ALONE).all() else None
+
+
+def _divide_on_one_clock(own: Floats, took: Floats, offset: Floats) -> Ints:
+    """Return the groups of ranks that leave together, by (steps, collectives, ranks) ends and clock offsets."""
+    ranks = own.shape[2]
+    found = np.full((ranks, ranks), np.nan)
+    corrected = own - offset[:, None]
+    for rank in range(ranks):
+        apart = corrected - corrected[:, :, rank : rank + 1]
+        known = ~np.isnan(apart)
+        mean = (np.where(known, apart, 0.0) ** 2).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+        found[rank] = np.where(known.any(axis=(0, 1)), np.sqrt(mean.max(axis=0)), np.nan)
+    labels = None if np.isnan(found).all() else divide_ranks(found, took)
+    return np.full(ranks, ALONE, np.int64) if labels is None else labels
+
+
+def _without_contradictions(
+    found: Mapping[int, Ints], channel_of: Mapping[int, int], end: Floats, took: Floats
+) -> dict[int, Ints]:
+    """Return the groups, divided further where the clocks that they give contradict each other.
+
+    Groups that follow each other at a constant distance seem to leave together, with other clocks. The groups of a
+    channel are divided by the clocks of the other collectives if they then do not wait for each other; of several
+    channels first the one whose groups wait least.
+    """
+    found = dict(found)
+    for _ in range(_LIMITS.max_partitions):
+        by_groups: dict[tuple[int, bytes], list[int]] = defaultdict(list)
+        for at, labels in found.items():
+            by_groups[channel_of[at], labels.tobytes()].append(at)
+        best: tuple[float, list[int], Ints] | None = None
+        for (_, key), own in by_groups.items():
+            labels = np.frombuffer(key, np.int64)
+            offset, component = align_clocks(end, {at: other for at, other in found.items() if at not in own})
+            divided = _refine(labels, _divide_on_one_clock(end[:, own], took[:, own], offset), component)
+            if np.array_equal(divided, labels) or waits_more(took[:, own], divided, labels):
+                continue
+            more = _wait_ns(took[:, own], divided) - _wait_ns(took[:, own], labels)
+            if best is None or more < best[0]:
+                best = more, own, divided
+        if best is None:
+            break
+        found.update(dict.fromkeys(best[1], best[2]))
+    return found
+
+
+def _refine(labels: Ints, divided: Ints, component: Ints) -> Ints:
+    """Return the groups of `labels` divided as in `divided`, but for ranks whose clocks are not comparable."""
+    if len(np.unique(component)) > 1:
+        return labels
+    words: dict[tuple[int, int], int] = {}
+    found = np.full(len(labels), ALONE, np.int64)
+    for rank in np.flatnonzero((labels != ALONE) & (divided != ALONE)).tolist():
+        found[rank] = words.setdefault((int(labels[rank]), int(divided[rank])), len(words))
+    counts = np.bincount(found[found != ALONE], minlength=1)
+    refined: Ints = np.where((found != ALONE) & (counts[np.maximum(found, 0)] > 1), found, ALONE)
+    return refined
+
+
+def _wait_ns(took: Floats, labels: Ints) -> float:
+    """Return how long the last arrival of a rank's group stays in (steps, collectives, ranks), on average."""
+    least = np.where(labels == ALONE, took, np.nan)
+    for group in np.unique(labels[labels != ALONE]).tolist():
+        members = labels == group
+        least[:, :, members] = np.fmin.reduce(took[:, :, members], axis=2, keepdims=True)
+    return float(np.nanmean(least)) if not np.isnan(least).all() else 0.0
+
+
+def _with_last_arrivals(at: int, labels: Ints, end: Floats, took: Floats, clocks: _Clocks) -> Ints:
+    """Return the groups of a collective, or coarser ones that are left together and contain what all ranks wait for.
+
+    The last rank of a group to arrive waits for none. Where even it waits, it waits for a rank of another group.
+    """
+    if not clocks.are_comparable:
+        return labels
+    own, count = took[:, at : at + 1], len(np.unique(labels))
+    coarser = [other for other in clocks.fitting(end[:, at]) if len(np.unique(other)) < count]
+    best = min(coarser, key=lambda other: (_wait_ns(own, other), -len(np.unique(other))), default=labels)
+    return best if waits_more(own, labels, best) else labels
+
+
+def _spread_in_groups(corrected: Floats, labels: Ints) -> float:
+    """Return by how much ranks of a group leave apart, (steps, ranks) ends on one clock; see `_errors`."""
+    return float(_root_mean_squares(_within_groups(corrected[:, None], labels))[0])
+
+
+def _spread_over_steps(end: Floats) -> Floats:
+    """Return, (ranks, ranks), by how much the difference of two ranks' ends departs from a line over the steps.
+
+    `end` (steps, ranks). Clocks drift evenly. NaN for ranks with too few steps in common.
+    """
+    ranks = end.shape[1]
+    found = np.full((ranks, ranks), np.nan)
+    for rank in range(ranks):
+        apart = end - end[:, rank : rank + 1]
+        known = ~np.isnan(apart)
+        for mask in np.unique(known, axis=1).T:
+            columns = (known == mask[:, None]).all(axis=0)
+            if mask.sum() >= _LIMITS.min_steps:
+                found[rank, columns] = _departure_from_line(end[mask, rank], apart[np.ix_(mask, columns)])
+    return found
+
+
+def _departure_from_line(at: Floats, values: Floats) -> Floats:
+    """Return, (columns,), the largest distance of (rows, columns) values from a line over `at` (rows,)."""
+    centred = at - at.mean()
+    slope = centred @ (values - values.mean(axis=0)) / max(float(centred @ centred), 1.0)
+    rest: Floats = np.abs(values - values.mean(axis=0) - centred[:, None] * slope).max(axis=0)
+    return rest
+
+
+def with_absent_ranks(ranks: Sequence[int], labels: Ints, absent: frozenset[int]) -> list[tuple[int, ...]]:
+    """Return the members of each group, with ranks of the job that were not recorded where the groups are regular.
+
+    Groups of a job are mostly ranks at equal distances: rank r is in group (r ÷ (distance · size), r mod distance).
+
+    Args:
+        ranks: the recorded ranks that have the collective.
+        labels: (ranks,) the group of each.
+        absent: the ranks of the job that were not recorded.
+
+    """
+    members: dict[int, list[int]] = defaultdict(list)
+    for rank, label in zip(ranks, labels.tolist(), strict=True):
+        if label != ALONE:
+            members[label].append(rank)
+    groups = [tuple(own) for _, own in sorted(members.items())]
+    if not absent:
+        return groups
+    world = max((*ranks, *absent)) + 1
+    for size in range(max(map(len, groups), default=1), world + 1):
+        for distance in range(1, world // size + 1):
+            if world % (size * distance):
+                continue
+            by_rule: dict[tuple[int, int], list[int]] = defaultdict(list)
+            for rank in range(world):
+                by_rule[rank // (distance * size), rank % distance].append(rank)
+            expected = {tuple(rank for rank in own if rank not in absent): tuple(own) for own in by_rule.values()}
+            if all(own in expected for own in groups):
+                return [expected[own] for own in groups]
+    return groups

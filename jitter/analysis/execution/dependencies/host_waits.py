@@ -1,0 +1,493 @@
+"""Waits of the host for the GPU that no call records: at one place of the program, calls follow an end on the GPU.
+
+A host that waits begins its next call a nearly constant time after the awaited end, whatever it did before. So at each
+place with a long host gap the end is looked for, of this step or an earlier one and of any stream, whose distance to
+the call varies least. Three explanations of a call compete:
+
+    its own time    call = back_before + own
+    a wait          call = max(back_before + lead, end) + rest
+    a pace          call = same call of the step before + period      (a loader delivers at its own pace)
+
+The end is chosen on half of the steps and verified on the other half.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jitter.analysis.execution.dependencies.inference import Provenance, Wait
+from jitter.analysis.execution.program import Operation, Program
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.names.kernels import SYNC
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+
+_LIMITS: Final = THRESHOLDS.host_waits
+_SLACK_NS: Final = THRESHOLDS.dependencies.right_after_ns
+_LATER_NS: Final = THRESHOLDS.dependencies.later_ns
+_NEEDED: Final = -math.log(_LIMITS.max_chance_again)
+_SCALES: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Factors of the usual deviation among which the likeliest is taken."""
+
+
+class HostSample(NamedTuple):
+    """Ranks' consecutive steps one after another, (cells, operations); ns from each rank's origin, NaN: unknown."""
+
+    since: Floats
+    """When the host's call before returned; of a synchronising call when it began."""
+    until: Floats
+    """When the call began; of a synchronising call when it returned."""
+    ends: tuple[Floats, ...]
+    """Ends on the GPU: of this step, of the step before, and so on."""
+    rank: Ints
+    """(cells,)."""
+    step: Ints
+    """(cells,) number of the step; consecutive steps have consecutive numbers."""
+
+
+class HostWaits(NamedTuple):
+    """The waits without a record of one program."""
+
+    waits: tuple[Wait, ...]
+    lead_ns: Mapping[int, float]
+    """By place: how much of the host's own time lies before the wait."""
+    bound_waits: tuple[Wait, ...]
+    """Waits that may be, where none fits."""
+    bound_lead_ns: Mapping[int, float]
+    """By place of a wait that binds in every step: the most that may lie before it."""
+    unexplained: float
+    """Share of the step's time in gaps that vary on most ranks, may be waits, and that no wait explains."""
+
+
+class _Ends(NamedTuple):
+    """Ends that a host may have waited for."""
+
+    which: Sequence[tuple[tuple[int, int], ...]]
+    """Of each the operations, (place, steps back); a place below 0: the last operation on stream ~place."""
+    at: Floats
+    """(cells, ends)."""
+
+
+class _Place(NamedTuple):
+    """The calls at one place of the program, (calls,)."""
+
+    gap: Floats
+    period: Floats
+    """Since the same call of the step before; NaN: unknown."""
+    distance: Floats
+    """(calls, ends) from each end to the call."""
+    half: Bools
+    """Whether the call is of the steps on which the end is chosen."""
+    rank: Ints
+
+
+def find_host_waits(program: Program, known: frozenset[int], sample: HostSample) -> HostWaits:
+    """Find the waits of hosts that no call records, in a sample of steps; `known` are the calls of known waits."""
+    period = _periods(sample)
+    step_ns = float(np.nanmedian(period)) if not np.isnan(period).all() else math.nan
+    waits: list[Wait] = []
+    possible: list[Wait] = []
+    lead, most_lead = dict[int, float](), dict[int, float]()
+    unexplained = 0.0
+    found = [
+        (place, *one)
+        for place in _long_gaps(sample, step_ns)
+        if place not in known and (one := _fit_place(program, sample, period, place)) is not None
+    ]
+    patterns = [
+        pattern
+        for place, ends, _, end, fits in found
+        if fits and (pattern := _pattern(program, place, ends.which[end])) is not None
+    ]
+    for place, ends, calls, best, fitted in found:
+        repeated = None if fitted else _repeated(program, place, ends, calls, patterns)
+        end, fits = (best, fitted) if repeated is None else (repeated, True)
+        gap_ns = float(calls.gap.mean())
+        distance = calls.distance[:, end]
+        is_call = program.kinds[place] == SYNC
+        provenance: Provenance = "recorded" if is_call else "inferred"
+        spreads = _spread(distance), _spread(calls.gap)
+        own = [Wait(place, on, "sync", back, provenance, *spreads) for on, back in ends.which[end]]
+        if fits:
+            waits += own
+            if not is_call:
+                lead[place], most = _lead(calls.gap, distance, calls.rank)
+                if most > lead[place]:
+                    most_lead[place] = most
+        elif not is_call and not _contradicts(calls, end):
+            varies = _varies(calls)
+            unexplained += gap_ns / step_ns if varies else 0.0
+            if varies or gap_ns >= _LIMITS.min_possible_share * step_ns:
+                possible += own
+    return HostWaits(tuple(waits), lead, tuple(possible), most_lead, min(unexplained, 1.0))
+
+
+class _Pattern(NamedTuple):
+    """Where a wait lies among the operations of one kind, so that it may repeat: a layer waits for an earlier layer."""
+
+    operation: Operation
+    """Whose launch waits."""
+    stream: int
+    """Of the awaited operation: the last one there before an earlier, or this, operation of that kind."""
+    earlier: int
+    """How many operations of that kind earlier: 0 is before this one."""
+
+
+def _fit_place(
+    program: Program, sample: HostSample, period: Floats, place: int
+) -> tuple[_Ends, _Place, int, bool] | None:
+    """Return the ends that a place may wait for, its calls, the best end and whether it fits; None without an end."""
+    ends = _candidates(program, sample, place)
+    ends, calls = _feasible(ends, _calls_at(sample, period, place, ends))
+    return (ends, calls, *_choose(calls)) if len(ends.which) else None
+
+
+def _pattern(program: Program, place: int, awaited: Sequence[tuple[int, int]]) -> _Pattern | None:
+    """Return the pattern of a wait at a place; None: it is for several ends, for another step, or has no pattern."""
+    if len(awaited) > 1 or awaited[0][1]:
+        return None
+    on = awaited[0][0]
+    operation, stream = program.operations[place], int(program.streams[on])
+    alike = _places_of(program, operation)
+    earlier = sum(on < other < place for other in alike)
+    pattern = _Pattern(operation, stream, earlier)
+    return pattern if _awaited_by(program, pattern, place) == on else None
+
+
+def _places_of(program: Program, operation: Operation) -> list[int]:
+    return [at for at, other in enumerate(program.operations) if other == operation]
+
+
+def _awaited_by(program: Program, pattern: _Pattern, place: int) -> int | None:
+    """Return what a place would wait for by a pattern; None where the step begins later than that."""
+    if program.operations[place] != pattern.operation:
+        return None
+    before = [at for at in _places_of(program, pattern.operation) if at <= place]
+    if len(before) <= pattern.earlier:
+        return None
+    border = before[-1 - pattern.earlier]
+    on = np.flatnonzero((program.streams[:border] == pattern.stream) & (program.kinds[:border] != SYNC))
+    return int(on[-1]) if len(on) else None
+
+
+def _repeated(program: Program, place: int, ends: _Ends, calls: _Place, patterns: Sequence[_Pattern]) -> int | None:
+    """Return the end by which a place repeats a wait of the same kind of launch; None if its calls contradict that.
+
+    No end is chosen among many, and a launch that waits makes it likely that the next one of its kind does.
+    """
+    possible = {_awaited_by(program, pattern, place) for pattern in patterns}
+    ratios = {
+        end: _log_ratios(calls, end)[0]
+        for end, awaited in enumerate(ends.which)
+        if len(awaited) == 1 and awaited[0][1] == 0 and awaited[0][0] in possible and not _contradicts(calls, end)
+    }
+    return max(ratios, key=ratios.__getitem__, default=None)
+
+
+def _periods(sample: HostSample) -> Floats:
+    """Return, (cells, operations), the time since the same call of the rank's step before; NaN: unknown."""
+    found = np.full_like(sample.until, np.nan)
+    number = {key: cell for cell, key in enumerate(zip(sample.rank.tolist(), sample.step.tolist(), strict=True))}
+    for (rank, step), cell in number.items():
+        before = number.get((rank, step - 1))
+        if before is not None:
+            found[cell] = sample.until[cell] - sample.until[before]
+    return found
+
+
+def _long_gaps(sample: HostSample, step_ns: float) -> list[int]:
+    """Return the places with long host gaps, in the order of the program."""
+    gap = sample.until - sample.since
+    known = ~np.isnan(gap)
+    mean = np.where(known, gap, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    enough = known.sum(axis=0) >= 2 * _LIMITS.min_calls
+    long = np.flatnonzero(enough & (mean >= max(_SLACK_NS, _LIMITS.min_gap_share * step_ns)))
+    return sorted(long[np.argsort(-mean[long], kind="stable")][: _LIMITS.max_places].tolist())
+
+
+def _candidates(program: Program, sample: HostSample, place: int) -> _Ends:
+    """Return the ends of what was launched before a place, in this step and the steps before."""
+    on_gpu = np.flatnonzero(program.kinds != SYNC)
+    before = on_gpu[on_gpu < place]
+    which: list[tuple[tuple[int, int], ...]] = [((at, 0),) for at in before.tolist()]
+    columns = [sample.ends[0][:, before]]
+    for back in range(1, len(sample.ends)):
+        which += [((at, back),) for at in on_gpu.tolist()]
+        columns.append(sample.ends[back][:, on_gpu])
+    # all that was launched before, as in a call that waits for the device
+    last: dict[int, tuple[int, int]] = {}
+    for back, places in ((1, on_gpu), (0, before)):
+        last |= {int(program.streams[at]): (at, back) for at in places.tolist()}
+    every = np.fmax(
+        np.fmax.reduce(columns[0], axis=1, initial=np.nan), np.fmax.reduce(columns[1], axis=1, initial=np.nan)
+    )
+    which.append(tuple(sorted(last.values())))
+    return _Ends(which, np.column_stack([*columns, every]))
+
+
+def _calls_at(sample: HostSample, period: Floats, place: int, ends: _Ends) -> _Place:
+    """Return the calls at a place."""
+    gap = sample.until[:, place] - sample.since[:, place]
+    known = ~np.isnan(gap)
+    return _Place(
+        gap[known],
+        period[known, place],
+        (sample.until[:, place, None] - ends.at)[known],
+        sample.step[known] % 2 == 0,
+        sample.rank[known],
+    )
+
+
+def _feasible(ends: _Ends, calls: _Place) -> tuple[_Ends, _Place]:
+    """Keep the ends that lie before every call, and between it and the call before at some.
+
+    A wait that binds begins after the call before, and ends with the awaited end.
+    """
+    distance, gap = calls.distance, calls.gap[:, None]
+    with np.errstate(invalid="ignore"):
+        never_later = ~(distance < -_SLACK_NS).any(axis=0)
+        inside = (distance <= gap - _LATER_NS).sum(axis=0)
+    known = (~np.isnan(distance)).sum(axis=0)
+    kept = never_later & (inside >= _LIMITS.min_inside_share * known) & (inside >= 2)
+    kept &= known >= _LIMITS.min_known_share * len(gap)
+    chosen = np.flatnonzero(kept)
+    return _Ends([ends.which[at] for at in chosen.tolist()], ends.at[:, chosen]), calls._replace(
+        distance=distance[:, chosen]
+    )
+
+
+def _choose(calls: _Place) -> tuple[int, bool]:
+    """Return the end that fits best, and whether it fits: as a wait at every call, or at times.
+
+    It is chosen on half of the steps and verified on the other, both ways, and tested on all.
+    """
+    halves = [_of_calls(calls, which) for which in (calls.half, ~calls.half)]
+    best = _choose_end(calls)
+    if min(len(half.gap) for half in halves) < _LIMITS.min_calls:
+        return best, False
+    folds = list(zip(halves, halves[::-1], strict=True))
+    if _follows(calls, best) and sum(_verify(chosen, other) for chosen, other in folds) >= _NEEDED:
+        return best, True
+    at_times = _choose_end_at_times(calls)
+    is_right = _follows_at_times(calls, at_times, _LIMITS.max_chance / calls.distance.shape[1]) and all(
+        _follows_at_times(other, _choose_end_at_times(chosen), _LIMITS.max_chance_again) for chosen, other in folds
+    )
+    return (at_times, True) if is_right else (best, False)
+
+
+def _of_calls(calls: _Place, which: Bools) -> _Place:
+    return _Place(calls.gap[which], calls.period[which], calls.distance[which], calls.half[which], calls.rank[which])
+
+
+def _choose_end(calls: _Place) -> int:
+    """Return the end with the least varying distance to the calls; of ends that fit alike the latest.
+
+    The best of so many ends is likelier by the logarithm of their number by chance alone.
+    """
+    count = np.maximum((~np.isnan(calls.distance)).sum(axis=0), 1)
+    likely = _fit(calls.distance, calls.rank).log_likelihood / count
+    alike = math.log(max(len(likely), 1)) / count.max(initial=1)
+    return _latest(likely >= likely.max(initial=-np.inf) - alike, calls.distance)
+
+
+def _choose_end_at_times(calls: _Place) -> int:
+    """Return the end that explains most long gaps; of ends that explain as many the latest."""
+    shares = _explained(calls)
+    alike = math.log(len(shares)) / -math.log(_LIMITS.chance_of_one) / max(len(calls.gap), 1)
+    return _latest(shares >= shares.max() - alike, calls.distance)
+
+
+def _latest(alike: Bools, distance: Floats) -> int:
+    """Return the latest of the ends that fit alike."""
+    return int(np.argmin(np.where(alike & ~np.isnan(distance).all(axis=0), _medians(distance), np.inf)))
+
+
+def _follows(calls: _Place, end: int) -> bool:
+    """Return whether every call follows an end: that explains it better than the host's own time, or than a pace."""
+    distance = calls.distance[:, end]
+    known = ~np.isnan(distance)
+    with np.errstate(invalid="ignore"):
+        inside = (distance <= calls.gap - _LATER_NS).sum()
+    if inside < _LIMITS.explained_share * known.sum():
+        return False
+    needed = max(math.log(calls.distance.shape[1] / _LIMITS.max_chance), _LIMITS.min_log_ratio * known.sum())
+    return all(ratio >= needed for ratio in _log_ratios(calls, end))
+
+
+def _log_ratios(calls: _Place, end: int) -> tuple[float, float]:
+    """Return how much likelier an end explains the calls than the host's own time does, and than a pace.
+
+    As logarithms; NaN where too few calls tell.
+    """
+    known = ~np.isnan(calls.distance[:, end])
+    found = []
+    for other, both in ((calls.gap, known), (calls.period, known & ~np.isnan(calls.period))):
+        likely = _fit(np.column_stack([calls.distance[:, end], other])[both], calls.rank[both]).log_likelihood
+        found.append(float(likely[0] - likely[1]) if both.sum() >= _LIMITS.min_calls else math.nan)
+    return found[0], found[1]
+
+
+def _verify(chosen: _Place, other: _Place) -> float:
+    """Return how much likelier the other calls follow the end that is chosen on some, as a logarithm.
+
+    Both explanations keep what they expect of the first calls: nothing is fitted but the scale.
+    """
+    end = _choose_end(chosen)
+    ratios = []
+    for of_first, of_other in ((chosen.gap, other.gap), (chosen.period, other.period)):
+        first = np.column_stack([chosen.distance[:, end], of_first])
+        values = np.column_stack([other.distance[:, end], of_other])
+        both, known = ~np.isnan(first).any(axis=1), ~np.isnan(values).any(axis=1)
+        if not both.any() or not known.any():
+            return -math.inf
+        expected = _fit(first[both], chosen.rank[both])
+        likely = _around(values[known], expected.at(other.rank[known]))
+        ratios.append(float(likely[0] - likely[1]))
+    return min(ratios)
+
+
+def _contradicts(calls: _Place, end: int) -> bool:
+    """Return whether the calls of a place show that its host waits for no end: its own time, or a pace, fits."""
+    known = ~np.isnan(calls.distance[:, end])
+    needed = max(-math.log(_LIMITS.max_chance), _LIMITS.min_log_ratio * known.sum())
+    return any(-ratio >= needed for ratio in _log_ratios(calls, end))
+
+
+class _Fit(NamedTuple):
+    """Medians that (calls, columns) values vary around."""
+
+    log_likelihood: Floats
+    """(columns,)."""
+    ranks: Ints
+    """Ascending."""
+    of_ranks: Floats
+    """(ranks, columns)."""
+    common: Floats
+    """(columns,)."""
+
+    def at(self, rank: Ints) -> Floats:
+        """Return, (calls, columns), what is expected of calls of these ranks."""
+        where = np.minimum(np.searchsorted(self.ranks, rank), len(self.ranks) - 1)
+        return np.where((self.ranks[where] == rank)[:, None], self.of_ranks[where], self.common)
+
+
+def _fit(values: Floats, rank: Ints) -> _Fit:
+    """Fit medians to (calls, columns) values: of all ranks, or one rank has its own, or each.
+
+    The likeliest by the Bayesian information criterion.
+    """
+    ranks, number = np.unique(rank, return_inverse=True)
+    common = _medians(values)
+    own = np.stack([_medians(values[number == one]) for one in range(len(ranks))])
+    own = np.where(np.isnan(own), common, own)
+    apart = np.zeros_like(own, np.bool_)
+    np.put_along_axis(apart, np.argmax(np.nan_to_num(np.abs(own - common)), axis=0)[None], True, axis=0)
+    price = math.log(max(len(values), 1)) / 2
+    found = [
+        (np.broadcast_to(common, own.shape), 0.0),
+        (np.where(apart, own, common), price + math.log(len(ranks))),
+        (own, price * (len(ranks) - 1)),
+    ]
+    likely = np.stack([_around(values, centre[number]) - cost for centre, cost in found])
+    best = np.argmax(likely, axis=0)
+    chosen = np.choose(best, [centre for centre, _ in found])
+    return _Fit(likely.max(axis=0), ranks, chosen, common)
+
+
+def _medians(values: Floats) -> Floats:
+    """Return, (columns,), the median of the known values of each column; NaN where none is known."""
+    known = ~np.isnan(values).all(axis=0)
+    found = np.full(values.shape[1], np.nan)
+    found[known] = np.nanmedian(values[:, known], axis=0)
+    return found
+
+
+def _around(values: Floats, centre: Floats) -> Floats:
+    """Return, (columns,), the logarithm of the likelihood of values around a centre, normal or Cauchy's."""
+    away = np.abs(values - centre)
+    count = (~np.isnan(away)).sum(axis=0)
+    usual = np.maximum(np.nan_to_num(_medians(away)), _LIMITS.resolution_ns)
+    variance = np.nansum(away**2, axis=0) / np.maximum(count, 1) + _LIMITS.resolution_ns**2
+    found: Floats = -count / 2 * (np.log(2 * np.pi * variance) + 1)
+    for factor in _SCALES:
+        scale = np.maximum(factor * usual, _LIMITS.resolution_ns)
+        cauchy = -np.nansum(np.log(np.pi * scale) + np.log1p((away / scale) ** 2), axis=0)
+        found = np.maximum(found, cauchy)
+    return found
+
+
+def _long_calls(calls: _Place) -> tuple[Bools, Floats]:
+    """Return which calls come after a longer gap than usual, and how much longer all gaps are."""
+    excess = calls.gap - np.quantile(calls.gap, _LIMITS.usual_gap)
+    usual = np.abs(np.minimum(excess, 0.0)).max(initial=0.0)
+    return excess > max(_SLACK_NS, 2 * usual), excess
+
+
+def _explained(calls: _Place) -> Floats:
+    """Return, (ends,), the share of the long gaps that each end explains; 0 where it contradicts other calls."""
+    long, excess = _long_calls(calls)
+    if long.sum() < 2:
+        return np.zeros(calls.distance.shape[1])
+    tolerance = np.maximum(_LATER_NS, _LIMITS.tolerance_share * excess[long])[:, None]
+    distance = calls.distance[long]
+    usual = np.nanmedian(np.where(np.isnan(distance).all(axis=0), 0.0, distance), axis=0)
+    near = np.abs(distance - usual) <= tolerance
+    with np.errstate(invalid="ignore"):
+        inside = distance <= calls.gap[long, None] - _LATER_NS
+        too_early = (calls.distance < usual - _SLACK_NS).mean(axis=0)
+    found: Floats = np.where(too_early <= 1 - _LIMITS.binding_share, (near & inside).mean(axis=0), 0.0)
+    return found
+
+
+def _follows_at_times(calls: _Place, end: int, max_chance: float) -> bool:
+    """Return whether the calls after long gaps follow an end."""
+    long, excess = _long_calls(calls)
+    share = float(_explained(calls)[end])
+    count = int(long.sum())
+    if count < 2 or share < _LIMITS.explained_share:
+        return False
+    period = calls.period[long]
+    if not np.isnan(period).all():
+        tolerance = np.maximum(_LATER_NS, _LIMITS.tolerance_share * excess[long])
+        paced = np.abs(period - np.nanmedian(period)) <= tolerance
+        if paced.mean() >= share:
+            return False
+    # Chernoff's bound of the binomial tail
+    chance = _LIMITS.chance_of_one
+    bits = math.log(share / chance) * share + (math.log((1 - share) / (1 - chance)) * (1 - share) if share < 1 else 0.0)
+    return math.exp(-count * bits) <= max_chance
+
+
+def _lead(gap: Floats, distance: Floats, rank: Ints) -> tuple[float, float]:
+    """Return how much of the host's own time lies before a wait, and how much may lie there, ns.
+
+    Where the wait does not bind, the call comes so much and the usual distance after the call before. Where it always
+    binds, only the most is known, and the first is 0.
+    """
+    rest = float(np.nanmedian(distance[distance <= gap - _LATER_NS]))
+    tolerance = max(_LATER_NS, 4 * float(np.nanmedian(np.abs(distance - rest))))
+    binds = distance <= rest + tolerance
+    most = max(0.0, float(np.quantile((gap - distance)[binds], 0.1))) if binds.any() else math.inf
+    free = ~np.isnan(distance) & ~binds & (gap - rest <= most + tolerance)
+    # a rank whose host is late after the wait looks free too
+    if free.sum() >= 2 and 2 * len(np.unique(rank[free])) > len(np.unique(rank)):
+        shown = max(0.0, min(most, float(np.median(gap[free] - rest))))
+        return shown, shown
+    return 0.0, most if most > _SLACK_NS and math.isfinite(most) else 0.0
+
+
+def _spread(values: Floats) -> float:
+    """Return the interquartile range."""
+    low, high = np.nanquantile(values, (0.25, 0.75))
+    return float(high - low)
+
+
+def _varies(calls: _Place) -> bool:
+    """Return whether the gaps vary from step to step on most ranks."""
+    ranks = np.unique(calls.rank).tolist()
+    varying = 0
+    for rank in ranks:
+        own = calls.gap[calls.rank == rank]
+        varying += _spread(own) > max(_LATER_NS, _LIMITS.vary_share * float(np.median(own)))
+    return 2 * varying > len(ranks)

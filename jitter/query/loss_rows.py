@@ -1,0 +1,131 @@
+"""The account of lost time as rows: each share of each step's loss, with its rank or collective, class and place."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from jitter.analysis.account.losses import LossClass, Losses
+from jitter.analysis.account.step_account import Account
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.evidence.locations import KernelLocator
+from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.metrics.step_kernels import UNMATCHED
+from jitter.analysis.replay.charges import Charges
+from jitter.core.step_key import StepKey
+from jitter.lake.records import RankStepRecord
+
+LOSSES_SCHEMA = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("step", pa.int64()),
+        ("kind", pa.string()),
+        ("origin_epoch", pa.int64()),
+        ("origin_step", pa.int64()),
+        ("rung", pa.string()),
+        ("rank", pa.int64()),
+        ("host", pa.string()),
+        ("device", pa.int64()),
+        ("team", pa.int64()),
+        ("collective", pa.int64()),
+        ("ranks", pa.list_(pa.int64())),
+        ("class", pa.string()),
+        ("operation", pa.int64()),
+        ("kernel_index", pa.int64()),
+        ("kernel_name", pa.string()),
+        ("loss_ns", pa.float64()),
+        ("excess_ns", pa.float64()),
+    ]
+)
+
+
+def loss_rows(
+    analysis: RunAnalysis,
+    records: Mapping[StepKey, Mapping[int, RankStepRecord]],
+    loss_ns: Sequence[int | None],
+) -> pa.Table:
+    """Return the rows of all steps with a known loss (`LOSSES_SCHEMA`); those of a step add up to its loss.
+
+    Args:
+        analysis: of the run.
+        records: by step and rank.
+        loss_ns: of each step of the run, as the diagnosis states it; None where that is unknown.
+
+    """
+    account = Account(analysis.run, analysis.ends, analysis.baseline_transfers)
+    locator, tables = KernelLocator(analysis), []
+    for step in analysis.steps.steps():
+        found = account.step(step, analysis.steps.baseline(step))
+        if loss_ns[step.number] is not None:
+            tables.append(_rows(analysis, records, locator, step.number, found.losses))
+        del step  # else it stays in memory while the next one is read
+    return pa.concat_tables([LOSSES_SCHEMA.empty_table(), *tables])
+
+
+def _rows(
+    analysis: RunAnalysis,
+    records: Mapping[StepKey, Mapping[int, RankStepRecord]],
+    locator: KernelLocator,
+    number: int,
+    losses: Losses,
+) -> pa.Table:
+    key, run = analysis.keys[number], analysis.run
+    members = [_members(analysis, *of) for of in zip(losses.collective.tolist(), losses.group.tolist(), strict=True)]
+    places = losses.place.tolist()
+    index = _kernel_indices(analysis, locator, losses)
+    ranks = [None if rank < 0 else rank for rank in losses.rank.tolist()]
+    of_rank = {rank: records[key].get(rank) for rank in ranks if rank is not None}
+    held = [None if rank is None else of_rank[rank] for rank in ranks]
+    names = [
+        run.programs[team].operations[place].name if place >= 0 else None
+        for team, place in zip(losses.team.tolist(), places, strict=True)
+    ]
+    origins = [analysis.keys[at] for at in losses.origin.tolist()]
+    size = len(losses)
+    columns = {
+        "epoch": [key.epoch] * size,
+        "step": [key.step] * size,
+        "kind": ["train"] * size,
+        "origin_epoch": [one.epoch for one in origins],
+        "origin_step": [one.step for one in origins],
+        "rung": ["ranks"] * size,
+        "rank": ranks,
+        "host": [None if one is None else one.record.host for one in held],
+        "device": [None if one is None else one.record.device for one in held],
+        "team": [None if team < 0 else team for team in losses.team.tolist()],
+        "collective": [None if one < 0 else one for one in losses.collective.tolist()],
+        "ranks": members,
+        "class": [LossClass(one).label for one in losses.loss_class.tolist()],
+        "operation": [None if place < 0 else place for place in places],
+        "kernel_index": [None if one == UNMATCHED else one for one in index],
+        "kernel_name": names,
+        "loss_ns": losses.loss_ns.tolist(),
+        "excess_ns": [None if np.isnan(one) else one for one in losses.excess_ns.tolist()],
+    }
+    return pa.table(columns, LOSSES_SCHEMA)
+
+
+def _members(analysis: RunAnalysis, collective: int, group: int) -> list[int] | None:
+    """Return the ranks of a group of a collective; None without a collective."""
+    if collective < 0:
+        return None
+    collectives = analysis.run.collective_arrays
+    its = int(collectives.first_group[collective]) + group
+    members = collectives.by_group[collectives.first_in_group[its] : collectives.first_in_group[its + 1]]
+    found: list[int] = np.sort(analysis.run.rank_numbers[collectives.rank[members]]).tolist()
+    return found
+
+
+def _kernel_indices(analysis: RunAnalysis, locator: KernelLocator, losses: Losses) -> list[int]:
+    """Return the kernel index of each row's operation in its own step; `UNMATCHED` where there is none."""
+    found = np.full(len(losses), UNMATCHED, np.int64)
+    for origin in np.unique(losses.origin).tolist():
+        its = np.flatnonzero((losses.origin == origin) & (losses.place >= 0))
+        nothing = np.full(len(its), -1, np.int64)
+        part = np.full(len(its), int(TimePart.GPU))
+        charged = Charges(
+            losses.rank[its], losses.team[its], losses.place[its], part, losses.loss_ns[its], nothing, nothing
+        )
+        found[its] = locator.locate_all(analysis.keys[origin], charged)
+    located: list[int] = found.tolist()
+    return located

@@ -1,0 +1,61 @@
+"""Exact Shapley values over ranks, and all transfers as one player, by the project's what-if replays."""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.execution.time_part import OWN_PARTS
+from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
+from jitter.core.numeric.arrays import Floats
+from tests.account.tape import shapley
+
+LINK = -1
+"""The player that has all transfers."""
+
+
+class MeanReplay(ScenarioReplay):
+    """Replays of scenarios whose step ends at the mean over ranks."""
+
+    def step(self, step: RecordedStep, baseline: SelfTimes) -> None:
+        cells = self._ends.cells(step.times)
+        cells = cells[cells >= 0]
+        ends = np.stack([self._replay(at, step, baseline)[cells] for at in range(len(self._scenarios))])
+        shift = ends - step.times.end[cells]
+        known = ~np.isnan(shift).any(axis=0)
+        before = self._saved.copy()
+        if known.any():
+            self._saved = -shift[:, known].mean(axis=1)
+        self.gained.append(self._saved - before)
+
+
+def mean_gains(analysis: RunAnalysis, scenarios: Sequence[Scenario]) -> Floats:
+    """Return, (steps, scenarios), how much shorter each step would be."""
+    replayed = MeanReplay(analysis.run, analysis.ends, scenarios, analysis.baseline_transfers)
+    for step in analysis.steps.steps():
+        replayed.step(step, analysis.steps.baseline(step))
+    return np.array(replayed.gained)
+
+
+def exact_shares(analysis: RunAnalysis) -> tuple[dict[int, Floats], Floats]:
+    """Return (steps,) the Shapley value of each rank's number and of `LINK` in each step's loss; and the losses, ns."""
+    numbers = analysis.run.number_of
+    players = [LINK, *numbers]
+    every = frozenset(range(len(analysis.keys)))
+    first = analysis.run.collective_arrays.first_group
+    meetings = [(c, g) for c in range(len(first) - 1) for g in range(int(first[c + 1] - first[c]))]
+    subsets = [frozenset(some) for n in range(len(players) + 1) for some in itertools.combinations(players, n)]
+    scenarios = [
+        Scenario(
+            own={(rank, part): every for rank in numbers if rank not in some for part in OWN_PARTS},
+            transfers={} if LINK in some else dict.fromkeys(meetings, every),
+        )
+        for some in subsets
+    ]
+    gains = dict(zip(subsets, -mean_gains(analysis, scenarios).T, strict=True))
+    values = shapley(players, gains.__getitem__)  # type: ignore[arg-type]
+    loss = gains[frozenset(players)] - gains[frozenset()]
+    return {LINK if one == LINK else numbers[one]: value for one, value in zip(players, values, strict=True)}, loss  # type: ignore[misc]

@@ -1,0 +1,49 @@
+"""The compiled pass against the tape: every share of every rank and class, to the nanosecond."""
+
+from collections import Counter
+
+import pytest
+
+from jitter.analysis.account.losses import LossClass
+from jitter.analysis.account.step_account import Account
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from tests.account.graph import tape_run
+from tests.account.jobs import JOBS
+from tests.support.loops import WAYS, run_loops
+
+NS = 1.0
+"""Largest difference of a share."""
+Sums = Counter[tuple[int, int | None, str]]
+"""ns by (step of the self time, number of the rank, class)."""
+
+
+def compiled_sums(analysis: RunAnalysis) -> list[tuple[float, Sums]]:
+    """Return the loss of each step and its shares."""
+    account = Account(analysis.run, analysis.ends, analysis.baseline_transfers)
+    found = []
+    for step in analysis.steps.steps():
+        one = account.step(step, analysis.steps.baseline(step))
+        rows, sums = one.losses, Sums()
+        columns = (rows.origin.tolist(), rows.rank.tolist(), rows.loss_class.tolist(), rows.loss_ns.tolist())
+        for origin, rank, loss_class, share in zip(*columns, strict=True):
+            kind = LossClass(loss_class).label
+            number = None if rank < 0 else analysis.run.number_of[rank]
+            sums[-1 if kind in ("carried", "unexplained") else origin, number, kind] += share
+        found.append((one.loss_ns, sums))
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("job", JOBS)
+def test_every_share(job: str, way: str):
+    with JOBS[job]() as analysis, run_loops(way):
+        taped = tape_run(analysis)
+        for step, (loss_ns, sums) in zip(taped, compiled_sums(analysis), strict=True):
+            expected = Sums()
+            for charge, share in step.shares.items():
+                known = -1 if charge.kind in ("carried", "unexplained") else charge.step
+                expected[known, charge.rank, charge.kind] += share
+            assert loss_ns == pytest.approx(step.loss_ns, abs=NS)
+            assert sum(sums.values()) == pytest.approx(loss_ns, abs=NS)
+            for key in expected.keys() | sums.keys():
+                assert sums[key] == pytest.approx(expected[key], abs=NS), key

@@ -1,0 +1,35 @@
+"""Writes a job's traces, and diagnoses them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import jitter
+from tests.accuracy.irregular.kineto_trace import write_trace
+from tests.accuracy.layouts.job import LayoutJob, duration_ns, run_job
+
+
+def ingest_job(job: LayoutJob, folder: Path) -> "jitter.Lake":
+    """Run the job, write its traces and ingest them."""
+    at = folder / "traces"
+    at.mkdir(parents=True)
+    clocks = np.random.default_rng((job.seed, 4)).uniform(0, 5e8, job.ranks)
+    for rank, trace in enumerate(run_job(job)):
+        named = job.naming != "none"
+        write_trace(at, rank, job.ranks, trace, 1e9 + float(clocks[rank]), rank % 8, with_groups=named)
+    jitter.ingest([at], folder / "lake", executor=jitter.LocalExecutor())
+    return jitter.open(folder / "lake")
+
+
+def true_cost_ns(job: LayoutJob, without: LayoutJob) -> float:
+    """Return how much longer the job takes than another one."""
+    return duration_ns(run_job(job)) - duration_ns(run_job(without))
+
+
+def describe(diagnosis: Any) -> list[str]:
+    """Return the findings in words."""
+    return [
+        f"{one.confidence}: {one.cause} on {one.scope} {'+'.join(map(str, one.ranks))}, {one.gain_ns / 1e3:.0f} us"
+        for one in diagnosis.culprits
+    ]

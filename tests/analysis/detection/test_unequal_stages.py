@@ -1,0 +1,84 @@
+"""Pipeline stages compared with each other: more layers are a fault of the program, slower kernels of the GPU."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.simulate import simulate, write
+from tests.accuracy.layouts.job import LayoutJob
+from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
+from tests.support.recorded_events import Event, list_events, remove_events
+from tests.support.simulated import ingest_run, small
+
+LONGER = {
+    "of four": LayoutJob(3, shape="pipeline", stage_layers=(2, 2, 2.8, 2)),
+    "the first of four, one rank each": LayoutJob(21, shape="pipeline", ranks=4, stage_layers=(3, 2, 2, 2)),
+    "of two, with recorded groups": LayoutJob(
+        31, shape="pipeline", row=2, ranks=4, stage_layers=(2, 2.5), naming="ranks"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LONGER)
+def test_a_stage_with_more_layers_is_found_and_priced(tmp_path, name: str):
+    job = LONGER[name]
+    longest = max(range(job.row), key=lambda stage: job.stage_layers[stage])
+    diagnosis = ingest_job(job, tmp_path).diagnose()
+    (found,) = diagnosis.culprits
+    assert (found.cause, found.confidence) == ("unequal_stages", "high")
+    assert found.ranks == tuple(range(longest * job.columns, (longest + 1) * job.columns))
+    assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.1)
+    assert found.is_beyond_loss
+    assert "divide the layers anew" in diagnosis.verdict
+    assert any("it has more of them" in line for line in found.evidence)
+
+
+def test_a_slow_gpu_that_is_a_stage_by_itself_is_no_matter_of_layers(tmp_path):
+    job = LayoutJob(24, shape="pipeline", row=4, ranks=4, slow=(2, 1.2))
+    (found,) = ingest_job(job, tmp_path).diagnose().culprits
+    assert (found.scope, found.ranks, found.cause, found.confidence) == ("rank", (2,), "gpu_compute", "high")
+    assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.1)
+
+
+def test_equal_stages_with_an_embedding_and_a_loss_have_no_finding(tmp_path):
+    """The simulator's last stage is a quarter longer than the others: by a loss, with a larger product of matrices."""
+    job = small("pipeline", stages=4, kernels=200, steps=5)
+    assert not ingest_run(simulate(job), tmp_path).diagnose().culprits
+
+
+def test_equal_stages_of_one_rank_have_no_finding(tmp_path):
+    assert not ingest_job(LayoutJob(26, shape="pipeline", ranks=4, noise=0.04), tmp_path).diagnose().culprits
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_stage_with_a_rank_that_lost_kernels_makes_the_other_one_no_longer(tmp_path, rank: int):
+    write(simulate(small("pipeline", stages=2, microbatches=3, kernels=108, seed=4)), tmp_path / "traces", "kineto")
+    chance = random.Random(4 + rank)
+    lake = _ingest_without(tmp_path, rank, lambda event: event.table == "kernel" and chance.random() < 0.3)
+    assert not {one.cause for one in lake.diagnose().culprits} & {"unequal_stages", "slow_stage"}
+
+
+def test_a_rank_without_launches_makes_no_stage_longer(tmp_path):
+    """Its kernels count where they start, most of them in no step."""
+    write(simulate(small("pipeline", ranks=6, stages=2, microbatches=3, kernels=98)), tmp_path / "traces", "kineto")
+    lake = _ingest_without(tmp_path, 2, lambda event: event.table == "cuda_runtime")
+    assert not {one.cause for one in lake.diagnose().culprits} & {"unequal_stages", "slow_stage"}
+
+
+def test_a_stage_with_more_layers_is_found_although_a_recording_of_another_one_ends_early(tmp_path):
+    job = LONGER["of four"]
+    ingest_job(job, tmp_path)
+    ends = sorted(event.end_ns for event in list_events((tmp_path / "traces").glob("*rank-0.*")))
+    lake = _ingest_without(tmp_path, 0, lambda event: event.end_ns > ends[int(0.9 * len(ends))])
+    (found,) = [one for one in lake.diagnose().culprits if one.cause == "unequal_stages"]
+    assert found.ranks == tuple(range(2 * job.columns, 3 * job.columns))
+
+
+def _ingest_without(folder: Path, rank: int, is_lost: Callable[[Event], bool]) -> "jitter.Lake":
+    """Ingest the traces of a folder, one of them without its lost events."""
+    remove_events((folder / "traces").glob(f"*rank-{rank}.*"), is_lost)
+    jitter.ingest([folder / "traces"], folder / "partial", executor=jitter.LocalExecutor())
+    return jitter.open(folder / "partial")

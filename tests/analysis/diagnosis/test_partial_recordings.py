@@ -1,0 +1,167 @@
+"""Ranks of which a part of the recording is lost: the answers hold for what is left."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jitter
+from jitter.analysis.replay.step_end import StepDurations
+from jitter.api import Lake
+from jitter.core.step_key import StepKey
+from jitter.report.html import render_html
+from jitter.report.json_report import render_json
+from jitter.report.views.run_overview import build_run_overview
+from jitter.simulate import Fault, Run, simulate, write
+from tests.support.partial_run import PartialRun
+from tests.support.recorded_events import list_events, open_ranges, remove_events
+from tests.support.simulated import ingest_partial_run, small
+
+STEPS = 4
+SLOW = Fault.parse("slow_gpu:rank=2,factor=1.6")
+
+
+def lake_of(
+    run: Run, folder: Path, sees: Callable[[int, int], bool], lose: Callable[[list[Path]], None], form: str = "kineto"
+) -> Lake:
+    """Return the lake of what profilers saw of a run, after `lose` took more from the traces, which are in order."""
+    partial = PartialRun(run, frozenset(), sees)
+    lose(write(partial, folder / "in", form))  # type: ignore[arg-type]
+    jitter.ingest(folder / "in", folder / "lake", executor=jitter.LocalExecutor())
+    return jitter.open(folder / "lake")
+
+
+def lose_kernels(trace: Path, which: Callable[[int], bool]) -> None:
+    """Remove kernels, counted from the recording's first, and not their launches: their steps are cut."""
+    starts = sorted(event.start_ns for event in list_events([trace]) if event.table == "kernel")
+    lost = {start for number, start in enumerate(starts) if which(number)}
+    remove_events([trace], lambda event: event.table == "kernel" and event.start_ns in lost)
+
+
+def test_a_rank_whose_only_step_is_cut_stays_with_its_peers(tmp_path: Path):
+    """Its lost kernel is the step's first collective: that must not shift which collectives meet afterwards."""
+    run = simulate(small("tensor_parallel", steps=STEPS), [SLOW])
+    whole = ingest_partial_run(run, tmp_path / "whole").diagnose()
+    first = next(n for n, one in enumerate(run.plan.programs[0].step) if one.kind == "collective")
+    at = sum(one.kind != "memory" for one in run.plan.programs[0].step[:first])
+
+    lake = lake_of(
+        run,
+        tmp_path,
+        lambda rank, step: rank != 1 or step == STEPS - 1,
+        lambda traces: lose_kernels(traces[1], lambda number: number == at),
+    )
+    last = lake.steps[-1]
+    assert [(rank, lake.record_of(last, rank).step.cut) for rank in lake.ranks_of(last)] == [
+        (0, False), (1, True), (2, False), (3, False),
+    ]  # fmt: skip
+    run_model = lake.analyze().run
+    assert len(set(run_model.team_of.values())) == 1
+    collectives = run_model.matching.collectives
+    assert {len({member.place for member in one.members}) for one in collectives} == {1}
+    found = lake.diagnose()
+    assert [(one.ranks, one.cause) for one in found.culprits] == [((2,), "gpu_compute")]
+    assert found.loss.ns == pytest.approx(whole.loss.ns, rel=0.05)
+
+
+def test_ranks_that_lack_the_last_step_after_a_cut_one(tmp_path: Path):
+    """Ranks 1 and 3 recorded one step, cut after its last collective; ranks 0 and 2 one more."""
+    run = simulate(small(steps=3), [SLOW])
+
+    def cut(traces: list[Path]) -> None:
+        for rank in (1, 3):
+            kernels = sum(event.table == "kernel" for event in list_events([traces[rank]]))
+            lose_kernels(traces[rank], lambda number, last=kernels - 1: number == last)
+
+    lake = lake_of(run, tmp_path, lambda rank, step: rank % 2 == 0 or step == 1, cut)
+    assert [step.cut for step in lake.steps_of(1)] == [True]
+    analysis = lake.analyze()
+    assert sorted(rank for block in analysis.run.matching.blocks for rank in block.ranks) == [0, 1, 2, 3]
+    found = lake.diagnose()
+    assert {step.key for step in found.steps} == set(lake.steps)
+    assert not {rank for one in found.culprits if one.confidence != "low" for rank in one.ranks} - {2}
+
+
+def test_an_nsys_export_whose_ranges_have_no_end(tmp_path: Path):
+    def lose(traces: list[Path]) -> None:
+        open_ranges(traces[2], lambda _: True)
+
+    run = simulate(small(marker="talk", epoch=1, steps=3), [SLOW])
+    lake = lake_of(run, tmp_path, lambda *_: True, lose, "nsys")
+    assert all(step.cut for step in lake.steps_of(2))
+    found = lake.diagnose()
+    assert len(found.steps) == 3
+    assert not {rank for one in found.culprits if one.confidence != "low" for rank in one.ranks} - {2}
+
+
+@pytest.mark.parametrize("shape", ["data_parallel", "sharded", "expert"])
+def test_ranks_that_join_bring_no_wait_for_what_is_not_recorded(tmp_path: Path, shape: str):
+    """The host runs ahead of the GPU: the first kernel of a rank that joins waits for kernels of an earlier step."""
+    run = simulate(small(shape, steps=STEPS))
+    lake = ingest_partial_run(run, tmp_path, sees=lambda rank, step: rank == 2 or step == STEPS - 1)
+    found = lake.diagnose()
+    assert 0 <= (found.loss.fraction or 0.0) < 0.05
+    assert found.culprits == ()
+
+
+def test_the_baseline_of_a_collective_that_no_step_has_whole(tmp_path: Path):
+    """Rank 1 lost the same collective in every step, so its usual time is what the other ranks recorded."""
+    run = simulate(small(steps=3))
+    kernels = run.plan.programs[0].kernels
+    at = next(n for n, one in enumerate(o for o in run.plan.programs[0].step if o.kind != "memory")
+              if one.kind == "collective")  # fmt: skip
+
+    def lose(traces: list[Path]) -> None:
+        for trace in traces[:2]:
+            lose_kernels(trace, lambda number: (number - run.job.warmup_kernels) % kernels == at)
+
+    lake = lake_of(run, tmp_path, lambda *_: True, lose)
+    analysis = lake.analyze()
+    assert not np.isnan(analysis.baseline_transfers).any()
+    assert not any(np.isnan(path.charges.excess_ns).any() for path in analysis.paths)
+    render_json(lake.diagnose(), build_run_overview(lake, lake.steps))
+    render_html(lake)
+
+
+@pytest.mark.skipif("JITTER_TRACES" not in os.environ, reason="needs real traces")
+def test_the_page_of_two_ranks_of_a_real_job(tmp_path: Path):
+    traces = Path(os.environ["JITTER_TRACES"], "kineto", "hta", "sampled-pair")
+    jitter.ingest(traces, tmp_path / "lake", executor=jitter.LocalExecutor())
+    assert "<html" in render_html(jitter.open(tmp_path / "lake"))
+
+
+def test_a_transfer_takes_no_longer_than_recorded_where_ranks_lack_the_step(tmp_path: Path):
+    """In step 0 both recorded ranks wait for rank 2, which recorded nothing, and in step 1 rank 0 is alone."""
+    run = simulate(small("tensor_parallel", ranks=3, steps=2), [Fault.parse("slow_gpu:rank=2,step=0,factor=2")])
+    lake = ingest_partial_run(run, tmp_path, absent=frozenset({2}), sees=lambda rank, step: rank == 0 or step == 0)
+    loss = lake.diagnose().loss
+    assert loss.ns is not None
+    assert loss.ns >= 0
+
+
+def test_a_step_that_ends_before_the_one_before_it_has_no_time():
+    durations = StepDurations()
+    ranks = np.array([0, 1])
+    durations.of(StepKey(None, 1), ranks, np.array([100.0, 100.0]))
+    assert durations.of(StepKey(None, 2), ranks, np.array([90.0, 150.0])) == 50
+    assert np.isnan(durations.of(StepKey(None, 3), ranks[:1], np.array([80.0])))
+
+
+def test_no_loss_is_told_where_the_replay_contradicts_the_recording(tmp_path: Path):
+    """With every rank at the median speed the steps take longer: what waited for what is not known."""
+    lake = ingest_partial_run(simulate(small(steps=STEPS), [SLOW]), tmp_path)
+    analysis = lake.analyze()
+    gained, paths = analysis._replay_candidates()
+    assert not analysis.contradicts_recording
+    del analysis.contradicts_recording
+    analysis._replayed = (-gained, paths)
+    found = lake.diagnose()
+    assert analysis.contradicts_recording
+    assert found.loss.ns is None
+    assert {step.loss_ns for step in found.steps} == {None}
+    assert {one.confidence for one in found.culprits} <= {"low"}
+    assert found.verdict.startswith("The cost of jitter is unknown")
+    assert any("would take longer than recorded" in doubt for doubt in found.conclusion.doubts)
+    assert found.conclusion.cleared == ()

@@ -1,0 +1,94 @@
+"""Sends and receives that name no peer, matched by which pairs of ranks leave them together."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from jitter.analysis.execution.collectives.exchange_matching import Exchanges, match_exchanges
+from tests.accuracy.layouts.job import LayoutJob, run_job
+from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
+
+
+def chain(ranks: int, messages: int, steps: int = 4, error_ns: float = 0.0) -> dict[int, Exchanges]:
+    """Each rank exchanges so many messages with the next one, on a stream for each neighbour."""
+    rng = np.random.default_rng(1)
+    clocks = rng.uniform(-9e9, 9e9, ranks)
+    ends = {pair: np.sort(rng.uniform(0, 2e7, (steps, messages)), axis=1) for pair in pairwise(range(ranks))}
+    found = {}
+    for rank in range(ranks):
+        own = [end for pair, end in ends.items() if rank in pair]
+        stream = np.repeat([pair[0] for pair in ends if rank in pair], messages)
+        end = np.concatenate(own, axis=1) + clocks[rank]
+        found[rank] = Exchanges(end + rng.normal(0, error_ns, end.shape), stream)
+    return found
+
+
+def pairs_of(exchanges: dict[int, Exchanges]) -> dict[tuple[int, int], tuple[tuple[int, int], ...]]:
+    return {pair.ranks: pair.messages for pair in match_exchanges(exchanges, dict.fromkeys(exchanges, 0))}
+
+
+@pytest.mark.parametrize(("messages", "error_ns"), [(2, 0.0), (12, 0.0), (12, 300.0), (12, 1_500.0)])
+def test_neighbours_are_matched_message_by_message(messages: int, error_ns: float):
+    found = pairs_of(chain(4, messages, error_ns=error_ns))
+    assert found == {
+        (0, 1): tuple((at, at) for at in range(messages)),
+        (1, 2): tuple((messages + at, at) for at in range(messages)),
+        (2, 3): tuple((messages + at, at) for at in range(messages)),
+    }
+
+
+def test_ranks_that_exchange_nothing_are_not_matched():
+    ends = np.random.default_rng(2).uniform(0, 2e7, (2, 4, 12))
+    assert not pairs_of({rank: Exchanges(ends[rank], np.zeros(12, np.int64)) for rank in (0, 1)})
+
+
+def test_of_messages_that_end_at_once_those_on_the_usual_streams_are_matched():
+    exchanges = chain(3, 6)
+    middle = exchanges[1]
+    # the middle rank's first messages with both neighbours end at the same time
+    shift = middle.end[:, 0] - middle.end[:, 6]
+    middle.end[:, 6] += shift
+    exchanges[2].end[:, 0] += shift
+    found = pairs_of(exchanges)
+    assert found[0, 1][0] == (0, 0)
+    assert found[1, 2][0] == (6, 0)
+
+
+def test_many_ranks_are_matched_by_their_distance():
+    found = pairs_of(chain(40, 3))
+    assert sorted(found) == list(pairwise(range(40)))
+
+
+JOBS = {
+    "four stages of two ranks": LayoutJob(3, shape="pipeline", slow=(5, 1.2)),
+    "four stages of four ranks": LayoutJob(22, shape="pipeline", ranks=16, slow=(6, 1.2)),
+    "two stages": LayoutJob(23, shape="pipeline", row=2, slow=(6, 1.2)),
+    "peers by rank": LayoutJob(4, shape="pipeline", slow=(5, 1.2), naming="peers"),
+    "peers by place in the group": LayoutJob(5, shape="pipeline", slow=(5, 1.2), naming="local_peers"),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_slow_gpu_in_a_pipeline_is_found_and_priced(tmp_path, name: str):
+    """Its partners wait for it in their receives: that is no slow communication."""
+    job = JOBS[name]
+    lake = ingest_job(job, tmp_path)
+    assert lake.analyze().run.matching.unpaired == 0
+    (found,) = lake.diagnose().culprits
+    assert (found.ranks, found.cause) == ((job.slow[0],), "gpu_compute")
+    assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.1)
+
+
+def test_a_healthy_pipeline_has_no_finding(tmp_path):
+    assert not ingest_job(LayoutJob(13, shape="pipeline", steps=4), tmp_path).diagnose().culprits
+
+
+def test_the_generators_sends_end_with_their_receives():
+    met: dict[object, list[float]] = {}
+    for trace in run_job(LayoutJob(1, shape="pipeline", steps=2)):
+        for item in trace.items:
+            if item.op.comm is not None and item.op.comm.operation in ("send", "recv"):
+                met.setdefault(item.op.meeting, []).append(item.end_ns)
+    assert len(met) > 10
+    assert all(len(ends) == 2 and ends[0] == ends[1] for ends in met.values())

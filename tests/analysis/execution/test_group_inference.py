@@ -1,0 +1,165 @@
+"""Groups of collectives that the trace does not name, inferred from which ranks leave them together."""
+
+import numpy as np
+import pytest
+
+from jitter.analysis.execution.collectives.group_inference import ALONE, infer_groups, with_absent_ranks
+from jitter.analysis.execution.program import Operation
+from jitter.core.names.kernels import COLLECTIVE
+from tests.accuracy.layouts.job import LayoutJob, run_job
+from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
+
+CLOCKS = np.random.default_rng(0).uniform(-9e9, 9e9, 16)
+"""What the ranks' clocks are ahead, ns: by far more than what is to be told."""
+
+
+def times(works: np.ndarray, groups: list[list[list[int]]], transfer: float = 5e4) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, collectives, ranks) when ranks enter and leave blocking collectives, given the (…) work before each.
+
+    `groups` are those of each collective. A rank that is in none of them leaves at once.
+    """
+    start, end = np.empty(works.shape), np.empty(works.shape)
+    now = np.zeros(works.shape[2])
+    for step, at in np.ndindex(works.shape[:2]):
+        arrived = now + works[step, at]
+        start[step, at], end[step, at] = arrived, arrived + transfer
+        for group in groups[at]:
+            end[step, at, group] = arrived[group].max() + transfer
+        now = end[step, at].copy()
+    return start + CLOCKS[: works.shape[2]], end + CLOCKS[: works.shape[2]]
+
+
+def works(steps: int, collectives: int, ranks: int, spread_ns: float = 2e4) -> np.ndarray:
+    return np.random.default_rng(1).normal(1e6, spread_ns, (steps, collectives, ranks))
+
+
+def on_streams(*streams: int) -> list[Operation]:
+    return [Operation("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", COLLECTIVE, stream, 0) for stream in streams]
+
+
+def groups_of(labels: np.ndarray) -> list[list[int]]:
+    return [np.flatnonzero(labels == label).tolist() for label in np.unique(labels[labels != ALONE])]
+
+
+ROWS, COLUMNS, ALL = [[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0, 1, 2, 3]]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 6])
+def test_rows_columns_and_all_ranks(steps: int):
+    layout = [ROWS, ROWS, COLUMNS, ROWS, COLUMNS, ROWS, COLUMNS, ALL]
+    streams = [{id(ROWS): 1, id(COLUMNS): 2, id(ALL): 3}[id(one)] for one in layout]
+    found = infer_groups(on_streams(*streams), *times(works(steps, len(layout), 4), layout)).labels
+    assert [groups_of(found[at]) for at in range(len(layout))] == layout
+
+
+def test_collectives_of_one_stream_may_have_different_groups():
+    layout = [ROWS, ROWS, ROWS, COLUMNS, ROWS, COLUMNS, ROWS, ROWS, ALL]
+    found = infer_groups(on_streams(*[1] * len(layout)), *times(works(5, len(layout), 4), layout)).labels
+    assert [groups_of(found[at]) for at in range(len(layout))] == layout
+
+
+def test_a_group_that_always_follows_another_one_at_a_distance_is_another_group():
+    """Ranks 0 and 1 begin each step 3 ms late: until the collective of all ranks, the rows are so far apart."""
+    layout = [ROWS, ROWS, ROWS, ROWS, ALL]
+    work = np.full((6, len(layout), 4), 1e6)
+    work[:, 0, :2] += 3e6
+    work[:, :, 1::2] -= 2e5
+    found = infer_groups(on_streams(1, 1, 1, 1, 3), *times(work, layout)).labels
+    assert [groups_of(found[at]) for at in range(len(layout))] == layout
+
+
+def test_what_no_ranks_leave_together_is_each_ranks_own():
+    layout = [ALL, [], ALL, [], ALL, [], ALL]
+    found = infer_groups(on_streams(1, 2, 1, 2, 1, 2, 1), *times(works(5, 7, 4, 2e5), layout)).labels
+    assert all((found[at] == ALONE).all() for at in (1, 3, 5))
+    assert all(groups_of(found[at]) == ALL for at in (0, 2, 4, 6))
+
+
+@pytest.mark.parametrize("apart_ns", [500.0, 5_000.0])
+def test_ranks_leave_together_within_the_error_of_their_clocks(apart_ns: float):
+    layout = [ROWS, COLUMNS] * 4 + [ALL]
+    work = works(5, len(layout), 4)
+    work[:, :, 3] += 5e5
+    start, end = times(work, layout)
+    end += np.random.default_rng(2).normal(0, apart_ns, end.shape)
+    found = infer_groups(on_streams(*[1, 2] * 4, 3), start, end).labels
+    assert [groups_of(found[at]) for at in range(len(layout))] == layout
+
+
+def test_one_collective_a_step_tells_nothing():
+    assert infer_groups(on_streams(1), *times(works(5, 1, 4), [ALL])).labels == {}
+
+
+def test_a_step_that_a_rank_lacks_does_not_matter():
+    layout = [ROWS, ROWS, COLUMNS, ROWS, COLUMNS, ALL]
+    start, end = times(works(5, len(layout), 4), layout)
+    start[0, :, 1] = end[0, :, 1] = np.nan
+    found = infer_groups(on_streams(1, 1, 2, 1, 2, 3), start, end).labels
+    assert [groups_of(found[at]) for at in range(len(layout))] == layout
+
+
+@pytest.mark.parametrize(
+    ("recorded", "labels", "groups"),
+    [
+        ([0, 1, 2, 4, 5, 6, 7], [0, 0, 0, 1, 1, 1, 1], [(0, 1, 2, 3), (4, 5, 6, 7)]),
+        ([0, 1, 2, 4, 5, 6, 7], [0, 1, 2, 0, 1, 2, ALONE], [(0, 4), (1, 5), (2, 6)]),
+        ([0, 2, 4, 6], [0, 1, 0, 1], [(0, 4), (2, 6)]),
+        ([0, 1, 2, 3, 5, 6, 7], [0, 0, 0, 0, 0, 0, 0], [tuple(range(8))]),
+        ([0, 1, 2, 5, 6, 7], [0, 0, 1, 0, 1, 1], [(0, 1, 5), (2, 6, 7)]),
+    ],
+)
+def test_ranks_without_a_recording_belong_to_regular_groups(recorded, labels, groups):
+    assert with_absent_ranks(recorded, np.array(labels), frozenset(range(8)) - set(recorded)) == groups
+
+
+JOBS = {
+    "rows of neighbours": LayoutJob(3, slow=(5, 1.15)),
+    "rows at distances": LayoutJob(4, is_strided=True, slow=(2, 1.15)),
+    "exchanges of experts": LayoutJob(5, operation="alltoall", slow=(1, 1.2)),
+    "no collective of all ranks": LayoutJob(6, with_world=False, late=(3, 2e6)),
+    "one column each step": LayoutJob(7, layers=1, kernels=30, slow=(6, 1.2)),
+    "leaving up to 3 µs apart": LayoutJob(8, end_spread_ns=3e3, late=(3, 2e6)),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_fault_costs_what_it_costs_without_recorded_groups(tmp_path, name: str):
+    job = JOBS[name]
+    (guilty, _) = job.slow or job.late
+    lake = ingest_job(job, tmp_path)
+    assert lake.analyze().run.matching.inferred
+    found = lake.diagnose()
+    assert [one.ranks for one in found.culprits] == [(guilty,)]
+    assert found.culprits[0].gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.1)
+
+
+def test_a_healthy_job_of_rows_and_columns_has_no_finding(tmp_path):
+    assert not ingest_job(LayoutJob(9), tmp_path).diagnose().culprits
+
+
+def test_the_report_says_that_groups_are_inferred(tmp_path):
+    found = ingest_job(LayoutJob(9, steps=3), tmp_path).diagnose()
+    assert any("inferred from which ranks leave them together" in note for note in found.notes)
+
+
+def test_the_generators_ranks_leave_a_collective_together():
+    traces = run_job(LayoutJob(1, steps=2))
+    met: dict[object, set[float]] = {}
+    for trace in traces:
+        for item in trace.items:
+            if item.op.comm is not None:
+                met.setdefault(item.op.meeting, set()).add(item.end_ns)
+    assert len(met) > 10
+    assert all(len(ends) == 1 for ends in met.values())
+
+
+def test_an_answer_whatever_the_ends_are():
+    """As where each rank lost other events, so that its collectives are not those of the other ranks."""
+    for seed in range(100):
+        chance = np.random.default_rng(seed)
+        steps, collectives, ranks = (int(number) for number in chance.integers((1, 2, 2), (4, 7, 6)))
+        start, end = times(works(steps, collectives, ranks), [[[*range(ranks)]]] * collectives)
+        apart_ns = chance.normal(size=end.shape) * chance.choice([0, 10 ** chance.uniform(3, 9)], end.shape)
+        end[chance.random(end.shape) < chance.choice([0, 0.3, 0.5])] = np.nan
+        found = infer_groups(on_streams(*[1] * collectives), start, end + apart_ns).labels
+        assert all(labels.shape == (ranks,) for labels in found.values())

@@ -1,0 +1,109 @@
+"""Waits of the host that no call records: found where calls follow an end, and nowhere else."""
+
+import numpy as np
+import pytest
+
+from jitter.analysis.execution.dependencies.host_waits import HostSample, HostWaits, find_host_waits
+from jitter.analysis.execution.dependencies.inference import Wait
+from jitter.analysis.execution.program import Operation, Program
+from jitter.core.names.kernels import COMPUTE
+
+US = 1_000.0
+RANKS, STEPS, KERNELS = 4, 10, 6
+CELLS = RANKS * STEPS
+WAITING = 3
+
+
+def sampled(
+    gap_us: np.ndarray,
+    gpu_us: np.ndarray,
+    *,
+    waits_for: int | None = None,
+    pace_us: float = 0.0,
+    steps: int = STEPS,
+) -> HostWaits:
+    """A host that launches six kernels, 5 µs each, with a gap before the fourth; cells are rank by rank.
+
+    `gap_us` (cells,) is its own time there, after a wait for the end of the kernel `waits_for`; `gpu_us` (cells,
+    kernels) the durations. With a pace, it launches that kernel no earlier than each multiple of it. The waits are
+    inferred from the first `steps`.
+    """
+    since, until, ends = (np.full((CELLS, KERNELS), np.nan) for _ in range(3))
+    for rank in range(RANKS):
+        host = gpu = 0.0
+        for step in range(STEPS):
+            cell = rank * STEPS + step
+            for op in range(KERNELS):
+                since[cell, op] = host
+                if op == WAITING:
+                    host = max(host, ends[cell, waits_for] if waits_for is not None else host) + gap_us[cell] * US
+                    host = max(host, (step + 1) * pace_us * US)
+                else:
+                    host += 2 * US
+                until[cell, op] = host
+                host += 5 * US
+                gpu = max(gpu, host) + gpu_us[cell, op] * US
+                ends[cell, op] = gpu
+    before = np.full_like(ends, np.nan)
+    before.reshape(RANKS, STEPS, KERNELS)[:, 1:] = ends.reshape(RANKS, STEPS, KERNELS)[:, :-1]
+    step_of = np.tile(np.arange(STEPS), RANKS)
+    operations = tuple(Operation(f"kernel_{at}", COMPUTE, 0, 0) for at in range(KERNELS))
+    program = Program(operations, {("", ()): np.arange(KERNELS)}, ("", ()))  # type: ignore[dict-item,arg-type]
+    of_first = step_of < steps
+    every = (since, until, ends, before, np.repeat(np.arange(RANKS), STEPS), step_of)
+    since, until, ends, before, rank, number = (values[of_first] for values in every)
+    sample = HostSample(since, until, (ends, before), rank, number)
+    return find_host_waits(program, frozenset(), sample)
+
+
+def uniform(seed: int, low: float, high: float, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(low, high, shape or (CELLS,))
+
+
+def test_a_wait_for_an_end_of_the_step():
+    found = sampled(uniform(1, 8, 12), uniform(2, 50, 150, CELLS, KERNELS), waits_for=1)
+    (wait,) = found.waits
+    assert wait[:5] == (WAITING, 1, "sync", 0, "inferred")
+    assert wait.spread_ns is not None
+    assert wait.gap_spread_ns is not None
+    assert wait.spread_ns < 5 * US < wait.gap_spread_ns
+    assert found.unexplained == 0
+    # it binds in every step: the host may have worked, as long as the GPU did, before it waited
+    assert found.lead_ns == {WAITING: 0.0}
+    assert found.bound_lead_ns[WAITING] > 20 * US
+
+
+def test_a_wait_that_binds_at_times_shows_the_hosts_own_time():
+    gpu = uniform(3, 5, 15, CELLS, KERNELS)
+    gpu[::3, 1] += 400  # else the GPU is done before the host comes
+    found = sampled(uniform(4, 58, 62), gpu, waits_for=1)
+    assert [wait[:4] for wait in found.waits] == [(WAITING, 1, "sync", 0)]
+
+
+@pytest.mark.parametrize("pace_us", [0.0, 900.0])
+def test_no_wait_is_invented_where_the_host_is_slow_or_paced(pace_us: float):
+    """The GPU is done within the gap, at a time that does not move the next launch."""
+    found = sampled(uniform(5, 300, 600), uniform(6, 10, 40, CELLS, KERNELS), pace_us=pace_us)
+    assert found.waits == ()
+    assert found.lead_ns == {}
+
+
+def test_a_gap_that_does_not_move_with_any_end_is_the_hosts_own():
+    found = sampled(uniform(7, 395, 405), uniform(8, 10, 100, CELLS, KERNELS))
+    assert found == HostWaits((), {}, (), {}, 0.0)
+
+
+def test_a_few_calls_prove_nothing():
+    """Gaps that may be waits make prices a range, and count as unexplained."""
+    gap, gpu = uniform(9, 8, 12), uniform(10, 50, 150, CELLS, KERNELS)
+    every = sampled(gap, gpu, waits_for=1)
+    assert every.waits
+    short = sampled(gap, gpu, waits_for=1, steps=3)
+    assert short.waits == ()
+    assert [wait.op_index for wait in short.bound_waits] == [WAITING]
+    assert short.unexplained > 0.1
+
+
+def test_fit_is_kept_with_the_wait():
+    found = sampled(uniform(11, 8, 12), uniform(12, 50, 150, CELLS, KERNELS), waits_for=2)
+    assert all(isinstance(wait, Wait) and wait.provenance == "inferred" for wait in found.waits)

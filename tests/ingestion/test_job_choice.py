@@ -1,0 +1,239 @@
+"""Traces of several jobs given at once: the clearly largest job is taken, else none, whatever the files' names."""
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.cli import main
+from jitter.ingestion.ranks.other_jobs import OtherJobError, UndecidedJobError
+from jitter.simulate import Job, simulate, write
+from tests.support.lake_content import kernel_files, records
+
+pytestmark = pytest.mark.slow
+
+JOB = Job(ranks=8, steps=2, kernels=16)
+LARGER = replace(JOB, ranks=16, seed=3)
+PROGRAM = replace(JOB, kernels=80, seed=4)
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory):
+    """Return the folder of a job's traces, written once."""
+
+    @cache
+    def traces(job: Job, form: str = "nsys") -> Path:
+        folder = tmp_path_factory.mktemp("job")
+        write(simulate(job), folder, form)
+        return folder
+
+    return traces
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    (tmp_path / "traces").mkdir()
+    return tmp_path / "traces"
+
+
+def put(job: Path, ranks, folder: Path, before: str = "", *, later_ns: int = 0) -> None:
+    """Copy the traces of some ranks; `later_ns` moves their wall clock."""
+    for path in sorted(job.iterdir()):
+        rank = int("".join(filter(str.isdecimal, path.name.split(".")[0])))
+        if rank in ranks:
+            shutil.copy(path, folder / f"{before}{path.name}")
+            if later_ns:
+                _move_clock(folder / f"{before}{path.name}", later_ns)
+
+
+def _move_clock(path: Path, by_ns: int) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + ?", [by_ns])
+        connection.commit()
+
+
+def ingest(folder: Path, *more: str) -> int:
+    return main(["ingest", str(folder), "-o", str(folder.parent / "lake"), "--jobs", "1", *more])
+
+
+def taken(folder: Path) -> set[str]:
+    return {Path(record["file"]).name for record in records(folder.parent / "lake") if record["rank"] is not None}
+
+
+NEW = {f"rank{rank}.sqlite" for rank in range(8)}
+
+
+@pytest.mark.parametrize("name", ["a-", "z-"])
+@pytest.mark.parametrize("other", [LARGER, PROGRAM])
+def test_one_stale_trace(given: Path, jobs, capsys: pytest.CaptureFixture[str], name: str, other: Job):
+    put(jobs(JOB), range(8), given)
+    put(jobs(other), [1], given, f"{name}old-")
+    assert ingest(given) == 0
+    err = capsys.readouterr().err
+    assert taken(given) == NEW
+    (line,) = [line for line in err.splitlines() if line.startswith("left out")]
+    assert f"{name}old-rank1.sqlite: recorded in another job" in line
+    assert "Taken: 8 ranks" in line
+    assert "Left out: rank 1" in line
+    assert "8 ranks, 2 steps, 256 kernels added" in err
+
+
+def test_a_fragment_of_a_larger_job(given: Path, jobs, capsys: pytest.CaptureFixture[str]):
+    put(jobs(LARGER), [8, 9], given, "a-")
+    put(jobs(JOB), range(8), given)
+    assert ingest(given) == 0
+    assert taken(given) == NEW
+    assert "its world size is 16, and 8 in the job that is taken" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kept", [8, 5])
+def test_two_jobs_of_similar_size(given: Path, jobs, capsys: pytest.CaptureFixture[str], kept: int):
+    for name, job, ranks in (("a", PROGRAM, kept), ("b", JOB, 8)):
+        (given / name).mkdir()
+        put(jobs(job), range(ranks), given / name)
+    assert ingest(given) == 3
+    err = capsys.readouterr().err
+    assert not (given.parent / "lake").exists()
+    (line,) = [line for line in err.splitlines() if "stand here" in line]
+    assert "80 kernels a step" in line
+    assert "16 kernels a step" in line
+    for folder in "ab":
+        assert f"`jitter ingest {given / folder}`" in err
+    report = jitter.ingest(given, given.parent / "lake", executor=jitter.LocalExecutor())
+    assert [type(error) for error in report.refused] == [UndecidedJobError] * (8 + kept)
+    assert ingest(given / "b") == 0
+
+
+def test_a_few_ranks_with_many_steps_do_not_replace_many_ranks(given: Path, jobs):
+    put(jobs(replace(PROGRAM, steps=40)), [1], given)
+    put(jobs(JOB), range(8), given, "new-")
+    assert ingest(given) == 3
+    assert not (given.parent / "lake").exists()
+
+
+def test_more_left_out_than_taken_is_no_success(given: Path, jobs):
+    """Five small jobs beside one: it is clearly the largest, but most traces are left out."""
+    put(jobs(JOB), range(4), given)
+    for number in range(5):
+        put(jobs(replace(JOB, ranks=20 + number)), [number], given, f"old{number}-")
+    assert ingest(given) == 3
+    assert taken(given) == {f"rank{rank}.sqlite" for rank in range(4)}
+
+
+def test_stages_of_a_pipeline_are_one_job(given: Path, jobs):
+    pipeline = Job(ranks=8, steps=2, kernels=160, shape="pipeline", seed=9)
+    put(jobs(pipeline), range(8), given)
+    put(jobs(replace(pipeline, kernels=700, seed=10)), [1, 6], given, "a-")
+    assert ingest(given) == 0
+    assert taken(given) == NEW
+
+
+def test_the_more_likely_of_two_recordings_of_a_rank(given: Path, jobs, capsys: pytest.CaptureFixture[str]):
+    """Both share more than half of their kernels; only one runs the sequence of the other ranks."""
+    put(jobs(JOB), range(8), given)
+    put(jobs(replace(JOB, kernels=20, seed=4)), [1], given, "a-")
+    assert ingest(given) == 0
+    assert taken(given) == NEW
+    assert "rank 1 has 2 steps" in capsys.readouterr().err
+
+
+def test_two_runs_of_the_same_steps(given: Path, jobs, capsys: pytest.CaptureFixture[str]):
+    put(jobs(JOB), range(8), given)
+    put(jobs(replace(JOB, seed=6)), range(8), given, "again-", later_ns=300 * 10**9)
+    assert ingest(given) == 3
+    assert "it ran epoch 1, step 0 300 s after rank 0" in capsys.readouterr().err
+    for rank in range(2, 8):
+        (given / f"again-rank{rank}.sqlite").unlink()
+    assert ingest(given) == 0
+    assert taken(given) == NEW
+
+
+def test_a_rank_that_only_one_of_two_runs_has(given: Path, jobs):
+    """Rank 7 of the second run goes with the second run."""
+    put(jobs(JOB), range(2), given)
+    put(jobs(replace(JOB, seed=6)), range(8), given, "again-", later_ns=300 * 10**9)
+    assert ingest(given) == 0
+    assert taken(given) == {f"again-rank{rank}.sqlite" for rank in range(8)}
+
+
+def test_later_steps_and_other_formats_are_the_same_job(given: Path, jobs):
+    for rank, first in ((0, 0), (1, 0), (0, 10), (1, 10)):
+        put(jobs(replace(JOB, ranks=2, first_step=first)), [rank], given, f"from{first}-")
+    put(jobs(replace(JOB, ranks=4), "kineto"), [2, 3], given)
+    report = jitter.ingest(given, given.parent / "lake", executor=jitter.LocalExecutor(), same_job=False)
+    assert [type(error) for error in report.refused] == [OtherJobError] * 2  # world size 4
+    assert ingest(given, "--same-job") == 0
+    assert len(taken(given)) == 6
+
+
+def test_a_lake_that_holds_the_stale_fragment(given: Path, jobs, capsys: pytest.CaptureFixture[str]):
+    put(jobs(LARGER), [0, 1], given, "a-")
+    assert ingest(given) == 0
+    put(jobs(JOB), range(8), given)
+    before = kernel_files(given.parent / "lake")
+    assert ingest(given) == 3
+    err = capsys.readouterr().err
+    assert "the job in the lake is the smaller one" in err
+    command = f"jitter ingest {given} -o {given.parent / 'lake'} --replace"
+    assert command in err
+    assert kernel_files(given.parent / "lake") == before
+    assert main([*command.split()[1:], "--jobs", "1"]) == 0
+    assert taken(given) == NEW
+
+
+@pytest.mark.parametrize("name", ["a-", "z-"])
+def test_replace_does_not_let_a_stale_trace_replace_the_job(given: Path, jobs, name: str):
+    put(jobs(JOB), range(8), given)
+    assert ingest(given) == 0
+    put(jobs(LARGER), [1], given, f"{name}old-")
+    assert ingest(given, "--replace") == 0
+    assert taken(given) == NEW
+
+
+def test_ranks_without_markers_beside_one_with_markers(given: Path, jobs, capsys: pytest.CaptureFixture[str]):
+    put(jobs(replace(JOB, ranks=4, steps=6)), [0], given)
+    put(jobs(replace(JOB, ranks=4, steps=6, marker="none")), [1, 2, 3], given)
+    assert ingest(given) == 0
+    assert taken(given) == {f"rank{rank}.sqlite" for rank in (1, 2, 3)}
+    assert "those of 3 of 4 recordings are found where kernels repeat" in capsys.readouterr().err
+
+
+def test_inspect_shows_the_jobs(given: Path, jobs, capsys: pytest.CaptureFixture[str]):
+    put(jobs(JOB), range(4), given)
+    put(jobs(LARGER), [1], given, "a-old-")
+    assert main(["inspect", str(given), "--jobs", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "2 jobs, of which a lake holds one" in out
+    assert "1. taken: 4 ranks, world size 8" in out
+    assert "2. left out: rank 1, world size 16" in out
+    assert "a-old-rank1.sqlite  nsys" in out
+    assert main(["inspect", str(given), "--jobs", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [job["taken"] for job in found["jobs"]] == [True, False]
+    assert {Path(file["file"]).name: file["job"] for file in found["files"]} == {
+        "a-old-rank1.sqlite": 1,
+        **{f"rank{rank}.sqlite": 0 for rank in range(4)},
+    }
+    put(jobs(LARGER), range(4, 8), given, "a-old-")
+    assert main(["inspect", str(given), "--jobs", "1"]) == 3
+    assert "none is clearly the largest" in capsys.readouterr().out
+
+
+def test_nothing_is_written_into_a_lake_of_logs(given: Path, jobs):
+    """An undecided ingest leaves a lake that was there as it was."""
+    put(jobs(JOB), range(8), given)
+    assert ingest(given) == 0
+    lake = given.parent / "lake"
+    before = {path: path.stat().st_mtime_ns for path in lake.rglob("*") if path.is_file()}
+    shutil.rmtree(given)
+    given.mkdir()
+    for name, job in (("b-", PROGRAM), ("c-", LARGER)):
+        put(jobs(job), range(8), given, name)
+    assert ingest(given, "--replace") == 3
+    assert {path: path.stat().st_mtime_ns for path in lake.rglob("*") if path.is_file()} == before

@@ -1,0 +1,87 @@
+"""Two recordings of the same rank and step, given at once: names and order decide nothing."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.ingestion.ingest import IngestReport
+from jitter.simulate import Job, simulate, write
+from tests.support.lake_content import kernel_files
+from tests.support.recorded_events import list_events, remove_events
+
+RANKS = 6
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    write(simulate(Job(ranks=RANKS, steps=3, kernels=16)), tmp_path / "traces", "nsys")
+    return tmp_path / "traces"
+
+
+def ingest(traces: Path) -> IngestReport:
+    return jitter.ingest([traces], traces.parent / "lake", executor=jitter.LocalExecutor())
+
+
+def edit(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+@pytest.mark.parametrize("name", ["a-rank1.sqlite", "z-rank1.sqlite"])
+def test_the_more_complete_recording_is_taken(traces: Path, name: str):
+    """Of names that come last, the other recording was published before."""
+    shutil.move(traces / "rank1.sqlite", traces / "whole.sqlite")
+    shutil.copy(traces / "whole.sqlite", traces / "rank1.sqlite")
+    events = sorted(event.start_ns for event in list_events([traces / "rank1.sqlite"]))
+    remove_events([traces / "rank1.sqlite"], lambda event: event.end_ns > events[len(events) // 2])
+    shutil.move(traces / "whole.sqlite", traces / name)
+    report = ingest(traces)
+    (error,) = report.refused
+    assert str(error).startswith(f"{traces / 'rank1.sqlite'}: rank 1 has ")
+    assert f"in {traces / name} too, which holds more whole steps" in str(error)
+    assert {Path(record.file).name for record in report.added if record.rank == 1} == {name}
+    assert len(report.added) == RANKS
+    assert len(kernel_files(traces.parent / "lake")) == 3 * RANKS
+
+
+def test_of_two_recordings_of_the_same_time_one_is_taken_whatever_its_name(traces: Path):
+    first, second = traces / "rank1.sqlite", traces / "z-rank1.sqlite"
+    shutil.copy(first, second)
+    edit(second, "PRAGMA user_version = 7")
+    taken = []
+    for _ in range(2):
+        report = ingest(traces)
+        (error,) = report.refused
+        assert "a second recording of the same time, of which one is enough" in str(error)
+        taken += [record.file_digest for record in report.added if record.rank == 1]
+        shutil.rmtree(traces.parent / "lake")
+        first.rename(traces / "other")
+        second.rename(first)
+        (traces / "other").rename(second)
+    assert len(taken) == 2
+    assert len(set(taken)) == 1
+
+
+def test_of_two_recordings_that_nothing_tells_apart_none_is_taken(traces: Path):
+    shutil.copy(traces / "rank1.sqlite", traces / "a-rank1.sqlite")
+    edit(traces / "a-rank1.sqlite", "PRAGMA user_version = 7")
+    for path in traces.iterdir():
+        edit(path, "DROP TABLE TARGET_INFO_SESSION_START_TIME")
+    report = ingest(traces)
+    assert len(report.refused) == 2
+    assert all("nothing tells which of the two is right: neither is taken" in str(error) for error in report.refused)
+    assert {record.rank for record in report.added} == set(range(RANKS)) - {1}
+    assert len(kernel_files(traces.parent / "lake")) == 3 * (RANKS - 1)
+
+
+def test_equal_content_is_taken_once_and_told(traces: Path):
+    shutil.copy(traces / "rank1.sqlite", traces / "z-rank1.sqlite")
+    report = ingest(traces)
+    assert not report.refused
+    assert len(report.added) == RANKS
+    assert any("z-rank1.sqlite: the same content as" in warning for warning in report.warnings)

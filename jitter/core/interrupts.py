@@ -15,7 +15,9 @@ _SIGNALS: "Final" = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE_S: "Final" = 1.0
 """A signal that comes this much later than the first ends the process at once."""
 _SOON_S: "Final" = 0.05
-"""A time limit that could not be raised is tried again after this time."""
+"""What could not be raised is tried again after this time."""
+_IMPORT_SYSTEM: "Final" = "<frozen importlib._bootstrap>"
+"""An exception between two of its lines can leave its lock held, for which all other threads wait forever."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -56,21 +58,25 @@ class TimeLimit:
 
     def __enter__(self) -> None:
         if self._seconds is not None and get_ident() == _main_thread:
-            self._before = signal.signal(signal.SIGALRM, _raise_at_limit)
+            self._before = signal.signal(signal.SIGALRM, _raise_due)
+            _limits.append(self)
             signal.setitimer(signal.ITIMER_REAL, max(self._seconds, _SOON_S))
 
     def __exit__(
         self, kind: "type[BaseException] | None", error: "BaseException | None", traceback: "TracebackType | None"
     ) -> None:
         if self._before is not None:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            _limits.remove(self)
+            if not _pending:
+                signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self._before)
 
 
 _received: list[tuple[int, float]] = []
 _pending: list[int] = []
-"""The signal that came within `DeferInterrupts`, until it is raised."""
+"""The signal that came where it could not be raised, until it is raised."""
 _deferrals: list[DeferInterrupts] = []
+_limits: list[TimeLimit] = []
 _main_thread: "Final" = get_ident()
 
 
@@ -79,6 +85,7 @@ def handle_signals() -> None:
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup and background jobs ignore SIGINT
             signal.signal(number, _raise)
+    signal.signal(signal.SIGALRM, _raise_due)
     sys.unraisablehook = _raise_again
 
 
@@ -107,16 +114,21 @@ def _raise(number: int, frame: "FrameType | None") -> None:
         os._exit(signal_exit_code(number))
     if not _received:
         note_signal(number)
-        if _deferrals:
-            _pending.append(number)
-        else:
-            raise Interrupted
+        _pending.append(number)
+        _raise_due(number, frame)
 
 
-def _raise_at_limit(number: int, frame: "FrameType | None") -> None:
-    if _deferrals:
+def _raise_due(number: int, frame: "FrameType | None") -> None:
+    """Raise what a signal or a time limit asks for; later, where it would leave a lock held."""
+    if frame is not None and frame.f_code.co_filename == _IMPORT_SYSTEM:
         signal.setitimer(signal.ITIMER_REAL, _SOON_S)
-    else:
+    elif _deferrals:
+        if _limits and not _pending:
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S)
+    elif _pending:
+        _pending.clear()
+        raise Interrupted
+    elif _limits and number == signal.SIGALRM:
         raise TimeLimitReached
 
 

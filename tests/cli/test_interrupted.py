@@ -80,6 +80,27 @@ def test_a_signal_during_imports_is_one_line(
     assert not list((tmp_path / "tmp").iterdir())
 
 
+IN_IMPORT_SYSTEM = """
+import signal, time
+from jitter.core.interrupts import Interrupted, handle_signals
+
+handle_signals()
+try:
+    exec(compile("signal.raise_signal(signal.SIGINT); print('released')", "<frozen importlib._bootstrap>", "exec"))
+    time.sleep(20)
+except Interrupted:
+    print("interrupted")
+"""
+
+
+def test_a_signal_leaves_no_lock_of_the_import_system_held():
+    """A thread that imported meanwhile waited for that lock forever, and the command for the thread."""
+    ended = subprocess.run(
+        [sys.executable, "-c", IN_IMPORT_SYSTEM], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "released\ninterrupted\n", "")
+
+
 AT_WORKER_START = """
 import os, signal
 from multiprocessing import popen_forkserver

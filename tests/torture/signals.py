@@ -80,6 +80,7 @@ def _signalled(
         _, said = process.communicate(timeout=SLOWEST_S)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
         return False, "hangs"
     word = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}.get(number)
     if word is None:

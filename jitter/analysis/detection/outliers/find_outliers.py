@@ -167,10 +167,12 @@ class _UsualStep(NamedTuple):
 
     column: int
     level_ns: float
-    noise_ns: float
-    sigmas: float
+    sigma_ns: float
+    """Standard deviation of a step."""
+    t: float
+    """The mean over steps in its own standard deviations."""
     degrees: int
-    """Of freedom of `sigmas`."""
+    """Of freedom of `t`."""
     unusual_ns: float
     """How far it is above the centre of the other ranks' usual values."""
 
@@ -180,7 +182,7 @@ def _find_persistent(sample: _Sample) -> dict[int, _Found]:
     ranks = range(sample.total.shape[1])
     usual = [one for column in ranks if (one := _usual_step(sample, column)) is not None]
     columns = np.array([one.column for one in usual], np.int64)
-    chances = student_tail(np.array([one.sigmas for one in usual]), np.array([one.degrees for one in usual]))
+    chances = student_tail(np.array([one.t for one in usual]), np.array([one.degrees for one in usual]))
     if sample.degrees:
         unusual_ns = np.array([one.unusual_ns for one in usual])
         chances = np.maximum(chances, student_tail(unusual_ns / sample.scale[columns], sample.degrees))
@@ -196,7 +198,7 @@ def _find_persistent(sample: _Sample) -> dict[int, _Found]:
         if steps[known].all():
             # nor is a step an exception of which no rank's total is known: the first one, by its start
             steps = steps | np.isnan(sample.total).all(axis=1)
-        found[one.column] = _Found(steps, one.level_ns / one.noise_ns, chance, persistent=True)
+        found[one.column] = _Found(steps, one.level_ns / one.sigma_ns, chance, persistent=True)
     return found
 
 
@@ -211,17 +213,32 @@ def _usual_step(sample: _Sample, column: int) -> _UsualStep | None:
     if np.median(values) <= 0:
         return None
     level = float(sample.level[column]) or float(values.min())
-    noise = float(np.median(sample.noise[known, column]))
-    sigma = max(float(values.std(ddof=1)) if count >= THRESHOLDS.min_steps_for_scatter else 0.0, noise)
+    usual = math.hypot(sample.usual_scatter, float(np.median(sample.in_step[known])), 1.0)
+    sigma, degrees = usual, THRESHOLDS.tail_degrees
+    if count >= THRESHOLDS.min_steps_for_scatter:
+        sigma, degrees = max(float(values.std(ddof=1)), usual), count - 1
+        if sample.total.shape[1] >= THRESHOLDS.min_ranks_for_noise:
+            sigma, degrees = _pool_sigma(sigma, degrees, usual)
     unusual_ns, independent = float(sample.unusual[column]), effective_count(values)
     if (line := drift_line(values)) is not None:
         # of a drift the mean counts, and how steps differ from the line
         sigma = max(float((values - line).std(ddof=2)), float(np.median(sample.in_step[known])), 1.0)
+        degrees = count - 2
         independent = float(count)
         unusual_ns += float(values.mean()) - float(sample.level[column])
         level = float(values.mean())
-    degrees = min(max(count - 1, THRESHOLDS.tail_degrees), THRESHOLDS.max_degrees)
-    return _UsualStep(column, level, noise, level / sigma * math.sqrt(independent), degrees, unusual_ns)
+    degrees = min(max(degrees, THRESHOLDS.tail_degrees), THRESHOLDS.max_degrees)
+    return _UsualStep(column, level, sigma, level / sigma * math.sqrt(independent), degrees, unusual_ns)
+
+
+def _pool_sigma(own: float, degrees: int, usual: float) -> tuple[float, int]:
+    """Pool a rank's standard deviation over few steps with the ranks' usual one; return it and its degrees of freedom.
+
+    The moderated t statistic (Smyth, "Linear models and empirical Bayes methods", 2004): a rank that is far behind the
+    others in all steps, by an amount that varies, has a large deviation of its own.
+    """
+    pooled = degrees + THRESHOLDS.spread_degrees
+    return math.sqrt((degrees * own**2 + THRESHOLDS.spread_degrees * usual**2) / pooled), pooled
 
 
 def _in_steps(sample: _Sample, column: int) -> _Found | None:

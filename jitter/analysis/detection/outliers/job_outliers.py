@@ -1,11 +1,17 @@
 """Findings that no comparison with the median rank of a step shows: a slow and a fast cluster of ranks, slow steps."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.outliers.deviations import TeamDeviations, compare_with_one_rank, sigma_within
+from jitter.analysis.detection.outliers.deviations import (
+    TeamDeviations,
+    compare_with_one_rank,
+    sigma_within,
+    spread_within_steps,
+)
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.outliers.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
@@ -96,7 +102,8 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
         return []
     sigma = qn_sigma(base)
     level = float(quiet_level(base, sigma)[0])
-    noise = max(float(sigma[0]), THRESHOLDS.min_slow_step_share * level / THRESHOLDS.step_sigmas)
+    least = max(float(sigma[0]), THRESHOLDS.min_slow_step_share * level / THRESHOLDS.step_sigmas)
+    noise = np.maximum(least, _sigma_of_medians(largest))
     excess = np.where(known, base[:, 0] - level, 0.0)
     tails = np.where(known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
     slow = known & (excess >= THRESHOLDS.min_slow_step_share * level) & (excess >= THRESHOLDS.step_sigmas * noise)
@@ -112,7 +119,7 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
     if more[part] < THRESHOLDS.cause_share * gain:
         return []  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
     steps = tuple(np.flatnonzero(slow).tolist())
-    sigmas = float(excess[slow].max() / noise)
+    sigmas = float((excess / noise)[slow].max())
     share = float(np.median(_slower_shares(largest, part, slow, known)))
     members = tuple(
         Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True)
@@ -127,6 +134,17 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
         "other steps: the loss, which compares ranks within a step, does not contain it"
     )
     return [JobFinding("slow_steps", part, dict.fromkeys(ranks, steps), gain, sigmas, (told,), chance, members, gain)]
+
+
+def _sigma_of_medians(team: TeamDeviations) -> Floats:
+    """Return (steps,) the standard deviation, ns, of the median rank's own time, of ranks that vary independently.
+
+    That of the median of n normal variables: √(π / 2n) times theirs. 0 of few ranks.
+    """
+    in_halves = np.zeros(team.total_ns.shape[1], np.bool_)
+    spreads = [spread_within_steps(own - lower_median(own.T).T, in_halves)[:, 0] for own in team.total_ns]
+    found: Floats = math.sqrt(math.pi / 2 / len(team.ranks)) * np.linalg.norm(spreads, axis=0)
+    return found
 
 
 def _slower_shares(team: TeamDeviations, part: TimePart, slow: Bools, known: Bools) -> Floats:

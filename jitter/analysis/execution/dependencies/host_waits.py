@@ -311,8 +311,26 @@ def _follows(calls: _Place, end: int) -> bool:
         inside = (distance <= calls.gap - _LATER_NS).sum()
     if inside < _LIMITS.explained_share * known.sum():
         return False
-    needed = max(math.log(calls.distance.shape[1] / _LIMITS.max_chance), _LIMITS.min_log_ratio * known.sum())
-    return all(ratio >= needed for ratio in _log_ratios(calls, end))
+    least = max(-math.log(_LIMITS.max_chance), _LIMITS.min_log_ratio * known.sum())
+    ratios = _log_ratios(calls, end)
+    return all(ratio >= least for ratio in ratios) and _is_likely(calls, min(ratios))
+
+
+def _is_likely(calls: _Place, best: float) -> bool:
+    """Return whether the calls follow some end that is not known beforehand: the mean likelihood ratio of all tried.
+
+    Ends right after each other, as of a step's last kernels, fit alike: they count as one choice, not as many.
+
+    Args:
+        calls: of a place.
+        best: the logarithm of the ratio of the end that fits best.
+
+    """
+    count, needed = calls.distance.shape[1], -math.log(_LIMITS.max_chance)
+    if best >= needed + math.log(count):  # the other ends cannot change the answer
+        return True
+    ratios = np.nan_to_num([_log_ratios(calls, end) for end in range(count)], nan=-np.inf)
+    return bool((np.logaddexp.reduce(ratios, axis=0) - math.log(count) >= needed).all())
 
 
 def _log_ratios(calls: _Place, end: int) -> tuple[float, float]:

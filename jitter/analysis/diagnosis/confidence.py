@@ -7,8 +7,9 @@ finding was seen does not count: that is its recurrence.
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.model import Confidence
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.numeric.student_t import student_tail
 
 
 def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
@@ -17,10 +18,10 @@ def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
         return "low"
     sigmas, chance = group.sigmas, group.chance
     if group.is_lead:
-        sigmas, chance = _sigmas_of_lead(group, evidence), 1.0
+        sigmas, chance = _worst_stall(group, evidence)
     if chance <= THRESHOLDS.high_chance or sigmas > THRESHOLDS.sentences.max_sigmas:
         return "medium" if _is_inferred(group, evidence) else "high"
-    return "medium" if chance <= THRESHOLDS.medium_chance or sigmas >= THRESHOLDS.step_sigmas else "low"
+    return "medium" if chance <= THRESHOLDS.medium_chance else "low"
 
 
 def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:
@@ -47,11 +48,15 @@ def _is_inferred(group: FindingGroup, evidence: Evidence) -> bool:
     return any(outlier.part != TimePart.GPU and not evidence.has_launches(outlier.team) for outlier in group.outliers)
 
 
-def _sigmas_of_lead(group: FindingGroup, evidence: Evidence) -> float:
-    """Return how far the rank of a lead stands out in its worst step; 0 for a lead about all ranks."""
-    found = 0.0
+def _worst_stall(group: FindingGroup, evidence: Evidence) -> tuple[float, float]:
+    """Return how far the rank of a lead stands out in its worst step, and the chance of that; 0, 1 without a rank.
+
+    The chance that any rank stands out so with any part of its time in any step.
+    """
+    found, chance = 0.0, 1.0
     for outlier in group.outliers:
         own = evidence.standouts(outlier)
-        column = own.columns([outlier.rank])
-        found = max(found, float(own.sigmas[list(outlier.steps)][:, column].max(initial=0.0)))
-    return found
+        sigmas = float(own.sigmas[list(outlier.steps)][:, own.columns([outlier.rank])].max(initial=0.0))
+        tests = own.sigmas.size * len(OWN_PARTS)
+        found, chance = max(found, sigmas), min(chance, float(student_tail(sigmas, THRESHOLDS.tail_degrees)) * tests)
+    return found, chance

@@ -1,7 +1,7 @@
 """Leads: where the loss lies on the critical path although no rank passes the tests of significance.
 
-A rank that is last in nearly all steps, or late launches on every rank, explain a loss even if few steps or noisy
-operations prove nothing.
+A rank that is last in nearly all steps, one that stalls in a step, or late launches on every rank, explain a loss even
+if few steps or noisy operations prove nothing.
 """
 
 from collections import Counter
@@ -13,6 +13,7 @@ from jitter.analysis.detection.findings import PricedFinding, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.outliers.significance import binomial_tail
+from jitter.analysis.detection.recurrence import find_standouts
 from jitter.analysis.diagnosis.causes import find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
@@ -22,7 +23,7 @@ from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count, format_time
+from jitter.core.formatting import format_count, format_percent, format_time
 from jitter.core.numeric.arrays import Floats
 
 _HOST_PARTS = tuple(part for part in OWN_PARTS if part != TimePart.GPU)
@@ -61,7 +62,7 @@ def find_leads(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: flo
     excess = PathExcess(evidence, timed)
     named = {(one.rank, one.part) for group in groups for one in group.outliers}
     is_above_noise = loss_ns > THRESHOLDS.loss_noise_factor * loss_from_noise(analysis, timed)
-    lead = _one_rank(evidence, excess, named, time_ns, is_above_noise)
+    lead = _one_rank(evidence, excess, named, time_ns, is_above_noise) or _one_stall(evidence, named, loss_ns, time_ns)
     if lead is None and is_above_noise:
         lead = _every_rank(evidence, excess, time_ns)
     return [] if lead is None else [lead]
@@ -105,19 +106,46 @@ def _one_rank(
     # in few steps a rank that is behind may hide that the others are as slow
     if gain < THRESHOLDS.min_lead_share * time_ns and not (is_repeated and is_short and part in _HOST_PARTS):
         return None
-    location = evidence.locations[rank]
-    cause, (certainty, sentences) = find_cause(evidence, candidate)
     where = f"in {times} of {format_count(steps, 'step')}"
     why = f"it has the most excess on the critical path {'of the only step' if len(run.keys) == 1 else where}"
-    group = RankGroup("rank", (rank,), location.host, location.device)
-    return FindingGroup(
-        (PricedFinding(candidate, gain, gain),),
-        group,
-        cause,
-        certainty,
-        (why, *_describe_arrivals(evidence, rank), *sentences),
-        is_lead=True,
-    )
+    return _lead_of_rank(evidence, candidate, gain, (why, *_describe_arrivals(evidence, rank)))
+
+
+def _one_stall(
+    evidence: Evidence, named: Collection[tuple[int, TimePart]], loss_ns: float, time_ns: float
+) -> FindingGroup | None:
+    """Return the rank that stands out most in single steps, if that is most of the loss and no finding has named it.
+
+    In a short run chance may cause it, but it did cost the time: which rank lost it is known.
+    """
+    analysis = evidence.analysis
+    stalls = []
+    for team in analysis.deviations:
+        for part in OWN_PARTS if len(team.ranks) > 1 else ():
+            total, found = team.total_ns[part], find_standouts(team, part, analysis.assumed_step_ns)
+            late = (found.sigmas >= THRESHOLDS.step_sigmas) & (np.nan_to_num(total) > 0)
+            for column in np.flatnonzero(late.any(axis=0)).tolist():
+                rank, steps = int(team.ranks[column]), np.flatnonzero(late[:, column])
+                own_ns, sigmas = float(total[steps, column].sum()), float(found.sigmas[steps, column].max())
+                if (rank, part) not in named:
+                    stalls.append(Outlier(team.team, rank, part, tuple(steps.tolist()), own_ns, sigmas))
+    if not stalls:
+        return None
+    worst = max(stalls, key=lambda one: one.excess_ns)
+    (gain,) = analysis.gains([repair_scenario(worst)])
+    if gain < max(THRESHOLDS.lead_share * loss_ns, THRESHOLDS.min_lead_share * time_ns):
+        return None
+    where = format_count(len(worst.steps), "step")
+    why = f"what it takes longer in {where} is {format_percent(gain / loss_ns)} of the loss"
+    return _lead_of_rank(evidence, worst, gain, (why,))
+
+
+def _lead_of_rank(evidence: Evidence, candidate: Outlier, gain: float, why: Sequence[str]) -> FindingGroup:
+    location = evidence.locations[candidate.rank]
+    cause, (certainty, sentences) = find_cause(evidence, candidate)
+    group = RankGroup("rank", (candidate.rank,), location.host, location.device)
+    finding = PricedFinding(candidate, gain, gain)
+    return FindingGroup((finding,), group, cause, certainty, (*why, *sentences), is_lead=True)
 
 
 def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:

@@ -90,6 +90,25 @@ def test_a_stalled_loader_is_not_blamed_on_the_ranks_that_wait_for_it(shape: str
     assert found.told_ns == pytest.approx(found.gain_ns, rel=0.05)
 
 
+def test_nobody_is_cleared_where_waits_may_be():
+    """In four steps nothing tells a wait from the host's own time: if hosts wait, rank 1 costs half of the run."""
+    job = replace(BASE, steps=4, wait="end", wait_on="device", after_wait=0.1, loader=0.15)
+    found = _score(replace(job, faults=(Fault("late", (1,), 1.2),)), "late")
+    assert found.outcome == "silent"
+    assert "if they are waits, jitter costs" in found.verdict
+    assert "if they are waits" not in _score(replace(job, wait="", after_wait=0.0)).verdict
+
+
+def test_one_stall_that_is_most_of_the_loss_is_a_lead():
+    """Loaders vary so much that chance may cause it, but it did cost the time."""
+    job, fault = case(REPORTED + 90)
+    assert (fault, job.faults[0].steps) == ("late", (1,))
+    found = _score(job, fault)
+    assert (found.outcome, [(one.confidence, one.recurs) for one in found.findings]) == ("lead", [("low", "unknown")])
+    assert found.told_ns == pytest.approx(found.gain_ns, rel=0.05)
+    assert not _score(job.without(*job.faults)).findings
+
+
 @pytest.mark.parametrize(
     "special",
     [{"launch": 12.0, "host_noise": 0.2}, {"loader": 1.5}, {"pace": 1.5}, {"wait": "end", "wait_rows": True}],

@@ -10,6 +10,7 @@ from jitter.analysis.diagnosis.limitations import (
     describe_fast_ranks,
     describe_host_waits,
     describe_model_error,
+    describe_possible_waits,
     explain_no_peers,
     find_peerless,
     lacks_common_step,
@@ -60,6 +61,8 @@ def _doubts(
     yield from describe_model_error(evidence, loss)
     if evidence.analysis.is_unexplained:
         yield from describe_host_waits(evidence)
+    elif not culprits:
+        yield from describe_possible_waits(evidence, loss)
     if run.matching.unpaired:
         yield "Some exchanges name no partners, so waiting in them cannot be attributed to a rank."
     if peerless := find_peerless(run):

@@ -9,6 +9,7 @@ from jitter.analysis.diagnosis.first_steps import describe_first_starts, describ
 from jitter.analysis.diagnosis.model import Culprit, Loss, UnrecordedRanks
 from jitter.analysis.diagnosis.unrecorded_ranks import explain_unrecorded
 from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import capitalize, format_count, format_numbers, format_percent, format_ranks, format_time
 
@@ -131,6 +132,18 @@ def describe_host_waits(evidence: Evidence) -> Iterator[str]:
         yield (
             f"{format_percent(run.unexplained_fraction)} of the step time is in host gaps that vary and may be waits "
             f"for the GPU without a recorded call{doubt}."
+        )
+
+
+def describe_possible_waits(evidence: Evidence, loss: Loss) -> Iterator[str]:
+    """Say what jitter costs if hosts wait for the GPU wherever the recording allows it, if that is much more."""
+    analysis = evidence.analysis
+    (possible_ns,) = analysis.bound_gains([Scenario(everything=True)])
+    run_ns = float(analysis.total(analysis.assumed_step_ns))
+    if loss.ns is not None and possible_ns - loss.ns >= THRESHOLDS.min_lead_share * run_ns:
+        yield (
+            "Host gaps may be waits for the GPU without a recorded call, or the host's own time: if they are waits, "
+            f"jitter costs {format_time(possible_ns)}, so no rank can be cleared."
         )
 
 

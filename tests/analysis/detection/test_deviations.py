@@ -193,6 +193,14 @@ def test_all_along_though_no_step_is_out():
     assert one.persistent
 
 
+def test_a_rank_far_behind_by_an_amount_that_varies():
+    """Its own deviation over four steps is large; the other ranks show that noise is not."""
+    total = chance(steps=4, ranks=12)
+    total[TimePart.START, :, 3] = np.array([37.0, 29.0, 19.0, 27.0]) * NOISE
+    (one,) = find_outliers(team(total), np.full(4, 1e5))
+    assert (one.rank, one.part, one.steps, one.persistent) == (30, TimePart.START, (0, 1, 2, 3), True)
+
+
 def test_a_constant_difference_that_gpus_of_one_model_have_is_no_outlier():
     """The noise is 0.1% of the GPU time; rank 1 is 2% slower, in every step."""
     total = chance() / 10

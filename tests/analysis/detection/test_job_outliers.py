@@ -103,6 +103,16 @@ def test_steps_in_which_all_ranks_are_slow():
     assert found.known_gain_ns == pytest.approx(0.6 * STEP, rel=0.05)
 
 
+@pytest.mark.parametrize(("spread", "is_slow"), [(0.003, True), (0.12, False)])
+def test_steps_that_are_slow_because_the_median_rank_is_by_chance(spread: float, is_slow: bool):
+    """Of ranks whose work varies from step to step, the median does too: two of four steps 10% longer are no event."""
+    own = 0.8 * STEP * (1 + spread * np.random.default_rng(1).standard_normal((5, 6)))
+    longer = np.array([0.0, 0.0, 0.0, 0.1, 0.1]) * STEP
+    steps = STEP + longer + np.array([np.nan, 0.0, 6e3, 0.0, 4e3])
+    found = find_slow_steps([team(own, 0.8 * STEP + longer)], steps, np.full(5, 1e4))
+    assert [one.steps for one in found] == ([(3, 4)] if is_slow else [])
+
+
 def test_all_teams_that_are_slow_in_these_steps_are_named():
     """A pipeline: stage 1 has half of the work and is slow too, stage 2 is not, stage 3 lacks the slow steps."""
     steps = np.array([np.nan, *(STEP + np.random.default_rng(2).normal(0, 3e3, 7))])

@@ -104,6 +104,15 @@ def test_a_few_calls_prove_nothing():
     assert short.unexplained > 0.1
 
 
+@pytest.mark.parametrize("seed", [2, 5])
+def test_ends_right_after_each_other_are_one_choice(seed: int):
+    """Three kernels end within a few microseconds: as three independent choices they would ask for more calls."""
+    gpu = uniform(seed, 2, 3, CELLS, KERNELS)
+    gpu[:, 0] = uniform(seed + 50, 50, 250)
+    found = sampled(uniform(seed + 99, 80, 320), gpu, waits_for=2, steps=6)
+    assert [wait[:5] for wait in found.waits] == [(WAITING, 2, "sync", 0, "inferred")]
+
+
 def test_fit_is_kept_with_the_wait():
     found = sampled(uniform(11, 8, 12), uniform(12, 50, 150, CELLS, KERNELS), waits_for=2)
     assert all(isinstance(wait, Wait) and wait.provenance == "inferred" for wait in found.waits)

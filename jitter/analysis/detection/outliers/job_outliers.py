@@ -139,10 +139,14 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
 def _sigma_of_medians(team: TeamDeviations) -> Floats:
     """Return (steps,) the standard deviation, ns, of the median rank's own time, of ranks that vary independently.
 
-    That of the median of n normal variables: √(π / 2n) times theirs. 0 of few ranks.
+    That of the median of n normal variables: √(π / 2n) times theirs, which is the larger one of their spread in the step
+    and their variation over steps. 0 of few ranks.
     """
+    if len(team.ranks) < THRESHOLDS.min_ranks_for_noise:
+        return np.zeros(team.total_ns.shape[1])
     in_halves = np.zeros(team.total_ns.shape[1], np.bool_)
-    spreads = [spread_within_steps(own - lower_median(own.T).T, in_halves)[:, 0] for own in team.total_ns]
+    within = [spread_within_steps(own - lower_median(own.T).T, in_halves)[:, 0] for own in team.total_ns]
+    spreads = [np.maximum(here, np.median(qn_sigma(own))) for here, own in zip(within, team.total_ns, strict=True)]
     found: Floats = math.sqrt(math.pi / 2 / len(team.ranks)) * np.linalg.norm(spreads, axis=0)
     return found
 

@@ -62,7 +62,7 @@ def test_a_rank_that_stands_out_of_few_is_a_lead(tmp_path: Path):
     job = one_step(ranks=4, noise=0.05, variable_work=0.03)
     found = ingest_run(simulate(job, [Fault.parse("slow_gpu:rank=2,factor=1.2")]), tmp_path).diagnose()
     (culprit,) = found.culprits
-    assert (culprit.ranks, culprit.confidence, culprit.seen) == ((2,), "medium", Seen(1, 1))
+    assert (culprit.ranks, culprit.confidence, culprit.seen) == ((2,), "low", Seen(1, 1))
     assert (culprit.recurs, culprit.more_steps) == ("unknown", 4)
     assert "it has the most excess on the critical path of the only step" in culprit.evidence
 

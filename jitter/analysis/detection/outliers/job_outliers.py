@@ -139,8 +139,8 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
 def _sigma_of_medians(team: TeamDeviations) -> Floats:
     """Return (steps,) the standard deviation, ns, of the median rank's own time, of ranks that vary independently.
 
-    That of the median of n normal variables: √(π / 2n) times theirs, the larger one of their spread in the step and their
-    variation over steps. 0 of few ranks.
+    That of the median of n normal variables: √(π / 2n) times theirs, the larger one of their spread in the step and
+    their variation over steps. 0 of few ranks.
     """
     if len(team.ranks) < THRESHOLDS.min_ranks_for_noise:
         return np.zeros(team.total_ns.shape[1])

@@ -245,7 +245,15 @@ class _StepTape:
         else:
             end = self.sum(start, self.self_time("gpu", "gpu"))
         keep(self.ends, cell, end)
-        keep(state.streams, (rank, stream), self.latest(free, end))
+        keep(state.streams, (rank, stream), self.last_on_stream(start, end, free))
+
+    def last_on_stream(self, start: Time, end: Time, free: Time) -> Time:
+        """Return when the stream is free again: at the end of an operation that waited for it, else the later time."""
+        if start is not None and end is not None and free is not None:
+            waited = all(getattr(one, which) >= getattr(free, which) for one in (start, end) for which in "rb")
+            if waited and end.is_known:
+                return end
+        return self.latest(free, end)
 
     def start(self, returned: Time, free: Time, awaited: list[Time], host: Leaf, host_kind: str) -> Time:
         """Return when the current activity starts."""
@@ -326,7 +334,8 @@ class _StepTape:
             for self.rank, self.op in members:
                 stream = self.rank, int(self.job.stream[self.place])
                 keep(self.ends, self.cell, self.sum(moved, float(self.times.end[self.cell])))
-                keep(self.state.streams, stream, self.latest(self.free[stream], self.ends.get(self.cell)))
+                times = self.starts.get(self.cell), self.ends.get(self.cell), self.free[stream]
+                keep(self.state.streams, stream, self.last_on_stream(*times))
 
     def moved(self, group: int, members: list[tuple[int, int]]) -> Time:
         """Return how much later than recorded a collective ends for a group; unknown if any arrival is."""

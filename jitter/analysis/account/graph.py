@@ -10,6 +10,7 @@ import math
 from math import isnan
 from typing import NamedTuple
 
+from jitter.analysis.account.sole_input import is_attended, is_latest, waits_for_stream
 from jitter.analysis.execution.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.dependencies.carried_state import CarriedState
 from jitter.analysis.execution.job_arrays import JobArrays
@@ -53,6 +54,10 @@ class Structure(NamedTuple):
     """(groups of all collectives,) the number of each in the order of the schedule."""
     group: Ints
     """(instances,) the group of each."""
+    collective: Ints
+    """(groups of all collectives,) the collective of each."""
+    attendance: Ints
+    """(collectives, blocks) where the block's attendances of it begin in `CollectiveArrays`; -1 for none."""
 
 
 class Heads(NamedTuple):
@@ -154,10 +159,18 @@ def find_heads_of_rank(
 ) -> None:
     """Find the heads of a rank's operations, from `low` up to but not including `high`."""
     team, row = step.team[rank], step.row[rank]
+    nodes, others, launch_ns, stream_ns = upper.nodes, lower.nodes, job.launch_ns[team], job.stream_ns[team]
     for op in range(low, high):
         place, cell = job.first[team] + op, row + op
         thread, stream = job.thread[place], job.stream[place]
-        if not isnan(step.call[cell]):
+        previous, is_plain = structure.thread_before[place], job.queue[team] == 0 and job.kind[place] != SYNC
+        is_plain = is_plain and job.first_host_wait[place] == job.first_host_wait[place + 1]
+        if is_plain and previous >= 0 and not isnan(nodes.back[row + previous] - others.back[row + previous]):
+            is_plain = not isnan(own.host[cell] - baseline.host[place])
+        else:
+            is_plain = False
+        # where a call follows the one before it alone, its head is that one's
+        if not is_plain and not isnan(step.call[cell]):
             count = list_call_inputs(
                 job, structure, step, own, baseline, upper, lower, shift, heads, inputs, rank, op, threads[rank, thread]
             )
@@ -169,9 +182,25 @@ def find_heads_of_rank(
         if isnan(step.start[cell]):
             heads.start[cell] = heads.end[cell] = heads.free[cell]
             continue
-        count = list_start_inputs(job, step, own, baseline, upper, lower, shift, heads, inputs, rank, op)
-        heads.start[cell] = heads.end[cell] = common_head(count, inputs, heads.parent)
-        if not structure.is_coupled[base + op]:
+        begun, usual = nodes.back[cell] - own.lead[cell], others.back[cell] - baseline.lead[place]
+        begun, usual = begun + launch_ns, usual + launch_ns
+        free, usually_free = nodes.free[cell] + stream_ns, others.free[cell] + stream_ns
+        is_alone = job.first_wait[place] == job.first_wait[place + 1]
+        is_alone = is_alone and not isnan(own.delay[cell] if job.has_launches[team] else own.host[cell])
+        if is_alone and is_latest(free, usually_free, begun, usual):
+            heads.start[cell] = heads.end[cell] = heads.free[cell]
+        elif is_alone and is_latest(begun, usual, free, usually_free):
+            heads.start[cell] = heads.end[cell] = heads.back[cell]
+        else:
+            count = list_start_inputs(job, step, own, baseline, upper, lower, shift, heads, inputs, rank, op)
+            heads.start[cell] = heads.end[cell] = common_head(count, inputs, heads.parent)
+        if structure.is_coupled[base + op]:
+            continue
+        if waits_for_stream(nodes.start[cell], nodes.end[cell], nodes.free[cell]) and waits_for_stream(
+            others.start[cell], others.end[cell], others.free[cell]
+        ):
+            streams[rank, stream] = heads.end[cell]
+        else:
             count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
             streams[rank, stream] = common_head(count, inputs, heads.parent)
 
@@ -263,7 +292,9 @@ def find_anchor(
             found = inputs.head[at] if is_first else common_ancestor(found, inputs.head[at], heads.parent)
             is_first = False
     while True:
-        while found >= 0 and not is_attended(collectives, structure.group[found], rank, group):
+        while found >= 0 and not is_attended(
+            structure.collective, structure.attendance, collectives, structure.group[found], rank, group
+        ):
             found = heads.parent[found]
         since = heads.moved[found] if found >= 0 else shift
         level = -math.inf
@@ -276,26 +307,6 @@ def find_anchor(
                 found = common_ancestor(found, inputs.head[at], heads.parent)
         if not has_joined:
             return int(found)
-
-
-@compiled
-def is_attended(collectives: CollectiveArrays, group: int, rank: int, by: int) -> bool:
-    """Return whether a rank, or all ranks of the group `by` unless that is -1, attend a group of a collective."""
-    low, high = collectives.first_in_group[group], collectives.first_in_group[group + 1]
-    if by < 0:
-        for index in range(low, high):  # noqa: SIM110  # compiled loops know no generators
-            if collectives.rank[collectives.by_group[index]] == rank:
-                return True
-        return False
-    # the groups of all collectives list their ranks in the same order
-    at = low
-    for index in range(collectives.first_in_group[by], collectives.first_in_group[by + 1]):
-        wanted = collectives.rank[collectives.by_group[index]]
-        while at < high and collectives.rank[collectives.by_group[at]] != wanted:
-            at += 1
-        if at == high:
-            return False
-    return True
 
 
 @compiled
@@ -326,11 +337,15 @@ def list_arrivals(
 @compiled
 def list_stream_inputs(upper: Setting, lower: Setting, heads: Heads, inputs: Inputs, cell: int, op: int) -> int:
     """Make an operation's end and the end before it on its stream the inputs of a maximum; return how many."""
-    count = 0
-    if not isnan(upper.nodes.end[cell] - lower.nodes.end[cell]):
-        inputs.upper[count], inputs.lower[count] = upper.nodes.end[cell], lower.nodes.end[cell]
+    count, nodes, others = 0, upper.nodes, lower.nodes
+    if not isnan(nodes.end[cell] - others.end[cell]):
+        inputs.upper[count], inputs.lower[count] = nodes.end[cell], others.end[cell]
         inputs.goes[count], inputs.which[count], inputs.head[count] = END, op, heads.end[cell]
         count += 1
+        if waits_for_stream(nodes.start[cell], nodes.end[cell], nodes.free[cell]) and waits_for_stream(
+            others.start[cell], others.end[cell], others.free[cell]
+        ):
+            return count
     if not isnan(upper.nodes.free[cell] - lower.nodes.free[cell]):
         inputs.upper[count], inputs.lower[count] = upper.nodes.free[cell], lower.nodes.free[cell]
         inputs.goes[count], inputs.head[count] = STREAM, heads.free[cell]

@@ -23,7 +23,6 @@ from jitter.analysis.account.graph import (
     Structure,
     common_ancestor,
     find_anchor,
-    is_attended,
     latest_input,
     list_arrivals,
     list_call_inputs,
@@ -32,6 +31,7 @@ from jitter.analysis.account.graph import (
     list_stream_inputs,
 )
 from jitter.analysis.account.shapley import divide_maximum, weight_of_one
+from jitter.analysis.account.sole_input import head_moved, is_attended, is_sole, waits_for_stream
 from jitter.analysis.execution.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.dependencies.carried_state import push_pending
 from jitter.analysis.execution.dependencies.interference import LOOK_BACK, exact_end_beside
@@ -295,6 +295,9 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
     base = collectives.first_place[collectives.block[rank]]
     nodes, others = upper.nodes, lower.nodes
     has_launches, unexplained = job.has_launches[team], 0.0
+    launch_ns, stream_ns = job.launch_ns[team], job.stream_ns[team]
+    collective, attendance, groups = structure.collective, structure.attendance, structure.group
+    block, column, group_at = collectives.block, collectives.column, collectives.group
     for op in range(high - 1, low - 1, -1):
         place, cell = job.first[team] + op, row + op
         thread, stream, is_sync = job.thread[place], job.stream[place], job.kind[place] == SYNC
@@ -307,10 +310,16 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
             whole = multiplier.stream[rank, stream]
             if whole != 0.0 and not is_coupled:
                 multiplier.stream[rank, stream] = 0.0
-                count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
-                pass_on(
-                    structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole
-                )
+                if waits_for_stream(nodes.start[cell], nodes.end[cell], nodes.free[cell]) and waits_for_stream(
+                    others.start[cell], others.end[cell], others.free[cell]
+                ):
+                    multiplier.end[cell] += whole
+                else:
+                    count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
+                    pass_on(
+                        structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count,
+                        whole,
+                    )  # fmt: skip
             whole = multiplier.end[cell]
             if whole != 0.0:
                 multiplier.end[cell] = 0.0
@@ -351,29 +360,56 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
             whole = multiplier.start[cell]
             if whole != 0.0:
                 multiplier.start[cell] = 0.0
-                count = list_start_inputs(job, step, own, baseline, upper, lower, shift, heads, inputs, rank, op)
-                moved = pass_on(
-                    structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole
+                begun, usual = nodes.back[cell] - own.lead[cell], others.back[cell] - baseline.lead[place]
+                begun, usual = begun + launch_ns, usual + launch_ns
+                free, usually_free = nodes.free[cell] + stream_ns, others.free[cell] + stream_ns
+                is_known = not isnan(own.delay[cell] if has_launches else own.host[cell])
+                is_alone = is_known and job.first_wait[place] == job.first_wait[place + 1]
+                since = head_moved(
+                    heads.start[cell], rank, shift, collective, attendance, groups, block, column, group_at, heads.moved
                 )
+                by_launch, count = 0.0, 2
+                if is_alone and is_sole(free, usually_free, begun, usual, since):
+                    multiplier.stream[rank, stream] += whole
+                    moved = free - usually_free
+                elif is_alone and is_sole(begun, usual, free, usually_free, since):
+                    multiplier.back[rank, thread] += whole
+                    moved, by_launch = begun - usual, 1.0
+                else:
+                    count = list_start_inputs(job, step, own, baseline, upper, lower, shift, heads, inputs, rank, op)
+                    moved = pass_on(
+                        structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count,
+                        whole,
+                    )  # fmt: skip
+                    if count > 0 and inputs.goes[0] == RETURN:
+                        by_launch = inputs.factor[0]
                 change = nodes.start[cell] - others.start[cell]
                 if count == 0:
                     unexplained += whole * (change - moved)
                 else:
                     delay = host = 0.0
-                    if not isnan(own.delay[cell] if has_launches else own.host[cell]):
+                    if is_known:
                         delay = known(own.delay[cell] - baseline.delay[place])
                         host = 0.0 if has_launches else known(own.host[cell] - baseline.host[place])
                     led = 0.0
-                    if inputs.goes[0] == RETURN:
-                        led = inputs.factor[0] * (own.lead[cell] - baseline.lead[place])
+                    if by_launch != 0.0:
+                        led = by_launch * (own.lead[cell] - baseline.lead[place])
                     shares.gpu[cell] += whole * delay
                     shares.host[cell] += whole * (host - led)
                     unexplained += whole * (change - delay - host - moved)
         whole = multiplier.back[rank, thread]
         if whole == 0.0 or isnan(step.call[cell]):
             continue
+        previous, in_call = structure.thread_before[place], own.call[cell] - baseline.call[place]
+        if previous >= 0 and not is_sync and job.queue[team] == 0:
+            called = nodes.back[row + previous] - others.back[row + previous]
+            host = own.host[cell] - baseline.host[place]
+            if not isnan(called + host) and job.first_host_wait[place] == job.first_host_wait[place + 1]:
+                # it follows the call before it alone, which the multiplier stays with
+                unexplained += whole * (nodes.back[cell] - others.back[cell] - in_call - called - host)
+                shares.host[cell] += whole * (in_call + host)
+                continue
         multiplier.back[rank, thread] = 0.0
-        previous = structure.thread_before[place]
         head = heads.back[row + previous] if previous >= 0 else -1
         count = list_call_inputs(
             job, structure, step, own, baseline, upper, lower, shift, heads, inputs, rank, op, head
@@ -381,7 +417,6 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
         moved = pass_on(
             structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole
         )
-        in_call = own.call[cell] - baseline.call[place]
         unexplained += whole * (nodes.back[cell] - others.back[cell] - in_call - moved)
         shares.host[cell] += whole * in_call
         if not is_sync and count > 1:
@@ -443,7 +478,9 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
             anchor = common_ancestor(anchor, heads.start[row + other], heads.parent)
             anchor = common_ancestor(anchor, heads.end[row + other], heads.parent)
         other = collective_before[first + other]
-    while anchor >= 0 and not is_attended(collectives, structure.group[anchor], rank, -1):
+    while anchor >= 0 and not is_attended(
+        structure.collective, structure.attendance, collectives, structure.group[anchor], rank, -1
+    ):
         anchor = heads.parent[anchor]
     since = heads.moved[anchor] if anchor >= 0 else shift
     # begins with the lower setting, measured from the anchor

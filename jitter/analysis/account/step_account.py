@@ -403,7 +403,13 @@ def _structure(run: RunModel) -> Structure:
     group = joined([np.arange(collectives.first_group[one], collectives.first_group[one + 1]) for one in ordered])
     instance = np.full(int(collectives.first_group[-1]), -1, np.int64)
     instance[group] = np.arange(len(group))
-    return Structure(instructions, is_coupled, places_before(run.job, run.job.thread), instance, group)
+    blocks = np.repeat(np.arange(len(collectives.first_place) - 1), np.diff(collectives.first_place))
+    attendance = np.full((len(collectives.first) - 1, len(collectives.first_place) - 1), -1, np.int64)
+    attendance[collectives.number_at[there], blocks[there]] = collectives.attendance_at[there]
+    collective = np.repeat(np.arange(len(collectives.first_group) - 1), np.diff(collectives.first_group))
+    return Structure(
+        instructions, is_coupled, places_before(run.job, run.job.thread), instance, group, collective, attendance
+    )
 
 
 def _inputs(count: int) -> Inputs:

@@ -59,6 +59,14 @@ def test_a_slow_gpu_among_varying_lengths(tmp_path: Path):
     assert culprit.gain_ns == pytest.approx(saved, rel=0.1)
 
 
+def test_a_gpu_that_is_slow_by_plain_time_too_keeps_its_lengths(tmp_path: Path):
+    """Its inputs vary in length: what these take is no part of what another GPU would save."""
+    lake, saved = ingest(replace(JOB, seed=3, ranks=4, steps=12, faults=(Fault("slow_gpu", (1,), 1.35),)), tmp_path)
+    (culprit,) = lake.diagnose().culprits
+    assert (culprit.ranks, culprit.cause, culprit.confidence) == ((1,), "gpu_compute", "high")
+    assert culprit.gain_ns == pytest.approx(saved, rel=0.05)
+
+
 def test_varying_lengths_alone_and_more_work_are_no_slow_gpu(tmp_path: Path):
     for folder, faults in (("healthy", ()), ("longer", (LONGER,))):
         (tmp_path / folder).mkdir()

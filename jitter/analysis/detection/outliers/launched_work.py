@@ -55,7 +55,10 @@ WorkOfTeams = Mapping[int, LaunchedWork]
 
 
 def find_outliers_by_work(work: LaunchedWork, found: Sequence[Outlier], step_ns: Floats, tests: int) -> list[Outlier]:
-    """Return one team's outliers: `found`, and ranks that are always slow for their work, in place of their events.
+    """Return one team's outliers: `found`, and ranks that are always slow for their work.
+
+    In place of what these ranks have by plain time, if they are no slower by plain time, or if their pace explains most
+    of that: a repair of the pace leaves their work as it is, which varies.
 
     Args:
         work: of the team.
@@ -64,16 +67,17 @@ def find_outliers_by_work(work: LaunchedWork, found: Sequence[Outlier], step_ns:
         tests: how many parts of a rank's time are tested, this one among them.
 
     """
-    known = {one.rank for one in found if one.part is TimePart.GPU and one.persistent}
+    plain_ns = {one.rank: one.excess_ns for one in found if one.part is TimePart.GPU and one.persistent}
     slow = []
     for one in find_outliers(work.deviations, step_ns, (TimePart.GPU,), tests):
-        if one.persistent and one.rank not in known:
+        if one.persistent:
             column = int(np.searchsorted(work.deviations.ranks, one.rank))
             late = [at for at, number in enumerate(work.steps) if number in one.steps]
             expected = float(np.nansum(work.expected_ns[:, late, column]))
             # steps that were not compared are taken to be like the others
             excess = one.excess_ns * len(one.steps) / len(late)
-            slow.append(replace(one, excess_ns=excess, pace=1 + one.excess_ns / expected))
+            if excess >= THRESHOLDS.cause_share * plain_ns.get(one.rank, 0.0):
+                slow.append(replace(one, excess_ns=excess, pace=1 + one.excess_ns / expected))
     ranks = {one.rank for one in slow}
     return [one for one in found if one.part is not TimePart.GPU or one.rank not in ranks] + slow
 

@@ -161,14 +161,15 @@ class Lake(LakeContents):
 
         Arguments and errors are those of `diagnose`. Columns (`jitter explain account`): `epoch`, `step`, `kind`,
         `origin_epoch`, `origin_step`, `rung`, `rank`, `host`, `device`, `team`, `collective`, `ranks`, `class`,
-        `operation`, `kernel_index`, `kernel_name`, `loss_ns`, `excess_ns`. Steps of unknown loss have no rows.
+        `operation`, `kernel_index`, `kernel_name`, `phase`, `loss_ns`, `excess_ns`. Steps of unknown loss have no rows.
         """
         from jitter.query.loss_rows import LOSSES_SCHEMA, loss_rows
 
         if not self.steps:
             return LOSSES_SCHEMA.empty_table()
         told = self.diagnose(steps, executor).steps
-        return loss_rows(self.analyze(steps, executor), self._by_step, [one.loss_ns for one in told])
+        loss_ns = [one.loss_ns for one in told]
+        return loss_rows(self.analyze(steps, executor), self._by_step, loss_ns, self.step_columns)
 
     def waits(self) -> pa.Table:
         """Return which operation of each team's program waits for which, how that is known, and how well it fits.

@@ -1,6 +1,6 @@
 """The account of lost time as rows: each share of each step's loss, with its rank or collective, class and place."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.replay.charges import Charges
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
+from jitter.lake.step_reader import StepColumns
 
 LOSSES_SCHEMA = pa.schema(
     [
@@ -33,16 +34,22 @@ LOSSES_SCHEMA = pa.schema(
         ("operation", pa.int64()),
         ("kernel_index", pa.int64()),
         ("kernel_name", pa.string()),
+        ("phase", pa.string()),
         ("loss_ns", pa.float64()),
         ("excess_ns", pa.float64()),
     ]
 )
 
 
+ReadColumns = Callable[[StepKey, Sequence[str], Sequence[int]], StepColumns]
+"""Returns columns of one step's rows of some ranks."""
+
+
 def loss_rows(
     analysis: RunAnalysis,
     records: Mapping[StepKey, Mapping[int, RankStepRecord]],
     loss_ns: Sequence[int | None],
+    read: ReadColumns,
 ) -> pa.Table:
     """Return the rows of all steps with a known loss (`LOSSES_SCHEMA`); those of a step add up to its loss.
 
@@ -50,14 +57,16 @@ def loss_rows(
         analysis: of the run.
         records: by step and rank.
         loss_ns: of each step of the run, as the diagnosis states it; None where that is unknown.
+        read: reads the lake.
 
     """
+    phases = {team: _phases(analysis, team, read) for team in analysis.run.programs}
     account = Account(analysis.run, analysis.ends, analysis.baseline_transfers)
     locator, tables = KernelLocator(analysis), []
     for step in analysis.steps.steps():
         found = account.step(step, analysis.steps.baseline(step))
         if loss_ns[step.number] is not None:
-            tables.append(_rows(analysis, records, locator, step.number, found.losses))
+            tables.append(_rows(analysis, records, locator, phases, step.number, found.losses))
         del step  # else it stays in memory while the next one is read
     return pa.concat_tables([LOSSES_SCHEMA.empty_table(), *tables])
 
@@ -66,6 +75,7 @@ def _rows(
     analysis: RunAnalysis,
     records: Mapping[StepKey, Mapping[int, RankStepRecord]],
     locator: KernelLocator,
+    phases: Mapping[int, Sequence[str | None]],
     number: int,
     losses: Losses,
 ) -> pa.Table:
@@ -76,10 +86,8 @@ def _rows(
     ranks = [None if rank < 0 else rank for rank in losses.rank.tolist()]
     of_rank = {rank: records[key].get(rank) for rank in ranks if rank is not None}
     held = [None if rank is None else of_rank[rank] for rank in ranks]
-    names = [
-        run.programs[team].operations[place].name if place >= 0 else None
-        for team, place in zip(losses.team.tolist(), places, strict=True)
-    ]
+    operations = list(zip(losses.team.tolist(), places, strict=True))
+    names = [run.programs[team].operations[place].name if place >= 0 else None for team, place in operations]
     origins = [analysis.keys[at] for at in losses.origin.tolist()]
     size = len(losses)
     columns = {
@@ -99,10 +107,26 @@ def _rows(
         "operation": [None if place < 0 else place for place in places],
         "kernel_index": [None if one == UNMATCHED else one for one in index],
         "kernel_name": names,
+        "phase": [phases[team][place] if place >= 0 else None for team, place in operations],
         "loss_ns": losses.loss_ns.tolist(),
         "excess_ns": [None if np.isnan(one) else one for one in losses.excess_ns.tolist()],
     }
     return pa.table(columns, LOSSES_SCHEMA)
+
+
+def _phases(analysis: RunAnalysis, team: int, read: ReadColumns) -> list[str | None]:
+    """Return the phase of each operation of a team's program, as its first rank recorded it in its first step."""
+    run = analysis.run
+    found: list[str | None] = [None] * len(run.programs[team].operations)
+    key = next((key for key in analysis.keys if run.ranks(key, team)), None)
+    if key is None:
+        return found
+    first = run.ranks(key, team)[:1]
+    phases = read(key, ["phase"], first).table["phase"].to_pylist()
+    for place, row in enumerate(run.file_rows(key, team, first)[:, 0].tolist()):
+        if row >= 0:
+            found[place] = phases[row]
+    return found
 
 
 def _members(analysis: RunAnalysis, collective: int, group: int) -> list[int] | None:

@@ -48,3 +48,17 @@ def test_a_hidden_rank_has_an_excess_and_hardly_a_share(tmp_path: Path):
     assert hidden["excess_ns"] > 300_000
     assert hidden["loss_ns"] < hidden["excess_ns"] / 2
     assert late["loss_ns"] == pytest.approx(3e6, rel=0.1)
+
+
+def test_the_phase_is_that_of_the_kernel(tmp_path: Path):
+    fault = Fault.parse("slow_gpu:rank=2,factor=1.4")
+    lake = ingest_run(simulate(Job(ranks=4, steps=3, kernels=60, seed=4), [fault]), tmp_path, "kineto")
+    recorded = lake.sql("select kernel_name, phase from kernels where rank = 2 group by all").to_pylist()
+    phases: dict[str, set[str | None]] = {}
+    for row in recorded:
+        phases.setdefault(row["kernel_name"], set()).add(row["phase"])
+    rows = lake.sql("select kernel_name, phase, operation from losses where rank = 2").to_pylist()
+    named = [row for row in rows if row["operation"] is not None and row["kernel_name"] in phases]
+    assert len({row["phase"] for row in named}) > 1
+    assert all(row["phase"] in phases[row["kernel_name"]] for row in named)
+    assert all(row["phase"] is None for row in rows if row["operation"] is None)

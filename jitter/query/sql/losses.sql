@@ -16,6 +16,7 @@ SELECT epoch,         -- null: the markers state none
        operation,     -- number in the team's program; null: shares below 1 us of a rank and class, together
        kernel_index,  -- of the operation in its step; null: it is no kernel, or has no index
        kernel_name,   -- of the operation
+       phase,         -- of the operation: forward, backward, optimizer or communication; null: not recorded
        loss_ns,       -- its share of the step's loss
        excess_ns      -- own time above the baseline, also where the step ends no later for it
 FROM losses_rows

@@ -6,6 +6,7 @@ jitter.ingest(["traces/"], "jitter-lake")
 lake = jitter.open("jitter-lake")
 lake.table("gap", step=2003, deviation=True)  # pandas, kernels x ranks
 jitter.Figures(lake).step(2003)  # the report's figures, for bokeh.plotting.show
+jitter.record.torch_profiler("traces/", range(100, 110))  # in the training script: records these steps
 """
 
 from jitter._version import __version__
@@ -14,6 +15,7 @@ TYPE_CHECKING = False  # importing typing takes several ms, before signals are h
 if TYPE_CHECKING:
     from typing import Any
 
+    from jitter import record as record
     from jitter.api import Lake as Lake
     from jitter.api import open as open  # noqa: A004  # the name users type: jitter.open
     from jitter.comparison.runs import compare as compare
@@ -35,6 +37,7 @@ __all__ = [
     "compare",
     "ingest",
     "open",
+    "record",
 ]
 
 _MODULES = {
@@ -52,10 +55,12 @@ _MODULES = {
 
 def __getattr__(name: str) -> "Any":
     """Import a public name at its first use: `jitter --help` must not wait for numpy."""
-    if name not in _MODULES:
-        raise AttributeError(f"module 'jitter' has no attribute {name!r}")
     from importlib import import_module
 
+    if name == "record":
+        return import_module("jitter.record")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'jitter' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)
 
 

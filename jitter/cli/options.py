@@ -113,12 +113,20 @@ def form_options(default_page: Path) -> Callable[[Command], Command]:
                     "--html",
                     "as_html",
                     is_flag=True,
-                    help=f"Write one self-contained page. Default file: ./{default_page}.",
+                    help=f"Write one self-contained page; its name may follow. Default: ./{default_page}.",
                 ),
                 click.option(
-                    "--json", "as_json", is_flag=True, help="Print JSON with a versioned schema, for scripts."
+                    "--json",
+                    "as_json",
+                    is_flag=True,
+                    help="Print JSON with a versioned schema, for scripts, or write it to the file that follows.",
                 ),
-                click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for an issue or a chat."),
+                click.option(
+                    "--markdown",
+                    "as_markdown",
+                    is_flag=True,
+                    help="Print Markdown, for an issue or a chat, or write it to the file that follows.",
+                ),
                 click.option(
                     "-o",
                     "--output",

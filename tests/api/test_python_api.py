@@ -25,7 +25,13 @@ def test_all_is_the_whole_api():
         jitter.Nothing  # noqa: B018
 
 
-@pytest.mark.parametrize("name", [name for name in jitter.__all__ if not name.startswith("_")])
+def test_the_recorder_needs_no_import_of_its_own():
+    code = "import jitter; print(jitter.record.torch_profiler.__name__)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout == "torch_profiler\n"
+
+
+@pytest.mark.parametrize("name", sorted({name for name in jitter.__all__ if not name.startswith("_")} - {"record"}))
 def test_help_names_and_describes(name: str):
     text = pydoc.plain(pydoc.render_doc(getattr(jitter, name)))
     assert f"{name}(" in text

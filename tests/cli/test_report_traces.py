@@ -97,6 +97,12 @@ def test_a_lake_among_traces_is_wrong_usage(here: Path, capsys: pytest.CaptureFi
     assert "jitter-lake: is a lake" in capsys.readouterr().err
 
 
+def test_a_path_that_is_not_there_is_no_place_for_a_lake(here: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", "missing"]) == ExitCode.UNUSABLE_INPUT
+    assert capsys.readouterr().err == "jitter: missing: no such file or folder\n  give a lake, or the job's traces\n"
+    assert {path.name for path in here.iterdir()} == {"traces"}
+
+
 def test_a_file_that_jitter_did_not_write_stops_before_the_ingest(here: Path):
     (here / "jitter-report.html").write_text("<html>mine</html>")
     assert main(["report", "traces"]) == ExitCode.USAGE
@@ -119,6 +125,21 @@ class TestForms:
         assert json.loads(out)["run"]["ranks"] == 4
         assert err.splitlines()[-1] == "jitter-report.html"
         assert HTML_SIGNATURE in (lake / "jitter-report.html").read_bytes()[:2048]
+
+    @pytest.mark.parametrize("words", [["jitter-lake"], []])
+    def test_the_file_may_follow_its_form(self, words: list[str], lake: Path, capsys: pytest.CaptureFixture[str]):
+        assert main(["report", *words, "--html", "a.html", "--markdown", "a.md", "--json", "a.json"]) == ExitCode.DONE
+        assert sorted(capsys.readouterr().out.split()) == ["a.html", "a.json", "a.md"]
+        assert HTML_SIGNATURE in (lake / "a.html").read_bytes()[:2048]
+        assert json.loads((lake / "a.json").read_text())["run"]["ranks"] == 4
+        assert main(["report", "jitter-lake", "--json", "a.json"]) == ExitCode.DONE  # replaced
+
+    def test_traces_after_a_form_are_read(self, lake: Path, capsys: pytest.CaptureFixture[str]):
+        trace = next((lake / "traces").iterdir()).rename(lake / "rank0.json")
+        before = trace.read_bytes()
+        assert main(["report", "--json", "rank0.json", "-L", "other"]) == ExitCode.DONE
+        assert json.loads(capsys.readouterr().out)["run"]["ranks"] == 1
+        assert trace.read_bytes() == before
 
     def test_a_file_for_each(self, lake: Path, capsys: pytest.CaptureFixture[str]):
         arguments = ["report", "--html", "--json", "-o", "a.json", "--markdown", "-o", "a.md", "-o", "a.html"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.cli.options import force_option, form_options
-from jitter.cli.output.report_outputs import ReportOutputs, choose_outputs
+from jitter.cli.output.report_outputs import ReportOutputs, choose_outputs, take_outputs
 from jitter.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def compare(
         raise UsageError("a comparison needs two runs", "name the base first, then the new run")
     given = {"html": as_html, "json": as_json, "markdown": as_markdown}
     forms = [form for form, is_given in given.items() if is_given]
-    chosen = choose_outputs(forms, outputs, of_traces=False, page=DEFAULT_PAGE)
+    runs, named = take_outputs(runs, forms, reads_json=True)
+    chosen = choose_outputs(forms, (*outputs, *named), of_traces=False, page=DEFAULT_PAGE)
     for form, path in chosen.files.items():
         check_overwrite(path, force, COMPARISON_SIGNATURES[form])
     _write(*_load(runs, numbers, base_numbers), chosen)

@@ -15,9 +15,9 @@ from jitter.cli.options import (
     same_job_option,
     wait_option,
 )
-from jitter.cli.output.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs
+from jitter.cli.output.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs, take_outputs
 from jitter.cli.output.stdio import say
-from jitter.core.errors import ExitCode, UsageError
+from jitter.core.errors import ExitCode, LakeError, UsageError
 from jitter.core.parallel.executors import DaskExecutor
 from jitter.lake.layout import DEFAULT_LAKE
 
@@ -68,13 +68,16 @@ def report(
     Examples:
         jitter report traces/
         jitter report --html
-        jitter report run17-lake --steps 2005-2049 -o run17.html
+        jitter report run17-lake --steps 2005-2049 --html run17.html
         jitter report --json | jq '.culprits[0]'
         jitter report --html --json -o run17.html -o run17.json
         jitter report /shared/lake --html --scheduler tcp://head-node:8786
     """
-    traces, root = _traces_and_lake(paths, lake)
     given = {"html": as_html or open_page, "json": as_json, "markdown": as_markdown}
+    forms = [form for form, is_given in given.items() if is_given]
+    paths, named = take_outputs(paths, forms, reads_json=not any(_is_lake(path) for path in paths))
+    outputs = (*outputs, *named)
+    traces, root = _traces_and_lake(paths, lake)
     if open_page and traces and not (as_html or as_json or as_markdown or outputs):
         given["html"] = False  # the page is written anyway, next to the findings in the terminal
     chosen = choose_outputs([form for form, is_given in given.items() if is_given], outputs, of_traces=bool(traces))
@@ -94,16 +97,20 @@ def report(
 
 def _traces_and_lake(paths: Sequence[Path], lake: Path | None) -> tuple[list[Path], Path]:
     """Tell traces from a lake. Raises `UsageError` for more than one lake, and for a lake among traces."""
-    from jitter.lake.folder import LakeFolder
-
-    lakes = [path for path in paths if LakeFolder(path).is_lake]
+    lakes = [path for path in paths if _is_lake(path)]
     if lakes:
         if len(paths) > 1 or (lake is not None and lake != lakes[0]):
             raise UsageError(f"{lakes[0]}: is a lake", "give one lake, or traces and a lake with -L")
         return [], lakes[0]
     if len(paths) == 1 and not paths[0].exists():
-        return [], paths[0]  # opening it says that there is no lake
+        raise LakeError(f"{paths[0]}: no such file or folder", "give a lake, or the job's traces")
     return list(paths), lake or DEFAULT_LAKE
+
+
+def _is_lake(path: Path) -> bool:
+    from jitter.lake.folder import LakeFolder
+
+    return LakeFolder(path).is_lake
 
 
 def _check_files(chosen: ReportOutputs, force: bool) -> None:

@@ -59,6 +59,24 @@ def choose_outputs(
     return ReportOutputs(files, on_stdout[0] if on_stdout else terminal)
 
 
+def take_outputs(
+    paths: Sequence[Path], forms: Sequence[str], *, reads_json: bool
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Tell what is to be read from files to write that follow their form's flag, as in `--html page.html`.
+
+    A file is one to write if its suffix picks one of `forms`, whose flags are given; with `reads_json` not if it is
+    JSON and there already, as a trace is. Return the paths to read, and those to write.
+    """
+    written = [
+        path
+        for path in paths
+        if _FORM_OF_SUFFIX.get(path.suffix.lower()) in forms
+        and not path.is_dir()
+        and not (reads_json and path.suffix.lower() == ".json" and path.exists())
+    ]
+    return tuple(path for path in paths if path not in written), tuple(written)
+
+
 def _form_of(path: Path) -> str:
     suffix = path.suffix.lower()
     if suffix not in _FORM_OF_SUFFIX:

@@ -72,6 +72,10 @@ def clock(device: int, sm_mhz: float, *reasons: str, host: str | None = None) ->
     [
         (clock(1, 1000.0), ["GPU 1 of node0 ran at 1,000 MHz, the other GPUs at 1,410 MHz (median)"]),
         (clock(1, 1400.0, "sw_power_cap"), ["GPU 1 of node0: its clock was limited by power cap in 1 of 1 samples"]),
+        (
+            clock(1, 1400.0, "sw_thermal_slowdown", "hw_thermal_slowdown"),
+            ["GPU 1 of node0: its clock was limited by temperature in 1 of 1 samples"],
+        ),
         (clock(1, 1400.0), []),
     ],
 )

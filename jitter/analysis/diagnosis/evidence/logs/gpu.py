@@ -1,9 +1,9 @@
 """Evidence from logs about single GPUs: lower clocks, the reasons for them, errors in the kernel log."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs, Rows
 from jitter.analysis.thresholds import THRESHOLDS
@@ -38,13 +38,17 @@ def _clocks(host: str | None, device: int, clocks: Rows) -> list[str]:
     name = f"GPU {device}" + (f" of {host}" if host is not None else "")
     if mine and theirs and median(mine) < THRESHOLDS.evidence.lower_clock * median(theirs):
         found.append(f"{name} ran at {median(mine):,.0f} MHz, the other GPUs at {median(theirs):,.0f} MHz (median)")
-    reasons = Counter(_LIMITS[reason] for row in own for reason in {*(row["reasons"] or ())} & _LIMITS.keys())
-    elsewhere = Counter(_LIMITS[reason] for row in others for reason in {*(row["reasons"] or ())} & _LIMITS.keys())
+    reasons, elsewhere = (Counter(limit for row in rows for limit in _limits_of(row)) for rows in (own, others))
     for reason, count in sorted(reasons.items()):
         share, usual = count / len(own), elsewhere[reason] / len(others) if others else 0.0
         if share > usual:
             found.append(f"{name}: its clock was limited by {reason} in {count} of {len(own)} samples")
     return found
+
+
+def _limits_of(row: Mapping[str, Any]) -> set[str]:
+    """Return what limited a clock in one sample, each once: several reasons may mean the same."""
+    return {_LIMITS[reason] for reason in row["reasons"] or () if reason in _LIMITS}
 
 
 def _errors(rank: int, host: str | None, device: int, logs: JobLogs) -> list[str]:

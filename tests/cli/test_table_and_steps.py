@@ -1,7 +1,9 @@
 """`jitter table` and `jitter steps`: the same numbers in every form."""
 
+import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -140,6 +142,30 @@ def test_steps(small_lake: Path, capsys: pytest.CaptureFixture[str]):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["1/2000", "1/2001", "1/2002"]
     assert len(jitter.open(small_lake).diagnose().steps) == 3
+
+
+@pytest.mark.parametrize("width", [60, 120, 400])
+@pytest.mark.parametrize("words", [["--step", "2001"], ["--by", "operator"], ["--by", "step"]])
+def test_a_table_fits_the_terminal(
+    width: int, words: list[str], small_lake: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["table", str(small_lake), *words]) == 0
+    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["table", str(small_lake), *words]) == 0
+    out, err = capsys.readouterr()
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
+    assert len(lines) == len(rows)
+    assert max(map(len, lines)) <= width
+    shown = lines[0].split()
+    assert shown == rows[0][: len(shown)]
+    assert ("columns fit the terminal" in err) == (len(shown) < len(rows[0]))
+    assert (width == 60) <= (len(shown) < len(rows[0])) <= (width < 400)
+    begin = lines[0].rindex(shown[-2]) + len(shown[-2])
+    last = [(line[begin:].strip(), row[len(shown) - 1]) for line, row in zip(lines[1:], rows[1:], strict=True)]
+    for cell, value in last if shown[-1].startswith(("rank", "lost")) else ():
+        assert cell == "" if value == "" else float(cell.replace(",", "")) == pytest.approx(float(value), abs=0.05)
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])

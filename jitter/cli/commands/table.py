@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 @click.option("--ranks", metavar="LIST", help="Ranks to show: 0-7,180. Default: all. The mean is over all ranks.")
 @click.option("--unmatched", is_flag=True, help="List the kernels without a kernel index instead.")
 @click.option(
-    "--format", "form", type=click.Choice(["csv", "json", "parquet"]), help="Default: the suffix of -o, else csv."
+    "--format",
+    "form",
+    type=click.Choice(["csv", "json", "parquet"]),
+    help="Default: the suffix of -o, else csv; on a terminal a table.",
 )
 @table_output_option
 @force_option

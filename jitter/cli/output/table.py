@@ -25,11 +25,17 @@ PARQUET_METADATA = {b"jitter": b"table"}
 
 
 def write_table(rows: "pa.Table", form: str | None, output: Path | None, force: bool) -> None:
-    """Write rows as csv (fractions to 3 decimals, null an empty cell), json or parquet.
+    """Write rows as csv (fractions to 3 decimals, null an empty cell), json or parquet; on a terminal print them.
 
     Raises `UsageError` for a file that jitter did not write, and for parquet on a terminal.
     """
-    form = choose_format(form, output) or "csv"
+    form = choose_format(form, output)
+    if form is None and output is None and sys.stdout.isatty():
+        from jitter.cli.output.terminal_table import print_table
+
+        print_table(rows)
+        return
+    form = form or "csv"
     if form == "parquet":
         _write_parquet(rows, output, force)
         return

@@ -14,7 +14,7 @@ class RunLoss(NamedTuple):
 
     fraction: float
     interval: tuple[float, float]
-    """95% interval: how far the loss of a longer run of the same job may lie from it."""
+    """95% interval: how far the loss of a longer run of the same job may lie from it, which loses nothing at least."""
 
 
 def measure_loss(run: Document) -> RunLoss | str:
@@ -32,4 +32,4 @@ def measure_loss(run: Document) -> RunLoss | str:
     value = run.loss_fraction
     drawn = losses[at].sum(axis=1) / times[at].sum(axis=1)
     low, high = interval_of(value + widening(len(timed)) * (drawn - losses.sum() / times.sum()))
-    return RunLoss(value, (min(low, value), max(high, value)))
+    return RunLoss(value, (min(max(low, 0.0), value), max(high, value)))

@@ -32,6 +32,7 @@ def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:
         or evidence.analysis.is_unexplained
         or (not group.is_of_stages and evidence.is_doubtful(group.group.ranks, communication=not group.parts))
         or _exceeds_clocks(group, evidence)
+        or _hinges_on_waits(group, evidence)
     )
 
 
@@ -41,6 +42,15 @@ def _exceeds_clocks(group: FindingGroup, evidence: Evidence) -> bool:
     error_ns = max((qualities[number].uncertainty_ns or 0 for number in group.steps), default=0)
     ranks = len({outlier.rank for outlier in group.outliers}) or 1
     return error_ns > THRESHOLDS.max_clock_share * group.excess_ns / max(len(group.steps), 1) / ranks
+
+
+def _hinges_on_waits(group: FindingGroup, evidence: Evidence) -> bool:
+    """Return whether a fix saves too little to report if hosts wait otherwise, as the recording allows as well."""
+    if group.known_gain_ns is not None:
+        return False
+    (gain_ns,) = evidence.analysis.gains([group.scenario])
+    (other_ns,) = evidence.analysis.bound_gains([group.scenario])
+    return other_ns < evidence.pricing.min_gain_ns(group.steps) <= gain_ns
 
 
 def _is_inferred(group: FindingGroup, evidence: Evidence) -> bool:

@@ -13,12 +13,14 @@ from jitter.analysis.diagnosis.grouping.scopes import RankGroup
 from jitter.analysis.execution.time_part import TimePart
 
 
-def judge(sigmas: float, chance: float, **analysis: Any) -> str:
+def judge(sigmas: float, chance: float, gain_ns: float = 1e6, other_gain_ns: float = 1e6, **analysis: Any) -> str:
     known = {"contradicts_recording": False, "is_unexplained": False, "qualities": [SimpleNamespace(uncertainty_ns=0)]}
+    known |= {"gains": lambda _: [gain_ns], "bound_gains": lambda _: [other_gain_ns]}
     evidence: Any = SimpleNamespace(
         analysis=SimpleNamespace(**(known | analysis)),
         is_doubtful=lambda _ranks, communication: communication,
         has_launches=lambda _team: True,
+        pricing=SimpleNamespace(min_gain_ns=lambda _steps: 1e5),
     )
     outlier = Outlier(0, 1, TimePart.GPU, (0,), 1e6, sigmas, chance)
     found = FindingGroup((PricedFinding(outlier, 1e6, 1e6),), RankGroup("rank", (1,)), "gpu_compute", "likely", ())
@@ -47,3 +49,16 @@ def test_what_was_not_recorded_leaves_doubt(doubt: str):
 def test_clocks_that_err_by_more_than_half_of_the_excess_leave_doubt():
     assert judge(50.0, 1e-9, qualities=[SimpleNamespace(uncertainty_ns=400_000)]) == "high"
     assert judge(50.0, 1e-9, qualities=[SimpleNamespace(uncertainty_ns=600_000)]) == "low"
+
+
+@pytest.mark.parametrize(
+    ("gain_ns", "other_gain_ns", "confidence"),
+    [
+        (1e6, 2e5, "high"),
+        (1e6, 5e4, "low"),
+        # masked by other findings, whatever hosts wait for
+        (5e4, 5e4, "high"),
+    ],
+)
+def test_waits_that_may_leave_nothing_to_save_leave_doubt(gain_ns: float, other_gain_ns: float, confidence: str):
+    assert judge(50.0, 1e-9, gain_ns, other_gain_ns) == confidence

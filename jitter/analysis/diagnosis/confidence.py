@@ -45,8 +45,11 @@ def _exceeds_clocks(group: FindingGroup, evidence: Evidence) -> bool:
 
 
 def _hinges_on_waits(group: FindingGroup, evidence: Evidence) -> bool:
-    """Return whether a fix saves too little to report if hosts wait otherwise, as the recording allows as well."""
-    if group.known_gain_ns is not None:
+    """Return whether host time is worth no report if hosts wait otherwise, as the recording allows as well.
+
+    Waits decide what is a host's own time; a GPU's is known, whatever its repair saves.
+    """
+    if group.known_gain_ns is not None or group.parts <= {TimePart.GPU}:
         return False
     (gain_ns,) = evidence.analysis.gains([group.scenario])
     (other_ns,) = evidence.analysis.bound_gains([group.scenario])

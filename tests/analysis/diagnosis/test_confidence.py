@@ -13,7 +13,14 @@ from jitter.analysis.diagnosis.grouping.scopes import RankGroup
 from jitter.analysis.execution.time_part import TimePart
 
 
-def judge(sigmas: float, chance: float, gain_ns: float = 1e6, other_gain_ns: float = 1e6, **analysis: Any) -> str:
+def judge(
+    sigmas: float,
+    chance: float,
+    gain_ns: float = 1e6,
+    other_gain_ns: float = 1e6,
+    part: TimePart = TimePart.START,
+    **analysis: Any,
+) -> str:
     known = {"contradicts_recording": False, "is_unexplained": False, "qualities": [SimpleNamespace(uncertainty_ns=0)]}
     known |= {"gains": lambda _: [gain_ns], "bound_gains": lambda _: [other_gain_ns]}
     evidence: Any = SimpleNamespace(
@@ -22,7 +29,7 @@ def judge(sigmas: float, chance: float, gain_ns: float = 1e6, other_gain_ns: flo
         has_launches=lambda _team: True,
         pricing=SimpleNamespace(min_gain_ns=lambda _steps: 1e5),
     )
-    outlier = Outlier(0, 1, TimePart.GPU, (0,), 1e6, sigmas, chance)
+    outlier = Outlier(0, 1, part, (0,), 1e6, sigmas, chance)
     found = FindingGroup((PricedFinding(outlier, 1e6, 1e6),), RankGroup("rank", (1,)), "gpu_compute", "likely", ())
     return judge_confidence(found, evidence)
 
@@ -62,3 +69,4 @@ def test_clocks_that_err_by_more_than_half_of_the_excess_leave_doubt():
 )
 def test_waits_that_may_leave_nothing_to_save_leave_doubt(gain_ns: float, other_gain_ns: float, confidence: str):
     assert judge(50.0, 1e-9, gain_ns, other_gain_ns) == confidence
+    assert judge(50.0, 1e-9, gain_ns, other_gain_ns, TimePart.GPU) == "high"

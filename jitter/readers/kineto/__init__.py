@@ -18,6 +18,7 @@ from jitter.readers.kineto.header import (
     distributed_rank,
     distributed_world_size,
     gpu_models,
+    host_in_file_name,
     is_kineto,
     parse_header,
     parse_trailer,
@@ -138,7 +139,7 @@ class _Trace:
         self._set_clock(rows.times.about_ns)
         self._set_rank(rows.processes)
         for process in self.recording.processes:
-            process.host = recorded_host(self._members)
+            process.host = recorded_host(self._members) or host_in_file_name(self._path.name, process.pid)
 
     def _begin(self, source: Iterator[bytes], problems: list[str]) -> tuple[bytes, TraceHeader]:
         """Return the first text, at least up to the first event, and the header."""

@@ -25,6 +25,9 @@ _KINETO: Final = re.compile(
     rb'|baseTimeNanoseconds|External id)"'
 )
 _NOT_KINETO: Final = re.compile(rb'"(?:BeginNs|rocprofiler-sdk-tool|rocprofiler-sdk)"|"CPU HIP API"')
+_HANDLER_NAME: Final = re.compile(r"(?P<host>[\w.-]+)_(?P<pid>\d{1,10})\.\d{13,20}\.pt\.trace\.json(?:\.gz)?", re.ASCII)
+"""As `torch.profiler.tensorboard_trace_handler` names traces; the time is in ms or ns."""
+_NO_HOST: Final = re.compile(r"(?i)rank|^localhost$")
 _VERSIONS: Final = (
     ("pytorch_version", "PyTorch"),
     ("torch_version", "PyTorch"),
@@ -118,6 +121,20 @@ def recorded_host(members: dict[str, Raw]) -> str | None:
         if isinstance(host, str) and host:
             return host.partition(".")[0]
     return None
+
+
+def host_in_file_name(file_name: str, pid: int | None) -> str | None:
+    """Return the host in a name that PyTorch's own handler gives, `HOST_PID.TIME.pt.trace.json`; None in other names.
+
+    The process must be the trace's. A name with a rank in place of the host was chosen by the job.
+
+    >>> host_in_file_name("gpu-7_4242.1700000000000000000.pt.trace.json.gz", 4242)
+    'gpu-7'
+    """
+    found = _HANDLER_NAME.fullmatch(file_name)
+    if found is None or pid is None or int(found["pid"]) != pid or _NO_HOST.search(found["host"]):
+        return None
+    return found["host"].partition(".")[0]
 
 
 def gpu_models(members: dict[str, Raw]) -> dict[int | None, str]:

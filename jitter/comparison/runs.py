@@ -8,6 +8,7 @@ from jitter import api
 from jitter.comparison.build_document import build_document
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document, decode_document
+from jitter.comparison.labels import tell_apart
 from jitter.comparison.step_selection import select_steps
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import format_numbers
@@ -32,7 +33,15 @@ def compare(
     if len(runs) < 2:
         raise UsageError("a comparison needs two runs", "name the base first, then the new run")
     of_base = steps if base_steps is None else base_steps
-    return compare_documents([load_run(run, of_base) for run in runs[:-1]], load_run(runs[-1], steps))
+    loaded = [*(load_run(run, of_base) for run in runs[:-1]), load_run(runs[-1], steps)]
+    *bases, new = tell_apart(loaded, [_path_of(run) for run in runs])
+    return compare_documents(bases, new)
+
+
+def _path_of(run: Run) -> Path | None:
+    if isinstance(run, Document):
+        return None
+    return run.root if isinstance(run, api.Lake) else Path(run)
 
 
 def load_run(run: Run, steps: Collection[int] | None = None) -> Document:

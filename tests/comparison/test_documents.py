@@ -43,8 +43,11 @@ def test_a_file_is_its_document(lakes):
 
 def test_a_lake_and_its_document_compare_alike(lakes):
     base, new = lakes
-    direct = comparison_document(jitter.compare(base.root, new.root))
-    filed = comparison_document(jitter.compare(build_document(base), build_document(new)))
+    of_lakes = jitter.compare(base.root, new.root)
+    direct = comparison_document(of_lakes)
+    labels = of_lakes.base.label, of_lakes.new.label
+    documents = [build_document(lake, label=label) for lake, label in zip(lakes, labels, strict=True)]
+    filed = comparison_document(jitter.compare(*documents))
     assert direct == filed
     assert direct["verdict"] == "slower"
 

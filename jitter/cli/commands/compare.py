@@ -64,11 +64,13 @@ def _load(
 ) -> "tuple[list[Document], Document, Comparison]":
     from jitter.cli.load_runs import load_run
     from jitter.comparison.compare_documents import compare_documents
+    from jitter.comparison.labels import tell_apart
     from jitter.core.formatting import parse_numbers
 
     steps = None if numbers is None else parse_numbers(numbers, "--steps")
     of_base = steps if base_numbers is None else parse_numbers(base_numbers, "--base-steps")
-    bases, new = [load_run(run, of_base) for run in runs[:-1]], load_run(runs[-1], steps)
+    loaded = [*(load_run(run, of_base) for run in runs[:-1]), load_run(runs[-1], steps)]
+    *bases, new = tell_apart(loaded, runs)
     return bases, new, compare_documents(bases, new)
 
 

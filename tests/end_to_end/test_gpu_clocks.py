@@ -17,7 +17,9 @@ def test_clocks_of_a_slow_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["ingest", traces, "-o", lake, "--quiet"]) == 0
     capsys.readouterr()
     assert main(["report", lake, "--json"]) == 0
-    (culprit,) = json.loads(capsys.readouterr().out)["culprits"]
+    found = json.loads(capsys.readouterr().out)
+    (culprit,) = found["culprits"]
     assert (culprit["rank"], culprit["cause"]) == (2, "gpu_compute")
     clocks = [line for line in culprit["evidence"] if "MHz" in line or "clock was limited" in line]
     assert [("GPU 2" in line, "1,523 MHz" in line or "temperature" in line) for line in clocks] == [(True, True)] * 2
+    assert found["verdict"].endswith(f" By the logs, {'; '.join(clocks)}.")

@@ -7,7 +7,7 @@ import pytest
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence
 from jitter.analysis.diagnosis.evidence.logs.gpu import gpu_evidence
-from jitter.analysis.diagnosis.evidence.logs.network import network_evidence
+from jitter.analysis.diagnosis.evidence.logs.network import describe_network, network_evidence
 from jitter.analysis.diagnosis.evidence.logs.placement import cpu_evidence
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.diagnosis.model import Loss, WhatIf
@@ -39,22 +39,25 @@ def test_tcp_where_a_fabric_is_present():
     assert network_evidence([0], JobLogs(communicators=tcp, topology=nics)) == [
         "NCCL communicates by TCP over nmn0, although hsn0 is present"
     ]
-    assert network_evidence([0], JobLogs(communicators=tcp)) == []  # nothing shows that there is a fabric
+    without = JobLogs(communicators=tcp)  # nothing shows that there is a fabric
+    assert network_evidence([0], without) == ["NCCL communicates by TCP over nmn0"]
+    assert describe_network(without) == []
+    assert network_evidence([0], JobLogs(communicators=tcp[:1])) == []  # TCP within a host is its loopback
 
 
 def test_a_failed_plugin():
     failed = [communicator(rank, network="Socket", interfaces=["eth0"], plugin="failed") for rank in range(4)]
     assert network_evidence([0], JobLogs(communicators=failed)) == [
-        "NCCL communicates by TCP over eth0",
         "the network plug-in could not be loaded on node0, node1",
+        "NCCL communicates by TCP over eth0",
     ]
 
 
 def test_edges_without_gdr_and_of_unequal_transport():
     edges = [edge(0, 1), edge(1, 2), edge(2, 3, "NET/Socket", gdr=False)]
     assert network_evidence([0], JobLogs(edges=edges)) == [
-        "1 of 3 network connections do not use GPUDirect RDMA (GDR)",
         "network connections use different transports (2 NET/IB, 1 NET/Socket): NET/Socket from rank 2 to 3",
+        "1 of 3 network connections do not use GPUDirect RDMA (GDR)",
     ]
 
 
@@ -89,6 +92,19 @@ def test_xid_of_the_ranks_gpu_only():
     errors = [{"host": "node0", "bus_id": f"0000:{bus}:00", "code": 79} for bus in ("01", "01", "00")]
     logs = JobLogs(HEALTHY.communicators, gpu_errors=errors, hosts={1: "node0"}, devices={1: 1})
     assert gpu_evidence([1], logs) == ["the kernel log has 2 errors Xid 79 of GPU 1 of node0"]
+
+
+def test_errors_of_gpus_of_no_known_rank_are_listed():
+    errors = [{"host": "node0", "bus_id": "0000:01:00", "code": code} for code in (48, 63, 63)]
+    errors += [{"host": None, "bus_id": None, "code": 12_028}]
+    healthy = Diagnosis(Loss(0, 0.0), (), (), WhatIf(0, 0), "")
+    found = add_log_evidence(healthy, JobLogs(gpu_errors=errors))
+    gpu = "of the GPU at 0000:01:00"
+    assert found.notes == (
+        f"GPU errors in the kernel log of node0: Xid 63 {gpu} (2 times), Xid 48 {gpu}.",
+        "GPU errors in a kernel log: SXid 12028.",
+    )
+    assert add_log_evidence(found, JobLogs(gpu_errors=errors)) == found
 
 
 def binding(rank: int, *cpus: int, gpus: tuple[int, ...] = ()) -> dict[str, Any]:

@@ -1,29 +1,38 @@
 """Evidence from a job's logs for the causes that a diagnosis found: sentences, made from the relations of the lake.
 
-Logs never make a culprit: they add to the evidence of one.
+Logs never make a culprit: they add to the evidence of one, and to the verdict what they tell of the first.
 """
 
 from dataclasses import replace
+from typing import Final
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.evidence.logs.gpu import list_gpu_errors
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.diagnosis.model import Culprit
 from jitter.core.formatting import escape_control
 
+_MOST_IN_VERDICT: Final = 2
+"""Sentences."""
+
 
 def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
-    """Return the diagnosis with what logs tell of each culprit added to its evidence."""
-    culprits = []
+    """Return the diagnosis with what logs tell of each culprit, and at the verdict's end with that of the first."""
+    culprits, by_logs = [], ""
     for culprit in diagnosis.culprits:
         in_logs = log_evidence(culprit, logs)
+        if culprit is diagnosis.culprits[0] and in_logs:
+            by_logs = f" By the logs, {'; '.join(in_logs[:_MOST_IN_VERDICT])}."
         told = [*_describe_job(culprit, diagnosis), *in_logs]
         said = [text for text in told if text not in culprit.evidence]
         is_certain = bool(in_logs) and CAUSES[culprit.cause].is_certain_by_logs
         certainty = "certain" if is_certain else culprit.cause_certainty
         culprits.append(replace(culprit, evidence=(*culprit.evidence, *said), cause_certainty=certainty))
-    notes = [text for text in _time_notes(logs) if text not in diagnosis.notes]
-    return replace(diagnosis, culprits=tuple(culprits), notes=(*diagnosis.notes, *notes))
+    errors = map(escape_control, list_gpu_errors(logs.during(list(logs.step_times_ns))))
+    notes = [text for text in (*_time_notes(logs), *errors) if text not in diagnosis.notes]
+    verdict = diagnosis.verdict.removesuffix(by_logs) + by_logs
+    return replace(diagnosis, culprits=tuple(culprits), notes=(*diagnosis.notes, *notes), verdict=verdict)
 
 
 def _describe_job(culprit: Culprit, diagnosis: Diagnosis) -> list[str]:

@@ -9,6 +9,8 @@ from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs, Rows
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count
 
+_MOST_ERRORS: Final = THRESHOLDS.sentences.max_listed
+_FIRST_SXID: Final = 10_000
 _LIMITS: Final = {
     "sw_power_cap": "power cap",
     "hw_power_brake_slowdown": "power brake",
@@ -27,6 +29,32 @@ def gpu_evidence(ranks: Collection[int], logs: JobLogs) -> list[str]:
             found += _clocks(host, device, logs.gpu_clocks)
             found += _errors(rank, host, device, logs)
     return found
+
+
+def list_gpu_errors(logs: JobLogs) -> list[str]:
+    """Tell of all GPU errors in kernel logs, a sentence each host: their GPU may belong to no known rank."""
+    by_host: dict[str | None, Counter[tuple[int, str | None]]] = {}
+    for row in logs.gpu_errors:
+        by_host.setdefault(row["host"], Counter())[row["code"], row["bus_id"]] += 1
+    found = []
+    for host, errors in sorted(by_host.items(), key=lambda one: (-one[1].total(), one[0] or "")):
+        ordered = sorted(errors.items(), key=lambda one: (-one[1], one[0][0], one[0][1] or ""))
+        listed = [_describe_error(*error, count) for error, count in ordered[:_MOST_ERRORS]]
+        more = f" and {len(ordered) - _MOST_ERRORS} more" if len(ordered) > _MOST_ERRORS else ""
+        where = "a kernel log" if host is None else f"the kernel log of {host}"
+        found.append(f"GPU errors in {where}: {', '.join(listed)}{more}.")
+    if len(found) > _MOST_ERRORS:
+        found[_MOST_ERRORS:] = [f"GPU errors in the kernel logs of {len(found) - _MOST_ERRORS} more hosts."]
+    return found
+
+
+def _describe_error(code: int, bus_id: str | None, count: int) -> str:
+    gpu = f" of the GPU at {bus_id}" if bus_id else ""
+    return f"{_name_error(code)}{gpu}" + (f" ({count} times)" if count > 1 else "")
+
+
+def _name_error(code: int) -> str:
+    return f"{'Xid' if code < _FIRST_SXID else 'SXid'} {code}"
 
 
 def _clocks(host: str | None, device: int, clocks: Rows) -> list[str]:
@@ -62,7 +90,7 @@ def _errors(rank: int, host: str | None, device: int, logs: JobLogs) -> list[str
     )
     name = f"GPU {device}" + (f" of {host}" if host is not None else "")
     return [
-        f"the kernel log has {format_count(count, 'error')} {'Xid' if code < 10_000 else 'SXid'} {code} of {name}"
+        f"the kernel log has {format_count(count, 'error')} {_name_error(code)} of {name}"
         for code, count in sorted(codes.items())
     ]
 

@@ -14,27 +14,36 @@ _FABRIC_INTERFACES: Final = ("hsn", "ib", "mlx", "rdma", "efa", "cxi", "opa")
 
 
 def network_evidence(ranks: Collection[int], logs: JobLogs) -> list[str]:
-    """Tell what is unusual about the network of a job whose communication is slow."""
+    """Tell what is unusual about the network of a job whose communication is slow, what names ranks first.
+
+    A job on plain Ethernet communicates by TCP, which is worth a word only where that is slow.
+    """
     slow = [
         f"{row.collective} of {row.size_bytes:,} B: {row.busbw:.1f} of {row.baseline_busbw:.1f} GB/s in every step"
         for row in logs.slow_network
     ]
-    return [*slow, *describe_network(logs)]
+    return [*_describe(logs, is_slow=True), *slow]
 
 
 def describe_network(logs: JobLogs) -> list[str]:
     """Tell what is unusual about the network by NCCL's own logs, a sentence each."""
+    return _describe(logs, is_slow=False)
+
+
+def _describe(logs: JobLogs, *, is_slow: bool) -> list[str]:
     return [
-        *_sockets(logs),
-        *_other_interfaces(logs.communicators),
+        *_unlike_others(logs.communicators, "network"),
         *_failed_plugins(logs.communicators),
-        *_without_gdr(logs.edges),
+        *_sockets(logs, is_slow=is_slow),
+        *_other_interfaces(logs.communicators),
         *_unequal_transports(logs.edges),
-        *_unlike_others(logs.communicators),
+        *_without_gdr(logs.edges),
+        *_unlike_others(logs.communicators, "version"),
     ]
 
 
-def _sockets(logs: JobLogs) -> list[str]:
+def _sockets(logs: JobLogs, *, is_slow: bool) -> list[str]:
+    """Tell of TCP beside a fabric; where communication `is_slow`, of TCP between hosts at all."""
     over_tcp = [row for row in logs.communicators if row["network"] == "Socket"]
     if not over_tcp:
         return []
@@ -43,7 +52,8 @@ def _sockets(logs: JobLogs) -> list[str]:
     nics = sorted({nic for row in logs.topology for nic in row["near_nics"] or ()})
     fabric = sorted(others) or nics
     failed = any(row["plugin"] == "failed" for row in over_tcp)
-    if not fabric and not failed and not any(name.startswith(_FABRIC_INTERFACES) for name in interfaces):
+    has_fabric = fabric or failed or any(name.startswith(_FABRIC_INTERFACES) for name in interfaces)
+    if not has_fabric and not (is_slow and len({row["host"] for row in logs.communicators}) > 1):
         return []
     over = f" over {_listed(interfaces)}" if interfaces else ""
     present = f", although {_listed(fabric)} is present" if fabric else ""
@@ -87,20 +97,17 @@ def _unequal_transports(edges: Rows) -> list[str]:
     return [f"network connections use different transports ({told}): {rarest} from rank {named}"]
 
 
-def _unlike_others(communicators: Rows) -> list[str]:
-    found = []
-    for column in ("network", "version"):
-        ranks: dict[Any, set[int]] = defaultdict(set)
-        for row in communicators:
-            if row[column] is not None and row["rank"] is not None:
-                ranks[row[column]].add(row["rank"])
-        if len(ranks) < 2:
-            continue
-        usual = max(ranks, key=lambda value: (len(ranks[value]), str(value)))
-        for value, own in sorted(ranks.items(), key=lambda item: str(item[0])):
-            if value != usual and len(own) < len(ranks[usual]):
-                found.append(f"{format_ranks(sorted(own))}: {column} {value}, the other ranks: {usual}")
-    return found
+def _unlike_others(communicators: Rows, column: str) -> list[str]:
+    ranks: dict[Any, set[int]] = defaultdict(set)
+    for row in communicators:
+        if row[column] is not None and row["rank"] is not None:
+            ranks[row[column]].add(row["rank"])
+    usual = max(ranks, key=lambda value: (len(ranks[value]), str(value)), default=None)
+    return [
+        f"{format_ranks(sorted(own))}: {column} {value}, the other ranks: {usual}"
+        for value, own in sorted(ranks.items(), key=lambda item: str(item[0]))
+        if len(own) < len(ranks[usual])
+    ]
 
 
 def _listed(names: Sequence[str]) -> str:

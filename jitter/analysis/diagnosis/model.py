@@ -1,6 +1,7 @@
 """The parts of a diagnosis as plain data: loss, steps, culprits, what-if, conclusion."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, get_args
 
 from jitter.analysis.detection.recurrence import Recurs
@@ -215,6 +216,11 @@ class Culprit:
 
     has_unknown_gain: bool = False
     """Whether it may delay ranks in exchanges that name no partners, so that replay does not tell what it costs."""
+
+    def with_evidence(self, told: Sequence[str]) -> "Culprit":
+        """Return the culprit with more evidence, the most specific: it follows the first sentence, the excess."""
+        new = [text for text in told if text not in self.evidence]
+        return replace(self, evidence=(*self.evidence[:1], *new, *self.evidence[1:]))
 
     @property
     def is_hidden(self) -> bool:

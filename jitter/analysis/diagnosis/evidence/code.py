@@ -58,13 +58,13 @@ def add_code_evidence(diagnosis: Diagnosis, lake: RecordedCode) -> Diagnosis:
 
 def _with_moves(culprit: Culprit, lake: RecordedCode) -> Culprit:
     told = describe_migrations(lake, culprit.rank, culprit.steps) if CAUSES[culprit.cause].is_late_launch else None
-    return culprit if told is None else replace(culprit, evidence=(*culprit.evidence, told))
+    return culprit if told is None else culprit.with_evidence([told])
 
 
 def _with_code(culprit: Culprit, lake: RecordedCode) -> Culprit:
     if culprit.pauses:
         told = "; ".join(_describe_pause(pause, lake) for pause in culprit.pauses)
-        return replace(culprit, evidence=(*culprit.evidence, f"the longest pauses on the critical path: {told}"))
+        return culprit.with_evidence([f"the longest pauses on the critical path: {told}"])
     where = culprit.kernel_index
     key = next((key for key in culprit.steps if culprit.rank in lake.ranks_of(key)), None)
     if not CAUSES[culprit.cause].is_at_kernels or where is None or key is None:
@@ -79,8 +79,8 @@ def _with_code(culprit: Culprit, lake: RecordedCode) -> Culprit:
     if CAUSES[culprit.cause].is_late_launch:
         operation = _describe_gap(lake, key, culprit.rank, launch)
         if operation is not None:
-            found.append(f"before the launch of kernel {where.first} the host was {operation}")
-    return replace(culprit, code=None if words is None else launch.code, evidence=(*culprit.evidence, *found))
+            found.insert(0, f"before the launch of kernel {where.first} the host was {operation}")
+    return replace(culprit.with_evidence(found), code=None if words is None else launch.code)
 
 
 def _describe_pause(pause: Pause, lake: RecordedCode) -> str:

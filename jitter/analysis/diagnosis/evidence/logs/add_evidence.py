@@ -24,11 +24,10 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
         in_logs = log_evidence(culprit, logs)
         if culprit is diagnosis.culprits[0] and in_logs:
             by_logs = f" By the logs, {'; '.join(in_logs[:_MOST_IN_VERDICT])}."
-        told = [*_describe_job(culprit, diagnosis), *in_logs]
-        said = [text for text in told if text not in culprit.evidence]
+        told = [*in_logs, *_describe_job(culprit, diagnosis)]
         is_certain = bool(in_logs) and CAUSES[culprit.cause].is_certain_by_logs
         certainty = "certain" if is_certain else culprit.cause_certainty
-        culprits.append(replace(culprit, evidence=(*culprit.evidence, *said), cause_certainty=certainty))
+        culprits.append(replace(culprit.with_evidence(told), cause_certainty=certainty))
     errors = map(escape_control, list_gpu_errors(logs.during(list(logs.step_times_ns))))
     notes = [text for text in (*_time_notes(logs), *errors) if text not in diagnosis.notes]
     verdict = diagnosis.verdict.removesuffix(by_logs) + by_logs

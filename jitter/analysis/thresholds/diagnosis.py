@@ -71,6 +71,8 @@ class SentenceThresholds:
     """Findings, ranks, kernels or pauses in one sentence; more are counted."""
     max_listed: int = 4
     """Steps, interfaces or other short names in one sentence."""
+    max_told_by_logs: int = 2
+    """Sentences of logs in the verdict."""
     max_scope_characters: int = 80
     """Characters of an annotation's path; of a longer one the end is shown."""
     max_step_share: float = 10.0

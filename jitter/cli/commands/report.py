@@ -96,13 +96,19 @@ def report(
 
 
 def _traces_and_lake(paths: Sequence[Path], lake: Path | None) -> tuple[list[Path], Path]:
-    """Tell traces from a lake. Raises `UsageError` for more than one lake, and for a lake among traces."""
+    """Tell traces from a lake.
+
+    Raises `UsageError` for more than one lake and for a lake among traces, `LakeError` for a path that is not there.
+    """
+    from jitter.cli.open_lake import check_lake_path
+
     lakes = [path for path in paths if _is_lake(path)]
     if lakes:
         if len(paths) > 1 or (lake is not None and lake != lakes[0]):
             raise UsageError(f"{lakes[0]}: is a lake", "give one lake, or traces and a lake with -L")
         return [], lakes[0]
     if len(paths) == 1 and not paths[0].exists():
+        check_lake_path(paths[0])
         raise LakeError(f"{paths[0]}: no such file or folder", "give a lake, or the job's traces")
     return list(paths), lake or DEFAULT_LAKE
 

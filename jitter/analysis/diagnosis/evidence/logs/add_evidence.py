@@ -11,10 +11,10 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.gpu import list_gpu_errors
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.diagnosis.model import Culprit
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import escape_control
 
-_MOST_IN_VERDICT: Final = 2
-"""Sentences."""
+_LIMITS: Final = THRESHOLDS.sentences
 
 
 def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
@@ -23,7 +23,7 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     for culprit in diagnosis.culprits:
         in_logs = log_evidence(culprit, logs)
         if culprit is diagnosis.culprits[0] and in_logs:
-            by_logs = f" By the logs, {'; '.join(in_logs[:_MOST_IN_VERDICT])}."
+            by_logs = f" By the logs, {'; '.join(in_logs[: _LIMITS.max_told_by_logs])}."
         told = [*in_logs, *_describe_job(culprit, diagnosis)]
         is_certain = bool(in_logs) and CAUSES[culprit.cause].is_certain_by_logs
         certainty = "certain" if is_certain else culprit.cause_certainty

@@ -10,7 +10,6 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count
 
 _MOST_ERRORS: Final = THRESHOLDS.sentences.max_listed
-_FIRST_SXID: Final = 10_000
 _LIMITS: Final = {
     "sw_power_cap": "power cap",
     "hw_power_brake_slowdown": "power brake",
@@ -54,7 +53,7 @@ def _describe_error(code: int, bus_id: str | None, count: int) -> str:
 
 
 def _name_error(code: int) -> str:
-    return f"{'Xid' if code < _FIRST_SXID else 'SXid'} {code}"
+    return f"{'Xid' if code < 10_000 else 'SXid'} {code}"
 
 
 def _clocks(host: str | None, device: int, clocks: Rows) -> list[str]:

@@ -73,11 +73,14 @@ def report(
         jitter report --html --json -o run17.html -o run17.json
         jitter report /shared/lake --html --scheduler tcp://head-node:8786
     """
+    from jitter.lake.folder import LakeFolder
+
     given = {"html": as_html or open_page, "json": as_json, "markdown": as_markdown}
     forms = [form for form, is_given in given.items() if is_given]
-    paths, named = take_outputs(paths, forms, reads_json=not any(_is_lake(path) for path in paths))
+    lakes = [path for path in paths if LakeFolder(path).is_lake]
+    paths, named = take_outputs(paths, forms, reads_json=not lakes)
     outputs = (*outputs, *named)
-    traces, root = _traces_and_lake(paths, lake)
+    traces, root = _traces_and_lake(paths, lakes, lake)
     if open_page and traces and not (as_html or as_json or as_markdown or outputs):
         given["html"] = False  # the page is written anyway, next to the findings in the terminal
     chosen = choose_outputs([form for form, is_given in given.items() if is_given], outputs, of_traces=bool(traces))
@@ -95,14 +98,13 @@ def report(
     return done
 
 
-def _traces_and_lake(paths: Sequence[Path], lake: Path | None) -> tuple[list[Path], Path]:
-    """Tell traces from a lake.
+def _traces_and_lake(paths: Sequence[Path], lakes: Sequence[Path], lake: Path | None) -> tuple[list[Path], Path]:
+    """Tell traces from a lake; `lakes` are those of `paths` that are one, `lake` is the one that traces go to.
 
     Raises `UsageError` for more than one lake and for a lake among traces, `LakeError` for a path that is not there.
     """
     from jitter.cli.open_lake import check_lake_path
 
-    lakes = [path for path in paths if _is_lake(path)]
     if lakes:
         if len(paths) > 1 or (lake is not None and lake != lakes[0]):
             raise UsageError(f"{lakes[0]}: is a lake", "give one lake, or traces and a lake with -L")
@@ -111,12 +113,6 @@ def _traces_and_lake(paths: Sequence[Path], lake: Path | None) -> tuple[list[Pat
         check_lake_path(paths[0])
         raise LakeError(f"{paths[0]}: no such file or folder", "give a lake, or the job's traces")
     return list(paths), lake or DEFAULT_LAKE
-
-
-def _is_lake(path: Path) -> bool:
-    from jitter.lake.folder import LakeFolder
-
-    return LakeFolder(path).is_lake
 
 
 def _check_files(chosen: ReportOutputs, force: bool) -> None:

@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jitter.cli.output.files import check_overwrite
 from jitter.cli.output.stdio import say
-from jitter.cli.output.table import PARQUET_METADATA, TABLE_SCHEMA_VERSION, choose_format, is_jitter_parquet
+from jitter.cli.output.table import (
+    MAX_TEXT_ROWS,
+    ONLY_FIRST_ROWS,
+    PARQUET_METADATA,
+    TABLE_SCHEMA_VERSION,
+    choose_format,
+    is_jitter_parquet,
+)
 from jitter.core.errors import UsageError
 from jitter.core.files import atomic_file
 from jitter.core.formatting import csv_text, escape_control, json_text
@@ -26,7 +33,6 @@ if TYPE_CHECKING:
 
     from jitter.query.prepared_query import PreparedQuery, QueryResult
 
-_MAX_TEXT_ROWS: Final = 1000
 _HEADING_LENGTH: Final = 64
 _JSON_HEAD: Final = f'{{"schema_version": {TABLE_SCHEMA_VERSION}, "rows": ['
 
@@ -156,10 +162,10 @@ def _format_text(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
         heading = Text(escape_control(field.name))
         table.add_column(heading, justify="right" if number else "left", no_wrap=number, overflow="fold")
     lines = _lines(rows)
-    for cells in islice(lines, _MAX_TEXT_ROWS):
+    for cells in islice(lines, MAX_TEXT_ROWS):
         table.add_row(*(Text(escape_control(cell)) for cell in cells))  # Text, not str: square brackets are no markup
     if next(lines, None) is not None:
-        yield Note(f"only the first {_MAX_TEXT_ROWS} rows are shown (for all: --format csv)")
+        yield Note(ONLY_FIRST_ROWS)
     text = io.StringIO()
     Console(file=text, width=form.width, force_terminal=form.is_terminal).print(table)
     yield text.getvalue()

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from jitter.cli.output.files import check_overwrite, write_text
 from jitter.core.errors import UsageError
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 TABLE_SCHEMA_VERSION = 1
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
+MAX_TEXT_ROWS: Final = 1000
+"""Rows of a table on a terminal."""
+ONLY_FIRST_ROWS: Final = f"only the first {MAX_TEXT_ROWS} rows are shown (for all: --format csv)"
 _CELLS_AT_ONCE = 1 << 17
 """Cells formatted at once: larger blocks allocate new memory each time, which is slower."""
 PARQUET_METADATA = {b"jitter": b"table"}

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from jitter.cli.output.stdio import say
+from jitter.cli.output.table import MAX_TEXT_ROWS, ONLY_FIRST_ROWS
 from jitter.core.formatting import escape_control
 from jitter.core.names.kernels import short_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_ROWS: Final = 1000
 _LONGEST_NAME: Final = 44
 _UNNAMED: Final = "(not recorded)"
 _BETWEEN: Final = 2
@@ -30,7 +30,7 @@ def print_table(rows: "pa.Table") -> None:
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     columns: list[list[str]] = []
     left = console.width
-    for name, column in zip(rows.column_names, rows.slice(0, _MOST_ROWS).columns, strict=True):
+    for name, column in zip(rows.column_names, rows.slice(0, MAX_TEXT_ROWS).columns, strict=True):
         is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
         values = column.to_pylist()
         cells = _numbers(values) if is_number else _names(values, are_kernels=name.startswith("kernel"))
@@ -45,8 +45,8 @@ def print_table(rows: "pa.Table") -> None:
     console.print(table)
     if len(columns) < rows.num_columns:
         say(f"{len(columns)} of {rows.num_columns} columns fit the terminal (all of them: --format csv)")
-    if rows.num_rows > _MOST_ROWS:
-        say(f"only the first {_MOST_ROWS} rows are shown (for all: --format csv)")
+    if rows.num_rows > MAX_TEXT_ROWS:
+        say(ONLY_FIRST_ROWS)
 
 
 def _numbers(values: Sequence[Any]) -> list[str]:

@@ -14,7 +14,7 @@ class RunLoss(NamedTuple):
 
     fraction: float
     interval: tuple[float, float]
-    """95% interval: how far the loss of a longer run of the same job may lie from it, which loses nothing at least."""
+    """95% interval: where the loss of a longer run of the same job may lie; no run gains by jitter."""
 
 
 def measure_loss(run: Document) -> RunLoss | str:

@@ -7,6 +7,7 @@ import numpy as np
 
 from jitter.analysis.account.graph import Heads, Inputs, Setting, Structure, find_heads
 from jitter.analysis.account.losses import LossClass, Losses, join_losses
+from jitter.analysis.account.recorded_nodes import find_recorded_nodes
 from jitter.analysis.account.shares import (
     SUBSETS_BESIDE,
     Beside,
@@ -27,7 +28,7 @@ from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.analysis.replay.what_if import possible_waits, repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Bools, Floats, Ints, joined
+from jitter.core.numeric.arrays import Floats, Ints, joined
 from jitter.core.numeric.compilation import compiled
 
 _OWN_ROW_NS: Final = THRESHOLDS.account.own_row_ns  # for compiled loops, which know no classes
@@ -60,10 +61,13 @@ class _Compared:
     """(ranks,) the operation with which the step ends for each; -1 where it is unknown."""
 
 
-class _Replayed(NamedTuple):
-    setting: Setting
-    state: CarriedState
-    """State of the ranks after the step."""
+class _Room(NamedTuple):
+    """Arrays of a step's nodes, which later steps use again."""
+
+    upper: NodeTimes
+    """Without starts, which are the step's."""
+    lower: NodeTimes
+    heads: Heads
 
 
 class Account:
@@ -84,6 +88,8 @@ class Account:
         self._shift = 0.0
         """How much later than with the baseline the step before ends, ns."""
         self._last: _Compared | None = None
+        self._rooms = [_room(0, 0), _room(0, 0)]
+        """Of the step before, after that of the step before that."""
         self._buffers: dict[int, tuple[Multipliers, Shares]] = {}
 
     def step(self, step: RecordedStep, baseline: SelfTimes) -> StepAccount:
@@ -101,27 +107,36 @@ class Account:
         return StepAccount(step.number, self._shift - shift, losses)
 
     def _compare(self, step: RecordedStep, baseline: SelfTimes) -> _Compared:
-        """Replay a step in both settings."""
-        usual, took = repaired_transfers(step, self._usual), step.transfers.took
-        waits = possible_waits(step, usual, self._usual)
-        upper = self._replay(step, baseline, Change(self._repaired(False), took, np.zeros(len(took)), 0.0), step.before)
-        lower = self._replay(step, baseline, Change(self._repaired(True), usual, waits, self._shift), self._state)
-        self._state = lower.state
+        """Find the times of a step in both settings."""
+        room = self._rooms.pop(0)
+        if len(room.lower.end) != len(step.times.start):
+            room = _room(len(step.times.start), len(self._structure.group))
+        self._rooms.append(room)
+        usual = repaired_transfers(step, self._usual)
+        change = Change(
+            np.ones((len(TimePart) - 1, len(self._run.rank_numbers)), np.bool_),
+            usual,
+            possible_waits(step, usual, self._usual),
+            self._shift,
+        )
+        before = self._state_before(step, self._state, self._shift)
+        replay_step(self._run.job, self._structure.instructions, step, baseline, change, self._state, room.lower)
+        lower = Setting(room.lower, before, usual, *self._slots(step.times, room.lower, before))
+        before = self._state_before(step, step.before, 0.0)
+        nodes = room.upper._replace(start=step.times.start)
+        find_recorded_nodes(self._run.job, step.times, before.copy(), nodes)
+        upper = Setting(nodes, before, step.transfers.took, *self._slots(step.times, nodes, before))
         cells = self._ends.cells(step.times)
         last = np.where(cells >= 0, cells - step.times.row, -1)
-        heads = self._heads(step, baseline, upper.setting, lower.setting)
-        return _Compared(step, baseline, upper.setting, lower.setting, heads, last)
+        self._find_heads(step, baseline, upper, lower, room.heads)
+        return _Compared(step, baseline, upper, lower, room.heads, last)
 
-    def _heads(self, step: RecordedStep, baseline: SelfTimes, upper: Setting, lower: Setting) -> Heads:
-        cells, instances = len(step.times.start), len(self._structure.group)
-        heads = Heads(
-            start=np.full(cells, -1, np.int64),
-            end=np.full(cells, -1, np.int64),
-            free=np.full(cells, -1, np.int64),
-            back=np.full(cells, -1, np.int64),
-            parent=np.full(instances, -1, np.int64),
-            moved=np.full(instances, np.nan),
-        )
+    def _find_heads(
+        self, step: RecordedStep, baseline: SelfTimes, upper: Setting, lower: Setting, heads: Heads
+    ) -> None:
+        for values in (heads.start, heads.end, heads.free, heads.back, heads.parent):
+            values.fill(-1)
+        heads.moved.fill(np.nan)
         threads, streams = (
             np.full(values.shape, -1, np.int64) for values in (upper.before.back, upper.before.stream_end)
         )
@@ -140,20 +155,13 @@ class Account:
             streams,
             self._inputs,
         )
-        return heads
 
-    def _repaired(self, everything: bool) -> Bools:
-        return np.full((len(TimePart) - 1, len(self._run.rank_numbers)), everything)
-
-    def _replay(self, step: RecordedStep, baseline: SelfTimes, change: Change, before: CarriedState) -> "_Replayed":
-        """Replay a step in one setting, to which the ranks come as `before`."""
-        state = before.copy()
-        before = before.copy()
+    def _state_before(self, step: RecordedStep, state: CarriedState, time_saved: float) -> CarriedState:
+        """Return how the ranks come to a step; those that join in it begin as recorded, earlier by what is saved."""
+        before = state.copy()
         before.forget(step.fresh)
-        before.back[step.fresh] = step.before.back[step.fresh] - change.time_saved
-        instructions = self._structure.instructions
-        nodes = replay_step(self._run.job, instructions, step, baseline, change, state, all_nodes=True)
-        return _Replayed(Setting(nodes, before, change.transfer, *self._slots(step.times, nodes, before)), state)
+        before.back[step.fresh] = step.before.back[step.fresh] - time_saved
+        return before
 
     def _slots(self, times: StepTimes, nodes: NodeTimes, before: CarriedState) -> tuple[Floats, Ints]:
         """Return when launches had a place in the queue, and which operation had held it; empty without a queue."""
@@ -409,6 +417,16 @@ def _structure(run: RunModel) -> Structure:
     collective = np.repeat(np.arange(len(collectives.first_group) - 1), np.diff(collectives.first_group))
     return Structure(
         instructions, is_coupled, places_before(run.job, run.job.thread), instance, group, collective, attendance
+    )
+
+
+def _room(cells: int, instances: int) -> _Room:
+    upper, lower = (NodeTimes(*np.empty((4, cells))) for _ in range(2))
+    start, end, free, back = np.empty((4, cells), np.int64)
+    return _Room(
+        upper._replace(start=np.empty(0)),
+        lower,
+        Heads(start, end, free, back, np.empty(instances, np.int64), np.empty(instances)),
     )
 
 

@@ -64,14 +64,10 @@ class Scratch(NamedTuple):
     """(places,) of the launch queue."""
     late: Floats
     """(groups of all collectives,) how much later than recorded the last rank arrives; then, the collective ends."""
-    starts: Floats
-    """(cells,) when each operation starts; empty where it is not asked for and collectives slow no kernels."""
-    backs: Floats
-    """(cells,) as in `NodeTimes`, or empty."""
-    frees: Floats
-    """(cells,) as in `NodeTimes`, or empty."""
     moved: Floats
     """(ranks, absent ranks) how much later than recorded the last collective of each ended."""
+    is_straight: Bools
+    """(operations,) as `find_straight` returns it."""
 
 
 class Change(NamedTuple):
@@ -94,39 +90,44 @@ def replay_step(
     baseline: SelfTimes,
     change: Change,
     state: CarriedState,
-    *,
-    all_nodes: bool = False,
+    nodes: NodeTimes | None = None,
 ) -> NodeTimes:
-    """Replay one step in one scenario and return when each operation ends; with `all_nodes` the other times, too.
+    """Replay one step in one scenario and return when each operation ends; the other times fill `nodes`, if given.
 
     `state` is how the ranks come to the step in the scenario, and becomes how they leave it. `instructions` is the
     schedule's array, `baseline` (operations,) the step's medians.
     """
-    collectives, ranks = step.collectives, len(step.fresh)
+    collectives, ranks, cells = step.collectives, len(step.fresh), len(step.times.start)
     state.forget(step.fresh)
     state.back[step.fresh] = step.before.back[step.fresh] - change.time_saved  # known where a marker tells it
     beginning = np.zeros(len(collectives.first_member) - 1, np.bool_)
     beginning[collectives.block[step.fresh]] = True
-    cells = len(step.times.start)
-    ends = np.full(cells, np.nan)
-    starts = np.full(cells if all_nodes or job.interference.any() else 0, np.nan)
-    backs, frees = np.full((2, cells if all_nodes else 0), np.nan)
+    if nodes is None:
+        starts = np.empty(cells if job.interference.any() else 0)
+        nodes = NodeTimes(np.empty(cells), starts, *np.empty((2, 0)))
     scratch = Scratch(
         state.stream_end.copy(),
         np.full(state.stream_end.shape, np.nan),
         np.zeros(ranks, np.int64),
         np.empty(state.pending.shape[1]),
         np.empty(len(change.transfer)),
-        starts,
-        backs,
-        frees,
         np.full(collectives.absent.max(initial=ranks - 1) + 1, -change.time_saved),
+        find_straight(job),
     )
     begins = beginning[collectives.block]
     follow_instructions(
-        job, instructions, collectives, step.times, step.own, baseline, change, begins, state, scratch, ends
+        job, instructions, collectives, step.times, step.own, baseline, change, begins, state, scratch, nodes
     )
-    return NodeTimes(ends, starts, backs, frees)
+    return nodes
+
+
+def find_straight(job: JobArrays) -> Bools:
+    """Return, (operations,), which follow their launch and their stream alone, and take as long as they take."""
+    teams = np.repeat(np.arange(len(job.queue)), np.diff(job.first))
+    waits = (np.diff(job.first_wait) > 0) | (np.diff(job.first_host_wait) > 0) | (job.queue[teams] > 0)
+    is_slowed = (job.interference[teams] > 0) & (job.kind == COMPUTE)
+    found: Bools = ~(waits | is_slowed | (job.kind == SYNC) | (job.kind == COLLECTIVE))
+    return found
 
 
 @compiled
@@ -141,7 +142,7 @@ def follow_instructions(
     begins: Bools,
     state: CarriedState,
     scratch: Scratch,
-    ends: Floats,
+    nodes: NodeTimes,
 ) -> None:
     """Compute the blocks' operations and the collectives in the schedule's order.
 
@@ -150,20 +151,20 @@ def follow_instructions(
     for at in range(instructions.shape[0]):
         block = instructions[at, 0]
         if block < 0:
-            end_collective(job, instructions[at, 1], collectives, step, change, state, scratch, ends)
+            end_collective(job, instructions[at, 1], collectives, step, change, state, scratch, nodes.end)
             continue
         for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
             rank = collectives.member[member]
             if step.row[rank] >= 0:
                 first, last = instructions[at, 1], instructions[at, 2]
                 replay_operations(
-                    job, step, own, baseline, change, begins[rank], state, scratch, ends, rank, first, last
+                    job, step, own, baseline, change, begins[rank], state, scratch, nodes, rank, first, last
                 )
     for rank in range(len(step.row)):
         places = job.queue[step.team[rank]]
         if step.row[rank] >= 0:
             row = step.row[rank]
-            carry_ends(job, step.team[rank], rank, row, ends, row, ends, state.stream_end)
+            carry_ends(job, step.team[rank], rank, row, nodes.end, row, nodes.end, state.stream_end)
         if places > 0 and step.row[rank] >= 0:
             turn_pending(state.pending, rank, scratch.head[rank], places, scratch.room)
 
@@ -178,7 +179,7 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
     begins: bool,
     state: CarriedState,
     scratch: Scratch,
-    ends: Floats,
+    nodes: NodeTimes,
     rank: int,
     first: int,
     last: int,
@@ -188,73 +189,78 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
     A collective ends here as recorded after its start; `end_collective` corrects collectives of several ranks.
     Until then its start stands among `ends`.
     """
-    team = step.team[rank]
+    team, row = step.team[rank], step.row[rank]
     launch_ns, stream_ns, places = job.launch_ns[team], job.stream_ns[team], job.queue[team]
-    by_gpu, slower = change.repaired[GPU, rank], job.interference[team]
-    keeps_starts, keeps_all = len(scratch.starts) > 0, len(scratch.backs) > 0
+    has_launches, slower, first_kernel = job.has_launches[team], job.interference[team], job.first_kernel[team]
+    by_start, by_host, by_gpu = change.repaired[START, rank], change.repaired[CPU, rank], change.repaired[GPU, rank]
+    ends, starts = nodes.end, nodes.start
+    keeps_starts, keeps_all = len(starts) > 0, len(nodes.back) > 0
     for op in range(first, last):
-        place, cell = job.first[team] + op, step.row[rank] + op
-        by_host = change.repaired[START if op <= job.first_kernel[team] else CPU, rank]
-        if by_host:
+        place, cell = job.first[team] + op, row + op
+        thread, stream = job.thread[place], job.stream[place]
+        is_straight, is_called = scratch.is_straight[place] and not begins, not isnan(step.call[cell])
+        if by_start if op <= first_kernel else by_host:
             host, in_call, lead = baseline.host[place], baseline.call[place], baseline.lead[place]
         else:
             host, in_call, lead = own.host[cell], own.call[cell], own.lead[cell]
-        thread, stream = job.thread[place], job.stream[place]
-        before = state.back[rank, thread]
-        since = before
-        for wait in range(job.first_host_wait[place], job.first_host_wait[place + 1]):
-            other = job.host_wait_on[wait]
-            held = ends[step.row[rank] + other] if other >= 0 else scratch.stream_end_before[rank, ~other]
-            since = later(since, held - job.host_lead_ns[place])
-        called = since + host
-        if begins and isnan(called):
-            called = step.call[cell] - change.time_saved
-        awaited = math.nan
-        for wait in range(job.first_wait[place], job.first_wait[place + 1]):
-            other = job.wait_on[wait]
-            awaited = later(
-                awaited, ends[step.row[rank] + other] if other >= 0 else scratch.stream_end_before[rank, ~other]
-            )
-        is_called = not isnan(step.call[cell])
-        if job.kind[place] == SYNC:
-            if is_called:
-                state.back[rank, thread] = later(called, awaited) + in_call
-            if keeps_all:
-                scratch.backs[cell] = state.back[rank, thread]
-            continue
-        if places > 0 and called < state.pending[rank, scratch.head[rank]]:
-            called = state.pending[rank, scratch.head[rank]]
+        before, awaited = state.back[rank, thread], math.nan
+        called = before + host
+        if not is_straight:
+            since = before
+            for wait in range(job.first_host_wait[place], job.first_host_wait[place + 1]):
+                other = job.host_wait_on[wait]
+                held = ends[row + other] if other >= 0 else scratch.stream_end_before[rank, ~other]
+                since = later(since, held - job.host_lead_ns[place])
+            called = since + host
+            if begins and isnan(called):
+                called = step.call[cell] - change.time_saved
+            for wait in range(job.first_wait[place], job.first_wait[place + 1]):
+                other = job.wait_on[wait]
+                awaited = later(awaited, ends[row + other] if other >= 0 else scratch.stream_end_before[rank, ~other])
+            if job.kind[place] == SYNC:
+                if is_called:
+                    state.back[rank, thread] = later(called, awaited) + in_call
+                ends[cell] = math.nan
+                if keeps_starts:
+                    starts[cell] = math.nan
+                if keeps_all:
+                    nodes.back[cell], nodes.free[cell] = state.back[rank, thread], math.nan
+                continue
+            if places > 0 and called < state.pending[rank, scratch.head[rank]]:
+                called = state.pending[rank, scratch.head[rank]]
         returned = called + in_call if is_called else before
         state.back[rank, thread] = returned
         free = state.stream_end[rank, stream]
         if keeps_all:
-            scratch.backs[cell], scratch.frees[cell] = returned, free
+            nodes.back[cell], nodes.free[cell] = returned, free
         if isnan(step.start[cell]):
             ends[cell] = free  # the rank has not the operation: what waits for it waits for the one before it
+            if keeps_starts:
+                starts[cell] = math.nan
             continue
         if by_gpu:
             delay, gpu = baseline.delay[place], baseline.gpu[place]
         else:
             delay, gpu = own.delay[cell], own.gpu[cell]
-        delay += 0.0 if job.has_launches[team] else host
+        delay += 0.0 if has_launches else host
         start = later(later(returned - lead + launch_ns, free + stream_ns), awaited) + delay
-        if isnan(own.delay[cell] if job.has_launches[team] else own.host[cell]):
+        if isnan(own.delay[cell] if has_launches else own.host[cell]):
             start = later(returned - lead + launch_ns, step.start[cell] - change.time_saved)
         if begins and isnan(start):
             start = step.start[cell] - change.time_saved
-        if places > 0:
-            scratch.head[rank] = push_pending(state.pending, rank, scratch.head[rank], places, start)
         if keeps_starts:
-            scratch.starts[cell] = start
-        if job.kind[place] == COLLECTIVE:
-            scratch.free[rank, stream] = free
-            gpu = step.end[cell] - step.start[cell]
+            starts[cell] = start
         ends[cell] = start + gpu
-        if slower > 0 and job.kind[place] == COMPUTE:
-            row, first_op = step.row[rank], job.first[team]
-            ends[cell] = end_beside(
-                job.collective_before, first_op, row, op, scratch.starts, ends, start, gpu, 1 + slower
-            )
+        if not is_straight:
+            if places > 0:
+                scratch.head[rank] = push_pending(state.pending, rank, scratch.head[rank], places, start)
+            if job.kind[place] == COLLECTIVE:
+                scratch.free[rank, stream] = free
+                ends[cell] = start + (step.end[cell] - step.start[cell])
+            elif slower > 0 and job.kind[place] == COMPUTE:
+                ends[cell] = end_beside(
+                    job.collective_before, job.first[team], row, op, starts, ends, start, gpu, 1 + slower
+                )
         # it may end before an earlier one that it overlaps
         state.stream_end[rank, stream] = later(free, ends[cell])
 

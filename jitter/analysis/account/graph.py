@@ -10,13 +10,13 @@ import math
 from math import isnan
 from typing import NamedTuple
 
-from jitter.analysis.account.sole_input import is_attended, is_latest, waits_for_stream
+from jitter.analysis.account.sole_input import frees_stream, is_latest, ready_to_start
 from jitter.analysis.execution.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.dependencies.carried_state import CarriedState
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
-from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.replay.replay import NodeTimes
+from jitter.analysis.execution.self_times import SelfTimes, cut_self_times
+from jitter.analysis.replay.replay import NodeTimes, cut_nodes
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
@@ -48,6 +48,10 @@ class Structure(NamedTuple):
     """The schedule's array."""
     is_coupled: Bools
     """(blocks × places,) whether there is a collective that other ranks attend, as in `CollectiveArrays`."""
+    follows_call: Bools
+    """(operations,) whose launch waits for nothing but the call before it on its thread."""
+    follows_stream: Bools
+    """(operations,) whose start waits for nothing but their launch and their stream."""
     thread_before: Ints
     """(operations,) the place of the operation before each on its thread; -1 for none."""
     instance: Ints
@@ -115,33 +119,31 @@ def find_heads(
         if block < 0:
             find_heads_of_collective(job, structure, collectives, step, upper, lower, heads, streams, inputs, low)
             continue
-        for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
-            rank = collectives.member[member]
-            if step.row[rank] >= 0:
-                find_heads_of_rank(
-                    job,
-                    structure,
-                    step,
-                    own,
-                    baseline,
-                    upper,
-                    lower,
-                    shift,
-                    heads,
-                    threads,
-                    streams,
-                    inputs,
-                    rank,
-                    collectives.first_place[block],
-                    low,
-                    high,
-                )
+        find_heads_of_operations(
+            job,
+            structure,
+            collectives,
+            step,
+            own,
+            baseline,
+            upper,
+            lower,
+            shift,
+            heads,
+            threads,
+            streams,
+            inputs,
+            block,
+            low,
+            high,
+        )
 
 
 @compiled
-def find_heads_of_rank(
+def find_heads_of_operations(
     job: JobArrays,
     structure: Structure,
+    collectives: CollectiveArrays,
     step: StepTimes,
     own: SelfTimes,
     baseline: SelfTimes,
@@ -152,57 +154,76 @@ def find_heads_of_rank(
     threads: Ints,
     streams: Ints,
     inputs: Inputs,
-    rank: int,
-    base: int,
-    low: int,
-    high: int,
+    block: int,
+    first: int,
+    last: int,
 ) -> None:
-    """Find the heads of a rank's operations, from `low` up to but not including `high`."""
-    team, row = step.team[rank], step.row[rank]
-    nodes, others, launch_ns, stream_ns = upper.nodes, lower.nodes, job.launch_ns[team], job.stream_ns[team]
-    for op in range(low, high):
-        place, cell = job.first[team] + op, row + op
-        thread, stream = job.thread[place], job.stream[place]
-        previous, is_plain = structure.thread_before[place], job.queue[team] == 0 and job.kind[place] != SYNC
-        is_plain = is_plain and job.first_host_wait[place] == job.first_host_wait[place + 1]
-        if is_plain and previous >= 0 and not isnan(nodes.back[row + previous] - others.back[row + previous]):
-            is_plain = not isnan(own.host[cell] - baseline.host[place])
-        else:
-            is_plain = False
-        # where a call follows the one before it alone, its head is that one's
-        if not is_plain and not isnan(step.call[cell]):
-            count = list_call_inputs(
-                job, structure, step, own, baseline, upper, lower, shift, heads, inputs, rank, op, threads[rank, thread]
-            )
-            threads[rank, thread] = common_head(count, inputs, heads.parent)
-        heads.back[cell] = threads[rank, thread]
-        if job.kind[place] == SYNC:
+    """Find the heads of operations of a block's ranks, the `first` up to but not including the `last`."""
+    base = collectives.first_place[block]
+    is_coupled = structure.is_coupled[base + first : base + last]
+    for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
+        rank = collectives.member[member]
+        team, row = step.team[rank], step.row[rank]
+        if row < 0:
             continue
-        heads.free[cell] = streams[rank, stream]
-        if isnan(step.start[cell]):
-            heads.start[cell] = heads.end[cell] = heads.free[cell]
-            continue
-        begun, usual = nodes.back[cell] - own.lead[cell], others.back[cell] - baseline.lead[place]
-        begun, usual = begun + launch_ns, usual + launch_ns
-        free, usually_free = nodes.free[cell] + stream_ns, others.free[cell] + stream_ns
-        is_alone = job.first_wait[place] == job.first_wait[place + 1]
-        is_alone = is_alone and not isnan(own.delay[cell] if job.has_launches[team] else own.host[cell])
-        if is_alone and is_latest(free, usually_free, begun, usual):
-            heads.start[cell] = heads.end[cell] = heads.free[cell]
-        elif is_alone and is_latest(begun, usual, free, usually_free):
-            heads.start[cell] = heads.end[cell] = heads.back[cell]
-        else:
-            count = list_start_inputs(job, step, own, baseline, upper, lower, shift, heads, inputs, rank, op)
-            heads.start[cell] = heads.end[cell] = common_head(count, inputs, heads.parent)
-        if structure.is_coupled[base + op]:
-            continue
-        if waits_for_stream(nodes.start[cell], nodes.end[cell], nodes.free[cell]) and waits_for_stream(
-            others.start[cell], others.end[cell], others.free[cell]
-        ):
-            streams[rank, stream] = heads.end[cell]
-        else:
-            count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
-            streams[rank, stream] = common_head(count, inputs, heads.parent)
+        launch_ns, stream_ns, has_launches = job.launch_ns[team], job.stream_ns[team], job.has_launches[team]
+        # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
+        low, high = job.first[team] + first, job.first[team] + last
+        of_thread, of_stream, before = job.thread[low:high], job.stream[low:high], structure.thread_before[low:high]
+        follows_call, follows_stream = structure.follows_call[low:high], structure.follows_stream[low:high]
+        usual = cut_self_times(baseline, low, high)
+        low, high = row + first, row + last
+        recorded = cut_self_times(own, low, high)
+        nodes, others = cut_nodes(upper.nodes, low, high), cut_nodes(lower.nodes, low, high)
+        starts, ends = heads.start[low:high], heads.end[low:high]
+        frees, backs = heads.free[low:high], heads.back[low:high]
+        calls = step.call[low:high]
+        for at in range(last - first):
+            op, thread, stream = first + at, of_thread[at], of_stream[at]
+            is_plain = follows_call[at] and before[at] >= 0
+            is_plain = is_plain and not isnan(recorded.host[at] - usual.host[at] + nodes.back[at] - others.back[at])
+            # where a call follows the one before it alone, its head is that one's
+            if not is_plain and not isnan(calls[at]):
+                count = list_call_inputs(
+                    job,
+                    structure,
+                    step,
+                    own,
+                    baseline,
+                    upper,
+                    lower,
+                    shift,
+                    heads,
+                    inputs,
+                    rank,
+                    op,
+                    threads[rank, thread],
+                )
+                threads[rank, thread] = common_head(count, inputs, heads.parent)
+            backs[at] = threads[rank, thread]
+            if stream < 0:  # a synchronising call
+                continue
+            frees[at] = streams[rank, stream]
+            if isnan(nodes.start[at]):
+                starts[at] = ends[at] = frees[at]
+                continue
+            begun, free = ready_to_start(nodes, at, recorded.lead[at], launch_ns, stream_ns)
+            usually_begun, usually_free = ready_to_start(others, at, usual.lead[at], launch_ns, stream_ns)
+            is_alone = follows_stream[at] and not isnan(recorded.delay[at] if has_launches else recorded.host[at])
+            if is_alone and is_latest(free, usually_free, begun, usually_begun):
+                starts[at] = ends[at] = frees[at]
+            elif is_alone and is_latest(begun, usually_begun, free, usually_free):
+                starts[at] = ends[at] = backs[at]
+            else:
+                count = list_start_inputs(job, step, own, baseline, upper, lower, shift, heads, inputs, rank, op)
+                starts[at] = ends[at] = common_head(count, inputs, heads.parent)
+            if is_coupled[at]:
+                continue
+            if frees_stream(nodes, others, at):
+                streams[rank, stream] = ends[at]
+            else:
+                count = list_stream_inputs(upper, lower, heads, inputs, row + op, op)
+                streams[rank, stream] = common_head(count, inputs, heads.parent)
 
 
 @compiled
@@ -310,6 +331,38 @@ def find_anchor(
 
 
 @compiled
+def head_moved(
+    head: int, rank: int, shift: float, structure: Structure, collectives: CollectiveArrays, moved: Floats
+) -> float:
+    """Return how much later a node's head is in the upper setting, ns; NaN where the node's rank does not attend it.
+
+    `moved` is that of `Heads`; `shift` is that of the step before.
+    """
+    if head < 0:
+        return shift
+    group = structure.group[head]
+    at = structure.attendance[structure.collective[group], collectives.block[rank]]
+    if at < 0 or collectives.group[at + collectives.column[rank]] != group:
+        return math.nan
+    return float(moved[head])
+
+
+@compiled
+def is_attended(
+    collective: Ints, attendance: Ints, collectives: CollectiveArrays, group: int, rank: int, by: int
+) -> bool:
+    """Return whether a rank, or all ranks of the group `by` unless that is -1, attend a group of a collective."""
+    number = collective[group]
+    low, high = (0, 1) if by < 0 else (collectives.first_in_group[by], collectives.first_in_group[by + 1])
+    for index in range(low, high):
+        one = rank if by < 0 else collectives.rank[collectives.by_group[index]]
+        at = attendance[number, collectives.block[one]]
+        if at < 0 or collectives.group[at + collectives.column[one]] != group:
+            return False
+    return True
+
+
+@compiled
 def list_arrivals(
     collectives: CollectiveArrays,
     step: StepTimes,
@@ -342,12 +395,10 @@ def list_stream_inputs(upper: Setting, lower: Setting, heads: Heads, inputs: Inp
         inputs.upper[count], inputs.lower[count] = nodes.end[cell], others.end[cell]
         inputs.goes[count], inputs.which[count], inputs.head[count] = END, op, heads.end[cell]
         count += 1
-        if waits_for_stream(nodes.start[cell], nodes.end[cell], nodes.free[cell]) and waits_for_stream(
-            others.start[cell], others.end[cell], others.free[cell]
-        ):
+        if frees_stream(nodes, others, cell):
             return count
-    if not isnan(upper.nodes.free[cell] - lower.nodes.free[cell]):
-        inputs.upper[count], inputs.lower[count] = upper.nodes.free[cell], lower.nodes.free[cell]
+    if not isnan(nodes.free[cell] - others.free[cell]):
+        inputs.upper[count], inputs.lower[count] = nodes.free[cell], others.free[cell]
         inputs.goes[count], inputs.head[count] = STREAM, heads.free[cell]
         count += 1
     return count
@@ -370,18 +421,19 @@ def list_start_inputs(
     """Make what an operation waits for to start the inputs of a maximum, its launch first; return how many."""
     team, row = step.team[rank], step.row[rank]
     place, cell, count = job.first[team] + op, row + op, 0
-    if not isnan(upper.nodes.back[cell] - lower.nodes.back[cell]):
-        inputs.upper[count] = upper.nodes.back[cell] - own.lead[cell] + job.launch_ns[team]
-        inputs.lower[count] = lower.nodes.back[cell] - baseline.lead[place] + job.launch_ns[team]
+    launch_ns, stream_ns = job.launch_ns[team], job.stream_ns[team]
+    begun, free = ready_to_start(upper.nodes, cell, own.lead[cell], launch_ns, stream_ns)
+    usually_begun, usually_free = ready_to_start(lower.nodes, cell, baseline.lead[place], launch_ns, stream_ns)
+    if not isnan(begun - usually_begun):
+        inputs.upper[count], inputs.lower[count] = begun, usually_begun
         inputs.goes[count], inputs.head[count] = RETURN, heads.back[cell]
         count += 1
     if isnan(own.delay[cell] if job.has_launches[team] else own.host[cell]):  # it joins here, as recorded
         inputs.upper[count], inputs.lower[count] = step.start[cell], step.start[cell] - shift
         inputs.goes[count], inputs.head[count] = STEP_BEFORE, -1
         return count + 1
-    if not isnan(upper.nodes.free[cell] - lower.nodes.free[cell]):
-        inputs.upper[count] = upper.nodes.free[cell] + job.stream_ns[team]
-        inputs.lower[count] = lower.nodes.free[cell] + job.stream_ns[team]
+    if not isnan(free - usually_free):
+        inputs.upper[count], inputs.lower[count] = free, usually_free
         inputs.goes[count], inputs.head[count] = STREAM, heads.free[cell]
         count += 1
     low, high = job.first_wait[place], job.first_wait[place + 1]

@@ -23,6 +23,8 @@ from jitter.analysis.account.graph import (
     Structure,
     common_ancestor,
     find_anchor,
+    head_moved,
+    is_attended,
     latest_input,
     list_arrivals,
     list_call_inputs,
@@ -31,14 +33,14 @@ from jitter.analysis.account.graph import (
     list_stream_inputs,
 )
 from jitter.analysis.account.shapley import divide_maximum, weight_of_one
-from jitter.analysis.account.sole_input import head_moved, is_attended, is_sole, waits_for_stream
+from jitter.analysis.account.sole_input import frees_stream, is_sole, ready_to_start
 from jitter.analysis.execution.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.dependencies.carried_state import push_pending
 from jitter.analysis.execution.dependencies.interference import LOOK_BACK, exact_end_beside
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
-from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.replay.replay import NodeTimes
+from jitter.analysis.execution.self_times import SelfTimes, cut_self_times
+from jitter.analysis.replay.replay import NodeTimes, cut_nodes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COMPUTE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
@@ -143,30 +145,27 @@ def share_step(
                 inputs,
             )
             continue
-        for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
-            rank = collectives.member[member]
-            if step.row[rank] < 0 or not multiplier.touched[rank]:
-                continue
-            share_operations(
-                job,
-                structure,
-                collectives,
-                step,
-                own,
-                baseline,
-                upper,
-                lower,
-                heads,
-                shift,
-                multiplier,
-                shares,
-                inputs,
-                beside,
-                rank,
-                max(low, border[rank] + 1),
-                high,
-            )
-            carry_operations(job, step, upper, lower, shift, multiplier, shares, rank, low, min(high, border[rank] + 1))
+        share_operations(
+            job,
+            structure,
+            collectives,
+            step,
+            own,
+            baseline,
+            upper,
+            lower,
+            heads,
+            border,
+            shift,
+            multiplier,
+            shares,
+            inputs,
+            beside,
+            block,
+            low,
+            high,
+        )
+        carry_operations(job, collectives, step, upper, lower, border, shift, multiplier, shares, block, low, high)
 
 
 @compiled
@@ -237,37 +236,43 @@ def share_collective(
 @compiled
 def carry_operations(
     job: JobArrays,
+    collectives: CollectiveArrays,
     step: StepTimes,
     upper: Setting,
     lower: Setting,
+    border: Ints,
     shift: float,
     multiplier: Multipliers,
     shares: Shares,
-    rank: int,
-    low: int,
-    high: int,
+    block: int,
+    first: int,
+    last: int,
 ) -> None:
-    """Charge what comes to operations of an earlier step, from `low` up to but not including `high`, as carried."""
+    """Charge what comes to operations up to the border, of those from `first` up to but not including `last`."""
     nodes, others = upper.nodes, lower.nodes
-    carried = 0.0
-    for op in range(high - 1, low - 1, -1):
-        place, cell = job.first[step.team[rank]] + op, step.row[rank] + op
-        thread, stream = job.thread[place], job.stream[place]
-        if multiplier.back[rank, thread] != 0.0 and not isnan(nodes.back[cell] - others.back[cell]):
-            carried += multiplier.back[rank, thread] * (nodes.back[cell] - others.back[cell] - shift)
-            multiplier.back[rank, thread] = 0.0
-        if job.kind[place] == SYNC:
+    for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
+        rank = collectives.member[member]
+        if step.row[rank] < 0 or not multiplier.touched[rank]:
             continue
-        if multiplier.end[cell] != 0.0:
-            carried += multiplier.end[cell] * known(nodes.end[cell] - others.end[cell] - shift)
-        if multiplier.start[cell] != 0.0:
-            carried += multiplier.start[cell] * known(nodes.start[cell] - others.start[cell] - shift)
-        if multiplier.stream[rank, stream] != 0.0:
-            end = later(nodes.end[cell], nodes.free[cell]) - later(others.end[cell], others.free[cell])
-            if not isnan(end):
-                carried += multiplier.stream[rank, stream] * (end - shift)
-                multiplier.stream[rank, stream] = 0.0
-    shares.carried[rank] += carried
+        carried = 0.0
+        for op in range(min(last, border[rank] + 1) - 1, first - 1, -1):
+            place, cell = job.first[step.team[rank]] + op, step.row[rank] + op
+            thread, stream = job.thread[place], job.stream[place]
+            if multiplier.back[rank, thread] != 0.0 and not isnan(nodes.back[cell] - others.back[cell]):
+                carried += multiplier.back[rank, thread] * (nodes.back[cell] - others.back[cell] - shift)
+                multiplier.back[rank, thread] = 0.0
+            if job.kind[place] == SYNC:
+                continue
+            if multiplier.end[cell] != 0.0:
+                carried += multiplier.end[cell] * known(nodes.end[cell] - others.end[cell] - shift)
+            if multiplier.start[cell] != 0.0:
+                carried += multiplier.start[cell] * known(nodes.start[cell] - others.start[cell] - shift)
+            if multiplier.stream[rank, stream] != 0.0:
+                end = later(nodes.end[cell], nodes.free[cell]) - later(others.end[cell], others.free[cell])
+                if not isnan(end):
+                    carried += multiplier.stream[rank, stream] * (end - shift)
+                    multiplier.stream[rank, stream] = 0.0
+        shares.carried[rank] += carried
 
 
 @compiled
@@ -281,158 +286,211 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
     upper: Setting,
     lower: Setting,
     heads: Heads,
+    border: Ints,
     shift: float,
     multiplier: Multipliers,
     shares: Shares,
     inputs: Inputs,
     beside: Beside,
-    rank: int,
-    low: int,
-    high: int,
+    block: int,
+    first: int,
+    last: int,
 ) -> None:
-    """Pass the multipliers of a rank's operations, `low` up to but not including `high`, on to what they follow."""
-    team, row = step.team[rank], step.row[rank]
-    base = collectives.first_place[collectives.block[rank]]
-    nodes, others = upper.nodes, lower.nodes
-    has_launches, unexplained = job.has_launches[team], 0.0
-    launch_ns, stream_ns = job.launch_ns[team], job.stream_ns[team]
-    collective, attendance, groups = structure.collective, structure.attendance, structure.group
-    block, column, group_at = collectives.block, collectives.column, collectives.group
-    for op in range(high - 1, low - 1, -1):
-        place, cell = job.first[team] + op, row + op
-        thread, stream, is_sync = job.thread[place], job.stream[place], job.kind[place] == SYNC
-        if not is_sync and isnan(step.start[cell]):
-            # the rank has not the operation: what waits for it waits for the one before it
-            multiplier.stream[rank, stream] += multiplier.end[cell]
-            multiplier.end[cell] = 0.0
-        elif not is_sync:
-            is_coupled = structure.is_coupled[base + op]
-            whole = multiplier.stream[rank, stream]
-            if whole != 0.0 and not is_coupled:
-                multiplier.stream[rank, stream] = 0.0
-                if waits_for_stream(nodes.start[cell], nodes.end[cell], nodes.free[cell]) and waits_for_stream(
-                    others.start[cell], others.end[cell], others.free[cell]
-                ):
-                    multiplier.end[cell] += whole
-                else:
-                    count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
-                    pass_on(
-                        structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count,
-                        whole,
-                    )  # fmt: skip
-            whole = multiplier.end[cell]
-            if whole != 0.0:
-                multiplier.end[cell] = 0.0
-                took, usual = nodes.end[cell] - nodes.start[cell], others.end[cell] - others.start[cell]
-                if is_coupled or isnan(took - usual):  # its end is unknown in a setting
-                    unexplained += whole * known(nodes.end[cell] - others.end[cell] - shift)
-                elif not (job.interference[team] > 0 and job.kind[place] == COMPUTE):
-                    # a collective that no other rank attends takes what it took
-                    shares.gpu[cell] += whole * (took - usual)
-                    multiplier.start[cell] += whole
-                elif took - own.gpu[cell] < 1.0 and usual - baseline.gpu[place] < 1.0:
-                    work = own.gpu[cell] - baseline.gpu[place]
-                    shares.gpu[cell] += whole * work
-                    shares.overlap[cell] += whole * (took - usual - work)
-                    multiplier.start[cell] += whole
-                else:
-                    share_beside(
-                        job.collective_before,
-                        1 + job.interference[team],
-                        own.gpu[cell],
-                        baseline.gpu[place],
-                        nodes,
-                        others,
-                        heads,
-                        structure,
-                        collectives,
-                        shift,
-                        multiplier,
-                        shares,
-                        inputs,
-                        beside,
-                        rank,
-                        row,
-                        job.first[team],
-                        op,
-                        whole,
-                    )
-            whole = multiplier.start[cell]
-            if whole != 0.0:
-                multiplier.start[cell] = 0.0
-                begun, usual = nodes.back[cell] - own.lead[cell], others.back[cell] - baseline.lead[place]
-                begun, usual = begun + launch_ns, usual + launch_ns
-                free, usually_free = nodes.free[cell] + stream_ns, others.free[cell] + stream_ns
-                is_known = not isnan(own.delay[cell] if has_launches else own.host[cell])
-                is_alone = is_known and job.first_wait[place] == job.first_wait[place + 1]
-                since = head_moved(
-                    heads.start[cell], rank, shift, collective, attendance, groups, block, column, group_at, heads.moved
-                )
+    """Pass the multipliers of operations of a block's ranks on to what they follow.
+
+    The operations are those after the border from `first` up to but not including `last`.
+    """
+    for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
+        rank = collectives.member[member]
+        team, row, low = step.team[rank], step.row[rank], max(first, border[rank] + 1)
+        if row < 0 or not multiplier.touched[rank] or low >= last:
+            continue
+        has_launches, slower, unexplained = job.has_launches[team], job.interference[team], 0.0
+        launch_ns, stream_ns = job.launch_ns[team], job.stream_ns[team]
+        # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
+        begin, end = job.first[team] + low, job.first[team] + last
+        of_thread, of_stream, before = job.thread[begin:end], job.stream[begin:end], structure.thread_before[begin:end]
+        follows_call, follows_stream = structure.follows_call[begin:end], structure.follows_stream[begin:end]
+        usual = cut_self_times(baseline, begin, end)
+        begin, end = collectives.first_place[block] + low, collectives.first_place[block] + last
+        is_coupled = structure.is_coupled[begin:end]
+        begin, end = row + low, row + last
+        recorded, calls, of_start = cut_self_times(own, begin, end), step.call[begin:end], heads.start[begin:end]
+        nodes, others = cut_nodes(upper.nodes, begin, end), cut_nodes(lower.nodes, begin, end)
+        by_end, by_start = multiplier.end[begin:end], multiplier.start[begin:end]
+        head, since = -1, shift
+        for behind in range(last - low):
+            at = last - low - 1 - behind
+            op, thread, stream = low + at, of_thread[at], of_stream[at]
+            place, cell = job.first[team] + op, row + op
+            gpu = host = ended = started = 0.0
+            if stream >= 0 and isnan(nodes.start[at]):
+                # the rank has not the operation: what waits for it waits for the one before it
+                multiplier.stream[rank, stream] += by_end[at]
+                by_end[at] = 0.0
+            elif stream >= 0:  # else a synchronising call
+                whole = multiplier.stream[rank, stream]
+                if whole != 0.0 and not is_coupled[at]:
+                    multiplier.stream[rank, stream] = 0.0
+                    if frees_stream(nodes, others, at):
+                        ended = whole
+                    else:
+                        count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
+                        pass_on(
+                            structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs,
+                            count, whole,
+                        )  # fmt: skip
+                if by_end[at] != 0.0:
+                    ended += by_end[at]
+                    by_end[at] = 0.0
+                if ended != 0.0:
+                    took, usually_took = nodes.end[at] - nodes.start[at], others.end[at] - others.start[at]
+                    if is_coupled[at] or isnan(took - usually_took):  # its end is unknown in a setting
+                        unexplained += ended * known(nodes.end[at] - others.end[at] - shift)
+                    elif not (slower > 0 and job.kind[place] == COMPUTE):
+                        # a collective that no other rank attends takes what it took
+                        gpu = ended * (took - usually_took)
+                        started = ended
+                    elif took - recorded.gpu[at] < 1.0 and usually_took - usual.gpu[at] < 1.0:
+                        work = recorded.gpu[at] - usual.gpu[at]
+                        gpu = ended * work
+                        shares.overlap[cell] += ended * (took - usually_took - work)
+                        started = ended
+                    else:
+                        gpu = share_beside(
+                            job.collective_before,
+                            1 + slower,
+                            recorded.gpu[at],
+                            usual.gpu[at],
+                            upper.nodes,
+                            lower.nodes,
+                            heads,
+                            structure,
+                            collectives,
+                            shift,
+                            multiplier,
+                            shares,
+                            inputs,
+                            beside,
+                            rank,
+                            row,
+                            job.first[team],
+                            op,
+                            ended,
+                        )
+                if by_start[at] != 0.0:
+                    started += by_start[at]
+                    by_start[at] = 0.0
+            if started != 0.0:
+                begun, free = ready_to_start(nodes, at, recorded.lead[at], launch_ns, stream_ns)
+                usually_begun, usually_free = ready_to_start(others, at, usual.lead[at], launch_ns, stream_ns)
+                is_known = not isnan(recorded.delay[at] if has_launches else recorded.host[at])
+                is_alone = is_known and follows_stream[at]
+                if of_start[at] != head:
+                    head = of_start[at]
+                    since = head_moved(head, rank, shift, structure, collectives, heads.moved)
                 by_launch, count = 0.0, 2
-                if is_alone and is_sole(free, usually_free, begun, usual, since):
-                    multiplier.stream[rank, stream] += whole
+                if is_alone and is_sole(free, usually_free, begun, usually_begun, since):
+                    multiplier.stream[rank, stream] += started
                     moved = free - usually_free
-                elif is_alone and is_sole(begun, usual, free, usually_free, since):
-                    multiplier.back[rank, thread] += whole
-                    moved, by_launch = begun - usual, 1.0
+                elif is_alone and is_sole(begun, usually_begun, free, usually_free, since):
+                    multiplier.back[rank, thread] += started
+                    moved, by_launch = begun - usually_begun, 1.0
                 else:
                     count = list_start_inputs(job, step, own, baseline, upper, lower, shift, heads, inputs, rank, op)
                     moved = pass_on(
                         structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count,
-                        whole,
+                        started,
                     )  # fmt: skip
                     if count > 0 and inputs.goes[0] == RETURN:
                         by_launch = inputs.factor[0]
-                change = nodes.start[cell] - others.start[cell]
-                if count == 0:
-                    unexplained += whole * (change - moved)
+                change = nodes.start[at] - others.start[at] - moved
+                if count > 0 and is_known:
+                    delay = known(recorded.delay[at] - usual.delay[at])
+                    waited = 0.0 if has_launches else known(recorded.host[at] - usual.host[at])
+                    gpu += started * delay
+                    host += started * waited
+                    change -= delay + waited
+                if by_launch != 0.0:
+                    host -= started * by_launch * (recorded.lead[at] - usual.lead[at])
+                unexplained += started * change
+            whole = multiplier.back[rank, thread]
+            if whole != 0.0 and not isnan(calls[at]):
+                called = since_called = math.nan
+                if before[at] >= 0 and follows_call[at]:
+                    called = upper.nodes.back[row + before[at]] - lower.nodes.back[row + before[at]]
+                    since_called = recorded.host[at] - usual.host[at]
+                if not isnan(called + since_called):
+                    # it follows the call before it alone, which the multiplier stays with
+                    own_time = recorded.call[at] - usual.call[at] + since_called
+                    unexplained += whole * (nodes.back[at] - others.back[at] - own_time - called)
+                    host += whole * own_time
                 else:
-                    delay = host = 0.0
-                    if is_known:
-                        delay = known(own.delay[cell] - baseline.delay[place])
-                        host = 0.0 if has_launches else known(own.host[cell] - baseline.host[place])
-                    led = 0.0
-                    if by_launch != 0.0:
-                        led = by_launch * (own.lead[cell] - baseline.lead[place])
-                    shares.gpu[cell] += whole * delay
-                    shares.host[cell] += whole * (host - led)
-                    unexplained += whole * (change - delay - host - moved)
-        whole = multiplier.back[rank, thread]
-        if whole == 0.0 or isnan(step.call[cell]):
-            continue
-        previous, in_call = structure.thread_before[place], own.call[cell] - baseline.call[place]
-        if previous >= 0 and not is_sync and job.queue[team] == 0:
-            called = nodes.back[row + previous] - others.back[row + previous]
-            host = own.host[cell] - baseline.host[place]
-            if not isnan(called + host) and job.first_host_wait[place] == job.first_host_wait[place + 1]:
-                # it follows the call before it alone, which the multiplier stays with
-                unexplained += whole * (nodes.back[cell] - others.back[cell] - in_call - called - host)
-                shares.host[cell] += whole * (in_call + host)
-                continue
-        multiplier.back[rank, thread] = 0.0
-        head = heads.back[row + previous] if previous >= 0 else -1
-        count = list_call_inputs(
-            job, structure, step, own, baseline, upper, lower, shift, heads, inputs, rank, op, head
-        )
-        moved = pass_on(
-            structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole
-        )
-        unexplained += whole * (nodes.back[cell] - others.back[cell] - in_call - moved)
-        shares.host[cell] += whole * in_call
-        if not is_sync and count > 1:
-            share_slot(row, rank, cell, upper, lower, heads, shift, multiplier, shares, whole * inputs.factor[1])
-        whole *= inputs.factor[0]
-        if whole == 0.0 or inputs.goes[0] != SELF:
-            continue
-        called = inputs.upper[0] - inputs.lower[0]
-        host = own.host[cell] - baseline.host[place]
-        shares.host[cell] += whole * host
-        count = list_since_inputs(job, structure, row, upper, lower, heads, inputs, rank, place)
-        moved = pass_on(
-            structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole
-        )
-        unexplained += whole * (called - host - moved)
-    shares.unexplained[rank] += unexplained
+                    unexplained += share_call(
+                        job,
+                        structure,
+                        collectives,
+                        step,
+                        own,
+                        baseline,
+                        upper,
+                        lower,
+                        heads,
+                        shift,
+                        multiplier,
+                        shares,
+                        inputs,
+                        rank,
+                        op,
+                    )
+            if gpu != 0.0:
+                shares.gpu[cell] += gpu
+            if host != 0.0:
+                shares.host[cell] += host
+        shares.unexplained[rank] += unexplained
+
+
+@compiled
+def share_call(
+    job: JobArrays,
+    structure: Structure,
+    collectives: CollectiveArrays,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    upper: Setting,
+    lower: Setting,
+    heads: Heads,
+    shift: float,
+    multiplier: Multipliers,
+    shares: Shares,
+    inputs: Inputs,
+    rank: int,
+    op: int,
+) -> float:
+    """Pass the multiplier of a call's return on to all that it waits for; return what stays unexplained."""
+    team, row = step.team[rank], step.row[rank]
+    place, cell = job.first[team] + op, row + op
+    thread, stream, previous = job.thread[place], job.stream[place], structure.thread_before[place]
+    whole = multiplier.back[rank, thread]
+    multiplier.back[rank, thread] = 0.0
+    head = heads.back[row + previous] if previous >= 0 else -1
+    count = list_call_inputs(job, structure, step, own, baseline, upper, lower, shift, heads, inputs, rank, op, head)
+    moved = pass_on(structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole)
+    in_call = own.call[cell] - baseline.call[place]
+    unexplained = whole * (upper.nodes.back[cell] - lower.nodes.back[cell] - in_call - moved)
+    shares.host[cell] += whole * in_call
+    if stream >= 0 and count > 1:
+        share_slot(row, rank, cell, upper, lower, heads, shift, multiplier, shares, whole * inputs.factor[1])
+    whole *= inputs.factor[0]
+    if whole == 0.0 or inputs.goes[0] != SELF:
+        return float(unexplained)
+    called = inputs.upper[0] - inputs.lower[0]
+    host = own.host[cell] - baseline.host[place]
+    shares.host[cell] += whole * host
+    count = list_since_inputs(job, structure, row, upper, lower, heads, inputs, rank, place)
+    moved = pass_on(structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole)
+    return float(unexplained + whole * (called - host - moved))
 
 
 @compiled
@@ -456,11 +514,12 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
     first: int,
     op: int,
     whole: float,
-) -> None:
-    """Divide the multiplier of the end of a kernel beside collectives: Shapley values over all subsets of its inputs.
+) -> float:
+    """Divide the multiplier of the end of a kernel beside collectives; return the share of its work.
 
-    The inputs are its start, its work, and start and end of each collective beside it. They are measured from the
-    anchor, as in a maximum. The rank's cells begin at `row`, its program at `first`.
+    It is divided by Shapley values over all subsets of its inputs: its start, its work, and start and end of each
+    collective beside it. They are measured from the anchor, as in a maximum. The rank's cells begin at `row`, its
+    program at `first`.
     """
     cell, anchor = row + op, heads.start[row + op]
     count, other = 0, collective_before[first + op]
@@ -502,7 +561,7 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
         beside.values[subset] = exact_end_beside(
             collective_before, first, 0, op, beside.start, beside.end, begin, work if subset & 2 else usual_work, factor
         )
-    rest, passed = nodes.end[cell] - others.end[cell] - since, 0.0
+    rest, passed, gpu = nodes.end[cell] - others.end[cell] - since, 0.0, 0.0
     for player in range(players):
         value = 0.0
         for subset in range(1 << players):
@@ -514,7 +573,7 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
                 value += more * weight_of_one(size + 1, players - 1 - size)
         rest -= value
         if player == 1:
-            shares.gpu[cell] += whole * value
+            gpu = whole * value
             continue
         other = op if player == 0 else inputs.which[(player - 2) // 2]
         is_start = player % 2 == 0
@@ -532,6 +591,7 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
     if anchor >= 0:
         multiplier.group[structure.group[anchor]] += whole * (1 - passed)
     shares.overlap[cell] += whole * rest
+    return float(gpu)
 
 
 @compiled

@@ -3,10 +3,7 @@
 Listing the inputs of a maximum and finding its anchor takes calls with many arrays, some hundred ns each.
 """
 
-import math
-
-from jitter.analysis.execution.collectives.matching import CollectiveArrays
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.analysis.replay.replay import NodeTimes
 from jitter.core.numeric.compilation import compiled
 
 
@@ -28,48 +25,17 @@ def is_sole(upper: float, lower: float, other_upper: float, other_lower: float, 
 
 
 @compiled
-def waits_for_stream(start: float, end: float, free: float) -> bool:
-    """Return whether an operation runs wholly after its stream was free: then its end alone is the stream's."""
-    return start >= free and end >= free
+def ready_to_start(nodes: NodeTimes, at: int, lead: float, launch_ns: float, stream_ns: float) -> tuple[float, float]:
+    """Return when an operation may start for its launch, and when for its stream."""
+    return nodes.back[at] - lead + launch_ns, nodes.free[at] + stream_ns
 
 
 @compiled
-def head_moved(
-    head: int,
-    rank: int,
-    shift: float,
-    collective: Ints,
-    attendance: Ints,
-    groups: Ints,
-    block: Ints,
-    column: Ints,
-    group_at: Ints,
-    moved: Floats,
-) -> float:
-    """Return how much later a node's head is in the upper setting, ns; NaN where the node's rank does not attend it.
+def frees_stream(nodes: NodeTimes, others: NodeTimes, at: int) -> bool:
+    """Return whether an operation runs wholly after its stream was free in both settings.
 
-    The arrays are those of `Structure` (`collective`, `attendance`, and its `group` as `groups`), `CollectiveArrays`
-    (`block`, `column`, and its `group` as `group_at`) and `Heads` (`moved`); `shift` is that of the step before.
+    Then the stream is free at its end, whatever was before.
     """
-    if head < 0:
-        return shift
-    group = groups[head]
-    at = attendance[collective[group], block[rank]]
-    if at < 0 or group_at[at + column[rank]] != group:
-        return math.nan
-    return float(moved[head])
-
-
-@compiled
-def is_attended(
-    collective: Ints, attendance: Ints, collectives: CollectiveArrays, group: int, rank: int, by: int
-) -> bool:
-    """Return whether a rank, or all ranks of the group `by` unless that is -1, attend a group of a collective."""
-    number = collective[group]
-    low, high = (0, 1) if by < 0 else (collectives.first_in_group[by], collectives.first_in_group[by + 1])
-    for index in range(low, high):
-        one = rank if by < 0 else collectives.rank[collectives.by_group[index]]
-        at = attendance[number, collectives.block[one]]
-        if at < 0 or collectives.group[at + collectives.column[one]] != group:
-            return False
-    return True
+    free, usually_free = nodes.free[at], others.free[at]
+    is_after = nodes.start[at] >= free and nodes.end[at] >= free
+    return bool(is_after and others.start[at] >= usually_free and others.end[at] >= usually_free)

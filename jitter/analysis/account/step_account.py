@@ -18,7 +18,14 @@ from jitter.analysis.account.shares import (
     share_step,
 )
 from jitter.analysis.execution.dependencies.carried_state import CarriedState, unknown_state
-from jitter.analysis.execution.job_arrays import JobArrays, count_carried_ends, count_threads, places_before
+from jitter.analysis.execution.job_arrays import (
+    JobArrays,
+    count_carried_ends,
+    count_threads,
+    follow_call_alone,
+    follow_stream_alone,
+    places_before,
+)
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import SelfTimes
@@ -416,7 +423,15 @@ def _structure(run: RunModel) -> Structure:
     attendance[collectives.number_at[there], blocks[there]] = collectives.attendance_at[there]
     collective = np.repeat(np.arange(len(collectives.first_group) - 1), np.diff(collectives.first_group))
     return Structure(
-        instructions, is_coupled, places_before(run.job, run.job.thread), instance, group, collective, attendance
+        instructions,
+        is_coupled,
+        follow_call_alone(run.job),
+        follow_stream_alone(run.job),
+        places_before(run.job, run.job.thread),
+        instance,
+        group,
+        collective,
+        attendance,
     )
 
 

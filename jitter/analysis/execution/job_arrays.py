@@ -11,6 +11,7 @@ import numpy as np
 from jitter.analysis.execution.dependencies.inference import Dependencies
 from jitter.analysis.execution.dependencies.interference import collectives_before
 from jitter.analysis.execution.program import NO_STREAM, Program
+from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined
 
 
@@ -106,6 +107,19 @@ def count_carried_ends(job: JobArrays) -> int:
 def count_threads(job: JobArrays) -> int:
     """Return how many launching threads the busiest rank has."""
     return 1 + int(job.thread.max(initial=0))
+
+
+def follow_call_alone(job: JobArrays) -> Bools:
+    """Return, (operations,), whose launch waits for nothing but the call before it on its thread."""
+    has_queue = np.repeat(job.queue > 0, np.diff(job.first))
+    found: Bools = (np.diff(job.first_host_wait) == 0) & (job.kind != SYNC) & ~has_queue
+    return found
+
+
+def follow_stream_alone(job: JobArrays) -> Bools:
+    """Return, (operations,), whose start waits for nothing but their launch and their stream."""
+    found: Bools = (np.diff(job.first_wait) == 0) & (job.kind != SYNC)
+    return found
 
 
 def places_before(job: JobArrays, lane: Ints) -> Ints:

@@ -61,6 +61,14 @@ class SelfTimes(NamedTuple):
     """On the GPU; 0 for collectives."""
 
 
+@compiled
+def cut_self_times(times: SelfTimes, low: int, high: int) -> SelfTimes:
+    """Return a part of some self times, from `low` up to but not including `high`."""
+    return SelfTimes(
+        times.host[low:high], times.call[low:high], times.lead[low:high], times.delay[low:high], times.gpu[low:high]
+    )
+
+
 def empty_self_times(cells: int) -> SelfTimes:
     """Make room for so many."""
     return SelfTimes(*np.empty((len(SelfTimes._fields), cells)))

@@ -28,9 +28,9 @@ import numpy as np
 from jitter.analysis.execution.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.dependencies.carried_state import CarriedState, carry_ends, push_pending, turn_pending
 from jitter.analysis.execution.dependencies.interference import end_beside
-from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.job_arrays import JobArrays, follow_call_alone, follow_stream_alone
 from jitter.analysis.execution.recorded.step_times import StepTimes
-from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, cut_self_times
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
@@ -51,6 +51,12 @@ class NodeTimes(NamedTuple):
     """Last end on the operation's stream before it."""
 
 
+@compiled
+def cut_nodes(nodes: NodeTimes, low: int, high: int) -> NodeTimes:
+    """Return a part of some nodes, from `low` up to but not including `high`."""
+    return NodeTimes(nodes.end[low:high], nodes.start[low:high], nodes.back[low:high], nodes.free[low:high])
+
+
 class Scratch(NamedTuple):
     """Work arrays of the replay of one step; every replay overwrites them."""
 
@@ -67,7 +73,7 @@ class Scratch(NamedTuple):
     moved: Floats
     """(ranks, absent ranks) how much later than recorded the last collective of each ended."""
     is_straight: Bools
-    """(operations,) as `find_straight` returns it."""
+    """(operations,) which wait for nothing but their launch and their stream, and which no collective touches."""
 
 
 class Change(NamedTuple):
@@ -105,6 +111,7 @@ def replay_step(
     if nodes is None:
         starts = np.empty(cells if job.interference.any() else 0)
         nodes = NodeTimes(np.empty(cells), starts, *np.empty((2, 0)))
+    is_slowed = np.repeat(job.interference > 0, np.diff(job.first)) & (job.kind == COMPUTE)
     scratch = Scratch(
         state.stream_end.copy(),
         np.full(state.stream_end.shape, np.nan),
@@ -112,22 +119,13 @@ def replay_step(
         np.empty(state.pending.shape[1]),
         np.empty(len(change.transfer)),
         np.full(collectives.absent.max(initial=ranks - 1) + 1, -change.time_saved),
-        find_straight(job),
+        follow_call_alone(job) & follow_stream_alone(job) & (job.kind != COLLECTIVE) & ~is_slowed,
     )
     begins = beginning[collectives.block]
     follow_instructions(
         job, instructions, collectives, step.times, step.own, baseline, change, begins, state, scratch, nodes
     )
     return nodes
-
-
-def find_straight(job: JobArrays) -> Bools:
-    """Return, (operations,), which follow their launch and their stream alone, and take as long as they take."""
-    teams = np.repeat(np.arange(len(job.queue)), np.diff(job.first))
-    waits = (np.diff(job.first_wait) > 0) | (np.diff(job.first_host_wait) > 0) | (job.queue[teams] > 0)
-    is_slowed = (job.interference[teams] > 0) & (job.kind == COMPUTE)
-    found: Bools = ~(waits | is_slowed | (job.kind == SYNC) | (job.kind == COLLECTIVE))
-    return found
 
 
 @compiled
@@ -153,13 +151,21 @@ def follow_instructions(
         if block < 0:
             end_collective(job, instructions[at, 1], collectives, step, change, state, scratch, nodes.end)
             continue
-        for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
-            rank = collectives.member[member]
-            if step.row[rank] >= 0:
-                first, last = instructions[at, 1], instructions[at, 2]
-                replay_operations(
-                    job, step, own, baseline, change, begins[rank], state, scratch, nodes, rank, first, last
-                )
+        replay_operations(
+            job,
+            collectives,
+            step,
+            own,
+            baseline,
+            change,
+            begins,
+            state,
+            scratch,
+            nodes,
+            block,
+            instructions[at, 1],
+            instructions[at, 2],
+        )
     for rank in range(len(step.row)):
         places = job.queue[step.team[rank]]
         if step.row[rank] >= 0:
@@ -172,97 +178,116 @@ def follow_instructions(
 @compiled
 def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
     job: JobArrays,
+    collectives: CollectiveArrays,
     step: StepTimes,
     own: SelfTimes,
     baseline: SelfTimes,
     change: Change,
-    begins: bool,
+    begins: Bools,
     state: CarriedState,
     scratch: Scratch,
     nodes: NodeTimes,
-    rank: int,
+    block: int,
     first: int,
     last: int,
 ) -> None:
-    """Compute some operations of one rank, the `first` up to but not including the `last`.
+    """Compute some operations of a block's ranks, the `first` up to but not including the `last`.
 
     A collective ends here as recorded after its start; `end_collective` corrects collectives of several ranks.
-    Until then its start stands among `ends`.
+    Until then its start stands among the ends.
     """
-    team, row = step.team[rank], step.row[rank]
-    launch_ns, stream_ns, places = job.launch_ns[team], job.stream_ns[team], job.queue[team]
-    has_launches, slower, first_kernel = job.has_launches[team], job.interference[team], job.first_kernel[team]
-    by_start, by_host, by_gpu = change.repaired[START, rank], change.repaired[CPU, rank], change.repaired[GPU, rank]
-    ends, starts = nodes.end, nodes.start
-    keeps_starts, keeps_all = len(starts) > 0, len(nodes.back) > 0
-    for op in range(first, last):
-        place, cell = job.first[team] + op, row + op
-        thread, stream = job.thread[place], job.stream[place]
-        is_straight, is_called = scratch.is_straight[place] and not begins, not isnan(step.call[cell])
-        if by_start if op <= first_kernel else by_host:
-            host, in_call, lead = baseline.host[place], baseline.call[place], baseline.lead[place]
-        else:
-            host, in_call, lead = own.host[cell], own.call[cell], own.lead[cell]
-        before, awaited = state.back[rank, thread], math.nan
-        called = before + host
-        if not is_straight:
-            since = before
-            for wait in range(job.first_host_wait[place], job.first_host_wait[place + 1]):
-                other = job.host_wait_on[wait]
-                held = ends[row + other] if other >= 0 else scratch.stream_end_before[rank, ~other]
-                since = later(since, held - job.host_lead_ns[place])
-            called = since + host
-            if begins and isnan(called):
-                called = step.call[cell] - change.time_saved
-            for wait in range(job.first_wait[place], job.first_wait[place + 1]):
-                other = job.wait_on[wait]
-                awaited = later(awaited, ends[row + other] if other >= 0 else scratch.stream_end_before[rank, ~other])
-            if job.kind[place] == SYNC:
-                if is_called:
-                    state.back[rank, thread] = later(called, awaited) + in_call
-                ends[cell] = math.nan
-                if keeps_starts:
-                    starts[cell] = math.nan
-                if keeps_all:
-                    nodes.back[cell], nodes.free[cell] = state.back[rank, thread], math.nan
-                continue
-            if places > 0 and called < state.pending[rank, scratch.head[rank]]:
-                called = state.pending[rank, scratch.head[rank]]
-        returned = called + in_call if is_called else before
-        state.back[rank, thread] = returned
-        free = state.stream_end[rank, stream]
-        if keeps_all:
-            nodes.back[cell], nodes.free[cell] = returned, free
-        if isnan(step.start[cell]):
-            ends[cell] = free  # the rank has not the operation: what waits for it waits for the one before it
-            if keeps_starts:
-                starts[cell] = math.nan
+    ends, keeps_starts, keeps_all = nodes.end, len(nodes.start) > 0, len(nodes.back) > 0
+    for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
+        rank = collectives.member[member]
+        team, row = step.team[rank], step.row[rank]
+        if row < 0:
             continue
-        if by_gpu:
-            delay, gpu = baseline.delay[place], baseline.gpu[place]
-        else:
-            delay, gpu = own.delay[cell], own.gpu[cell]
-        delay += 0.0 if has_launches else host
-        start = later(later(returned - lead + launch_ns, free + stream_ns), awaited) + delay
-        if isnan(own.delay[cell] if has_launches else own.host[cell]):
-            start = later(returned - lead + launch_ns, step.start[cell] - change.time_saved)
-        if begins and isnan(start):
-            start = step.start[cell] - change.time_saved
-        if keeps_starts:
-            starts[cell] = start
-        ends[cell] = start + gpu
-        if not is_straight:
-            if places > 0:
-                scratch.head[rank] = push_pending(state.pending, rank, scratch.head[rank], places, start)
-            if job.kind[place] == COLLECTIVE:
-                scratch.free[rank, stream] = free
-                ends[cell] = start + (step.end[cell] - step.start[cell])
-            elif slower > 0 and job.kind[place] == COMPUTE:
-                ends[cell] = end_beside(
-                    job.collective_before, job.first[team], row, op, starts, ends, start, gpu, 1 + slower
-                )
-        # it may end before an earlier one that it overlaps
-        state.stream_end[rank, stream] = later(free, ends[cell])
+        launch_ns, stream_ns, places = job.launch_ns[team], job.stream_ns[team], job.queue[team]
+        has_launches, slower, first_kernel = job.has_launches[team], job.interference[team], job.first_kernel[team]
+        by_start, by_host, by_gpu = change.repaired[START, rank], change.repaired[CPU, rank], change.repaired[GPU, rank]
+        # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
+        low, high = job.first[team] + first, job.first[team] + last
+        straight, threads, streams = scratch.is_straight[low:high], job.thread[low:high], job.stream[low:high]
+        usual = cut_self_times(baseline, low, high)
+        low, high = row + first, row + last
+        recorded = cut_self_times(own, low, high)
+        calls, starts, part = step.call[low:high], step.start[low:high], cut_nodes(nodes, low, high)
+        for at in range(last - first):
+            thread, stream = threads[at], streams[at]
+            is_straight, is_called = straight[at] and not begins[rank], not isnan(calls[at])
+            if by_start if first + at <= first_kernel else by_host:
+                host, in_call, lead = usual.host[at], usual.call[at], usual.lead[at]
+            else:
+                host, in_call, lead = recorded.host[at], recorded.call[at], recorded.lead[at]
+            before, awaited = state.back[rank, thread], math.nan
+            called = before + host
+            if not is_straight:
+                place = job.first[team] + first + at
+                since = before
+                for wait in range(job.first_host_wait[place], job.first_host_wait[place + 1]):
+                    other = job.host_wait_on[wait]
+                    held = ends[row + other] if other >= 0 else scratch.stream_end_before[rank, ~other]
+                    since = later(since, held - job.host_lead_ns[place])
+                called = since + host
+                if begins[rank] and isnan(called):
+                    called = calls[at] - change.time_saved
+                for wait in range(job.first_wait[place], job.first_wait[place + 1]):
+                    other = job.wait_on[wait]
+                    held = ends[row + other] if other >= 0 else scratch.stream_end_before[rank, ~other]
+                    awaited = later(awaited, held)
+                if job.kind[place] == SYNC:
+                    if is_called:
+                        state.back[rank, thread] = later(called, awaited) + in_call
+                    part.end[at] = math.nan
+                    if keeps_starts:
+                        part.start[at] = math.nan
+                    if keeps_all:
+                        part.back[at], part.free[at] = state.back[rank, thread], math.nan
+                    continue
+                if places > 0 and called < state.pending[rank, scratch.head[rank]]:
+                    called = state.pending[rank, scratch.head[rank]]
+            returned = called + in_call if is_called else before
+            state.back[rank, thread] = returned
+            free = state.stream_end[rank, stream]
+            if keeps_all:
+                part.back[at], part.free[at] = returned, free
+            if isnan(starts[at]):
+                part.end[at] = free  # the rank has not the operation: what waits for it waits for the one before it
+                if keeps_starts:
+                    part.start[at] = math.nan
+                continue
+            delay, gpu = recorded.delay[at], recorded.gpu[at]
+            is_known = not isnan(delay if has_launches else recorded.host[at])
+            if by_gpu:
+                delay, gpu = usual.delay[at], usual.gpu[at]
+            if not has_launches:
+                delay += host
+            if is_known:
+                start = later(later(returned - lead + launch_ns, free + stream_ns), awaited) + delay
+            else:
+                start = later(returned - lead + launch_ns, starts[at] - change.time_saved)
+            end = start + gpu
+            if not is_straight:
+                op = first + at
+                place = job.first[team] + op
+                if begins[rank] and isnan(start):
+                    start = starts[at] - change.time_saved
+                    end = start + gpu
+                if places > 0:
+                    scratch.head[rank] = push_pending(state.pending, rank, scratch.head[rank], places, start)
+                if job.kind[place] == COLLECTIVE:
+                    scratch.free[rank, stream] = free
+                    end = start + (step.end[row + op] - starts[at])
+                elif slower > 0 and job.kind[place] == COMPUTE:
+                    part.start[at] = start
+                    end = end_beside(
+                        job.collective_before, job.first[team], row, op, nodes.start, ends, start, gpu, 1 + slower
+                    )
+            if keeps_starts:
+                part.start[at] = start
+            part.end[at] = end
+            # it may end before an earlier one that it overlaps
+            state.stream_end[rank, stream] = later(free, end)
 
 
 @compiled

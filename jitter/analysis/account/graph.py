@@ -202,6 +202,7 @@ def find_heads_of_operations(
                 threads[rank, thread] = common_head(count, inputs, heads.parent)
             backs[at] = threads[rank, thread]
             if stream < 0:  # a synchronising call
+                starts[at] = ends[at] = frees[at] = -1
                 continue
             frees[at] = streams[rank, stream]
             if isnan(nodes.start[at]):

@@ -28,14 +28,14 @@ from jitter.analysis.execution.job_arrays import (
 )
 from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.execution.self_times import SelfTimes, cut_self_times
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.analysis.replay.what_if import possible_waits, repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats, Ints, joined
+from jitter.core.numeric.arrays import Bools, Floats, Ints, joined
 from jitter.core.numeric.compilation import compiled
 
 _OWN_ROW_NS: Final = THRESHOLDS.account.own_row_ns  # for compiled loops, which know no classes
@@ -97,6 +97,8 @@ class Account:
         self._last: _Compared | None = None
         self._rooms = [_room(0, 0), _room(0, 0)]
         """Of the step before, after that of the step before that."""
+        self._own_rows = 1024
+        """Room for shares of a step that have rows of their own."""
         self._buffers: dict[int, tuple[Multipliers, Shares]] = {}
 
     def step(self, step: RecordedStep, baseline: SelfTimes) -> StepAccount:
@@ -141,8 +143,7 @@ class Account:
     def _find_heads(
         self, step: RecordedStep, baseline: SelfTimes, upper: Setting, lower: Setting, heads: Heads
     ) -> None:
-        for values in (heads.start, heads.end, heads.free, heads.back, heads.parent):
-            values.fill(-1)
+        heads.parent.fill(-1)
         heads.moved.fill(np.nan)
         threads, streams = (
             np.full(values.shape, -1, np.int64) for values in (upper.before.back, upper.before.stream_end)
@@ -191,7 +192,7 @@ class Account:
         shares.unexplained[ends] = (step.times.end[cells] - now.upper.nodes.end[cells]) / len(ends)
         every = np.full(ranks, -1, np.int64)
         self._pass(now, every, shift, multiplier, shares)
-        found = [self._rows(now, every, shares)]
+        found = [self._rows(now, every, multiplier.touched, shares)]
         left = multiplier.left + multiplier.stream, multiplier.back.copy()
         if before is None or not any(values.any() for values in left):
             return join_losses([*found, self._carried(now, *left, shift)])
@@ -204,7 +205,7 @@ class Account:
         multiplier.touched[:] = multiplier.stream.any(axis=1) | multiplier.back.any(axis=1) | multiplier.touched
         border = np.where(before.last >= 0, before.last, np.iinfo(np.int64).max)
         self._pass(before, border, shift, multiplier, shares)
-        found.append(self._rows(before, border, shares))
+        found.append(self._rows(before, border, multiplier.touched, shares))
         found.append(self._carried(before, multiplier.left + multiplier.stream, multiplier.back, shift))
         return join_losses(found)
 
@@ -251,16 +252,24 @@ class Account:
             owed += np.where(whole != 0, whole * (values - usual - shift), 0.0).sum(axis=1)
         return self._of_ranks(one.step, LossClass.CARRIED, np.nan_to_num(owed))
 
-    def _rows(self, one: _Compared, border: Ints, shares: Shares) -> Losses:
-        job, step = self._run.job, one.step
+    def _list_shares(
+        self, one: _Compared, border: Ints, touched: Bools, shares: Shares
+    ) -> tuple[Ints, Floats, Floats, Floats]:
+        """Return the shares with rows of their own, as `list_shares` fills them in, and the sums of the others."""
+        step = one.step
+        while True:
+            sums, excess = np.zeros((2, len(step.times.row), len(_CLASSES)))
+            numbers, values = np.empty((self._own_rows, 3), np.int64), np.empty((self._own_rows, 2))
+            arguments = self._run.job, step.times, step.own, one.baseline, border, touched, shares, sums, excess
+            count = list_shares(*arguments, numbers, values)
+            if count <= self._own_rows:
+                return numbers[:count], values[:count], sums, excess
+            self._own_rows = 2 * count
+
+    def _rows(self, one: _Compared, border: Ints, touched: Bools, shares: Shares) -> Losses:
+        step = one.step
         collectives = step.collectives
-        sums, excess = np.zeros((2, len(step.times.row), len(_CLASSES)))
-        arguments = job, step.times, step.own, one.baseline, border, shares, sums, excess
-        none, nothing = np.empty((0, 3), np.int64), np.empty((0, 2))
-        count = list_shares(*arguments, none, nothing)
-        numbers, values = np.empty((count, 3), np.int64), np.empty((count, 2))
-        sums[:], excess[:] = 0.0, 0.0
-        list_shares(*arguments, numbers, values)
+        numbers, values, sums, excess = self._list_shares(one, border, touched, shares)
         rank, place, which = numbers.T
         own = self._table(step, rank, np.array(_CLASSES)[which], place, values[:, 0], values[:, 1])
         rest_rank, rest_class = np.nonzero((sums != 0) | (excess != 0))
@@ -362,6 +371,7 @@ def list_shares(
     own: SelfTimes,
     baseline: SelfTimes,
     border: Ints,
+    touched: Bools,
     shares: Shares,
     sums: Floats,
     excess: Floats,
@@ -371,37 +381,43 @@ def list_shares(
     """List the shares that have a row of their own and sum up the others; return how many are listed.
 
     `numbers` (rows, 3) are filled with rank, operation and position of the class, `values` (rows, 2) with share and
-    excess, as far as they have room; `sums` and `excess` (ranks, classes), 0 at first, with the other ones.
+    excess, as far as they have room; `sums` and `excess` (ranks, classes), 0 at first, with the other ones. Ranks that
+    are not `touched` (ranks,) have no shares.
     """
-    count = 0
+    count, has_overlap = 0, len(shares.overlap) > 0
     for rank in range(len(step.row)):
-        if step.row[rank] < 0:
+        team, row, low = step.team[rank], step.row[rank], border[rank] + 1
+        size = job.first[team + 1] - job.first[team] - low
+        if row < 0 or size <= 0:
             continue
-        team, row = step.team[rank], step.row[rank]
-        first = job.first[team]
-        for op in range(job.first[team + 1] - first):
-            if op <= border[rank]:
+        # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
+        begin = job.first[team] + low
+        usual = cut_self_times(baseline, begin, begin + size)
+        begin = row + low
+        recorded = cut_self_times(own, begin, begin + size)
+        of_host, of_gpu = shares.host[begin : begin + size], shares.gpu[begin : begin + size]
+        for at in range(size):
+            which = 0 if low + at <= job.first_kernel[team] else 1
+            host = known(recorded.host[at] - usual.host[at]) + recorded.call[at] - usual.call[at]
+            host -= recorded.lead[at] - usual.lead[at]
+            gpu = known(recorded.delay[at] - usual.delay[at]) + recorded.gpu[at] - usual.gpu[at]
+            if not touched[rank]:
+                excess[rank, which] += host
+                excess[rank, 2] += gpu
                 continue
-            cell, place = row + op, first + op
-            host = known(own.host[cell] - baseline.host[place]) + own.call[cell] - baseline.call[place]
-            host -= own.lead[cell] - baseline.lead[place]
-            gpu = known(own.delay[cell] - baseline.delay[place]) + own.gpu[cell] - baseline.gpu[place]
-            which = 0 if op <= job.first_kernel[team] else 1
-            for part in range(3):
+            for part in range(3 if has_overlap else 2):
                 if part == 0:
-                    position, share, above = which, shares.host[cell], host
+                    position, share, above = which, of_host[at], host
                 elif part == 1:
-                    position, share, above = 2, shares.gpu[cell], gpu
-                elif len(shares.overlap) > 0:
-                    position, share, above = 3, shares.overlap[cell], 0.0
+                    position, share, above = 2, of_gpu[at], gpu
                 else:
-                    continue
+                    position, share, above = 3, shares.overlap[begin + at], 0.0
                 if abs(share) < _OWN_ROW_NS:
                     sums[rank, position] += share
                     excess[rank, position] += above
                     continue
                 if count < len(numbers):
-                    numbers[count, 0], numbers[count, 1], numbers[count, 2] = rank, op, position
+                    numbers[count, 0], numbers[count, 1], numbers[count, 2] = rank, low + at, position
                     values[count, 0], values[count, 1] = share, above
                 count += 1
     return count

@@ -1,5 +1,7 @@
 """The account of each step in turn: the replay with the baseline, and what the difference is owed to."""
 
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -66,6 +68,12 @@ class _Compared:
     heads: Heads
     last: Ints
     """(ranks,) the operation with which the step ends for each; -1 where it is unknown."""
+    ends: Ints
+    """Numbers of the ranks whose ends are known in both settings."""
+    shift_before: float
+    """How much later than with the baseline the step before ends, ns."""
+    shift: float
+    """Likewise of this step."""
 
 
 class _Room(NamedTuple):
@@ -89,31 +97,43 @@ class Account:
         shape = (count_carried_ends(job), count_threads(job), int(job.queue.max(initial=0)))
         self._state = unknown_state(ranks, *shape)
         waits = int(np.diff(job.first_wait).max(initial=0)) + int(np.diff(job.first_host_wait).max(initial=0))
-        self._inputs = _inputs(max(int(np.diff(collectives.first_in_group).max(initial=0)), 3 + waits))
+        most = max(int(np.diff(collectives.first_in_group).max(initial=0)), 3 + waits)
+        self._inputs, self._inputs_of_heads = _inputs(most), _inputs(most)
         operations = int(np.diff(job.first).max(initial=0))
         self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
         self._shift = 0.0
         """How much later than with the baseline the step before ends, ns."""
         self._last: _Compared | None = None
-        self._rooms = [_room(0, 0), _room(0, 0)]
-        """Of the step before, after that of the step before that."""
+        self._rooms = [_room(0, 0) for _ in range(3)]
+        """Of the last steps, the latest last: one is replayed, one is divided, and its tail is of the one before."""
         self._own_rows = 1024
         """Room for shares of a step that have rows of their own."""
         self._buffers: dict[int, tuple[Multipliers, Shares]] = {}
 
     def step(self, step: RecordedStep, baseline: SelfTimes) -> StepAccount:
         """Return the account of one step; `baseline` (operations of all teams,) are its medians."""
-        compared = self._compare(step, baseline)
-        before, self._last = self._last, compared
-        here = np.flatnonzero(compared.last >= 0)
-        cells = step.times.row[here] + compared.last[here]
-        later = step.times.end[cells] - compared.lower.nodes.end[cells]
-        known = ~np.isnan(later)
-        if not known.any():
-            return StepAccount(step.number, np.nan, self._nothing())
-        shift, self._shift = self._shift, float(later[known].mean())
-        losses = self._share(compared, before, here[known], shift)
-        return StepAccount(step.number, self._shift - shift, losses)
+        return self._divide(self._compare(step, baseline))
+
+    def steps(self, steps: Iterable[tuple[RecordedStep, SelfTimes]]) -> Iterator[StepAccount]:
+        """Yield the account of each step, given with its medians; a thread divides one while the next is replayed."""
+        with ThreadPoolExecutor(1, thread_name_prefix="account") as pool:
+            coming: Future[StepAccount] | None = None
+            for step, baseline in steps:
+                compared = self._compare(step, baseline)
+                found = None if coming is None else coming.result()
+                coming = pool.submit(self._divide, compared)
+                del step, compared  # else they stay in memory while the next one is read
+                if found is not None:
+                    yield found
+            if coming is not None:
+                yield coming.result()
+
+    def _divide(self, now: _Compared) -> StepAccount:
+        """Divide a step's loss; give it every step in order."""
+        before, self._last = self._last, now
+        if not len(now.ends):
+            return StepAccount(now.step.number, np.nan, self._nothing())
+        return StepAccount(now.step.number, now.shift - now.shift_before, self._share(now, before))
 
     def _compare(self, step: RecordedStep, baseline: SelfTimes) -> _Compared:
         """Find the times of a step in both settings."""
@@ -135,10 +155,15 @@ class Account:
         nodes = room.upper._replace(start=step.times.start)
         find_recorded_nodes(self._run.job, step.times, before.copy(), nodes)
         upper = Setting(nodes, before, step.transfers.took, *self._slots(step.times, nodes, before))
+        self._find_heads(step, baseline, upper, lower, room.heads)
         cells = self._ends.cells(step.times)
         last = np.where(cells >= 0, cells - step.times.row, -1)
-        self._find_heads(step, baseline, upper, lower, room.heads)
-        return _Compared(step, baseline, upper, lower, room.heads, last)
+        here, shift = np.flatnonzero(last >= 0), self._shift
+        later = step.times.end[cells[here]] - lower.nodes.end[cells[here]]
+        known = ~np.isnan(later)
+        if known.any():
+            self._shift = float(later[known].mean())
+        return _Compared(step, baseline, upper, lower, room.heads, last, here[known], shift, self._shift)
 
     def _find_heads(
         self, step: RecordedStep, baseline: SelfTimes, upper: Setting, lower: Setting, heads: Heads
@@ -161,7 +186,7 @@ class Account:
             heads,
             threads,
             streams,
-            self._inputs,
+            self._inputs_of_heads,
         )
 
     def _state_before(self, step: RecordedStep, state: CarriedState, time_saved: float) -> CarriedState:
@@ -182,8 +207,8 @@ class Account:
             follow_queue(job, times, rank, nodes, pending, holders, slot, holder)
         return slot, holder
 
-    def _share(self, now: _Compared, before: _Compared | None, ends: Ints, shift: float) -> Losses:
-        step, ranks = now.step, len(self._run.rank_numbers)
+    def _share(self, now: _Compared, before: _Compared | None) -> Losses:
+        step, ends, shift, ranks = now.step, now.ends, now.shift_before, len(self._run.rank_numbers)
         multiplier, shares = self._cleared(now, 0)
         cells = step.times.row[ends] + now.last[ends]
         multiplier.end[cells] = 1 / len(ends)
@@ -197,10 +222,10 @@ class Account:
         if before is None or not any(values.any() for values in left):
             return join_losses([*found, self._carried(now, *left, shift)])
         there = (before.step.times.row >= 0) & ~step.fresh
-        ends, back = (np.where(there[:, None], values, 0.0) for values in left)
-        found.append(self._carried(now, left[0] - ends, left[1] - back, shift))
+        ended, back = (np.where(there[:, None], values, 0.0) for values in left)
+        found.append(self._carried(now, left[0] - ended, left[1] - back, shift))
         multiplier, shares = self._cleared(before, 1)
-        multiplier.stream[:], multiplier.back[:] = ends, back
+        multiplier.stream[:], multiplier.back[:] = ended, back
         self._seed_carried(before, multiplier)
         multiplier.touched[:] = multiplier.stream.any(axis=1) | multiplier.back.any(axis=1) | multiplier.touched
         border = np.where(before.last >= 0, before.last, np.iinfo(np.int64).max)

@@ -18,7 +18,7 @@ from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.self_times import SelfTimes, cut_self_times
 from jitter.analysis.replay.replay import NodeTimes, cut_nodes
 from jitter.core.names.kernels import SYNC
-from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 
 STEP_BEFORE, RETURN, STREAM, END, LEFT, SELF = range(6)
@@ -67,13 +67,13 @@ class Structure(NamedTuple):
 class Heads(NamedTuple):
     """Heads of a step's nodes: instances, by number; -1 for the end of the step before."""
 
-    start: Ints
+    start: Codes
     """(cells,)."""
-    end: Ints
+    end: Codes
     """(cells,)."""
-    free: Ints
+    free: Codes
     """(cells,)."""
-    back: Ints
+    back: Codes
     """(cells,)."""
     parent: Ints
     """(instances,) the head of the last arrivals."""

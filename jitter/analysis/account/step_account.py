@@ -478,7 +478,7 @@ def _structure(run: RunModel) -> Structure:
 
 def _room(cells: int, instances: int) -> _Room:
     upper, lower = (NodeTimes(*np.empty((4, cells))) for _ in range(2))
-    start, end, free, back = np.empty((4, cells), np.int64)
+    start, end, free, back = np.empty((4, cells), np.int32)
     return _Room(
         upper._replace(start=np.empty(0)),
         lower,

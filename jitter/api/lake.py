@@ -151,7 +151,7 @@ class Lake(LakeContents):
     def analyze(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> "RunAnalysis":
         """Return what the diagnosis of these steps (default: all) rests on.
 
-        That is: dependencies, replay, critical paths and findings, each computed at first use. Arguments and errors
+        That is: dependencies, replay, account and findings, each computed at first use. Arguments and errors
         are those of `diagnose`.
         """
         return self._results.analysis(self._chosen(steps), executor)

@@ -209,15 +209,13 @@ def _launch_shapes(lake: Lake, analysis: "RunAnalysis", team: int) -> dict[int, 
 
 
 def _rank_entries(lake: Lake, analysis: "RunAnalysis") -> list[RankEntry]:
-    paths = [path for path in analysis.paths if len(path.charges)]
-    total: Counter[int] = Counter()
-    for path in paths:
-        ranks = np.unique(path.charges.rank).tolist()
-        for rank, parts in zip(ranks, path.charges.own_sums(ranks).tolist(), strict=True):
-            total[rank] += parts
-    return [
-        RankEntry(rank, lake.hosts.get(rank), round(total[rank] / len(paths)) if paths else None) for rank in lake.ranks
-    ]
+    from jitter.analysis.account.losses import OWN_CLASSES
+
+    ranks = sorted(analysis.run.team_of)
+    known = [account.losses for account in analysis.accounts if len(account.losses)]
+    total = np.sum([losses.by_rank(ranks)[:, OWN_CLASSES].sum(axis=1) for losses in known], axis=0) if known else ()
+    mean = {rank: round(ns / len(known)) for rank, ns in zip(ranks, total, strict=bool(known))}
+    return [RankEntry(rank, lake.hosts.get(rank), mean.get(rank)) for rank in lake.ranks]
 
 
 def _collectives(lake: Lake, chosen: Sequence[StepKey]) -> list[CollectiveEntry]:

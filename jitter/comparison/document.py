@@ -75,7 +75,7 @@ class RankEntry(msgspec.Struct, frozen=True):
     rank: int
     host: str | None
     excess_ns: int | None
-    """Own time above the other ranks' on the critical path, mean over steps."""
+    """Its own share of the loss, mean over steps."""
 
 
 class CulpritEntry(msgspec.Struct, frozen=True):

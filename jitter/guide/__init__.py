@@ -20,7 +20,6 @@ TOPICS: Final = (
     "alignment",
     "dependencies",
     "replay",
-    "critical-path",
     "account",
     "causes",
     "confidence",

@@ -83,7 +83,7 @@ EFFICIENCY_SCHEMA = pa.schema(
 def answer_rows(steps: Sequence[StepAnswer]) -> pa.Table:
     """Return one row per step, in order (`ANSWERS_SCHEMA`); times in ns, null for the unknown.
 
-    `start_ns`, `cpu_ns`, `after_ns` and `gpu_ns` are the max rank's excess on the critical path: late start, late
+    `start_ns`, `cpu_ns`, `after_ns` and `gpu_ns` are the max rank's own share of the loss: late start, late
     launches, host time after the last launch, GPU.
     """
     return pa.Table.from_pylist([answer_row(step) for step in steps], ANSWERS_SCHEMA)

@@ -6,12 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.analysis.account.losses import LossClass, Losses
-from jitter.analysis.account.step_account import Account
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator
-from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
-from jitter.analysis.replay.charges import Charges
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
 from jitter.lake.step_reader import StepColumns
@@ -61,13 +59,12 @@ def loss_rows(
 
     """
     phases = {team: _phases(analysis, team, read) for team in analysis.run.programs}
-    account = Account(analysis.run, analysis.ends, analysis.baseline_transfers)
-    locator, tables = KernelLocator(analysis), []
-    for step in analysis.steps.steps():
-        found = account.step(step, analysis.steps.baseline(step))
-        if loss_ns[step.number] is not None:
-            tables.append(_rows(analysis, records, locator, phases, step.number, found.losses))
-        del step  # else it stays in memory while the next one is read
+    after, locator = TimeAfterLaunches(analysis, records), KernelLocator(analysis)
+    tables = [
+        _rows(analysis, records, locator, phases, number, after.losses(number))
+        for number, known_ns in enumerate(loss_ns)
+        if known_ns is not None
+    ]
     return pa.concat_tables([LOSSES_SCHEMA.empty_table(), *tables])
 
 
@@ -144,12 +141,7 @@ def _kernel_indices(analysis: RunAnalysis, locator: KernelLocator, losses: Losse
     """Return the kernel index of each row's operation in its own step; `UNMATCHED` where there is none."""
     found = np.full(len(losses), UNMATCHED, np.int64)
     for origin in np.unique(losses.origin).tolist():
-        its = np.flatnonzero((losses.origin == origin) & (losses.place >= 0))
-        nothing = np.full(len(its), -1, np.int64)
-        part = np.full(len(its), int(TimePart.GPU))
-        charged = Charges(
-            losses.rank[its], losses.team[its], losses.place[its], part, losses.loss_ns[its], nothing, nothing
-        )
-        found[its] = locator.locate_all(analysis.keys[origin], charged)
+        its = np.flatnonzero(losses.origin == origin)
+        found[its] = locator.locate_all(analysis.keys[origin], losses.where(its))
     located: list[int] = found.tolist()
     return located

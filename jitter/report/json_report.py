@@ -5,14 +5,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.loss_classes import (
-    JUDGED_RUNGS,
-    ClassShare,
-    build_waterfall,
-    share_by_class,
-    split_step,
-)
-from jitter.analysis.diagnosis.model import RUNGS, Culprit, StepAnswer, UnrecordedRanks
+from jitter.analysis.diagnosis.loss.waterfall import JUDGED_RUNGS, build_waterfall
+from jitter.analysis.diagnosis.model import RUNGS, Culprit, LossShare, StepAnswer, UnrecordedRanks
 from jitter.analysis.diagnosis.verdict import write_advice
 from jitter.query.answer_rows import culprit_values, efficiency_row, step_values
 from jitter.report.text.run_text import alignment_method, describe_coverage, describe_excluded
@@ -50,7 +44,7 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
         "loss": asdict(diagnosis.loss),
         "waterfall": [one._asdict() for one in build_waterfall(diagnosis.steps)],
         "steps": [_step(step) for step in diagnosis.steps],
-        "split": [_share(share) for share in share_by_class(diagnosis.split)],
+        "split": [_share(share) for share in diagnosis.split],
         "culprits": [_culprit(culprit) for culprit in diagnosis.culprits],
         "hang": None,  # no hang is looked for
         "efficiency": [{"scope": "job", **efficiency_row(one)} for one in diagnosis.efficiency],
@@ -79,20 +73,20 @@ def _unrecorded(missing: UnrecordedRanks) -> dict[str, Any]:
     return {"ranks": list(missing.ranks), "at_most_ns": missing.at_most_ns, "fraction": missing.fraction}
 
 
-def _share(share: ClassShare) -> dict[str, Any]:
+def _share(share: LossShare) -> dict[str, Any]:
     ranks = list(map(asdict, share.ranks))
     return {"class": share.loss_class, "ns": share.ns, "fraction": share.fraction, "ranks": ranks}
 
 
 def _step(step: StepAnswer) -> dict[str, Any]:
-    began, split, values = step.divergence, split_step(step), step_values(step)
+    began, values = step.divergence, step_values(step)
     return {
         "epoch": values.pop("epoch"),
         "step": values.pop("step"),
         "kind": "train",
         **values,
         "divergence": None if began is None else {"kernel_index": began.kernel_index, "kernel_name": began.kernel_name},
-        "split": None if split is None else {f"{name}_ns": ns for name, ns in split.items()},
+        "split": None if step.by_class is None else step.by_class._asdict(),
         "cause": step.cause,
     }
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks
+from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO, describe_ranks
 from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer
 from jitter.analysis.diagnosis.recurrence_words import describe_seen
 from jitter.analysis.diagnosis.verdict import name_culprit
@@ -70,7 +70,7 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
 
 def _share(share: LossShare) -> Sequence[str]:
     return (
-        LOSS_PART_INFO[share.part].words,
+        LOSS_CLASS_INFO[share.loss_class].words,
         format_time(share.ns),
         format_percent(share.fraction),
         describe_ranks(share) or "-",

@@ -49,14 +49,12 @@ class Figures:
         return _require(grid, "step times are unknown")
 
     def split(self) -> GridPlot:
-        """Return the excess on each step's critical path by part, in ns: late start, CPU, GPU, communication.
+        """Return each step's loss by class, in ns: late start, CPU, GPU, communication, rest.
 
-        Raises `UsageError` if no critical path connects the ranks.
+        Raises `UsageError` if no step has a known loss.
         """
-        known = any(step.path for step in self._page.run.steps)
-        return _require(
-            stack_figures([step_split.build(self._axis())]) if known else None, "no critical path connects the ranks"
-        )
+        known = any(step.by_class for step in self._page.run.steps)
+        return _require(stack_figures([step_split.build(self._axis())]) if known else None, "no step has a known loss")
 
     def step(self, step: int, epoch: int | None = None, *, ranks: Sequence[int] = ()) -> GridPlot:
         """Return the deviations of ttke, gap and duration over one step's kernels, and launch latency, in ns.

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from jitter import guide
 from jitter._version import __version__
-from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks
+from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO, describe_ranks
 from jitter.analysis.diagnosis.recurrence_words import describe_seen
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import (
@@ -80,7 +80,7 @@ def template_environment() -> Environment:
         ranks=describe_ranks,
         seen=describe_seen,
         sentence=capitalize,
-        part=lambda part: LOSS_PART_INFO[part].words,
+        loss_class=lambda loss_class: LOSS_CLASS_INFO[loss_class].words,
     )
     return environment
 

@@ -24,7 +24,9 @@ def draw_page_figures(
     items: dict[str, LayoutDOM | None] = {
         "run": run_figures.build(along_steps, page.run, page.excess, page.named),
         "profile": step_figures.build(along_kernels, views[1:]),
-        "split": stack_figures([step_split.build(along_steps)]) if any(step.path for step in page.run.steps) else None,
+        "split": stack_figures([step_split.build(along_steps)])
+        if any(step.by_class for step in page.run.steps)
+        else None,
         "collectives": stack_figures([collective_sizes.build(along_kernels)])
         if any(view.collectives.sized for view in views)
         else None,

@@ -212,7 +212,8 @@ class _StepTape:
         job, times, state = self.job, self.times, self.state
         place, cell, team = self.place, self.cell, self.team
         thread, stream, places = int(job.thread[place]), int(job.stream[place]), int(job.queue[team])
-        host_kind = "start" if op <= job.first_kernel[team] else "launch"
+        launched = np.flatnonzero(job.kind[job.first[team] : job.first[team + 1]] != SYNC)
+        host_kind = "start" if op <= job.first_kernel[team] else "after" if op > launched.max() else "launch"
         host, in_call = self.self_time("host", host_kind), self.self_time("call", host_kind)
         is_called = not isnan(times.call[cell])
         before = state.backs.get((rank, thread))

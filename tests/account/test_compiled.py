@@ -21,7 +21,7 @@ Sums = Counter[tuple[int, int | None, str]]
 
 def compiled_sums(analysis: RunAnalysis) -> list[tuple[float, Sums]]:
     """Return the loss of each step and its shares."""
-    account = Account(analysis.run, analysis.ends, analysis.baseline_transfers)
+    account = Account(analysis.run, analysis.ends, analysis.baseline_transfers, analysis.noise)
     found = []
     for step in analysis.steps.steps():
         one = account.step(step, analysis.steps.baseline(step))
@@ -38,7 +38,8 @@ def compiled_sums(analysis: RunAnalysis) -> list[tuple[float, Sums]]:
 @pytest.mark.parametrize("job", ["data", "tensor and data", "queue"])
 def test_steps_that_a_thread_divides_are_the_same(job: str):
     with analyzed(Case(job, (PAUSE, SLOW_GPU_ONCE))) as analysis:
-        one_by_one, beside = (Account(analysis.run, analysis.ends, analysis.baseline_transfers) for _ in range(2))
+        given = analysis.run, analysis.ends, analysis.baseline_transfers, analysis.noise
+        one_by_one, beside = Account(*given), Account(*given)
         steps = [(step, analysis.steps.baseline(step)) for step in analysis.steps.steps()]
         expected = [one_by_one.step(*step) for step in steps]
         found = list(beside.steps(steps))

@@ -122,7 +122,7 @@ def test_page_marks(root: Path, expected: tuple[int, str]):
     analysis = lake.analyze()
     number, step = next((at, step) for at, step in enumerate(lake.diagnose().steps) if step.key.step == STEP)
     grid = StepGrid(lake, step)
-    view = build_step_view(grid, analysis, step, analysis.paths[number], KernelNames())
+    view = build_step_view(grid, analysis, step, analysis.arrivals[number].waited_ns, KernelNames())
     gap = view.series["gap"]
     assert view.max_rank == STALLED
     assert view.divergence == int(gap.kernel_index[np.nanargmax(gap.max)]) == expected[0]

@@ -104,7 +104,7 @@ def all_answers(lake: jitter.Lake) -> list[object]:
         lake.cohorts,
         lake.diagnose(),
         lake.diagnose(lake.steps[1:]),
-        lake.analyze().paths,
+        [one.losses for one in lake.analyze().accounts],
         lake.dependencies(),
         lake.ttke_readings(),
         lake.table("gap", 1, 1).to_csv(),

@@ -20,7 +20,7 @@ CHECKS = {
         assert worst.step == truth[0]["steps"][0]
         assert began == truth[0]["kernel"]
         assert gaps.loc[began, f"rank_{culprit.rank}"] == gaps.drop(columns="kernel_name").loc[began].max()
-        assert charges.groupby("rank")["excess_ns"].sum().idxmax() == culprit.rank
+        assert losses.groupby("rank")["loss_ns"].sum().idxmax() == culprit.rank
         assert abs(culprit.gain_ns - truth[0]["gain_ns"]) < 0.01 * truth[0]["gain_ns"]
         """,
     "2-case-study.ipynb": """
@@ -43,8 +43,8 @@ CHECKS = {
         assert late["ttke_deviation_us"].max() * 1e3 < 0.05 * truth.loc[STEP, "true_loss_ns"]
         assert (known["replayed_loss_ns"] / known["true_loss_ns"]).between(1.0, 1.12).all()
         assert abs(culprit.gain_ns - fault["gain_ns"]) < 0.02 * fault["gain_ns"]
-        of_slow = charges[(charges["rank"] == SLOW) & (charges["part"] == "GPU")]["excess_ns"].sum()
-        assert of_slow > 0.95 * charges["excess_ns"].sum()
+        of_slow = losses[(losses["rank"] == SLOW) & (losses["class"] == "gpu")]["loss_ns"].sum()
+        assert of_slow > 0.9 * losses["loss_ns"].sum()
         """,
     "4-your-own-question.ipynb": """
         every = [pd.read_parquet(path.open("rb")) for path in sorted(root.glob("kernels/**/*.parquet"))]

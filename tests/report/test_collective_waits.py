@@ -11,7 +11,7 @@ from tests.support.report_lakes import report_job, report_lake, step_rows
 def view_of(lake, number=1):
     examined = lake.analyze()
     step = lake.diagnose().steps[number]
-    return build_step_view(StepGrid(lake, step), examined, step, examined.paths[number], KernelNames())
+    return build_step_view(StepGrid(lake, step), examined, step, examined.arrivals[number].waited_ns, KernelNames())
 
 
 def test_all_wait_for_the_late_one(tmp_path):

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.analysis.execution.self_times import CPU, TimePart
+from jitter.analysis.execution.self_times import CPU
 from jitter.report.notebook import Figures
 from jitter.report.views import excess_heatmap as module
-from jitter.report.views.excess_heatmap import PATH_LAYER, arrange_heatmap, build_excess_heatmap, self_time_layer
+from jitter.report.views.excess_heatmap import LOSS_LAYER, arrange_heatmap, build_excess_heatmap, self_time_layer
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 values = st.one_of(st.just(float("nan")), st.integers(-9, 9).map(float))
@@ -59,9 +59,9 @@ def test_every_cell_is_the_highest_of_its_ranks_and_steps(ranks, steps, hosts, d
     assert layer.high_ns == max([0.04, *positive])
 
 
-def test_cells_off_the_path_have_their_own_excess(tmp_path):
+def test_cells_without_a_share_have_their_own_excess(tmp_path):
     drawn = build_excess_heatmap(lake := report_job(tmp_path / "lake"), lake.analyze())
-    assert drawn.covers_path
+    assert drawn.covers_loss
     off = np.isnan(drawn.layers[0].excess_ns)
     assert off.any()
     assert not np.isnan(drawn.own.excess_ns[off]).any()
@@ -69,18 +69,22 @@ def test_cells_off_the_path_have_their_own_excess(tmp_path):
     np.testing.assert_allclose(drawn.own.excess_ns, np.nanmax(parts, axis=0).T, rtol=1e-6)
 
 
-def test_the_path_is_the_sum_of_its_charges(tmp_path):
+def test_a_cell_is_what_the_step_lost_to_the_rank(tmp_path):
     lake = report_job(tmp_path / "lake")
     examined = lake.analyze()
     drawn = build_excess_heatmap(lake, examined)
-    assert drawn.layers[0].name == PATH_LAYER
+    assert drawn.layers[0].name == LOSS_LAYER
     assert drawn.rows == ((0,), (1,), (2,), (3,))
     assert drawn.hosts == ("node0", "node0", "node1", "node1")
-    for number, path in enumerate(examined.paths):
+    rows = lake.losses().to_pandas()
+    rows = rows[rows["class"].isin(["start", "launch", "after", "gpu"])]
+    for number, key in enumerate(examined.keys):
         for row, (rank,) in enumerate(drawn.rows):
-            own = [c.excess_ns for c in path.charges if c.rank == rank and c.part != TimePart.TRANSFER]
+            own = rows[(rows["step"] == key.step) & (rows["rank"] == rank)]["loss_ns"]
             cell = drawn.layers[0].excess_ns[row, number]
-            assert np.isnan(cell) if not own else cell == pytest.approx(sum(own), rel=1e-6)
+            if np.isfinite(examined.step_ns[number]):
+                shown = own.sum() >= 0.003 * examined.usual_step_ns
+                assert cell == pytest.approx(own.sum(), rel=1e-6) if shown else np.isnan(cell)
     assert drawn.layers[0].most[:2] == (2, 1)
     assert drawn.layers[0].most[2] == pytest.approx(400_000, abs=1500)  # the others differ by 40 ns a kernel at most
 

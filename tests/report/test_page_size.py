@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from bokeh.resources import Resources
 
-from jitter.analysis.diagnosis.model import Divergence, PathSplit, Split, StepAnswer
+from jitter.analysis.diagnosis.model import ClassShares, Divergence, Split, StepAnswer
 from jitter.core.step_key import StepKey
 from jitter.report.figures import collective_sizes, run_figures, step_figures, step_split
 from jitter.report.figures.kernel_axis import build_kernel_axis
@@ -73,9 +73,10 @@ def view_of(rng, step, kernels=20_000, met=300):
 
 
 def run_of(steps):
-    began, split, path = Divergence(9, "k" * 200, 0), Split(1, 2, 0, 3), PathSplit(1, 2, 1, 3, -1)
+    began, split, by_class = Divergence(9, "k" * 200, 0), Split(1, 2, 0, 3), ClassShares(1, 2, 1, 3, -1, 0, 1, 2)
     answers = tuple(
-        StepAnswer(StepKey(None, n), 10**8, 10**6, 0.01, 7, 5, began, split, "gpu_compute", path) for n in range(steps)
+        StepAnswer(StepKey(None, n), 10**8, 10**6, 0.01, 7, 5, began, split, "gpu_compute", by_class)
+        for n in range(steps)
     )
     labels = tuple(str(n) for n in range(steps))
     return RunSeries(answers, labels, tuple(range(RANKS)))

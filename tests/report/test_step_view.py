@@ -21,7 +21,9 @@ def view_of(lake, number=1, names=None):
     """The view of the step at this position of the run."""
     examined = lake.analyze()
     step = lake.diagnose().steps[number]
-    return build_step_view(StepGrid(lake, step), examined, step, examined.paths[number], names or KernelNames())
+    return build_step_view(
+        StepGrid(lake, step), examined, step, examined.arrivals[number].waited_ns, names or KernelNames()
+    )
 
 
 @pytest.mark.parametrize("metric", ["duration", "gap", "ttke", "launch_latency"])

@@ -1,35 +1,51 @@
 """The rows of the account: what a step loses, each to one rank or collective, one class of time and one place."""
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.analysis.execution.time_part import TimePart
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 
 class LossClass(IntEnum):
-    """A class of lost time. The first ones are the parts of self time, `TimePart`."""
+    """A class of lost time. The first four are a rank's own, with places; the transfer is a group's."""
 
     START = 0
     """Host time up to the launch of the step's first main-stream kernel."""
     LAUNCH = 1
-    """Host time after that."""
-    GPU = 2
+    """Host time after that, up to the last launch of the step."""
+    AFTER = 2
+    """Host time after the last launch of the step: optimizer, logging, a pause before memory is freed."""
+    GPU = 3
     """Durations of kernels and copies, and delays between them on the GPU."""
-    TRANSFER = 3
+    TRANSFER = 4
     """From a collective's last arrival to its end; of no rank."""
-    OVERLAP = 4
+    OVERLAP = 5
     """Time that kernels lose beside collectives and that no single cause owes."""
-    CARRIED = 5
+    CARRIED = 6
     """Left by steps before the one before."""
-    UNEXPLAINED = 6
+    UNEXPLAINED = 7
     """What the graph does not tell: unknown times, rounding."""
 
     @property
     def label(self) -> str:
         """Return the name in tables and JSON."""
         return self.name.lower()
+
+
+OWN_CLASSES: Final = (LossClass.START, LossClass.LAUNCH, LossClass.AFTER, LossClass.GPU)
+"""What a rank itself loses."""
+CLASSES_OF_PART: Final[Mapping[TimePart, tuple[LossClass, ...]]] = {
+    TimePart.START: (LossClass.START,),
+    TimePart.CPU: (LossClass.LAUNCH, LossClass.AFTER),
+    TimePart.GPU: (LossClass.GPU,),
+    TimePart.TRANSFER: (LossClass.TRANSFER,),
+}
+"""The classes into which what is lost by a part of self time falls."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +71,28 @@ class Losses:
     def __len__(self) -> int:
         return len(self.rank)
 
+    def where(self, chosen: Bools | Ints) -> "Losses":
+        """Return the chosen rows."""
+        return Losses(*(getattr(self, field.name)[chosen] for field in fields(self)))
 
-def join_losses(parts: list[Losses]) -> Losses:
+    def of(self, classes: Collection[LossClass], rank: int | None = None) -> "Losses":
+        """Return the rows of some classes; of one rank if it is given."""
+        chosen = np.isin(self.loss_class, list(classes))
+        return self.where(chosen if rank is None else chosen & (self.rank == rank))
+
+    def by_class(self) -> Floats:
+        """Return, (classes,), the sum of the shares of each `LossClass`."""
+        found: Floats = np.bincount(self.loss_class, self.loss_ns, len(LossClass)).astype(np.float64)
+        return found
+
+    def by_rank(self, ranks: Sequence[int]) -> Floats:
+        """Return, (ranks, classes), the sums of the shares of these ranks, which must ascend."""
+        found = np.zeros((len(ranks), len(LossClass)))
+        own = np.isin(self.rank, ranks)
+        np.add.at(found, (np.searchsorted(ranks, self.rank[own]), self.loss_class[own]), self.loss_ns[own])
+        return found
+
+
+def join_losses(parts: Sequence[Losses]) -> Losses:
     """Return all rows of several tables."""
     return Losses(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Losses)))

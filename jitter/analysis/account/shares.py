@@ -11,6 +11,8 @@ import math
 from math import isnan
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from jitter.analysis.account.graph import (
     END,
     LEFT,
@@ -39,7 +41,7 @@ from jitter.analysis.execution.dependencies.carried_state import push_pending
 from jitter.analysis.execution.dependencies.interference import LOOK_BACK, exact_end_beside
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.recorded.step_times import StepTimes
-from jitter.analysis.execution.self_times import SelfTimes, cut_self_times
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, cut_self_times
 from jitter.analysis.replay.replay import NodeTimes, cut_nodes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COMPUTE, SYNC
@@ -85,10 +87,36 @@ class Shares(NamedTuple):
     """(cells,) of time beside collectives that no single node owes; empty where collectives slow no kernels."""
     transfer: Floats
     """(groups of all collectives,)."""
+    passed: Floats
+    """(groups of all collectives,) no share: how much later the step ends for each ns that a group ends later."""
     carried: Floats
     """(ranks,) of what earlier steps left."""
     unexplained: Floats
     """(ranks,)."""
+
+
+class Stretches(NamedTuple):
+    """Noise of the operations to which a step's end owes its time, by the stretch between two collectives.
+
+    A stretch is known by the collective that it begins at: its instance + 1; 0 is the end of the step before.
+    """
+
+    variance: Floats
+    """(teams, START/CPU/GPU) noise variance, ns², of one operation's own time."""
+    bias: Floats
+    """(teams, START/CPU/GPU) how far its baseline is below its mean, ns."""
+    varied: Floats
+    """(stretches,) sum of the variances, each times its multiplier."""
+    biased: Floats
+    """(stretches,) likewise of the biases."""
+    reached: Floats
+    """(stretches,) sum of the multipliers of what the stretch ends at."""
+    entered: Floats
+    """(stretches,) sum of the multipliers with which its ranks are entered there: more where several are as late."""
+
+    def cleared(self) -> "Stretches":
+        """Return stretches that nothing passed yet."""
+        return Stretches(self.variance, self.bias, *np.zeros((4, len(self.varied))))
 
 
 class Beside(NamedTuple):
@@ -119,6 +147,7 @@ def share_step(
     shares: Shares,
     inputs: Inputs,
     beside: Beside,
+    stretches: Stretches,
 ) -> None:
     """Go back through a step with the multipliers of its nodes and fill in its shares.
 
@@ -143,6 +172,7 @@ def share_step(
                 multiplier,
                 shares,
                 inputs,
+                stretches,
             )
             continue
         share_operations(
@@ -161,6 +191,7 @@ def share_step(
             shares,
             inputs,
             beside,
+            stretches,
             block,
             low,
             high,
@@ -183,6 +214,7 @@ def share_collective(
     multiplier: Multipliers,
     shares: Shares,
     inputs: Inputs,
+    stretches: Stretches,
 ) -> None:
     """Divide the multipliers of a collective's ends, of all groups, among transfer and arrivals."""
     for at in range(collectives.first[number], collectives.first[number + 1]):
@@ -206,6 +238,7 @@ def share_collective(
         if whole == 0.0:
             continue
         multiplier.group[group] = 0.0
+        shares.passed[group] = whole
         count = list_arrivals(collectives, step, upper, lower, heads, inputs, group)
         change, is_carried = heads.moved[structure.instance[group]], False
         for index in range(count):
@@ -223,7 +256,10 @@ def share_collective(
         anchored = divide_maximum(count, inputs.upper, inputs.lower, since, inputs.factor, inputs.order)
         if anchor >= 0:
             multiplier.group[structure.group[anchor]] += whole * anchored
+        stretch = heads.parent[structure.instance[group]] + 1
+        stretches.reached[stretch] += whole
         for index in range(count):
+            stretches.entered[stretch] += whole * inputs.factor[index]
             if inputs.factor[index] != 0.0:
                 at = inputs.which[index]
                 rank = collectives.rank[at]
@@ -292,6 +328,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
     shares: Shares,
     inputs: Inputs,
     beside: Beside,
+    stretches: Stretches,
     block: int,
     first: int,
     last: int,
@@ -306,7 +343,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
         if row < 0 or not multiplier.touched[rank] or low >= last:
             continue
         has_launches, slower, unexplained = job.has_launches[team], job.interference[team], 0.0
-        launch_ns, stream_ns = job.launch_ns[team], job.stream_ns[team]
+        launch_ns, stream_ns, first_kernel = job.launch_ns[team], job.stream_ns[team], job.first_kernel[team]
         # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
         begin, end = job.first[team] + low, job.first[team] + last
         of_thread, of_stream, before = job.thread[begin:end], job.stream[begin:end], structure.thread_before[begin:end]
@@ -344,6 +381,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     ended += by_end[at]
                     by_end[at] = 0.0
                 if ended != 0.0:
+                    pass_by(stretches, of_start[at], team, GPU, ended)
                     took, usually_took = nodes.end[at] - nodes.start[at], others.end[at] - others.start[at]
                     if is_coupled[at] or isnan(took - usually_took):  # its end is unknown in a setting
                         unexplained += ended * known(nodes.end[at] - others.end[at] - shift)
@@ -425,6 +463,8 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     own_time = recorded.call[at] - usual.call[at] + since_called
                     unexplained += whole * (nodes.back[at] - others.back[at] - own_time - called)
                     host += whole * own_time
+                    part = START if op <= first_kernel else CPU
+                    pass_by(stretches, heads.back[cell], team, part, whole)
                 else:
                     unexplained += share_call(
                         job,
@@ -440,6 +480,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                         multiplier,
                         shares,
                         inputs,
+                        stretches,
                         rank,
                         op,
                     )
@@ -465,6 +506,7 @@ def share_call(
     multiplier: Multipliers,
     shares: Shares,
     inputs: Inputs,
+    stretches: Stretches,
     rank: int,
     op: int,
 ) -> float:
@@ -488,9 +530,17 @@ def share_call(
     called = inputs.upper[0] - inputs.lower[0]
     host = own.host[cell] - baseline.host[place]
     shares.host[cell] += whole * host
+    pass_by(stretches, heads.back[cell], team, START if op <= job.first_kernel[team] else CPU, whole)
     count = list_since_inputs(job, structure, row, upper, lower, heads, inputs, rank, place)
     moved = pass_on(structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole)
     return float(unexplained + whole * (called - host - moved))
+
+
+@compiled
+def pass_by(stretches: Stretches, head: int, team: int, part: int, whole: float) -> None:
+    """Add an operation's noise to the stretch that begins at its head."""
+    stretches.varied[head + 1] += whole * stretches.variance[team, part]
+    stretches.biased[head + 1] += whole * stretches.bias[team, part]
 
 
 @compiled

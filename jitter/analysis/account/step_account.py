@@ -1,6 +1,6 @@
 """The account of each step in turn: the replay with the baseline, and what the difference is owed to."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -8,13 +8,15 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.account.graph import Heads, Inputs, Setting, Structure, find_heads
-from jitter.analysis.account.losses import LossClass, Losses, join_losses
+from jitter.analysis.account.losses import OWN_CLASSES, LossClass, Losses, join_losses
+from jitter.analysis.account.noise import Noise, loss_of_stretches
 from jitter.analysis.account.recorded_nodes import find_recorded_nodes
 from jitter.analysis.account.shares import (
     SUBSETS_BESIDE,
     Beside,
     Multipliers,
     Shares,
+    Stretches,
     follow_queue,
     known,
     share_step,
@@ -37,11 +39,12 @@ from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.analysis.replay.what_if import possible_waits, repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, joined
 from jitter.core.numeric.compilation import compiled
 
 _OWN_ROW_NS: Final = THRESHOLDS.account.own_row_ns  # for compiled loops, which know no classes
-_CLASSES: Final = (LossClass.START, LossClass.LAUNCH, LossClass.GPU, LossClass.OVERLAP)
+_CLASSES: Final = (*OWN_CLASSES, LossClass.OVERLAP)
 """Classes of a rank with places."""
 
 
@@ -55,6 +58,14 @@ class StepAccount:
     """How much earlier it would end after the step before with the baseline; NaN where no rank's end is known."""
     losses: Losses
     """They add up to the loss. Empty where that is unknown."""
+    largest: Losses
+    """All shares of the rank that lost most of its own, the small ones too; empty where no rank lost any."""
+    groups: Ints
+    """Numbers, of all groups of all collectives, of those that the step's end owes its time to."""
+    passed: Floats
+    """(groups,) how much later the step ends for each ns that a group ends later: about 1 if all waits for it."""
+    noise_ns: float
+    """What the step loses if every operation varies by itself, as far as its noise is known."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +87,16 @@ class _Compared:
     """Likewise of this step."""
 
 
+class _Shared(NamedTuple):
+    """Shares of a step that lie in it, or in the step before."""
+
+    of: _Compared
+    border: Ints
+    """As in `share_step`."""
+    shares: Shares
+    rows: list[Losses]
+
+
 class _Room(NamedTuple):
     """Arrays of a step's nodes, which later steps use again."""
 
@@ -88,10 +109,10 @@ class _Room(NamedTuple):
 class Account:
     """Keeps the account of a run; give it every step in order."""
 
-    def __init__(self, run: RunModel, ends: StepEnds, usual: Floats) -> None:
-        """`usual` (groups of all collectives,) is the baseline of the transfers."""
+    def __init__(self, run: RunModel, ends: StepEnds, usual: Floats, noise: Sequence[Noise]) -> None:
+        """`usual` (groups of all collectives,) is the baseline of the transfers, `noise` is that of each step."""
         job, collectives = run.job, run.collective_arrays
-        self._run, self._ends, self._usual = run, ends, usual
+        self._run, self._ends, self._usual, self._noise = run, ends, usual, noise
         self._structure = _structure(run)
         ranks = len(run.rank_numbers)
         shape = (count_carried_ends(job), count_threads(job), int(job.queue.max(initial=0)))
@@ -101,6 +122,8 @@ class Account:
         self._inputs, self._inputs_of_heads = _inputs(most), _inputs(most)
         operations = int(np.diff(job.first).max(initial=0))
         self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
+        kinds = np.split(job.kind, job.first[1:-1])
+        self._last_launch = np.array([np.flatnonzero(own != SYNC).max(initial=-1) for own in kinds])
         self._shift = 0.0
         """How much later than with the baseline the step before ends, ns."""
         self._last: _Compared | None = None
@@ -132,8 +155,23 @@ class Account:
         """Divide a step's loss; give it every step in order."""
         before, self._last = self._last, now
         if not len(now.ends):
-            return StepAccount(now.step.number, np.nan, self._nothing())
-        return StepAccount(now.step.number, now.shift - now.shift_before, self._share(now, before))
+            none = np.empty(0, np.int64)
+            return StepAccount(now.step.number, np.nan, self._nothing(), self._nothing(), none, np.empty(0), 0.0)
+        noise = self._noise[now.step.number]
+        stretches = Stretches(noise.variance, noise.bias, *np.zeros((4, len(self._structure.group) + 1)))
+        shared = self._share(now, before, stretches)
+        losses = join_losses([rows for one in shared for rows in one.rows])
+        passed = shared[0].shares.passed
+        groups = np.flatnonzero(passed)
+        return StepAccount(
+            now.step.number,
+            now.shift - now.shift_before,
+            losses,
+            self._of_largest(losses, shared),
+            groups,
+            passed[groups],
+            loss_of_stretches(stretches, len(self._run.team_of)),
+        )
 
     def _compare(self, step: RecordedStep, baseline: SelfTimes) -> _Compared:
         """Find the times of a step in both settings."""
@@ -207,34 +245,50 @@ class Account:
             follow_queue(job, times, rank, nodes, pending, holders, slot, holder)
         return slot, holder
 
-    def _share(self, now: _Compared, before: _Compared | None) -> Losses:
+    def _share(self, now: _Compared, before: _Compared | None, stretches: Stretches) -> list[_Shared]:
+        """Return the shares that lie in the step, and those that lie in the step before, if there are any."""
         step, ends, shift, ranks = now.step, now.ends, now.shift_before, len(self._run.rank_numbers)
         multiplier, shares = self._cleared(now, 0)
         cells = step.times.row[ends] + now.last[ends]
         multiplier.end[cells] = 1 / len(ends)
         multiplier.touched[ends] = True
+        for weight in (stretches.reached, stretches.entered):
+            np.add.at(weight, now.heads.end[cells] + 1, 1 / len(ends))
         # what the replay of the recording does not reproduce
         shares.unexplained[ends] = (step.times.end[cells] - now.upper.nodes.end[cells]) / len(ends)
         every = np.full(ranks, -1, np.int64)
-        self._pass(now, every, shift, multiplier, shares)
-        found = [self._rows(now, every, multiplier.touched, shares)]
+        self._pass(now, every, shift, multiplier, shares, stretches)
+        found = _Shared(now, every, shares, [self._rows(now, every, multiplier.touched, shares)])
         left = multiplier.left + multiplier.stream, multiplier.back.copy()
         if before is None or not any(values.any() for values in left):
-            return join_losses([*found, self._carried(now, *left, shift)])
+            found.rows.append(self._carried(now, *left, shift))
+            return [found]
         there = (before.step.times.row >= 0) & ~step.fresh
         ended, back = (np.where(there[:, None], values, 0.0) for values in left)
-        found.append(self._carried(now, left[0] - ended, left[1] - back, shift))
+        found.rows.append(self._carried(now, left[0] - ended, left[1] - back, shift))
         multiplier, shares = self._cleared(before, 1)
         multiplier.stream[:], multiplier.back[:] = ended, back
         self._seed_carried(before, multiplier)
         multiplier.touched[:] = multiplier.stream.any(axis=1) | multiplier.back.any(axis=1) | multiplier.touched
         border = np.where(before.last >= 0, before.last, np.iinfo(np.int64).max)
-        self._pass(before, border, shift, multiplier, shares)
-        found.append(self._rows(before, border, multiplier.touched, shares))
-        found.append(self._carried(before, multiplier.left + multiplier.stream, multiplier.back, shift))
-        return join_losses(found)
+        tail = stretches.cleared()
+        self._pass(before, border, shift, multiplier, shares, tail)
+        # what follows the last collective of the step before leads to the first one of this step
+        stretches.varied[0] += tail.varied.sum()
+        stretches.biased[0] += tail.biased.sum()
+        rows = self._rows(before, border, multiplier.touched, shares)
+        carried = self._carried(before, multiplier.left + multiplier.stream, multiplier.back, shift)
+        return [found, _Shared(before, border, shares, [rows, carried])]
 
-    def _pass(self, one: _Compared, border: Ints, shift: float, multiplier: Multipliers, shares: Shares) -> None:
+    def _pass(
+        self,
+        one: _Compared,
+        border: Ints,
+        shift: float,
+        multiplier: Multipliers,
+        shares: Shares,
+        stretches: Stretches,
+    ) -> None:
         step = one.step
         share_step(
             self._run.job,
@@ -252,6 +306,7 @@ class Account:
             shares,
             self._inputs,
             self._beside,
+            stretches,
         )
 
     def _seed_carried(self, before: _Compared, multiplier: Multipliers) -> None:
@@ -285,8 +340,8 @@ class Account:
         while True:
             sums, excess = np.zeros((2, len(step.times.row), len(_CLASSES)))
             numbers, values = np.empty((self._own_rows, 3), np.int64), np.empty((self._own_rows, 2))
-            arguments = self._run.job, step.times, step.own, one.baseline, border, touched, shares, sums, excess
-            count = list_shares(*arguments, numbers, values)
+            own = step.times, step.own, one.baseline, border, touched, shares
+            count = list_shares(self._run.job, self._last_launch, *own, sums, excess, numbers, values)
             if count <= self._own_rows:
                 return numbers[:count], values[:count], sums, excess
             self._own_rows = 2 * count
@@ -329,6 +384,39 @@ class Account:
                 self._of_ranks(step, LossClass.UNEXPLAINED, shares.unexplained),
             ]
         )
+
+    def _of_largest(self, losses: Losses, shared: list[_Shared]) -> Losses:
+        """Return all shares of the rank that lost most of its own, in the order of its program."""
+        own = losses.of(OWN_CLASSES)
+        ranks, of_row = np.unique(own.rank, return_inverse=True)
+        lost = np.bincount(of_row, own.loss_ns, len(ranks))
+        if not len(ranks) or not lost.max() > 0:
+            return self._nothing()
+        rank = self._run.number_of[int(ranks[lost.argmax()])]
+        return join_losses([self._shares_of(rank, *one[:3]) for one in reversed(shared)])
+
+    def _shares_of(self, rank: int, one: _Compared, border: Ints, shares: Shares) -> Losses:
+        """Return all shares of a rank, by number, that lie in a step, in the order of its program."""
+        job, times = self._run.job, one.step.times
+        row = int(times.row[rank])
+        if row < 0:
+            return self._nothing()
+        team = int(times.team[rank])
+        size = int(job.first[team + 1] - job.first[team])
+        places = np.arange(size)
+        of_host = np.where(places <= job.first_kernel[team], LossClass.START, LossClass.LAUNCH)
+        of_host[places > self._last_launch[team]] = LossClass.AFTER
+        classes = np.stack([of_host, np.full(size, LossClass.GPU)], axis=1)
+        cells, every = slice(row, row + size), slice(int(job.first[team]), int(job.first[team + 1]))
+        more = SelfTimes(*(mine[cells] - usual[every] for mine, usual in zip(one.step.own, one.baseline, strict=True)))
+        found = np.stack([shares.host[cells], shares.gpu[cells]], axis=1)
+        found[places <= border[rank]] = 0.0
+        above = np.stack(
+            [np.nan_to_num(more.host) + more.call - more.lead, np.nan_to_num(more.delay) + more.gpu], axis=1
+        )
+        place, which = np.nonzero(found)
+        own = np.full(len(place), rank)
+        return self._table(one.step, own, classes[place, which], place, found[place, which], above[place, which])
 
     def _of_ranks(self, step: RecordedStep, which: LossClass, loss_ns: Floats) -> Losses:
         ranks = np.flatnonzero(loss_ns)
@@ -382,6 +470,7 @@ class Account:
                 gpu=np.zeros(cells),
                 overlap=np.zeros(overlap),
                 transfer=np.zeros(groups),
+                passed=np.zeros(groups),
                 carried=np.zeros(ranks),
                 unexplained=np.zeros(ranks),
             ),
@@ -392,6 +481,7 @@ class Account:
 @compiled
 def list_shares(
     job: JobArrays,
+    last_launch: Ints,
     step: StepTimes,
     own: SelfTimes,
     baseline: SelfTimes,
@@ -405,9 +495,9 @@ def list_shares(
 ) -> int:
     """List the shares that have a row of their own and sum up the others; return how many are listed.
 
-    `numbers` (rows, 3) are filled with rank, operation and position of the class, `values` (rows, 2) with share and
-    excess, as far as they have room; `sums` and `excess` (ranks, classes), 0 at first, with the other ones. Ranks that
-    are not `touched` (ranks,) have no shares.
+    `last_launch` (teams,) is the last operation that is launched. `numbers` (rows, 3) are filled with rank, operation
+    and position of the class, `values` (rows, 2) with share and excess, as far as they have room; `sums` and `excess`
+    (ranks, classes), 0 at first, with the other ones. Ranks that are not `touched` (ranks,) have no shares.
     """
     count, has_overlap = 0, len(shares.overlap) > 0
     for rank in range(len(step.row)):
@@ -422,21 +512,21 @@ def list_shares(
         recorded = cut_self_times(own, begin, begin + size)
         of_host, of_gpu = shares.host[begin : begin + size], shares.gpu[begin : begin + size]
         for at in range(size):
-            which = 0 if low + at <= job.first_kernel[team] else 1
+            which = int(low + at > job.first_kernel[team]) + int(low + at > last_launch[team])
             host = known(recorded.host[at] - usual.host[at]) + recorded.call[at] - usual.call[at]
             host -= recorded.lead[at] - usual.lead[at]
             gpu = known(recorded.delay[at] - usual.delay[at]) + recorded.gpu[at] - usual.gpu[at]
             if not touched[rank]:
                 excess[rank, which] += host
-                excess[rank, 2] += gpu
+                excess[rank, 3] += gpu
                 continue
             for part in range(3 if has_overlap else 2):
                 if part == 0:
                     position, share, above = which, of_host[at], host
                 elif part == 1:
-                    position, share, above = 2, of_gpu[at], gpu
+                    position, share, above = 3, of_gpu[at], gpu
                 else:
-                    position, share, above = 3, shares.overlap[begin + at], 0.0
+                    position, share, above = 4, shares.overlap[begin + at], 0.0
                 if abs(share) < _OWN_ROW_NS:
                     sums[rank, position] += share
                     excess[rank, position] += above

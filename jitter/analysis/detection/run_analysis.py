@@ -1,10 +1,13 @@
-"""The analysis of a run: each step's time and critical path, the outliers, and replays of what-if scenarios."""
+"""The analysis of a run: each step's time and account of lost time, the outliers, and replays of what-if scenarios."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
 
+from jitter.analysis.account.losses import CLASSES_OF_PART
+from jitter.analysis.account.noise import Noise, noise_of_operations
+from jitter.analysis.account.step_account import StepAccount
 from jitter.analysis.detection.communication.expected_transfers import (
     expected_transfers,
     slow_communication,
@@ -17,7 +20,7 @@ from jitter.analysis.detection.communication.slow_collectives import (
 )
 from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.detection.executors.local_executor import ThreadedStepExecutor
-from jitter.analysis.detection.executors.passes import StepExecutor, StepPath, StepStatistics
+from jitter.analysis.detection.executors.passes import Arrivals, RunReplay, StepExecutor, StepStatistics
 from jitter.analysis.detection.findings import Candidate, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.deviations import TeamDeviations, collect_deviations
@@ -62,9 +65,7 @@ class RunAnalysis:
         self.run, self.ends = self.steps.run, self.steps.ends
         self._make_executor = executor
         self._executor = executor(self.steps)
-        self._priced: list[tuple[Scenario, float]] = []
         self._bound_priced: list[tuple[Scenario, float]] = []
-        self._replayed: tuple[Floats, list[StepPath]] | None = None
 
     @cached_property
     def keys(self) -> list[StepKey]:
@@ -77,6 +78,11 @@ class RunAnalysis:
         seen = self._executor.measure()
         self.steps.baselines.update((number, one.baseline) for number, one in enumerate(seen))
         return seen
+
+    @property
+    def arrivals(self) -> list[Arrivals]:
+        """How the ranks of each step came to their collectives."""
+        return [seen.arrivals for seen in self._seen]
 
     @property
     def qualities(self) -> list[StepQuality]:
@@ -181,14 +187,13 @@ class RunAnalysis:
 
     @cached_property
     def unverified_transfer_share(self) -> float:
-        """The part of the steps' time that transfers take on the critical path and that no benchmark gives."""
-        first, verified = self.run.collective_arrays.first_group, ~np.isnan(self._expected_transfers)
+        """The part of the steps' time that its end owes to transfers and that no benchmark gives."""
+        verified = ~np.isnan(self._expected_transfers)
         verified |= self.run.collective_arrays.incomplete  # their time is that of unrecorded ranks, too
         total = 0.0
-        for number, path in enumerate(self.paths):
-            passed = path.charges.where(path.charges.part == TimePart.TRANSFER)
-            groups = np.unique(first[passed.collective] + passed.group)
-            total += float(np.nansum(self._transfers[number][groups[~verified[groups]]]))
+        for took, account in zip(self._transfers, self.accounts, strict=True):
+            unverified = ~verified[account.groups]
+            total += float(np.nansum(took[account.groups[unverified]] * account.passed[unverified]))
         whole = float(self.assumed_step_ns.sum())
         return total / whole if whole > 0 else 0.0
 
@@ -320,24 +325,76 @@ class RunAnalysis:
         known = known_median(self.step_ns)
         return np.nan_to_num(self.step_ns, nan=known)
 
-    def _replay_candidates(self) -> tuple[Floats, list[StepPath]]:
-        """Return (steps,) the gain with every own time at the baseline, and the paths; price the candidates too."""
-        if self._replayed is None:
-            alone = [repair_scenario(candidate) for candidate in self.candidates]
-            scenarios = [Scenario(everything=True), *alone]
-            if len(alone) > 1:
-                scenarios.append(together(alone))
-            gone = self._executor.replay(self.baseline_transfers, scenarios, walk=True)
-            self._priced += zip(scenarios, self.total(gone.gained_ns).tolist(), strict=True)
-            self._replayed = gone.gained_ns[:, 0], gone.paths
-        return self._replayed
+    @cached_property
+    def noise(self) -> list[Noise]:
+        """The noise of the operations of each step."""
+        teams = sorted(self.run.programs)
+        sizes = [self.run.sizes[team] for team in teams]
+        found = []
+        for number in range(len(self.keys)):
+            variance = [[self.variance_of(number, team, part) for part in OWN_PARTS] for team in teams]
+            found.append(noise_of_operations(np.array(variance).reshape(-1, len(OWN_PARTS)), sizes))
+        return found
+
+    def loss_from_noise(self, steps: Iterable[int]) -> float:
+        """Return the loss, ns, that operations which vary by themselves cause in some steps of the run."""
+        return sum(self.accounts[number].noise_ns for number in steps)
+
+    def loss_of(self, scenario: Scenario) -> float:
+        """Return the part of the loss, ns, that is charged to what the scenario repairs."""
+        own, transfers = self._charged
+        columns, found = {rank: column for column, rank in enumerate(self.run.rank_numbers.tolist())}, 0.0
+        paces = {(rank, int(TimePart.GPU)): steps for rank, (_, steps) in scenario.paces.items()}
+        for (rank, part), steps in [*scenario.own.items(), *paces.items()]:
+            if rank in columns:
+                found += float(own[part, sorted(steps), columns[rank]].sum())
+        for group, steps in scenario.transfers.items():
+            found += sum(ns for number, ns in transfers.get(group, {}).items() if number in steps)
+        return found
+
+    @cached_property
+    def _charged(self) -> tuple[Floats, dict[tuple[int, int], dict[int, float]]]:
+        """What is charged to own time, (parts, steps, ranks), and by (collective, group) and step to transfers, ns.
+
+        Of steps of known time; the step is that of the own time or transfer.
+        """
+        ranks = self.run.rank_numbers
+        own = np.zeros((len(OWN_PARTS), len(self.keys), len(ranks)))
+        transfers: dict[tuple[int, int], dict[int, float]] = {}
+        for account in (self.accounts[number] for number in np.flatnonzero(~np.isnan(self.step_ns)).tolist()):
+            for part in OWN_PARTS:
+                rows = account.losses.of(CLASSES_OF_PART[part])
+                np.add.at(own[part], (rows.origin, np.searchsorted(ranks, rows.rank)), rows.loss_ns)
+            rows = account.losses.of(CLASSES_OF_PART[TimePart.TRANSFER])
+            places = zip(rows.collective.tolist(), rows.group.tolist(), strict=True)
+            for place, number, ns in zip(places, rows.origin.tolist(), rows.loss_ns.tolist(), strict=True):
+                of_group = transfers.setdefault(place, {})
+                of_group[number] = of_group.get(number, 0.0) + ns
+        return own, transfers
+
+    @property
+    def accounts(self) -> list[StepAccount]:
+        """Each step's account of lost time."""
+        return self._first_replay[1].accounts
+
+    @cached_property
+    def _first_replay(self) -> tuple[list[Scenario], RunReplay]:
+        """The candidates' scenarios, each alone and all together, and the pass that prices them, with the account."""
+        alone = [repair_scenario(candidate) for candidate in self.candidates]
+        scenarios = alone if len(alone) < 2 else [*alone, together(alone)]
+        return scenarios, self._executor.replay(self.baseline_transfers, scenarios, self.noise)
+
+    @cached_property
+    def _priced(self) -> list[tuple[Scenario, float]]:
+        """What each scenario that was replayed saves over the run, ns."""
+        scenarios, gone = self._first_replay
+        return list(zip(scenarios, self.total(gone.gained_ns).tolist(), strict=True))
 
     def gains(self, scenarios: Sequence[Scenario]) -> list[float]:
         """Return what each scenario would save over the run, ns; scenarios not replayed before share one pass."""
-        self._replay_candidates()
         new = [scenario for scenario in scenarios if scenario.repairs and not self._gain_of(scenario)]
         if new:
-            gone = self._executor.replay(self.baseline_transfers, new, walk=False)
+            gone = self._executor.replay(self.baseline_transfers, new)
             self._priced += zip(new, self.total(gone.gained_ns).tolist(), strict=True)
         return [next(iter(self._gain_of(scenario)), 0.0) for scenario in scenarios]
 
@@ -351,7 +408,7 @@ class RunAnalysis:
         numbers = np.searchsorted(first_group, which, side="right") - 1
         meetings = zip(numbers.tolist(), (which - first_group[numbers]).tolist(), strict=True)
         ended = Scenario(transfers=dict.fromkeys(meetings, frozenset(range(len(self.keys)))))
-        gone = self._executor.replay(np.where(groups, 0.0, self.baseline_transfers), [ended], walk=False)
+        gone = self._executor.replay(np.where(groups, 0.0, self.baseline_transfers), [ended])
         return float(self.total(gone.gained_ns)[0])
 
     def _gain_of(self, scenario: Scenario) -> list[float]:
@@ -366,7 +423,7 @@ class RunAnalysis:
             return self.gains(scenarios)
         new = [one for one in scenarios if one.repairs and not any(one == known for known, _ in self._bound_priced)]
         if new:
-            gone = self._bound.replay(self.baseline_transfers, new, walk=False)
+            gone = self._bound.replay(self.baseline_transfers, new)
             self._bound_priced += zip(new, self.total(gone.gained_ns).tolist(), strict=True)
         return [next((gain for known, gain in self._bound_priced if known == one), 0.0) for one in scenarios]
 
@@ -376,14 +433,7 @@ class RunAnalysis:
         model = self.run.bound
         return None if model is None else self._make_executor(self.steps.with_model(model))
 
-    @property
-    def loss_ns(self) -> Floats:
-        """(steps,) how much shorter each step would be with every own time at the baseline."""
-        return self._replay_candidates()[0]
-
     @cached_property
-    def paths(self) -> list[StepPath]:
-        """Each step's critical path. Does not trigger the replay."""
-        if self._replayed is not None:
-            return self._replayed[1]
-        return self._executor.replay(self.baseline_transfers, [], walk=True).paths
+    def loss_ns(self) -> Floats:
+        """(steps,) how much shorter each step would be with every own time and transfer at the baseline."""
+        return np.array([account.loss_ns for account in self.accounts])

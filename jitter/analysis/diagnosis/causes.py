@@ -106,18 +106,18 @@ def _late_start(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence:
 
 def _late_launches(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence:
     outlier = cast("Outlier", candidate)
-    launch_bound, gaps = evidence.gaps_on_path(outlier.rank, outlier.steps)
+    by_launches_ns, lost_ns = evidence.lost_by_launches(outlier.rank, outlier.steps)
     if side_work := evidence.side_work(outlier):
         return CauseEvidence("certain", side_work)
     if not evidence.has_launches(outlier.team):
         told = "no launches were recorded: an idle GPU is taken to wait for its host"
         return CauseEvidence("unknown", (told,))
-    if gaps:
-        told = f"{launch_bound:,} of {format_count(gaps, 'gap')} on the critical path were launch-bound"
-    elif not evidence.has_path(outlier.steps):
-        told = "its launches are late; no critical path across ranks is known in these steps"
+    if 0 < by_launches_ns <= lost_ns:
+        told = f"{format_percent(by_launches_ns / lost_ns)} of what the job lost to it is late launches"
+    elif not evidence.has_meeting(outlier.steps):
+        told = "its launches are late; the ranks share no collective in these steps"
     else:
-        told = "its launches are late, but slower ranks mask them: they are not on the critical path"
+        told = "its launches are late, but slower ranks mask them: the job did not wait for them"
     return CauseEvidence("likely", (told,))
 
 

@@ -16,7 +16,6 @@ from jitter.analysis.diagnosis.limitations import (
     lacks_common_step,
     unverified_transfers,
 )
-from jitter.analysis.diagnosis.loss.noise import loss_from_noise
 from jitter.analysis.diagnosis.model import Cleared, Conclusion, Culprit, Loss, Status, StepAnswer, UnrecordedRanks
 from jitter.analysis.diagnosis.unrecorded_ranks import bound_unrecorded, explain_unrecorded
 from jitter.analysis.thresholds import THRESHOLDS
@@ -41,7 +40,7 @@ def _status(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprit
     if loss.fraction is None or loss.fraction < THRESHOLDS.min_loss_share:
         return "within_noise"
     counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
-    noise = loss_from_noise(evidence.analysis, counted)
+    noise = evidence.analysis.loss_from_noise(counted)
     is_small = loss.fraction < THRESHOLDS.min_lead_share and loss.ns <= THRESHOLDS.loss_noise_factor * noise
     return "within_noise" if is_small else "spread"
 

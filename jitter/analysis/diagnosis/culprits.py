@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.diagnosis.confidence import judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
@@ -13,11 +14,9 @@ from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.group_recurrence import decide_group_recurrence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern
-from jitter.analysis.diagnosis.loss_classes import class_of
-from jitter.analysis.diagnosis.model import Culprit, IndexRange, Pause, Rung, Seen
+from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Pause, Rung, Seen
 from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
-from jitter.analysis.replay.charges import Charge, Charges
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent, format_time
 
@@ -39,7 +38,7 @@ def make_culprit(
     Args:
         group: the findings.
         gain_ns: what fixing them alone would save.
-        share_ns: their share of what fixing all findings would save.
+        share_ns: their share of the loss.
         gain_range_ns: the least and the most that fixing them alone would save; None where they differ by little.
         max_gain_ns: the loss, which no saving exceeds; None if unknown.
         time_ns: the time of the steps that have a loss; 0 if unknown.
@@ -51,12 +50,11 @@ def make_culprit(
     for outlier in group.outliers:
         by_rank[outlier.rank] = by_rank.get(outlier.rank, 0.0) + outlier.excess_ns
     rank = max(by_rank, key=lambda r: (by_rank[r], -r)) if by_rank else group.group.ranks[0]
-    charges = _charges(group, rank, evidence)
     if group.group.scope == "job" and group.parts:
-        rank = _most_excess(group, evidence)
-        charges = _charges(group, rank, evidence)
-    elif not by_rank and charges:
-        rank = _most_often_last(charges)
+        rank = _lost_most(group, evidence)
+    elif not by_rank:
+        rank = _most_often_last(group, evidence)
+    losses = _losses_of(group, rank, evidence)
     excess_of_steps = [evidence.excess_of_step(group.findings, number) for number in range(len(analysis.keys))]
     location = evidence.locations[rank]
     ranks = group.group.ranks
@@ -73,7 +71,7 @@ def make_culprit(
     main = max(group.findings, key=lambda one: one.candidate.excess_ns).candidate
     return Culprit(
         rung=_rung(group),
-        loss_class=class_of(group.cause, main.part),
+        loss_class=_class_of(group.cause, main.part),
         scope=group.group.scope,
         rank=rank if rank in ranks else ranks[0],
         ranks=ranks,
@@ -91,7 +89,7 @@ def make_culprit(
         fraction=loss_ns / time_ns if time_ns else None,
         steps=tuple(analysis.keys[number] for number in steps),
         step_pattern=describe_step_pattern(analysis.keys, steps, excess_of_steps),
-        kernel_index=_kernel_range(charges, evidence),
+        kernel_index=_kernel_range(losses, evidence),
         evidence=(
             describe_excess(group, evidence),
             *group.evidence,
@@ -99,7 +97,7 @@ def make_culprit(
             *_describe_share(gain_ns, share_ns, evidence),
             *((_UNKNOWN_GAIN,) if is_unknown else ()),
         ),
-        look_at=find_profile_location(analysis, evidence.records, recorded, charges, steps),
+        look_at=find_profile_location(analysis, evidence.records, recorded, losses, steps),
         is_beyond_loss=group.known_gain_ns is not None,
         pauses=_longest_pauses(group, evidence) if group.group.scope == "job" else (),
         are_others_as_late=group.is_lead and not is_unknown and gain_ns < pricing.min_gain_ns(steps),
@@ -107,6 +105,11 @@ def make_culprit(
         has_unknown_gain=is_unknown,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )
+
+
+def _class_of(cause: Cause, part: TimePart) -> str:
+    """Return the label of the class of a finding with this cause, most of whose excess is in this part of time."""
+    return (LossClass.AFTER if cause == "cpu_after" else CLASSES_OF_PART[part][0]).label
 
 
 def _rung(group: FindingGroup) -> Rung | None:
@@ -134,11 +137,11 @@ def _describe_range(gain_range_ns: tuple[int, int] | None) -> tuple[str, ...]:
 
 
 def _describe_share(gain_ns: float, share_ns: float, evidence: Evidence) -> tuple[str, ...]:
-    """Say what the findings' share of the joint saving is, where it differs from what they save alone."""
+    """Say what the findings' share of the loss is, where it differs from what they save alone."""
     share_ns = max(share_ns, 0.0)
     if abs(share_ns - max(gain_ns, 0.0)) < THRESHOLDS.min_gain_share * evidence.analysis.usual_step_ns:
         return ()
-    return (f"its share of what fixing all findings would save is {format_time(share_ns)}",)
+    return (f"its share of the loss is {format_time(share_ns)}",)
 
 
 def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:
@@ -154,7 +157,7 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
         share = _format_share(per_step / evidence.analysis.usual_step_ns)
         where = "on these ranks"
         if group.is_lead:
-            where = "on the critical path"
+            where = "where the job waited for it"
         elif group.known_gain_ns is None:
             where = "over all ranks together"
         return f"{format_time(per_step)} per step {where} ({share})"
@@ -162,7 +165,7 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     unknown = min((outlier.unknown_steps for outlier in group.outliers), default=0)
     per_step = group.excess_ns / max(len(group.steps) - unknown, 1) / max(len(ranks), 1)
     if group.is_lead:
-        baseline = "the median of the same operations, on the critical path"
+        baseline = "the median of the same operations, where the job waited for it"
     elif not ranks:
         baseline = "the baseline of these collectives"
     elif any(outlier.pace is not None for outlier in group.outliers):
@@ -189,72 +192,77 @@ def _format_sigmas(sigmas: float) -> str:
     return f"> {_LIMITS.max_sigmas:.0f}σ" if sigmas > _LIMITS.max_sigmas else f"{sigmas:.0f}σ"
 
 
-def _charges(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, Charges]:
-    """Return the critical path's charges of a group, by step: those of its worst rank, or of its collectives."""
+def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, Losses]:
+    """Return the shares of a group that have a place, by step: those of its worst rank, or of its collectives."""
     found = {}
     meetings = {which for slow in group.slow_communication for which in slow.meetings}
+    classes = [one for part in group.parts for one in CLASSES_OF_PART[part]]
     for number in group.steps:
-        charges = evidence.analysis.paths[number].charges
+        account = evidence.analysis.accounts[number]
         if group.parts:
-            own = charges.where((charges.rank == rank) & np.isin(charges.part, list(group.parts)))
+            is_largest = len(account.largest) > 0 and account.largest.rank[0] == rank
+            own = (account.largest if is_largest else account.losses).of(classes, rank)
         else:
-            own = charges.where(charges.part == TimePart.TRANSFER)
+            own = account.losses.of([LossClass.TRANSFER])
             places = zip(own.collective.tolist(), own.group.tolist(), strict=True)
             own = own.where(np.array([place in meetings for place in places], np.bool_))
+            own = evidence.locate_transfers(own, rank)
+        own = own.where((own.origin == number) & (own.place >= 0))
         if len(own):
             found[number] = own
     return found
 
 
-def _most_excess(group: FindingGroup, evidence: Evidence) -> int:
-    """Return the rank with the most excess of the group's parts on the critical path; of equals the lowest."""
-    sums: Counter[int] = Counter()
-    for number in group.steps:
-        charges = evidence.analysis.paths[number].whole
-        own = charges.where(np.isin(charges.part, list(group.parts)))
-        for rank, excess_ns in zip(own.rank.tolist(), own.excess_ns.tolist(), strict=True):
-            sums[rank] += excess_ns
-    return max(group.group.ranks, key=lambda rank: (sums[rank], -rank))
+def _lost_most(group: FindingGroup, evidence: Evidence) -> int:
+    """Return the rank to which most of the loss by the group's parts is charged; of equals the lowest."""
+    ranks = sorted(group.group.ranks)
+    classes = [one for part in group.parts for one in CLASSES_OF_PART[part]]
+    steps = [evidence.analysis.accounts[number].losses for number in group.steps]
+    lost = np.sum([losses.by_rank(ranks)[:, classes].sum(axis=1) for losses in steps], axis=0)
+    return ranks[int(np.argmax(lost))]
 
 
 def _longest_pauses(group: FindingGroup, evidence: Evidence) -> tuple[Pause, ...]:
-    """Return the host's pauses with the most excess on the critical paths of the group's steps."""
+    """Return the host's pauses that cost most in the group's steps."""
     parts = [part for part in group.parts if part != TimePart.GPU]
-    found: list[tuple[float, int, Charge]] = []
+    found: list[tuple[float, int, Losses]] = []
     for number in group.steps if parts else ():
-        charges = evidence.analysis.paths[number].charges
-        own = charges.where(np.isin(charges.part, parts) & np.isin(charges.rank, group.group.ranks))
-        longest = np.argsort(-own.excess_ns, kind="stable")[: _LIMITS.max_named].tolist()
-        found += [(float(own.excess_ns[at]), number, own[at]) for at in longest if own.excess_ns[at] > 0]
+        rows = evidence.analysis.accounts[number].losses
+        own = rows.of([one for part in parts for one in CLASSES_OF_PART[part]])
+        own = own.where((own.origin == number) & (own.place >= 0) & np.isin(own.rank, group.group.ranks))
+        longest = np.argsort(-own.loss_ns, kind="stable")[: _LIMITS.max_named].tolist()
+        found += [(float(own.loss_ns[at]), number, own.where(np.array([at]))) for at in longest if own.loss_ns[at] > 0]
     pauses = []
-    for excess_ns, number, charge in sorted(found, key=lambda one: -one[0])[: _LIMITS.max_named]:
-        key = evidence.analysis.keys[number]
-        kernel = evidence.kernels.locate(key, charge)
+    for _, number, own in sorted(found, key=lambda one: -one[0])[: _LIMITS.max_named]:
+        key, rank = evidence.analysis.keys[number], int(own.rank[0])
+        kernel = evidence.kernels.locate(key, rank, int(own.team[0]), int(own.place[0]))
         if kernel is not None:
-            pauses.append(Pause(key, charge.rank, kernel.kernel_index, round(excess_ns)))
+            pauses.append(Pause(key, rank, kernel.kernel_index, round(float(own.excess_ns[0]))))
     return tuple(pauses)
 
 
-def _most_often_last(charges: Mapping[int, Charges]) -> int:
-    """Return the rank that arrived last most often; of equals the lowest."""
-    counts = Counter[int](rank for own in charges.values() for rank in own.rank.tolist())
-    return max(counts, key=lambda rank: (counts[rank], -rank))
+def _most_often_last(group: FindingGroup, evidence: Evidence) -> int:
+    """Return the group's rank that arrived last at most collectives; of equals the lowest."""
+    counts = Counter[int]()
+    for number in group.steps:
+        counts.update(evidence.analysis.arrivals[number].last_at)
+    return max(group.group.ranks, key=lambda rank: (counts[rank], -rank))
 
 
-def _kernel_range(charges: Mapping[int, Charges], evidence: Evidence) -> IndexRange | None:
-    """Return the kernel indices, each of its own step, among which nearly all of the excess arose."""
+def _kernel_range(losses: Mapping[int, Losses], evidence: Evidence) -> IndexRange | None:
+    """Return the kernel indices, each of its own step, among which nearly all of the loss arose."""
     by_index: dict[int, float] = {}
-    for number, own in charges.items():
+    for number, own in losses.items():
         located = evidence.kernels.locate_all(evidence.analysis.keys[number], own)
-        for index, excess_ns in zip(located.tolist(), own.excess_ns.tolist(), strict=True):
+        for index, loss_ns in zip(located.tolist(), own.loss_ns.tolist(), strict=True):
             if index != UNMATCHED:
-                by_index[index] = by_index.get(index, 0.0) + excess_ns
+                by_index[index] = by_index.get(index, 0.0) + loss_ns
     if not by_index:
         return None
     indices = np.array(sorted(by_index))
-    excess = np.maximum([by_index[index] for index in indices.tolist()], 0.0)
-    if not excess.sum():
+    lost = np.maximum([by_index[index] for index in indices.tolist()], 0.0)
+    if not lost.sum():
         return None
-    running = np.cumsum(excess) / excess.sum()
+    running = np.cumsum(lost) / lost.sum()
     tail = (1 - THRESHOLDS.kernel_range_share) / 2
     return IndexRange(int(indices[np.argmax(running > tail)]), int(indices[np.argmax(running >= 1 - tail)]))

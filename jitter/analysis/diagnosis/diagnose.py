@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from jitter.analysis.detection.communication.likely_communication import survey_communication
-from jitter.analysis.detection.joint_saving import share_saving
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.communication_limits import limit_to_communication
 from jitter.analysis.diagnosis.conclusion import conclude
@@ -14,7 +13,7 @@ from jitter.analysis.diagnosis.first_steps import describe_warm_up
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup, group_findings, group_job_findings
 from jitter.analysis.diagnosis.grouping.leads import find_leads
 from jitter.analysis.diagnosis.limitations import list_limitations
-from jitter.analysis.diagnosis.loss.split import split_loss, sum_charges
+from jitter.analysis.diagnosis.loss.split import split_loss
 from jitter.analysis.diagnosis.model import Loss, LossShare, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.step_answers import TtkeExtremes, answer_steps
 from jitter.analysis.diagnosis.verdict import write_verdict
@@ -27,7 +26,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     Args:
         analysis: of the run.
         evidence: of that analysis.
-        ttke_extremes: gives (min rank, max rank) by time to kernel end, for steps without a critical path.
+        ttke_extremes: gives (min rank, max rank) by time to kernel end, for steps in which no ranks meet.
 
     """
     groups, gains, all_gain = _select_worth_fixing(analysis, evidence, group_findings(evidence))
@@ -35,7 +34,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         groups = [*groups, *leads]
         gains = analysis.gains([group.scenario for group in groups])
         all_gain = max(0.0, *gains, analysis.gains([together(group.scenario for group in groups)])[0])
-    shares = share_saving(analysis, [group.scenario for group in groups], gains, all_gain)
+    shares = [analysis.loss_of(group.scenario) for group in groups]
     ranges = evidence.pricing.ranges([group.scenario for group in groups], gains)
     beside = group_job_findings(evidence)
     known = [group.known_gain_ns or 0.0 for group in beside]
@@ -96,12 +95,10 @@ def _select_worth_fixing(
 
 
 def _split(evidence: Evidence, steps: Sequence[StepAnswer], loss: Loss) -> tuple[LossShare, ...]:
-    """Split the loss along the critical paths of the steps that have one."""
+    """Split the loss of the steps that have one."""
     counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
-    paths = evidence.analysis.paths
     times = [step.step_time_ns for step in steps if step.loss_ns is not None and step.step_time_ns]
-    charged = sum_charges((paths[at].whole, evidence.after_launches.of_step(at)) for at in counted)
-    return split_loss(charged, loss.ns, sum(times) or None)
+    return split_loss(map(evidence.losses, counted), loss.ns, sum(times) or None)
 
 
 def _sum_loss(steps: Sequence[StepAnswer]) -> Loss:

@@ -6,7 +6,7 @@ from html import escape
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
-from jitter.analysis.diagnosis.loss.parts import LOSS_PART_INFO, describe_ranks, format_share
+from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO, describe_ranks, format_share
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.recurrence_words import describe_seen
 from jitter.analysis.diagnosis.verdict import name_culprit
@@ -26,7 +26,7 @@ class Diagnosis:
     notes: tuple[str, ...] = ()
     """Limits of the diagnosis: unrecorded groups, too few ranks or steps to compare."""
     split: tuple[LossShare, ...] = ()
-    """The loss by part and rank; the shares add up to it. Empty if the loss is unknown."""
+    """The loss by class and rank; the shares add up to it. Empty if the loss is unknown."""
     conclusion: Conclusion = field(default_factory=lambda: Conclusion("within_noise"))
     efficiency: tuple[EfficiencyFinding, ...] = ()
     """Limits of all ranks alike, whether or not the job has jitter."""
@@ -41,15 +41,15 @@ class Diagnosis:
             parts.append(_table(heads, map(_cells, self.culprits)))
         shares = [share for share in self.split if share.ns]
         if shares:
-            rows = [(LOSS_PART_INFO[share.part].words, format_share(share), describe_ranks(share)) for share in shares]
-            parts.append(_table(("loss by part", "time", "ranks"), rows))
+            rows = [(LOSS_CLASS_INFO[one.loss_class].words, format_share(one), describe_ranks(one)) for one in shares]
+            parts.append(_table(("loss by class", "time", "ranks"), rows))
         parts += [f"<p>{escape(note)}</p>" for note in self.notes]
         return "".join(parts)
 
     @property
     def main_share(self) -> LossShare | None:
-        """The part with most of the loss; None where nothing of it is explained."""
-        known = [share for share in self.split if share.part != "unexplained" and share.ns > 0]
+        """The class with most of the loss; None where nothing of it is explained."""
+        known = [one for one in self.split if LOSS_CLASS_INFO[one.loss_class].cause != "none" and one.ns > 0]
         return max(known, key=lambda share: share.ns, default=None)
 
     @property

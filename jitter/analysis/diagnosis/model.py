@@ -27,11 +27,6 @@ CauseCertainty = Literal["certain", "likely", "unknown"]
 """`certain`: the recording or a log states it. `likely`: the times agree with it. `unknown`: they do not tell."""
 Cleared = Literal["rank", "host", "link"]
 """A kind of thing of which none slows the run, as far as the recording shows."""
-LossPart = Literal["late_start", "cpu_launch", "cpu_after", "gpu", "communication", "unexplained"]
-LOSS_PARTS: Final[tuple[LossPart, ...]] = get_args(LossPart)
-"""The parts of the loss, in the order of a report."""
-LossClass = Literal["start", "launch", "after", "gpu", "transfer", "overlap", "carried", "unexplained"]
-LOSS_CLASSES: Final[tuple[LossClass, ...]] = get_args(LossClass)
 Rung = Literal["recorded", "ranks", "steps", "network", "sync", "launch", "overlap", "balance"]
 """A baseline of the waterfall. `ranks`: what jitter costs; the lower ones: what all ranks lose alike."""
 RUNGS: Final[tuple[Rung, ...]] = get_args(Rung)
@@ -57,19 +52,20 @@ class RankShare:
 
 @dataclass(frozen=True)
 class LossShare:
-    """One part of the loss, along the critical path."""
+    """The loss of one class."""
 
-    part: LossPart
+    loss_class: str
+    """The label of a `LossClass`."""
     ns: int
     fraction: float | None
     """Of the time of the steps; None if that is unknown."""
     ranks: tuple[RankShare, ...]
-    """Largest first; empty for communication and for what is unexplained."""
+    """Largest first; empty for transfers and for what is unexplained. A rank that shortened the run has less than 0."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """The max rank's excess on the critical path, by where it arose; the sum is the excess."""
+    """The max rank's own share of a step's loss, by class."""
 
     start_ns: int
     """Host time before the first kernel."""
@@ -80,20 +76,22 @@ class Split:
     gpu_ns: int
 
 
-class PathSplit(NamedTuple):
-    """The excess on a step's critical path, of all its ranks and collectives, by where it arose."""
+class ClassShares(NamedTuple):
+    """A step's loss by class, in the order of `LossClass`; the sum is the loss."""
 
-    start_ns: float
-    cpu_ns: float
-    after_ns: float
-    """Host time after the last launch of a step."""
-    gpu_ns: float
-    communication_ns: float
+    start_ns: int
+    launch_ns: int
+    after_ns: int
+    gpu_ns: int
+    transfer_ns: int
+    overlap_ns: int
+    carried_ns: int
+    unexplained_ns: int
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first kernel of the stretch of the critical path on which the max rank lost most."""
+    """The first kernel from which on the max rank's share of the loss grows beyond the noise."""
 
     kernel_index: int
     """Of the cohort, in this step."""
@@ -114,8 +112,8 @@ class StepAnswer:
     divergence: Divergence | None
     split: Split | None
     cause: Cause
-    path: PathSplit | None = None
-    """None without a path across ranks."""
+    by_class: ClassShares | None = None
+    """None if its loss is unknown."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ class IndexRange:
 
 @dataclass(frozen=True)
 class Pause:
-    """A host's pause before a launch, on the critical path."""
+    """A host's pause before a launch, for which the job waited."""
 
     key: StepKey
     rank: int
@@ -173,7 +171,8 @@ class Culprit:
 
     rung: Rung | None
     """The rung of the waterfall that its loss is part of; None where no rung holds it."""
-    loss_class: LossClass
+    loss_class: str
+    """The label of a `LossClass`."""
     scope: Scope
     rank: int
     """The rank of `ranks` with the most excess."""
@@ -192,7 +191,7 @@ class Culprit:
     gain_ns: int
     """Time saved by fixing it alone, ns; at most the loss."""
     loss_ns: int
-    """Its share of the loss of its rung: of findings that hide each other, of the time saved by fixing all."""
+    """Its share of the loss of its rung: the sum of what the account charges to it."""
     fraction: float | None
     """That share of the run's time; None if unknown."""
     steps: tuple[StepKey, ...]
@@ -224,7 +223,7 @@ class Culprit:
 
     @property
     def is_hidden(self) -> bool:
-        """Whether fixing it alone saves less than half of its share, because other findings take its place."""
+        """Whether fixing it alone saves less than half of its share, because others are about as late."""
         return self.gain_ns < self.loss_ns / 2 and not self.has_unknown_gain
 
 

@@ -137,8 +137,8 @@ def _describe_no_finding(
 def describe_unverified_network(conclusion: Conclusion) -> str:
     """Return what is not known of the network, as a clause."""
     return (
-        "a network that is slow for all ranks in every step is not excluded (communication on the critical path "
-        f"takes {format_percent(conclusion.unverified_transfers)} of the steps)"
+        "a network that is slow for all ranks in every step is not excluded (communication that "
+        f"nothing hides takes {format_percent(conclusion.unverified_transfers)} of the steps)"
     )
 
 
@@ -167,14 +167,14 @@ def describe_gain(culprit: Culprit) -> str:
     if culprit.is_hidden:
         alone = "nothing" if culprit.gain_ns <= 0 else f"about {format_time(culprit.gain_ns)}"
         return (
-            f"fixing it alone would save {alone}, because other findings hide it; "
-            f"its share of what fixing all saves is {format_time(culprit.loss_ns)}"
+            f"fixing it alone would save {alone}, because others are about as late; "
+            f"it accounts for {format_time(culprit.loss_ns)} of the loss"
         )
     if culprit.has_unknown_gain:
         return "what fixing it would save is unknown, because some exchanges name no partners"
     if culprit.are_others_as_late:
         saving = "nothing" if culprit.gain_ns <= 0 else f"only about {format_time(culprit.gain_ns)}"
-        return f"fixing it alone would save {saving}, because other ranks are about as late"
+        return f"fixing it alone would save {saving}, because others are about as late"
     if culprit.gain_ns <= 0:
         return "what fixing it alone would save is too small to measure in these steps"
     beyond = " beyond this loss" if culprit.is_beyond_loss else ""
@@ -182,7 +182,7 @@ def describe_gain(culprit: Culprit) -> str:
 
 
 def _slowest(loss: Loss, steps: Sequence[StepAnswer]) -> str:
-    """Name the rank with the most excess on most steps' critical paths, where the loss is not small: a hint."""
+    """Name the rank with the largest share of most steps' loss, where the loss is not small: a hint."""
     counts = Counter(step.max_rank for step in steps if step.max_rank is not None)
     if not counts or (loss.fraction or 0.0) < THRESHOLDS.min_loss_share:
         return ""

@@ -1,7 +1,7 @@
 """The talk's reading of a step: the ranks' times to kernel end (ttke) at the last kernel before they synchronise.
 
 It holds for jobs that synchronise once per step, at the last collective. Where every collective blocks, the ranks'
-times to kernel end are equal again before the end of the step; the critical path answers there.
+times to kernel end are equal again before the end of the step; the account answers there.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A step as the replay and the critical path take it: recorded times, self times, carried state, transfers."""
+"""A step as the replay and the account take it: recorded times, self times, carried state, transfers."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

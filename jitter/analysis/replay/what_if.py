@@ -114,7 +114,7 @@ class ScenarioReplay:
             self.gained.append(np.full(len(self._scenarios), np.nan))
             return
         before = self._saved.copy()
-        self._saved[chosen] = -np.median(shift[:, known], axis=1)
+        self._saved[chosen] = -shift[:, known].mean(axis=1)
         self.gained.append(self._saved - before)
 
     def _replay(self, at: int, step: RecordedStep, baseline: SelfTimes) -> Floats:

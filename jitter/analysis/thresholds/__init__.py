@@ -163,12 +163,15 @@ class Thresholds:
     """Of a culprit's excess. Its kernel index range holds this part, so that a stray charge does not widen it."""
 
     # leads
-    loss_noise_factor: float = 2.0
-    """Factor on the loss that independent noise causes. A loss below it is within the run's noise."""
+    loss_noise_factor: float = 3.5
+    """Factor on the loss that independent noise causes. A loss below it is within the run's noise.
+
+    Of two ranks, whose lower median is the faster one, a healthy run loses twice that.
+    """
     min_lead_share: float = 0.02
     """Of the run's time. A lead, which no test of significance supports, must save this much to be named."""
     lead_share: float = 0.5
-    """Of the loss, or of the excess on the critical path. A lead must explain at least this part of it."""
+    """Of the loss. A lead must explain at least this part of it."""
     max_share_of_one_rank: float = 0.7
     """Of the excess of a part. Above it the excess is that one rank's, and no finding of the whole job."""
     max_lead_chance: float = 0.1

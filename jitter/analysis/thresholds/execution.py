@@ -188,7 +188,7 @@ class InterferenceThresholds:
 
 @dataclass(frozen=True)
 class ReplayThresholds:
-    """What the replay and the walk along the critical path tell apart."""
+    """What the replay and the parts of a step's time tell apart."""
 
     simultaneous_ns: float = 1.0
     """Nanoseconds. Times of one event differ by less: they are sums of floats."""

@@ -6,7 +6,7 @@ SELECT epoch,                  -- null: the markers state none
        loss_ns,                -- its time less the time it would take if every rank ran at the median speed
        loss_fraction,          -- of the step's time
        min_rank,               -- the rank that waits longest
-       max_rank,               -- the rank with the most excess on the critical path
+       max_rank,               -- the rank with the largest share of the loss
        kernel_index,           -- where the delay of the max rank begins
        kernel_name,            -- of that kernel
        start_ns,               -- of the max rank's excess: before its first kernel

@@ -12,7 +12,7 @@ SELECT epoch,         -- null: the markers state none
        team,          -- ranks that run the same program have one number
        collective,    -- of a transfer: its number in the job's program
        ranks,         -- of a transfer: the ranks of its group
-       class,         -- start, launch, gpu, transfer, overlap, carried or unexplained, see: jitter explain account
+       class,         -- start, launch, after, gpu, transfer, overlap, carried or unexplained, see: jitter explain account
        operation,     -- number in the team's program; null: shares below 1 us of a rank and class, together
        kernel_index,  -- of the operation in its step; null: it is no kernel, or has no index
        kernel_name,   -- of the operation

@@ -104,12 +104,12 @@ def _y_range(rows: int) -> Range1d:
 
 
 def _title(layer: HeatmapLayer) -> str:
-    return f"Excess of every rank and step, {layer.title}"
+    return f"Every rank and step: {layer.title}"
 
 
 def _source(layer: HeatmapLayer, name: str) -> ColumnDataSource:
     """Return a layer as a source. Tags: title, ends of the colour scale, what a cell without a value means."""
-    unknown = "not on the critical path" if layer.on_path else "unknown"
+    unknown = "next to no share of the loss" if layer.shows_loss else "unknown"
     return ColumnDataSource(_columns(layer), name=name, tags=[_title(layer), layer.low_ns, layer.high_ns, unknown])
 
 
@@ -125,7 +125,7 @@ def _draw_own(plot: figure, drawn: ExcessHeatmap, own: ColumnDataSource, wide: i
     )
     cells = Image(image="image", x=-0.5, y=-0.5, dw=wide * len(drawn.columns), dh=len(drawn.rows), color_mapper=mapper)
     grey = plot.add_glyph(own, cells, level="image")
-    grey.name, grey.visible = "own:cells", drawn.layers[0].on_path
+    grey.name, grey.visible = "own:cells", drawn.layers[0].shows_loss
 
 
 def _draw_holes(plot: figure, drawn: ExcessHeatmap) -> None:

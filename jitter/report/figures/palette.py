@@ -36,5 +36,5 @@ def _between(stops: tuple[str, ...], steps: int = 256) -> list[str]:
 # one hue that darkens (in dark mode: lightens), so that print in grey and all kinds of colour vision keep the order
 LIGHT_HEAT_PALETTE: Final = _between(("#f4efe9", "#fdbe85", "#d45e02", "#4a1c00"))
 DARK_HEAT_PALETTE: Final = _between(("#22262c", "#7a3a08", "#ff8a33", "#fff3e6"))
-# for cells off the critical path: grey of growing opacity, on a light and on a dark ground
+# for cells without a share of the loss: grey of growing opacity, on a light and on a dark ground
 GREY_PALETTE: Final = [f"#808080{alpha:02x}" for alpha in range(0x08, 0xC8, 6)]

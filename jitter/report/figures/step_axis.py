@@ -28,8 +28,8 @@ LEFT_MARGIN_PX = 132
 """Room for the labels of hosts and ranks."""
 RIGHT_MARGIN_PX = 92
 """Room for the colour scale of the map."""
-_PATH_PARTS: Final = ("start", "cpu", "after", "gpu", "transfer")
-"""Columns of the excess on the critical path, in the order of `PathSplit`."""
+_CLASSES: Final = ("start", "cpu", "after", "gpu", "transfer", "rest")
+"""Columns of the loss by class, in the order of `ClassShares`, the last three of which are one."""
 _NAN = float("nan")
 _TOOLTIP = """
 <div style="max-width:34em;line-height:1.45">
@@ -130,18 +130,18 @@ def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
         "kernel": ["" if begin is None else short_name(begin.kernel_name)[:120] for begin in begins],
         "embedded": [at in embedded for at in range(len(run.steps))],
     }
-    paths = [step.path for step in run.steps]
-    for number, part in enumerate(_PATH_PARTS):
-        columns[part] = [_NAN if path is None else path[number] for path in paths]
-        above, below = _stacked(paths, number)
+    classes = [None if one is None else (*one[:5], sum(one[5:])) for one in (step.by_class for step in run.steps)]
+    for number, part in enumerate(_CLASSES):
+        columns[part] = [_NAN if one is None else one[number] for one in classes]
+        above, below = _stacked(classes, number)
         columns[f"{part}_from"], columns[f"{part}_to"] = above, below
     return columns
 
 
-def _stacked(paths: Sequence[tuple[float, ...] | None], number: int) -> tuple[list[float], list[float]]:
-    """Return where the bars of a part begin and end: stacked on earlier parts of the same sign."""
+def _stacked(classes: Sequence[tuple[int, ...] | None], number: int) -> tuple[list[float], list[float]]:
+    """Return where the bars of a class begin and end: stacked on earlier ones of the same sign."""
     begins, ends = [], []
-    for parts in paths:
+    for parts in classes:
         if parts is None:
             begins.append(_NAN)
             ends.append(_NAN)

@@ -16,9 +16,9 @@ switch (format) {
   case "max": return Number.isNaN(data.max_rank[i]) ? "no max rank" : `max rank ${data.max_rank[i]}`;
   case "min": return Number.isNaN(data.min_rank[i]) ? "no min rank" : `min rank ${data.min_rank[i]}`;
   case "parts": return Number.isNaN(data.start[i]) ? ""
-    : `critical path: late start ${time(data.start[i], true)}, CPU ${time(data.cpu[i], true)}, ` +
+    : `loss: late start ${time(data.start[i], true)}, CPU ${time(data.cpu[i], true)}, ` +
       (data.after[i] ? `after last launch ${time(data.after[i], true)}, ` : "") +
-      `GPU ${time(data.gpu[i], true)}, communication ${time(data.transfer[i], true)}`;
+      `GPU ${time(data.gpu[i], true)}, communication ${time(data.transfer[i], true)}, rest ${time(data.rest[i], true)}`;
   case "cause": return data.cause[i] == "none" ? "nothing stands out above the noise" : `cause: ${data.cause[i]}`;
   case "began": return Number.isNaN(data.index[i]) ? "" : `diverges at kernel ${data.index[i]} ${data.kernel[i]}`;
   default: return String(value);

@@ -13,7 +13,7 @@ def build(axis: StepAxis, ranks: Sequence[int]) -> figure:
     """Draw the figure; `ranks` are all ranks of the run, ascending."""
     pad = max(0.5, 0.04 * (ranks[-1] - ranks[0]))
     y_range = Range1d(start=ranks[0] - pad, end=ranks[-1] + pad)
-    title = "Max rank (most excess on the critical path) and min rank (waits longest) of each step"
+    title = "Max rank (largest share of the loss) and min rank (waits longest) of each step"
     plot = new_step_figure(axis, title, "step_ranks", y_range, height=230)
     plot.yaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
     plot.yaxis.axis_label = "rank"

@@ -1,4 +1,4 @@
-"""Excess on each step's critical path by part: CPU, GPU or network."""
+"""Each step's loss by class: CPU, GPU or network."""
 
 from typing import Any, Final
 
@@ -26,20 +26,21 @@ _DRAWN: Final = {
     "after": ("after last launch", AFTER_LAUNCH_COLOR, "cross"),
     "gpu": ("GPU", GPU_COLOR, " "),
     "transfer": ("communication", TRANSFER_COLOR, "dot"),
+    "rest": ("rest", TEXT_COLOR, "vertical_line"),
 }
 
 
 def build(axis: StepAxis) -> figure:
     """Draw the figure."""
     y_range = DataRange1d()
-    title = "Excess on the critical path by part, summed over its ranks"
+    title = "Loss of each step by class"
     plot = new_step_figure(axis, title, "step_split", y_range, height=260)
-    format_time_axis(plot, "excess")
+    format_time_axis(plot, "loss")
     bars: list[Any] = []
     items: list[LegendItem] = []
     for part, (words, colour, pattern) in _DRAWN.items():
-        if part == "after" and not np.nan_to_num(axis.steps.data[part]).any():
-            continue  # most jobs have none
+        if part in ("after", "rest") and not _is_seen(axis, part):
+            continue  # most jobs have none, or nearly
         bar = plot.vbar(
             "x",
             top=f"{part}_to",
@@ -71,3 +72,9 @@ def build(axis: StepAxis) -> figure:
     plot.xaxis.axis_label = "step"
     add_step_hover(plot, bars, axis)
     return plot
+
+
+def _is_seen(axis: StepAxis, part: str) -> bool:
+    """Return whether a class is at least a hundredth of the largest loss in some step."""
+    own, losses = (np.abs(np.nan_to_num(np.asarray(axis.steps.data[name], np.float64))) for name in (part, "loss"))
+    return bool(own.max(initial=0.0) > losses.max(initial=0.0) / 100)

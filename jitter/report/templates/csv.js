@@ -56,7 +56,7 @@ const figureCsv = (what, model) => {
     const { data } = model("steps");
     return columnsCsv({
       step: data.step, step_time_ns: data.time, loss_ns: data.loss, max_rank: data.max_rank, min_rank: data.min_rank,
-      late_start_ns: data.start, cpu_ns: data.cpu, after_last_launch_ns: data.after, gpu_ns: data.gpu, communication_ns: data.transfer, cause: data.cause,
+      late_start_ns: data.start, cpu_ns: data.cpu, after_last_launch_ns: data.after, gpu_ns: data.gpu, communication_ns: data.transfer, rest_ns: data.rest, cause: data.cause,
       kernel_index: data.index, kernel_name: data.kernel,
     });
   }

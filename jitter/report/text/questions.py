@@ -7,7 +7,7 @@ from typing import NamedTuple
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.loss.parts import (
-    LOSS_PART_INFO,
+    LOSS_CLASS_INFO,
     describe_ranks,
     describe_ranks_of_loss,
     describe_split,
@@ -189,7 +189,7 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if times * 2 <= steps:
         return f"No {subject} stands out above the run's noise."
     named = format_rank(rank, hosts.get(rank))
-    most = "most excess on the critical path" if has_path else "largest time to kernel end"
+    most = "largest share of the loss" if has_path else "largest time to kernel end"
     return f"No {subject} stands out above the run's noise; {named} has the {most} {when}."
 
 
@@ -218,9 +218,9 @@ def _when(diagnosis: Diagnosis) -> str:
     if places:
         return "; ".join(places) + ("" if places[-1].endswith("…") else ".")
     return (
-        "Unknown: no critical path across ranks is known."
+        "Unknown: the ranks share no collective."
         if _incomparable(diagnosis)
-        else "Unknown: masked by slower ranks, not on the critical path of any step."
+        else "Unknown: masked by slower ranks, for which the job waited."
     )
 
 
@@ -245,13 +245,13 @@ def _sides_of_loss(diagnosis: Diagnosis) -> str:
     found = []
     whole = sum(share.ns for share in diagnosis.split if share.ns > 0)
     for share in sorted(diagnosis.split, key=lambda one: -one.ns):
-        side = LOSS_PART_INFO[share.part].side
+        side = LOSS_CLASS_INFO[share.loss_class].side
         if side is None or share.ns < _MAIN_SHARE * whole:
             continue
         ranks = describe_ranks(share)
-        told = f"{LOSS_PART_INFO[share.part].words} {format_share(share)}" + (f", {ranks}" if ranks else "")
+        told = f"{LOSS_CLASS_INFO[share.loss_class].words} {format_share(share)}" + (f", {ranks}" if ranks else "")
         found.append(f"the {side}: {told}")
-    text = "; ".join(found) or "unknown: the critical path does not explain the loss"
+    text = "; ".join(found) or "unknown: what waited for what is not known well enough"
     return f"{text[:1].upper()}{text[1:]}."
 
 

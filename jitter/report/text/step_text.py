@@ -14,7 +14,7 @@ Hosts = Mapping[int, str | None]
 
 @dataclass(frozen=True)
 class ExcessShare:
-    """One part of the excess on the critical path.
+    """One part of the step's loss.
 
     `share` is its size relative to the sum of all sizes, 0 to 1; `late` is False for a negative excess.
     """
@@ -27,7 +27,7 @@ class ExcessShare:
 
 @dataclass(frozen=True)
 class StepText:
-    """The texts of one step of one cohort. `parts` is empty for a step without a critical path."""
+    """The texts of one step of one cohort. `parts` is empty for a step of unknown loss."""
 
     title: str
     sentence: str
@@ -48,8 +48,8 @@ def describe_cause(cause: Cause) -> str:
 def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, transfers_ns: float | None) -> StepText:
     """Return the texts of one step, for the view that the page shows.
 
-    `cohorts` is the number of cohorts of the run; `transfers_ns` is the excess of the collectives on the critical
-    path, None if unknown.
+    `cohorts` is the number of cohorts of the run; `transfers_ns` is what the step lost to communication, None
+    if unknown.
     """
     title = str(step.key) if cohorts == 1 else f"{step.key}, cohort {view.cohort}"
     began = step.divergence
@@ -76,19 +76,14 @@ def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
         )
     sentences = []
     if step.max_rank is None:
-        sentences.append(f"In {step.key}, no rank took longer than its peers on the critical path.")
+        sentences.append(f"In {step.key}, the job waited for no rank.")
     else:
         who = format_rank(step.max_rank, hosts.get(step.max_rank))
         if step.split is None:
-            sentences.append(
-                f"In {step.key}, no critical path connects the ranks; {who} has the largest time to kernel end."
-            )
+            sentences.append(f"In {step.key}, the ranks share no collective; {who} has the largest time to kernel end.")
         else:
-            excess = sum(astuple(step.split))
-            sentences.append(
-                f"In {step.key}, {who} has the most excess on the critical path: {format_time(excess)} more than the "
-                "median of the same operations."
-            )
+            lost_ns = sum(astuple(step.split))
+            sentences.append(f"In {step.key}, {who} has the largest share of the loss: {format_time(lost_ns)}.")
     if view.alignment == "none":
         sentences.append(
             "The clocks of its ranks cannot be aligned (no collective spans all ranks, no wall clock is recorded): "
@@ -132,7 +127,7 @@ def _waits(view: StepView, step_ns: int | None) -> str:
 
 
 def _parts(split: Split | None, transfers_ns: float | None) -> tuple[ExcessShare, ...]:
-    """Return the parts of the max rank's excess, and communication, which is not attributed to a rank."""
+    """Return the max rank's share of the loss by class, and communication, which is not attributed to a rank."""
     own = () if split is None else astuple(split)
     named = [*zip(("late start", "CPU", "CPU after the last launch", "GPU"), own, strict=False)]
     named = [(name, ns) for name, ns in named if ns or name != "CPU after the last launch"]

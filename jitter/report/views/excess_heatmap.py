@@ -1,7 +1,7 @@
-"""Heatmap of ranks by steps: excess on the critical path, and own time above the peers' median.
+"""Heatmap of ranks by steps: shares of the loss, and own time above the peers' median.
 
-Excess on the critical path is own time above the median where it delayed the job (`jitter explain reading`). Own time
-above the peers' median also includes time that slower ranks mask. Its CPU and GPU parts overlap, so they are not added.
+A share of the loss is what the job lost to a rank in a step (`jitter explain account`). Own time above the peers'
+median also includes time that slower ranks mask. Its CPU and GPU parts overlap, so they are not added.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from jitter.analysis.account.losses import OWN_CLASSES, LossClass
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.collectives.matching import CollectiveMatching
-from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.execution.time_part import OWN_PARTS
 from jitter.api import Lake
 
 Floats = npt.NDArray[np.float32]
@@ -23,7 +24,7 @@ MAX_ROWS = 120
 MAX_COLUMNS = 300
 LOW_SCALE_FRACTION, HIGH_SCALE_FRACTION = 0.003, 0.02
 """Start of the colour scale, and the smallest end of it, as fractions of the median step time."""
-PATH_LAYER, TRANSFER_LAYER, OWN_LAYER = "path", "transfers", "own"
+LOSS_LAYER, TRANSFER_LAYER, OWN_LAYER = "loss", "transfers", "own"
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class HeatmapLayer:
     name: str
     title: str
     excess_ns: Floats
-    """NaN: unknown, or not on the critical path."""
+    """NaN: unknown, or a share of the loss below `low_ns`."""
     rank: Ints
     """Rank of the value."""
     step: Ints
@@ -46,9 +47,9 @@ class HeatmapLayer:
     """Rank, step position and excess (ns) of the highest value; None if no value is above 0."""
 
     @property
-    def on_path(self) -> bool:
-        """Whether it shows the critical path only."""
-        return self.name in (PATH_LAYER, TRANSFER_LAYER)
+    def shows_loss(self) -> bool:
+        """Whether it shows shares of the loss only."""
+        return self.name in (LOSS_LAYER, TRANSFER_LAYER)
 
 
 @dataclass(frozen=True)
@@ -74,15 +75,15 @@ class ExcessHeatmap:
     """The layer to show comes first."""
     holes: tuple[MissingCells, ...]
     own: HeatmapLayer | None = None
-    """Own excess, the largest of its parts: shown where a rank is not on the critical path."""
+    """Own excess, the largest of its parts: shown where a rank has no share of the loss."""
 
     @property
-    def covers_path(self) -> bool:
-        """Whether a layer shows the critical path, so that `own` fills its other cells."""
-        return self.own is not None and any(layer.on_path for layer in self.layers)
+    def covers_loss(self) -> bool:
+        """Whether a layer shows shares of the loss, so that `own` fills its other cells."""
+        return self.own is not None and any(layer.shows_loss for layer in self.layers)
 
 
-def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = PATH_LAYER) -> ExcessHeatmap | None:
+def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = LOSS_LAYER) -> ExcessHeatmap | None:
     """Build the map, with the layer named `first` first; None for fewer than two ranks."""
     ranks = sorted(examined.run.team_of)
     steps = len(examined.keys)
@@ -92,10 +93,12 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = PATH_LA
     own = np.full((len(OWN_PARTS), len(ranks), steps), np.nan)
     for team in examined.deviations:
         own[:, [column[rank] for rank in team.ranks.tolist()]] = team.total_ns.transpose(0, 2, 1)
-    path, transfers = _charged(examined, column)
+    shares, transfers = _charged(examined, column)
+    for layer in (shares, transfers):
+        layer[layer < LOW_SCALE_FRACTION * examined.usual_step_ns] = np.nan  # too small a share to be seen
     values = {
-        PATH_LAYER: ("on the critical path", path),
-        TRANSFER_LAYER: ("communication on the critical path, at all ranks of its groups", transfers),
+        LOSS_LAYER: ("share of the loss", shares),
+        TRANSFER_LAYER: ("communication's share of the loss, at all ranks of its groups", transfers),
     }
     values = {name: layer for name, layer in values.items() if not np.isnan(layer[1]).all()}
     values |= {
@@ -117,25 +120,24 @@ def self_time_layer(part: int) -> str:
 
 
 def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles, Doubles]:
-    """Sum the excess on the critical path per rank, and of communication per group: two arrays (ranks, steps) in ns.
+    """Sum the shares of the loss per rank, and of communication per group: two arrays (ranks, steps) in ns.
 
-    NaN marks a rank that is not on the path.
+    NaN marks a rank that has none.
     """
-    path, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
-    for number, one in enumerate(examined.paths):
-        shared: dict[tuple[int, int], float] = {}
-        of_ranks = one.whole.where(one.whole.part != TimePart.TRANSFER)
+    own, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
+    for number, account in enumerate(examined.accounts):
+        of_ranks = account.losses.of(OWN_CLASSES)
         charged: list[int] = np.unique(of_ranks.rank).tolist()
-        own = dict(zip(charged, of_ranks.sums(charged).sum(axis=1).tolist(), strict=True))
-        of_groups = one.whole.where(one.whole.part == TimePart.TRANSFER)
+        own[[column[rank] for rank in charged], number] = of_ranks.by_rank(charged).sum(axis=1)
+        of_groups = account.losses.of([LossClass.TRANSFER])
+        shared: dict[tuple[int, int], float] = {}
         groups = zip(of_groups.collective.tolist(), of_groups.group.tolist(), strict=True)
-        for group, ns in zip(groups, of_groups.excess_ns.tolist(), strict=True):
+        for group, ns in zip(groups, of_groups.loss_ns.tolist(), strict=True):
             shared[group] = shared.get(group, 0.0) + ns
-        path[[column[rank] for rank in own], number] = list(own.values())
         for group, ns in shared.items():
             members = [column[rank] for rank in _members(examined.run.matching, *group)]
             transfers[members, number] = np.nan_to_num(transfers[members, number]) + ns
-    return path, transfers
+    return own, transfers
 
 
 def _members(matching: CollectiveMatching, meeting: int, group: int) -> list[int]:

@@ -1,10 +1,9 @@
 """The data of a report over one lake, for a written and a live page; each part is computed once, on first use."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from jitter.analysis.detection.executors.passes import StepPath
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
@@ -17,7 +16,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
 from jitter.report.text.step_text import StepText, describe_step
 from jitter.report.views.excess_heatmap import (
-    PATH_LAYER,
+    LOSS_LAYER,
     TRANSFER_LAYER,
     ExcessHeatmap,
     build_excess_heatmap,
@@ -85,8 +84,9 @@ class RunReport:
         return frozenset(rank for culprit in self.diagnosis.culprits for rank in culprit.ranks)
 
     @cached_property
-    def _paths(self) -> dict[StepKey, StepPath]:
-        return {path.key: path for path in self.examined.paths}
+    def _waited(self) -> dict[StepKey, Mapping[int, float]]:
+        """How long each rank of each step waited in its collectives, ns."""
+        return {key: one.waited_ns for key, one in zip(self.examined.keys, self.examined.arrivals, strict=True)}
 
     def answer(self, key: StepKey) -> StepAnswer:
         """Return the findings of a step; raise `UsageError` for a step that is not in the report."""
@@ -104,7 +104,7 @@ class RunReport:
 
     def view(self, grid: StepGrid, names: KernelNames) -> StepView:
         """Return the data of the figures of a step."""
-        return build_step_view(grid, self.examined, self.answer(grid.key), self._paths[grid.key], names)
+        return build_step_view(grid, self.examined, self.answer(grid.key), self._waited[grid.key], names)
 
     def read(self, key: StepKey, names: KernelNames) -> tuple[StepGrid, StepSection]:
         """Read a step and return its grid and its section; raise as `grid` does."""
@@ -130,10 +130,10 @@ class RunReport:
     def section(self, grid: StepGrid, names: KernelNames, tables: StepTables) -> StepSection:
         """Return the texts and the data of the figures of a step, with its tables."""
         step, view, place = self.answer(grid.key), self.view(grid, names), self.run.position(grid.key)
-        cohorts, path = len(set(self.lake.cohorts.values())), step.path
+        cohorts, by_class = len(set(self.lake.cohorts.values())), step.by_class
         return StepSection(
             step,
-            describe_step(step, view, self.lake.hosts, cohorts, None if path is None else path.communication_ns),
+            describe_step(step, view, self.lake.hosts, cohorts, None if by_class is None else by_class.transfer_ns),
             view,
             place,
             self._name(view.max_rank, "" if view.values else "max "),
@@ -149,13 +149,12 @@ class RunReport:
 def choose_first_layer(diagnosis: Diagnosis) -> str:
     """Return the layer of the map that shows the first finding best.
 
-    Of several ranks that are slow together the critical path passes only the slowest, and communication is not
-    attributed to a rank.
+    Several ranks that are slow together share their loss, and communication is not attributed to a rank.
     """
     if not diagnosis.culprits:
-        return PATH_LAYER
+        return LOSS_LAYER
     first = diagnosis.culprits[0]
     if first.cause == "communication":
         return TRANSFER_LAYER
     part = CAUSES[first.cause].part
-    return PATH_LAYER if first.scope == "rank" or part is None else self_time_layer(part)
+    return LOSS_LAYER if first.scope == "rank" or part is None else self_time_layer(part)

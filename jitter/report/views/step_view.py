@@ -1,11 +1,11 @@
 """The data that the figures of one step draw: ranks selected, kernels downsampled; nothing else is computed."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from jitter.analysis.detection.executors.passes import StepPath
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.core.step_key import StepKey
@@ -111,12 +111,12 @@ class StepView:
 
 
 def build_step_view(
-    grid: StepGrid, examined: RunAnalysis, step: StepAnswer, path: StepPath, names: KernelNames
+    grid: StepGrid, examined: RunAnalysis, step: StepAnswer, waited_ns: Mapping[int, float], names: KernelNames
 ) -> StepView:
     """Return the data of the figures of a step; `grid` is the grid of that step and is not empty."""
     ranks: list[int] = grid.ranks.tolist()
     max_rank = ranks[0] if grid.single else step.max_rank
-    min_rank = None if grid.single else _least_late(step, path, set(ranks) - {max_rank})
+    min_rank = None if grid.single else _least_late(step, waited_ns, set(ranks) - {max_rank})
     codes = np.array([names.code(grid.names[at]) for at in grid.kernel_index.tolist()], dtype=np.int32)
     grid.add(measure_self_excess(examined, step.key, grid))
     shown = _Shown(grid, codes, max_rank, min_rank)
@@ -136,7 +136,7 @@ def build_step_view(
         series=series,
         collectives=collectives,
         recorded_collectives=grid.collectives,
-        waited_ns=max((path.waited_ns.get(rank, 0.0) for rank in ranks), default=0.0),
+        waited_ns=max((waited_ns.get(rank, 0.0) for rank in ranks), default=0.0),
         waits=_waits(collectives, step.step_time_ns or grid.span_ns),
         divergence=began.kernel_index if began is not None and began.cohort == grid.cohort else None,
         alignment=grid.alignment,
@@ -157,11 +157,11 @@ def _columns(name: str) -> int:
     return CUMULATIVE_COLUMNS if name in SELF_EXCESS_SERIES else PIXEL_COLUMNS
 
 
-def _least_late(step: StepAnswer, path: StepPath, among: set[int]) -> int | None:
+def _least_late(step: StepAnswer, waited_ns: Mapping[int, float], among: set[int]) -> int | None:
     """Return the step's min rank; if it is of another cohort, the rank in `among` that waits longest."""
     if step.min_rank in among:
         return step.min_rank
-    waited = {rank: ns for rank, ns in path.waited_ns.items() if rank in among and ns > 0}
+    waited = {rank: ns for rank, ns in waited_ns.items() if rank in among and ns > 0}
     return max(waited, key=lambda rank: (waited[rank], -rank), default=None)
 
 

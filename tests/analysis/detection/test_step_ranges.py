@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.executors.passes import measure_steps, walk_paths
+from jitter.analysis.detection.executors.passes import measure_steps
 from jitter.analysis.execution.recorded import run_reader
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.core.parallel import prefetch
@@ -40,18 +40,14 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("bounds", [(0, 1, 2, 3, 4, 5, 6, 7), (0, 3, 7), (0, 6, 7)])
 def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
     whole = lake.analyze()
-    usual = whole.baseline_transfers
     shared = pickle.loads(pickle.dumps(whole.steps.shared))
-    seen, paths = [], []
+    seen = []
     for first, last in pairwise(bounds):
         other = RunSteps(jitter.open(lake.root).run_reader(lake.steps), shared)
         seen += measure_steps(other, first, last)
-        paths += walk_paths(other, first, last, usual)
     np.testing.assert_equal(
         [asdict(one) for one in seen], [asdict(one) for one in measure_steps(whole.steps, 0, STEPS)]
     )
-    np.testing.assert_equal([asdict(one) for one in paths], [asdict(one) for one in whole.paths])
-    assert any(len(path.charges) for path in paths)
 
 
 def test_large_steps_make_room_before_the_next_one_is_read(lake: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):
@@ -70,14 +66,3 @@ def test_large_steps_are_not_read_ahead(lake: "jitter.Lake", monkeypatch: pytest
     found = jitter.open(lake.root).communication()
     assert found.steps == lake.steps
     np.testing.assert_equal(vars(found), vars(usual))
-
-
-def test_the_paths_alone(lake: "jitter.Lake"):
-    """Nothing is replayed for one who asks for no more, and the answers are the same for one who asks for them then."""
-    first, then = jitter.open(lake.root), jitter.open(lake.root)
-    paths = first.analyze().paths
-    assert first.analyze()._priced == []
-    answers = then.diagnose()
-    assert then.analyze()._priced != []
-    np.testing.assert_equal([asdict(one) for one in then.analyze().paths], [asdict(one) for one in paths])
-    assert first.diagnose() == answers

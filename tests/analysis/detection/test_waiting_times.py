@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 
 import jitter
-from jitter.core.step_key import StepKey
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import activities, ingest_partial_run, small
 
@@ -40,16 +39,16 @@ def in_collectives(rows: pd.DataFrame) -> dict[tuple[object, int], int]:
 
 def test_from_each_ones_arrival_to_the_last_ones(lake: "jitter.Lake"):
     """The last rank is in it for the shortest time; an absent rank waits for nobody and nobody for it."""
-    paths = lake.analyze().paths
+    analysis = lake.analyze()
     seen = 0
-    for number, path in enumerate(paths):
+    for number, (key, arrivals) in enumerate(zip(analysis.keys, analysis.arrivals, strict=True)):
         ranks = [rank for rank in lake.cohorts if (number, rank) not in ABSENT]
-        took = {rank: in_collectives(activities(lake, rank, StepKey(None, path.key.step))) for rank in ranks}
+        took = {rank: in_collectives(activities(lake, rank, key)) for rank in ranks}
         waited = {
             rank: sum(own - min(its[met] for its in took.values() if met in its) for met, own in of_rank.items())
             for rank, of_rank in took.items()
         }
-        assert path.waited_ns == pytest.approx(waited, abs=1e-3)
+        assert arrivals.waited_ns == pytest.approx(waited, abs=1e-3)
         assert min(waited.values()) >= 0
         seen += max(waited.values()) > 1e6
-    assert seen == len(paths) == 4
+    assert seen == len(analysis.keys) == 4

@@ -15,9 +15,9 @@ from tests.support.simulated import ingest_run, small
 @pytest.mark.parametrize(
     ("fault", "cause", "part"),
     [
-        ("late_end:rank=2,ms=4", "cpu_after", "cpu_after"),
-        ("late_start:rank=2,ms=4,loading=no", "late_start", "late_start"),
-        ("late_start:rank=2,ms=4", "late_start", "late_start"),
+        ("late_end:rank=2,ms=4", "cpu_after", "after"),
+        ("late_start:rank=2,ms=4,loading=no", "late_start", "start"),
+        ("late_start:rank=2,ms=4", "late_start", "start"),
     ],
 )
 def test_a_pause_before_the_end_of_a_step_is_no_late_start(
@@ -27,22 +27,22 @@ def test_a_pause_before_the_end_of_a_step_is_no_late_start(
     found = ingest_run(run, tmp_path, form).diagnose()
     (culprit,) = found.culprits
     assert (culprit.ranks, culprit.cause) == ((2,), cause)
-    shares = {share.part: share for share in found.split}
+    shares = {share.loss_class: share for share in found.split}
     assert found.loss.ns is not None
     assert shares[part].ns >= 0.9 * found.loss.ns
     assert [one.rank for one in shares[part].ranks][:1] == [2]
     splits = [step.split for step in found.steps if step.split is not None and step.cause == cause]
     assert splits
     # the step's split names the part that the finding names
-    mine = [split.after_ns if part == "cpu_after" else split.start_ns for split in splits]
+    mine = [split.after_ns if part == "after" else split.start_ns for split in splits]
     assert sum(mine) >= 0.9 * sum(sum(astuple(split)) for split in splits)
     assert sum(split.cpu_ns for split in splits) <= 0.1 * sum(mine)
-    # and so does the excess of the whole path, which the other ranks and the collectives add to
-    paths = [step.path for step in found.steps if step.path is not None and step.cause == cause]
-    mine = [path.after_ns if part == "cpu_after" else path.start_ns for path in paths]
-    assert sum(mine) >= 0.9 * sum(sum(path) for path in paths)
+    # and so does the whole loss of the step, which the other ranks and the collectives add to
+    losses = [step.by_class for step in found.steps if step.by_class is not None and step.cause == cause]
+    mine = [one.after_ns if part == "after" else one.start_ns for one in losses]
+    assert sum(mine) >= 0.9 * sum(sum(one) for one in losses)
     heads = format_steps(answer_rows(found.steps), width=160).splitlines()[0]
-    assert ("after ms" in heads) == (part == "cpu_after")
+    assert ("after ms" in heads) == (part == "after")
 
 
 def test_data_loading_counts_once(tmp_path: Path):

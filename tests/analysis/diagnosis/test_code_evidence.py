@@ -121,7 +121,7 @@ def test_pauses_of_all_ranks(tmp_path: Path, allocates: bool):
     assert len(culprit.pauses) == 3
     assert len({(pause.key, pause.rank) for pause in culprit.pauses}) == 3
     assert all(pause.excess_ns == pytest.approx(3e6, rel=0.1) for pause in culprit.pauses)
-    (told,) = [text for text in culprit.evidence if text.startswith("the longest pauses on the critical path: ")]
+    (told,) = [text for text in culprit.evidence if text.startswith("the longest pauses that the job waited for: ")]
     first = culprit.pauses[0]
     assert f"before kernel {first.kernel_index} on rank {first.rank} in {first.key}" in told
     # each rank's longest pause is covered

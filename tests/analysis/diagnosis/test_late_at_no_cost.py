@@ -22,7 +22,7 @@ def test_a_rank_that_stays_behind_is_named_with_what_it_costs(tmp_path: Path, se
     assert lead.gain_ns == pytest.approx(
         ends[-1] - ends[0] - (without[-1] - without[0]), abs=0.02 * (ends[-1] - ends[0])
     )
-    assert "because other ranks are about as late" in found.verdict
+    assert "because others are about as late" in found.verdict
 
 
 @pytest.mark.parametrize("seed", [0, 3])

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jitter.analysis.diagnosis.loss.noise import expected_lower_median, expected_maximum
+from jitter.analysis.account.noise import expected_lower_median, expected_maximum
 from jitter.simulate import Job, simulate
 from tests.support.simulated import ingest_run
 

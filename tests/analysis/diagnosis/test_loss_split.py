@@ -1,72 +1,96 @@
-"""The split of the loss: exact sums, scaling where excess is hidden, and the time after a step's last collective."""
+"""The loss by class and rank: sums in whole ns that add up, and their words."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from jitter.analysis.account.losses import LossClass, Losses
 from jitter.analysis.diagnosis.loss.parts import describe_ranks, describe_split
-from jitter.analysis.diagnosis.loss.split import split_loss
+from jitter.analysis.diagnosis.loss.split import round_shares, split_loss, split_step
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
+START, LAUNCH, GPU, TRANSFER, UNEXPLAINED = (
+    LossClass.START,
+    LossClass.LAUNCH,
+    LossClass.GPU,
+    LossClass.TRANSFER,
+    LossClass.UNEXPLAINED,
+)
 
-def shares(charged, loss: int, time: int | None = 1000):
-    found = split_loss(charged, loss, time)
+
+def losses_of(*rows: tuple[LossClass, int, float]) -> Losses:
+    classes, ranks, shares = (np.array(column) for column in zip(*rows, strict=True))
+    nothing = np.full(len(rows), -1)
+    return Losses(
+        np.zeros(len(rows), np.int64), ranks, nothing, classes, nothing, nothing, nothing, shares.astype(float), shares
+    )
+
+
+def shares(loss: int, *steps: Losses):
+    found = split_loss(steps, loss, 1000)
+    assert [share.loss_class for share in found] == [one.label for one in LossClass]
     assert sum(share.ns for share in found) == loss
-    return {share.part: (share.ns, [(one.rank, one.ns) for one in share.ranks]) for share in found if share.ns}
-
-
-def test_charges_that_make_up_the_loss():
-    charged = {("cpu_launch", 3): 60.0, ("gpu", 3): 10.0, ("gpu", 1): 25.0, ("communication", None): 5.0}
-    assert shares(charged, 100) == {
-        "cpu_launch": (60, [(3, 60)]),
-        "gpu": (35, [(1, 25), (3, 10)]),
-        "communication": (5, []),
+    return {
+        LossClass[share.loss_class.upper()]: (share.ns, [(one.rank, one.ns) for one in share.ranks])
+        for share in found
+        if share.ns
     }
 
 
-def test_excess_that_other_work_hides_is_scaled_to_the_loss():
-    assert shares({("cpu_launch", 0): 300.0, ("gpu", 1): 100.0}, 200) == {
-        "cpu_launch": (150, [(0, 150)]),
-        "gpu": (50, [(1, 50)]),
+def test_rows_of_several_steps_are_added():
+    one = losses_of((LAUNCH, 3, 60.0), (GPU, 3, 10.0), (GPU, 1, 20.0), (TRANSFER, -1, 5.0))
+    other = losses_of((GPU, 1, 5.0))
+    assert shares(100, one, other) == {
+        LAUNCH: (60, [(3, 60)]),
+        GPU: (35, [(1, 25), (3, 10)]),
+        TRANSFER: (5, []),
     }
 
 
-def test_time_below_the_baseline_shortens_the_path():
-    assert shares({("cpu_launch", 0): 120.0, ("gpu", 0): -20.0}, 100) == {"cpu_launch": (100, [(0, 100)])}
+def test_a_rank_that_shortens_the_run_has_less_than_nothing():
+    rows = losses_of((LAUNCH, 0, 120.0), (GPU, 0, -20.0), (UNEXPLAINED, 0, 3.0))
+    assert shares(103, rows) == {LAUNCH: (120, [(0, 120)]), GPU: (-20, [(0, -20)]), UNEXPLAINED: (3, [])}
 
 
-def test_what_the_path_does_not_charge_is_unexplained():
-    assert shares({("gpu", 0): 30.0}, 100) == {"gpu": (30, [(0, 30)]), "unexplained": (70, [])}
-    assert shares({}, 100) == {"unexplained": (100, [])}
-    assert shares({("gpu", 0): 30.0}, -40) == {"unexplained": (-40, [])}
-
-
-def test_rounding_leaves_nothing_unexplained():
-    assert shares({("gpu", rank): 1 / 3 for rank in range(3)} | {("gpu", 5): 9.0}, 10) == {"gpu": (10, [(5, 10)])}
+def test_the_largest_share_takes_the_error_of_rounding():
+    thirds = losses_of(*((GPU, rank, 1 / 3) for rank in range(3)), (GPU, 5, 9.0))
+    assert shares(10, thirds) == {GPU: (10, [(5, 10)])}
+    assert round_shares({}, 3) == {}
+    assert tuple(split_step(losses_of((START, 1, 0.4), (GPU, 2, 2.4), (TRANSFER, -1, 0.4)), 3)) == (
+        0,
+        0,
+        0,
+        3,
+        0,
+        0,
+        0,
+        0,
+    )
 
 
 def test_an_unknown_loss_has_no_split():
-    assert split_loss({("gpu", 0): 30.0}, None, None) == ()
+    assert split_loss([losses_of((GPU, 0, 30.0))], None, None) == ()
 
 
 def test_words():
-    found = split_loss({("cpu_launch", 6): 48.0, ("cpu_launch", 0): 45.0, ("cpu_launch", 1): 7.0}, 100, 1000)
-    assert describe_ranks(found[1]) == "ranks 6 (48%), 0 (45%), 1 (7%)"
+    found = split_loss([losses_of((LAUNCH, 6, 48.0), (LAUNCH, 0, 45.0), (LAUNCH, 1, 7.0), (LAUNCH, 2, -9.0))], 91, 1000)
+    assert describe_ranks(found[LAUNCH]) == "ranks 6 (48%), 0 (45%), 1 (7%)"
     assert describe_split(found) == (
-        "late kernel launches (CPU) 100 ns (10.0% of the run), ranks 6 (48%), 0 (45%), 1 (7%)"
+        "late kernel launches (CPU) 91 ns (9.10% of the run), ranks 6 (48%), 0 (45%), 1 (7%)"
     )
 
 
 @pytest.mark.parametrize("fault", [None, "slow_cpu:rank=1,factor=4", "slow_gpu:rank=1,factor=1.5"])
-def test_the_path_of_a_simulated_job_explains_its_loss(tmp_path: Path, fault: str | None):
-    """Nearly all of the loss lies on the path, also what precedes a step's first launch."""
+def test_the_classes_of_a_simulated_job_explain_its_loss(tmp_path: Path, fault: str | None):
+    """Nearly all of the loss has a rank or a transfer, also what precedes a step's first launch."""
     faults = [] if fault is None else [Fault.parse(fault)]
     found = ingest_run(simulate(small(ranks=8, steps=5), faults), tmp_path, "nsys").diagnose()
-    by_part = {share.part: share for share in found.split}
+    by_class = {LossClass[share.loss_class.upper()]: share for share in found.split}
     assert found.loss.ns is not None
-    assert abs(by_part["unexplained"].ns) <= 0.02 * found.loss.ns
+    assert abs(by_class[UNEXPLAINED].ns) <= 0.02 * found.loss.ns
     if fault is not None:
-        part = by_part["cpu_launch" if "cpu" in fault else "gpu"]
-        assert part.ranks[0].rank == 1
-        assert part.ns + by_part["late_start"].ns >= 0.9 * found.loss.ns
+        own = by_class[LAUNCH if "cpu" in fault else GPU]
+        assert own.ranks[0].rank == 1
+        assert own.ns + by_class[START].ns >= 0.9 * found.loss.ns

@@ -64,7 +64,7 @@ def test_a_rank_that_stands_out_of_few_is_a_lead(tmp_path: Path):
     (culprit,) = found.culprits
     assert (culprit.ranks, culprit.confidence, culprit.seen) == ((2,), "low", Seen(1, 1))
     assert (culprit.recurs, culprit.more_steps) == ("unknown", 4)
-    assert "it has the most excess on the critical path of the only step" in culprit.evidence
+    assert "it has the largest share of the loss of the only step" in culprit.evidence
 
 
 def test_a_rank_that_begins_late_for_an_unknown_reason_is_not_cleared(tmp_path: Path):

@@ -93,7 +93,7 @@ def test_a_lead_states_no_deviation_from_noise():
         is_lead=True,
     )
     evidence = SimpleNamespace(peers=lambda ranks: 3, analysis=SimpleNamespace(usual_step_ns=1e7))
-    assert describe_excess(group, evidence).endswith("on the critical path (20.0% of a step)")  # type: ignore[arg-type]
+    assert describe_excess(group, evidence).endswith("where the job waited for it (20.0% of a step)")  # type: ignore[arg-type]
 
 
 def test_ranks_whose_share_rounds_to_nothing_are_not_listed():

@@ -35,8 +35,8 @@ def test_a_slow_network_is_one_finding_of_the_job(tmp_path: Path, form: str, opt
     assert culprit.gain_ns == pytest.approx(true_gain, rel=0.1)
     assert found.loss.ns is not None
     assert culprit.gain_ns <= found.loss.ns
-    by_part = {share.part: share for share in found.split}
-    assert by_part["communication"].ns >= 0.9 * found.loss.ns
+    by_part = {share.loss_class: share for share in found.split}
+    assert by_part["transfer"].ns >= 0.9 * found.loss.ns
     assert {step.cause for step in found.steps} == {"communication"}
     assert "All ranks communicate slowly" in found.verdict
     (bound,) = [one for one in found.efficiency if one.kind == "communication"]

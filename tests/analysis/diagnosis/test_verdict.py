@@ -136,7 +136,7 @@ def test_doubts_withhold_the_all_clear():
 
 def test_a_loss_that_is_spread_is_answered_from_its_split():
     ranks = (RankShare(6, 2 * MS), RankShare(0, 2 * MS), RankShare(1, MS))
-    split = (LossShare("cpu_launch", 5 * MS, 0.25, ranks),)
+    split = (LossShare("launch", 5 * MS, 0.25, ranks),)
     steps, loss, spread = (answer(0, None), answer(1, 5 * MS, 6)), Loss(5 * MS, 0.25), Conclusion("spread")
     said = write_verdict(loss, [], steps, 0, 8, spread, split)
     parts = "late kernel launches (CPU) 5.00 ms (25.0% of the run), ranks 6 (40%), 0 (40%), 1 (20%)"
@@ -153,7 +153,7 @@ def test_a_loss_that_is_spread_is_answered_from_its_split():
 
 
 def test_a_rank_with_most_of_the_loss_is_not_cleared():
-    split = (LossShare("cpu_launch", 5 * MS, 0.25, (RankShare(6, 5 * MS),)),)
+    split = (LossShare("launch", 5 * MS, 0.25, (RankShare(6, 5 * MS),)),)
     said = write_verdict(Loss(5 * MS, 0.25), [], [answer(1, 5 * MS, 6)], 0, 8, Conclusion("spread"), split)
     assert "most of the loss is on rank 6, which does not stand out above the run's noise" in said
     assert "stands out" not in said
@@ -220,8 +220,8 @@ def test_findings_of_one_cause_that_hide_each_other_are_one_sentence(gain_ms: in
 def test_a_finding_that_another_cause_hides_tells_its_share():
     hidden = {"gain_ns": MS, "loss_ns": 3 * MS}
     assert diagnosis(culprit(**hidden), culprit(1, cause="late_start", **hidden)).verdict.endswith(
-        "; fixing it alone would save about 1.00 ms, because other findings hide it; its share of what fixing all "
-        "saves is 3.00 ms. Also rank 1 (late step starts); fixing all findings would save about 7.00 ms."
+        "; fixing it alone would save about 1.00 ms, because others are about as late; it accounts for "
+        "3.00 ms of the loss. Also rank 1 (late step starts); fixing all findings would save about 7.00 ms."
     )
 
 

@@ -32,8 +32,8 @@ def test_late_launches_of_the_sample(tmp_path: Path):
     assert culprit.gain_ns == pytest.approx(1_159_365, rel=0.05)
     assert "no launches were recorded: an idle GPU is taken to wait for its host" in culprit.evidence
     assert any(note.startswith("Launches were not recorded") for note in found.notes)
-    shares = {share.part: share.ns for share in found.split}
-    assert shares["cpu_launch"] > 5 * shares["gpu"]
+    shares = {share.loss_class: share.ns for share in found.split}
+    assert shares["launch"] > 5 * shares["gpu"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Jobs all of whose ranks run the same operations, as plain numbers for the oracles of replay and critical path."""
+"""Jobs all of whose ranks run the same operations, as plain numbers for the oracle of the replay."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Analyse a run on a Dask cluster that runs already; its workers see the lake under the same path as this process.
 
 This process infers what the whole run tells. The workers read the steps, range by range, and each replays some of the
-scenarios over all steps. The computations are those of `passes`.
+scenarios over all steps; one keeps the account. The computations are those of `passes`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jitter.analysis.detection.executors.passes import ReplayAndPaths, StepExecutor, StepStatistics, step_ranges
+from jitter.analysis.account.noise import Noise
+from jitter.analysis.detection.executors.passes import RunReplay, StepExecutor, StepStatistics, step_ranges
 from jitter.analysis.detection.executors.remote_steps import (
     RemoteRun,
-    baselines_of,
+    account_remotely,
     measure_remotely,
     remote_run,
     replay_remotely,
-    walk_remotely,
 )
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario
@@ -56,16 +56,16 @@ class DaskStepExecutor:
         found = self._gather([self._submit(measure_remotely, *one) for one in self._ranges()])
         return [seen for part in found for seen in part]
 
-    def replay(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> ReplayAndPaths:
+    def replay(self, usual: Floats, scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None) -> RunReplay:
         """See `StepExecutor`."""
         shares = [part.tolist() for part in np.array_split(np.arange(len(scenarios)), self._workers()) if len(part)]
         baselines = self._steps.baselines
+        # the account takes longest, so it begins first
+        kept = [] if noise is None else [self._submit(account_remotely, usual, baselines, noise)]
         replays = [self._submit(replay_remotely, [scenarios[at] for at in part], usual, baselines) for part in shares]
-        ranges = self._ranges() if walk else []
-        walks = [self._submit(walk_remotely, *one, usual, baselines_of(self._steps, *one)) for one in ranges]
-        found = self._gather([*replays, *walks])
-        gained, paths = found[: len(replays)], found[len(replays) :]
-        return ReplayAndPaths(np.concatenate(gained, axis=1), [path for part in paths for path in part])
+        found = self._gather([*kept, *replays])
+        nothing = np.zeros((len(self._steps.run.keys), 0))
+        return RunReplay(np.concatenate([nothing, *found[len(kept) :]], axis=1), found[0] if kept else [])
 
     def _workers(self) -> int:
         return max(1, len(self._client.ncores()))

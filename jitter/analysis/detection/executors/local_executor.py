@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from jitter.analysis.account.noise import Noise
 from jitter.analysis.detection.executors.passes import (
-    ReplayAndPaths,
+    RunReplay,
     StepStatistics,
     measure_steps,
     replay_steps,
     step_ranges,
 )
-from jitter.analysis.replay.critical_path import PathWalker
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario
 from jitter.core.numeric.arrays import Floats
@@ -51,14 +51,14 @@ class ThreadedStepExecutor:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def replay(self, usual: Floats, scenarios: Sequence[Scenario], *, walk: bool) -> ReplayAndPaths:
-        """Replay the run in each scenario and, if asked, walk each step's path; `usual` are the usual transfers."""
-        walker = PathWalker.of_run(self._steps.run, usual) if walk else None
-        threads = 1 if self._steps.are_tiny else min(self._threads(), len(scenarios))
+    def replay(self, usual: Floats, scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None) -> RunReplay:
+        """See `StepExecutor`."""
+        steps = self._steps
+        threads = 1 if steps.are_tiny else min(self._threads(), len(scenarios))
         if threads < 2:
-            return replay_steps(self._steps, usual, scenarios, walker)
+            return replay_steps(steps, usual, scenarios, noise)
         with ThreadPoolExecutor(threads, thread_name_prefix="scenarios") as pool:
-            return replay_steps(self._steps, usual, scenarios, walker, pool)
+            return replay_steps(steps, usual, scenarios, noise, pool)
 
     def _threads(self) -> int:
         steps = self._steps

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.executors.passes import StepPath, StepStatistics, measure_steps, replay_steps, walk_paths
+from jitter.analysis.account.noise import Noise
+from jitter.analysis.account.step_account import StepAccount
+from jitter.analysis.detection.executors.passes import StepStatistics, measure_steps, replay_steps
 from jitter.analysis.execution.recorded.run_reader import RunReader
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.metrics.kernel_index import KernelIndices
@@ -45,21 +47,18 @@ def remote_run(root: Path, steps: RunSteps) -> RemoteRun:
     return RemoteRun(uuid.uuid4().hex, root, tuple(steps.run.keys), steps.shared, steps.lake.digests)
 
 
-def baselines_of(steps: RunSteps, first: int, last: int) -> Baselines:
-    """Return the medians that walking a range of steps needs: of its steps, and of the one before."""
-    return {number: steps.baselines[number] for number in range(max(0, first - 1), last)}
-
-
 def measure_remotely(run: RemoteRun, first: int, last: int) -> list[StepStatistics]:
     """Measure each step of a range."""
     return measure_steps(_opened(run), first, last)
 
 
-def walk_remotely(
-    run: RemoteRun, first: int, last: int, baseline_transfers: Floats, baselines: Baselines
-) -> list[StepPath]:
-    """Walk the paths of a range; `baselines` are the medians of its steps and of the step before it."""
-    return walk_paths(_with_baselines(run, baselines), first, last, np.array(baseline_transfers, np.float64))
+def account_remotely(
+    run: RemoteRun, baseline_transfers: Floats, baselines: Baselines, noise: Sequence[Noise]
+) -> list[StepAccount]:
+    """Keep the account of the run; `baselines` are the medians of its steps, `noise` that of each."""
+    writable = [Noise(*(np.array(values, np.float64) for values in one)) for one in noise]
+    usual = np.array(baseline_transfers, np.float64)
+    return replay_steps(_with_baselines(run, baselines), usual, [], writable).accounts
 
 
 def replay_remotely(

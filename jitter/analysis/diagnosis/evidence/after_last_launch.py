@@ -1,19 +1,20 @@
 """Host time between the last launch of a step and its end: optimizer, logging, a pause before memory is freed.
 
-The critical path charges it to the synchronising call that follows, or to the start of the next step. The end of the
-step's marker separates it from late launches and late starts.
+The account charges what precedes the next step's first launch to that step's start. The end of the step's marker
+separates it from late starts.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
+from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.charges import Charges
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Ints
 from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
@@ -23,64 +24,64 @@ _LIMITS: Final = THRESHOLDS.evidence
 
 
 class TimeAfterLaunches:
-    """The part of the critical path's charges that lies after the last launch of a step."""
+    """The shares of each step's loss, with late starts divided at the end of the step before."""
 
     def __init__(self, analysis: RunAnalysis, records: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
         """Take an analysis and the records of its steps; nothing is computed yet."""
         self._analysis, self._records = analysis, records
-        self._last_launch = {
-            team: max((at for at, op in enumerate(program.operations) if op.kind != SYNC), default=-1)
-            for team, program in analysis.run.programs.items()
-        }
-        self._found: dict[int, dict[tuple[int, TimePart], float]] | None = None
+        self._divided: dict[int, Losses] = {}
 
-    def of_step(self, number: int) -> Mapping[tuple[int, TimePart], float]:
-        """Return by rank and charged part the ns of the path of the run's `number`th step."""
-        if self._found is None:
-            paths = [path.whole for path in self._analysis.paths]
-            self._found = {at: self._trailing(charges) for at, charges in enumerate(paths)}
-            for at in self._steps_with_late_starts(paths):
-                self._found[at] |= self._between_steps(at, paths[at])
-        return self._found[number]
-
-    def of_rank(self, number: int, rank: int) -> dict[TimePart, float]:
-        """Return a rank's ns of the path of the run's `number`th step, by charged part."""
-        return {part: ns for (own, part), ns in self.of_step(number).items() if own == rank}
+    def losses(self, number: int) -> Losses:
+        """Return the shares of the loss of the run's `number`th step."""
+        if number not in self._divided:
+            rows = self._analysis.accounts[number].losses
+            self._divided[number] = self._divide(number, rows) if number in self._late_steps else rows
+        return self._divided[number]
 
     def share(self, rank: int, part: TimePart, steps: tuple[int, ...]) -> float:
-        """Return the share of a rank's charges of a part in these steps that lies after the last launch."""
-        whole = after = 0.0
+        """Return the share of what a rank's part costs in these steps that lies after the last launch of a step."""
+        classes, whole, after = {*CLASSES_OF_PART[part], LossClass.AFTER}, 0.0, 0.0
         for number in steps:
-            charges = self._analysis.paths[number].whole
-            whole += float(charges.excess_ns[(charges.rank == rank) & (charges.part == part)].sum())
-            after += self.of_step(number).get((rank, part), 0.0)
+            own = self.losses(number).of(classes, rank)
+            is_late_start = own.place <= self._first_kernels[own.team]
+            own = own.where(is_late_start if part == TimePart.START else ~is_late_start)
+            whole += float(own.loss_ns.sum())
+            after += float(own.of([LossClass.AFTER]).loss_ns.sum())
         return after / whole if whole > 0 else 0.0
 
-    def _trailing(self, charges: Charges) -> dict[tuple[int, TimePart], float]:
-        """Sum the charges of calls that follow the last launch."""
-        last = np.array([self._last_launch[team] for team in charges.team.tolist()], np.int64)
-        own = charges.where((charges.part == TimePart.CPU) & (charges.place > last))
-        return {
-            (rank, TimePart.CPU): float(own.excess_ns[own.rank == rank].sum()) for rank in np.unique(own.rank).tolist()
-        }
+    @cached_property
+    def _first_kernels(self) -> Ints:
+        return self._analysis.run.job.first_kernel
 
-    def _steps_with_late_starts(self, paths: list[Charges]) -> list[int]:
-        """Return the steps whose start, and the step before, are worth reading."""
-        starts = [float(np.maximum(one.excess_ns[one.part == TimePart.START], 0).sum()) for one in paths]
+    @cached_property
+    def _late_steps(self) -> frozenset[int]:
+        """The steps whose starts, and the step before, are worth reading."""
+        rows = [account.losses.of([LossClass.START]) for account in self._analysis.accounts]
+        starts = [float(np.maximum(one.loss_ns, 0).sum()) for one in rows]
         least = _LIMITS.min_after_share * self._analysis.usual_step_ns
-        return [at for at in np.argsort(starts)[::-1].tolist() if at and starts[at] > least][: _LIMITS.max_after_steps]
+        late = [at for at in np.argsort(starts)[::-1].tolist() if at and starts[at] > least]
+        return frozenset(late[: _LIMITS.max_after_steps])
 
-    def _between_steps(self, number: int, charges: Charges) -> dict[tuple[int, TimePart], float]:
+    def _divide(self, number: int, losses: Losses) -> Losses:
         """Divide the late starts of a step at the ends of the markers of the step before."""
-        own = charges.where(charges.part == TimePart.START)
-        found: dict[tuple[int, TimePart], float] = {}
-        for team in np.unique(own.team).tolist():
+        is_start = (losses.loss_class == LossClass.START) & (losses.origin == number)
+        after = np.zeros(len(losses))
+        for team in np.unique(losses.team[is_start]).tolist():
             excess = self._excess_after(number, team)
-            for rank in np.unique(own.rank[own.team == team]).tolist():
-                charged = float(own.excess_ns[own.rank == rank].sum())
+            its = is_start & (losses.team == team)
+            for rank in np.unique(losses.rank[its]).tolist():
+                own = its & (losses.rank == rank)
+                charged = float(losses.loss_ns[own].sum())
                 if rank in excess and charged > 0:
-                    found[rank, TimePart.START] = min(max(excess[rank], 0.0), charged)
-        return found
+                    after[own] = min(max(excess[rank], 0.0) / charged, 1.0)
+        moved = losses.where(np.flatnonzero(after))
+        moved = replace(
+            moved,
+            loss_class=np.full(len(moved), int(LossClass.AFTER)),
+            loss_ns=moved.loss_ns * after[after > 0],
+            excess_ns=np.full(len(moved), np.nan),
+        )
+        return join_losses([replace(losses, loss_ns=losses.loss_ns * (1 - after)), moved])
 
     def _excess_after(self, number: int, team: int) -> dict[int, float]:
         """Return each rank's time from its last call to the end of the step before, less the team's median."""

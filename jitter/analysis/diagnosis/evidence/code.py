@@ -64,7 +64,7 @@ def _with_moves(culprit: Culprit, lake: RecordedCode) -> Culprit:
 def _with_code(culprit: Culprit, lake: RecordedCode) -> Culprit:
     if culprit.pauses:
         told = "; ".join(_describe_pause(pause, lake) for pause in culprit.pauses)
-        return culprit.with_evidence([f"the longest pauses on the critical path: {told}"])
+        return culprit.with_evidence([f"the longest pauses that the job waited for: {told}"])
     where = culprit.kernel_index
     key = next((key for key in culprit.steps if culprit.rank in lake.ranks_of(key)), None)
     if not CAUSES[culprit.cause].is_at_kernels or where is None or key is None:

@@ -1,11 +1,13 @@
 """Facts from the lake and the analysis that causes, confidence and evidence rest on."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass, Losses
 from jitter.analysis.detection.communication.slow_collectives import SlowCommunication
 from jitter.analysis.detection.findings import Candidate, PricedFinding
 from jitter.analysis.detection.job_findings import JobFinding
@@ -66,8 +68,26 @@ class Evidence:
 
     @cached_property
     def after_launches(self) -> TimeAfterLaunches:
-        """The time on the critical paths after the last launch of each step."""
+        """The late starts that lie before the end of the step before."""
         return TimeAfterLaunches(self.analysis, self.records)
+
+    def losses(self, number: int) -> Losses:
+        """Return the shares of the loss of the run's `number`th step."""
+        return self.after_launches.losses(number)
+
+    def locate_transfers(self, transfers: Losses, rank: int | None = None) -> Losses:
+        """Return shares of transfers with the rank, team and place of the first member, or of `rank` if it is one."""
+        run = self.analysis.run
+        collectives = run.collective_arrays
+        groups = collectives.first_group[transfers.collective] + transfers.group
+        found = []
+        for group in groups.tolist():
+            members = collectives.by_group[collectives.first_in_group[group] : collectives.first_in_group[group + 1]]
+            ranks = run.rank_numbers[collectives.rank[members]].tolist()
+            at = ranks.index(rank) if rank in ranks else 0
+            found.append((ranks[at], run.team_of[ranks[at]], int(collectives.place[members[at]])))
+        ranks, teams, places = np.array(found, np.int64).reshape(-1, 3).T
+        return replace(transfers, rank=ranks, team=teams, place=places)
 
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
@@ -131,9 +151,8 @@ class Evidence:
         if isinstance(candidate, JobFinding) and candidate.known_gain_ns is not None:
             return candidate.excess_ns / len(candidate.steps) if number in candidate.steps else 0.0
         if isinstance(candidate, JobFinding):
-            charges = self.analysis.paths[number].whole
-            own = charges.where((charges.part == candidate.part) & np.isin(charges.rank, candidate.ranks))
-            return float(own.excess_ns.sum())
+            rows = self.analysis.accounts[number].losses.of(CLASSES_OF_PART[candidate.part])
+            return float(rows.loss_ns[np.isin(rows.rank, candidate.ranks)].sum())
         team = self.analysis.deviations_of(candidate.team)
         if candidate.pace is not None:
             team = self.analysis.launched_work[candidate.team].deviations
@@ -202,15 +221,10 @@ class Evidence:
         loading = self.analysis.lake.host(key, rank).loading(key)
         return float((loading.end_ns - loading.start_ns).sum())
 
-    def gaps_on_path(self, rank: int, steps: Sequence[int]) -> tuple[int, int]:
-        """Return how many gaps of the rank on the critical path were launch-bound, and how many it has there."""
-        launch_bound = gpu_bound = 0
-        for number in steps:
-            charges = self.analysis.paths[number].charges
-            parts = charges.part[charges.rank == rank]
-            launch_bound += int((parts == TimePart.CPU).sum())
-            gpu_bound += int((parts == TimePart.GPU).sum())
-        return launch_bound, launch_bound + gpu_bound
+    def lost_by_launches(self, rank: int, steps: Sequence[int]) -> tuple[float, float]:
+        """Return what the job lost in these steps by late launches of a rank, and by all of the rank's own time, ns."""
+        found = np.sum([self.analysis.accounts[number].losses.of(OWN_CLASSES, rank).by_class() for number in steps], 0)
+        return float(found[LossClass.LAUNCH] + found[LossClass.AFTER]), float(found.sum())
 
     def waits_for_unrecorded(self, slow: SlowCommunication) -> bool:
         """Return whether slow collectives have members without a recording, which their ranks may wait for.
@@ -242,9 +256,9 @@ class Evidence:
             lacking |= {rank for rank in slow.ranks if rank not in records or records[rank].step.cut}
         return tuple(sorted(lacking))
 
-    def has_path(self, steps: Sequence[int]) -> bool:
-        """Return whether any of the steps has a critical path: not where ranks share no collective."""
-        return any(self.analysis.paths[number].charges for number in steps)
+    def has_meeting(self, steps: Sequence[int]) -> bool:
+        """Return whether ranks share a collective in any of the steps."""
+        return any(self.analysis.arrivals[number].are_any for number in steps)
 
     def baseline_ns(self, slow: SlowCommunication) -> float:
         """Return the baseline of the collectives' time, ns per step."""

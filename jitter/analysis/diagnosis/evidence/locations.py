@@ -1,16 +1,15 @@
-"""Location of a charge of the critical path: its kernel index in the step, and its time range in the recording."""
+"""Location of a share of the loss: its kernel index in the step, and its time range in the recording."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from jitter.analysis.account.losses import LossClass, Losses
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import ProfileLocation
-from jitter.analysis.execution.time_part import TimePart
 from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.analysis.metrics.step_kernels import UNMATCHED
-from jitter.analysis.replay.charges import Charge, Charges
 from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Ints
 from jitter.core.step_key import StepKey
@@ -33,27 +32,27 @@ class KernelLocator:
         self._members: dict[StepKey, dict[int, tuple[KernelIndex, str]]] = {}
         self._known: dict[tuple[int, str | None, str], Ints] = {}
 
-    def locate(self, key: StepKey, charge: Charge) -> KernelLocation | None:
-        """Return the kernel of a charge in this step; None where no kernel of the rank's step has an index.
+    def locate(self, key: StepKey, rank: int, team: int, place: int) -> KernelLocation | None:
+        """Return the kernel of an operation of a rank in this step; None where no kernel of its step has an index.
 
         An operation without a kernel index (a copy, a synchronising call, an unmatched kernel) has that of the next
         kernel with one, or else of the last.
         """
-        member = self._members_of(key).get(charge.rank)
+        member = self._members_of(key).get(rank)
         if member is None:
             return None
         index, sequence = member
-        found = int(self._indices(key, charge, index, sequence)[charge.place])
+        found = int(self._indices(key, rank, team, index, sequence)[place])
         return None if found == UNMATCHED else KernelLocation(found, index.names[found], index.cohort)
 
-    def locate_all(self, key: StepKey, charges: Charges) -> Ints:
-        """Return (charges,) the kernel index of each charge, as `locate`; `UNMATCHED` where there is none."""
-        found = np.full(len(charges), UNMATCHED, np.int64)
-        for rank in np.unique(charges.rank).tolist():
-            its = np.flatnonzero(charges.rank == rank)
+    def locate_all(self, key: StepKey, losses: Losses) -> Ints:
+        """Return (rows,) the kernel index of each share in this step, as `locate`; `UNMATCHED` where there is none."""
+        found = np.full(len(losses), UNMATCHED, np.int64)
+        for rank in np.unique(losses.rank[losses.place >= 0]).tolist():
+            its = np.flatnonzero((losses.rank == rank) & (losses.place >= 0))
             member = self._members_of(key).get(rank)
             if member is not None:
-                found[its] = self._indices(key, charges[int(its[0])], *member)[charges.place[its]]
+                found[its] = self._indices(key, rank, int(losses.team[its[0]]), *member)[losses.place[its]]
         return found
 
     def _members_of(self, key: StepKey) -> dict[int, tuple[KernelIndex, str]]:
@@ -65,21 +64,21 @@ class KernelLocator:
             }
         return self._members[key]
 
-    def _indices(self, key: StepKey, charge: Charge, index: KernelIndex, sequence: str) -> Ints:
+    def _indices(self, key: StepKey, rank: int, team: int, index: KernelIndex, sequence: str) -> Ints:
         """Return (operations,) the kernel index of each operation of the team's program, for ranks of this sequence."""
-        known = (charge.team, index.reference, sequence)
+        known = (team, index.reference, sequence)
         if known not in self._known:
-            places = self._kernel_places(key, charge, sequence)
+            places = self._kernel_places(key, rank, team, sequence)
             partners = np.array([UNMATCHED if at is None else at for at in index.partners[sequence]], np.int64)
-            found = np.full(len(self._analysis.run.programs[charge.team].operations), UNMATCHED, np.int64)
+            found = np.full(len(self._analysis.run.programs[team].operations), UNMATCHED, np.int64)
             has_both = (places >= 0) & (partners != UNMATCHED)
             found[places[has_both]] = partners[has_both]
             self._known[known] = _fill_from_next(found)
         return self._known[known]
 
-    def _kernel_places(self, key: StepKey, charge: Charge, sequence: str) -> Ints:
+    def _kernel_places(self, key: StepKey, rank: int, team: int, sequence: str) -> Ints:
         """Return (kernels,) for each kernel of the sequence the number of its operation in the program, -1 for none."""
-        program = self._analysis.run.programs[charge.team]
+        program = self._analysis.run.programs[team]
         kernels = np.array([operation.is_kernel for operation in program.operations], np.bool_)
         surveyed = [places for signature, places in program.places.items() if signature[0] == sequence]
         if surveyed and all((places >= 0).all() for places in surveyed):
@@ -87,7 +86,7 @@ class KernelLocator:
             if all(np.array_equal(places, of_kernels[0]) for places in of_kernels):
                 return of_kernels[0]
         # where copies or synchronising calls decide which operation a kernel is, the rank's own step must be read
-        kind, places = self._analysis.run.operations_of(key, charge.rank)
+        kind, places = self._analysis.run.operations_of(key, rank)
         found: Ints = places[kind < MEMORY]
         return found
 
@@ -106,20 +105,20 @@ def find_profile_location(
     analysis: RunAnalysis,
     records: Mapping[StepKey, Mapping[int, RankStepRecord]],
     rank: int,
-    charges: Mapping[int, Charges],
+    losses: Mapping[int, Losses],
     steps: Sequence[int],
 ) -> ProfileLocation | None:
-    """Return the time range of the charges of the worst step in the rank's recording.
+    """Return the time range of the shares of the worst step in the rank's recording.
 
     Args:
         analysis: of the run.
         records: by step and rank.
         rank: whose recording; None is returned if it lacks the worst step, or all of its times there.
-        charges: by position of the step in the run; may be empty.
-        steps: positions of the steps to choose from without charges; the whole first one is returned then.
+        losses: shares with places, by position of the step in the run; may be empty.
+        steps: positions of the steps to choose from without shares; the whole first one is returned then.
 
     """
-    number = max(charges or steps, key=lambda n: float(charges[n].excess_ns.sum()) if n in charges else 0.0)
+    number = max(losses or steps, key=lambda n: float(losses[n].loss_ns.sum()) if n in losses else 0.0)
     key = analysis.keys[number]
     if rank not in records[key]:
         return None
@@ -131,10 +130,10 @@ def find_profile_location(
     if not len(ran):
         return None
     chosen, late_ns = ran, 0.0
-    if number in charges:
-        own = charges[number]
-        late_ns = max(float(own.excess_ns[own.part == TimePart.START].sum()), 0.0)
-        there = (own.excess_ns >= own.excess_ns.max() / 100) & (own.team == team)
+    if number in losses:
+        own = losses[number]
+        late_ns = max(float(np.nansum(own.of([LossClass.START]).excess_ns)), 0.0)
+        there = (own.loss_ns >= own.loss_ns.max() / 100) & (own.team == team)
         charged = np.intersect1d(own.place[there], ran)
         chosen = charged if len(charged) else ran
     before = times.back[: chosen[0], 0]

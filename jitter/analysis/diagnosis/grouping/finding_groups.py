@@ -33,7 +33,7 @@ class FindingGroup:
     cause_certainty: CauseCertainty
     evidence: tuple[str, ...]
     is_lead: bool = False
-    """Whether it rests on the critical path alone, without a test of significance."""
+    """Whether it rests on the account of the loss alone, without a test of significance."""
 
     @property
     def known_gain_ns(self) -> float | None:

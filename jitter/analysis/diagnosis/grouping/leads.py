@@ -1,4 +1,4 @@
-"""Leads: where the loss lies on the critical path although no rank passes the tests of significance.
+"""Leads: to whom the loss is charged although no rank passes the tests of significance.
 
 A rank that is last in nearly all steps, one that stalls in a step, or late launches on every rank, explain a loss even
 if few steps or noisy operations prove nothing.
@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass
 from jitter.analysis.detection.findings import PricedFinding, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.find_outliers import Outlier
@@ -18,31 +19,33 @@ from jitter.analysis.diagnosis.causes import find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.grouping.scopes import RankGroup
-from jitter.analysis.diagnosis.loss.noise import loss_from_noise
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
-from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count, format_percent, format_time
+from jitter.core.formatting import format_count, format_percent
 from jitter.core.numeric.arrays import Floats
 
 _HOST_PARTS = tuple(part for part in OWN_PARTS if part != TimePart.GPU)
 
 
-class PathExcess:
-    """The excess on the critical paths by step, rank and part."""
+class OwnLosses:
+    """What is charged to each rank's own time, by step and part."""
 
     def __init__(self, evidence: Evidence, timed: Sequence[int]) -> None:
         analysis = evidence.analysis
         self.ranks = sorted(analysis.run.team_of)
-        self.own_ns: Floats = np.stack([path.whole.sums(self.ranks) for path in analysis.paths])
-        """(steps, ranks, parts)."""
+        by_class = np.stack([account.losses.by_rank(self.ranks) for account in analysis.accounts])
+        self.own_ns: Floats = np.stack([by_class[:, :, CLASSES_OF_PART[part]].sum(axis=2) for part in OWN_PARTS], 2)
+        """(steps, ranks, own parts)."""
+        transfers = sum(float(account.losses.by_class()[LossClass.TRANSFER]) for account in analysis.accounts)
+        self.all_ns = float(np.maximum(self.own_ns.sum(axis=0), 0).sum()) + max(transfers, 0.0)
+        """What is charged to ranks and to communication, over the run."""
         self.timed = tuple(timed)
         """Positions in the run of the steps with a loss."""
 
     def most_often_last(self) -> tuple[int, int, int] | None:
-        """Return the column of the rank with the most excess of its own in most steps, in how many, and of how many."""
-        of_steps = self.own_ns[:, :, list(OWN_PARTS)].sum(axis=2)
+        """Return the column of the rank with the largest share in most steps, in how many, and of how many."""
+        of_steps = self.own_ns.sum(axis=2)
         steps = np.flatnonzero(of_steps.max(axis=1) > 0)
         if not len(steps):
             return None
@@ -59,45 +62,45 @@ def find_leads(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: flo
         return []
     if saved_ns >= THRESHOLDS.lead_share * loss_ns:
         return []
-    excess = PathExcess(evidence, timed)
+    charged = OwnLosses(evidence, timed)
     named = {(one.rank, one.part) for group in groups for one in group.outliers}
-    is_above_noise = loss_ns > THRESHOLDS.loss_noise_factor * loss_from_noise(analysis, timed)
-    lead = _one_rank(evidence, excess, named, time_ns, is_above_noise) or _one_stall(evidence, named, loss_ns, time_ns)
+    is_above_noise = loss_ns > THRESHOLDS.loss_noise_factor * analysis.loss_from_noise(timed)
+    lead = _one_rank(evidence, charged, named, time_ns, is_above_noise) or _one_stall(evidence, named, loss_ns, time_ns)
     if lead is None and is_above_noise:
-        lead = _every_rank(evidence, excess, time_ns)
+        lead = _every_rank(evidence, charged, time_ns)
     return [] if lead is None else [lead]
 
 
 def _one_rank(
     evidence: Evidence,
-    excess: PathExcess,
+    charged: OwnLosses,
     named: Collection[tuple[int, TimePart]],
     time_ns: float,
     is_above_noise: bool,
 ) -> FindingGroup | None:
-    """Return the rank that has most of the excess, step after step, if no finding has `named` it and its part.
+    """Return the rank that has most of the loss, step after step, if no finding has `named` it and its part.
 
     In one step nothing repeats but the arrival at collectives: without that, the loss must be `is_above_noise`.
     """
     run = evidence.analysis.run
-    repeated = excess.most_often_last()
+    repeated = charged.most_often_last()
     if repeated is None or any(size < 2 for size in run.sizes.values()):
         return None  # a rank without peers has no other ranks' median
     column, times, steps = repeated
-    rank = excess.ranks[column]
+    rank = charged.ranks[column]
     tried = _count_arrivals(evidence, rank) if steps == 1 else (times, steps)
-    is_repeated = chance_of_repetition(*tried, len(excess.ranks)) <= THRESHOLDS.max_lead_chance
+    is_repeated = chance_of_repetition(*tried, len(charged.ranks)) <= THRESHOLDS.max_lead_chance
     if not is_repeated and not (steps == 1 and is_above_noise):
         return None
-    totals = np.maximum(excess.own_ns.sum(axis=0), 0)
-    part = OWN_PARTS[int(np.argmax(totals[column, list(OWN_PARTS)]))]
-    if totals[column, part] < THRESHOLDS.lead_share * totals.sum():
+    totals = np.maximum(charged.own_ns.sum(axis=0), 0)
+    part = OWN_PARTS[int(np.argmax(totals[column]))]
+    if totals[column, part] < THRESHOLDS.lead_share * charged.all_ns:
         return None
     if (rank, part) in named:
         return None
-    mine = excess.own_ns[:, column, part]
+    mine = charged.own_ns[:, column, part]
     late = tuple(np.flatnonzero(mine > 0).tolist())
-    noise = loss_from_noise(evidence.analysis, late)
+    noise = evidence.analysis.loss_from_noise(late)
     candidate = Outlier(
         run.team_of[rank], rank, part, late, float(mine[list(late)].sum()), float(mine.sum()) / max(noise, 1.0)
     )
@@ -107,7 +110,7 @@ def _one_rank(
     if gain < THRESHOLDS.min_lead_share * time_ns and not (is_repeated and is_short and part in _HOST_PARTS):
         return None
     where = f"in {times} of {format_count(steps, 'step')}"
-    why = f"it has the most excess on the critical path {'of the only step' if len(run.keys) == 1 else where}"
+    why = f"it has the largest share of the loss {'of the only step' if len(run.keys) == 1 else where}"
     return _lead_of_rank(evidence, candidate, gain, (why, *_describe_arrivals(evidence, rank)))
 
 
@@ -149,57 +152,46 @@ def _lead_of_rank(evidence: Evidence, candidate: Outlier, gain: float, why: Sequ
 
 
 def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
-    """Return at how many collectives of the critical paths the rank arrives last, and of how many."""
-    charges = [path.charges for path in evidence.analysis.paths]
-    last = [own.rank[own.part == TimePart.TRANSFER] for own in charges]
-    return sum(int((ranks == rank).sum()) for ranks in last), sum(len(ranks) for ranks in last)
+    """Return at how many collectives with other ranks the rank arrives last, and at how many it takes part."""
+    arrivals = evidence.analysis.arrivals
+    return sum(one.last_at.get(rank, 0) for one in arrivals), sum(one.met_at.get(rank, 0) for one in arrivals)
 
 
 def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
     """Say at how many collectives the rank arrives last; nothing if at less than half."""
-    paths = evidence.analysis.paths
-    times, count = sum(path.last_at.get(rank, 0) for path in paths), sum(path.met_at.get(rank, 0) for path in paths)
+    times, count = _count_arrivals(evidence, rank)
     if 2 * times <= count:
         return ()
     return (f"it arrives last at {times:,} of {format_count(count, 'collective')}",)
 
 
-def _every_rank(evidence: Evidence, excess: PathExcess, time_ns: float) -> FindingGroup | None:
-    """Return late launches on all ranks, if they are most of the loss.
-
-    The critical path may pass one rank alone where others are about as late: then fixing that rank saves little.
-    """
+def _every_rank(evidence: Evidence, charged: OwnLosses, time_ns: float) -> FindingGroup | None:
+    """Return late launches on all ranks, if they are most of the loss, and no rank has most of them."""
     run = evidence.analysis.run
-    steps = excess.timed
-    totals = np.maximum(excess.own_ns[list(steps)].sum(axis=0), 0)
+    steps = charged.timed
+    totals = np.maximum(charged.own_ns[list(steps)].sum(axis=0), 0)
     part = max(_HOST_PARTS, key=lambda one: float(totals[:, one].sum()))
     of_ranks, whole = totals[:, part], float(totals[:, part].sum())
-    if whole <= 0 or whole < THRESHOLDS.lead_share * totals.sum():
+    if whole <= 0 or whole < THRESHOLDS.lead_share * charged.all_ns:
         return None
     candidate = JobFinding(
         "launch_bound",
         part,
-        dict.fromkeys(excess.ranks, steps),
+        dict.fromkeys(charged.ranks, steps),
         whole,
-        whole / max(loss_from_noise(evidence.analysis, steps), 1.0),
+        whole / max(evidence.analysis.loss_from_noise(steps), 1.0),
     )
     (gain,) = evidence.analysis.gains([repair_scenario(candidate)])
     if gain < THRESHOLDS.min_lead_share * time_ns:
         return None
     first, second = np.argsort(-of_ranks, kind="stable")[:2].tolist()
     if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole:
-        rank = excess.ranks[first]
-        (alone,) = evidence.analysis.gains([Scenario(own={(rank, part): frozenset(steps)})])
-        if alone >= THRESHOLDS.lead_share * gain:
-            return None
-        saving = "nothing" if alone <= 0 else format_time(alone)
-        why = f"fixing rank {rank} alone, which the critical path passes, would save {saving}: others are about as late"
-    else:
-        involved = int((of_ranks > 0).sum())
-        most = ", ".join(f"{excess.ranks[at]} ({100 * of_ranks[at] / whole:.0f}%)" for at in (first, second))
-        why = f"{involved} of {format_count(len(run.team_of), 'rank')} hold up the job in turn, most of it ranks {most}"
+        return None
+    involved = int((of_ranks > 0).sum())
+    most = ", ".join(f"{charged.ranks[at]} ({100 * of_ranks[at] / whole:.0f}%)" for at in (first, second))
+    why = f"{involved} of {format_count(len(run.team_of), 'rank')} hold up the job in turn, most of it ranks {most}"
     cause: Cause = "late_start" if part == TimePart.START else "cpu_launch"
-    group = RankGroup("job", tuple(excess.ranks))
+    group = RankGroup("job", tuple(charged.ranks))
     return FindingGroup((PricedFinding(candidate, gain, gain),), group, cause, "likely", (why,), is_lead=True)
 
 

@@ -1,4 +1,4 @@
-"""The parts of the loss in words, and the side (CPU, GPU or network) of each."""
+"""The classes of the loss in words, and the side (CPU, GPU or network) of each."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from jitter.analysis.account.losses import LossClass
 from jitter.analysis.diagnosis.causes import CAUSES, Side
-from jitter.analysis.diagnosis.model import Cause, LossPart, LossShare
+from jitter.analysis.diagnosis.model import Cause, LossShare
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent, format_time
 
@@ -15,13 +16,13 @@ _LIMITS: Final = THRESHOLDS.sentences
 
 
 @dataclass(frozen=True)
-class LossPartInfo:
-    """Everything about one part of the loss."""
+class LossClassInfo:
+    """Everything about one class of lost time."""
 
     words: str
     """Its name in prose."""
     cause: Cause
-    """The cause of a finding that takes the whole part; `none` for what is unexplained."""
+    """The cause of a finding that takes the whole class; `none` for what none explains."""
 
     @property
     def side(self) -> Side | None:
@@ -29,16 +30,19 @@ class LossPartInfo:
         return CAUSES[self.cause].side
 
 
-LOSS_PART_INFO: Final[Mapping[LossPart, LossPartInfo]] = MappingProxyType(
+LOSS_CLASS_INFO: Final[Mapping[str, LossClassInfo]] = MappingProxyType(
     {
-        "late_start": LossPartInfo("late step starts (CPU)", "late_start"),
-        "cpu_launch": LossPartInfo("late kernel launches (CPU)", "cpu_launch"),
-        "cpu_after": LossPartInfo("host time after the last launch (CPU)", "cpu_after"),
-        "gpu": LossPartInfo("GPU time", "gpu_compute"),
-        "communication": LossPartInfo("communication (network)", "communication"),
-        "unexplained": LossPartInfo("unexplained", "none"),
+        LossClass.START.label: LossClassInfo("late step starts (CPU)", "late_start"),
+        LossClass.LAUNCH.label: LossClassInfo("late kernel launches (CPU)", "cpu_launch"),
+        LossClass.AFTER.label: LossClassInfo("host time after the last launch (CPU)", "cpu_after"),
+        LossClass.GPU.label: LossClassInfo("GPU time", "gpu_compute"),
+        LossClass.TRANSFER.label: LossClassInfo("communication (network)", "communication"),
+        LossClass.OVERLAP.label: LossClassInfo("kernels beside communication", "none"),
+        LossClass.CARRIED.label: LossClassInfo("left by earlier steps", "none"),
+        LossClass.UNEXPLAINED.label: LossClassInfo("unexplained", "none"),
     }
 )
+"""By the label of the class."""
 
 
 def format_share(share: LossShare) -> str:
@@ -72,6 +76,7 @@ def main_rank(split: Sequence[LossShare]) -> int | None:
 
 
 def _list_ranks(ns_of: Mapping[int, int]) -> str:
+    ns_of = {rank: ns for rank, ns in ns_of.items() if ns > 0}
     whole = sum(ns_of.values())
     if not whole:
         return ""
@@ -93,10 +98,10 @@ def describe_split(split: Sequence[LossShare]) -> str:
     listed = [
         share for share in sorted(split, key=lambda one: -abs(one.ns)) if abs(share.ns) > _LIMITS.min_part_share * whole
     ]
-    if all(share.part == "unexplained" for share in listed):
+    if all(LOSS_CLASS_INFO[share.loss_class].cause == "none" for share in listed):
         return ""
     parts = []
     for share in listed:
-        ranks = describe_ranks(share)
-        parts.append(f"{LOSS_PART_INFO[share.part].words} {format_share(share)}" + (f", {ranks}" if ranks else ""))
+        ranks, words = describe_ranks(share), LOSS_CLASS_INFO[share.loss_class].words
+        parts.append(f"{words} {format_share(share)}" + (f", {ranks}" if ranks else ""))
     return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""A lake's run, as the dependencies, the replay and the critical path see it."""
+"""A lake's run, as the dependencies, the replay and the account see it."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence

@@ -97,6 +97,8 @@ class _StepTape:
         """Of collectives, by cell."""
         self.free: dict[tuple[int, int], Time] = {}
         """By (rank, stream) when it had come to its last collective."""
+        self.launches: dict[tuple[int, int], tuple[int, Time]] = {}
+        """By (rank, stream) thread and return of the launch of the last operation there; none of a collective."""
         self.rank, self.op = -1, -1
         """The operation whose nodes are made now."""
         fresh = np.flatnonzero(recorded.fresh).tolist()
@@ -232,8 +234,12 @@ class _StepTape:
         free = state.streams.get((rank, stream))
         if isnan(times.start[cell]):
             keep(self.ends, cell, free)
+            self.launches.pop((rank, stream), None)
             return
         start = self.start(returned, free, awaited, host, host_kind)
+        self.launches.pop((rank, stream), None)
+        if job.kind[place] != COLLECTIVE:
+            self.launches[rank, stream] = thread, returned
         if self.begins[rank]:
             start = self.known_or_given(start, float(times.start[cell]))
         self.push(start, places)
@@ -265,7 +271,12 @@ class _StepTape:
             delays.append(host)
         if isnan(self.own.delay[self.cell] if job.has_launches[team] else self.own.host[self.cell]):
             return self.latest(launched, self.given(float(self.times.start[self.cell])))
-        return self.sum(self.latest(launched, self.sum(free, float(job.stream_ns[team])), *awaited), *delays)
+        ready = self.latest(launched, self.sum(free, float(job.stream_ns[team])), *awaited)
+        thread, before = self.launches.get((self.rank, int(job.stream[self.place])), (-1, None))
+        is_plain = job.first_wait[self.place] == job.first_wait[self.place + 1] and thread == job.thread[self.place]
+        if isinstance(ready, Latest) and len(ready.inputs) == 2 and is_plain and before is not None and before.is_known:
+            ready.anchor = before  # both inputs follow the launch before
+        return self.sum(ready, *delays)
 
     def slot(self, places: int) -> Time:
         """Return when the launch queue has a place; None if it has one, or no limit."""

@@ -179,7 +179,9 @@ class _Pass:
 
     def since(self, node: Anchored) -> tuple[Node | None, float]:
         """Return from where a node is measured, and how much that changed."""
-        anchor = node.anchor if node.step == self.step else None
+        anchor = node.anchor
+        if node.step != self.step and not (anchor is not None and anchor.is_tail):
+            anchor = None
         return anchor, self.change_before if anchor is None else anchor.change
 
     def pass_on_latest(self, node: Latest, weight: float) -> None:

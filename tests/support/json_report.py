@@ -87,7 +87,7 @@ DOCUMENT = {
     "loss": {"ns": (int, NULL), "fraction": (int, float, NULL)},
     "waterfall": [{"rung": TEXT, "step_time_ns": (int, NULL), "loss_ns": (int, NULL)}],
     "steps": [STEP],
-    "split": [{"class": TEXT, "ns": (int, NULL), "fraction": (int, float, NULL), "ranks": [{"rank": INT, "ns": INT}]}],
+    "split": [{"class": TEXT, "ns": INT, "fraction": (int, float, NULL), "ranks": [{"rank": INT, "ns": INT}]}],
     "culprits": [CULPRIT],
     "hang": (NULL,),
     "efficiency": [
@@ -136,18 +136,16 @@ def assert_fits_schema(value: Any, wanted: Any = DOCUMENT, at: str = "document")
 
 
 def _assert_split_adds_up(said: dict[str, Any]) -> None:
-    """The classes add up to the loss, and the ranks of a class to the class; two classes are not told apart."""
+    """The classes add up to the loss, and the ranks of a class to the class."""
     assert [share["class"] for share in said["split"]] == ([] if said["loss"]["ns"] is None else CLASSES)
     if not said["split"]:
         return
-    assert {share["class"] for share in said["split"] if share["ns"] is None} == {"overlap", "carried"}
-    split = [share for share in said["split"] if share["ns"] is not None]
+    split = said["split"]
     assert sum(share["ns"] for share in split) == said["loss"]["ns"]
     for share in split:
         own = [one["ns"] for one in share["ranks"]]
         assert own == sorted(own, reverse=True)
-        assert sum(own) == (0 if share["class"] in CLASSES[4:] else share["ns"])
-        assert share["ns"] >= 0 or share["class"] == "unexplained"
+        assert sum(own) == (0 if share["class"] in ("transfer", "unexplained") else share["ns"])
     if said["loss"]["fraction"] is not None:
         assert math.isclose(
             sum(share["fraction"] for share in split), said["loss"]["fraction"], rel_tol=1e-9, abs_tol=1e-12

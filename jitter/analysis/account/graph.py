@@ -52,6 +52,8 @@ class Structure(NamedTuple):
     """(operations,) whose launch waits for nothing but the call before it on its thread."""
     follows_stream: Bools
     """(operations,) whose start waits for nothing but their launch and their stream."""
+    launch_before: Ints
+    """(operations,) the operation before on the stream, if both waits of the operation follow its launch; or -1."""
     thread_before: Ints
     """(operations,) the place of the operation before each on its thread; -1 for none."""
     instance: Ints

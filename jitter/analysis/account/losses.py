@@ -39,6 +39,8 @@ class LossClass(IntEnum):
 
 OWN_CLASSES: Final = (LossClass.START, LossClass.LAUNCH, LossClass.AFTER, LossClass.GPU)
 """What a rank itself loses."""
+RANK_CLASSES: Final = (*OWN_CLASSES, LossClass.OVERLAP, LossClass.CARRIED)
+"""What the job loses to a rank: its own time, and how it came to the step, which may be early."""
 CLASSES_OF_PART: Final[Mapping[TimePart, tuple[LossClass, ...]]] = {
     TimePart.START: (LossClass.START,),
     TimePart.CPU: (LossClass.LAUNCH, LossClass.AFTER),

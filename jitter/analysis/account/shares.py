@@ -70,6 +70,8 @@ class Multipliers(NamedTuple):
     """(ranks, carried ends): of what the steps before left."""
     back: Floats
     """(ranks, threads)."""
+    launch: Floats
+    """(cells,) of each return, from maxima that are measured from it."""
     group: Floats
     """(groups of all collectives,)."""
     touched: Bools
@@ -348,6 +350,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
         begin, end = job.first[team] + low, job.first[team] + last
         of_thread, of_stream, before = job.thread[begin:end], job.stream[begin:end], structure.thread_before[begin:end]
         follows_call, follows_stream = structure.follows_call[begin:end], structure.follows_stream[begin:end]
+        launch_before = structure.launch_before[begin:end]
         usual = cut_self_times(baseline, begin, end)
         begin, end = collectives.first_place[block] + low, collectives.first_place[block] + last
         is_coupled = structure.is_coupled[begin:end]
@@ -355,6 +358,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
         recorded, calls, of_start = cut_self_times(own, begin, end), step.call[begin:end], heads.start[begin:end]
         nodes, others = cut_nodes(upper.nodes, begin, end), cut_nodes(lower.nodes, begin, end)
         by_end, by_start = multiplier.end[begin:end], multiplier.start[begin:end]
+        by_launch_after = multiplier.launch[begin:end]
         head, since = -1, shift
         for behind in range(last - low):
             at = last - low - 1 - behind
@@ -428,7 +432,21 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     head = of_start[at]
                     since = head_moved(head, rank, shift, structure, collectives, heads.moved)
                 by_launch, count = 0.0, 2
-                if is_alone and is_sole(free, usually_free, begun, usually_begun, since):
+                base, since_base = launch_before[at] if is_alone else -1, math.nan
+                if base > border[rank] and not isnan(upper.nodes.start[row + base]):
+                    since_base = upper.nodes.back[row + base] - lower.nodes.back[row + base]
+                    since_base += 0.0 * (begun - usually_begun + free - usually_free)  # all must be known
+                if not isnan(since_base):
+                    # both follow the launch before, from which they are measured
+                    inputs.upper[0], inputs.lower[0] = begun, usually_begun
+                    inputs.upper[1], inputs.lower[1] = free, usually_free
+                    rest = divide_maximum(2, inputs.upper, inputs.lower, since_base, inputs.factor, inputs.order)
+                    by_launch = inputs.factor[0]
+                    multiplier.back[rank, thread] += started * by_launch
+                    multiplier.stream[rank, stream] += started * inputs.factor[1]
+                    multiplier.launch[row + base] += started * rest
+                    moved = max(begun, free) - max(usually_begun, usually_free)
+                elif is_alone and is_sole(free, usually_free, begun, usually_begun, since):
                     multiplier.stream[rank, stream] += started
                     moved = free - usually_free
                 elif is_alone and is_sole(begun, usually_begun, free, usually_free, since):
@@ -452,6 +470,9 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                 if by_launch != 0.0:
                     host -= started * by_launch * (recorded.lead[at] - usual.lead[at])
                 unexplained += started * change
+            if by_launch_after[at] != 0.0:
+                multiplier.back[rank, thread] += by_launch_after[at]
+                by_launch_after[at] = 0.0
             whole = multiplier.back[rank, thread]
             if whole != 0.0 and not isnan(calls[at]):
                 called = since_called = math.nan

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.account.graph import Heads, Inputs, Setting, Structure, find_heads
-from jitter.analysis.account.losses import OWN_CLASSES, LossClass, Losses, join_losses
+from jitter.analysis.account.losses import OWN_CLASSES, RANK_CLASSES, LossClass, Losses, join_losses
 from jitter.analysis.account.noise import Noise, loss_of_stretches
 from jitter.analysis.account.recorded_nodes import find_recorded_nodes
 from jitter.analysis.account.shares import (
@@ -28,6 +28,7 @@ from jitter.analysis.execution.job_arrays import (
     count_threads,
     follow_call_alone,
     follow_stream_alone,
+    launches_before,
     places_before,
 )
 from jitter.analysis.execution.recorded.step_times import StepTimes
@@ -59,7 +60,7 @@ class StepAccount:
     losses: Losses
     """They add up to the loss. Empty where that is unknown."""
     largest: Losses
-    """All shares of the rank that lost most of its own, the small ones too; empty where no rank lost any."""
+    """All shares of own time of the rank to which most is lost, the small ones too; empty where none loses any."""
     groups: Ints
     """Numbers, of all groups of all collectives, of those that the step's end owes its time to."""
     passed: Floats
@@ -386,8 +387,8 @@ class Account:
         )
 
     def _of_largest(self, losses: Losses, shared: list[_Shared]) -> Losses:
-        """Return all shares of the rank that lost most of its own, in the order of its program."""
-        own = losses.of(OWN_CLASSES)
+        """Return all shares of own time of the rank to which most is lost, in the order of its program."""
+        own = losses.of(RANK_CLASSES)
         ranks, of_row = np.unique(own.rank, return_inverse=True)
         lost = np.bincount(of_row, own.loss_ns, len(ranks))
         if not len(ranks) or not lost.max() > 0:
@@ -462,6 +463,7 @@ class Account:
                 stream=np.zeros((ranks, ends)),
                 left=np.zeros((ranks, ends)),
                 back=np.zeros((ranks, threads)),
+                launch=np.zeros(cells),
                 group=np.zeros(groups),
                 touched=np.zeros(ranks, np.bool_),
             ),
@@ -558,6 +560,7 @@ def _structure(run: RunModel) -> Structure:
         is_coupled,
         follow_call_alone(run.job),
         follow_stream_alone(run.job),
+        launches_before(run.job),
         places_before(run.job, run.job.thread),
         instance,
         group,

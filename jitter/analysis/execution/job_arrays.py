@@ -11,7 +11,7 @@ import numpy as np
 from jitter.analysis.execution.dependencies.inference import Dependencies
 from jitter.analysis.execution.dependencies.interference import collectives_before
 from jitter.analysis.execution.program import NO_STREAM, Program
-from jitter.core.names.kernels import SYNC
+from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined
 
 
@@ -119,6 +119,19 @@ def follow_call_alone(job: JobArrays) -> Bools:
 def follow_stream_alone(job: JobArrays) -> Bools:
     """Return, (operations,), whose start waits for nothing but their launch and their stream."""
     found: Bools = (np.diff(job.first_wait) == 0) & (job.kind != SYNC)
+    return found
+
+
+def launches_before(job: JobArrays) -> Ints:
+    """Return, (operations,), the place of the operation before on the stream, whose launch both of its waits follow.
+
+    That is so of operations that wait for nothing but their launch and their stream, if one thread launches both. -1
+    for none, and for a collective, whose end owes its time to other ranks.
+    """
+    before = places_before(job, job.stream)
+    there = np.repeat(job.first[:-1], np.diff(job.first)) + np.maximum(before, 0)
+    is_common = follow_stream_alone(job) & (before >= 0) & (job.thread[there] == job.thread)
+    found: Ints = np.where(is_common & (job.kind[there] != COLLECTIVE), before, -1)
     return found
 
 

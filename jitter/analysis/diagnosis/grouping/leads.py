@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass
+from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass
 from jitter.analysis.detection.findings import PricedFinding, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.find_outliers import Outlier
@@ -37,15 +37,17 @@ class OwnLosses:
         by_class = np.stack([account.losses.by_rank(self.ranks) for account in analysis.accounts])
         self.own_ns: Floats = np.stack([by_class[:, :, CLASSES_OF_PART[part]].sum(axis=2) for part in OWN_PARTS], 2)
         """(steps, ranks, own parts)."""
+        self.of_ranks_ns: Floats = by_class[:, :, RANK_CLASSES].sum(axis=2)
+        """(steps, ranks), how early or late they came to the step included."""
         transfers = sum(float(account.losses.by_class()[LossClass.TRANSFER]) for account in analysis.accounts)
-        self.all_ns = float(np.maximum(self.own_ns.sum(axis=0), 0).sum()) + max(transfers, 0.0)
+        self.all_ns = float(np.maximum(self.of_ranks_ns.sum(axis=0), 0).sum()) + max(transfers, 0.0)
         """What is charged to ranks and to communication, over the run."""
         self.timed = tuple(timed)
         """Positions in the run of the steps with a loss."""
 
     def most_often_last(self) -> tuple[int, int, int] | None:
         """Return the column of the rank with the largest share in most steps, in how many, and of how many."""
-        of_steps = self.own_ns.sum(axis=2)
+        of_steps = self.of_ranks_ns
         steps = np.flatnonzero(of_steps.max(axis=1) > 0)
         if not len(steps):
             return None

@@ -38,7 +38,7 @@ LOSS_CLASS_INFO: Final[Mapping[str, LossClassInfo]] = MappingProxyType(
         LossClass.GPU.label: LossClassInfo("GPU time", "gpu_compute"),
         LossClass.TRANSFER.label: LossClassInfo("communication (network)", "communication"),
         LossClass.OVERLAP.label: LossClassInfo("kernels beside communication", "none"),
-        LossClass.CARRIED.label: LossClassInfo("left by earlier steps", "none"),
+        LossClass.CARRIED.label: LossClassInfo("carried over from earlier steps", "none"),
         LossClass.UNEXPLAINED.label: LossClassInfo("unexplained", "none"),
     }
 )
@@ -52,7 +52,8 @@ def format_share(share: LossShare) -> str:
 
 def describe_ranks(share: LossShare) -> str:
     """Return the ranks with the most of a share: `ranks 6 (48%), 0 (45%) and 6 more`; empty if it has none."""
-    return _list_ranks({one.rank: one.ns for one in share.ranks})
+    sign = 1 if share.ns >= 0 else -1
+    return _list_ranks({one.rank: sign * one.ns for one in share.ranks[::sign]})
 
 
 def describe_ranks_of_loss(split: Sequence[LossShare]) -> str:

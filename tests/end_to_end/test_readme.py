@@ -33,8 +33,8 @@ def test_the_sample_shows_what_the_readme_says(tmp_path):
     step = next(line.split() for line in said["steps"].splitlines() if line.split()[0] == "1/2003")
     _, time_ms, loss_ms, _, _, max_rank, start_ms, cpu_ms, gpu_ms, cause, began, *_ = step
     assert (max_rank, cause, began) == ("5", "cpu_launch", "17")
-    # part of the stall is hidden behind what the GPU still had to do
-    assert float(time_ms) / 4 < float(loss_ms) < float(cpu_ms)
+    # the stall is nearly all of the step's loss
+    assert float(time_ms) / 4 < 0.95 * float(loss_ms) < float(cpu_ms) < float(loss_ms)
     assert float(cpu_ms) > 20 * max(abs(float(start_ms)), abs(float(gpu_ms)))
     assert "Rank 5 (node0001) launches its kernels late" in " ".join(said["report"].split())
     assert said["table"].splitlines()[0] == "kernel_index,kernel_name,mean,rank_4,rank_5,rank_6"

@@ -75,7 +75,8 @@ def test_rank_3_is_last_in_every_step(tmp_path: Path):
     assert lake is not None
     said = _report(lake)
     assert {step["step"]: step["max_rank"] for step in said["steps"]} == {9: 3, 10: 3, 11: 3}
-    assert not any("share of the loss" in line for line in said["culprits"][0]["evidence"])  # it is none
+    (lead,) = said["culprits"]
+    assert lead["gain_ns"] < 0.1 * lead["loss_ns"]  # other ranks are about as late
 
 
 @pytest.mark.skipif(not (TRACES / "nsys/nsysai_mfu_2gpu_before.sqlite").exists(), reason="needs nsysai_mfu_2gpu_before")
@@ -95,8 +96,8 @@ def test_rank_3_launches_late_in_every_form(tmp_path: Path):
     (lead,) = found.culprits
     assert (lead.scope, lead.ranks, lead.cause, lead.confidence) == ("rank", (3,), "cpu_launch", "low")
     by_part = {share.loss_class: share for share in found.split}
-    assert by_part["cpu_launch"].ns >= 0.9 * (found.loss.ns or 0)
-    assert [one.rank for one in by_part["cpu_launch"].ranks] == [3]
+    assert by_part["launch"].ns >= 0.9 * (found.loss.ns or 0)
+    assert by_part["launch"].ranks[0].rank == 3
     assert "it arrives last at 17 of 21 collectives" in lead.evidence
     answers = {one.question: one.answer for one in answer_questions(found, lake.hosts)}
     assert "Rank 3 launches its kernels late" in found.verdict

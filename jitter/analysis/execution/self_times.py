@@ -143,7 +143,7 @@ def find_self_times(
         cell = step.row[rank] + op
         call, back, start = step.call[cell], step.back[cell], step.start[cell]
         before = ready.back_before[base + op]
-        awaited, _ = find_awaited(job, step, rank, op, stream_end_before, base, ready)
+        awaited = find_awaited(job, step, rank, op, stream_end_before, base, ready)
         lead = delay = gpu = 0.0
         held = awaited
         if job.kind[first + op] != SYNC:
@@ -163,7 +163,7 @@ def find_self_times(
         is_called = not isnan(call)
         since = before
         if job.first_host_wait[first + op] < job.first_host_wait[first + op + 1] and not isnan(before):
-            waited, _ = find_awaited_by_host(job, step, rank, op, stream_end_before, base, ready)
+            waited = find_awaited_by_host(job, step, rank, op, stream_end_before, base, ready)
             since = later(before, waited - job.host_lead_ns[first + op])
         own.host[cell] = call - since if is_called else 0.0
         if not job.has_launches[team] and job.kind[first + op] != SYNC:

@@ -99,9 +99,6 @@ class Thresholds:
     """Of the excess of slow collectives in steps that a rank lacks. Fixing them must save this much, or the rank waited
     for another fault."""
 
-    max_exact_shares: int = 6
-    """Findings. Of so many the joint saving is shared out exactly, by replays of all subsets; of more in one order."""
-
     # confidence
     high_chance: float = 1e-4
     """Probability that noise explains the excess, over all ranks, steps and parts. Below it, confidence is high."""

@@ -58,15 +58,11 @@ def find_ready_times(
             back[rank, thread] = returned
 
 
-NOT_AWAITED = -(1 << 62)
-"""In place of an operation where nothing is awaited."""
-
-
 @compiled
 def find_awaited(
     job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats, base: int, ready: ReadyTimes
-) -> tuple[float, int]:
-    """Return when the last of what an operation waits for ended, and which that is; NaN and `NOT_AWAITED` for none.
+) -> float:
+    """Return when the last of what an operation waits for ended; NaN for none.
 
     `stream_end_before` (ranks, carried ends) is what the steps before left. Where the rank lacks the awaited operation,
     the one before that on its stream counts.
@@ -80,7 +76,7 @@ def find_awaited(
 @compiled
 def find_awaited_by_host(
     job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats, base: int, ready: ReadyTimes
-) -> tuple[float, int]:
+) -> float:
     """Return the same of what the host waits for before an operation's call, without a record."""
     at = job.first[step.team[rank]] + op
     return find_last_end(
@@ -105,9 +101,9 @@ def find_last_end(
     stream_end_before: Floats,
     base: int,
     ready: ReadyTimes,
-) -> tuple[float, int]:
-    """Return when the last of some awaited operations ended, and which that is; see `find_awaited`."""
-    found, which = math.nan, NOT_AWAITED
+) -> float:
+    """Return when the last of some awaited operations ended; see `find_awaited`."""
+    found = math.nan
     for wait in range(first, after):
         other = wait_on[wait]
         if other >= 0:
@@ -116,5 +112,5 @@ def find_last_end(
         else:
             end = stream_end_before[rank, ~other]
         if not isnan(end) and not end <= found:
-            found, which = end, other
-    return found, which
+            found = end
+    return found

@@ -21,8 +21,8 @@ from jitter.cli.options import force_option, lake_argument, table_output_option
 def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> None:
     """List the steps: time, loss to jitter, min rank, max rank, cause, and the kernel at which the max rank diverged.
 
-    A wide terminal also shows the max rank's excess by late start, CPU and GPU. Times are in ms; csv, json and parquet
-    have all columns, in ns.
+    A wide terminal also shows the max rank's share of the loss by late start, CPU and GPU. Times are in ms; csv, json
+    and parquet have all columns, in ns.
 
     \b
     Examples:

@@ -9,9 +9,9 @@ SELECT epoch,                  -- null: the markers state none
        max_rank,               -- the rank with the largest share of the loss
        kernel_index,           -- where the delay of the max rank begins
        kernel_name,            -- of that kernel
-       start_ns,               -- of the max rank's excess: before its first kernel
-       cpu_ns,                 -- of the max rank's excess: between launches
-       after_ns,               -- of the max rank's excess: on the host after the last launch of a step
-       gpu_ns,                 -- of the max rank's excess: in kernels and copies
+       start_ns,               -- of the max rank's share: before its first kernel
+       cpu_ns,                 -- of the max rank's share: between launches
+       after_ns,               -- of the max rank's share: on the host after the last launch of a step
+       gpu_ns,                 -- of the max rank's share: in kernels and copies
        cause                   -- its identifier, see: jitter explain causes
 FROM answers_rows

@@ -17,9 +17,9 @@ _MIN_DIVERGENCE_WIDTH = 24
 def format_steps(table: pa.Table, width: int = 80) -> str:
     """Format the relation `answers` as text of at most `width` columns: times in ms, `-` for the unknown.
 
-    The split of the excess (late start, launches, after the last launch, GPU) is shown only if enough columns are left
+    The max rank's share (late start, launches, after the last launch, GPU) is shown only if enough columns are left
     for the kernel at which the step began to diverge; that kernel's name is cut to what is left. Time after the last
-    launch has a column if any step has such an excess.
+    launch has a column if any step has such a share.
     """
     rows = table.to_pylist()
     columns = [

@@ -1,4 +1,4 @@
-"""The findings of one step as text: loss, max rank, min rank, divergence, excess by part, waiting."""
+"""The findings of one step as text: loss, max rank, min rank, divergence, the max rank's share by class, waiting."""
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
@@ -16,7 +16,7 @@ Hosts = Mapping[int, str | None]
 class ExcessShare:
     """One part of the step's loss.
 
-    `share` is its size relative to the sum of all sizes, 0 to 1; `late` is False for a negative excess.
+    `share` is its size relative to the sum of all sizes, 0 to 1; `late` is False for a share below 0.
     """
 
     name: str

@@ -19,7 +19,6 @@ NOT_THRESHOLDS = {
     "execution/program.py": {"MAIN", "NO_STREAM"},
     "execution/collectives/group_inference.py": {"ALONE"},
     "execution/dependencies/inference.py": {"_NONE"},
-    "execution/dependencies/ready_times.py": {"NOT_AWAITED"},
     # mathematics: constants of distributions, first guesses and ends of iterations, rounding
     "detection/outliers/significance.py": {"QN_TO_SIGMA", "_QUARTILE", "_PRECISION"},
     "diagnosis/grouping/scopes.py": {"_ROUNDING"},

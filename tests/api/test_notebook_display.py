@@ -24,7 +24,7 @@ def test_lake_and_diagnosis(lake: "jitter.Lake"):
     diagnosis = lake.diagnose()
     shown = diagnosis._repr_html_()
     assert diagnosis.verdict.split()[0] in shown
-    for words in ("Rank 2", "late kernel launches", "loss by part", diagnosis.culprits[0].confidence):
+    for words in ("Rank 2", "late kernel launches", "loss by class", diagnosis.culprits[0].confidence):
         assert words in shown
     assert shown in lake._repr_html_()
 

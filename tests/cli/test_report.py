@@ -67,7 +67,7 @@ def test_the_terminal_tells_it_in_a_screen(root, capsys, monkeypatch):
     assert max(map(len, lines)) <= 80
     words = " ".join(" ".join(lines).split())
     # the rank that is late there makes nobody wait: the all-reduce takes far longer
-    for told in ("stands out above the run's noise", "rank 2 (node1) has the most excess on the critical path"):
+    for told in ("stands out above the run's noise", "rank 2 (node1) has the largest share of the loss"):
         assert told in words
     for told in (
         "aligned at the end of the last collective",

@@ -161,10 +161,8 @@ class Thresholds:
 
     # leads
     loss_noise_factor: float = 3.5
-    """Factor on the loss that independent noise causes. A loss below it is within the run's noise.
-
-    Of two ranks, whose lower median is the faster one, a healthy run loses twice that.
-    """
+    """Factor on the loss that independent noise causes. A loss below it is within the run's noise. A healthy run of two
+    ranks, whose lower median is the faster one, loses twice that."""
     min_lead_share: float = 0.02
     """Of the run's time. A lead, which no test of significance supports, must save this much to be named."""
     lead_share: float = 0.5

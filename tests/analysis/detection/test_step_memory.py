@@ -24,14 +24,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return ingest_run(run, tmp_path_factory.mktemp("memory")).root
 
 
-def test_no_self_times_of_a_step_are_kept_while_the_next_one_is_read(root: Path, monkeypatch: pytest.MonkeyPatch):
-    before: list[weakref.ref[Any]] = []
+def test_self_times_of_one_step_at_most_are_kept_while_the_next_one_is_read(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The account keeps the step before, whose tail delays the next one; nothing else keeps any."""
+    steps: list[list[weakref.ref[Any]]] = []
     kept: list[int] = []
 
     def followed(*step: Any) -> Any:
-        kept.append(sum(values() is not None for values in before))
+        kept.append(sum(any(values() is not None for values in own) for own in steps))
         own = follow_step(*step)
-        before[:] = map(weakref.ref, own)
+        steps.append([weakref.ref(values) for values in own])
         return own
 
     monkeypatch.setattr(run_steps, "follow_step", followed)
@@ -39,7 +42,9 @@ def test_no_self_times_of_a_step_are_kept_while_the_next_one_is_read(root: Path,
     assert lake.diagnose().culprits
     build_document(lake)
     assert len(kept) > 4 * len(lake.steps)
-    assert not any(kept)
+    assert max(kept) == 1
+    # in one pass of several
+    assert sum(kept) == len(lake.steps) - 1
 
 
 def test_rows_of_a_large_step_are_dropped_when_its_times_are_known(root: Path, monkeypatch: pytest.MonkeyPatch):

@@ -104,7 +104,7 @@ def all_answers(lake: jitter.Lake) -> list[object]:
         lake.cohorts,
         lake.diagnose(),
         lake.diagnose(lake.steps[1:]),
-        [one.losses for one in lake.analyze().accounts],
+        lake.losses().to_pylist(),
         lake.dependencies(),
         lake.ttke_readings(),
         lake.table("gap", 1, 1).to_csv(),

@@ -128,7 +128,7 @@ def test_hover_tells_a_cell_of_the_map(page, lake):
     assert "epoch 1, step 1" in told
     excess = sum(astuple(split)) / 1000
     assert f"+{round(excess, 3):g} µs" in told
-    assert "not on the critical path" in hover(page, "figure:excess", 1, 3)
+    assert "next to no share of the loss" in hover(page, "figure:excess", 1, 3)
 
 
 def in_view(page):

@@ -75,6 +75,8 @@ class Pricing:
 
     def is_worth_fixing(self, candidate: Candidate, alone_ns: float, marginal_ns: float) -> bool:
         """Return whether fixing the candidate saves enough, alone or in addition to everything else."""
+        if self._analysis.are_uncoupled:
+            return False
         least = self.min_gain_ns(candidate.steps)
         if isinstance(candidate, SlowCommunication):
             collectives = self._analysis.run.matching.collectives

@@ -84,6 +84,12 @@ class RunAnalysis:
         """How the ranks of each step came to their collectives."""
         return [seen.arrivals for seen in self._seen]
 
+    @cached_property
+    def are_uncoupled(self) -> bool:
+        """Whether the ranks share no collective: none is known to wait for another, so no delay of one has a price."""
+        alone = len(self.run.team_of) > 1 and not self.run.matching.unpaired
+        return alone and not any(one.are_any for one in self.arrivals)
+
     @property
     def qualities(self) -> list[StepQuality]:
         """Each step's data quality."""

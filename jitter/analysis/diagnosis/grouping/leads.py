@@ -60,7 +60,12 @@ def find_leads(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: flo
     analysis = evidence.analysis
     timed = np.flatnonzero(~np.isnan(analysis.step_ns) & ~np.isnan(analysis.loss_ns)).tolist()
     loss_ns, time_ns = float(analysis.loss_ns[timed].sum()), float(analysis.step_ns[timed].sum())
-    if len(analysis.run.team_of) < 2 or not timed or loss_ns < THRESHOLDS.min_lead_share * time_ns:
+    if (
+        len(analysis.run.team_of) < 2
+        or analysis.are_uncoupled
+        or not timed
+        or loss_ns < THRESHOLDS.min_lead_share * time_ns
+    ):
         return []
     if saved_ns >= THRESHOLDS.lead_share * loss_ns:
         return []

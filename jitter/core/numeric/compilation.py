@@ -7,9 +7,7 @@ stand. They then get memoryviews instead of arrays: their elements are Python's 
 
 import logging
 from collections.abc import Callable
-from functools import cache
 from hashlib import blake2b
-from pathlib import Path
 from threading import Lock
 from types import CodeType, FunctionType
 from typing import Any, Final, Generic, ParamSpec, TypeVar
@@ -94,22 +92,21 @@ class CompiledFunction(Generic[P, R]):
             # without reference counts, which only functions that make arrays need: loops take a quarter of the time
             options["_nrt"] = False
         with _lock:
-            # numba's file names tell functions by qualified name: the digest tells edited callees, which it ignores
             digest = blake2b(self.digest() + repr(options).encode(), digest_size=6).hexdigest()
-        bound = self._bound("inner", f"{self.function.__qualname__}-{digest}")
-        try:
-            return _numba.njit(bound, cache=True, error_model="numpy", **options)
-        except RuntimeError as error:  # no folder for the cache
-            _warn_uncached(str(error))
-            return _numba.njit(bound, error_model="numpy", **options)
+        name = f"{self.function.__qualname__}-{digest}"
+        made = _numba.njit(self._bound("inner", name), error_model="numpy", **options)
+        from jitter.core.numeric.machine_code import MachineCode  # loads numba
+
+        made._cache = MachineCode(f"{self.function.__module__.rpartition('.')[2]}.{name}")
+        return made
 
     def digest(self) -> bytes:
         """Return the digest of all that machine code on disk depends on.
 
         It covers the function and the functions that it calls: bytecode, constants and the global numbers that they
-        read. It also covers the package's module names, since machine code names the modules of its arguments' types.
+        read.
         """
-        found = blake2b(_content(self.function.__code__) + self._numbers() + _module_names(), digest_size=6)
+        found = blake2b(_content(self.function.__code__) + self._numbers(), digest_size=6)
         for called in self._called().values():
             found.update(called.digest())
         return found.digest()
@@ -160,18 +157,3 @@ def _memory(value: Any) -> Any:
 
 def _content(code: CodeType) -> bytes:
     return code.co_code + repr([one for one in code.co_consts if not isinstance(one, CodeType)]).encode()
-
-
-@cache
-def _module_names() -> bytes:
-    package = Path(__file__).parents[2]
-    return repr(sorted(str(path.relative_to(package)) for path in package.rglob("*.py"))).encode()
-
-
-_warned: list[str] = []
-
-
-def _warn_uncached(why: str) -> None:
-    if not _warned:
-        _warned.append(why)
-        _log.warning("compiled loops cannot be kept on disk (%s): each run compiles them again, some seconds", why)

@@ -1,80 +1,205 @@
-"""The report in a terminal, at most one screen."""
+"""The report in a terminal: at most 25 lines, the answer first."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.core.formatting import capitalize, escape_control, format_count
-from jitter.report.text.questions import Hosts, answer_questions
-from jitter.report.text.run_text import (
-    describe_alignment,
-    describe_coverage,
-    describe_excluded,
-    format_kernels_per_step,
+from jitter.analysis.diagnosis.evidence.code import describe_launch
+from jitter.analysis.diagnosis.model import Culprit, StepAnswer
+from jitter.analysis.diagnosis.recurrence_words import advise_recurrence, describe_seen
+from jitter.analysis.diagnosis.unrecorded_ranks import explain_unrecorded
+from jitter.analysis.diagnosis.verdict import describe_advice, describe_saving, name_culprit
+from jitter.core.formatting import (
+    capitalize,
+    escape_control,
+    format_count,
+    format_percent,
+    format_time,
+    format_timeline_span,
 )
+from jitter.report.terminal_details import describe_run, render_details
+from jitter.report.text.kernel_text import describe_kernels
+from jitter.report.text.questions import Hosts
+from jitter.report.text.run_text import describe_coverage
 from jitter.report.views.run_overview import RunOverview
 
-_MAX_PROBLEMS = 3
-_MAX_EVIDENCE = 4
+MAX_LINES: Final = 25
+_BAR_WIDTH: Final = 20
+_MIN_STEP_SHARE: Final = 0.5
+"""Of the loss of the costliest step: steps with less are counted, not listed."""
 
 
-def print_report(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts, console: Console) -> None:
-    """Print the report: the run, the verdict, the seven questions, data quality."""
-    console.print(render_terminal(diagnosis, facts, hosts))
+class Limits(NamedTuple):
+    """How many lines of each kind are shown."""
+
+    evidence: int
+    others: int
+    efficiency: int
+    steps: int
+    notes: int
 
 
-def render_terminal(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> RenderableType:
-    """Return the report as an object that rich prints."""
-    rows = []
-    for one in answer_questions(diagnosis, hosts):
-        rows.append((one.question, one.answer))
-        rows += [("", f"· {line}") for line in one.evidence[:_MAX_EVIDENCE]]
-    return Group(
-        Text(escape_control(describe_run(facts)), style="dim"),
-        Text(escape_control(diagnosis.verdict), style="bold"),
-        _grid(rows),
-        *_efficiency(diagnosis),
-        _grid(_data_quality(diagnosis, facts)),
+_LIMITS: Final = (Limits(3, 4, 3, 3, 2), Limits(2, 3, 2, 3, 1), Limits(1, 2, 1, 2, 1), Limits(1, 1, 1, 0, 0))
+"""Tried in this order until the report fits."""
+
+
+def print_report(
+    diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts, console: Console, *, verbose: bool = False
+) -> None:
+    """Print the report: the answer on one screen, or the seven questions with all evidence."""
+    console.print(render_details(diagnosis, facts, hosts) if verbose else render_answer(diagnosis, facts, console))
+
+
+def render_answer(diagnosis: Diagnosis, facts: RunOverview, console: Console) -> RenderableType:
+    """Return the costliest finding, the others, what limits all ranks, the costliest steps, and what was recorded."""
+    for limits in _LIMITS:
+        shown = Group(*_sections(diagnosis, facts, limits))
+        if len(console.render_lines(shown)) <= MAX_LINES:
+            break
+    return shown
+
+
+def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Iterator[RenderableType]:
+    if diagnosis.culprits:
+        first = diagnosis.culprits[0]
+        yield _text(f"{name_culprit(first)}: {_symptom(first, diagnosis)}", "bold")
+        yield _grid(list(_rows(first, diagnosis, limits)))
+    else:
+        yield _text(diagnosis.verdict, "bold")
+    if others := list(_others(diagnosis, limits)):
+        yield _grid(others)
+    if diagnosis.culprits and limits.steps:
+        yield _steps(diagnosis, limits.steps)
+    yield _grid(list(_data_quality(diagnosis, facts, limits)))
+
+
+def _symptom(culprit: Culprit, diagnosis: Diagnosis) -> str:
+    """Return what the culprit does, where and when: `late kernel launches (CPU), kernel 17, 1 of 5 steps: step 3`."""
+    cause = CAUSES[culprit.cause]
+    side = "" if cause.side is None else f" ({cause.side})"
+    kernels = describe_kernels(culprit, diagnosis).partition(", starting at ")[0] or cause.place
+    return ", ".join(filter(None, (f"{cause.words}{side}", kernels, describe_seen(culprit))))
+
+
+def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
+    yield "cost", _cost(culprit, diagnosis)
+    code = describe_launch(culprit.code)
+    cost = format_time(culprit.loss_ns)
+    evidence = [line for line in culprit.evidence if line != code and cost not in line]
+    for number, line in enumerate(evidence[: limits.evidence]):
+        yield "" if number else CAUSES[culprit.cause].side or "seen", line
+    began = describe_kernels(culprit, diagnosis).partition(", starting at ")[2]
+    if where := ", ".join(filter(None, (began, code))):
+        yield "where", where
+    if (look := culprit.look_at) is not None:
+        yield "look", f"{_from_here(look.file)}  {format_timeline_span(look.start_ns, look.end_ns)}"
+    yield "do", capitalize(describe_advice(culprit).rpartition(": ")[2])
+    if culprit.recurs != "yes":
+        yield "again", advise_recurrence(culprit)
+
+
+def _from_here(file: str) -> str:
+    """Return the path of a recording as typed in the working directory, if it lies below that."""
+    here, path = Path.cwd(), Path(file)
+    return str(path.relative_to(here)) if path.is_relative_to(here) else file
+
+
+def _cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
+    """Return the culprit's share of the loss, what fixing it alone saves where that differs, and the whole loss."""
+    share, saving = format_time(culprit.loss_ns), describe_saving(culprit)
+    part = "" if culprit.fraction is None else f" = {format_percent(culprit.fraction)} of the run"
+    told = [f"{share}{part}"]
+    if share not in saving:
+        told.append(saving)
+    loss = diagnosis.loss
+    if loss.ns is not None and loss.ns > 0:
+        counted = sum(step.loss_ns is not None for step in diagnosis.steps)
+        whole = "" if loss.fraction is None else f" = {format_percent(loss.fraction)}"
+        told.append(f"all jitter: {format_time(loss.ns)} over {format_count(counted, 'step')}{whole}")
+    return f"{'; '.join(told)} ({culprit.confidence} confidence)"
+
+
+def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
+    others = diagnosis.culprits[1:]
+    for number, one in enumerate(others[: limits.others]):
+        share = "" if one.fraction is None else f" = {format_percent(one.fraction)}"
+        lead = ", low confidence" if one.confidence == "low" else ""
+        cost = f"{format_time(one.loss_ns)}{share}{lead}"
+        yield "" if number else "also", f"{name_culprit(one)}: {cost}; {_symptom(one, diagnosis)}"
+    if len(others) > limits.others:
+        yield "", f"and {format_count(len(others) - limits.others, 'more finding')}"
+    told = {capitalize(line) for one in diagnosis.culprits[:1] for line in one.evidence}
+    of_all = [one for limit in diagnosis.efficiency if (one := capitalize(limit.sentence)) not in told]
+    for number, sentence in enumerate(of_all[: limits.efficiency]):
+        yield "" if number else "all ranks", sentence
+    if len(of_all) > limits.efficiency:
+        yield "", f"and {len(of_all) - limits.efficiency} more"
+
+
+def _steps(diagnosis: Diagnosis, most: int) -> RenderableType:
+    """Return the costliest steps with their time, loss and max rank; the other ones are counted."""
+    known = sorted((one for one in diagnosis.steps if one.loss_ns is not None), key=lambda one: -(one.loss_ns or 0))
+    worst = max((one.loss_ns or 0 for one in known), default=0)
+    shown = [one for one in known[:most] if (one.loss_ns or 0) > max(_MIN_STEP_SHARE * worst, 0)]
+    table = Table.grid(padding=(0, 2))
+    for column in ("step", "time", "loss", "last rank", ""):
+        table.add_column(justify="left" if column == "" else "right", no_wrap=True)
+    table.add_row(*(Text(head, style="cyan") for head in ("step", "time", "loss", "last rank")))
+    for step in sorted(shown, key=lambda one: one.key):
+        table.add_row(*_step_cells(step, worst))
+    if left := [one for one in known if one not in shown]:
+        fractions = [one.loss_fraction for one in left if one.loss_fraction is not None]
+        most_left = f", each at most {format_percent(max(fractions))}" if fractions and max(fractions) > 0 else ""
+        counted = format_count(len(left), "other step" if shown else "step")
+        return Group(table, Text(f"({counted}{most_left})", style="dim"))
+    return table
+
+
+def _step_cells(step: StepAnswer, worst_ns: int) -> tuple[str, str, str, str, Text]:
+    name = str(step.key.step) if step.key.epoch is None else f"{step.key.epoch}/{step.key.step}"
+    share = "" if step.loss_fraction is None else format_percent(step.loss_fraction)
+    bar = "█" * round(_BAR_WIDTH * (step.loss_ns or 0) / worst_ns) if worst_ns else ""
+    rank = "-" if step.max_rank is None else str(step.max_rank)
+    return name, format_time(step.step_time_ns), share, rank, Text(bar, style="yellow")
+
+
+def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Iterator[tuple[str, str]]:
+    yield "run", describe_run(facts)
+    missing = diagnosis.conclusion.unrecorded
+    if diagnosis.culprits and missing is not None:
+        yield "missing", explain_unrecorded(missing)
+    if not facts.whole or facts.steps_left_out:
+        yield "gaps", " ".join(describe_coverage(facts))
+    for problem in facts.refused[: limits.notes]:
+        yield "unusable", f"{problem.first_file}: {problem.text}"
+    if len(facts.refused) > limits.notes:
+        yield "", f"{len(facts.refused) - limits.notes} more reasons why files are unusable"
+    if (network := diagnosis.conclusion.unverified_transfers) is not None and diagnosis.culprits:
+        share = format_percent(network)
+        yield "network", f"not judged ({share} of the steps): ingest the output of nccl-tests on these nodes"
+    yield (
+        "more",
+        f"{format_count(len(diagnosis.notes), 'limit')} and all evidence: jitter report -v"
+        if (diagnosis.notes)
+        else "all evidence: jitter report -v",
     )
-
-
-def _efficiency(diagnosis: Diagnosis) -> list[RenderableType]:
-    """Return what limits all ranks alike, if anything is known of it."""
-    rows: list[tuple[str, str]] = []
-    for one in diagnosis.efficiency:
-        rows.append(("" if rows else "all ranks alike", capitalize(one.sentence)))
-        rows += [("", f"· {line}") for line in one.evidence]
-    return [_grid(rows)] if rows else []
-
-
-def describe_run(facts: RunOverview) -> str:
-    """Return one line with the size of the run and the formats of its traces."""
-    hosts = f" on {format_count(len(facts.hosts), 'host')}" if facts.hosts else ""
-    return (
-        f"{format_count(facts.ranks, 'rank')}{hosts}, {format_count(facts.steps, 'step')}, "
-        f"{format_kernels_per_step(facts)} kernels per step; {', '.join(facts.formats)}"
-    )
-
-
-def _data_quality(diagnosis: Diagnosis, facts: RunOverview) -> list[tuple[str, str]]:
-    rows = [("alignment", describe_alignment(facts.alignment)), ("coverage", " ".join(describe_coverage(facts)))]
-    if diagnosis.notes:
-        rows.append(("limits", " ".join(diagnosis.notes)))
-    if remainder := describe_excluded(facts):
-        rows.append(("excluded", " ".join(remainder)))
-    for problem in facts.refused[:_MAX_PROBLEMS]:
-        rows.append(("unusable", f"{problem.first_file}: {problem.text}"))
-    if len(facts.refused) > _MAX_PROBLEMS:
-        rows.append(("", f"and for {len(facts.refused) - _MAX_PROBLEMS} more reasons; --html lists all"))
-    return rows
 
 
 def _grid(rows: list[tuple[str, str]]) -> Table:
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(style="cyan", no_wrap=True, min_width=9)
     grid.add_column(overflow="fold")
     for name, text in rows:
-        # Text, not str: square brackets in a kernel name are not markup
-        grid.add_row(name, Text(escape_control(text)))
+        grid.add_row(name, _text(text))
     return grid
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Return text from traces: brackets in a kernel's name are no markup, control characters command no terminal."""
+    return Text(escape_control(text), style=style)

@@ -121,7 +121,7 @@ def test_a_file_that_cannot_be_written_is_said(
 
 
 def test_letters_that_stdout_lacks_are_escaped(small_lake: Path):
-    done = shell(f"jitter report {small_lake} && jitter query {small_lake} --relations", PYTHONIOENCODING="ascii")
+    done = shell(f"jitter report -v {small_lake} && jitter query {small_lake} --relations", PYTHONIOENCODING="ascii")
     assert (done.returncode, done.stderr) == (0, "")
     assert "\\xb7 " in done.stdout  # ·
 

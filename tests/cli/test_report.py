@@ -49,7 +49,7 @@ def test_a_place_that_cannot_be_written(root, tmp_path, name, capsys):
 
 
 def test_steps_leave_the_others_out(root, tmp_path, capsys):
-    assert main(["report", str(root), "--steps", "2-9"]) == ExitCode.DONE
+    assert main(["report", str(root), "--steps", "2-9", "-v"]) == ExitCode.DONE
     out = " ".join(capsys.readouterr().out.split())
     assert "1 step" in out
     assert "2 steps left out by --steps" in out
@@ -63,9 +63,10 @@ def test_the_terminal_tells_it_in_a_screen(root, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["report", str(root)]) == ExitCode.DONE
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 40
+    assert len(lines) <= 10
     assert max(map(len, lines)) <= 80
-    words = " ".join(" ".join(lines).split())
+    assert main(["report", str(root), "-v"]) == ExitCode.DONE
+    words = " ".join(capsys.readouterr().out.split())
     # the rank that is late there makes nobody wait: the all-reduce takes far longer
     for told in ("stands out above the run's noise", "rank 2 (node1) has the largest share of the loss"):
         assert told in words
@@ -79,7 +80,7 @@ def test_the_terminal_tells_it_in_a_screen(root, capsys, monkeypatch):
 def test_names_with_brackets_are_no_markup(tmp_path, capsys):
     ranks = {r: {(1, 0): step_rows(r, 0, late={3: 90_000 * r})} for r in range(3)}
     lake = report_lake(tmp_path / "lake", ranks, host=lambda rank: "[red]h[/]")
-    assert main(["report", str(lake.root)]) == ExitCode.DONE
+    assert main(["report", str(lake.root), "-v"]) == ExitCode.DONE
     assert "[red]h[/]" in capsys.readouterr().out
 
 

@@ -34,7 +34,7 @@ def here(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def test_traces_are_ingested_reported_and_drawn(here: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["report", "traces", "--jobs", "1"]) == ExitCode.DONE
     out, err = capsys.readouterr()
-    assert "Rank 1 (node0000) launches its kernels late" in " ".join(out.split())
+    assert "Rank 1 (node0000): late kernel launches (CPU), kernel 9" in " ".join(out.split())
     assert out.splitlines()[-1] == "jitter-report.html"
     assert "4 ranks, 4 steps" in err
     assert HTML_SIGNATURE in (here / "jitter-report.html").read_bytes()[:2048]

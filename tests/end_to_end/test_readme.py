@@ -36,6 +36,6 @@ def test_the_sample_shows_what_the_readme_says(tmp_path):
     # the stall is nearly all of the step's loss
     assert float(time_ms) / 4 < 0.95 * float(loss_ms) < float(cpu_ms) < float(loss_ms)
     assert float(cpu_ms) > 20 * max(abs(float(start_ms)), abs(float(gpu_ms)))
-    assert "Rank 5 (node0001) launches its kernels late" in " ".join(said["report"].split())
+    assert "Rank 5 (node0001): late kernel launches (CPU), kernel 17" in " ".join(said["report"].split())
     assert said["table"].splitlines()[0] == "kernel_index,kernel_name,mean,rank_4,rank_5,rank_6"
     assert (tmp_path / "jitter-report.html").stat().st_size > 100_000

@@ -57,7 +57,7 @@ def forms(lake: "jitter.Lake") -> dict[str, str]:
     """The report in every form, as plain text on one line."""
     diagnosis, facts = lake.diagnose(), build_run_overview(lake, lake.steps)
     screen = io.StringIO()
-    print_report(diagnosis, facts, lake.hosts, Console(file=screen, width=200))
+    print_report(diagnosis, facts, lake.hosts, Console(file=screen, width=200), verbose=True)
     page = re.sub(r"<(script|style).*?</\1>", "", render_html(lake), flags=re.S)
     found = {
         "terminal": screen.getvalue(),

@@ -163,13 +163,16 @@ def _describe_cost(loss: Loss, steps: Sequence[StepAnswer], missing: UnrecordedR
 
 
 def describe_gain(culprit: Culprit) -> str:
+    """Return what fixing the culprit would save, and its share of the loss where that is more, as a clause."""
+    share = f"; it accounts for {format_time(culprit.loss_ns)} of the loss" if culprit.is_hidden else ""
+    return describe_saving(culprit) + share
+
+
+def describe_saving(culprit: Culprit) -> str:
     """Return what fixing the culprit would save, as a clause."""
     if culprit.is_hidden:
         alone = "nothing" if culprit.gain_ns <= 0 else f"about {format_time(culprit.gain_ns)}"
-        return (
-            f"fixing it alone would save {alone}, because others are about as late; "
-            f"it accounts for {format_time(culprit.loss_ns)} of the loss"
-        )
+        return f"fixing it alone would save {alone}, because others are about as late"
     if culprit.has_unknown_gain:
         return "what fixing it would save is unknown, because some exchanges name no partners"
     if culprit.are_others_as_late:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @same_job_option
 @force_option
 @quiet_option
+@click.option("-v", "--verbose", is_flag=True, help="Print the seven questions with all evidence.")
 def report(
     paths: tuple[Path, ...],
     lake: Path | None,
@@ -57,6 +58,7 @@ def report(
     same_job: bool,
     force: bool,
     quiet: bool,
+    verbose: bool,
     **options: Unpack[IngestOptions],
 ) -> ExitCode:
     """Report what jitter costs, which step, node and GPU cause it, where in the step it begins, and CPU or GPU.
@@ -92,7 +94,7 @@ def report(
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
     if done == ExitCode.DONE:
         executor = None if scheduler is None else DaskExecutor(scheduler, wait_s)
-        _write(*_open(root, numbers, executor, chosen), chosen)
+        _write(*_open(root, numbers, executor, chosen), chosen, verbose=verbose)
         if open_page:
             _open_in_browser(chosen.files["html"])
     return done
@@ -155,7 +157,7 @@ def _open(
     return lake, steps
 
 
-def _write(lake: "Lake", steps: "list[StepKey]", chosen: ReportOutputs) -> None:
+def _write(lake: "Lake", steps: "list[StepKey]", chosen: ReportOutputs, *, verbose: bool) -> None:
     """Write the report in every chosen form; print the names of files, on stderr if a document takes stdout."""
     from jitter.cli.output.files import write_text
 
@@ -168,7 +170,11 @@ def _write(lake: "Lake", steps: "list[StepKey]", chosen: ReportOutputs) -> None:
         from jitter.report.views.run_overview import build_run_overview
 
         print_report(
-            lake.results(steps).diagnosis, build_run_overview(lake, steps), lake.hosts, Console(highlight=False)
+            lake.results(steps).diagnosis,
+            build_run_overview(lake, steps),
+            lake.hosts,
+            Console(highlight=False),
+            verbose=verbose,
         )
     elif chosen.stdout is not None:
         click.echo(_render(lake, steps, chosen.stdout), nl=False)

@@ -1,0 +1,74 @@
+"""The report in a terminal with all evidence: the verdict, the seven questions, data quality."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.core.formatting import capitalize, escape_control, format_count
+from jitter.report.text.questions import Hosts, answer_questions
+from jitter.report.text.run_text import (
+    describe_alignment,
+    describe_coverage,
+    describe_excluded,
+    format_kernels_per_step,
+)
+from jitter.report.views.run_overview import RunOverview
+
+_MAX_PROBLEMS = 3
+
+
+def render_details(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> RenderableType:
+    """Return the report as an object that rich prints."""
+    rows = []
+    for one in answer_questions(diagnosis, hosts):
+        rows.append((one.question, one.answer))
+        rows += [("", f"· {line}") for line in one.evidence]
+    return Group(
+        Text(escape_control(describe_run(facts)), style="dim"),
+        Text(escape_control(diagnosis.verdict), style="bold"),
+        _grid(rows),
+        *_efficiency(diagnosis),
+        _grid(_data_quality(diagnosis, facts)),
+    )
+
+
+def _efficiency(diagnosis: Diagnosis) -> list[RenderableType]:
+    """Return what limits all ranks alike, if anything is known of it."""
+    rows: list[tuple[str, str]] = []
+    for one in diagnosis.efficiency:
+        rows.append(("" if rows else "all ranks alike", capitalize(one.sentence)))
+        rows += [("", f"· {line}") for line in one.evidence]
+    return [_grid(rows)] if rows else []
+
+
+def describe_run(facts: RunOverview) -> str:
+    """Return one line with the size of the run and the formats of its traces."""
+    hosts = f" on {format_count(len(facts.hosts), 'host')}" if facts.hosts else ""
+    return (
+        f"{format_count(facts.ranks, 'rank')}{hosts}, {format_count(facts.steps, 'step')}, "
+        f"{format_kernels_per_step(facts)} kernels per step; {', '.join(facts.formats)}"
+    )
+
+
+def _data_quality(diagnosis: Diagnosis, facts: RunOverview) -> list[tuple[str, str]]:
+    rows = [("alignment", describe_alignment(facts.alignment)), ("coverage", " ".join(describe_coverage(facts)))]
+    if diagnosis.notes:
+        rows.append(("limits", " ".join(diagnosis.notes)))
+    if remainder := describe_excluded(facts):
+        rows.append(("excluded", " ".join(remainder)))
+    for problem in facts.refused[:_MAX_PROBLEMS]:
+        rows.append(("unusable", f"{problem.first_file}: {problem.text}"))
+    if len(facts.refused) > _MAX_PROBLEMS:
+        rows.append(("", f"and for {len(facts.refused) - _MAX_PROBLEMS} more reasons; --html lists all"))
+    return rows
+
+
+def _grid(rows: list[tuple[str, str]]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in rows:
+        # Text, not str: square brackets in a kernel name are not markup
+        grid.add_row(name, Text(escape_control(text)))
+    return grid

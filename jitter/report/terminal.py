@@ -134,8 +134,8 @@ def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
         yield "" if number else "also", f"{name_culprit(one)}: {cost}; {_symptom(one, diagnosis)}"
     if len(others) > limits.others:
         yield "", f"and {format_count(len(others) - limits.others, 'more finding')}"
-    told = {capitalize(line) for one in diagnosis.culprits[:1] for line in one.evidence}
-    of_all = [one for limit in diagnosis.efficiency if (one := capitalize(limit.sentence)) not in told]
+    told = {capitalize(text) for one in diagnosis.culprits[:1] for text in one.evidence}
+    of_all = [line for limit in diagnosis.efficiency if (line := capitalize(limit.sentence)) not in told]
     for number, sentence in enumerate(of_all[: limits.efficiency]):
         yield "" if number else "all ranks", sentence
     if len(of_all) > limits.efficiency:

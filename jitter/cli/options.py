@@ -40,6 +40,7 @@ class ReadingOptions(TypedDict):
     rank_pattern: str | None
     rank: int | None
     rank_map: Path | None
+    nsys: Path | None
 
 
 class IngestOptions(ReadingOptions):
@@ -56,6 +57,7 @@ def reading_options(options: IngestOptions) -> ReadingOptions:
         "rank_pattern": options["rank_pattern"],
         "rank": options["rank"],
         "rank_map": options["rank_map"],
+        "nsys": options["nsys"],
     }
 
 
@@ -93,6 +95,12 @@ def ingest_options(command: Command) -> Command:
                 type=click.Path(path_type=Path),
                 metavar="CSV",
                 help="CSV file with lines file,rank or file,device,rank.",
+            ),
+            click.option(
+                "--nsys",
+                type=click.Path(path_type=Path),
+                metavar="PATH",
+                help="The nsys program that exports .nsys-rep files. Default: nsys on PATH, if there is one.",
             ),
             click.option(
                 "--jobs", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one per CPU."

@@ -1,4 +1,4 @@
-"""Write a file atomically: a reader never sees an incomplete one."""
+"""Write a file atomically: a reader never sees an incomplete one; and the folder of the user's cache."""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +6,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jitter.core.errors import JitterError, reason_of
+
+
+def cache_folder(name: str) -> Path:
+    """Return the folder of this name in jitter's part of the user's cache; it may not exist."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "jitter" / name
 
 
 @contextmanager

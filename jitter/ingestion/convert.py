@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from io import FileIO
 from pathlib import Path
@@ -18,6 +18,7 @@ import xxhash
 from jitter.core.errors import FullDiskError, JitterError, UnreadableTraceError, reason_of
 from jitter.core.formatting import format_count
 from jitter.ingestion.discovery.discover import Source
+from jitter.ingestion.nsys_export import open_export
 from jitter.ingestion.patterns import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.ranks.decide_ranks import GpuEvidence, RankOptions, decide_ranks, unknown_rank_error
 from jitter.ingestion.ranks.job_identity import RecordedRank
@@ -84,8 +85,8 @@ def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
         outcome.file_digest = file_digest(task.source.files)
         outcome.is_known = outcome.file_digest in task.known
         if not outcome.is_known:
-            with _no_search_for_cycles():
-                _convert(task, outcome, advance)
+            with _no_search_for_cycles(), _open_source(task.source, outcome.file_digest, advance) as opened:
+                _convert(task, outcome, *opened)
     except JitterError as error:
         outcome.error = error
     except OSError as error:
@@ -98,6 +99,15 @@ def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
             "this is a bug of jitter: please report it, if possible with the file",
         )
     return outcome
+
+
+def _open_source(
+    source: Source, digest: str, advance: Callable[[int], None]
+) -> AbstractContextManager[tuple[Path, Callable[[int], None]]]:
+    """Return a context of the path to read and the function that is called with bytes read."""
+    if source.nsys is None:
+        return nullcontext((source.path, advance))
+    return open_export(source.path, digest, source.nsys, advance)
 
 
 def _disk_error(task: Task, error: OSError) -> JitterError:
@@ -161,8 +171,9 @@ def _pass_hole(file: FileIO) -> int:
     return following - at
 
 
-def _convert(task: Task, outcome: Outcome, advance: Callable[[int], None]) -> None:
-    recording, batches = _open(task, advance)
+def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], None]) -> None:
+    """Read `path`, which is the source itself or its export."""
+    recording, batches = _open(task.source.reader, path, advance)
     declared = compile_collective_pattern(task.collective_pattern)
     with Capture(compile_step_pattern(task.step_pattern), outcome.staging, declared) as capture:
         for batch in batches:
@@ -228,9 +239,8 @@ def _check_alone(path: Path, recording: Recording, staged: StagedRank) -> None:
         raise unknown_rank_error(path, recording.rank_hint, f", and its job has at least {ranks} ranks")
 
 
-def _open(task: Task, advance: Callable[[int], None]) -> tuple[Recording, Iterator[Batch]]:
-    """Open the source with its reader; errors of the reader other than `JitterError` and OSError are its bugs."""
-    name, path = task.source.reader, task.source.path
+def _open(name: str, path: Path, advance: Callable[[int], None]) -> tuple[Recording, Iterator[Batch]]:
+    """Open the path with the reader of this name; its errors other than `JitterError` and OSError are bugs of it."""
     reader = readers()[name]
     validator = BatchValidator(name, path)
     with _reader_errors(name, path):

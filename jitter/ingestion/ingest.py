@@ -23,6 +23,7 @@ from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discovery.discover import DiscoveredFiles, Source, discover
 from jitter.ingestion.discovery.unrecognized_files import DamagedTraceError
 from jitter.ingestion.ingest_logs import IngestedLogs, ingest_logs
+from jitter.ingestion.nsys_export import find_nsys
 from jitter.ingestion.patterns import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.publish import Patterns, Publisher
 from jitter.ingestion.ranks.choose_job import JobChoice
@@ -94,6 +95,7 @@ def ingest(
     rank: int | None = None,
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
+    nsys: str | Path | None = None,
     label: str | None = None,
     replace: bool = False,
     same_job: bool = False,
@@ -105,7 +107,8 @@ def ingest(
     Sources that the lake already holds are not read again. `step_pattern` is a regular expression with a group
     `step` for step markers. `collective` is a regular expression for names of kernels that communicate, besides those
     that jitter knows. `rank` (one file), `rank_map` (a CSV file of file,rank) and `rank_pattern` (a regular
-    expression with a group `rank`) give ranks. Logs beside the traces go into the lake too; `label` names what they
+    expression with a group `rank`) give ranks. `nsys` is the program that exports Nsight Systems reports (default: the
+    one on PATH, if there is one). Logs beside the traces go into the lake too; `label` names what they
     belong to (default: the folder of each). With `replace`, the newer of two sources for the same rank and step is
     kept, and sources of another job replace the lake's job. A lake holds one job: without `replace`, sources that
     cannot belong to it are rejected, unless `same_job` states that they do. `executor` is where traces are converted:
@@ -118,7 +121,7 @@ def ingest(
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
     compile_collective_pattern(collective)
-    found = discover(as_paths(paths))
+    found = discover(as_paths(paths), find_nsys(nsys))
     check_single_rank(rank, found)
     return ingest_discovered(
         found,

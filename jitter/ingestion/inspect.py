@@ -9,6 +9,7 @@ from jitter.core.errors import JitterError
 from jitter.core.parallel.executors import Executor
 from jitter.ingestion.discovery.discover import Source, discover
 from jitter.ingestion.ingest import IngestReport, as_paths, check_single_rank, choose_converter, ingest_discovered
+from jitter.ingestion.nsys_export import find_nsys
 from jitter.ingestion.patterns import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.publish import Patterns
 from jitter.ingestion.ranks.choose_job import GivenRecording
@@ -50,6 +51,7 @@ def inspect(
     rank: int | None = None,
     rank_map: str | Path | None = None,
     rank_pattern: str | None = None,
+    nsys: str | Path | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> list[InspectedSource]:
@@ -60,7 +62,7 @@ def inspect(
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
     compile_collective_pattern(collective)
-    found = discover(as_paths(paths))
+    found = discover(as_paths(paths), find_nsys(nsys))
     check_single_rank(rank, found)
     with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
         report = ingest_discovered(

@@ -8,6 +8,7 @@ Profiler = Literal["nsys", "rocprofv3", "torch"]
 Launcher = Literal["torchrun", "srun", "mpirun", "k8s"]
 
 _RANK_VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "OMPI_COMM_WORLD_RANK", "k8s": "RANK"}
+_CHECKING: Final = {"nsys": ", with nsys on PATH or --nsys PATH, which exports the reports"}
 _RENDEZVOUS: Final = "HEAD_NODE:29500"
 
 
@@ -29,7 +30,13 @@ def recording_lines(profiler: Profiler, launcher: Launcher, job: JobShape) -> st
     """Return the lines to type and to add to the training loop, with comments that say what they cost."""
     parts = {"nsys": _nsys, "rocprofv3": _rocprofv3, "torch": _torch}[profiler](launcher, job)
     folder = shlex.quote(job.folder)
-    lines = [*parts, "", "# 3. check, then analyze", f"jitter inspect {folder}", f"jitter report {folder}"]
+    lines = [
+        *parts,
+        "",
+        f"# 3. check, then analyze{_CHECKING.get(profiler, '')}",
+        f"jitter inspect {folder}",
+        f"jitter report {folder}",
+    ]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -38,16 +45,12 @@ def _nsys(launcher: Launcher, job: JobShape) -> list[str]:
         *("nsys", "profile", "-t", "cuda,nvtx,osrt", "-o", f"{job.folder}/rank-%q{{{_RANK_VARIABLE[launcher]}}}"),
         *("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--cuda-graph-trace=node"),
     ]
-    folder = shlex.quote(job.folder)
     return [
         "# 1. in the training loop: a marker around each step, and the capture range",
         *_marker_lines(job, capture=True),
         "",
         f"# 2. run; {_steps(job)} are recorded, about 0.5 kB per kernel in the export",
         *_launch(launcher, profiler, job),
-        f"for report in {folder}/*.nsys-rep; do",
-        '    nsys export -t sqlite --lazy=false -o "${report%.nsys-rep}.sqlite" "$report"',
-        "done",
     ]
 
 

@@ -24,6 +24,8 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
+from jitter.core.files import cache_folder
+
 INSTALLED: Final = Path(__file__).parents[2] / "_machine_code"
 """Folder of the machine code that the build of the wheel made, for any processor of its architecture."""
 
@@ -92,8 +94,7 @@ def users_folder() -> Path:
     """Return the folder of machine code compiled on this machine: NUMBA_CACHE_DIR, or one in the user's cache."""
     if config.CACHE_DIR:
         return Path(config.CACHE_DIR)
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "jitter" / "machine-code"
+    return cache_folder("machine-code")
 
 
 @contextmanager

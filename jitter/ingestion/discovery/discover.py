@@ -5,10 +5,14 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
-from jitter.ingestion.discovery.unrecognized_files import UnrecognizedFiles
+from jitter.ingestion.discovery.unrecognized_files import UnrecognizedFiles, is_report_without_export
 from jitter.readers import Reader, ReaderError, describe_error, readers
+
+_NSYS: Final = "nsys"
+"""The reader of exported reports."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class Source:
     """The files to read: the path itself first, then its companion files."""
     changed_ns: int
     """Time of the last change of any of the files, in ns since 1970."""
+    nsys: Path | None = None
+    """The program that exports this report; None if the files are read as they are."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +47,15 @@ class DiscoveredFiles:
     """Logs of the job, in path order."""
 
 
-def discover(paths: Sequence[Path]) -> DiscoveredFiles:
+def discover(paths: Sequence[Path], nsys: Path | None = None) -> DiscoveredFiles:
     """Search files and folders recursively for recordings of all formats.
 
     A path that is a file must be a recording or part of one. Files in folders that are no traces are only counted,
-    unless they look like damaged traces. Of one recording in several forms one is taken. Raises nothing: errors are
-    in the result. Only regular files are opened.
+    unless they look like damaged traces. Of one recording in several forms one is taken. Reports of Nsight Systems
+    without an export beside them are recordings if `nsys`, which exports them, is given. Raises nothing: errors are in
+    the result. Only regular files are opened.
     """
-    search = _Search()
+    search = _Search(nsys)
     for path in paths:
         search.add(path)
     return search.result()
@@ -57,7 +64,8 @@ def discover(paths: Sequence[Path]) -> DiscoveredFiles:
 class _Search:
     """One discovery: collects sources, errors and unrecognized files."""
 
-    def __init__(self) -> None:
+    def __init__(self, nsys: Path | None) -> None:
+        self._nsys = nsys
         self._sources: dict[Path, Source] = {}
         self._companions: set[Path] = set()
         self._read: set[Path] = set()
@@ -88,6 +96,8 @@ class _Search:
             for candidate, reader in self._candidates(path):
                 if reader is not None:
                     self._add_source(candidate, reader)
+                elif self._nsys is not None and _is_regular(candidate) and is_report_without_export(candidate):
+                    self._add_source(candidate, readers()[_NSYS], self._nsys)
                 elif _is_regular(candidate) and _is_utf8(candidate) and _is_log(candidate):
                     self._logs.setdefault(candidate.resolve(), candidate)
                 elif _is_regular(candidate):
@@ -157,7 +167,7 @@ class _Search:
                 ))  # fmt: skip
         return None
 
-    def _add_source(self, path: Path, reader: Reader) -> None:
+    def _add_source(self, path: Path, reader: Reader, nsys: Path | None = None) -> None:
         if not _is_utf8(path):
             self._errors[path] = UnreadableTraceError(
                 f"{_shown(path)}: its name is not UTF-8, in which a lake keeps it", "rename it, or its folder"
@@ -165,7 +175,7 @@ class _Search:
             return
         try:
             files = reader.files(path)
-            self._sources.setdefault(path.resolve(), _source(path, reader, files.read))
+            self._sources.setdefault(path.resolve(), _source(path, reader, files.read, nsys))
             self._companions |= {file.resolve() for file in (*files.read[1:], *files.spare)}
             self._read |= {file.resolve() for file in files.read}
         except OSError as error:
@@ -221,8 +231,8 @@ def _shown(path: Path) -> str:
     return str(path).encode("utf-8", "replace").decode()
 
 
-def _source(path: Path, reader: Reader, files: tuple[Path, ...]) -> Source:
+def _source(path: Path, reader: Reader, files: tuple[Path, ...], nsys: Path | None) -> Source:
     inner = [file for one in files for file in ([one] if one.is_file() else one.rglob("*")) if file.is_file()]
     states = [file.stat() for file in inner]
     changed_ns = max((state.st_mtime_ns for state in states), default=0)
-    return Source(path, reader.name, sum(state.st_size for state in states), files, changed_ns)
+    return Source(path, reader.name, sum(state.st_size for state in states), files, changed_ns, nsys)

@@ -93,6 +93,11 @@ def is_nsys_report(path: Path) -> bool:
     return path.suffix in _REPORTS
 
 
+def is_report_without_export(path: Path) -> bool:
+    """Return whether the file is an Nsight Systems report, and no export lies beside it."""
+    return is_nsys_report(path) and not any(export.exists() for export in _exports(path))
+
+
 def _summarize_reports(errors: dict[Path, JitterError]) -> dict[Path, JitterError]:
     """Replace the errors of many reports that were not exported by one."""
     reports = [path for path in errors if is_nsys_report(path)]

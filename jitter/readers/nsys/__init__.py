@@ -19,7 +19,7 @@ _Item = TypeVar("_Item")
 
 
 class NsysReader:
-    """Reads SQLite and parquetdir exports; only nsys can read a `.nsys-rep`."""
+    """Reads SQLite and parquetdir exports; ingestion exports a `.nsys-rep` first."""
 
     name = "nsys"
     version = 1

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 from jitter.analysis.diagnosis.evidence.logs.gpu import gpu_evidence
-from jitter.analysis.diagnosis.evidence.logs.network import network_evidence
+from jitter.analysis.diagnosis.evidence.logs.network import network_evidence, network_faults, ranks_off_fabric
 from jitter.analysis.diagnosis.evidence.logs.placement import cpu_evidence
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
@@ -64,8 +64,10 @@ class CauseInfo:
     """Whether the host's work before a launch is evidence of it."""
     find_in_logs: Callable[[Collection[int], JobLogs], list[str]] | None = None
     """Returns what the job's logs say of it for some ranks, in sentences."""
-    is_certain_by_logs: bool = False
-    """Whether such a sentence makes the cause certain."""
+    prove_by_logs: Callable[[Collection[int], JobLogs], list[str]] | None = None
+    """Returns those of these sentences that make the cause certain."""
+    locate_by_logs: Callable[[Collection[int], JobLogs], tuple[int, ...]] | None = None
+    """Returns those of the ranks to which the logs narrow the cause; empty if they do not."""
 
 
 def find_cause(evidence: "Evidence", candidate: "Candidate") -> tuple[Cause, CauseEvidence]:
@@ -257,7 +259,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             detect=_undecided,
             job_advice="take longer for some of their kernels: check the work of these steps, then the GPUs",
             find_in_logs=gpu_evidence,
-            is_certain_by_logs=True,
+            prove_by_logs=gpu_evidence,
         ),
         "gpu_compute": CauseInfo(
             words="slower execution of the same kernels",
@@ -268,7 +270,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             job_advice="execute the same kernels more slowly: check the GPUs' clocks, power and cooling",
             remedy="a GPU at full speed (check clocks, power, temperature, neighbours)",
             find_in_logs=gpu_evidence,
-            is_certain_by_logs=True,
+            prove_by_logs=gpu_evidence,
         ),
         "communication": CauseInfo(
             words="slow communication",
@@ -280,6 +282,8 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             "communication library's settings",
             remedy="a network link at full speed (check the NIC and the path of these ranks)",
             find_in_logs=network_evidence,
+            prove_by_logs=network_faults,
+            locate_by_logs=ranks_off_fabric,
         ),
         "none": CauseInfo(words="no cause found", side=None, part=None, advice="", detect=None),
     }

@@ -7,7 +7,7 @@ import pytest
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence
 from jitter.analysis.diagnosis.evidence.logs.gpu import gpu_evidence
-from jitter.analysis.diagnosis.evidence.logs.network import describe_network, network_evidence
+from jitter.analysis.diagnosis.evidence.logs.network import describe_network, network_evidence, ranks_off_fabric
 from jitter.analysis.diagnosis.evidence.logs.placement import cpu_evidence
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.diagnosis.model import Loss, WhatIf
@@ -64,6 +64,18 @@ def test_edges_without_gdr_and_of_unequal_transport():
 def test_a_rank_unlike_the_others():
     ranks = [communicator(0), communicator(1), communicator(2), communicator(3, version="2.18.1")]
     assert network_evidence([0], JobLogs(communicators=ranks)) == ["rank 3: version 2.18.1, the other ranks: 2.21.5"]
+
+
+def test_ranks_off_the_fabric_are_a_minority_on_tcp():
+    def job(*over_tcp: int) -> JobLogs:
+        rows = [communicator(rank, **({"network": "Socket"} if rank in over_tcp else {})) for rank in range(4)]
+        return JobLogs(communicators=rows)
+
+    assert ranks_off_fabric(range(4), job(2)) == (2,)
+    assert ranks_off_fabric([0, 1], job(2)) == ()  # these ranks are not of the slow group
+    assert ranks_off_fabric(range(4), job(1, 2)) == ()  # half of the job: which half is odd is not known
+    assert ranks_off_fabric(range(4), job(0, 1, 2)) == ()  # the lone rank on the fabric is not at fault
+    assert ranks_off_fabric(range(4), HEALTHY) == ()
 
 
 def clock(device: int, sm_mhz: float, *reasons: str, host: str | None = None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Evidence from a job's logs for the causes that a diagnosis found: sentences, made from the relations of the lake.
 
-Logs never make a culprit: they add to the evidence of one, and to the verdict what they tell of the first.
+Logs never make a culprit. They add to the evidence of one, and to the verdict what they tell of the first. They narrow
+slow communication to the ranks whose network differs.
 """
 
 from dataclasses import replace
@@ -10,7 +11,8 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.gpu import list_gpu_errors
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
-from jitter.analysis.diagnosis.model import Culprit
+from jitter.analysis.diagnosis.model import Culprit, Scope
+from jitter.analysis.diagnosis.verdict import write_verdict
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import escape_control
 
@@ -19,19 +21,50 @@ _LIMITS: Final = THRESHOLDS.sentences
 
 def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     """Return the diagnosis with what logs tell of each culprit, and at the verdict's end with that of the first."""
+    located = replace(diagnosis, culprits=tuple(_locate(one, logs) for one in diagnosis.culprits))
+    located = replace(located, verdict=_reword(diagnosis, located, len(logs.hosts)))
     culprits, by_logs = [], ""
-    for culprit in diagnosis.culprits:
+    for culprit in located.culprits:
         in_logs = log_evidence(culprit, logs)
-        if culprit is diagnosis.culprits[0] and in_logs:
+        if culprit is located.culprits[0] and in_logs:
             by_logs = f" By the logs, {'; '.join(in_logs[: _LIMITS.max_told_by_logs])}."
         told = [*in_logs, *_describe_job(culprit, diagnosis)]
-        is_certain = bool(in_logs) and CAUSES[culprit.cause].is_certain_by_logs
+        prove = CAUSES[culprit.cause].prove_by_logs
+        is_certain = prove is not None and bool(prove(culprit.ranks, logs.during(culprit.steps)))
         certainty = "certain" if is_certain else culprit.cause_certainty
         culprits.append(replace(culprit.with_evidence(told), cause_certainty=certainty))
     errors = map(escape_control, list_gpu_errors(logs.during(list(logs.step_times_ns))))
     notes = [text for text in (*_time_notes(logs), *errors) if text not in diagnosis.notes]
-    verdict = diagnosis.verdict.removesuffix(by_logs) + by_logs
+    verdict = located.verdict.removesuffix(by_logs) + by_logs
     return replace(diagnosis, culprits=tuple(culprits), notes=(*diagnosis.notes, *notes), verdict=verdict)
+
+
+def _locate(culprit: Culprit, logs: JobLogs) -> Culprit:
+    """Return the culprit with the ranks, or the host, to which the logs narrow its cause.
+
+    Times alone do not tell which of the ranks of a collective makes it slow.
+    """
+    locate = CAUSES[culprit.cause].locate_by_logs
+    ranks = () if locate is None else locate(culprit.ranks, logs.during(culprit.steps))
+    if not ranks or len(ranks) == len(culprit.ranks):
+        return culprit
+    host = logs.hosts.get(ranks[0])
+    of_host = tuple(rank for rank, its in sorted(logs.hosts.items()) if its == host)
+    scope: Scope = "rank" if len(ranks) == 1 else "host" if host is not None and ranks == of_host else "ranks"
+    device = logs.devices.get(ranks[0]) if scope == "rank" else None
+    named = None if scope == "ranks" else host
+    return replace(culprit, scope=scope, rank=ranks[0], ranks=ranks, host=named, device=device, is_part_of_job=False)
+
+
+def _reword(before: Diagnosis, after: Diagnosis, ranks: int) -> str:
+    """Return the verdict with the located culprits in place of the others; what was added to it stays."""
+    old, new = (
+        write_verdict(
+            one.loss, one.culprits, one.steps, one.what_if.culprits_repaired_ns or 0, ranks, one.conclusion, one.split
+        )
+        for one in (before, after)
+    )
+    return new + before.verdict.removeprefix(old) if before.verdict.startswith(old) else before.verdict
 
 
 def _describe_job(culprit: Culprit, diagnosis: Diagnosis) -> list[str]:

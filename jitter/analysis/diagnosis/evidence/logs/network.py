@@ -25,6 +25,22 @@ def network_evidence(ranks: Collection[int], logs: JobLogs) -> list[str]:
     return [*_describe(logs, is_slow=True), *slow]
 
 
+def network_faults(ranks: Collection[int], logs: JobLogs) -> list[str]:
+    """Tell what by itself makes communication slow: TCP in place of a fabric, on some ranks or all, failed plug-ins."""
+    return [
+        *_unlike_others(logs.communicators, "network"),
+        *_failed_plugins(logs.communicators),
+        *_sockets(logs, is_slow=True),
+    ]
+
+
+def ranks_off_fabric(ranks: Collection[int], logs: JobLogs) -> tuple[int, ...]:
+    """Return those of the ranks that communicate by TCP while most of the job's ranks use a fabric."""
+    networks = {row["rank"]: row["network"] for row in logs.communicators if row["rank"] is not None and row["network"]}
+    off = {rank for rank, network in networks.items() if network == "Socket"}
+    return tuple(sorted(off & set(ranks))) if 2 * len(off) < len(networks) else ()
+
+
 def describe_network(logs: JobLogs) -> list[str]:
     """Tell what is unusual about the network by NCCL's own logs, a sentence each."""
     return _describe(logs, is_slow=False)

@@ -1,0 +1,47 @@
+"""NCCL's logs narrow slow communication to the ranks off the fabric, and make its cause certain."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jitter.cli import main
+
+
+def report(place: Path, capsys: pytest.CaptureFixture[str], fault: str, *more: str) -> dict[str, Any]:
+    traces, lake = str(place / "traces"), str(place / "lake")
+    job = ["--ranks", "8", "--gpus-per-node", "4", "--steps", "6", "--kernels", "60", "--fault", fault, *more]
+    assert main(["sample", traces, *job, "--quiet"]) == 0
+    assert main(["ingest", traces, "-o", lake, "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["report", lake, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rank", "scope", "ranks", "named"),
+    [("6", "rank", [6], "Rank 6 (node0001)"), ("1+6", "ranks", [1, 6], "The group of ranks 1,6")],
+)
+def test_a_slow_link_is_that_of_the_rank_off_the_fabric(
+    rank: str, scope: str, ranks: list[int], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = report(tmp_path, capsys, f"slow_link:rank={rank},factor=8", "--evidence")
+    [culprit] = found["culprits"]
+    assert (culprit["scope"], culprit["ranks"], culprit["cause"]) == (scope, ranks, "communication")
+    assert culprit["cause_certainty"] == "certain"
+    assert f" {named} communicates slowly" in found["verdict"]
+    assert any("network Socket, the other ranks: IB" in line for line in culprit["evidence"])
+
+
+def test_without_logs_nobody_knows_whose_link_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [culprit] = report(tmp_path, capsys, "slow_link:rank=6,step=3,factor=8")["culprits"]
+    assert (culprit["scope"], culprit["cause_certainty"]) == ("job", "likely")
+
+
+def test_tcp_on_all_ranks_is_the_cause_and_no_ranks_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(tmp_path, capsys, "slow_collective:factor=6", "--evidence")
+    [culprit] = found["culprits"]
+    assert (culprit["scope"], culprit["cause_certainty"]) == ("job", "certain")
+    assert "NCCL communicates by TCP over ib0" in found["verdict"]

@@ -46,7 +46,7 @@ def test_named_files_must_be_traces(tmp_path: Path, export: Callable[[Path], Pat
     found = discover([notes, tmp_path / "nothing", export(tmp_path / "1.sqlite")])
     assert [(path.name, str(error).split(";")[0]) for path, error in found.unreadable] == [
         ("nothing", f"{tmp_path / 'nothing'}: no such file or directory"),
-        ("notes.txt", f"{notes}: not a trace that jitter reads"),
+        ("notes.txt", f"{notes}: not a trace that jitter reads (text, and neither JSON nor CSV of a profiler)"),
     ]
     assert len(found.sources) == 1
     assert discover([tmp_path]).unreadable == []

@@ -1,20 +1,22 @@
 """Evidence in the name or contents of a file that no reader accepts: it is a damaged trace, not another file."""
 
 import re
-import zlib
 from pathlib import Path
 from typing import Final
 
+from jitter.readers.kineto.byte_stream import is_packed, read_head
+
 _HEAD_BYTES: Final = 1 << 16
 _TRACE_SUFFIX: Final = re.compile(
-    r"(?i)\.(?:sqlite3?|db|rpd|rocpd)$|\.pt\.trace\.json(?:\.gz)?$|kernel_trace\.csv$|(?:^|_)results(?:_.*)?\.csv$"
-    r"|(?:^|_)results\.json(?:\.gz)?$|(?:trace|rank|kineto|profile|worker)[^/]*\.json(?:\.gz)?$"
+    r"(?i)\.(?:sqlite3?|db|rpd|rocpd)$|\.pt\.trace\.json(?:\.gz|\.zst)?$|kernel_trace\.csv$|(?:^|_)results(?:_.*)?\.csv$"
+    r"|(?:^|_)results\.json(?:\.gz)?$|(?:trace|rank|kineto|profile|worker)[^/]*\.json(?:\.gz|\.zst)?$"
 )
 """Names that only traces have; an empty file of such a name is a damaged trace."""
-_TRACES_ONLY: Final = (".pt.trace.json", ".pt.trace.json.gz", ".rpd", "kernel_trace.csv")
+_TRACES_ONLY: Final = (".pt.trace.json", ".pt.trace.json.gz", ".pt.trace.json.zst", ".rpd", "kernel_trace.csv")
 """Endings of names that are a trace's, whatever the contents."""
 _TRACE_START: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:traceEvents|schemaVersion|rocprofiler-sdk-tool)"')
 _ROCPROF_JSON: Final = re.compile(rb'"(?:rocprofiler-sdk-tool|buffer_records|kernel_dispatch)"')
+_PACKED_JSON: Final = (".json.gz", ".json.zst")
 _DATABASES: Final = (".sqlite", ".sqlite3", ".db", ".rpd", ".rocpd")
 _TABLES: Final = re.compile(rb"rocpd_(?:op|api|string|kernel_dispatch|info_)|CUPTI_ACTIVITY_KIND_|\bBeginNs\b")
 """Names of tables and columns of profilers' databases."""
@@ -32,11 +34,8 @@ def is_damaged_trace(path: Path) -> bool:
     name = path.name.lower()
     if name.endswith(_TRACES_ONLY):
         return True
-    if name.endswith(".json.gz"):
-        head, is_valid = _unzipped_head(path)
-        return not is_valid or _is_json_trace(head)
-    if name.endswith(".json"):
-        return _is_json_trace(_head(path))
+    if name.endswith((".json", *_PACKED_JSON)):
+        return _is_invalid_pack(path) or _is_json_trace(read_head(path, _HEAD_BYTES))
     return _is_table_of_trace(name, _head(path))
 
 
@@ -45,8 +44,8 @@ def describe_damage(path: Path) -> str:
     size = path.stat().st_size
     if size == 0:
         return "0 bytes"
-    if path.name.lower().endswith(".gz") and not _unzipped_head(path)[1]:
-        return f"{size:,} bytes that are not valid gzip data"
+    if _is_invalid_pack(path):
+        return f"{size:,} bytes that are not valid {'zstd' if path.suffix.lower() == '.zst' else 'gzip'} data"
     return f"{size:,} bytes; no reader recognizes them"
 
 
@@ -74,11 +73,6 @@ def _head(path: Path) -> bytes:
         return file.read(_HEAD_BYTES)
 
 
-def _unzipped_head(path: Path) -> tuple[bytes, bool]:
-    """Return the first decompressed bytes, and whether the data so far is valid gzip."""
-    member = zlib.decompressobj(31)
-    try:
-        head = member.decompress(_head(path), _HEAD_BYTES)
-    except zlib.error:
-        return b"", False
-    return head, bool(head or member.unused_data)  # the first of several members may be empty
+def _is_invalid_pack(path: Path) -> bool:
+    """Return whether the name says that the data is packed, and nothing can be unpacked."""
+    return path.name.lower().endswith(_PACKED_JSON) and not (is_packed(path) and read_head(path, _HEAD_BYTES))

@@ -10,7 +10,7 @@ from typing import Final
 
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
 from jitter.ingestion.discovery.damaged_traces import describe_damage, is_damaged_trace
-from jitter.ingestion.discovery.unsupported_formats import UnsupportedFormat, unsupported_format
+from jitter.ingestion.discovery.unsupported_formats import describe_nearest, unsupported_format
 from jitter.readers.sqlite import connect
 
 _REPORTS: Final = {".nsys-rep", ".qdrep"}
@@ -30,6 +30,8 @@ class UnrecognizedFiles:
     def __init__(self) -> None:
         self._files: dict[Path, bool] = {}
         self._failures: dict[Path, JitterError] = {}
+        self._unsupported: dict[tuple[str, str], list[Path]] = {}
+        """Files by format and advice that jitter does not read, and that have no error of their own."""
 
     def add(self, path: Path, *, named: bool) -> None:
         """Add a file; `named`: the user named this file itself, so it was meant to be a trace."""
@@ -68,23 +70,27 @@ class UnrecognizedFiles:
             return explain_report(path, named)
         with path.open("rb"):
             pass
-        if _name_pattern(path) in patterns or is_damaged_trace(path):
+        is_rank = _name_pattern(path) in patterns
+        kind = unsupported_format(path, named=named)
+        if kind is not None:
+            if named or is_rank:
+                return UnreadableTraceError(
+                    f"{path}: one of the {kind.files}, which jitter does not read", kind.instead
+                )
+            self._unsupported.setdefault((kind.files, kind.instead), []).append(path)
+            return None
+        if is_rank or is_damaged_trace(path):
             failure = self._failures.get(path)
             what = f"{path}: a damaged trace ({describe_damage(path)})" if failure is None else failure.message
             return DamagedTraceError(what, _DAMAGED_HINT)
         return explain_unrecognized(path, named, formats)
 
     def notes(self) -> list[str]:
-        """Return one sentence per kind of file that jitter does not read, with the command to record instead."""
-        found: dict[UnsupportedFormat, list[Path]] = {}
-        for path in self._files:
-            kind = unsupported_format(path)
-            if kind is not None:
-                found.setdefault(kind, []).append(path)
+        """Return one sentence per kind of file that jitter does not read, with what to do; `classify` finds them."""
         return [
-            f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {kind.files}, which jitter does not "
-            f"read; {kind.instead}"
-            for kind, paths in found.items()
+            f"{paths[0]}{f' and {len(paths) - 1} more' if len(paths) > 1 else ''}: {kind}, which jitter does not "
+            f"read; {instead}"
+            for (kind, instead), paths in self._unsupported.items()
         ]
 
 
@@ -138,10 +144,9 @@ def explain_unrecognized(path: Path, named: bool, formats: str) -> UnreadableTra
         )
     if not named:
         return None
-    kind = unsupported_format(path)
-    if kind is not None:
-        return UnreadableTraceError(f"{path}: one of the {kind.files}, which jitter does not read", kind.instead)
-    return UnreadableTraceError(f"{path}: not a trace that jitter reads", f"it reads {formats}")
+    return UnreadableTraceError(
+        f"{path}: not a trace that jitter reads ({describe_nearest(path)})", f"it reads {formats}"
+    )
 
 
 def _name_pattern(path: Path) -> tuple[str, str]:

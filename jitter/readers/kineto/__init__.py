@@ -1,4 +1,4 @@
-"""Reader of PyTorch profiler (Kineto) traces: Chrome-trace JSON, plain or gzip, also damaged."""
+"""Reader of PyTorch profiler (Kineto) traces: Chrome-trace JSON, plain, gzip or zstd, also damaged."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

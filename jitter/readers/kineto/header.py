@@ -25,7 +25,9 @@ _KINETO: Final = re.compile(
     rb'|baseTimeNanoseconds|External id)"'
 )
 _NOT_KINETO: Final = re.compile(rb'"(?:BeginNs|rocprofiler-sdk-tool|rocprofiler-sdk)"|"CPU HIP API"')
-_HANDLER_NAME: Final = re.compile(r"(?P<host>[\w.-]+)_(?P<pid>\d{1,10})\.\d{13,20}\.pt\.trace\.json(?:\.gz)?", re.ASCII)
+_HANDLER_NAME: Final = re.compile(
+    r"(?P<host>[\w.-]+)_(?P<pid>\d{1,10})\.\d{13,20}\.pt\.trace\.json(?:\.gz|\.zst)?", re.ASCII
+)
 """As `torch.profiler.tensorboard_trace_handler` names traces; the time is in ms or ns."""
 _NO_HOST: Final = re.compile(r"(?i)rank|^localhost$")
 _VERSIONS: Final = (

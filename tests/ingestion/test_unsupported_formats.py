@@ -1,0 +1,166 @@
+"""Files that jitter does not read are named for what they are, with the file that is needed instead."""
+
+import gzip
+import io
+import json
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import jitter
+from jitter.cli import main
+from jitter.ingestion.discovery.discover import discover
+from jitter.ingestion.discovery.unsupported_formats import describe_nearest
+
+CHAKRA = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 7, "time": "x", "nodes": [{"id": 1, "name": "aten::mm"}]})
+OLDER = json.dumps({"schema": "1.0.1", "pid": 7, "time": "x", "start_ts": 5, "nodes": [{"name": "aten::mm"}]})
+XLA = json.dumps({"displayTimeUnit": "ns", "traceEvents": [{"ph": "M", "pid": 1, "args": {"name": "/device:TPU:0"}}]})
+
+
+def _arrow() -> bytes:
+    sink = io.BytesIO()
+    table = pa.table({"start": [1]}).replace_schema_metadata({"table": "CUPTI_ACTIVITY_KIND_KERNEL"})
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+KNOWN = {
+    "rank1.json": (CHAKRA.encode(), "Chakra execution traces", "prof.export_chrome_trace"),
+    "eg.rank_1.json": (CHAKRA.encode(), "Chakra execution traces", "prof.export_chrome_trace"),
+    "rank1.json.gz": (gzip.compress(CHAKRA.encode()), "Chakra execution traces", "prof.export_chrome_trace"),
+    "et.json": (OLDER.encode(), "PyTorch execution traces", "prof.export_chrome_trace"),
+    "report1.h5": (
+        b"\x89HDF\r\n\x1a\n" + bytes(900) + b"CUPTI_ACTIVITY_KIND_KERNEL\0",
+        "Nsight Systems exports as HDF5",
+        "nsys export -t sqlite",
+    ),
+    "report1.jsonl": (
+        b'{"table":"META_DATA_EXPORT"}\n{"CUPTI_ACTIVITY_KIND_KERNEL":{"start":1}}\n',
+        "Nsight Systems exports as JSON",
+        "nsys export -t sqlite",
+    ),
+    "report1.json": (
+        b'{"Type":79,"CudaEvent":{"startNs":"5","endNs":"9"}}\n',
+        "Nsight Systems exports as JSON",
+        "nsys export -t sqlite",
+    ),
+    "report1.arrow": (_arrow(), "Nsight Systems exports as Arrow", "nsys export -t sqlite"),
+    "StringIds.arrow": (b"ARROW1\0\0", "Nsight Systems exports as Arrow", "nsys export -t sqlite"),
+    "traces.otf2": (b"x", "OTF2 traces", "rocprofv3"),
+    "perfetto-trace-0.proto": (b"\x0a\x04abcd", "Perfetto traces", "rocprofv3"),
+    "host.xplane.pb": (b"x", "XProf profiles of JAX or TensorFlow", "nsys profile"),
+    "renamed.bin": (b"\x0a\x90\x01\x12\x0d/device:GPU:0", "XProf profiles of JAX or TensorFlow", "nsys profile"),
+    "tpu.trace.json.gz": (gzip.compress(XLA.encode()), "traces of JAX or TensorFlow", "nsys profile"),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_file_that_the_user_named(name: str, tmp_path: Path):
+    content, kind, instead = KNOWN[name]
+    (tmp_path / name).write_bytes(content)
+    ((path, error),) = discover([tmp_path / name]).unreadable
+    assert error.message == f"{path}: one of the {kind}, which jitter does not read"
+    assert instead in (error.hint or "")
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_file_in_a_folder_is_a_note(name: str, tmp_path: Path):
+    content, kind, instead = KNOWN[name]
+    (tmp_path / name).write_bytes(content)
+    found = discover([tmp_path])
+    assert (found.unreadable, found.others) == ([], 1)
+    (note,) = found.notes
+    assert f"{name}: {kind}" in note
+    assert instead in note
+
+
+def test_a_chakra_trace_with_the_name_of_a_rank_is_refused(own_traces: Path, tmp_path: Path):
+    (own_traces / "rank3.sqlite").write_text(CHAKRA)
+    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
+    (error,) = report.refused
+    assert "one of the Chakra execution traces" in error.message
+    assert len(report.added) == 3
+
+
+NEAREST = {
+    "a.json": (
+        b'{"lr": 1, "steps": [1], "x": {"y": 2}}',
+        "JSON with the members lr, steps, x, y, and no list of trace",
+    ),
+    "b.json": (
+        b'{"traceEvents":[{"ph":"X","cat":"FEE","ts":1}]}',
+        "a Chrome trace of another tool: events of the categories FEE, where PyTorch's have kernel",
+    ),
+    "c.csv": (b"name,loss\nx,1\n", "a table with the columns name, loss, where rocprof's have"),
+    "d.txt": (b"loss went down\n", "text, and neither JSON nor CSV"),
+    "e.bin": (b"\x7fELF" + bytes(100), "binary data of no known kind, which begins with 7f 45 4c 46"),
+    "f.txt": (b"", "it is empty"),
+    "g.gz": (b"\x1f\x8b\x08" + bytes(40), "its packed data is damaged from the beginning on"),
+}
+
+
+@pytest.mark.parametrize("name", NEAREST)
+def test_the_nearest_format_of_an_unknown_file(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    content, said = NEAREST[name]
+    (tmp_path / name).write_bytes(content)
+    assert describe_nearest(tmp_path / name).startswith(said)
+
+
+def test_inspect_says_the_nearest_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "b.json").write_bytes(NEAREST["b.json"][0])
+    assert main(["inspect", str(tmp_path / "b.json")]) == 3
+    out, _ = capsys.readouterr()
+    assert f"not a trace that jitter reads ({NEAREST['b.json'][1]}" in out
+
+
+def _tar(path: Path, names: list[str], mode: str) -> Path:
+    with tarfile.open(path, mode) as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = 1000
+            archive.addfile(member, io.BytesIO(bytes(1000)))
+    return path
+
+
+def _zip(path: Path, names: list[str]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, "x" * 1000)
+    return path
+
+
+@pytest.mark.parametrize("form", ["a.tar", "a.tar.gz", "a.tgz", "a.zip"])
+def test_an_archive_of_traces_says_how_to_unpack_it(form: str, tmp_path: Path):
+    hostile = ["../../escape.json", "/etc/rank0.json.gz"]
+    path = tmp_path / form
+    if form.endswith(".zip"):
+        _zip(path, ["notes.txt", *hostile])
+    else:
+        _tar(path, ["notes.txt", *hostile], "w" if form.endswith(".tar") else "w:gz")
+    (note,) = discover([tmp_path]).notes
+    ((_, error),) = discover([path]).unreadable
+    for text in (note, str(error)):
+        assert "archives, which jitter does not read; unpack it and give the folder" in text
+        assert str(tmp_path / "a-unpacked") in text
+        assert "escape" not in text
+    assert [one.name for one in tmp_path.iterdir()] == [form]
+
+
+def test_an_archive_of_other_files_is_another_file(tmp_path: Path):
+    _tar(tmp_path / "code.tar", ["main.py", "README"], "w")
+    _zip(tmp_path / "wheel.zip", ["a.py"])
+    found = discover([tmp_path])
+    assert (found.notes, found.unreadable, found.others) == ([], [], 2)
+
+
+@pytest.mark.parametrize("size", [b"99999999999\0", b"-0000000001\0", b"\x80" + bytes(11), b"zzz"])
+def test_a_tar_header_that_lies(size: bytes, tmp_path: Path):
+    path = _tar(tmp_path / "a.tar", ["x.json", "y.json"], "w")
+    content = bytearray(path.read_bytes())
+    content[124 : 124 + len(size)] = size
+    path.write_bytes(content)
+    assert len(discover([tmp_path]).notes) == 1

@@ -81,13 +81,14 @@ class RunResults:
         from jitter.analysis.diagnosis.efficiency.find import find_efficiency
         from jitter.analysis.diagnosis.efficiency.program import choose_steps
         from jitter.analysis.diagnosis.evidence.facts import Evidence
+        from jitter.analysis.diagnosis.loss.waterfall import judge_lower_rungs
 
         analysis = self.analysis(steps, executor)
         diagnosis = diagnose(analysis, Evidence(analysis, self._by_step, self._lake.unread_ranks), self._first_and_last)
         first, last = choose_steps(analysis)
         analysis.lake.make_room()
         efficiency = find_efficiency(analysis, self._lake.communication(analysis.keys[first:last]), self._benchmark)
-        diagnosis = replace(diagnosis, efficiency=efficiency)
+        diagnosis = replace(diagnosis, efficiency=efficiency, lower_rungs=judge_lower_rungs(analysis, first, last))
         return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:

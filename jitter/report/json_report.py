@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.loss.waterfall import JUDGED_RUNGS, build_waterfall
-from jitter.analysis.diagnosis.model import RUNGS, Culprit, LossShare, StepAnswer, UnrecordedRanks
+from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
+from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer, UnrecordedRanks
 from jitter.analysis.diagnosis.verdict import write_advice
 from jitter.query.answer_rows import culprit_values, efficiency_row, step_values
 from jitter.report.text.run_text import alignment_method, describe_coverage, describe_excluded
@@ -42,7 +42,7 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
             "warnings": _warnings(diagnosis, facts),
         },
         "loss": asdict(diagnosis.loss),
-        "waterfall": [one._asdict() for one in build_waterfall(diagnosis.steps)],
+        "waterfall": [one._asdict() for one in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)],
         "steps": [_step(step) for step in diagnosis.steps],
         "split": [_share(share) for share in diagnosis.split],
         "culprits": [_culprit(culprit) for culprit in diagnosis.culprits],
@@ -64,9 +64,10 @@ def _warnings(diagnosis: Diagnosis, facts: RunOverview) -> list[str]:
     missing = [] if facts.whole else describe_coverage(facts)
     refused = [f"{problem.first_file}: {problem.text}" for problem in facts.refused]
     noted = [f"{problem.first_file}: {problem.text}" for problem in facts.problems]
-    unjudged = [rung for rung in RUNGS if rung not in JUDGED_RUNGS]
-    rungs = f"The rungs {', '.join(unjudged)} of the waterfall are not judged."
-    return [*diagnosis.notes, *missing, *describe_excluded(facts), *refused, *noted, rungs]
+    waterfall = build_waterfall(diagnosis.steps, diagnosis.lower_rungs)
+    unjudged = [one.rung for one in waterfall if one.step_time_ns is None]
+    rungs = [f"The rungs {', '.join(unjudged)} of the waterfall are not judged."] if unjudged else []
+    return [*diagnosis.notes, *missing, *describe_excluded(facts), *refused, *noted, *rungs]
 
 
 def _unrecorded(missing: UnrecordedRanks) -> dict[str, Any]:

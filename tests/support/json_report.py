@@ -1,6 +1,7 @@
 """The document of `jitter report --json`, key by key and type by type, as INTERFACE has it."""
 
 import math
+from itertools import pairwise
 from typing import Any
 
 NULL = type(None)
@@ -155,9 +156,13 @@ def _assert_split_adds_up(said: dict[str, Any]) -> None:
 def _assert_waterfall_adds_up(said: dict[str, Any]) -> None:
     """Means over the steps with a time and a loss; what is not judged is null, and a warning says so."""
     assert [one["rung"] for one in said["waterfall"]] == RUNGS
-    recorded, ranks, *lower = said["waterfall"]
-    assert all((one["step_time_ns"], one["loss_ns"]) == (None, None) for one in lower)
-    assert any("of the waterfall are not judged" in line for line in said["run"]["warnings"])
+    recorded, ranks, *_ = said["waterfall"]
+    unjudged = [one["rung"] for one in said["waterfall"] if one["step_time_ns"] is None]
+    told = f"The rungs {', '.join(unjudged)} of the waterfall are not judged."
+    assert (told in said["run"]["warnings"]) == bool(unjudged)
+    judged = [one for one in said["waterfall"] if one["step_time_ns"] is not None]
+    for above, one in pairwise(judged):
+        assert above["step_time_ns"] == one["step_time_ns"] + one["loss_ns"]
     timed = [step for step in said["steps"] if step["loss_ns"] is not None and step["step_time_ns"] is not None]
     assert recorded["loss_ns"] is None
     assert (ranks["loss_ns"] is None) == (not timed)

@@ -9,9 +9,9 @@ from jitter.analysis.account.losses import CLASSES_OF_PART
 from jitter.analysis.account.noise import Noise, noise_of_operations
 from jitter.analysis.account.step_account import StepAccount
 from jitter.analysis.detection.communication.expected_transfers import (
-    expected_transfers,
     slow_communication,
     slow_in_every_step,
+    transfers_by_benchmark,
 )
 from jitter.analysis.detection.communication.slow_collectives import (
     SlowCommunication,
@@ -194,7 +194,7 @@ class RunAnalysis:
     @cached_property
     def unverified_transfer_share(self) -> float:
         """The part of the steps' time that its end owes to transfers and that no benchmark gives."""
-        verified = ~np.isnan(self._expected_transfers)
+        verified = ~np.isnan(self.expected_transfers)
         verified |= self.run.collective_arrays.incomplete  # their time is that of unrecorded ranks, too
         total = 0.0
         for took, account in zip(self._transfers, self.accounts, strict=True):
@@ -214,11 +214,11 @@ class RunAnalysis:
         return baseline_transfers(self.run.collective_arrays.first_group, known)
 
     @cached_property
-    def _expected_transfers(self) -> Floats:
+    def expected_transfers(self) -> Floats:
         """(groups of all collectives,) the time that a benchmark's bandwidth gives, ns; NaN where unknown."""
         if not self._benchmark and not self.run.collective_arrays.incomplete.any():
             return np.full(len(self._median_transfers), np.nan)
-        return expected_transfers(self.lake, self.run, self._benchmark, self._median_transfers)
+        return transfers_by_benchmark(self.lake, self.run, self._benchmark, self._median_transfers)
 
     @cached_property
     def baseline_transfers(self) -> Floats:
@@ -227,8 +227,8 @@ class RunAnalysis:
         The median over steps; of collectives that are slow in every step, the time that a benchmark's bandwidth gives;
         of collectives that ranks of the lake lack in every step, the median of what the other ranks recorded.
         """
-        slow = slow_in_every_step(self._transfers, self._expected_transfers)
-        usual = np.where(slow, self._expected_transfers, self._median_transfers)
+        slow = slow_in_every_step(self._transfers, self.expected_transfers)
+        usual = np.where(slow, self.expected_transfers, self._median_transfers)
         recorded = baseline_transfers(self.run.collective_arrays.first_group, self._transfers)
         return np.where(np.isnan(usual), recorded, usual)
 
@@ -272,10 +272,10 @@ class RunAnalysis:
             # what seems a slow transfer may be a wait for a late rank, through exchanges that name no partners
             late = {step for one in own for step in one.steps}
             slow = [one for one in slow if not set(one.steps) <= late]
-        always = slow_in_every_step(self._transfers, self._expected_transfers)
+        always = slow_in_every_step(self._transfers, self.expected_transfers)
         incomplete = self.run.collective_arrays.incomplete
         lasting = [
-            slow_communication(self.run, self._transfers, self._expected_transfers, always & which)
+            slow_communication(self.run, self._transfers, self.expected_transfers, always & which)
             for which in (~incomplete, incomplete)
         ]
         return [

@@ -1,13 +1,13 @@
 """The diagnosis of a run: all its parts together, and as a small HTML document for notebooks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO, describe_ranks, format_share
-from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, Rung, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.recurrence_words import describe_seen
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import format_time
@@ -30,6 +30,8 @@ class Diagnosis:
     conclusion: Conclusion = field(default_factory=lambda: Conclusion("within_noise"))
     efficiency: tuple[EfficiencyFinding, ...] = ()
     """Limits of all ranks alike, whether or not the job has jitter."""
+    lower_rungs: Mapping[Rung, int] = field(default_factory=dict)
+    """The step time, ns, of each rung of the waterfall below `ranks` that is judged."""
     unexplained_fraction: float | None = None
     """Share of the step time in host gaps that vary on most ranks and that no wait explains; None without traces."""
 

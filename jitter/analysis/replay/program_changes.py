@@ -60,7 +60,7 @@ class _ChangedProgram:
 
     def __init__(self, steps: RunSteps, ends: StepEnds, change: ProgramChange) -> None:
         self._run, self._ends, self._change = steps.run, ends, change
-        self._job = _without_waits(steps.run.job, change.without_waiting)
+        self._job = without_waits(steps.run.job, change.without_waiting)
         self._instructions = steps.run.schedule.array()
         self._baseline = empty_self_times(len(change.without_waiting))
         self._as_recorded = np.zeros((len((START, CPU, GPU)), len(steps.run.rank_numbers)), np.bool_)
@@ -98,7 +98,7 @@ class _ChangedProgram:
         return own
 
 
-def _without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
+def without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
     """Return the job in which the `ignored` calls do not wait: the GPU's next activities wait in their place.
 
     Later launches may need the result that the call waited for. So the next activity on each stream waits for

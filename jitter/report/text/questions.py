@@ -14,6 +14,7 @@ from jitter.analysis.diagnosis.loss.parts import (
     format_share,
     main_rank,
 )
+from jitter.analysis.diagnosis.loss.waterfall import build_waterfall, describe_waterfall
 from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.diagnosis.recurrence_words import describe_recurrence, describe_seen
 from jitter.analysis.diagnosis.verdict import describe_gain, describe_unverified_network, name_culprit
@@ -90,7 +91,8 @@ def _unknown_cost(diagnosis: Diagnosis) -> str:
 
 def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     parts = describe_split(diagnosis.split)
-    split = (*((f"of it: {parts}",) if parts else ()), *_uncounted(diagnosis))
+    waterfall = describe_waterfall(build_waterfall(diagnosis.steps, diagnosis.lower_rungs))
+    split = (*((f"of it: {parts}",) if parts else ()), *_uncounted(diagnosis), *((waterfall,) if waterfall else ()))
     if not diagnosis.culprits:
         return split
     saved = diagnosis.what_if.culprits_repaired_ns or 0

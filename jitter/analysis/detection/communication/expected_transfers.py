@@ -24,7 +24,7 @@ class _Kind(NamedTuple):
     is_incomplete: bool
 
 
-def expected_transfers(lake: RunReader, run: RunModel, benchmark: Baseline | None, usual: Floats) -> Floats:
+def transfers_by_benchmark(lake: RunReader, run: RunModel, benchmark: Baseline | None, usual: Floats) -> Floats:
     """Return, (groups of all collectives,), the time that each should take, ns; NaN where unknown.
 
     A complete group: by the benchmark's bandwidth. A group with unrecorded members: as long as the fastest of the same

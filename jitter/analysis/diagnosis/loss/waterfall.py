@@ -1,11 +1,15 @@
 """The waterfall: the step's time at each rung of baselines, from the recorded time down."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from jitter.analysis.diagnosis.model import RUNGS, Rung, StepAnswer
+import numpy as np
 
-JUDGED_RUNGS: Final[tuple[Rung, ...]] = ("recorded", "ranks")
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.model import RUNGS, Rung, StepAnswer
+from jitter.analysis.replay.ladder import list_rungs, replay_programs
+from jitter.core.formatting import format_time
 
 
 class RungTime(NamedTuple):
@@ -14,16 +18,68 @@ class RungTime(NamedTuple):
     rung: Rung
     step_time_ns: int | None
     loss_ns: int | None
-    """From the rung above; None for the first."""
+    """From the judged rung above; None for the first."""
 
 
-def build_waterfall(steps: Sequence[StepAnswer]) -> tuple[RungTime, ...]:
-    """Return every rung; the rungs below `ranks` are not judged."""
+def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> dict[Rung, int]:
+    """Return the step time, ns, of each rung below `ranks` that can be judged.
+
+    Consecutive steps from the `first` up to but not including the `last` are replayed. Without a bandwidth benchmark
+    `network` is not judged; where waits of hosts are not recorded, or contradict the recording, no rung is.
+    """
+    has_steps = first < last and any(analysis.run.sizes.values())
+    if not has_steps or analysis.is_unexplained or analysis.contradicts_recording:
+        return {}
+    window = analysis.step_ns, first, last
+    rungs = list_rungs(analysis.steps, analysis.baseline_transfers, analysis.expected_transfers, *window)
+    times = dict(zip(rungs._fields, replay_programs(analysis.steps, rungs, *window), strict=True))
+    lower = RUNGS[RUNGS.index("ranks") + 1 :]
+    has_benchmark = not np.isnan(analysis.expected_transfers).all()
+    judged = [rung for rung in lower if rung != "network" or has_benchmark]
+    return {rung: round(times[rung]) for rung in judged if not np.isnan(times[rung])}
+
+
+_WORDS: Final[Mapping[Rung, str]] = MappingProxyType(
+    {
+        "ranks": "jitter",
+        "steps": "steps that are slow for all ranks",
+        "network": "a slow network",
+        "sync": "calls in which hosts wait for GPUs",
+        "launch": "late launches",
+        "overlap": "communication that nothing hides",
+        "balance": "unequal programs",
+    }
+)
+
+
+def describe_waterfall(rungs: Sequence[RungTime]) -> str:
+    """Return a sum: `a step of 2.62 ms is jitter 314 µs + … + 2.10 ms at best`; empty without a rung below `ranks`.
+
+    Rungs that cost less than a thousandth of the step are left out.
+    """
+    judged = [one for one in rungs if one.step_time_ns is not None]
+    if len(judged) < len(("recorded", "ranks", "steps")):
+        return ""
+    whole, best = judged[0].step_time_ns, judged[-1].step_time_ns
+    costs = [
+        f"{_WORDS[one.rung]} {format_time(one.loss_ns)}"
+        for one in judged[1:]
+        if abs(one.loss_ns or 0) >= (whole or 0) / 1000
+    ]
+    return f"a step of {format_time(whole)} is {' + '.join([*costs, f'{format_time(best)} at best'])}"
+
+
+def build_waterfall(steps: Sequence[StepAnswer], lower: Mapping[Rung, int]) -> tuple[RungTime, ...]:
+    """Return every rung; `lower` are the step times of the judged rungs below `ranks`, ns."""
     timed = [step for step in steps if step.loss_ns is not None and step.step_time_ns is not None]
-    time_ns, loss_ns = None, None
-    if timed:
-        time_ns = round(sum(step.step_time_ns or 0 for step in timed) / len(timed))
-        loss_ns = round(sum(step.loss_ns or 0 for step in timed) / len(timed))
-    left_ns = None if time_ns is None or loss_ns is None else time_ns - loss_ns
-    judged = {"recorded": RungTime("recorded", time_ns, None), "ranks": RungTime("ranks", left_ns, loss_ns)}
-    return tuple(judged.get(rung, RungTime(rung, None, None)) for rung in RUNGS)
+    if not timed:
+        return tuple(RungTime(rung, None, None) for rung in RUNGS)
+    recorded = round(sum(step.step_time_ns or 0 for step in timed) / len(timed))
+    loss = round(sum(step.loss_ns or 0 for step in timed) / len(timed))
+    times: dict[Rung, int] = {"recorded": recorded, "ranks": recorded - loss, **lower}
+    found, above = [], None
+    for rung in RUNGS:
+        time = times.get(rung)
+        found.append(RungTime(rung, time, None if time is None or above is None else above - time))
+        above = above if time is None else time
+    return tuple(found)

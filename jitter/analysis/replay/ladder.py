@@ -1,0 +1,154 @@
+"""The rungs of the waterfall below `ranks`: the step's time with steps, network, host and communication at their best.
+
+Each rung changes one thing more and is one replay of all ranks over a few consecutive steps. On each of them every rank
+has the baseline's self times, so what a rung costs is lost by all ranks alike and is no part of the loss.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jitter.analysis.execution.dependencies.carried_state import CarriedState
+from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.replay.program_changes import without_waits
+from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.replay.replay import Change, replay_step
+from jitter.analysis.replay.run_steps import RunSteps
+from jitter.analysis.replay.what_if import repaired_transfers
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.names.kernels import SYNC
+from jitter.core.numeric.arrays import Floats
+
+
+class Program(NamedTuple):
+    """A job as it would run on all ranks alike."""
+
+    job: JobArrays
+    own: SelfTimes | None
+    """(operations of all teams,) every rank's self times; None for the medians of each step."""
+    transfers: Floats
+    """(groups of all collectives,)."""
+
+
+class RungPrograms(NamedTuple):
+    """The program of each rung; each changes one thing more than the one before."""
+
+    ranks: Program
+    """Every rank at the median of its peers, step by step, and every transfer at its baseline."""
+    steps: Program
+    """Every step at the median over steps."""
+    network: Program
+    """Every transfer as short as a bandwidth benchmark gives, where that is shorter."""
+    sync: Program
+    """No call in which the host waits for the GPU."""
+    launch: Program
+    """No host time: launches are never late."""
+    overlap: Program
+    """Transfers take no time, as if all communication were hidden: its step time is a lower bound."""
+    balance: Program
+    """Every program, such as a pipeline stage, has the mean GPU time of all ranks."""
+
+
+def list_rungs(
+    steps: RunSteps, usual: Floats, expected: Floats, step_ns: Floats, first: int, last: int
+) -> RungPrograms:
+    """Return the program of each rung.
+
+    `usual` and `expected` (groups of all collectives,) are the transfers' baseline and what a bandwidth benchmark
+    gives, NaN where it gives none; the others are as in `replay_programs`.
+    """
+    job = steps.run.job
+    best = np.fmin(usual, expected)
+    own = _median_over_steps(steps.baselines.values())
+    unblocked = own._replace(call=np.minimum(own.call, THRESHOLDS.replay.max_launch_ns))
+    if (unblocked.call < own.call).any():
+        # long calls that do not make the step longer wait for the GPU: without its work they would be short
+        blocked, short = (Program(job, one, best) for one in (own, unblocked))
+        before, after = replay_programs(steps, [blocked, short], step_ns, first, last)
+        if before - after <= THRESHOLDS.efficiency.min_share * before:
+            own = unblocked
+    unwaiting = without_waits(job, job.kind == SYNC)
+    host = np.where(np.isnan(own.host), own.host, 0.0)  # what begins a thread has no host time before it
+    unhosted = own._replace(host=host, call=np.zeros_like(own.call), lead=np.zeros_like(own.lead))
+    balanced = _balanced(job, unhosted, [steps.run.sizes[team] for team in sorted(steps.run.programs)])
+    hidden = np.where(np.isnan(best), best, 0.0)
+    return RungPrograms(
+        ranks=Program(job, None, usual),
+        steps=Program(job, own, usual),
+        network=Program(job, own, best),
+        sync=Program(unwaiting, own, best),
+        launch=Program(unwaiting, unhosted, best),
+        overlap=Program(unwaiting, unhosted, hidden),
+        balance=Program(unwaiting, balanced, hidden),
+    )
+
+
+def replay_programs(
+    steps: RunSteps, programs: Sequence[Program], step_ns: Floats, first: int, last: int
+) -> list[float]:
+    """Return the mean step time of each program, ns; NaN if none is known.
+
+    Consecutive steps from the `first` up to but not including the `last` are replayed. The first of several leads from
+    the recording to the program and does not count. `step_ns` (steps,) are the recorded step times, NaN where unknown.
+    """
+    replays = [_ProgramReplay(steps, program) for program in programs]
+    times: list[list[float]] = []
+    for step in steps.steps(first, last):
+        baseline = steps.baseline(step)
+        times.append([one.step(step, baseline, step_ns[step.number]) for one in replays])
+        del step  # else it stays in memory while the next one is read
+    counted = np.array(times[1:] or times)
+    counted = counted[~np.isnan(counted).any(axis=1)]
+    mean: list[float] = counted.mean(axis=0).tolist() if len(counted) else [np.nan] * len(programs)
+    return mean
+
+
+def _median_over_steps(baselines: Iterable[SelfTimes]) -> SelfTimes:
+    """Return, (operations of all teams,), the lower median of each self time over the steps that have it."""
+    found = []
+    for seen in zip(*baselines, strict=True):
+        ordered = np.sort(np.stack(seen), axis=0)  # NaN last
+        middle = np.maximum((~np.isnan(ordered)).sum(axis=0) - 1, 0) // 2
+        found.append(np.take_along_axis(ordered, middle[None], axis=0)[0])
+    return SelfTimes(*found)
+
+
+def _balanced(job: JobArrays, own: SelfTimes, ranks: Sequence[int]) -> SelfTimes:
+    """Return the self times with the GPU time of each program, per step, at the mean over all ranks.
+
+    `ranks` (teams,) is how many run each program.
+    """
+    whole = np.add.reduceat(np.nan_to_num(own.gpu), job.first[:-1])
+    factor = np.divide(np.average(whole, weights=ranks), whole, out=np.ones_like(whole), where=whole > 0)
+    return own._replace(gpu=own.gpu * np.repeat(factor, np.diff(job.first)))
+
+
+class _ProgramReplay:
+    """The replay of one program, step by step."""
+
+    def __init__(self, steps: RunSteps, program: Program) -> None:
+        self._run, self._ends, self._program = steps.run, steps.ends, program
+        self._instructions = steps.run.schedule.array()
+        self._repaired = np.ones((3, len(steps.run.rank_numbers)), np.bool_)
+        self._state: CarriedState | None = None
+        self._saved_ns = 0.0
+        """How much earlier than recorded the program is."""
+
+    def step(self, step: RecordedStep, baseline: SelfTimes, recorded_ns: float) -> float:
+        """Replay the next step and return its time; NaN where the recorded one or no rank's end is known."""
+        if self._state is None:
+            self._state = step.before.copy()
+        transfers = repaired_transfers(step, self._program.transfers)
+        change = Change(self._repaired, transfers, np.zeros(len(transfers)), self._saved_ns)
+        own = baseline if self._program.own is None else self._program.own
+        ends = replay_step(self._program.job, self._instructions, step, own, change, self._state).end
+        cells = self._ends.cells(step.times)
+        cells = cells[cells >= 0]
+        shift = ends[cells] - step.times.end[cells]
+        shift = shift[~np.isnan(shift)]
+        if not len(shift):
+            return np.nan
+        before, self._saved_ns = self._saved_ns, -float(shift.mean())
+        return recorded_ns - (self._saved_ns - before)

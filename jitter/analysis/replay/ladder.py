@@ -26,8 +26,8 @@ class Program(NamedTuple):
     """A job as it would run on all ranks alike."""
 
     job: JobArrays
-    own: SelfTimes | None
-    """(operations of all teams,) every rank's self times; None for the medians of each step."""
+    own: SelfTimes
+    """(operations of all teams,) every rank's self times in every step."""
     transfers: Floats
     """(groups of all collectives,)."""
 
@@ -35,10 +35,8 @@ class Program(NamedTuple):
 class RungPrograms(NamedTuple):
     """The program of each rung; each changes one thing more than the one before."""
 
-    ranks: Program
-    """Every rank at the median of its peers, step by step, and every transfer at its baseline."""
     steps: Program
-    """Every step at the median over steps."""
+    """Every self time at the median over ranks and steps, every transfer at its baseline."""
     network: Program
     """Every transfer as short as a bandwidth benchmark gives, where that is shorter."""
     sync: Program
@@ -69,17 +67,19 @@ def list_rungs(
         before, after = replay_programs(steps, [blocked, short], step_ns, first, last)
         if before - after <= THRESHOLDS.efficiency.min_share * before:
             own = unblocked
-    unwaiting = without_waits(job, job.kind == SYNC)
+    at_best = usual if np.isnan(expected).all() else best
+    is_wait = (job.kind == SYNC) & (np.diff(job.first_wait) > 0)
+    unwaiting = without_waits(job, is_wait) if is_wait.any() else job
     host = np.where(np.isnan(own.host), own.host, 0.0)  # what begins a thread has no host time before it
     unhosted = own._replace(host=host, call=np.zeros_like(own.call), lead=np.zeros_like(own.lead))
-    balanced = _balanced(job, unhosted, [steps.run.sizes[team] for team in sorted(steps.run.programs)])
+    sizes = [steps.run.sizes[team] for team in sorted(steps.run.programs)]
+    balanced = _balanced(job, unhosted, sizes) if len(sizes) > 1 else unhosted
     hidden = np.where(np.isnan(best), best, 0.0)
     return RungPrograms(
-        ranks=Program(job, None, usual),
         steps=Program(job, own, usual),
-        network=Program(job, own, best),
-        sync=Program(unwaiting, own, best),
-        launch=Program(unwaiting, unhosted, best),
+        network=Program(job, own, at_best),
+        sync=Program(unwaiting, own, at_best),
+        launch=Program(unwaiting, unhosted, at_best),
         overlap=Program(unwaiting, unhosted, hidden),
         balance=Program(unwaiting, balanced, hidden),
     )
@@ -92,12 +92,14 @@ def replay_programs(
 
     Consecutive steps from the `first` up to but not including the `last` are replayed. The first of several leads from
     the recording to the program and does not count. `step_ns` (steps,) are the recorded step times, NaN where unknown.
+    Programs of the same arrays are replayed once.
     """
-    replays = [_ProgramReplay(steps, program) for program in programs]
+    same_as = {tuple(map(id, program)): program for program in programs}
+    replays = {key: _ProgramReplay(steps, program) for key, program in same_as.items()}
     times: list[list[float]] = []
     for step in steps.steps(first, last):
-        baseline = steps.baseline(step)
-        times.append([one.step(step, baseline, step_ns[step.number]) for one in replays])
+        found = {key: one.step(step, step_ns[step.number]) for key, one in replays.items()}
+        times.append([found[tuple(map(id, program))] for program in programs])
         del step  # else it stays in memory while the next one is read
     counted = np.array(times[1:] or times)
     counted = counted[~np.isnan(counted).any(axis=1)]
@@ -136,14 +138,14 @@ class _ProgramReplay:
         self._saved_ns = 0.0
         """How much earlier than recorded the program is."""
 
-    def step(self, step: RecordedStep, baseline: SelfTimes, recorded_ns: float) -> float:
+    def step(self, step: RecordedStep, recorded_ns: float) -> float:
         """Replay the next step and return its time; NaN where the recorded one or no rank's end is known."""
         if self._state is None:
             self._state = step.before.copy()
         transfers = repaired_transfers(step, self._program.transfers)
         change = Change(self._repaired, transfers, np.zeros(len(transfers)), self._saved_ns)
-        own = baseline if self._program.own is None else self._program.own
-        ends = replay_step(self._program.job, self._instructions, step, own, change, self._state).end
+        program = self._program
+        ends = replay_step(program.job, self._instructions, step, program.own, change, self._state).end
         cells = self._ends.cells(step.times)
         cells = cells[cells >= 0]
         shift = ends[cells] - step.times.end[cells]

@@ -15,6 +15,8 @@ class EfficiencyThresholds:
     """Steps that are replayed: more only cost time."""
     min_steps: int = 2
     """Steps. One alone may be unusual."""
+    max_rung_steps: int = 4
+    """Steps. On the rungs of the waterfall all steps are alike: after the first, which does not count, few tell."""
     max_cells: int = 2_000_000
     """Operations of all ranks in the replayed steps together: bounds the time of a large job."""
     compute_bound: float = 0.05

@@ -9,6 +9,7 @@ import numpy as np
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import RUNGS, Rung, StepAnswer
 from jitter.analysis.replay.ladder import list_rungs, replay_programs
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_time
 
 
@@ -30,10 +31,10 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> dict[Rung
     has_steps = first < last and any(analysis.run.sizes.values())
     if not has_steps or analysis.is_unexplained or analysis.contradicts_recording:
         return {}
-    window = analysis.step_ns, first, last
+    window = analysis.step_ns, first, min(last, first + THRESHOLDS.efficiency.max_rung_steps)
     rungs = list_rungs(analysis.steps, analysis.baseline_transfers, analysis.expected_transfers, *window)
     times = dict(zip(rungs._fields, replay_programs(analysis.steps, rungs, *window), strict=True))
-    lower = RUNGS[RUNGS.index("ranks") + 1 :]
+    lower = [rung for rung in RUNGS if rung in times]
     has_benchmark = not np.isnan(analysis.expected_transfers).all()
     judged = [rung for rung in lower if rung != "network" or has_benchmark]
     return {rung: round(times[rung]) for rung in judged if not np.isnan(times[rung])}

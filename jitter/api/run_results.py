@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jitter.analysis.detection.executors.passes import StepExecutor
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
+    from jitter.analysis.diagnosis.diagnosis import Diagnosis
     from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
     from jitter.analysis.metrics.communication.baseline import Baseline
     from jitter.analysis.replay.run_steps import RunSteps
@@ -112,7 +113,22 @@ class RunResults:
         logs = self._logs(steps)
         diagnosis = add_log_evidence(answers.diagnosis, logs)
         found = find_efficiency_in_logs(lake.log_table("operators").to_pylist(), logs)
-        return replace(answers, diagnosis=replace(diagnosis, efficiency=(*diagnosis.efficiency, *found)))
+        diagnosis = replace(diagnosis, efficiency=(*diagnosis.efficiency, *found))
+        return replace(answers, diagnosis=self._with_hang(diagnosis, has_steps=bool(steps)))
+
+    def _with_hang(self, diagnosis: "Diagnosis", *, has_steps: bool) -> "Diagnosis":
+        """Put the hang that the logs show before the diagnosis."""
+        if not any({"process_groups", "collective_timeouts"} & set(log.relations) for log in self._lake.logs):
+            return diagnosis
+        from jitter.analysis.diagnosis.hang.find_hang import find_hang
+        from jitter.analysis.diagnosis.hang.words import write_hang_verdict
+
+        read = self._lake.log_table
+        hang = find_hang(read("recorded"), read("process_groups"), read("collective_timeouts"))
+        if hang is None:
+            return diagnosis
+        verdict = write_hang_verdict(hang) + (f" {diagnosis.verdict}" if has_steps else "")
+        return replace(diagnosis, hang=hang, verdict=verdict)
 
     def _logs(self, steps: Steps) -> "JobLogs":
         """Return the rows of the logs that evidence is made from."""

@@ -22,6 +22,7 @@ from jitter.logs.programs.mpitrace import MpitraceParser
 from jitter.logs.programs.profiler_table import ProfilerTableParser
 from jitter.logs.programs.rocprof_stats import RocprofStatsParser
 from jitter.logs.programs.training_result import TrainingResultParser
+from jitter.logs.programs.watchdog import WatchdogParser
 from jitter.logs.recorded import flight_recorder
 from jitter.logs.recorded.inspector import InspectorParser
 from jitter.logs.recorded.profiler_plugin import ProfilerPluginParser
@@ -56,6 +57,7 @@ _PARSERS: Final[tuple[type[LineParser], ...]] = (
     ProfilerTableParser,
     RocprofStatsParser,
     TrainingResultParser,
+    WatchdogParser,
 )
 
 

@@ -22,6 +22,10 @@ _TIME: Final = ("time_ns", pa.int64(), "as printed, in ns since 1970; a time wit
 _LABEL: Final = ("label", pa.string(), "what the measurement belongs to")
 _COLLECTIVE: Final = ("collective", pa.string(), "operation: all_reduce, all_gather, reduce_scatter, all_to_all, …")
 _SIZE: Final = ("size_bytes", pa.int64(), "size S as nccl-tests prints it: of the largest buffer of a rank")
+_GROUP: Final = ("group_name", pa.string(), "process group, as PyTorch names it")
+_GROUP_DESCRIPTION: Final = ("group_description", pa.string(), "what the program calls the process group")
+_OPERATION: Final = ("operation", pa.string(), "operation as PyTorch names it: nccl:_all_gather_base, ALLREDUCE, …")
+_INPUT_ELEMENTS: Final = ("input_elements", pa.int64(), "elements of the rank's input")
 
 SCHEMAS: Final[dict[str, pa.Schema]] = {
     "bandwidth": _schema(
@@ -69,6 +73,33 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("algorithm", pa.string(), "RING, TREE, …"),
         ("protocol", pa.string(), "SIMPLE, LL, LL128"),
         ("state", pa.string(), "completed, started or scheduled"),
+        _OPERATION,
+        ("is_p2p", pa.bool_(), "whether it is a send or a receive: these are numbered apart from collectives"),
+        _INPUT_ELEMENTS,
+        ("dtype", pa.string(), "type of an element of the input"),
+        ("timeout_ns", pa.int64(), "time after which the watchdog ends the job"),
+        ("source_line", pa.string(), "innermost frame of the program in the Python stack: `file(line): function`"),
+    ),
+    "process_groups": _schema(
+        _RANK,
+        _GROUP,
+        _GROUP_DESCRIPTION,
+        ("members", pa.string(), "global ranks of the group: `0-3,8`"),
+        ("last_enqueued", pa.int64(), "number of the last operation that the rank enqueued; 0 for none"),
+        ("last_started", pa.int64(), "number of the last operation that its GPU began"),
+        ("last_completed", pa.int64(), "number of the last operation that its GPU completed"),
+        ("is_whole", pa.bool_(), "whether the recording goes back to the first operation of the rank"),
+    ),
+    "collective_timeouts": _schema(
+        _TIME,
+        _RANK,
+        _GROUP,
+        _GROUP_DESCRIPTION,
+        ("sequence", pa.int64(), "number of the operation in its group"),
+        _OPERATION,
+        _INPUT_ELEMENTS,
+        ("timeout_ns", pa.int64(), "time after which the watchdog ends the job"),
+        ("waited_ns", pa.int64(), "time since the operation was enqueued"),
     ),
     "gpu_clocks": _schema(
         _TIME,

@@ -136,6 +136,8 @@ LOG_SENTENCES: Final = {
     "communicators": "NCCL's communicators: one row per rank of each.",
     "edges": "Connections between ranks in NCCL's channels, and their transport.",
     "recorded": "Collectives that NCCL's Inspector or profiler plug-in, or PyTorch's Flight Recorder, recorded.",
+    "process_groups": "Process groups, their members, and how far each rank got in them.",
+    "collective_timeouts": "Operations that PyTorch's watchdog gave up waiting for.",
     "gpu_clocks": "Clocks, power and temperature of GPUs over time.",
     "gpu_errors": "Errors of GPUs in the kernel log: Xid and SXid.",
     "bindings": "CPUs and GPUs that ranks are bound to.",

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.hang.model import Hang
 from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer, UnrecordedRanks
 from jitter.analysis.diagnosis.verdict import write_advice
@@ -46,7 +47,7 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
         "steps": [_step(step) for step in diagnosis.steps],
         "split": [_share(share) for share in diagnosis.split],
         "culprits": [_culprit(culprit) for culprit in diagnosis.culprits],
-        "hang": None,  # no hang is looked for
+        "hang": None if diagnosis.hang is None else _hang(diagnosis.hang),
         "efficiency": [{"scope": "job", **efficiency_row(one)} for one in diagnosis.efficiency],
         "what_if": asdict(diagnosis.what_if),
         "conclusion": {
@@ -57,6 +58,41 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
             "unrecorded": _unrecorded(diagnosis.conclusion.unrecorded or UnrecordedRanks((), 0, 0.0)),
         },
         "verdict": diagnosis.verdict,
+    }
+
+
+def _hang(hang: Hang) -> dict[str, Any]:
+    one = hang.operation
+    return {
+        "kind": one.kind,
+        **asdict(one.call),
+        "members": list(one.members),
+        "missing_ranks": list(one.not_entered),
+        "waiting_ranks": list(one.waiting),
+        "not_started_ranks": list(one.not_started),
+        "unrecorded_ranks": list(one.unrecorded),
+        "unknown_ranks": list(one.unknown),
+        "culprit_ranks": list(hang.culprits),
+        "is_circular": hang.is_circular,
+        "mismatch": [{"ranks": list(two.ranks), **asdict(two.call)} for two in one.variants] or None,
+        "since_ns": one.since_ns,
+        "waited_ns": one.waited_ns,
+        "timeout_ns": one.timeout_ns,
+        "last_calls": [
+            {"rank": last.rank, "completed": last.completed, **asdict(last.call)} for last in hang.last_calls
+        ],
+        "others": [
+            {
+                "kind": two.kind,
+                **asdict(two.call),
+                "missing_ranks": list(two.not_entered),
+                "waiting_ranks": list(two.waiting),
+            }
+            for two in hang.others
+        ],
+        "headline": hang.headline,
+        "evidence": list(hang.evidence),
+        "advice": hang.advice,
     }
 
 

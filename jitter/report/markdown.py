@@ -28,7 +28,7 @@ _WORD_JOINER = "\u2060"
 
 
 def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> str:
-    """Return the report as Markdown: verdict, questions, culprits, costliest steps, data quality.
+    """Return the report as Markdown: verdict, hang, questions, culprits, costliest steps, data quality.
 
     Text from traces is escaped.
     """
@@ -40,6 +40,8 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
         f"**{escape_markdown(diagnosis.verdict)}**",
         "",
     ]
+    if diagnosis.hang is not None:
+        lines += [*(f"- {escape_markdown(line)}" for line in diagnosis.hang.evidence), ""]
     for number, one in enumerate(answer_questions(diagnosis, hosts), 1):
         lines.append(f"{number}. **{one.question}** {escape_markdown(one.answer)}")
         lines += [f"   - {escape_markdown(line)}" for line in one.evidence]

@@ -11,6 +11,7 @@ from rich.text import Text
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
+from jitter.analysis.diagnosis.hang.words import write_hang_verdict
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.recurrence_words import advise_recurrence, describe_seen
 from jitter.analysis.diagnosis.unrecorded_ranks import explain_unrecorded
@@ -43,9 +44,15 @@ class Limits(NamedTuple):
     efficiency: int
     steps: int
     notes: int
+    hang: int
 
 
-_LIMITS: Final = (Limits(3, 4, 3, 3, 2), Limits(2, 3, 2, 3, 1), Limits(1, 2, 1, 2, 1), Limits(1, 1, 1, 0, 0))
+_LIMITS: Final = (
+    Limits(3, 4, 3, 3, 2, 8),
+    Limits(2, 3, 2, 3, 1, 6),
+    Limits(1, 2, 1, 2, 1, 4),
+    Limits(1, 1, 1, 0, 0, 2),
+)
 """Tried in this order until the report fits."""
 
 
@@ -66,12 +73,16 @@ def render_answer(diagnosis: Diagnosis, facts: RunOverview, console: Console) ->
 
 
 def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Iterator[RenderableType]:
+    if (hang := diagnosis.hang) is not None:
+        yield _text(hang.headline, "bold")
+        rows = [("" if number else "seen", text) for number, text in enumerate(hang.evidence[: limits.hang])]
+        yield _grid([*rows, ("do", capitalize(hang.advice))])
     if diagnosis.culprits:
         first = diagnosis.culprits[0]
         yield _text(f"{name_culprit(first)}: {_symptom(first, diagnosis)}", "bold")
         yield _grid(list(_rows(first, diagnosis, limits)))
-    else:
-        yield _text(diagnosis.verdict, "bold")
+    elif hang is None or diagnosis.steps:
+        yield _text(diagnosis.verdict.removeprefix("" if hang is None else f"{write_hang_verdict(hang)} "), "bold")
     if others := list(_others(diagnosis, limits)):
         yield _grid(others)
     if diagnosis.culprits and limits.steps:

@@ -27,10 +27,17 @@ def render_details(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> Re
     return Group(
         Text(escape_control(describe_run(facts)), style="dim"),
         Text(escape_control(diagnosis.verdict), style="bold"),
+        *_hang(diagnosis),
         _grid(rows),
         *_efficiency(diagnosis),
         _grid(_data_quality(diagnosis, facts)),
     )
+
+
+def _hang(diagnosis: Diagnosis) -> list[RenderableType]:
+    """Return the evidence of a hang, beside what the verdict says of it."""
+    told = [] if diagnosis.hang is None else diagnosis.hang.evidence
+    return [_grid([("" if number else "hang", f"· {line}") for number, line in enumerate(told)])] if told else []
 
 
 def _efficiency(diagnosis: Diagnosis) -> list[RenderableType]:

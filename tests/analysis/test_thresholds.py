@@ -35,6 +35,7 @@ NOT_THRESHOLDS = {
     "detection/executors/local_executor.py": {"_LARGE", "_MOST_THREADS", "_MOST_CELLS", "_RANGES"},
     "detection/executors/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},
+    "diagnosis/hang/find_hang.py": {"_LARGEST_GROUP", "_MOST_LAST_CALLS"},
 }
 
 

@@ -17,6 +17,7 @@ import jitter
 from jitter import guide
 from jitter.analysis.detection.recurrence import Recurs
 from jitter.analysis.diagnosis.efficiency.finding import EFFICIENCY_KINDS
+from jitter.analysis.diagnosis.hang.model import Call, Hang, HangKind, LastCall, StuckOperation, Variant
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Confidence, Scope
 from jitter.analysis.metrics.step_metrics import METRICS
 from jitter.analysis.thresholds import THRESHOLDS
@@ -172,6 +173,10 @@ def test_kinds_of_efficiency_findings():
     assert f"below {THRESHOLDS.efficiency.small_kernel_ns / 1e3:.0f} µs" in told
 
 
+def test_kinds_of_hangs():
+    assert set(firsts(tables("hang")[1])) == set(get_args(HangKind))
+
+
 def test_alignment_methods():
     assert set(firsts(tables("alignment")[0])) == {"collective", "wall clock", "none"}
 
@@ -182,6 +187,9 @@ def test_exit_codes_and_commands():
     assert firsts(commands) == [f"jitter {verb}" for verb in cli.list_commands(None)]  # type: ignore[arg-type]
 
 
+CALL = Call("0", "default_pg", 19, "nccl:all_reduce", "all_reduce", 4096, 1024, "Float", "train.py(7): step")
+STUCK = StuckOperation(CALL, False, (0, 1), (1,), (0,), (1,), (2,), (3,), (Variant(CALL, (0,)),), 7, 8, 9)
+HANG = Hang(STUCK, (0,), False, (STUCK,), (LastCall(0, CALL, True),), "Hang", ("rank 1 waits",), "look")
 CONTAINERS = {
     *("run", "run.alignment", "loss", "waterfall", "split", "split[].ranks", "steps", "culprits", "culprits[].seen"),
     *("efficiency", "what_if", "conclusion", "conclusion.unrecorded"),
@@ -191,10 +199,10 @@ CONTAINERS = {
 
 def test_keys_of_the_json_report(sample_lake: jitter.Lake):
     found: dict[str, set[str]] = {}
-    for key, kind in json_keys(
-        report_document(sample_lake.diagnose(), build_run_overview(sample_lake, sample_lake.steps))
-    ):
-        found.setdefault(key, set()).update({kind} - {""})
+    overview, diagnosis = build_run_overview(sample_lake, sample_lake.steps), sample_lake.diagnose()
+    for one in (diagnosis, dataclasses.replace(diagnosis, hang=HANG)):
+        for key, kind in json_keys(report_document(one, overview)):
+            found.setdefault(key, set()).update({kind} - {""})
     told = {row[0]: set(row[1].split(" or ")) for row in tables("json")[0]}
     assert set(told) == set(found) - CONTAINERS
     assert {key: kinds - told[key] for key, kinds in found.items() if key in told and kinds - told[key]} == {}
@@ -217,7 +225,7 @@ def json_keys(value: dict[str, Any], within: str = "") -> Iterator[tuple[str, st
             yield key, TYPES[type(own)]
 
 
-TYPES = {str: "string", int: "int", float: "float", type(None): "null"}
+TYPES = {str: "string", bool: "bool", int: "int", float: "float", type(None): "null"}
 
 
 RANK = re.compile(r"%q\{\w+\}|%env\{\w+\}%|\{rank\}|(?<=rank-)3")

@@ -102,7 +102,7 @@ def test_profiler_plugin():
 
 
 ENTRY = {
-    "frames": [{"name": "f", "filename": "/secret/path.py", "line": 3}],
+    "frames": [{"name": "f", "filename": "/job/train.py", "line": 3}],
     "record_id": 0, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": 1, "p2p_seq_id": 0,
     "op_id": 1, "profiling_name": "nccl:all_reduce", "time_created_ns": 1724779239936775119, "input_sizes": [[3, 4]],
     "input_dtypes": ["Float"], "output_sizes": [[3, 4]], "output_dtypes": ["Float"], "state": "completed",
@@ -138,7 +138,13 @@ def test_flight_recorder(dumped):
         ("completed", 1724779239936775119), ("completed", 1724779239936775119), ("scheduled", 1724779239936775119)
     ]  # fmt: skip
     assert rows(log, "communicators", "comm", "rank", "ranks") == [("0", 1, 2)]
-    assert "secret" not in str([table.to_pylist() for table in log.tables.values()])
+    facts = ("operation", "is_p2p", "input_elements", "dtype", "timeout_ns", "source_line")
+    assert rows(log, "recorded", *facts)[::2] == [
+        ("nccl:all_reduce", False, 12, "Float", 600_000_000_000, "/job/train.py(3): f"),
+        ("nccl:send 0->1", True, 12, "Float", 600_000_000_000, "/job/train.py(3): f"),
+    ]
+    facts = ("rank", "group_name", "group_description", "members", "last_enqueued", "is_whole")
+    assert rows(log, "process_groups", *facts) == [(1, "0", "default_pg", "0-1", None, True)]
 
 
 class _Bomb:

@@ -2,25 +2,32 @@
 
 pytorch torch/csrc/distributed/c10d/FlightRecorder.hpp. The `time_discovered_*` are the watchdog's times, not the
 GPU's, and are not taken; `duration_ms` (CUDA events) is there with TORCH_NCCL_ENABLE_TIMING alone. The rank stands in
-the file's name only.
+the file's name only. `pg_status` is by the process's own number of a group (`pg_id`), `pg_config` by the name that all
+ranks share; the entries join them.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from jitter.core.bandwidth import element_bytes
+from jitter.core.formatting import format_numbers
 from jitter.core.names.kernels import parse_operation
 from jitter.logs.line_parser import Context
 from jitter.logs.recorded.pickle_data import plain_data
-from jitter.logs.values import as_integer
+from jitter.logs.values import as_integer, as_text
 
 FORMAT: Final = "flight-recorder"
 _MARKS: Final = (b"collective_seq_id", b"pg_config", b"record_id")
 _KNOWN: Final = re.compile(r"[12]\.\d+")
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]')
+_LIBRARY: Final = re.compile(
+    r"[\\/](?:torch|torch_[a-z]+|functorch)[\\/]|[\\/]lib[\\/]python[\d.]+[\\/](?!site-|dist-)"
+)
+"""Files of PyTorch and of Python's own library."""
+_PROGRESS: Final = ("enqueued", "started", "completed")
 _LARGEST_RANKS: Final = 1 << 20
 _LARGEST_SIZE: Final = 1 << 63
 _LARGEST_ENTRY: Final = 1 << 20
@@ -67,8 +74,11 @@ def _read(dump: Any, context: Context) -> None:
         context.problems.note(FORMAT, f"version {str(version)[:20]} is unknown; what is known of it was read")
     groups = _groups(dump.get("pg_config"))
     rank = _rank_of_name(context.path.name)
+    if rank is None:
+        context.problems.note(FORMAT, "its name does not end with the rank (nccl_trace_rank_3); no rank is known")
     for name, ranks in groups.items():
         context.tables.add("communicators", comm=name, rank=_rank_in(rank, ranks), ranks=len(ranks) or None)
+    _add_progress(dump, entries, rank, groups, context)
     for at, entry in enumerate(entries, 1):
         try:
             _add(entry, rank, groups, context)
@@ -87,6 +97,8 @@ def _add(entry: Any, rank: int | None, groups: dict[str, list[int]], context: Co
     duration = round(milliseconds * 1e6) if isinstance(milliseconds, int | float) else None
     ranks = len(groups.get(name or "", ())) or None
     state = entry.get("state")
+    timeout = as_integer(entry.get("timeout_ms"))
+    dtypes = entry.get("input_dtypes")
     context.tables.add(
         "recorded",
         rank=rank,
@@ -98,8 +110,79 @@ def _add(entry: Any, rank: int | None, groups: dict[str, list[int]], context: Co
         duration_ns=duration,
         timing="cuda_event" if duration is not None else None,
         state=state if isinstance(state, str) else None,
+        operation=as_text(entry.get("profiling_name")),
+        is_p2p=is_p2p,
+        input_elements=_elements(entry.get("input_sizes")),
+        dtype=", ".join(dict.fromkeys(map(str, dtypes))) if isinstance(dtypes, list | tuple) and dtypes else None,
+        timeout_ns=None if timeout is None else timeout * 1_000_000,
+        source_line=_program_line(entry.get("frames")),
     )
     context.count(FORMAT)
+
+
+def _add_progress(
+    dump: dict[str, Any],
+    entries: Sequence[Any],
+    rank: int | None,
+    groups: Mapping[str, list[int]],
+    context: Context,
+) -> None:
+    """Add how far the rank got in each of its groups."""
+    descriptions: dict[str, str | None] = {}
+    names: dict[str, str] = {}
+    first = None
+    for entry in entries:
+        group = entry.get("process_group") if isinstance(entry, dict) else None
+        if isinstance(group, list | tuple) and group:
+            name = str(group[0])
+            descriptions[name] = str(group[1]) if len(group) > 1 else None
+            names[str(entry.get("pg_id"))] = name
+            number = as_integer(entry.get("record_id"))
+            first = number if first is None or (number is not None and number < first) else first
+    config, status = (value if isinstance(value, dict) else {} for value in map(dump.get, ("pg_config", "pg_status")))
+    of_group = {names.get(str(key)): value for key, value in status.items() if isinstance(value, dict)}
+    for name in dict.fromkeys((*groups, *descriptions)):
+        described = config.get(name)
+        given = as_text(described.get("desc")) if isinstance(described, dict) else None
+        counts = of_group.get(name, {})
+        context.tables.add(
+            "process_groups",
+            rank=rank,
+            group_name=name,
+            group_description=given or descriptions.get(name),
+            members=format_numbers(set(groups[name])) if groups.get(name) else None,
+            is_whole=first == 0 if entries else True,
+            **{f"last_{what}": _last(counts.get(f"last_{what}_collective")) for what in _PROGRESS},
+        )
+
+
+def _last(value: Any) -> int | None:
+    """Return the number of an operation; 0 for none, which a dump states as -1."""
+    number = as_integer(value)
+    return None if number is None else max(number, 0)
+
+
+def _elements(shapes: Any) -> int | None:
+    """Return the elements of all tensors of these shapes."""
+    if not isinstance(shapes, list | tuple):
+        return None
+    total = 0
+    for shape in shapes:
+        if not isinstance(shape, list | tuple):
+            return None
+        total += _product(shape)
+    return total
+
+
+def _program_line(frames: Any) -> str | None:
+    """Return the innermost frame of a Python stack that is not PyTorch's own."""
+    for frame in frames if isinstance(frames, list | tuple) else ():
+        if not isinstance(frame, dict):
+            continue
+        file, line, name = as_text(frame.get("filename")), as_integer(frame.get("line")), as_text(frame.get("name"))
+        if file is not None and file.endswith(".py") and not _LIBRARY.search(file):
+            return f"{file}({line or 0}): {name or '?'}"
+    return None
 
 
 def _size(entry: dict[str, Any], collective: str | None, ranks: int | None) -> int | None:
@@ -122,16 +205,21 @@ def _bytes(shapes: Any, dtypes: Any) -> int | None:
         width = element_bytes(str(dtypes[at] if at < len(dtypes) else dtypes[-1]))
         if width is None or not isinstance(shape, list | tuple):
             return None
-        elements = 1
-        for extent in shape:
-            number = as_integer(extent)
-            if number is None or number < 0:
-                return None
-            elements *= number
-            if elements >= _LARGEST_SIZE:  # no shape, and a product without bound takes ever longer
-                raise ValueError(f"{elements} does not fit")
-        total += elements * width
+        total += _product(shape) * width
     return total
+
+
+def _product(shape: Sequence[Any]) -> int:
+    """Return the elements of a tensor; ValueError where it is no shape."""
+    elements = 1
+    for extent in shape:
+        number = as_integer(extent)
+        if number is None or number < 0:
+            raise ValueError("not a shape")
+        elements *= number
+        if elements >= _LARGEST_SIZE:  # no shape, and a product without bound takes ever longer
+            raise ValueError(f"{elements} does not fit")
+    return elements
 
 
 def _groups(config: Any) -> dict[str, list[int]]:
@@ -147,8 +235,8 @@ def _groups(config: Any) -> dict[str, list[int]]:
 
 
 def _rank_of_name(name: str) -> int | None:
-    """Return the rank at the end of a file's name: `nccl_trace_rank_3`, `trace_3.json`."""
-    found = re.search(r"(\d{1,9})(?:\.\w+)?$", name)
+    """Return the rank in a file's name, after `rank` or at its end: `nccl_trace_rank_3`, `trace_3.json`."""
+    found = re.search(r"rank[_.-]?(\d{1,9})(?!\d)", name) or re.search(r"(\d{1,9})(?:\.\w+)?$", name)
     return int(found[1]) if found else None
 
 

@@ -28,10 +28,20 @@ from jitter.core.formatting import (
 from jitter.report.text.kernel_text import describe_kernels
 
 Hosts = Mapping[int, str | None]
+QUESTIONS = (
+    "How much does jitter cost?",
+    "Which step?",
+    "Which node?",
+    "Which GPU?",
+    "When in the step does it begin?",
+    "Where to look?",
+    "CPU or GPU?",
+)
 _MOST = 3
 _MAIN_SHARE = 0.25
 """Of the loss. A part of at least this size answers whether the CPU or the GPU costs the time."""
 _NOTHING = "nothing stands out above the run's noise"
+_NOT_RECORDED = "Not recorded: this needs traces."
 _UNKNOWN = "Unknown: no rank can be compared with another."
 
 
@@ -50,15 +60,18 @@ def answer_questions(diagnosis: Diagnosis, hosts: Hosts, shown: Sequence[Collect
     report states elsewhere, of each of the first findings.
     """
     culprits = diagnosis.culprits
-    return [
-        QuestionAnswer("How much does jitter cost?", _cost(diagnosis), _gains(diagnosis)),
-        QuestionAnswer("Which step?", _steps(diagnosis), _seen(culprits[:_MOST])),
-        QuestionAnswer("Which node?", _node(diagnosis, hosts)),
-        QuestionAnswer("Which GPU?", _gpu(diagnosis, hosts)),
-        QuestionAnswer("When in the step does it begin?", _when(diagnosis)),
-        QuestionAnswer("Where to look?", _where(diagnosis)),
-        QuestionAnswer("CPU or GPU?", _side(diagnosis), _evidence(diagnosis, shown)),
-    ]
+    if not diagnosis.steps:
+        return [QuestionAnswer(question, _NOT_RECORDED) for question in QUESTIONS]
+    answers: tuple[tuple[str, tuple[str, ...]], ...] = (
+        (_cost(diagnosis), _gains(diagnosis)),
+        (_steps(diagnosis), _seen(culprits[:_MOST])),
+        (_node(diagnosis, hosts), ()),
+        (_gpu(diagnosis, hosts), ()),
+        (_when(diagnosis), ()),
+        (_where(diagnosis), ()),
+        (_side(diagnosis), _evidence(diagnosis, shown)),
+    )
+    return [QuestionAnswer(question, *one) for question, one in zip(QUESTIONS, answers, strict=True)]
 
 
 def _evidence(diagnosis: Diagnosis, shown: Sequence[Collection[str]]) -> tuple[str, ...]:
@@ -234,8 +247,6 @@ def _where(diagnosis: Diagnosis) -> str:
     ]
     if places:
         return "; ".join(places) + "."
-    if not diagnosis.steps:
-        return _UNKNOWN
     costliest = diagnosis.costliest
     share = diagnosis.main_share
     first = "" if share is None or not share.ranks else f": begin with rank {share.ranks[0].rank} in {costliest.key}"

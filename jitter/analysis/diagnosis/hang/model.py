@@ -1,0 +1,105 @@
+"""The parts of a hang verdict as plain data."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+HangKind = Literal["mismatch", "not_entered", "not_started", "all_entered", "undecided"]
+"""`mismatch`: ranks called different operations under one number. `not_entered`: recorded ranks did not call it.
+`not_started`: ranks enqueued it, and their GPUs did not begin it. `all_entered`: all members called it, and it did not
+end. `undecided`: members left no record."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a collective, a send or a receive."""
+
+    group: str | None
+    group_description: str | None
+    sequence: int | None
+    operation: str | None
+    """As the source names it."""
+    collective: str | None
+    size_bytes: int | None
+    elements: int | None
+    """Of the rank's input."""
+    dtype: str | None
+    source_line: str | None
+    """`file(line): function`, outside PyTorch; None where the recording has no Python stacks."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What some of the ranks called under one number."""
+
+    call: Call
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class LastCall:
+    """The last call of a rank that did not enter the operation."""
+
+    rank: int
+    call: Call
+    completed: bool
+
+
+@dataclass(frozen=True)
+class StuckOperation:
+    """An operation that a rank entered and that did not complete. Ranks are global ranks."""
+
+    call: Call
+    is_p2p: bool
+    members: tuple[int, ...]
+    """Of the group; empty where no source names them."""
+    waiting: tuple[int, ...]
+    """Ranks that entered it and did not complete it."""
+    not_entered: tuple[int, ...]
+    not_started: tuple[int, ...]
+    """Ranks among `waiting` whose GPUs did not begin it, while the GPUs of others did."""
+    unrecorded: tuple[int, ...]
+    """Members without a dump or a line in a log."""
+    unknown: tuple[int, ...]
+    """Members with a dump that does not tell whether they entered it."""
+    variants: tuple[Variant, ...]
+    """What the ranks called, where that differs; empty if they agree."""
+    since_ns: int | None
+    """When the first rank entered it, ns since 1970."""
+    waited_ns: int | None
+    """How long a rank waited when its watchdog gave up."""
+    timeout_ns: int | None
+
+    @property
+    def kind(self) -> HangKind:
+        """The reason why it does not complete."""
+        if self.variants:
+            return "mismatch"
+        if self.not_entered:
+            return "not_entered"
+        if self.unrecorded or self.unknown or not self.members:
+            return "undecided"
+        return "not_started" if self.not_started else "all_entered"
+
+    @property
+    def blocking(self) -> tuple[int, ...]:
+        """The ranks that it waits for."""
+        return () if self.variants else self.not_entered or self.not_started
+
+
+@dataclass(frozen=True)
+class Hang:
+    """The operation that the job waits in, and what else waits for it."""
+
+    operation: StuckOperation
+    culprits: tuple[int, ...]
+    """The ranks that it waits for and that wait in no other operation; with `is_circular`, all that it waits for."""
+    is_circular: bool
+    """Whether all ranks that the stuck operations wait for wait in another of them."""
+    others: tuple[StuckOperation, ...]
+    """The other operations that did not complete, by the time at which they were entered."""
+    last_calls: tuple[LastCall, ...]
+    """Of ranks that did not enter the operation."""
+    headline: str
+    """What hangs and which ranks it waits for, as a sentence."""
+    evidence: tuple[str, ...]
+    advice: str

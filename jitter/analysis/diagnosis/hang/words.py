@@ -1,0 +1,194 @@
+"""The sentences of a hang: what the job waits in, for which ranks, where these stopped, and what to do."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from jitter.analysis.diagnosis.hang.model import Call, Hang, HangKind, LastCall, StuckOperation
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import abbreviate, capitalize, escape_control, format_count, format_ranks
+
+_MOST: Final = THRESHOLDS.sentences.max_named
+_ADVICE: Final[dict[HangKind, str]] = {
+    "mismatch": (
+        "compare the code that the ranks ran before this call: a branch on the rank or on its data makes them call "
+        "other collectives, or with other sizes"
+    ),
+    "not_entered": (
+        "look at what {ranks} did after the last call: an exception in the log, a data loader or a file that does not "
+        "answer, a branch that only some ranks take; if the process lives: py-spy dump --native --pid PID"
+    ),
+    "not_started": (
+        "look at the GPU of {ranks}: work that was enqueued before the operation does not end; check dmesg for Xid "
+        "errors"
+    ),
+    "all_entered": (
+        "check the network and the GPUs of the members: Xid errors in dmesg, link errors, NCCL_DEBUG=INFO, nccl-tests "
+        "between the hosts"
+    ),
+    "undecided": (
+        "collect the dumps of all members; a rank without one may have died: read its log, and dmesg on its host"
+    ),
+}
+_CIRCULAR: Final = "call the operations of these groups in the same order on all ranks"
+
+
+def write_hang(hang: Hang, *, is_confirmed: bool) -> Hang:
+    """Return the hang with its sentences; `is_confirmed`: a watchdog's lines say that it gave up."""
+    evidence = [*_evidence(hang), *_doubts(hang, is_confirmed=is_confirmed)]
+    ranks = format_ranks(hang.culprits) if hang.culprits else "these ranks"
+    advice = _CIRCULAR if hang.is_circular else _ADVICE[hang.operation.kind].format(ranks=ranks)
+    said = (escape_control(text) for text in evidence)
+    return replace(hang, headline=escape_control(_headline(hang)), evidence=tuple(said), advice=advice)
+
+
+def write_hang_verdict(hang: Hang) -> str:
+    """Return what hangs, which ranks wait, and what to do, as sentences."""
+    waiting = describe_waiting(hang.operation)
+    return " ".join(capitalize(text) for text in (hang.headline, waiting, hang.advice) if text)
+
+
+def describe_call(call: Call) -> str:
+    """Return a call with its number, group, size and code line: `all_reduce 19 of process group 0 (default_pg), …`."""
+    number = "" if call.sequence is None else f" {call.sequence}"
+    facts = (_size(call), call.source_line and f"at {call.source_line}")
+    return ", ".join([f"{name_operation(call)}{number}{_of_group(call)}", *filter(None, facts)])
+
+
+def name_operation(call: Call) -> str:
+    """Return the operation as the program calls it: `all_reduce`, `_all_gather_base`, `send 0->1`."""
+    operation = call.operation or "an operation"
+    if operation.startswith("nccl:"):
+        return abbreviate(operation.removeprefix("nccl:"))
+    return abbreviate(operation if call.collective in (None, "send_recv") else call.collective or operation)
+
+
+def _of_group(call: Call) -> str:
+    if call.group is None:
+        return ""
+    described = call.group_description
+    told = f" ({abbreviate(described)})" if described and described not in ("undefined", call.group) else ""
+    return f" of process group {abbreviate(call.group)}{told}"
+
+
+def _size(call: Call) -> str:
+    if call.elements is None:
+        return ""
+    return f"{call.elements:,} × {call.dtype}" if call.dtype else format_count(call.elements, "element")
+
+
+def _headline(hang: Hang) -> str:
+    one = hang.operation
+    call = describe_call(one.call)
+    if hang.is_circular:
+        other = next((two for two in hang.others if set(one.blocking) & set(two.waiting)), None)
+        verb = _verb(one.blocking, "wait")
+        where = "" if other is None else f", and {format_ranks(one.blocking)} {verb} in {describe_call(other.call)}"
+        return f"Hang: {format_ranks(one.waiting)} {_verb(one.waiting, 'wait')} in {call}{where}: each for the others"
+    if one.kind == "mismatch":
+        first, *others = one.variants
+        told = "; ".join(
+            f"{format_ranks(two.ranks)} called {name_operation(two.call)} ({_facts(two.call)})"
+            for two in (first, *others[: _MOST - 1])
+        )
+        return f"Hang: the ranks' calls number {one.call.sequence}{_of_group(one.call)} differ: {told}"
+    if one.kind == "not_entered":
+        return f"Hang: {format_ranks(hang.culprits)} did not enter {call}"
+    if one.kind == "not_started":
+        verb = "has" if len(hang.culprits) == 1 else "have"
+        return f"Hang: {format_ranks(hang.culprits)} enqueued {call} and {verb} not started it on the GPU"
+    if one.kind == "all_entered":
+        whole = f"all {format_count(len(one.members), 'rank')}" if len(one.members) > 1 else "the rank"
+        done = set(one.members) - set(one.waiting)
+        rest = f"; {format_ranks(one.waiting)} did not complete it" if done else " and none completed it"
+        return f"Hang in the network or on a GPU: {whole} entered {call}{rest}"
+    absent = ", and the sources do not say which ranks did not enter it"
+    if one.unrecorded:
+        who = format_ranks(one.unrecorded)
+        absent = f"; {who} left no dump, so whether {_pronoun(one.unrecorded)} entered it is unknown"
+    elif one.unknown:
+        absent = f"; the dumps do not reach back far enough to say whether {format_ranks(one.unknown)} entered it"
+    return f"Hang: {format_ranks(one.waiting)} {_verb(one.waiting, 'wait')} in {call}{absent}"
+
+
+def _facts(call: Call) -> str:
+    return ", ".join(filter(None, (_size(call), call.source_line and f"at {call.source_line}"))) or "size not recorded"
+
+
+def _verb(ranks: Sequence[int], verb: str) -> str:
+    return f"{verb}s" if len(ranks) == 1 else verb
+
+
+def _pronoun(ranks: Sequence[int]) -> str:
+    return "it" if len(ranks) == 1 else "each of them"
+
+
+def _evidence(hang: Hang) -> Iterator[str]:
+    one = hang.operation
+    waiting = describe_waiting(one)
+    if waiting:
+        yield waiting
+    for last in hang.last_calls[:_MOST]:
+        yield describe_last_call(last)
+    if len(hang.last_calls) > _MOST:
+        yield f"{len(hang.last_calls) - _MOST} more ranks that did not enter it have last calls (--json lists them)"
+    if both := sorted(set(one.blocking) - set(hang.culprits)):
+        elsewhere = next((two for two in hang.others if set(both) & set(two.waiting)), None)
+        where = "" if elsewhere is None else f" in {describe_call(elsewhere.call)}"
+        yield f"{format_ranks(both)} did not enter it either, and {_verb(both, 'wait')}{where}"
+    if one.kind == "mismatch" and one.not_entered:
+        yield f"{format_ranks(one.not_entered)} did not enter it"
+    for two in hang.others[: _MOST - 1]:
+        yield f"also stuck: {format_ranks(two.waiting)} in {describe_call(two.call)}{_of_blocking(two)}"
+    if len(hang.others) > _MOST - 1:
+        yield f"{format_count(len(hang.others) - _MOST + 1, 'more operation')} stuck in other groups"
+
+
+def _of_blocking(one: StuckOperation) -> str:
+    return (
+        f", which {format_ranks(one.blocking)} did not {'enter' if one.not_entered else 'start'}"
+        if one.blocking
+        else ""
+    )
+
+
+def describe_waiting(one: StuckOperation) -> str:
+    """Return which ranks wait, since when and how long; empty if none is known to wait."""
+    if not one.waiting:
+        return ""
+    since = "" if one.since_ns is None else f" since {_date(one.since_ns)}"
+    waited = ""
+    if one.waited_ns is not None:
+        waited = f"; the watchdog gave up after {_seconds(one.waited_ns)}"
+    elif one.timeout_ns is not None:
+        waited = f"; the watchdog's limit is {_seconds(one.timeout_ns)}"
+    return f"{format_ranks(one.waiting)} {_verb(one.waiting, 'wait')}{since}{waited}"
+
+
+def describe_last_call(last: LastCall) -> str:
+    """Return the last call of a rank as a sentence."""
+    state = "completed" if last.completed else "not completed"
+    return f"rank {last.rank}'s last call is {describe_call(last.call)}, {state}"
+
+
+def _doubts(hang: Hang, *, is_confirmed: bool) -> Iterator[str]:
+    one = hang.operation
+    if one.unrecorded and one.kind != "undecided":
+        verb = "is" if len(one.unrecorded) == 1 else "are"
+        yield f"{format_ranks(one.unrecorded)} left no dump and {verb} neither blamed nor cleared"
+    if one.unknown and one.kind != "undecided":
+        yield f"the dumps do not reach back far enough to say whether {format_ranks(one.unknown)} entered it"
+    if not is_confirmed:
+        yield "no watchdog timeout was read: dumps of a healthy job show calls in progress, too"
+
+
+def _date(ns: int) -> str:
+    try:
+        return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{ns} ns"
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / 1e9:,.0f} s"

@@ -1,0 +1,97 @@
+"""Timeouts of PyTorch's watchdog: `[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=19, …)`.
+
+pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp. Versions 2.2 to 2.6 name the group of a timeout only in the
+line after it (`[PG 1 Rank 3] … detected by watchdog at work: 19, last enqueued …`). The rank in brackets is the rank in
+the group; the launcher's or logger's prefix (`[rank3]:`) is the global rank. The lines' dates have no year.
+"""
+
+import re
+from typing import Any, Final
+
+from jitter.logs.line_parser import Context, LineParser
+from jitter.logs.prefixes import split_prefix
+
+_OWNER: Final = re.compile(
+    r"\[(?:PG (?:ID \d+ PG GUID )?(?P<group>[\w.:-]+?) ?(?:\((?P<description>[^()]*)\))? )?Rank (?P<rank>\d{1,9})\]"
+)
+_TIMEOUT: Final = re.compile(
+    r"WorkNCCL\((?P<fields>[^()]*(?:\([^()]*\)[^()]*)*)\)(?: ran for (?P<waited>\d+) milliseconds)?"
+)
+_FIELD: Final = re.compile(r"(\w+)(?:\(ms\))?=([\w.-]+)")
+_STATUS: Final = re.compile(
+    r"at (?:NCCL )?work(?: sequence id)?: (?P<at>\d+),?.{0,40}?last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+)"
+    r"(?:, last started (?:NCCL )?work: (?P<started>-?\d+))?"
+    r",.{0,60}?last completed (?:NCCL )?work: (?P<completed>-?\d+)"
+)
+_WORLD: Final = "0"
+"""PyTorch's name of the default group."""
+
+
+class WatchdogParser(LineParser):
+    """Timeouts, and how far the rank got in the group."""
+
+    format = "pytorch-watchdog"
+    triggers = (b"Watchdog caught collective operation timeout", b"last enqueued ")
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._timeouts: dict[tuple[int | None, str | None, int], dict[str, Any]] = {}
+        """By rank, group (None: the line names none) and number."""
+        self._progress: dict[tuple[int | None, str], dict[str, Any]] = {}
+
+    def line(self, line: bytes, number: int) -> None:
+        """Read a timeout, or the numbers of the operations enqueued and completed."""
+        _, text, of_prefix = split_prefix(line)
+        owner = _OWNER.search(text)
+        if owner is None:
+            return
+        group = owner["group"]
+        rank = of_prefix if of_prefix is not None or group not in (None, _WORLD) else int(owner["rank"])
+        if (status := _STATUS.search(text)) is not None and group is not None:
+            self._read_status(status, rank, group, owner["description"])
+        elif (timeout := _TIMEOUT.search(text)) is not None and "Watchdog caught" in text:
+            self._read_timeout(timeout, rank, group, owner["description"])
+
+    def finish(self) -> None:
+        """Add the timeouts, which later lines may have completed."""
+        for timeout in self._timeouts.values():
+            self.add("collective_timeouts", **timeout)
+        for progress in self._progress.values():
+            self.add("process_groups", **progress)
+
+    def _read_timeout(self, found: re.Match[str], rank: int | None, group: str | None, description: str | None) -> None:
+        fields = dict(_FIELD.findall(found["fields"]))
+        sequence, milliseconds = int(fields["SeqNum"]) if "SeqNum" in fields else None, fields.get("Timeout")
+        if sequence is None:
+            raise ValueError("a timeout without a number")
+        elements = fields.get("NumelIn")
+        self._timeouts.setdefault(
+            (rank, group, sequence),
+            {
+                "rank": rank,
+                "group_name": group,
+                "group_description": description,
+                "sequence": sequence,
+                "operation": fields.get("OpType"),
+                "input_elements": None if elements is None else int(elements),
+                "timeout_ns": None if milliseconds is None else int(milliseconds) * 1_000_000,
+                "waited_ns": None if found["waited"] is None else int(found["waited"]) * 1_000_000,
+            },
+        )
+
+    def _read_status(self, found: re.Match[str], rank: int | None, group: str, description: str | None) -> None:
+        unnamed = self._timeouts.get((rank, None, int(found["at"])))
+        if unnamed is not None and unnamed["group_name"] is None:
+            unnamed.update(group_name=group, group_description=description)
+        self._progress.setdefault(
+            (rank, group),
+            {
+                "rank": rank,
+                "group_name": group,
+                "group_description": description,
+                **{
+                    f"last_{what}": None if found[what] is None else max(int(found[what]), 0)
+                    for what in ("enqueued", "started", "completed")
+                },
+            },
+        )

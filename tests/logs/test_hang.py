@@ -1,0 +1,259 @@
+"""The hang that Flight Recorder dumps and watchdog lines show: who did not enter what, hand-made for a known hang."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jitter.cli import main
+
+BASE_NS = 1_724_779_239_000_000_000
+WORLD = {"0": ("default_pg", range(8))}
+
+
+def call(
+    number: int, *, group: str = "0", op: str = "nccl:all_reduce", done: bool = True, **given: Any
+) -> dict[str, Any]:
+    """An entry of a dump, without what `dump` fills in."""
+    shape = given.pop("shape", [1024])
+    return {
+        "process_group": [group, ""], "collective_seq_id": number, "p2p_seq_id": 0, "profiling_name": op,
+        "input_sizes": [shape], "input_dtypes": [given.pop("dtype", "Float")], "output_sizes": [shape],
+        "output_dtypes": ["Float"], "state": given.pop("state", "completed" if done else "scheduled"),
+        "time_discovered_completed_ns": 1 if done else None, "timeout_ms": 600_000, "is_p2p": False, **given,
+    }  # fmt: skip
+
+
+def exchange(number: int, peers: str, *, done: bool = True, **given: Any) -> dict[str, Any]:
+    return call(1, op=f"nccl:{peers}", done=done, **given) | {"is_p2p": True, "p2p_seq_id": number}
+
+
+def dump(
+    folder: Path, rank: int, calls: Iterable[dict[str, Any]], groups: Any = WORLD, first: int = 0, **more: Any
+) -> None:
+    """Write a rank's dump; its k-th call is made k seconds after the base time."""
+    entries = []
+    for at, one in enumerate(calls):
+        name = one["process_group"][0]
+        entry = {
+            "record_id": first + at,
+            "pg_id": list(groups).index(name),
+            "time_created_ns": BASE_NS + at * 10**9 + rank,
+        }
+        entries.append(
+            one
+            | entry
+            | {"process_group": [name, groups[name][0]]}
+            | {"time_created_ns": one.get("at", entry["time_created_ns"])}
+        )
+    config = {
+        name: {"name": name, "desc": desc, "ranks": str(list(ranks))}
+        for name, (desc, ranks) in groups.items()
+        if rank in ranks
+    }
+    folder.mkdir(exist_ok=True)
+    content = {"version": "2.9", "pg_config": config, "pg_status": {}, "entries": entries, **more}
+    (folder / f"nccl_trace_rank_{rank}.json").write_text(json.dumps(content))
+
+
+def report(folder: Path, capsys: pytest.CaptureFixture[str], *options: str) -> Any:
+    assert main(["ingest", str(folder), "-o", str(folder.parent / "lake")]) == 0
+    capsys.readouterr()
+    assert main(["report", str(folder.parent / "lake"), *(options or ("--json",))]) == 0
+    printed = capsys.readouterr().out
+    return printed if options else json.loads(printed)
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> Path:
+    return tmp_path / "dumps"
+
+
+def up_to(last: int, completed: int = 18, **given: Any) -> list[dict[str, Any]]:
+    """All-reduces 1 to `last`, of which those up to `completed` completed."""
+    return [call(number, done=number <= completed, **given) for number in range(1, last + 1)]
+
+
+def test_rank_that_stopped_is_named_with_its_last_call(dumps, capsys):
+    def frames(line: int) -> dict[str, Any]:
+        library = {
+            "name": "all_reduce",
+            "filename": "/x/site-packages/torch/distributed/distributed_c10d.py",
+            "line": 9,
+        }
+        return {"frames": [library, {"name": "train", "filename": "/job/train.py", "line": line}]}
+
+    for rank in range(8):
+        last = 18 if rank == 3 else 20
+        calls = up_to(last)
+        calls[-1].update(frames(40 + last))
+        calls[18:19] = [one | frames(77) for one in calls[18:19]]
+        dump(dumps, rank, calls)
+    document = report(dumps, capsys)
+    hang = document["hang"]
+    assert (hang["kind"], hang["group"], hang["collective"], hang["sequence"]) == ("not_entered", "0", "all_reduce", 19)
+    assert (hang["missing_ranks"], hang["waiting_ranks"]) == ([3], [0, 1, 2, 4, 5, 6, 7])
+    assert (hang["elements"], hang["size_bytes"], hang["source_line"]) == (1024, 4096, "/job/train.py(77): train")
+    assert hang["since_ns"] == BASE_NS + 18 * 10**9
+    (last,) = hang["last_calls"]
+    assert (last["rank"], last["sequence"], last["source_line"]) == (3, 18, "/job/train.py(58): train")
+    assert document["verdict"].startswith("Hang: rank 3 did not enter all_reduce 19 of process group 0 (default_pg)")
+    for form in ([], ["-v"], ["--markdown"]):
+        told = " ".join(report(dumps, capsys, *(form or ["--quiet"])).replace("\\", "").split())
+        assert "rank 3 did not enter" in told
+        assert "Unknown" not in told
+
+
+def test_members_without_a_dump_are_neither_blamed_nor_cleared(dumps, capsys):
+    for rank in set(range(8)) - {3, 5}:
+        dump(dumps, rank, up_to(19))
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["kind"], hang["missing_ranks"], hang["unrecorded_ranks"]) == ("undecided", [], [3, 5])
+    assert "ranks 3,5 left no dump" in hang["headline"]
+    dump(dumps, 3, up_to(18))
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["kind"], hang["missing_ranks"], hang["unrecorded_ranks"]) == ("not_entered", [3], [5])
+    assert "rank 5 left no dump and is neither blamed nor cleared" in hang["evidence"]
+
+
+def test_all_entered_and_none_completed_is_the_network_or_a_gpu(dumps, capsys):
+    for rank in range(8):
+        dump(dumps, rank, up_to(19))
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["kind"], hang["missing_ranks"], hang["waiting_ranks"]) == ("all_entered", [], list(range(8)))
+    assert hang["headline"].startswith("Hang in the network or on a GPU: all 8 ranks entered all_reduce 19")
+
+
+def test_nothing_stuck_is_no_hang(dumps, capsys):
+    for rank in range(8):  # sends and coalesced parts that never complete by themselves are no stuck collectives
+        parts = [call(19, op="nccl:all_gather", done=False), call(19, op="nccl:coalesced")]
+        batch = [exchange(7, f"send {rank}->{(rank + 1) % 8}", done=False), exchange(7, "coalesced")]
+        dump(dumps, rank, [*up_to(18), *parts, *batch])
+    document = report(dumps, capsys)
+    assert document["hang"] is None
+    assert "ang:" not in document["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"op": "nccl:all_gather"}, "rank 6 called all_gather (1,024 × Float)"),
+        ({"shape": [2048]}, "rank 6 called all_reduce (2,048 × Float)"),
+        ({"dtype": "Half"}, "rank 6 called all_reduce (1,024 × Half)"),
+    ],
+)
+def test_different_calls_under_one_number_are_the_verdict(dumps, capsys, wrong, said):
+    for rank in range(8):
+        calls = up_to(20)
+        if rank == 6:
+            calls[18] = call(19, done=False, **wrong)
+        dump(dumps, rank, calls)
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["kind"], hang["sequence"]) == ("mismatch", 19)
+    assert [one["ranks"] for one in hang["mismatch"]] == [[0, 1, 2, 3, 4, 5, 7], [6]]
+    assert said in hang["headline"]
+
+
+def test_all_to_all_with_uneven_parts_is_no_mismatch(dumps, capsys):
+    for rank in range(8):
+        dump(dumps, rank, [*up_to(18), call(19, op="nccl:all_to_all", shape=[rank + 1], done=False)])
+    assert report(dumps, capsys)["hang"]["kind"] == "all_entered"
+
+
+def test_root_is_the_group_whose_missing_rank_waits_nowhere(dumps, capsys):
+    """Rank 1 never enters its pair's all_gather, so rank 0 never enters the world's all_reduce."""
+    groups = {"0": ("default_pg", range(4)), "5": ("tp", [0, 1]), "6": ("tp", [2, 3])}
+    for rank in range(4):
+        calls = [call(1), call(1, group="5" if rank < 2 else "6", op="nccl:all_gather")]
+        if rank == 0:
+            calls.append(call(2, group="5", op="nccl:all_gather", done=False))
+        if rank > 1:
+            calls.append(call(2, done=False))
+        dump(dumps, rank, calls, groups)
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["group"], hang["group_description"], hang["culprit_ranks"]) == ("5", "tp", [1])
+    assert not hang["is_circular"]
+    (other,) = hang["others"]
+    assert (other["group"], other["waiting_ranks"], other["missing_ranks"]) == ("0", [2, 3], [0, 1])
+
+
+def test_newer_dump_of_a_rank_replaces_the_older(dumps, capsys):
+    for rank in range(8):
+        dump(dumps, rank, up_to(18 if rank == 3 else 19))
+    assert report(dumps, capsys)["hang"]["missing_ranks"] == [3]
+    for rank in range(8):
+        dump(dumps, rank, up_to(20, completed=20))
+    assert report(dumps, capsys)["hang"] is None
+
+
+def test_groups_entered_in_different_order_wait_for_each_other(dumps, capsys):
+    groups = {"1": ("a", [0, 1]), "2": ("b", [0, 1])}
+    dump(dumps, 0, [call(1, group="1", done=False)], groups)
+    dump(dumps, 1, [call(1, group="2", done=False)], groups)
+    hang = report(dumps, capsys)["hang"]
+    assert hang["is_circular"]
+    assert "rank 0 waits in all_reduce 1 of process group 1 (a)" in hang["headline"]
+    assert "rank 1 waits in all_reduce 1 of process group 2 (b)" in hang["headline"]
+
+
+def test_ranks_outside_the_group_are_not_missing(dumps, capsys):
+    groups = {"0": ("default_pg", range(4)), "7": ("dp", [0, 2])}
+    for rank in range(4):
+        own = [call(1, group="7", done=False)] if rank in (0, 2) else []
+        dump(dumps, rank, [call(1), *own], groups)
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["kind"], hang["members"], hang["missing_ranks"]) == ("all_entered", [0, 2], [])
+
+
+def test_receive_without_a_send(dumps, capsys):
+    groups = {"3": ("pp", [4, 6])}
+    dump(dumps, 4, [exchange(1, "send 0->1", group="3")], groups)
+    dump(dumps, 6, [exchange(1, "recv 1<-0", group="3"), exchange(2, "recv 1<-0", group="3", done=False)], groups)
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["kind"], hang["collective"]) == ("not_entered", "send_recv")
+    assert (hang["missing_ranks"], hang["waiting_ranks"]) == ([4], [6])
+
+
+def test_ring_buffer_that_lost_a_group_is_unknown_and_its_status_tells(dumps, capsys):
+    groups = {"0": ("default_pg", range(2)), "9": ("busy", [1])}
+    dump(dumps, 0, up_to(19), groups)
+    busy = [call(number, group="9") for number in range(500, 510)]
+    dump(dumps, 1, busy, groups, first=900)
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["kind"], hang["unknown_ranks"], hang["missing_ranks"]) == ("undecided", [1], [])
+    status = {"last_enqueued_collective": 18, "last_started_collective": 18, "last_completed_collective": 18}
+    busy.insert(0, call(18))  # the entry joins the process's number of the group to its name
+    dump(dumps, 1, busy, groups, first=900, pg_status={"0": status})
+    assert report(dumps, capsys)["hang"]["missing_ranks"] == [1]
+
+
+WATCHDOG = (
+    "[rank{rank}]:[E1206 18:44:12.715298746 ProcessGroupNCCL.cpp:607] [Rank {rank}] Watchdog caught collective "
+    "operation timeout: WorkNCCL(SeqNum=19, OpType=ALLREDUCE, NumelIn={elements}, NumelOut={elements}, "
+    "Timeout(ms)=600000) ran for 600061 milliseconds before timing out.\n"
+    "[rank{rank}]:[E1206 18:44:12.715588844 ProcessGroupNCCL.cpp:1664] [PG 0 Rank {rank}] Exception (either an error "
+    "or timeout) detected by watchdog at work: 19, last enqueued NCCL work: 20, last completed NCCL work: 18.\n"
+)
+
+
+def test_watchdog_lines_alone_name_the_waiting_and_guess_no_other(tmp_path, capsys):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "job.log").write_text("".join(WATCHDOG.format(rank=rank, elements=1024) for rank in (0, 1, 2)))
+    hang = report(logs, capsys)["hang"]
+    assert (hang["kind"], hang["group"], hang["collective"], hang["sequence"]) == ("undecided", "0", "all_reduce", 19)
+    assert (hang["waiting_ranks"], hang["missing_ranks"], hang["waited_ns"]) == ([0, 1, 2], [], 600_061_000_000)
+    (logs / "job.log").write_text("".join(WATCHDOG.format(rank=rank, elements=1024 + rank // 2) for rank in (0, 1, 2)))
+    hang = report(logs, capsys, "--json")
+    assert json.loads(hang)["hang"]["kind"] == "mismatch"
+
+
+def test_dumps_and_watchdog_lines_agree(dumps, capsys):
+    for rank in range(8):
+        dump(dumps, rank, up_to(18 if rank == 3 else 20))
+    (dumps / "job.log").write_text("".join(WATCHDOG.format(rank=rank, elements=1024) for rank in (0, 1)))
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["kind"], hang["missing_ranks"], hang["waited_ns"]) == ("not_entered", [3], 600_061_000_000)
+    assert not any("no watchdog" in line for line in hang["evidence"])

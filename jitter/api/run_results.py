@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from weakref import finalize
 
 from jitter.core.errors import LakeError
+from jitter.core.formatting import capitalize
 from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor, PoolExecutor
 from jitter.core.parallel.processes import cpu_count
 from jitter.core.step_key import StepKey
@@ -36,6 +37,7 @@ class RunResults:
         self._lake = lake
         self._by_step = by_step
         self._analyses: dict[Steps, RunAnalysis] = {}
+        self._by_traces: dict[Steps, Answers] = {}
         self._answers: dict[Steps, Answers] = {}
         self._connections = ExitStack()
         finalize(self, self._connections.close)
@@ -63,9 +65,15 @@ class RunResults:
         if not steps:
             return self._with_evidence(_nothing_compared(), steps)
         if steps not in self._answers:
-            found = None if self._cache is None else self._cache.get(steps)
-            self._answers[steps] = self._with_evidence(found or self._diagnose(steps, executor), steps)
+            self._answers[steps] = self._with_evidence(self._without_evidence(steps, executor), steps)
         return self._answers[steps]
+
+    def _without_evidence(self, steps: Steps, executor: Executor | None) -> "Answers":
+        """Return the diagnosis of these steps by the traces alone, which is what the lake keeps."""
+        if steps not in self._by_traces:
+            found = None if self._cache is None else self._cache.get(steps)
+            self._by_traces[steps] = found or self._diagnose(steps, executor)
+        return self._by_traces[steps]
 
     def diagnosed(self, steps: Steps) -> "Answers | None":
         """Return the diagnosis of these steps if this process has it already."""
@@ -74,7 +82,7 @@ class RunResults:
     def keep_answers(self, steps: Steps, executor: Executor | None) -> None:
         """Write the diagnosis of these steps to the lake, unless it is there or the lake is small."""
         if self._cache is not None and self._cache.get(steps) is None:
-            self._cache.keep(steps, self.answers(steps, executor))
+            self._cache.keep(steps, self._without_evidence(steps, executor))
 
     def _diagnose(self, steps: Steps, executor: Executor | None) -> "Answers":
         from jitter.analysis.diagnosis.answer_cache import Answers
@@ -118,15 +126,18 @@ class RunResults:
 
     def _with_hang(self, diagnosis: "Diagnosis", *, has_steps: bool) -> "Diagnosis":
         """Put the hang that the logs show before the diagnosis."""
-        if not any({"process_groups", "collective_timeouts"} & set(log.relations) for log in self._lake.logs):
+        if not any({"process_groups", "collective_timeouts", "ras"} & set(log.relations) for log in self._lake.logs):
             return diagnosis
         from jitter.analysis.diagnosis.hang.find_hang import find_hang
+        from jitter.analysis.diagnosis.hang.ras import describe_ras, find_hang_in_ras
         from jitter.analysis.diagnosis.hang.words import write_hang_verdict
 
         read = self._lake.log_table
-        hang = find_hang(read("recorded"), read("process_groups"), read("collective_timeouts"))
+        hang, health = find_hang(read("recorded"), read("process_groups"), read("collective_timeouts")), read("ras")
+        told = describe_ras(health.to_pylist())
+        hang = find_hang_in_ras(health.to_pylist()) if hang is None else hang.with_evidence(told)
         if hang is None:
-            return diagnosis
+            return replace(diagnosis, notes=(*diagnosis.notes, *map(capitalize, told)))
         verdict = write_hang_verdict(hang) + (f" {diagnosis.verdict}" if has_steps else "")
         return replace(diagnosis, hang=hang, verdict=verdict)
 

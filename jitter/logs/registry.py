@@ -14,6 +14,7 @@ from jitter.logs.gpu.nvidia_smi_csv import NvidiaSmiCsvParser
 from jitter.logs.gpu.nvidia_smi_query import NvidiaSmiQueryParser
 from jitter.logs.gpu.rocm_smi import RocmSmiParser
 from jitter.logs.line_parser import Context, LineParser
+from jitter.logs.nccl import ras
 from jitter.logs.placement.bindings import BindingParser
 from jitter.logs.placement.hello_jobstep import JobstepParser
 from jitter.logs.placement.nvidia_topology import NvidiaTopologyParser
@@ -38,6 +39,7 @@ class Document(NamedTuple):
 _DOCUMENTS: Final = (
     (flight_recorder.is_json, Document(flight_recorder.FORMAT, flight_recorder.read_json)),
     (flight_recorder.is_pickle, Document(flight_recorder.FORMAT, flight_recorder.read_pickle)),
+    (ras.is_json, Document(ras.FORMAT, ras.read_json)),
     (json_report.is_report, Document(json_report.FORMAT, json_report.read)),
 )
 _PARSERS: Final[tuple[type[LineParser], ...]] = (
@@ -58,6 +60,7 @@ _PARSERS: Final[tuple[type[LineParser], ...]] = (
     RocprofStatsParser,
     TrainingResultParser,
     WatchdogParser,
+    ras.RasParser,
 )
 
 

@@ -90,6 +90,18 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("last_completed", pa.int64(), "number of the last operation that its GPU completed"),
         ("is_whole", pa.bool_(), "whether the recording goes back to the first operation of the rank"),
     ),
+    "ras": _schema(
+        _TIME,
+        ("query", pa.int32(), "number of the query in its file"),
+        ("comm", pa.string(), "hash of the communicator"),
+        ("rank", pa.int32(), "rank in the communicator; null for a row that counts ranks, or is of a process"),
+        ("ranks", pa.int32(), "ranks in the communicator"),
+        _HOST,
+        _DEVICE,
+        ("operations", pa.int64(), "collectives that the ranks launched in the communicator"),
+        ("count", pa.int32(), "ranks that launched so many; null for a row of one rank"),
+        ("state", pa.string(), "unresponsive, dead, or missing (the process answers, and not for the communicator)"),
+    ),
     "collective_timeouts": _schema(
         _TIME,
         _RANK,

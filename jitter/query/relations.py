@@ -137,6 +137,7 @@ LOG_SENTENCES: Final = {
     "edges": "Connections between ranks in NCCL's channels, and their transport.",
     "recorded": "Collectives that NCCL's Inspector or profiler plug-in, or PyTorch's Flight Recorder, recorded.",
     "process_groups": "Process groups, their members, and how far each rank got in them.",
+    "ras": "Answers of NCCL's health query `ncclras`: ranks without an answer, and operations launched.",
     "collective_timeouts": "Operations that PyTorch's watchdog gave up waiting for.",
     "gpu_clocks": "Clocks, power and temperature of GPUs over time.",
     "gpu_errors": "Errors of GPUs in the kernel log: Xid and SXid.",

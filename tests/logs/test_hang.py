@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log_reading import EVIDENCE, needs_evidence, rows
 
 from jitter.cli import main
+from jitter.logs import parse
 
 BASE_NS = 1_724_779_239_000_000_000
 WORLD = {"0": ("default_pg", range(8))}
@@ -223,7 +225,7 @@ def test_ring_buffer_that_lost_a_group_is_unknown_and_its_status_tells(dumps, ca
     dump(dumps, 1, busy, groups, first=900)
     hang = report(dumps, capsys)["hang"]
     assert (hang["kind"], hang["unknown_ranks"], hang["missing_ranks"]) == ("undecided", [1], [])
-    status = {"last_enqueued_collective": 18, "last_started_collective": 18, "last_completed_collective": 18}
+    status = {f"last_{what}_collective": "18" for what in ("enqueued", "started", "completed")}
     busy.insert(0, call(18))  # the entry joins the process's number of the group to its name
     dump(dumps, 1, busy, groups, first=900, pg_status={"0": status})
     assert report(dumps, capsys)["hang"]["missing_ranks"] == [1]
@@ -257,3 +259,78 @@ def test_dumps_and_watchdog_lines_agree(dumps, capsys):
     hang = report(dumps, capsys)["hang"]
     assert (hang["kind"], hang["missing_ranks"], hang["waited_ns"]) == ("not_entered", [3], 600_061_000_000)
     assert not any("no watchdog" in line for line in hang["evidence"])
+
+
+def ras_query(behind: int, *, missing: str = "") -> str:
+    """A text of ncclras: 2 of 32 ranks are behind; hand-made after the manual's excerpts."""
+    return f"""Job summary
+===========
+
+  #0-0 (27a079b828ff1a75) MISMATCH
+    Communicator ranks have different collective operation counts
+    30 ranks have launched up to operation 6650
+    2 ranks have launched up to operation {behind}
+    Rank 3 -- GPU 3 managed by process 483075 on node 172.16.64.210
+    Rank 9 -- GPU 1 managed by process 483079 on node 172.16.64.211
+{missing}
+"""
+
+
+def test_ranks_behind_in_one_health_query_are_a_note_in_two_a_hang(tmp_path, capsys):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "ras.txt").write_text(ras_query(6649))
+    document = report(logs, capsys)
+    assert document["hang"] is None
+    said = "Communicator 27a079b828ff1a75: 2 ranks at operation 6649, 30 ranks at operation 6650 (NCCL RAS)."
+    assert said in document["run"]["warnings"]
+    (logs / "ras.txt").write_text(ras_query(6648) + ras_query(6649))
+    assert report(logs, capsys)["hang"] is None
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "ras.txt").write_text(ras_query(6649) * 2)
+    assert main(["ingest", str(other), "-o", str(tmp_path / "other-lake")]) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "other-lake"), "--json"]) == 0
+    hang = json.loads(capsys.readouterr().out)["hang"]
+    assert (hang["kind"], hang["missing_ranks"], hang["group"]) == ("not_entered", [3, 9], "27a079b828ff1a75")
+    assert hang["sequence"] == 6650
+
+
+def test_unresponsive_rank_is_a_hang(tmp_path, capsys):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    lost = "  #0-1 (cf264af53edbe986) INCOMPLETE\n    Missing communicator data from 1 rank\n    The missing rank: 21"
+    (logs / "ras.txt").write_text(ras_query(6649, missing=lost))
+    hang = report(logs, capsys)["hang"]
+    assert (hang["kind"], hang["missing_ranks"], hang["group"]) == ("unresponsive", [21], "cf264af53edbe986")
+
+
+def test_health_query_in_json(tmp_path, capsys):
+    def rank(number: int, **given: Any) -> dict[str, Any]:
+        return {"rank": number, "host": "10.0.0.1", "pid": 1, "cuda_dev": number} | given
+
+    def answer(status: dict[str, bool]) -> str:
+        here = rank(0, collective_counts={"AllReduce": 3, "AllGather": 2})
+        communicator = {"hash": "0xae", "size": 2, "ranks": [here], "missing_ranks": [rank(1, status=status)]}
+        return json.dumps(
+            {"timestamp": "2025-12-19 13:06:53", "communicators_count": 1, "communicators": [communicator]}
+        )
+
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "ras.json").write_text(answer({"unresponsive": False, "considered_dead": False}))
+    assert report(logs, capsys)["hang"] is None
+    (logs / "ras.json").write_text(answer({"unresponsive": True, "considered_dead": False}))
+    hang = report(logs, capsys)["hang"]
+    assert (hang["kind"], hang["missing_ranks"], hang["sequence"]) == ("unresponsive", [1], 5)
+
+
+@needs_evidence
+def test_documented_answers_of_the_health_query():
+    log = parse(EVIDENCE / "ras/ras.rst")
+    assert log.problems == []
+    found = rows(log, "ras", "rank", "operations", "count", "state")
+    assert found[:2] == [(None, 6650, 26, None), (None, 6649, 6, None)]
+    assert [rank for rank, operations, count, _ in found if operations and not count] == [0, 2, 3, 4, 5, 7]
+    assert {rank for rank, *_, state in found if state and rank is not None} == {21}

@@ -162,7 +162,6 @@ def test_what_only_looks_like_a_log_is_left_alone(content: bytes):
     "name",
     [
         "README.md",
-        "ras/ras.rst",
         "gpu_health/fabricmanager.log",
         "gpu_health/nvidia-smi.nvlink.status.a100",
         "compare/mfu_2gpu_after.sqlite",

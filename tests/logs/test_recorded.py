@@ -109,9 +109,15 @@ ENTRY = {
     "time_discovered_started_ns": None, "time_discovered_completed_ns": 1724779239975811724, "retired": True,
     "timeout_ms": 600000, "is_p2p": False,
 }  # fmt: skip
-GATHER = ENTRY | {"profiling_name": "nccl:_all_gather_base", "collective_seq_id": 2, "duration_ms": 1.5,
+GATHER = ENTRY | {"record_id": 1, "profiling_name": "nccl:_all_gather_base", "collective_seq_id": 2, "duration_ms": 1.5,
                   "input_dtypes": ["BFloat16"], "output_sizes": [[6, 4]]}  # fmt: skip
-SEND = ENTRY | {"profiling_name": "nccl:send 0->1", "is_p2p": True, "p2p_seq_id": 5, "state": "scheduled"}
+SEND = ENTRY | {
+    "record_id": 2,
+    "profiling_name": "nccl:send 0->1",
+    "is_p2p": True,
+    "p2p_seq_id": 5,
+    "state": "scheduled",
+}
 DUMP = {
     "version": "2.9",
     "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},

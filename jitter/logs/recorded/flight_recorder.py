@@ -130,15 +130,15 @@ def _add_progress(
     """Add how far the rank got in each of its groups."""
     descriptions: dict[str, str | None] = {}
     names: dict[str, str] = {}
-    first = None
+    numbers: list[int] = []
     for entry in entries:
         group = entry.get("process_group") if isinstance(entry, dict) else None
         if isinstance(group, list | tuple) and group:
             name = str(group[0])
             descriptions[name] = str(group[1]) if len(group) > 1 else None
             names[str(entry.get("pg_id"))] = name
-            number = as_integer(entry.get("record_id"))
-            first = number if first is None or (number is not None and number < first) else first
+            if (number := as_integer(entry.get("record_id"))) is not None:
+                numbers.append(number)
     config, status = (value if isinstance(value, dict) else {} for value in map(dump.get, ("pg_config", "pg_status")))
     of_group = {names.get(str(key)): value for key, value in status.items() if isinstance(value, dict)}
     for name in dict.fromkeys((*groups, *descriptions)):
@@ -151,14 +151,14 @@ def _add_progress(
             group_name=name,
             group_description=given or descriptions.get(name),
             members=format_numbers(set(groups[name])) if groups.get(name) else None,
-            is_whole=first == 0 if entries else True,
+            is_whole=bool(numbers) and sorted(numbers) == list(range(len(entries))),
             **{f"last_{what}": _last(counts.get(f"last_{what}_collective")) for what in _PROGRESS},
         )
 
 
 def _last(value: Any) -> int | None:
-    """Return the number of an operation; 0 for none, which a dump states as -1."""
-    number = as_integer(value)
+    """Return the number of an operation, which a dump writes as a text; 0 for none, which it states as -1."""
+    number = int(value) if isinstance(value, str) and re.fullmatch(r"-?\d{1,18}", value) else as_integer(value)
     return None if number is None else max(number, 0)
 
 

@@ -1,12 +1,13 @@
 """The parts of a hang verdict as plain data."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-HangKind = Literal["mismatch", "not_entered", "not_started", "all_entered", "undecided"]
+HangKind = Literal["mismatch", "not_entered", "unresponsive", "not_started", "all_entered", "undecided"]
 """`mismatch`: ranks called different operations under one number. `not_entered`: recorded ranks did not call it.
-`not_started`: ranks enqueued it, and their GPUs did not begin it. `all_entered`: all members called it, and it did not
-end. `undecided`: members left no record."""
+`unresponsive`: ranks do not answer NCCL's health query. `not_started`: ranks enqueued it, and their GPUs did not begin
+it. `all_entered`: all members called it, and it did not end. `undecided`: members left no record."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class StuckOperation:
     waited_ns: int | None
     """How long a rank waited when its watchdog gave up."""
     timeout_ns: int | None
+    is_unresponsive: bool = False
+    """Whether the ranks of `not_entered` do not answer NCCL's health query, so that what they entered is unknown."""
 
     @property
     def kind(self) -> HangKind:
@@ -75,7 +78,7 @@ class StuckOperation:
         if self.variants:
             return "mismatch"
         if self.not_entered:
-            return "not_entered"
+            return "unresponsive" if self.is_unresponsive else "not_entered"
         if self.unrecorded or self.unknown or not self.members:
             return "undecided"
         return "not_started" if self.not_started else "all_entered"
@@ -103,3 +106,7 @@ class Hang:
     """What hangs and which ranks it waits for, as a sentence."""
     evidence: tuple[str, ...]
     advice: str
+
+    def with_evidence(self, told: Sequence[str]) -> "Hang":
+        """Return the hang with more evidence at its end."""
+        return replace(self, evidence=(*self.evidence, *(text for text in told if text not in self.evidence)))

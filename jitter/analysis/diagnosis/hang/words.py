@@ -19,6 +19,10 @@ _ADVICE: Final[dict[HangKind, str]] = {
         "look at what {ranks} did after the last call: an exception in the log, a data loader or a file that does not "
         "answer, a branch that only some ranks take; if the process lives: py-spy dump --native --pid PID"
     ),
+    "unresponsive": (
+        "look at the process of {ranks}: it is stopped or dead (its log, dmesg, out of memory), or its host is not "
+        "reachable"
+    ),
     "not_started": (
         "look at the GPU of {ranks}: work that was enqueued before the operation does not end; check dmesg for Xid "
         "errors"
@@ -30,6 +34,11 @@ _ADVICE: Final[dict[HangKind, str]] = {
     "undecided": (
         "collect the dumps of all members; a rank without one may have died: read its log, and dmesg on its host"
     ),
+}
+_BLAME: Final[dict[HangKind, str]] = {
+    "not_entered": "did not enter {call}",
+    "not_started": "enqueued {call} and {has} not started it on the GPU",
+    "unresponsive": "of communicator {group} {do} not answer NCCL's health query",
 }
 _CIRCULAR: Final = "call the operations of these groups in the same order on all ranks"
 
@@ -59,8 +68,9 @@ def describe_call(call: Call) -> str:
 def name_operation(call: Call) -> str:
     """Return the operation as the program calls it: `all_reduce`, `_all_gather_base`, `send 0->1`."""
     operation = call.operation or "an operation"
-    if operation.startswith("nccl:"):
-        return abbreviate(operation.removeprefix("nccl:"))
+    library, colon, name = operation.partition(":")
+    if colon and library.islower():  # nccl:, xccl:
+        return abbreviate(name)
     return abbreviate(operation if call.collective in (None, "send_recv") else call.collective or operation)
 
 
@@ -93,11 +103,10 @@ def _headline(hang: Hang) -> str:
             for two in (first, *others[: _MOST - 1])
         )
         return f"Hang: the ranks' calls number {one.call.sequence}{_of_group(one.call)} differ: {told}"
-    if one.kind == "not_entered":
-        return f"Hang: {format_ranks(hang.culprits)} did not enter {call}"
-    if one.kind == "not_started":
-        verb = "has" if len(hang.culprits) == 1 else "have"
-        return f"Hang: {format_ranks(hang.culprits)} enqueued {call} and {verb} not started it on the GPU"
+    if one.kind in _BLAME:
+        has, do = ("has", "does") if len(hang.culprits) == 1 else ("have", "do")
+        did = _BLAME[one.kind].format(call=call, group=one.call.group, has=has, do=do)
+        return f"Hang: {format_ranks(hang.culprits)} {did}"
     if one.kind == "all_entered":
         whole = f"all {format_count(len(one.members), 'rank')}" if len(one.members) > 1 else "the rank"
         done = set(one.members) - set(one.waiting)

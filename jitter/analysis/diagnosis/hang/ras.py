@@ -1,0 +1,121 @@
+"""What NCCL's health query (RAS) tells of a hang: ranks that do not answer, and counts that do not grow."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jitter.analysis.diagnosis.hang.model import Call, Hang, StuckOperation
+from jitter.analysis.diagnosis.hang.words import write_hang
+from jitter.core.formatting import format_count, format_ranks
+
+Rows = Sequence[Mapping[str, Any]]
+_LOST = ("unresponsive", "dead")
+"""States of a process that does not answer; one that leaves a communicator is missing there for a moment."""
+
+
+def find_hang_in_ras(rows: Rows) -> Hang | None:
+    """Return the hang that queries show: a rank without an answer, or equal counts in two queries that lack ranks.
+
+    Ranks that are behind in one query alone may be on their way.
+    """
+    by_communicator: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        if row["comm"] is not None:
+            by_communicator[row["comm"]].append(row)
+    for communicator, own in by_communicator.items():
+        lost = sorted({row["rank"] for row in own if row["state"] in _LOST and row["rank"] is not None})
+        if lost:
+            return _hang(communicator, own, lost, (), is_lost=True, evidence=describe_ras(rows))
+    for communicator, own in by_communicator.items():
+        behind = _behind_in_two_queries(own)
+        if behind:
+            counts = {row["rank"]: row["operations"] for row in own if row["rank"] is not None}
+            ahead = [rank for rank in counts if rank not in behind]
+            return _hang(communicator, own, behind, ahead, is_lost=False, evidence=describe_ras(rows))
+    return None
+
+
+def describe_ras(rows: Rows) -> tuple[str, ...]:
+    """Return what the queries tell, as sentences."""
+    return tuple(dict.fromkeys(_sentences(rows)))
+
+
+def _sentences(rows: Rows) -> Iterator[str]:
+    for row in rows:
+        if row["state"] in _LOST and row["rank"] is None:
+            verb = "is considered dead" if row["state"] == "dead" else "does not answer"
+            yield f"the process of GPU {row['device']} on {row['host']} {verb} (NCCL RAS)"
+    lost: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        if row["state"] in _LOST and row["rank"] is not None:
+            lost[row["comm"] or "?"].add(row["rank"])
+    for communicator, ranks in lost.items():
+        yield f"communicator {communicator} lacks {format_ranks(sorted(ranks))} (NCCL RAS; numbers in the communicator)"
+    for communicator, counts in _operations(rows).items():
+        if len(counts) > 1:
+            told = ", ".join(
+                f"{format_count(number, 'rank')} at operation {at}" for at, number in sorted(counts.items())
+            )
+            yield f"communicator {communicator}: {told} (NCCL RAS)"
+
+
+def _operations(rows: Rows) -> dict[str, dict[int, int]]:
+    """Return how many ranks of each communicator are at which operation, in the last query."""
+    found: dict[str, dict[int, int]] = {}
+    queries = sorted({_query(row) for row in rows})
+    for row in rows:
+        if row["operations"] is None or _query(row) != queries[-1]:
+            continue
+        counts = found.setdefault(row["comm"] or "?", {})
+        if row["count"] is not None:
+            counts[row["operations"]] = row["count"]
+        elif row["host"] is not None and row["ranks"] is not None:  # JSON lists each rank
+            counts[row["operations"]] = counts.get(row["operations"], 0) + 1
+    return found
+
+
+def _query(row: Mapping[str, Any]) -> tuple[int, str, int]:
+    return row["time_ns"] or 0, row["source"], row["query"]
+
+
+def _behind_in_two_queries(rows: Rows) -> list[int]:
+    """Return the ranks that are behind others, if the last two queries show the same counts."""
+    queries: dict[tuple[int, str, int], set[tuple[Any, ...]]] = defaultdict(set)
+    for row in rows:
+        if row["operations"] is not None:
+            queries[_query(row)].add((row["rank"], row["count"], row["operations"]))
+    if len(queries) < 2:
+        return []
+    before, last = (queries[key] for key in sorted(queries)[-2:])
+    furthest = max((operations for *_, operations in last), default=0)
+    behind = sorted(rank for rank, _, operations in last if rank is not None and operations < furthest)
+    return behind if before == last else []
+
+
+def _hang(
+    communicator: str,
+    rows: Rows,
+    ranks: Sequence[int],
+    waiting: Sequence[int],
+    *,
+    is_lost: bool,
+    evidence: Sequence[str],
+) -> Hang:
+    furthest = max((row["operations"] for row in rows if row["operations"] is not None), default=None)
+    stuck = StuckOperation(
+        call=Call(communicator, None, furthest, None, None, None, None, None, None),
+        is_p2p=False,
+        members=(),
+        waiting=tuple(waiting),
+        not_entered=tuple(ranks),
+        not_started=(),
+        unrecorded=(),
+        unknown=(),
+        variants=(),
+        since_ns=None,
+        waited_ns=None,
+        timeout_ns=None,
+        is_unresponsive=is_lost,
+    )
+    hang = write_hang(Hang(stuck, tuple(ranks), False, (), (), "", (), ""), is_confirmed=True)
+    return hang.with_evidence(evidence)

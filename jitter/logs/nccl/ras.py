@@ -1,0 +1,106 @@
+"""Output of `ncclras`, NCCL's health query (2.24 on; JSON from 2.28.7 on).
+
+NCCL lists the ranks of a small group of outliers and counts the others. Ranks are numbers in the communicator.
+"""
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from jitter.logs.line_parser import Context, LineParser
+from jitter.logs.prefixes import decoded
+from jitter.logs.values import as_integer, as_text, time_ns
+
+FORMAT: Final = "nccl-ras"
+_COMMUNICATOR: Final = re.compile(r"\s*#\d+-\d+ \(([0-9a-f]{1,32})\) ([A-Z]+)")
+_COUNT: Final = re.compile(r"\s*(\d{1,9}) ranks? (?:has|have) launched up to (?:\w+ )?operation (\d{1,18})")
+_GROUP: Final = re.compile(r"\s*\d{1,9} ranks? (?:has|have) ")
+_RANK: Final = re.compile(r"\s*Rank (\d{1,9}) -- GPU (\d{1,6}) managed by process \d+ on node (\S+)")
+_MISSING: Final = re.compile(r"\s*The missing ranks?: ([\d ,]+)")
+_PROCESS: Final = re.compile(r"\s*Process \d+ on node (\S+) managing GPUs? (\d{1,6})")
+_SECTION: Final = {"INCOMPLETE": "unresponsive", "DEAD": "dead"}
+
+
+class RasParser(LineParser):
+    """Text of `ncclras`."""
+
+    format = FORMAT
+    triggers = (
+        b"Job summary", b" launched up to ", b" -- GPU ", b"The missing rank", b" managing GPU", b" ranks have ",
+        b"INCOMPLETE", b"DEAD", b") MISMATCH",
+    )  # fmt: skip
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._query = 0
+        self._communicator: str | None = None
+        self._operations: int | None = None
+        self._state: str | None = None
+
+    def line(self, line: bytes, number: int) -> None:
+        """Read a line that names a communicator, a count of operations, a rank or a process."""
+        text = decoded(line)
+        if text.strip() == "Job summary":
+            self._query += 1
+            self._communicator = self._operations = self._state = None
+        elif text.strip() in _SECTION:
+            self._state = _SECTION[text.strip()]
+        elif found := _COMMUNICATOR.match(text):
+            self._communicator, self._operations = found[1], None
+        elif found := _COUNT.match(text):
+            self._operations = int(found[2])
+            self._add(count=int(found[1]), operations=self._operations)
+        elif _GROUP.match(text):
+            self._operations = None
+        elif (found := _RANK.match(text)) and self._operations is not None:
+            self._add(rank=int(found[1]), device=int(found[2]), host=found[3], operations=self._operations)
+        elif found := _MISSING.match(text):
+            for rank in re.findall(r"\d{1,9}", found[1]):
+                self._add(rank=int(rank), state="unresponsive")
+        elif (found := _PROCESS.match(text)) and self._state is not None:
+            self.add("ras", query=self._query, host=found[1], device=int(found[2]), state=self._state)
+
+    def _add(self, **values: Any) -> None:
+        self.add("ras", query=self._query, comm=self._communicator, **values)
+
+
+def is_json(head: bytes) -> bool:
+    """Return whether a file begins like a query's answer in JSON."""
+    return head.lstrip()[:1] == b"{" and b'"communicators_count"' in head
+
+
+def read_json(content: bytes, context: Context) -> None:
+    """Read a query's answer in JSON."""
+    try:
+        answer = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        context.problems.note(FORMAT, "the file is damaged or cut off; it was not read")
+        return
+    time = time_ns(as_text(answer.get("timestamp")) or "")
+    for communicator in _objects(answer, "communicators"):
+        facts = {"time_ns": time, "comm": as_text(communicator.get("hash")), "ranks": communicator.get("size")}
+        for rank in _objects(communicator, "ranks"):
+            counts = rank.get("collective_counts")
+            known = [as_integer(one) or 0 for one in counts.values()] if isinstance(counts, dict) else []
+            _add(context, rank, facts | {"operations": sum(known) if known else None})
+        for rank in _objects(communicator, "missing_ranks"):
+            given = rank.get("status")
+            status: dict[str, Any] = given if isinstance(given, dict) else {}
+            state = "dead" if status.get("considered_dead") is True else "missing"
+            _add(context, rank, facts | {"state": "unresponsive" if status.get("unresponsive") is True else state})
+
+
+def _add(context: Context, rank: dict[str, Any], facts: dict[str, Any]) -> None:
+    number, device = as_integer(rank.get("rank")), as_integer(rank.get("cuda_dev"))
+    try:
+        context.tables.add("ras", query=0, rank=number, host=as_text(rank.get("host")), device=device, **facts)
+    except (ValueError, TypeError):
+        context.problems.note(FORMAT, "a rank of it cannot be read")
+    else:
+        context.count(FORMAT)
+
+
+def _objects(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    found = value.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

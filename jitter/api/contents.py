@@ -1,21 +1,24 @@
 """The contents of a lake, by its records: recordings, logs, steps, ranks and hosts, and the rows of its files."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from jitter.core.errors import DamagedFileError, LakeError, UsageError
+from jitter.core.errors import DamagedFileError, JitterError, LakeError, UsageError
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.damage import describe_left_out
 from jitter.lake.log_records import intact_log_records, read_relation
-from jitter.lake.records import RankStepRecord, StepRecord, records_by_step
+from jitter.lake.rank_hosts import host_of_file, hosts_in_logs
+from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, records_by_step
 
 if TYPE_CHECKING:
     from jitter.lake.step_reader import StepColumns
@@ -50,6 +53,7 @@ class LakeContents:
         """Ranks whose recordings could not be ingested, or are left out because a file of theirs is damaged."""
         self.logs = [log for log in logs if log.digest not in without]
         """One record per log in the lake."""
+        self.sources = self._with_hosts(self.sources)
         self._by_step = records_by_step(self.sources)
         self._kept_columns: dict[StepKey, StepColumns] = {}
         if not self._by_step and not self.logs and without:  # nothing is intact
@@ -57,6 +61,21 @@ class LakeContents:
             raise LakeError(first.message, first.hint)
         if not self._by_step and not self.logs:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
+
+    def _with_hosts(self, sources: list[SourceRecord]) -> list[SourceRecord]:
+        """Name the hosts that logs tell and recordings do not."""
+        if all(record.host is not None for record in sources):
+            return sources
+        from jitter.logs import SCHEMAS
+
+        named: dict[int, str] = {}
+        with suppress(JitterError):  # a damaged log is told when its rows are asked for
+            rows = read_relation(self.root, "communicators", SCHEMAS["communicators"], self.logs).to_pylist()
+            named = hosts_in_logs(rows, {record.rank for record in sources if record.rank is not None})
+        return [
+            record if record.host is not None else msgspec.structs.replace(record, host=named.get(record.rank or 0))
+            for record in sources
+        ]
 
     def __repr__(self) -> str:
         return f"<Lake {str(self.root)!r}: {len(self.ranks)} ranks, {len(self.steps)} steps>"
@@ -73,7 +92,7 @@ class LakeContents:
 
     @cached_property
     def hosts(self) -> dict[int, str | None]:
-        """The host of each rank; None if the trace does not name it."""
+        """The host of each rank; None if neither its trace nor, for all ranks, NCCL's log names it."""
         return {record.rank: record.host for record in self.sources if record.rank is not None}
 
     def step(self, step: int, epoch: int | None = None) -> StepKey:
@@ -112,7 +131,18 @@ class LakeContents:
 
         if relation not in SCHEMAS:
             raise UsageError(f"no relation {relation!r}", f"logs fill {', '.join(SCHEMAS)}")
-        return read_relation(self.root, relation, SCHEMAS[relation], self.logs)
+        schema = SCHEMAS[relation]
+        if "host" not in schema.names:
+            return read_relation(self.root, relation, schema, self.logs)
+        hosts = {host for host in self.hosts.values() if host is not None}
+        tables = [schema.empty_table()]
+        for log in self.logs:
+            table = read_relation(self.root, relation, schema, [log])
+            if (host := host_of_file(log.file, hosts)) is not None:
+                named = pc.fill_null(table["host"], host)
+                table = table.set_column(schema.get_field_index("host"), schema.field("host"), named)
+            tables.append(table)
+        return pa.concat_tables(tables)
 
     def step_columns(self, key: StepKey, columns: Sequence[str], ranks: Sequence[int] | None = None) -> "StepColumns":
         """Return columns of one step's rows (`jitter explain lake`), of these ranks in ascending order; default: all.

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from statistics import median
 from typing import Any, Final
 
-from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs, Rows
+from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count
 
@@ -24,8 +24,9 @@ def gpu_evidence(ranks: Collection[int], logs: JobLogs) -> list[str]:
     found = []
     for rank in sorted(ranks):
         host, device = logs.hosts.get(rank), logs.devices.get(rank)
-        if device is not None:
-            found += _clocks(host, device, logs.gpu_clocks)
+        is_ambiguous = host is None and list(logs.devices.values()).count(device) > 1  # several hosts, none is named
+        if device is not None and not is_ambiguous:
+            found += _clocks(host, device, logs)
             found += _errors(rank, host, device, logs)
     return found
 
@@ -56,9 +57,10 @@ def _name_error(code: int) -> str:
     return f"{'Xid' if code < 10_000 else 'SXid'} {code}"
 
 
-def _clocks(host: str | None, device: int, clocks: Rows) -> list[str]:
-    own = [row for row in clocks if row["device"] == device and _may_be(row["host"], host)]
-    others = [row for row in clocks if not (row["device"] == device and _may_be(row["host"], host))]
+def _clocks(host: str | None, device: int, logs: JobLogs) -> list[str]:
+    clocks = logs.gpu_clocks
+    own = [row for row in clocks if row["device"] == device and logs.is_of(row["host"], host)]
+    others = [row for row in clocks if not (row["device"] == device and logs.is_of(row["host"], host))]
     found = []
     mine = [row["sm_mhz"] for row in own if row["sm_mhz"] is not None]
     theirs = [row["sm_mhz"] for row in others if row["sm_mhz"] is not None]
@@ -82,18 +84,13 @@ def _errors(rank: int, host: str | None, device: int, logs: JobLogs) -> list[str
     buses = {
         row["bus_id"]
         for row in logs.communicators
-        if row["device"] == device and row["bus_id"] is not None and _may_be(row["host"], host)
+        if row["device"] == device and row["bus_id"] is not None and logs.is_of(row["host"], host)
     }
     codes: Counter[int] = Counter(
-        row["code"] for row in logs.gpu_errors if row["bus_id"] in buses and _may_be(row["host"], host)
+        row["code"] for row in logs.gpu_errors if row["bus_id"] in buses and logs.is_of(row["host"], host)
     )
     name = f"GPU {device}" + (f" of {host}" if host is not None else "")
     return [
         f"the kernel log has {format_count(count, 'error')} {_name_error(code)} of {name}"
         for code, count in sorted(codes.items())
     ]
-
-
-def _may_be(host: str | None, other: str | None) -> bool:
-    """Return whether two host names may mean one host: equal up to the domain, or one unknown."""
-    return host is None or other is None or host.partition(".")[0] == other.partition(".")[0]

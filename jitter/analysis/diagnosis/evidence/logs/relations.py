@@ -36,6 +36,15 @@ class JobLogs:
     step_times_ns: Mapping[StepKey, tuple[int, int]] = field(default_factory=dict)
     """First start and last end of each step, ns since 1970; without steps whose traces record no wall clock."""
 
+    def is_of(self, row_host: str | None, host: str | None) -> bool:
+        """Return whether a row is of a host: names are equal up to the domain.
+
+        A row without a host is of every host only if the job has one.
+        """
+        if row_host is None and host is not None:
+            return len({one for one in self.hosts.values() if one is not None}) <= 1
+        return host is None or str(row_host).partition(".")[0] == host.partition(".")[0]
+
     def during(self, steps: Sequence[StepKey]) -> "JobLogs":
         """Return the logs with GPU clocks and errors of these steps' times only.
 

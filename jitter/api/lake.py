@@ -287,9 +287,9 @@ class Lake(LakeContents):
     @cached_property
     def recorded_sizes(self) -> "RecordedSizes":
         """The sizes of collectives that logs recorded; `disagreements` lists those that contradict the traces."""
-        from jitter.analysis.metrics.communication.recorded_sizes import COLUMNS, RecordedSizes
+        from jitter.analysis.metrics.communication.recorded_sizes import COLUMNS, RECORDED_COLUMNS, RecordedSizes
 
-        rows = self.log_table("recorded").to_pylist() if self.logs else []
+        rows = self.log_table("recorded").select(RECORDED_COLUMNS).to_pylist() if self.logs and self.steps else []
         return RecordedSizes(rows, lambda: ((key, self.step_columns(key, COLUMNS)) for key in self.steps))
 
     def sql(self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:

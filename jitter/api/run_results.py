@@ -122,7 +122,21 @@ class RunResults:
         diagnosis = add_log_evidence(answers.diagnosis, logs)
         found = find_efficiency_in_logs(lake.log_table("operators").to_pylist(), logs)
         diagnosis = replace(diagnosis, efficiency=(*diagnosis.efficiency, *found))
+        if not steps:
+            diagnosis = self._with_measurements(diagnosis)
         return replace(answers, diagnosis=self._with_hang(diagnosis, has_steps=bool(steps)))
+
+    def _with_measurements(self, diagnosis: "Diagnosis") -> "Diagnosis":
+        """Put what the logs measured before the diagnosis, which without traces says nothing."""
+        from jitter.analysis.diagnosis.evidence.logs.measurements import MAX_MEASUREMENTS, describe_measurements
+
+        recorded = self._lake.log_table("recorded")
+        timed = recorded.filter(recorded["duration_ns"].is_valid()).to_pylist()
+        names = ("bandwidth", "communicators", "mpi_ranks", "mpi_calls")
+        tables = {name: self._lake.log_table(name).to_pylist() for name in names}
+        told = [capitalize(text) for text in describe_measurements(recorded=timed, **tables)]
+        verdict = " ".join([*told[:MAX_MEASUREMENTS], diagnosis.verdict])
+        return replace(diagnosis, verdict=verdict, notes=(*diagnosis.notes, *told[MAX_MEASUREMENTS:]))
 
     def _with_hang(self, diagnosis: "Diagnosis", *, has_steps: bool) -> "Diagnosis":
         """Put the hang that the logs show before the diagnosis."""

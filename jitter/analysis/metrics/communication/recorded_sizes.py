@@ -20,6 +20,8 @@ from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
 
 COLUMNS: Final = ("kind", "collective", "size_bytes", "group_name", "sequence")
+RECORDED_COLUMNS: Final = ("rank", "group_name", "sequence", "collective", "size_bytes", "start_ns", "source")
+"""Of the relation `recorded`."""
 DISAGREEING: Final = "{} collectives have another size in a log than in the trace, which is kept"
 UNORDERED: Final = (
     "{} collectives have no size: a log recorded other collectives of their rank and group, or another number of them"

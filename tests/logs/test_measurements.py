@@ -1,0 +1,74 @@
+"""What the report says of logs without traces: the facts that they measured, with hand-worked numbers."""
+
+import json
+from pathlib import Path
+
+import pytest
+from mpitrace_profiles import CPU_32
+
+from jitter.analysis.diagnosis.evidence.logs.measurements import describe_measurements
+from jitter.cli import main
+
+
+def measured(source: str, size: int, busbw: float, **given: object) -> dict[str, object]:
+    row = {"collective": "all_reduce", "ranks": 8, "in_place": False, "wrong": 0}
+    return row | {"source": source, "size_bytes": size, "busbw": busbw} | given
+
+
+def facts(**relations: list) -> list[str]:
+    names = ("bandwidth", "recorded", "communicators", "mpi_ranks", "mpi_calls")
+    return describe_measurements(**{name: relations.get(name, []) for name in names})
+
+
+def test_tables_of_one_operation_are_compared_at_common_sizes():
+    mib = 1 << 20
+    fast = [measured("run/plugin.log", mib * 2**power, 100.0 + power) for power in range(3)]
+    slow = [measured("run/plain.log", mib * 2**power, (100.0 + power) / 4) for power in range(1, 3)]
+    other = [measured("run/plain.log", mib, 50.0, collective="all_gather", ranks=4)]
+    first, *peaks = facts(bandwidth=[*fast, *slow, *other])
+    assert first == (
+        "the slowest table of all_reduce, run/plain.log, reaches 25.0% of the bus bandwidth of run/plugin.log "
+        "(median over 2 sizes; at 4.19 MB 25.5 against 102 GB/s)"
+    )
+    assert peaks == [
+        "the largest bus bandwidth of all_reduce of 8 ranks is 102 GB/s at 4.19 MB (run/plugin.log)",
+        "the largest bus bandwidth of all_gather of 4 ranks is 50 GB/s at 1.05 MB (run/plain.log)",
+        "the largest bus bandwidth of all_reduce of 8 ranks is 25.5 GB/s at 4.19 MB (run/plain.log)",
+    ]
+
+
+def test_wrong_results_come_first():
+    first, *_ = facts(bandwidth=[measured("a/b.log", 1024, 9.0, wrong=3)])
+    assert first == "3 elements of all_reduce had a wrong result (a/b.log)"
+
+
+def test_rank_that_enters_last_has_the_shortest_kernel():
+    """Rank 2's kernels take 1 ms; the others wait in theirs, 5 ms."""
+    recorded = [
+        {
+            "rank": rank, "group_name": "c", "sequence": number, "collective": "all_reduce", "size_bytes": None,
+            "duration_ns": 1_000_000 if rank == 2 else 5_000_000, "timing": "kernel_gpu", "source": "x/y",
+        }
+        for rank in range(4) for number in range(50)
+    ]  # fmt: skip
+    (said,) = facts(recorded=recorded)
+    assert said == (
+        "rank 2 enters 50 of 50 collectives last: its kernel is shorter than the median rank's by 4.00 ms, which the "
+        "other ranks wait"
+    )
+    by_chance = [row | {"duration_ns": 5_000_000 - (row["sequence"] % 4 == row["rank"])} for row in recorded]
+    assert facts(recorded=by_chance) == []
+    alone = [row for row in recorded if row["rank"] == 2]
+    assert facts(recorded=alone) == []
+
+
+def test_published_mpitrace_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "mpi_profile.0").write_text(CPU_32)
+    assert main(["ingest", str(folder), "-o", str(tmp_path / "lake")]) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "lake"), "--json"]) == 0
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    assert verdict.startswith("MPI takes 251 of 318 s (79.1%) on rank 0, 250 s of it in MPI_Allreduce. ")
+    assert verdict.endswith("The lake holds logs and no traces, so jitter is unknown: ingest the job's traces too.")

@@ -120,6 +120,14 @@ def test_members_without_a_dump_are_neither_blamed_nor_cleared(dumps, capsys):
     assert "rank 5 left no dump and is neither blamed nor cleared" in hang["evidence"]
 
 
+def test_dump_without_calls_is_a_dump(dumps, capsys):
+    for rank in range(8):
+        dump(dumps, rank, [] if rank == 2 else up_to(19))
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["kind"], hang["unknown_ranks"], hang["unrecorded_ranks"]) == ("undecided", [2], [])
+    assert "whether rank 2 entered it" in hang["headline"]
+
+
 def test_all_entered_and_none_completed_is_the_network_or_a_gpu(dumps, capsys):
     for rank in range(8):
         dump(dumps, rank, up_to(19))

@@ -79,6 +79,8 @@ def _read(dump: Any, context: Context) -> None:
     for name, ranks in groups.items():
         context.tables.add("communicators", comm=name, rank=_rank_in(rank, ranks), ranks=len(ranks) or None)
     _add_progress(dump, entries, rank, groups, context)
+    if groups and not entries:
+        context.count(FORMAT)  # the dump of a rank that called nothing
     for at, entry in enumerate(entries, 1):
         try:
             _add(entry, rank, groups, context)
@@ -166,12 +168,8 @@ def _elements(shapes: Any) -> int | None:
     """Return the elements of all tensors of these shapes."""
     if not isinstance(shapes, list | tuple):
         return None
-    total = 0
-    for shape in shapes:
-        if not isinstance(shape, list | tuple):
-            return None
-        total += _product(shape)
-    return total
+    counts = [_product(shape) for shape in shapes]
+    return None if None in counts else sum(filter(None, counts))
 
 
 def _program_line(frames: Any) -> str | None:
@@ -203,19 +201,22 @@ def _bytes(shapes: Any, dtypes: Any) -> int | None:
     total = 0
     for at, shape in enumerate(shapes):
         width = element_bytes(str(dtypes[at] if at < len(dtypes) else dtypes[-1]))
-        if width is None or not isinstance(shape, list | tuple):
+        elements = _product(shape)
+        if width is None or elements is None:
             return None
-        total += _product(shape) * width
+        total += elements * width
     return total
 
 
-def _product(shape: Sequence[Any]) -> int:
-    """Return the elements of a tensor; ValueError where it is no shape."""
+def _product(shape: Any) -> int | None:
+    """Return the elements of a tensor; None for what is no shape, ValueError for a larger one than there can be."""
+    if not isinstance(shape, list | tuple):
+        return None
     elements = 1
     for extent in shape:
         number = as_integer(extent)
         if number is None or number < 0:
-            raise ValueError("not a shape")
+            return None
         elements *= number
         if elements >= _LARGEST_SIZE:  # no shape, and a product without bound takes ever longer
             raise ValueError(f"{elements} does not fit")

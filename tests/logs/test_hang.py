@@ -260,6 +260,18 @@ def test_watchdog_lines_alone_name_the_waiting_and_guess_no_other(tmp_path, caps
     assert json.loads(hang)["hang"]["kind"] == "mismatch"
 
 
+def test_timeout_of_a_receive_is_no_collective(tmp_path, capsys):
+    """Receives have numbers of their own: rank 1's receive 5 does not put it behind the all-reduce 19."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    receive = WATCHDOG.format(rank=1, elements=8).replace("SeqNum=19, OpType=ALLREDUCE", "SeqNum=5, OpType=RECV")
+    (logs / "job.log").write_text(WATCHDOG.format(rank=0, elements=8) + receive.splitlines()[0] + "\n")
+    hang = report(logs, capsys)["hang"]
+    assert (hang["sequence"], hang["waiting_ranks"], hang["missing_ranks"]) == (19, [0], [])
+    (other,) = hang["others"]
+    assert (other["sequence"], other["waiting_ranks"], other["collective"]) == (5, [1], "send_recv")
+
+
 def test_dumps_and_watchdog_lines_agree(dumps, capsys):
     for rank in range(8):
         dump(dumps, rank, up_to(18 if rank == 3 else 20))

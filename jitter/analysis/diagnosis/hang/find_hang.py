@@ -118,7 +118,7 @@ def find_hang(recorded: pa.Table, process_groups: pa.Table, timeouts: pa.Table) 
     rows = [row for row in of_ranks if row["source"] not in outdated]
     records = _Records(calls, [row for row in timeouts.to_pylist() if row["rank"] is not None], rows)
     records.describe()
-    stuck = [*_stuck_collectives(records), *_stuck_exchanges(records)]
+    stuck = [*_stuck_collectives(records), *_stuck_exchanges(records), *_timed_out_exchanges(records)]
     return _choose_root(records, stuck) if stuck else None
 
 
@@ -151,6 +151,8 @@ def _stuck_collectives(records: _Records) -> Iterator[StuckOperation]:
     has_dump = {row["rank"] for group_rows in rows.values() for row in group_rows}
     timeouts: dict[_Group, list[Row]] = defaultdict(list)
     for row in records.timeouts:
+        if _is_exchange(row):
+            continue
         group = records.group(row["rank"], row["group_name"])
         timeouts[group].append(row)
         if row["rank"] not in has_dump:
@@ -181,12 +183,13 @@ def _progress(records: _Records, collectives: pa.Table) -> dict[_Group, dict[int
         if row["sequence"] > (own.completed or 0):  # calls within a coalesced one complete with that
             own.pending = row["sequence"] if own.pending is None else min(own.pending, row["sequence"])
     exchanging = set(pc.unique(records.calls.filter(records.calls["is_p2p"])["group_name"]).to_pylist())
+    exchanging.update(row["group_name"] for row in records.timeouts if _is_exchange(row))
     for row in records.group_rows:
         if row["group_name"] not in exchanging and row["last_enqueued"] is not None:  # else it may number exchanges
             own = found[records.group(row["rank"], row["group_name"])][row["rank"]]
             own.reach(row["last_enqueued"], row["last_completed"])
     for row in records.timeouts:
-        if row["group_name"] not in exchanging:
+        if row["group_name"] not in exchanging and not _is_exchange(row):
             own = found[records.group(row["rank"], row["group_name"])][row["rank"]]
             own.reach(row["sequence"], None)
             own.pending = min(own.pending or row["sequence"], row["sequence"])
@@ -347,6 +350,32 @@ def _stuck_exchanges(records: _Records) -> Iterator[StuckOperation]:
         )
 
 
+def _is_exchange(timeout: Row) -> bool:
+    """Return whether a watchdog's line is of a send or receive, which is numbered apart from collectives."""
+    return (timeout["operation"] or "").startswith(("SEND", "RECV"))
+
+
+def _timed_out_exchanges(records: _Records) -> Iterator[StuckOperation]:
+    """Return the sends and receives that a watchdog gave up on ranks without a dump; a line names no partner."""
+    dumped = set(pc.unique(records.calls["rank"]).to_pylist())
+    for row in records.timeouts:
+        if _is_exchange(row) and row["rank"] not in dumped:
+            yield StuckOperation(
+                call=_call(records, row["group_name"], row["sequence"], [_call_of_timeout(row)]),
+                is_p2p=True,
+                members=(),
+                waiting=(row["rank"],),
+                not_entered=(),
+                not_started=(),
+                unrecorded=(),
+                unknown=(),
+                variants=(),
+                since_ns=None,
+                waited_ns=row["waited_ns"],
+                timeout_ns=row["timeout_ns"],
+            )
+
+
 def _lacks_partner(records: _Records, group: _Group, source: int, target: int, rank: int) -> bool:
     """Return whether a rank made fewer calls than its partner between the two; False if a dump lacks early calls."""
     if not {source, target} <= records.whole:
@@ -375,7 +404,7 @@ def _peers(row: Row, members: Sequence[int]) -> tuple[int, int] | None:
 
 def _choose_root(records: _Records, stuck: Sequence[StuckOperation]) -> Hang:
     """Return the hang: the operation that waits for ranks which wait in no other one, and the rest."""
-    ordered = sorted(stuck, key=lambda one: (one.since_ns is None, one.since_ns or 0, one.call.group or ""))
+    ordered = sorted(stuck, key=lambda one: (one.since_ns is None, one.since_ns or 0, one.is_p2p, one.call.group or ""))
     waits: Counter[int] = Counter(rank for one in ordered for rank in one.waiting)
 
     def is_free(rank: int, one: StuckOperation) -> bool:

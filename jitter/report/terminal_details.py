@@ -51,6 +51,8 @@ def _efficiency(diagnosis: Diagnosis) -> list[RenderableType]:
 
 def describe_run(facts: RunOverview) -> str:
     """Return one line with the size of the run and the formats of its traces."""
+    if not facts.ranks:
+        return "logs, no traces"
     hosts = f" on {format_count(len(facts.hosts), 'host')}" if facts.hosts else ""
     return (
         f"{format_count(facts.ranks, 'rank')}{hosts}, {format_count(facts.steps, 'step')}, "

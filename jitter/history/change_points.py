@@ -2,7 +2,8 @@
 
 Runs are read in order. The runs since the last change point say how much equal runs differ. A change begins at a run if
 it and the next one together lie further from them than equal runs would once in 1000 pairs (t-test), both on the same
-side, about as far, and by more than 1%. So a change is found with its second run.
+side, about as far, and by more than 1%. So a change is found with its second run. Before that, the last run of a job
+may lie outside the spread of the runs before it.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ class ChangePoint(NamedTuple):
     before_ns: float
     """Mean over the runs since the change point before."""
     after_ns: float
-    """Mean of the first two runs after it."""
+    """Mean of the first two runs after it; of one run that may begin a change, its time."""
 
     @property
     def fraction(self) -> float:
@@ -58,13 +59,28 @@ def find_change_points(step_times_ns: Sequence[float | None]) -> list[ChangePoin
     return found
 
 
-def _differ(before: Floats, pair: Floats) -> bool:
+def find_outside(step_times_ns: Sequence[float | None]) -> ChangePoint | None:
+    """Return how the last run of a job differs from those since the last change; None if it does not, or they are few.
+
+    It differs by the test of `find_change_points` for one run in place of two.
+    """
+    known = [at for at, time in enumerate(step_times_ns) if time]
+    changes = find_change_points(step_times_ns)
+    first = known.index(changes[-1].run) if changes else 0
+    times = np.array([step_times_ns[at] for at in known], np.float64)
+    before, last = times[first:-1], times[-1:]
+    if len(before) < MIN_RUNS or not _differ(before, last):
+        return None
+    return ChangePoint(known[-1], float(before.mean()), float(last[0]))
+
+
+def _differ(before: Floats, after: Floats) -> bool:
     centre = float(before.mean())
-    apart = pair / centre - 1
+    apart = after / centre - 1
     if apart.min() * apart.max() <= 0 or abs(apart.mean()) <= MIN_NOISE:
         return False
     if np.abs(apart).min() < _ALIKE * np.abs(apart).max():
         return False  # the change begins with the second one
     spread = max(float(before.std(ddof=1)) / centre, _MIN_SPREAD)
-    t = float(apart.mean()) / (spread * np.sqrt(1 / len(pair) + 1 / len(before)))
+    t = float(apart.mean()) / (spread * np.sqrt(1 / len(after) + 1 / len(before)))
     return 2 * float(student_tail(abs(t), len(before) - 1.0)) < _CHANCE

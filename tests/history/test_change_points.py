@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitter.history.change_points import find_change_points
+from jitter.history.change_points import find_change_points, find_outside
 from tests.accuracy.history import SPREADS, measure_rates
 
 
@@ -34,6 +34,26 @@ def test_a_change_has_its_place_and_size():
 
 def test_one_slow_run_is_no_change():
     assert find_change_points([1e7, 1.001e7, 0.999e7, 1e7, 1.5e7, 1e7, 1.001e7]) == []
+
+
+@pytest.mark.parametrize(
+    ("times", "percent"),
+    [
+        ([3.89e6, 3.89e6, 3.90e6, 3.90e6, 4.58e6], 17.6),
+        ([3.89e6, 3.89e6, None, 3.90e6, 3.90e6, 3.2e6, None], -17.8),
+        ([3.89e6, 3.89e6, 3.90e6, 3.90e6, 3.91e6], None),
+        ([3.89e6, 3.90e6, 3.90e6, 4.58e6], None),  # three runs do not tell their spread
+        ([3.8e6, 4.3e6, 3.6e6, 4.1e6, 4.58e6], None),
+        ([3.89e6, 3.89e6, 3.90e6, 3.90e6, 4.58e6, 4.58e6], None),  # a change, with its second run
+        ([], None),
+    ],
+)
+def test_the_last_run_outside_the_spread(times, percent):
+    found = find_outside(times)
+    assert (found is None) == (percent is None)
+    if found is not None:
+        assert 100 * found.fraction == pytest.approx(percent, abs=0.05)
+        assert times[found.run] == found.after_ns
 
 
 def test_unknown_times_are_passed_over():

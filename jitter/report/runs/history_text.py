@@ -9,7 +9,7 @@ from jitter.analysis.replay.time_on_path import PathPart
 from jitter.comparison.compare_documents import usual_parts
 from jitter.comparison.document import Document
 from jitter.core.formatting import format_percent, format_time
-from jitter.history.change_points import ChangePoint, find_change_points
+from jitter.history.change_points import ChangePoint, find_change_points, find_outside
 from jitter.history.runs import HistoryRun
 from jitter.report.text.cells import measure_percent, measure_time
 
@@ -71,6 +71,11 @@ def describe_history(
         for run in runs
         if (run.job, run.digest) in changes
     ]
+    if (last := find_outside([run.step_time_ns for run in runs])) is not None:
+        sentences.append(
+            f"The last run, {runs[last.run].name}, is outside the spread of the runs before: {describe_change(last)}. "
+            "The next run tells whether the step time changed."
+        )
     return sentences or ["No change of the step time beyond the spread between runs."], heads, rows
 
 

@@ -1,5 +1,6 @@
 """A lake opened for analysis: metrics, tables, diagnosis, communication, SQL."""
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, partial
@@ -295,12 +296,16 @@ class Lake(LakeContents):
     def sql(self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
         """Answer one SELECT over the lake's relations (`jitter query --relations` lists them).
 
-        `parameters` fill the placeholders of the query: a sequence for `?` or `$1`, a mapping for `$name`. Raises
-        `UsageError` for a text that is not one SELECT, and for errors in the query.
+        `parameters` fill the placeholders of the query: a sequence for `?` or `$1`, a mapping for `$name`. The query
+        may name DataFrames and Arrow tables that the caller has as variables; where a relation has the same name, the
+        relation is read. Whole numbers are int64, others float64. Raises `UsageError` for a text that is not one
+        SELECT, and for errors in the query.
         """
+        from jitter.query.frames import frames_named_in
         from jitter.query.run_query import query_table
 
-        return query_table(self, text, parameters)
+        caller = sys._getframe(1)
+        return query_table(self, text, parameters, frames_named_in(text, {**caller.f_globals, **caller.f_locals}))
 
     def prepare(
         self,

@@ -4,11 +4,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import duckdb
 import pyarrow as pa
@@ -20,9 +21,13 @@ from jitter.query.parse import parse_query
 from jitter.query.prepared_query import Parameters, PreparedQuery, open_query_database, query_error, set_variables
 from jitter.query.relations import QueryableLake, Relation, lake_relations
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _OF_THE_WHOLE_RUN: Final = {"answers", "culprits", "efficiency", "losses", "waits", "self_times", "collective_calls"}
 """Relations that a diagnosis of the run fills."""
 _FOLDER_PREFIX: Final = "jitter-query-"
+NO_FRAMES: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -51,12 +56,14 @@ def prepare_query(
     say: Callable[[str], None] = lambda message: None,
     prepare: Callable[[frozenset[str]], None] = lambda relations: None,
     memory_bytes: int | None = None,
+    frames: "Mapping[str, pd.DataFrame | pa.Table]" = NO_FRAMES,
 ) -> Iterator[PreparedQuery]:
     """Make the relations that one SELECT names and give the query while the context lasts.
 
     `parameters` fill its placeholders. `prepare` is called with the names of the relations in the query before they
     are read, `say` with a message before a long computation. The query may use `memory_bytes`, by default 80% of the
-    machine's memory, and temporary files beyond.
+    machine's memory, and temporary files beyond. `frames` are more tables, by name; where a
+    relation has the same name, it is read.
 
     Raises `UsageError` for a text that is not one SELECT, for errors in the query, and for files outside the lake;
     `LakeError` if a file of the lake is missing.
@@ -79,6 +86,9 @@ def prepare_query(
                         say(f"computing the metrics of {len(steps)} steps; metrics(N) reads only step N")
                     variables |= _create(db, relation, folder, steps if is_named else None)
                 _create_views(db, known)
+                for frame_name, frame in frames.items():
+                    if frame_name not in names:
+                        _insert(db, f"CREATE TABLE {_quoted(frame_name)} AS FROM _rows", frame)
         except duckdb.Error as error:
             raise query_error(error, names) from None
         yield PreparedQuery(text, parameters, lake.root, folder, variables, names, memory_bytes)
@@ -95,10 +105,30 @@ def _temporary_folder() -> Iterator[str]:
         yield folder
 
 
-def query_table(lake: QueryableLake, text: str, parameters: Parameters = None) -> pa.Table:
-    """Run one SELECT in this process and return all its rows; raise the errors of `prepare_query`."""
-    with prepare_query(lake, text, parameters) as prepared, prepared.execute() as rows:
-        return pa.Table.from_batches(rows, rows.schema)
+def query_table(
+    lake: QueryableLake,
+    text: str,
+    parameters: Parameters = None,
+    frames: "Mapping[str, pd.DataFrame | pa.Table]" = NO_FRAMES,
+) -> pa.Table:
+    """Run one SELECT in this process and return all its rows, without decimals; raise the errors of `prepare_query`."""
+    with prepare_query(lake, text, parameters, frames=frames) as prepared, prepared.execute() as rows:
+        found = pa.Table.from_batches(rows, rows.schema)
+    return pa.table([_without_decimals(column) for column in found.columns], names=found.column_names)
+
+
+def _without_decimals(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return decimals, as of sums of integers, as int64; as float64 where they have a fraction or are too large."""
+    if not pa.types.is_decimal(column.type):
+        return column
+    if column.type.scale == 0:
+        with suppress(pa.ArrowInvalid):
+            return column.cast(pa.int64())
+    return column.cast(pa.float64())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def describe_relations(lake: QueryableLake) -> list[RelationInfo]:
@@ -134,7 +164,7 @@ def _create(
     return variables
 
 
-def _insert(db: duckdb.DuckDBPyConnection, statement: str, table: pa.Table) -> None:
+def _insert(db: duckdb.DuckDBPyConnection, statement: str, table: "pd.DataFrame | pa.Table") -> None:
     db.register("_rows", table)
     db.execute(statement)
     db.unregister("_rows")

@@ -65,13 +65,6 @@ def test_no_file_outside_the_lake(lake: "jitter.Lake", tmp_path: Path, text: str
         lake.sql(text.format(outside=outside, folder=outside.parent, lake=lake.root))
 
 
-def test_variables_of_the_caller_are_no_tables(lake: "jitter.Lake"):
-    frame = lake.sql("select 1 as x")
-    with pytest.raises(UsageError, match="frame does not exist"):
-        lake.sql("from frame")
-    assert frame.num_rows == 1
-
-
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [

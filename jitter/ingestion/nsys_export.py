@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from jitter.core.errors import JitterError, UnreadableTraceError, UsageError, reason_of
 from jitter.core.files import cache_folder
@@ -33,17 +33,28 @@ _MOST_CHARACTERS: Final = 300
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def find_nsys(given: str | os.PathLike[str] | None) -> Path | None:
-    """Return the `nsys` program: the given one, else that on PATH, else None. Raises `UsageError` if it cannot run."""
+class NsysExporter(NamedTuple):
+    """The program that exports reports, and where exports go."""
+
+    program: Path
+    folder: Path
+    """In the cache of the user who ingests: a worker process may have another environment."""
+
+
+def find_nsys(given: str | os.PathLike[str] | None) -> NsysExporter | None:
+    """Return how reports are exported, by the given `nsys` or that on PATH; None without one.
+
+    Raises `UsageError` if the given one cannot run.
+    """
     found = shutil.which("nsys" if given is None else Path(given).expanduser().absolute())
     if found is None and given is not None:
         raise UsageError(f"--nsys {os.fspath(given)} is not a program", "give the path of the nsys command")
-    return None if found is None else Path(found).absolute()
+    return None if found is None else NsysExporter(Path(found).absolute(), cache_folder("nsys-exports"))
 
 
 @contextmanager
 def open_export(
-    report: Path, digest: str, nsys: Path, advance: Callable[[int], None]
+    report: Path, digest: str, nsys: NsysExporter, advance: Callable[[int], None]
 ) -> Iterator[tuple[Path, Callable[[int], None]]]:
     """Yield the SQLite export of a report whose content has this digest, and a function for bytes read of the export.
 
@@ -79,9 +90,9 @@ def open_export(
         raise type(error)(error.message.replace(str(export), str(report)), error.hint) from error
 
 
-def _exported(report: Path, digest: str, nsys: Path, progress: Callable[[int, int], None]) -> Path:
+def _exported(report: Path, digest: str, nsys: NsysExporter, progress: Callable[[int, int], None]) -> Path:
     """Return the export; make it unless the cache holds it."""
-    folder = cache_folder("nsys-exports")
+    folder = nsys.folder
     export = folder / f"{digest}.sqlite"
     try:
         if export.is_file():
@@ -94,7 +105,7 @@ def _exported(report: Path, digest: str, nsys: Path, progress: Callable[[int, in
         with tempfile.TemporaryDirectory(prefix=f"{size}-", dir=folder, ignore_cleanup_errors=True) as unfinished:
             _check_space(report, folder)
             target = Path(unfinished, "export.sqlite")
-            _run(nsys, report.absolute(), target, size, progress)
+            _run(nsys.program, report.absolute(), target, size, progress)
             target.replace(export)
     except OSError as error:
         raise JitterError(

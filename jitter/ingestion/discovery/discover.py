@@ -9,6 +9,7 @@ from typing import Final
 
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
 from jitter.ingestion.discovery.unrecognized_files import UnrecognizedFiles, is_report_without_export
+from jitter.ingestion.nsys_export import NsysExporter
 from jitter.readers import Reader, ReaderError, describe_error, readers
 
 _NSYS: Final = "nsys"
@@ -27,7 +28,7 @@ class Source:
     """The files to read: the path itself first, then its companion files."""
     changed_ns: int
     """Time of the last change of any of the files, in ns since 1970."""
-    nsys: Path | None = None
+    nsys: NsysExporter | None = None
     """The program that exports this report; None if the files are read as they are."""
 
 
@@ -47,7 +48,7 @@ class DiscoveredFiles:
     """Logs of the job, in path order."""
 
 
-def discover(paths: Sequence[Path], nsys: Path | None = None) -> DiscoveredFiles:
+def discover(paths: Sequence[Path], nsys: NsysExporter | None = None) -> DiscoveredFiles:
     """Search files and folders recursively for recordings of all formats.
 
     A path that is a file must be a recording or part of one. Files in folders that are no traces are only counted,
@@ -64,7 +65,7 @@ def discover(paths: Sequence[Path], nsys: Path | None = None) -> DiscoveredFiles
 class _Search:
     """One discovery: collects sources, errors and unrecognized files."""
 
-    def __init__(self, nsys: Path | None) -> None:
+    def __init__(self, nsys: NsysExporter | None) -> None:
         self._nsys = nsys
         self._sources: dict[Path, Source] = {}
         self._companions: set[Path] = set()
@@ -167,7 +168,7 @@ class _Search:
                 ))  # fmt: skip
         return None
 
-    def _add_source(self, path: Path, reader: Reader, nsys: Path | None = None) -> None:
+    def _add_source(self, path: Path, reader: Reader, nsys: NsysExporter | None = None) -> None:
         if not _is_utf8(path):
             self._errors[path] = UnreadableTraceError(
                 f"{_shown(path)}: its name is not UTF-8, in which a lake keeps it", "rename it, or its folder"
@@ -231,7 +232,7 @@ def _shown(path: Path) -> str:
     return str(path).encode("utf-8", "replace").decode()
 
 
-def _source(path: Path, reader: Reader, files: tuple[Path, ...], nsys: Path | None) -> Source:
+def _source(path: Path, reader: Reader, files: tuple[Path, ...], nsys: NsysExporter | None) -> Source:
     inner = [file for one in files for file in ([one] if one.is_file() else one.rglob("*")) if file.is_file()]
     states = [file.stat() for file in inner]
     changed_ns = max((state.st_mtime_ns for state in states), default=0)

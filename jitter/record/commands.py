@@ -34,7 +34,7 @@ def recording_lines(profiler: Profiler, launcher: Launcher, job: JobShape) -> st
         *parts,
         "",
         f"# 3. check, then analyze{_CHECKING.get(profiler, '')}",
-        f"jitter inspect {folder}",
+        f"jitter inspect {folder} --expect {job.nodes * job.gpus}x{job.last - job.first + 1}",
         f"jitter report {folder}",
     ]
     return "".join(f"{line}\n" for line in lines)

@@ -15,20 +15,30 @@ from jitter.core.errors import ExitCode
 @click.command(short_help="Show what an ingest would read; write nothing.")
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @ingest_options
+@click.option(
+    "--expect",
+    metavar="RANKSxSTEPS",
+    help="Exit 3 and list what is missing unless ranks 0 to RANKS-1 recorded STEPS complete steps each, the same ones.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON. Default: text.")
 @quiet_option
-def inspect(paths: tuple[Path, ...], as_json: bool, quiet: bool, **options: Unpack[IngestOptions]) -> ExitCode:
+def inspect(
+    paths: tuple[Path, ...], expect: str | None, as_json: bool, quiet: bool, **options: Unpack[IngestOptions]
+) -> ExitCode:
     """Show what `jitter ingest` would read: file, format, rank, host, steps, problems. Write nothing.
 
     \b
     Examples:
         jitter inspect traces/
         jitter inspect report3.sqlite --json
+        jitter inspect traces/ --expect 512x10
     """
     from jitter.cli.output.ingest import NO_TRACES_HINT
     from jitter.cli.output.inspect import format_inspection, inspection_document
+    from jitter.ingestion.expected_recording import find_missing, parse_expectation
     from jitter.ingestion.inspect import inspect as inspect_traces
 
+    expected = None if expect is None else parse_expectation(expect)
     with byte_progress("Reading", quiet) as progress:
         inspected = inspect_traces(
             paths, progress=progress, executor=choose_executor(options["jobs"]), **reading_options(options)
@@ -36,9 +46,13 @@ def inspect(paths: tuple[Path, ...], as_json: bool, quiet: bool, **options: Unpa
     if not inspected:
         say(f"no traces in {', '.join(map(str, paths))}")
         say(NO_TRACES_HINT)
+    accepted = [record for one in inspected if one.error is None for record in one.records]
+    missing = None if expected is None else find_missing(accepted, expected)
     if as_json:
-        click.echo(json.dumps(inspection_document(inspected), indent=1))
+        click.echo(json.dumps(inspection_document(inspected, missing), indent=1))
     else:
-        click.echo(format_inspection(inspected), nl=False)
-    is_usable = any((one.records and one.error is None) or one.log for one in inspected)
+        click.echo(format_inspection(inspected, missing), nl=False)
+    is_usable = bool(accepted) or any(one.log for one in inspected)
+    if missing:
+        return ExitCode.UNUSABLE_INPUT
     return ExitCode.DONE if is_usable else ExitCode.UNUSABLE_INPUT

@@ -4,17 +4,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from jitter.core.formatting import escape_control, format_count
+from jitter.ingestion.expected_recording import MissingSteps
 from jitter.ingestion.inspect import InspectedJob, InspectedSource
 from jitter.ingestion.ranks.other_jobs import OtherJobError
 from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord
 
 
-def inspection_document(findings: Sequence[InspectedSource]) -> dict[str, Any]:
-    """Return plain data: a list of files, each with its ranks, and the jobs, if they are several."""
+def inspection_document(findings: Sequence[InspectedSource], missing: MissingSteps | None = None) -> dict[str, Any]:
+    """Return plain data: a list of files, each with its ranks, the jobs, if they are several, and what is missing."""
     jobs = _jobs(findings)
     return {
         "schema_version": 1,
+        "expected": None if missing is None else _expected(missing),
         "jobs": [{"description": job.description, "taken": job.is_taken} for job in jobs],
         "files": [
             {
@@ -29,6 +31,18 @@ def inspection_document(findings: Sequence[InspectedSource]) -> dict[str, Any]:
             }
             for finding in findings
         ],
+    }
+
+
+def _expected(missing: MissingSteps) -> dict[str, Any]:
+    return {
+        "ranks": missing.expected.ranks,
+        "steps": missing.expected.steps,
+        "missing_ranks": list(missing.ranks),
+        "missing_steps": [
+            {"epoch": key.epoch, "step": key.step, "ranks": list(ranks)} for key, ranks in missing.steps.items()
+        ],
+        "absent_steps": missing.absent_steps,
     }
 
 
@@ -65,10 +79,11 @@ def _rank(record: SourceRecord) -> dict[str, Any]:
     }
 
 
-def format_inspection(findings: Sequence[InspectedSource]) -> str:
+def format_inspection(findings: Sequence[InspectedSource], missing: MissingSteps | None = None) -> str:
     """Return one line per rank (file, format, rank, host, steps, kernels), followed by its problems.
 
-    If the files are of several jobs, the last lines describe the jobs.
+    If the files are of several jobs, lines after them describe the jobs. The last line says what is missing of the
+    expected ranks and steps, if these were given.
     """
     lines = []
     jobs = _jobs(findings)
@@ -102,4 +117,6 @@ def format_inspection(findings: Sequence[InspectedSource]) -> str:
         )
         for number, job in enumerate(jobs, 1):
             lines.append(f"    {number}. {'taken' if job.is_taken else 'left out'}: {job.description}")
+    if missing is not None:
+        lines.append(str(missing))
     return "".join(f"{escape_control(line)}\n" for line in lines)

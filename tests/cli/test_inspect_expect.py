@@ -103,6 +103,6 @@ def test_many_different_gaps_stay_one_line():
     steps = {rank: [step for step in range(600) if step != rank] for rank in range(512)}
     line = str(missing(steps, Expectation(600, 600)))
     assert line == (
-        "of the expected 600 ranks x 600 steps, missing: ranks 512-599 (88 of 600); step 0 on rank 0; step 1 on rank 1; "
-        "step 2 on rank 2; step 3 on rank 3; 508 more steps on other ranks"
+        "of the expected 600 ranks x 600 steps, missing: ranks 512-599 (88 of 600); step 0 on rank 0; "
+        "step 1 on rank 1; step 2 on rank 2; step 3 on rank 3; 508 more steps on other ranks"
     )

@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import ClassVar
 
 from jitter.logs.problems import Problems
 from jitter.logs.tables import Tables
@@ -38,17 +37,16 @@ class LineParser:
     It gets the lines that hold one of its triggers, and all lines while `is_open`: inside a table or an object.
     """
 
-    format: ClassVar[str]
-    triggers: ClassVar[tuple[bytes, ...]]
-    _trigger: ClassVar[re.Pattern[bytes]]
+    format: str
+    triggers: tuple[bytes, ...]
 
-    def __init_subclass__(cls) -> None:
-        """Compile the triggers once."""
-        cls._trigger = re.compile(b"|".join(map(re.escape, cls.triggers)))
-
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, format_: str | None = None, triggers: tuple[bytes, ...] = ()) -> None:
+        """Start at the beginning of a file; a declared format gives its name and its triggers."""
         self.context = context
         self.is_open = False
+        self.format = format_ or self.format
+        self.triggers = triggers or self.triggers
+        self._trigger = re.compile(b"|".join(map(re.escape, self.triggers)))
 
     def wants(self, chunk: bytes) -> bool:
         """Return whether lines of this part of the file may concern the format."""

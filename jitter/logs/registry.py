@@ -6,23 +6,14 @@ NCCL_DEBUG's parser is not among them: it reads a file's lines first and passes 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from jitter.logs import gpu, placement
 from jitter.logs.benchmark import json_report
 from jitter.logs.benchmark.text_table import NcclTestsParser
-from jitter.logs.gpu.dcgmi import DcgmiParser
-from jitter.logs.gpu.kernel_log import KernelLogParser
-from jitter.logs.gpu.nvidia_smi_csv import NvidiaSmiCsvParser
-from jitter.logs.gpu.nvidia_smi_query import NvidiaSmiQueryParser
-from jitter.logs.gpu.rocm_smi import RocmSmiParser
 from jitter.logs.line_parser import Context, LineParser
 from jitter.logs.nccl import ras
-from jitter.logs.placement.bindings import BindingParser
-from jitter.logs.placement.hello_jobstep import JobstepParser
-from jitter.logs.placement.nvidia_topology import NvidiaTopologyParser
-from jitter.logs.placement.rocm_topology import RocmTopologyParser
+from jitter.logs.programs import throughput
 from jitter.logs.programs.mpitrace import MpitraceParser
 from jitter.logs.programs.profiler_table import ProfilerTableParser
-from jitter.logs.programs.rocprof_stats import RocprofStatsParser
-from jitter.logs.programs.training_result import TrainingResultParser
 from jitter.logs.programs.watchdog import WatchdogParser
 from jitter.logs.recorded import flight_recorder
 from jitter.logs.recorded.inspector import InspectorParser
@@ -42,25 +33,18 @@ _DOCUMENTS: Final = (
     (ras.is_json, Document(ras.FORMAT, ras.read_json)),
     (json_report.is_report, Document(json_report.FORMAT, json_report.read)),
 )
-_PARSERS: Final[tuple[type[LineParser], ...]] = (
+_PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
     NcclTestsParser,
     InspectorParser,
     ProfilerPluginParser,
-    NvidiaSmiCsvParser,
-    NvidiaSmiQueryParser,
-    DcgmiParser,
-    RocmSmiParser,
-    KernelLogParser,
-    BindingParser,
-    JobstepParser,
-    NvidiaTopologyParser,
-    RocmTopologyParser,
     MpitraceParser,
     ProfilerTableParser,
-    RocprofStatsParser,
-    TrainingResultParser,
     WatchdogParser,
     ras.RasParser,
+    placement.JobstepParser,
+    placement.NvidiaTopologyParser,
+    placement.RocmTopologyParser,
+    *(declared.parser for declared in (placement.BINDINGS, *gpu.FORMATS, *throughput.FORMATS)),
 )
 
 

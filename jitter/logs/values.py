@@ -10,7 +10,10 @@ _MONTHS: Final = {
     name: at
     for at, name in enumerate(("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)
 }
-_CTIME: Final = re.compile(r"(?:\w{3} )?(\w{3}) +(\d{1,2}) (\d\d):(\d\d):(\d\d)(?:\.(\d+))? (\d{4})")
+_CTIME: Final = re.compile(
+    r"(?P<month>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?:(?P<before>\d{4}) )?(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)"
+    r"(?:\.(?P<fraction>\d+))?(?(before)| (?P<after>\d{4}))"
+)
 _ISO: Final = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?(Z|[+-]\d\d:?\d\d)?")
 _DURATION: Final = re.compile(r"(-?\d+(?:\.\d+)?)(ns|us|μs|µs|ms|s|m|h)")
 _UNIT_NS: Final = {"ns": 1, "us": 1e3, "μs": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
@@ -74,9 +77,9 @@ def time_ns(text: str) -> int | None:
             sign = -1 if zone[0] == "-" else 1
             shift = sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
         return _since_epoch(*map(int, parts), fraction=fraction, shift=shift)
-    if (found := _CTIME.search(text)) and found[1] in _MONTHS:
-        month, day, hour, minute, second, fraction, year = found.groups()
-        return _since_epoch(int(year), _MONTHS[month], int(day), int(hour), int(minute), int(second), fraction=fraction)
+    if (found := _CTIME.search(text)) and found["month"] in _MONTHS:
+        date = int(found["before"] or found["after"]), _MONTHS[found["month"]], int(found["day"])
+        return _since_epoch(*date, *map(int, found.group("h", "m", "s")), fraction=found["fraction"])
     return None
 
 

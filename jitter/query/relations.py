@@ -140,13 +140,14 @@ LOG_SENTENCES: Final = {
     "ras": "Answers of NCCL's health query `ncclras`: ranks without an answer, and operations launched.",
     "collective_timeouts": "Operations that PyTorch's watchdog gave up waiting for.",
     "gpu_clocks": "Clocks, power and temperature of GPUs over time.",
-    "gpu_errors": "Errors of GPUs in the kernel log: Xid and SXid.",
+    "gpu_errors": "Errors of GPUs and NVSwitches: Xid and SXid of kernel logs, fabric manager and DCGM.",
+    "links": "Speeds, states and error counters of NVLinks and of network adapters' ports.",
     "bindings": "CPUs and GPUs that ranks are bound to.",
     "topology": "CPUs and NICs near each GPU.",
     "mpi_calls": "Time in MPI calls by rank, function and message size.",
     "mpi_ranks": "Time in MPI, elapsed time and memory of each rank.",
     "operators": "Time of operators or kernels, summed up by a profiler.",
-    "throughput": "Run time and samples a second of a training.",
+    "throughput": "What a training program prints of its own speed, by step or of the whole run.",
 }
 
 

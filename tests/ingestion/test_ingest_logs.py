@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
+from jitter.logs.declared import ColumnsParser
 
 import jitter
 from jitter.cli import main
 from jitter.core.errors import LakeError
 from jitter.ingestion.inspect import inspect
 from jitter.logs import SCHEMAS
-from jitter.logs.gpu.nvidia_smi_csv import NvidiaSmiCsvParser
 from jitter.simulate import Job, simulate, write, write_logs
 
 HERE = jitter.LocalExecutor()
@@ -99,10 +99,10 @@ def test_inspect_lists_logs(logs: Path, capsys: pytest.CaptureFixture[str]):
 
 
 def test_a_bug_of_a_parser_stops_no_other_log(logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def fail(parser: NvidiaSmiCsvParser, line: bytes, number: int) -> None:
+    def fail(parser: ColumnsParser, line: bytes, number: int) -> None:
         raise KeyError("timestamp")
 
-    monkeypatch.setattr(NvidiaSmiCsvParser, "line", fail)
+    monkeypatch.setattr(ColumnsParser, "line", fail)
     report = jitter.ingest([logs], tmp_path / "lake", executor=HERE)
     assert {name for log in report.logs.added for name in log.formats} == {"nccl-tests", "nccl-debug"}
     (error,) = report.refused
@@ -145,7 +145,7 @@ def test_real_logs(tmp_path: Path):
     assert recorded.to_pylist() == [
         {"collective": "all_reduce", "size_bytes": 17_179_869_184, "duration_ns": 61_974_000}
     ]
-    assert lake.sql("select distinct code from gpu_errors").to_pylist() == [{"code": 119}]
+    assert lake.sql("select distinct code from gpu_errors order by 1").to_pylist() == [{"code": 119}, {"code": 12028}]
 
 
 def write_inspector(lake: "jitter.Lake", path: Path, first_rank: int, larger: int) -> int:

@@ -1,0 +1,241 @@
+"""Log formats as declarations: patterns whose named groups are columns, and tables whose header names the columns.
+
+A value's text becomes the type of its column in `SCHEMAS`. A row without a time, a host, a rank or a label of its own
+has what stands before it in the line: a date, the host of a syslog line, the rank of a launcher's prefix.
+"""
+
+import csv
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow.types as kinds
+
+from jitter.logs.line_parser import Context, LineParser
+from jitter.logs.prefixes import split_prefix
+from jitter.logs.schemas import SCHEMAS
+from jitter.logs.values import bus_address, number, time_ns
+
+Values = Mapping[str, Any]
+_SYSLOG: Final = re.compile(
+    r"(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S+) (?P<host>[A-Za-z0-9][\w.-]*) kernel(?:\[\d+\])?: "
+)
+_BY_NAME: Final[Mapping[str, Callable[[str], Any]]] = {"time_ns": time_ns, "bus_id": bus_address}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a line states by a pattern."""
+
+    pattern: re.Pattern[str]
+    """May occur several times in a line."""
+    relation: str | None = None
+    """The relation that gets a row; None: the values belong to the rows of the lines that follow."""
+    is_begin: bool = False
+    """Whether the lines that follow complete the row."""
+    values: Callable[[re.Match[str], str], Values | None] | None = None
+    """Returns the values from the match and the text before it, in place of the groups; None: the line states none."""
+    section: re.Pattern[str] | None = None
+    """The title of the section in which the rule counts."""
+    numbered: str | None = None
+    """Column with the number of the row since the beginning of the report."""
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """A format whose lines match patterns; the first rule that matches counts."""
+
+    format: str
+    triggers: tuple[bytes, ...]
+    rules: tuple[Rule, ...]
+    mention: re.Pattern[str] | None = None
+    """A line that holds it more often than a rule matches is broken."""
+    opens: re.Pattern[str] | None = None
+    """The line from which on all lines are read."""
+    closes: re.Pattern[str] | None = None
+    section: re.Pattern[str] | None = None
+    """The title of a section."""
+
+    def parser(self, context: Context) -> LineParser:
+        """Return a parser for one file."""
+        return _PatternParser(context, self)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A format with a header that names the columns, and rows of as many values."""
+
+    format: str
+    triggers: tuple[bytes, ...]
+    relation: str
+    columns: Mapping[str, str]
+    """By column of the relation, a pattern of its names in headers, the best first."""
+    header: re.Pattern[str]
+    row: re.Pattern[str]
+    """The beginning of a row; a row without as many values is broken."""
+    words: re.Pattern[str] | None = None
+    """The values are words, and what this matches is no word; None: the values are separated by commas."""
+    values: Callable[[Values, Context], Values] = lambda row, context: {}
+    """Returns more values of a row, which is by name in the header."""
+    closes: re.Pattern[str] | None = None
+
+    def parser(self, context: Context) -> LineParser:
+        """Return a parser for one file."""
+        return ColumnsParser(context, self)
+
+
+class _DeclaredParser(LineParser):
+    def __init__(self, context: Context, declared: Patterns | Columns) -> None:
+        super().__init__(context, declared.format, declared.triggers)
+
+    def add_row(self, relation: str, values: Values, before: str = "", rank: int | None = None) -> None:
+        """Add a row with the values as the columns hold them."""
+        found = {"label": self.context.label, "rank": rank, "time_ns": time_ns(before)}
+        if host := _SYSLOG.search(before):
+            found["host"] = host["host"]
+        schema = SCHEMAS[relation]
+        for name, value in values.items():
+            if name in schema.names and value is not None:
+                found[name] = _converted(name, value, schema.field(name).type) if isinstance(value, str) else value
+        self.add(relation, **found)
+
+
+def _converted(name: str, text: str, kind: Any) -> Any:
+    if name in _BY_NAME:
+        return _BY_NAME[name](text)
+    if kinds.is_integer(kind):
+        return int(text.replace(",", ""))
+    if kinds.is_floating(kind):
+        return number(text.replace(",", ""))
+    return text
+
+
+class _PatternParser(_DeclaredParser):
+    def __init__(self, context: Context, declared: Patterns) -> None:
+        super().__init__(context, declared)
+        self._declared = declared
+        self._head: dict[str, Any] = {}
+        """Values for all rows that follow."""
+        self._row: tuple[str, dict[str, Any]] | None = None
+        """A row that further lines complete, with its relation."""
+        self._section = ""
+        self._number = 0
+
+    def line(self, line: bytes, number: int) -> None:
+        """Read what a line states."""
+        declared = self._declared
+        prefix, text, rank = split_prefix(line)
+        if declared.opens and declared.opens.search(text):
+            self.finish()
+            self._head, self._section, self._number, self.is_open = {}, "", 0, True
+        elif declared.closes and declared.closes.search(text):
+            self.finish()
+            self.is_open = False
+            return
+        if declared.section and (title := declared.section.fullmatch(text)):
+            self._section = title[1]
+            return
+        found = 0
+        for rule in declared.rules:
+            at = 0
+            if rule.section is None or rule.section.search(self._section):
+                for match in rule.pattern.finditer(text):
+                    self._take(rule, match, text[at : match.start()], prefix, rank)
+                    at, found = match.end(), found + 1
+            if at:
+                break
+        if declared.mention and len(declared.mention.findall(text)) > found:
+            self.context.problems.broken(self.format, number)
+
+    def finish(self) -> None:
+        """Add the row that is complete now."""
+        row, self._row = self._row, None
+        if row is not None:
+            self.add_row(row[0], row[1])
+
+    def _take(self, rule: Rule, match: re.Match[str], before: str, prefix: str, rank: int | None) -> None:
+        values = rule.values(match, before) if rule.values else match.groupdict()
+        if values is None:
+            return
+        if rule.relation is None:
+            _update(self._head if self._row is None else self._row[1], values, is_new=self._row is None)
+            return
+        values = {**self._head, **values}
+        if rule.numbered:
+            values[rule.numbered] = self._number
+            self._number += 1
+        if rule.is_begin:
+            self.finish()
+            self._row = (rule.relation, {key: value for key, value in values.items() if value is not None})
+        else:
+            self.add_row(rule.relation, values, f"{prefix} {before}", rank)
+
+
+def _update(known: dict[str, Any], values: Values, *, is_new: bool) -> None:
+    """Add values: lists grow, the first of other values counts unless `is_new`."""
+    for name, value in values.items():
+        if isinstance(value, list):
+            known[name] = [*known.get(name, ()), *value]
+        elif is_new or known.get(name) is None:
+            known[name] = value
+
+
+class ColumnsParser(_DeclaredParser):
+    """Reads the rows below a header."""
+
+    def __init__(self, context: Context, declared: Columns) -> None:
+        super().__init__(context, declared)
+        self._declared = declared
+        self._names: list[str] = []
+        self._at: dict[str, int] = {}
+
+    def line(self, line: bytes, number: int) -> None:
+        """Read a header or a row."""
+        declared = self._declared
+        _, text, rank = split_prefix(line)
+        if declared.header.search(text):
+            names = list(self._cells(text.strip()))
+            at = dict(_columns_of(names, declared.columns))
+            if at:
+                self._names, self._at, self.is_open = names, at, True
+        elif declared.closes and declared.closes.search(text):
+            self.is_open = False
+        elif self._names and text.strip():
+            self._read_row(list(self._cells(text.strip())), bool(declared.row.match(text)), rank)
+
+    def _read_row(self, cells: list[str], is_like_row: bool, rank: int | None) -> None:
+        if len(cells) != len(self._names):
+            if is_like_row and 2 * len(cells) >= len(self._names):
+                raise ValueError("not the columns of the header")
+            return
+        if self._declared.words and not is_like_row:
+            return
+        row = dict(zip(self._names, cells, strict=True))
+        stated = {name: cells[at] for name, at in self._at.items()}
+        values = {**stated, **self._declared.values(row, self.context)}
+        schema = SCHEMAS[self._declared.relation]
+        measured = [name for name in values if name in schema.names and kinds.is_floating(schema.field(name).type)]
+        if measured and not values.get("reasons") and all(_is_unknown(values[name]) for name in measured):
+            raise ValueError("no measurement")
+        self.add_row(self._declared.relation, values, "", rank)
+
+    def _cells(self, text: str) -> Iterator[str]:
+        if self._declared.words:
+            yield from self._declared.words.sub("", text).split()
+        elif text.count('"') % 2 == 0:
+            yield from (cell.strip() for cell in next(csv.reader([text], skipinitialspace=True, strict=True), []))
+
+
+def _is_unknown(value: Any) -> bool:
+    return number(value) is None if isinstance(value, str) else value is None
+
+
+def _columns_of(names: list[str], columns: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """Return each column with its place in a header; alternatives of a pattern are tried in their order."""
+    for column, pattern in columns.items():
+        for one in pattern.split("|"):
+            place = next((at for at, name in enumerate(names) if re.fullmatch(one, name)), None)
+            if place is not None:
+                yield column, place
+                break

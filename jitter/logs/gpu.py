@@ -1,0 +1,288 @@
+"""Logs of GPUs and of the links between them: clocks, power, temperature, errors.
+
+Reasons for a lower clock: NVML's bits (nvml.h) and the names that nvidia-smi prints, `clocks_event_reasons.*`, to
+driver 535 `clocks_throttle_reasons.*`. Times since boot, or without a year, are unknown.
+"""
+
+import re
+from typing import Any, Final
+
+from jitter.logs.declared import Columns, Patterns, Rule, Values
+from jitter.logs.line_parser import Context
+from jitter.logs.values import bus_address, number, time_ns
+
+_BITS: Final = {
+    0x1: "gpu_idle",
+    0x2: "applications_clocks_setting",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+_BLANK: Final = 9e18
+"""DCGM prints values from here on for a measurement that it does not have."""
+
+
+def _reasons_of_mask(mask: int) -> list[str]:
+    """Return the names of the set bits; a bit without a known name is `bit_0x200`."""
+    unknown = mask & ~sum(_BITS)
+    return [
+        *(name for bit, name in _BITS.items() if mask & bit),
+        *(f"bit_{1 << at:#x}" for at in range(unknown.bit_length()) if unknown >> at & 1),
+    ]
+
+
+def _reason_of_name(name: str) -> str | None:
+    """Return the reason that a printed name means ("SW Power Cap", "sw_power_cap"), or None."""
+    words = name.strip().lower().replace(" ", "_")
+    words = {"idle": "gpu_idle", "hw_power_brake": "hw_power_brake_slowdown"}.get(words, words)
+    return words if words in _BITS.values() else None
+
+
+def _nvidia_row(row: Values, context: Context) -> Values:
+    mask, named, are_stated = None, [], False
+    for name, value in row.items():
+        if found := re.fullmatch(r"clocks_(?:event|throttle)_reasons\.(\w+)", name.partition(" ")[0]):
+            if found[1] == "active":
+                mask = value if value.startswith("0x") else None
+            elif reason := _reason_of_name(found[1]):
+                are_stated = True
+                named += [reason] if value == "Active" else []
+    device = row.get("index", "")
+    return {
+        "device": device if device.isdigit() else None,
+        "reasons": _reasons_of_mask(int(mask, 16)) if mask else named if are_stated else None,
+    }
+
+
+def _dcgmi_row(row: Values, context: Context) -> Values:
+    mask = next((number(row[name]) for name in ("DVCCTR", "CLKTR") if name in row), None)
+    return {"device": row["Entity"], "reasons": None if mask is None else _reasons_of_mask(int(mask))}
+
+
+def _amd_row(row: Values, context: Context) -> Values:
+    device = re.fullmatch(r"(?:card)?(\d{1,4})", row.get("device", row.get("gpu", "")))
+    clock = next((value for name, value in row.items() if re.fullmatch(r"sclk clock speed:?|gfx_0_clk|clk", name)), "")
+    stamp, status = row.get("timestamp", ""), row.get("throttle_status")
+    return {
+        "device": device[1] if device else None,
+        "sm_mhz": number(clock.strip("()")),
+        "time_ns": int(stamp) * 1_000_000_000 if re.fullmatch(r"\d{10}", stamp) else time_ns(stamp),
+        "reasons": {"THROTTLED": ["throttled"], "UNTHROTTLED": []}.get(status or ""),
+    }
+
+
+def _dcgm_metric(match: re.Match[str], before: str) -> Values | None:
+    value = float(match["value"])
+    if value >= _BLANK:
+        return None
+    labels = dict(re.findall(r'(\w+)="([^"]*)"', match["labels"]))
+    found: dict[str, Any] = {"device": labels.get("gpu"), "host": labels.get("Hostname") or None}
+    found["bus_id"] = bus_address(labels.get("pci_bus_id", ""))
+    found["time_ns"] = int(match["ms"]) * 1_000_000 if match["ms"] else None
+    column = {"SM_CLOCK": "sm_mhz", "GPU_TEMP": "temp_c", "POWER_USAGE": "power_w"}.get(match["name"])
+    if match["name"] == "XID_ERRORS":
+        return found | {"code": int(value)} if value else None
+    return found | ({column: value} if column else {"reasons": _reasons_of_mask(int(value))})
+
+
+def _stated_reason(match: re.Match[str], before: str) -> Values | None:
+    reason = _reason_of_name(match[1])
+    return None if reason is None else {"reasons": [reason] if match[2] == "Active" else []}
+
+
+def _watts(match: re.Match[str], before: str) -> Values:
+    cap = number(match["cap"] or "")
+    return match.groupdict() | {"power_cap_w": cap or None}  # 0: of a GPU that shares another one's
+
+
+def _link_speed(match: re.Match[str], before: str) -> Values:
+    speed = number(match["speed"] or "")
+    return {"link": match["link"], "gb_per_s": speed, "state": "inactive" if speed is None else "active"}
+
+
+_CARD: Final = re.compile(r"\s*(?:\d{10},|\d{4}-\d\d-\d\d[T ][\d:.+]+,)?(?:card)?\d{1,4},")
+_METRIC: Final = r"DCGM_FI_DEV_(?P<name>%s)\{(?P<labels>[^{}]*)\} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{13}))?"
+
+FORMATS: Final = (
+    # `nvidia-smi --query-gpu=… --format=csv`, with or without units; without a header nothing names the columns
+    Columns(
+        "nvidia-smi",
+        (b"clocks.", b"power.draw", b"temperature.gpu", b"clocks_event_reasons", b"clocks_throttle_reasons"),
+        "gpu_clocks",
+        {
+            "time_ns": "timestamp",
+            "bus_id": r"(?:gpu_bus_id)|pci\.bus_id",
+            "sm_mhz": r"clocks\.current\.sm.*|clocks\.sm.*|clocks\.current\.graphics.*|clocks\.gr.*",
+            "power_w": r"power\.draw\.instant.*|power\.draw( .*)?|power\.draw\.average.*",
+            "power_cap_w": r"enforced\.power\.limit.*|power\.limit.*",
+            "temp_c": r"temperature\.gpu.*",
+        },
+        re.compile(
+            r"^(?=.*(?:clocks|power\.|temperature))\s*[a-z_][\w.]*(?: \[[^\]]*\])?(?:, *[a-z_][\w.]*(?: \[[^\]]*\])?)+$"
+        ),
+        row=re.compile(r"\s*\d.*,"),
+        values=_nvidia_row,
+    ),
+    # an indented report, GPU after GPU; the number of a GPU is its place in the report
+    Patterns(
+        "nvidia-smi-q",
+        (b"NVSMI LOG",),
+        (
+            Rule(re.compile(r"^Timestamp\s+: (?P<time_ns>.+)")),
+            Rule(
+                re.compile(r"^GPU (?P<bus_id>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$"),
+                "gpu_clocks",
+                is_begin=True,
+                numbered="device",
+            ),
+            Rule(re.compile(r"^\s+([A-Z][A-Za-z ]*?)\s+: (Active|Not Active)\s*$"), values=_stated_reason),
+            Rule(re.compile(r"^\s+GPU Current Temp\s+: (?P<temp_c>\d+)")),
+            Rule(
+                re.compile(r"^\s+(?:Instantaneous |Average )?Power Draw\s+: (?P<power_w>\d[\d.]*)"),
+                section=re.compile(r"^(?!.*(?i:module|memory))"),
+            ),
+            Rule(
+                re.compile(r"^\s+(?:Enforced|Current) Power Limit\s+: (?P<power_cap_w>\d[\d.]*)"),
+                section=re.compile(r"^(?!.*(?i:module|memory))"),
+            ),
+            Rule(re.compile(r"^\s+SM\s+: (?P<sm_mhz>\d+)"), section=re.compile(r"^Clocks$")),
+        ),
+        opens=re.compile("NVSMI LOG"),
+        section=re.compile(r"\s+([A-Z][\w ()]*?)\s*"),
+    ),
+    # `dcgmi dmon -e 100,112,150,155`: short names of fields (dcgm_fields.cpp), no times
+    Columns(
+        "dcgmi-dmon",
+        (b"Entity",),
+        "gpu_clocks",
+        {"sm_mhz": "SMCLK", "power_w": "POWER", "temp_c": "TMPTR"},
+        re.compile(r"^\s*#?\s*Entity\s"),
+        words=re.compile(r"GPU[ -](?=\d)|#"),
+        row=re.compile(r"\s*GPU[ -]\d{1,4}\s"),
+        values=_dcgmi_row,
+    ),
+    # DCGM's exporter for Prometheus: a line a metric and GPU
+    Patterns(
+        "dcgm-exporter",
+        (b"DCGM_FI_DEV_",),
+        (
+            Rule(
+                re.compile("^" + _METRIC % "SM_CLOCK|GPU_TEMP|POWER_USAGE|CLOCK_THROTTLE_REASONS|CLOCKS_EVENT_REASONS"),
+                "gpu_clocks",
+                values=_dcgm_metric,
+            ),
+            Rule(re.compile("^" + _METRIC % "XID_ERRORS"), "gpu_errors", values=_dcgm_metric),
+        ),
+    ),
+    # the concise table of ROCm 5 and 6; ROCm 6 puts node, ids and partitions (`NPS1, SPX, 0`) between
+    Patterns(
+        "rocm-smi",
+        (b"Concise Info", b"SCLK"),
+        (
+            Rule(
+                re.compile(
+                    r"^\s*(?P<device>\d{1,4})\s+(?:\d+\s+0x\w+,\s+\w+\s+)?(?P<temp_c>\d+(?:\.\d+)?\s?°?[cC]|N/A)\s+"
+                    r"(?P<power_w>\d+(?:\.\d+)?W|N/A)\s+(?:\S+, \S+, \S+\s+)?(?P<sm_mhz>\d+M[hH]z|None|N/A)\s+"
+                    r"(?:\S+\s+){3}(?P<cap>\S+)(?:\s.*)?$"
+                ),
+                "gpu_clocks",
+                values=_watts,
+            ),
+        ),
+        mention=re.compile(r"^\s*\d{1,4}\s+\S+.*\d%"),
+        opens=re.compile("Concise Info|SCLK.*MCLK"),
+        closes=re.compile("End of ROCm"),
+    ),
+    # `rocm-smi --csv`, `amd-smi metric --csv`: what a column is called has changed from version to version
+    Columns(
+        "amd-smi",
+        (b"Temperature (Sensor", b"Graphics Package Power", b"clock speed", b"socket_power", b"gfx_0_clk", b"hotspot"),
+        "gpu_clocks",
+        {
+            "temp_c": r"Temperature \(Sensor junction\) \(C\)|hotspot|hotspot_temperature|"
+            r"Temperature \(Sensor edge\) \(C\)|edge|edge_temperature|temperature",
+            "power_w": r"Current Socket Graphics Package Power \(W\)|Average Graphics Package Power \(W\)|socket_power|"
+            r"average_socket_power|current_socket_power",
+            "power_cap_w": r"Max Graphics Package Power \(W\)|Current Power Cap \(W\)|power_cap|power_limit",
+            "bus_id": r"PCI Bus|gpu_bdf|bdf",
+        },
+        re.compile(r"^\s*(?:timestamp,)?(?:device|gpu),", re.IGNORECASE),
+        row=_CARD,
+        values=_amd_row,
+    ),
+    # `NVRM: Xid (PCI:0000:9b:00): 119, …`, `nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, …` of dmesg and syslog
+    Patterns(
+        "kernel-log",
+        (b"Xid (",),
+        (Rule(re.compile(r"\bS?Xid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]{7,16})\): (?P<code>\d{1,6})\b"), "gpu_errors"),),
+        mention=re.compile(r"\bS?Xid \("),
+    ),
+    Patterns(
+        "fabric-manager",
+        (b"detected NVSwitch ",),
+        (
+            Rule(
+                re.compile(
+                    r"detected NVSwitch (?:non-)?fatal error (?P<code>\d{1,6}) on fid \d+ on NVSwitch pci bus id "
+                    r"(?P<bus_id>[0-9a-fA-F:.]{7,16})"
+                ),
+                "gpu_errors",
+            ),
+        ),
+    ),
+    # `nvidia-smi nvlink -s` and `-e`
+    Patterns(
+        "nvlink",
+        (b"(UUID: GPU-",),
+        (
+            Rule(
+                re.compile(
+                    r"^\s+Link (?P<link>\d{1,3}): (?P<counter>[A-Z][\w ]*?) ?[Ee]rrors?: (?P<count>\d{1,18})\s*$"
+                ),
+                "links",
+            ),
+            Rule(
+                re.compile(r"^\s+Link (?P<link>\d{1,3}): (?:(?P<speed>[\d.]+) GB/s|<inactive>)\s*$"),
+                "links",
+                values=_link_speed,
+            ),
+            Rule(re.compile(r"^GPU (?P<device>\d{1,4}): .*\(UUID: GPU-")),
+        ),
+        opens=re.compile(r"^GPU \d{1,4}: .*\(UUID: GPU-"),
+    ),
+    Patterns(
+        "ibstat",
+        (b"CA '",),
+        (
+            Rule(re.compile(r"^\s*CA '(?P<nic>[\w.-]{1,64})'")),
+            Rule(re.compile(r"^\s*Port (?P<link>\d{1,3}):\s*$"), "links", is_begin=True),
+            Rule(re.compile(r"^\s*State: (?P<state>[A-Z]\w+)")),
+            Rule(
+                re.compile(r"^\s*Rate: (?P<rate>[\d.]+)"),
+                values=lambda match, before: {"gb_per_s": float(match["rate"]) / 8},
+            ),
+        ),
+        opens=re.compile(r"^\s*CA '"),
+    ),
+    # of the counters those of errors, and `PortXmitWait`: times at which the port had data and could not send
+    Patterns(
+        "perfquery",
+        (b"Port counters:", b"Port extended counters:"),
+        (
+            Rule(re.compile(r"^# Port (?:extended )?counters: Lid \d+ port (?P<link>\d{1,3})")),
+            Rule(
+                re.compile(
+                    r"^(?P<counter>SymbolErrorCounter|LinkErrorRecoveryCounter|LinkDownedCounter|PortRcvErrors|"
+                    r"PortXmitDiscards|LocalLinkIntegrityErrors|ExcessiveBufferOverrunErrors|PortXmitWait):"
+                    r"\.*(?P<count>\d{1,18})\s*$"
+                ),
+                "links",
+            ),
+        ),
+        opens=re.compile("^# Port (?:extended )?counters:"),
+    ),
+)

@@ -1,1 +1,0 @@
-"""Parsers of GPU logs: clocks, power, temperature, driver errors."""

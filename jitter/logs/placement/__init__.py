@@ -1,1 +1,0 @@
-"""Parsers of CPU and GPU bindings of ranks, and of host topology."""

@@ -1,0 +1,91 @@
+"""What a training program prints of its own speed, and the statistics that rocprof writes at its end."""
+
+import re
+from typing import Final
+
+from jitter.logs.declared import Columns, Patterns, Rule, Values
+from jitter.logs.line_parser import Context
+
+_NUMBER: Final = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
+_HOST_FILE: Final = re.compile(r"(?:hip|hsa|rccl|roctx|marker|api|sysinfo)\w*_?stats", re.IGNORECASE)
+_HOST_NAME: Final = re.compile(r"(?:hip|hsa_|rocblas_|nccl|roctx)[A-Za-z_]\w*")
+
+
+def _megatron(match: re.Match[str], before: str) -> Values:
+    seconds = float(match["ms"]) / 1e3
+    batch = match["batch"]
+    rate = {"samples_per_s": int(batch) / seconds} if batch and seconds else {}
+    return match.groupdict() | {"seconds": seconds} | rate
+
+
+def _rocprof(row: Values, context: Context) -> Values:
+    on_host = _HOST_FILE.search(context.path.name) or _HOST_NAME.fullmatch(row["Name"])
+    share = row.get("Percentage")
+    found: Values = {"self_cpu_ns" if on_host else "self_device_ns": int(row["TotalDurationNs"])}
+    return {**found, "calls": int(row["Calls"]), **({"share": float(share) / 100} if share else {})}
+
+
+FORMATS: Final = (
+    # Hugging Face's Trainer, at its end; several results in a line
+    Patterns(
+        "train-runtime",
+        (b"'train_runtime'", b'"train_runtime"'),
+        (
+            Rule(
+                re.compile(
+                    rf"['\"]train_runtime['\"]?\s*:\s*['\"]?(?P<seconds>{_NUMBER})\b(?:(?:(?!train_runtime).)*?"
+                    rf"['\"]train_samples_per_second['\"]?\s*:\s*['\"]?(?P<samples_per_s>{_NUMBER})\b)?"
+                ),
+                "throughput",
+            ),
+        ),
+        mention=re.compile(r"['\"]train_runtime['\"]"),
+    ),
+    Patterns(
+        "training-log",
+        (b"elapsed time per iteration (ms)", b"SamplesPerSec=", b" tps: ", b"img/sec on ", b"total images/sec: "),
+        (
+            # Megatron-LM training.py; its forks put other values between
+            Rule(
+                re.compile(
+                    rf"\biteration +(?P<step>\d+)/ *\d+ \|.*?elapsed time per iteration \(ms\): +(?P<ms>{_NUMBER})"
+                    rf"(?:.*?throughput per GPU \(TFLOP/s/GPU\): +(?P<tflops>{_NUMBER}))?"
+                    r"(?:.*?global batch size: +(?P<batch>\d+))?"
+                ),
+                "throughput",
+                values=_megatron,
+            ),
+            # DeepSpeed utils/timer.py
+            Rule(
+                re.compile(
+                    r"(?:global_step=|stop\] \d+/)(?P<step>\d+), RunningAvgSamplesPerSec=[^,]+, "
+                    rf"CurrSamplesPerSec=(?P<samples_per_s>{_NUMBER})"
+                ),
+                "throughput",
+            ),
+            # torchtitan components/metrics.py
+            Rule(
+                re.compile(
+                    r"\bstep: *(?P<step>\d+)  .*? tps: +(?P<tokens_per_s>[\d,]+)(?:  tflops: +(?P<tflops>[\d.,]+))?"
+                ),
+                "throughput",
+            ),
+            # Horovod's synthetic benchmarks; tf_cnn_benchmarks
+            Rule(
+                re.compile(rf"Total img/sec on (?P<ranks>\d{{1,7}}) \w+\(s\): (?P<samples_per_s>{_NUMBER})"),
+                "throughput",
+            ),
+            Rule(re.compile(rf"(?:^|\s)total images/sec: (?P<samples_per_s>{_NUMBER})"), "throughput"),
+        ),
+    ),
+    # `*_stats.csv` of rocprof and rocprofv3; the file's name tells calls on the host from work on the GPU
+    Columns(
+        "rocprof-stats",
+        (b"TotalDurationNs",),
+        "operators",
+        {"name": "Name"},
+        re.compile(r"Name.*Calls.*TotalDurationNs"),
+        row=re.compile(r"."),
+        values=_rocprof,
+    ),
+)

@@ -1,0 +1,173 @@
+"""Lines of each declared format, as the program prints them, and the rows that they become."""
+
+from typing import Any
+
+import pytest
+from log_reading import EVIDENCE, needs_evidence, parsed, rows
+
+from jitter.logs import parse, sniff
+
+MEGATRON = (
+    " [2025-05-27 15:23:07] iteration        1/    24000 | consumed samples:          1024 | elapsed time per "
+    "iteration (ms): 2048.0 | throughput per GPU (TFLOP/s/GPU): 40.4 | learning rate: 1.500000E-06 | global batch "
+    "size:  1024 | lm loss: 1.192634E+01 |"
+)
+DEEPSPEED = (
+    "[2023-11-07 01:55:23,714] [INFO] [timer.py:260:stop] epoch=0/micro_step=40/global_step=10, "
+    "RunningAvgSamplesPerSec=25.025771473496132, CurrSamplesPerSec=25.704280480541442, MemAllocated=4.32GB\n"
+    "[2022-08-29 06:58:56,176] [INFO] [timer.py:198:stop] 0/20, RunningAvgSamplesPerSec=232.7340551694273, "
+    "CurrSamplesPerSec=227.48090316379353, MemAllocated=0.36GB, MaxMemAllocated=15.06GB"
+)
+TITAN = (
+    "[rank0]:[titan] 2025-06-16 22:31:04,970 - root - INFO - step: 210  loss:  6.0388  memory: 49.66GiB(52.28%)  "
+    "tps: 5,593  tflops: 323.92  mfu: 32.75%"
+)
+AMD_WATCH = (
+    "timestamp,gpu,gfx_activity,jpeg_activity,socket_power,throttle_status,power_management,gfx_0_clk,mem_0_clk,edge,"
+    "hotspot,mem\n"
+    "2026-03-01T00:00:00.250,0,0,\"['N/A', 'N/A']\",535,UNTHROTTLED,ENABLED,1404,2000,N/A,40,25\n"
+    "1772323200,1,0,\"['N/A', 'N/A']\",990,THROTTLED,ENABLED,1150,2000,N/A,95,25\n"
+)
+ROCM_CSV = (
+    "device,Temperature (Sensor edge) (C),Temperature (Sensor junction) (C),sclk clock speed:,sclk clock level:,"
+    "Average Graphics Package Power (W),Max Graphics Package Power (W)\n"
+    "card0,45.0,61.0,(1700Mhz),1,481.0,560.0\ncard1,44.0,60.0\n"
+)
+LABELS = 'UUID="GPU-1",pci_bus_id="00000000:3B:00.0",device="nvidia0",modelName="A100",Hostname="gpu-7"'
+DCGM = (
+    "# HELP DCGM_FI_DEV_SM_CLOCK SM clock frequency (in MHz).\n# TYPE DCGM_FI_DEV_SM_CLOCK gauge\n"
+    f'DCGM_FI_DEV_SM_CLOCK{{gpu="0",{LABELS}}} 1410\n'
+    'DCGM_FI_DEV_GPU_TEMP{gpu="1", UUID="GPU-2"} 9223372036854775794\n'
+    'DCGM_FI_DEV_CLOCK_THROTTLE_REASONS{gpu="1",UUID="GPU-2"} 4 1712345678000\n'
+    f'DCGM_FI_DEV_XID_ERRORS{{gpu="0",{LABELS}}} 79\nDCGM_FI_DEV_XID_ERRORS{{gpu="1",UUID="GPU-2"}} 0\n'
+)
+NVLINK = (
+    "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-abcdefab)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
+    "GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-abcdefac)\n\t Link 0: Replay Errors: 0\n\t Link 0: CRC Errors: 891\n"
+)
+IBSTAT = """\
+CA 'mlx5_0'
+	CA type: MT4129
+	Number of ports: 1
+	Port 1:
+		State: Active
+		Physical state: LinkUp
+		Rate: 400
+		Base lid: 48
+		Link layer: InfiniBand
+CA 'mlx5_1'
+	Port 1:
+		State: Down
+		Physical state: Polling
+		Rate: 10
+"""
+PERFQUERY = (
+    "# Port counters: Lid 5 port 1 (CapMask: 0x5300)\nPortSelect:......................1\n"
+    "CounterSelect:...................0x0000\nSymbolErrorCounter:..............1542\nPortXmitWait:....................7\n"
+)
+FABRIC = (
+    "[Jul 23 2024 07:53:55] [ERROR] [tid 841] detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci bus id "
+    "00000000:86:00.0 physical id 3 port 33\n"
+)
+
+CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
+    (
+        "training-log", MEGATRON, "throughput", ("step", "seconds", "samples_per_s", "tflops", "time_ns"),
+        [(1, 2.048, 500.0, 40.4, 1748359387 * 10**9)],
+    ),
+    (
+        "training-log", DEEPSPEED, "throughput", ("step", "samples_per_s"),
+        [(10, 25.704280480541442), (20, 227.48090316379353)],
+    ),
+    (
+        "training-log", TITAN, "throughput", ("rank", "step", "tokens_per_s", "tflops", "time_ns"),
+        [(0, 210, 5593.0, 323.92, 1750113064_970_000_000)],
+    ),
+    (
+        "training-log", "Total img/sec on 8 GPU(s): 14281.2 +-25.0", "throughput", ("ranks", "samples_per_s"),
+        [(8, 14281.2)],
+    ),
+    ("training-log", "total images/sec: 118874.19\n", "throughput", ("samples_per_s",), [118874.19]),
+    (
+        "amd-smi", AMD_WATCH, "gpu_clocks", ("time_ns", "device", "sm_mhz", "power_w", "temp_c", "reasons"),
+        [
+            (1772323200_250_000_000, 0, 1404.0, 535.0, 40.0, []),
+            (1772323200_000_000_000, 1, 1150.0, 990.0, 95.0, ["throttled"]),
+        ],
+    ),
+    (
+        "amd-smi", ROCM_CSV, "gpu_clocks", ("device", "sm_mhz", "power_w", "power_cap_w", "temp_c"),
+        [(0, 1700.0, 481.0, 560.0, 61.0)],
+    ),
+    (
+        "dcgm-exporter", DCGM, "gpu_clocks", ("time_ns", "host", "device", "bus_id", "sm_mhz", "reasons"),
+        [(None, "gpu-7", 0, "0000:3b:00", 1410.0, None), (1712345678 * 10**9, None, 1, None, None, ["sw_power_cap"])],
+    ),
+    ("dcgm-exporter", DCGM, "gpu_errors", ("host", "bus_id", "code"), [("gpu-7", "0000:3b:00", 79)]),
+    (
+        "nvlink", NVLINK, "links", ("device", "link", "state", "gb_per_s", "counter", "count"),
+        [
+            (0, 0, "active", 26.562, None, None), (0, 1, "inactive", None, None, None),
+            (3, 0, None, None, "Replay", 0), (3, 0, None, None, "CRC", 891),
+        ],
+    ),
+    (
+        "ibstat", IBSTAT, "links", ("nic", "link", "state", "gb_per_s"),
+        [("mlx5_0", 1, "Active", 50.0), ("mlx5_1", 1, "Down", 1.25)],
+    ),
+    (
+        "perfquery", PERFQUERY, "links", ("link", "counter", "count"),
+        [(1, "SymbolErrorCounter", 1542), (1, "PortXmitWait", 7)],
+    ),
+    (
+        "fabric-manager", FABRIC, "gpu_errors", ("time_ns", "bus_id", "code"),
+        [(1721721235 * 10**9, "0000:86:00", 20034)],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("format_", "text", "relation", "columns", "expected"), CASES)
+def test_lines_become_rows(
+    format_: str, text: str, relation: str, columns: tuple[str, ...], expected: list[Any]
+) -> None:
+    log = parsed(text)
+    assert sniff(text.encode()) == format_
+    assert rows(log, relation, *columns) == expected
+    # after other lines, and behind the prefix of a launcher, the same is read
+    prefixed = "".join(f"[1,0]<stdout>:{line}\n" for line in ("loss 1.0", *text.splitlines()))
+    assert len(rows(parsed(prefixed), relation, *columns)) == len(expected)
+
+
+def test_a_row_with_too_few_values_is_counted() -> None:
+    assert [(one.format, one.count, one.lines) for one in parsed(ROCM_CSV).problems] == []
+    cut = ROCM_CSV + "card1,44.0,60.0,(1700Mhz),1,481.0\n"
+    assert [(one.format, one.count, one.lines) for one in parsed(cut).problems] == [("amd-smi", 1, (4,))]
+
+
+def test_power_caps_and_bus_ids() -> None:
+    concise = (
+        "=== Concise Info ===\nGPU  Temp   AvgPwr  SCLK    MCLK     Fan  Perf    PwrCap  VRAM%  GPU%\n"
+        "0    46.0c  92.0W   800Mhz  1600Mhz  0%   manual  560.0W    0%   0%\n"
+        "1    52.0c  N/A     800Mhz  1600Mhz  0%   manual  0.0W      0%   0%\n"
+    )
+    assert rows(parsed(concise), "gpu_clocks", "device", "power_cap_w") == [(0, 560.0), (1, None)]
+    csv = "index, pci.bus_id, power.draw [W], power.limit [W]\n0, 00000000:9B:00.0, 401.5 W, 400.00 W\n"
+    columns = ("device", "bus_id", "power_w", "power_cap_w")
+    assert rows(parsed(csv), "gpu_clocks", *columns) == [(0, "0000:9b:00", 401.5, 400.0)]
+    report = (
+        "==============NVSMI LOG==============\n\nTimestamp    : Wed May  1 12:00:00 2024\n\n"
+        "GPU 00000000:3B:00.0\n    Product Name   : NVIDIA A100\n\n"
+        "GPU 00000000:9B:00.0\n    Product Name   : NVIDIA A100\n"
+    )
+    assert rows(parsed(report), "gpu_clocks", "device", "bus_id") == [(0, "0000:3b:00"), (1, "0000:9b:00")]
+
+
+@needs_evidence
+def test_published_link_speeds_and_switch_errors() -> None:
+    path = EVIDENCE / "gpu_health/nvidia-smi.nvlink.status.a100"
+    assert sniff(path) == "nvlink"
+    links = rows(parse(path), "links", "device", "link", "gb_per_s")
+    assert links == [(gpu, link, 25.0) for gpu in range(8) for link in range(12)]
+    path = EVIDENCE / "gpu_health/fabricmanager.log"
+    assert sniff(path) == "fabric-manager"
+    assert len(rows(parse(path), "gpu_errors", "code")) == path.read_text().count("detected NVSwitch")

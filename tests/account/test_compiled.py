@@ -1,16 +1,14 @@
 """The compiled pass against the tape: every share of every rank and class, to the nanosecond."""
 
 from collections import Counter
-from dataclasses import fields
 
-import numpy as np
 import pytest
 
-from jitter.analysis.account.losses import LossClass, Losses
+from jitter.analysis.account.losses import LossClass
 from jitter.analysis.account.step_account import Account
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from tests.account.graph import tape_run
-from tests.account.jobs import JOBS, PAUSE, SLOW_GPU_ONCE, Case, analyzed
+from tests.account.jobs import JOBS
 from tests.support.loops import WAYS, run_loops
 
 NS = 1.0
@@ -33,22 +31,6 @@ def compiled_sums(analysis: RunAnalysis) -> list[tuple[float, Sums]]:
             sums[-1 if kind in ("carried", "unexplained") else origin, number, kind] += share
         found.append((one.loss_ns, sums))
     return found
-
-
-@pytest.mark.parametrize("job", ["data", "tensor and data", "queue"])
-def test_steps_that_a_thread_divides_are_the_same(job: str):
-    with analyzed(Case(job, (PAUSE, SLOW_GPU_ONCE))) as analysis:
-        given = analysis.run, analysis.ends, analysis.baseline_transfers, analysis.noise
-        one_by_one, beside = Account(*given), Account(*given)
-        steps = [(step, analysis.steps.baseline(step)) for step in analysis.steps.steps()]
-        expected = [one_by_one.step(*step) for step in steps]
-        found = list(beside.steps(steps))
-    assert [one.number for one in found] == [one.number for one in expected]
-    assert any(one.loss_ns > 1e6 for one in expected)
-    for one, other in zip(found, expected, strict=True):
-        assert one.loss_ns == other.loss_ns
-        for column in fields(Losses):
-            np.testing.assert_array_equal(getattr(one.losses, column.name), getattr(other.losses, column.name))
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -64,8 +64,8 @@ class RunSteps:
 
         With `ahead`, each step is read while the one before it is used, unless steps are tiny or large.
         """
-        found = self._steps(first, last)
-        return prefetch(found) if ahead and self.may_overlap else found
+        found, worth = self._steps(first, last), not self.are_tiny and self.largest_step < LARGE_STEP
+        return prefetch(found) if ahead and worth else found
 
     def _steps(self, first: int, last: int | None) -> Iterator[RecordedStep]:
         """Read these steps, and before them the steps that can delay them."""
@@ -106,11 +106,6 @@ class RunSteps:
     def are_tiny(self) -> bool:
         """Whether no step is worth handing to another thread."""
         return self.largest_step < _SMALL_STEP
-
-    @property
-    def may_overlap(self) -> bool:
-        """Whether one step may be handed to another thread while the next one is in memory: neither tiny nor large."""
-        return not self.are_tiny and self.largest_step < LARGE_STEP
 
     @cached_property
     def largest_step(self) -> int:

@@ -3,10 +3,8 @@
 The browser chooses among existing steps and ranks; it cannot name a file or a query.
 """
 
-import ctypes
 import gc
 import re
-from contextlib import suppress
 from typing import Final
 
 from bokeh.document import Document
@@ -15,6 +13,7 @@ from tornado.ioloop import IOLoop
 
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import parse_numbers
+from jitter.core.memory import release_freed_memory
 from jitter.core.step_key import StepKey
 from jitter.report.figures import kernel_axis
 from jitter.report.figures.kernel_axis import KernelAxis
@@ -148,5 +147,4 @@ def _collect(run: ServedRun) -> None:
     gc.unfreeze()
     gc.collect()
     gc.freeze()
-    with suppress(OSError, AttributeError):  # glibc keeps what was freed
-        ctypes.CDLL(None).malloc_trim(0)
+    release_freed_memory()

@@ -3,8 +3,7 @@
 A range of steps is from a first up to but not including a last one; the step before it is read for what it leaves.
 """
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from jitter.analysis.replay.recorded_step import RecordedStep, Transfers
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.step_end import StepDurations
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
+from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Floats
 
 
@@ -144,23 +144,16 @@ def replay_steps(
     account = None if noise is None else Account(run, steps.ends, usual, noise)
     whole = account is not None or any(scenario.everything for scenario in scenarios)
     first = 0 if whole else min((step for scenario in scenarios for step in scenario.steps), default=0)
-
-    def pass_by() -> Iterator[tuple[RecordedStep, SelfTimes]]:
-        for step in steps.steps(first):
-            baseline = steps.baseline(step)
-            replayed.step(step, baseline)
-            yield step, baseline
-            if account is None and replayed.is_over(step.number):
-                return
-            del step  # else it stays in memory while the next one is read
-
     accounts = []
-    if account is None:
-        deque(pass_by(), maxlen=0)
-    elif steps.may_overlap:
-        accounts = list(account.steps(pass_by()))
-    else:
-        accounts = [account.step(*passed) for passed in pass_by()]
+    release_freed_memory()  # what the passes before have left in pieces: the account holds several arrays of two steps
+    for step in steps.steps(first, ahead=account is None):
+        baseline = steps.baseline(step)
+        replayed.step(step, baseline)
+        if account is not None:
+            accounts.append(account.step(step, baseline))
+        elif replayed.is_over(step.number):
+            break
+        del step  # else it stays in memory while the next one is read
     gained = np.zeros((len(run.keys), len(scenarios)))  # before the first repair, and when all is as recorded again
     gained[first : first + len(replayed.gained)] = replayed.gained
     return RunReplay(gained, accounts)

@@ -8,6 +8,7 @@ compared together first. Collectives that contradict the channel's groups are co
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from math import isnan
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ import numpy as np
 from jitter.analysis.execution.program import Operation
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.compilation import compiled
+from jitter.core.numeric.selection import select_lower_median
 
 _LIMITS: Final = THRESHOLDS.group_inference
 ALONE: Final = -1
@@ -143,13 +146,29 @@ def _usual_spread_between_ranks(end: Floats) -> Floats | None:
     for step in chosen:
         own = step[~np.isnan(step).all(axis=1)]
         here = np.flatnonzero(~np.isnan(own).any(axis=0)) if len(own) else np.zeros(0, np.int64)
-        if len(own) < _LIMITS.min_steps or len(here) < 2:
-            continue
-        for rank in here.tolist():
-            apart = own[:, here] - own[:, rank : rank + 1]
-            apart = np.abs(apart - np.median(apart, axis=0))
-            found[rank, here] = np.fmax(found[rank, here], np.median(apart, axis=0))
+        if len(own) >= _LIMITS.min_steps and len(here) > 1:
+            add_usual_spread(np.ascontiguousarray(own[:, here].T), here, np.empty(len(own)), found)
     return None if np.isnan(found).all() else found
+
+
+@compiled
+def add_usual_spread(end: Floats, here: Ints, room: Floats, found: Floats) -> None:
+    """Raise `found` (ranks, ranks) to the median distance of two ranks' ends, (ranks `here`, places), from the median.
+
+    `room` (places,) is overwritten.
+    """
+    places = end.shape[1]
+    for one in range(len(here)):
+        for other in range(one + 1):
+            for place in range(places):
+                room[place] = end[one, place] - end[other, place]
+            middle = select_lower_median(room, places)
+            for place in range(places):
+                room[place] = abs(room[place] - middle)
+            spread = select_lower_median(room, places)
+            before = found[here[one], here[other]]
+            if isnan(before) or spread > before:
+                found[here[one], here[other]] = found[here[other], here[one]] = spread
 
 
 def divide_ranks(spread: Floats, took: Floats | None = None) -> Ints | None:
@@ -375,7 +394,9 @@ def _without_contradictions(
         for (_, key), own in by_groups.items():
             labels = np.frombuffer(key, np.int64)
             offset, component = align_clocks(end, {at: other for at, other in found.items() if at not in own})
-            divided = _refine(labels, _divide_on_one_clock(end[:, own], took[:, own], offset), component)
+            if len(np.unique(component)) > 1:  # ranks whose clocks are not comparable
+                continue
+            divided = _refine(labels, _divide_on_one_clock(end[:, own], took[:, own], offset))
             if np.array_equal(divided, labels) or waits_more(took[:, own], divided, labels):
                 continue
             more = _wait_ns(took[:, own], divided) - _wait_ns(took[:, own], labels)
@@ -387,10 +408,8 @@ def _without_contradictions(
     return found
 
 
-def _refine(labels: Ints, divided: Ints, component: Ints) -> Ints:
-    """Return the groups of `labels` divided as in `divided`, but for ranks whose clocks are not comparable."""
-    if len(np.unique(component)) > 1:
-        return labels
+def _refine(labels: Ints, divided: Ints) -> Ints:
+    """Return the groups of `labels` divided as in `divided`."""
     words: dict[tuple[int, int], int] = {}
     found = np.full(len(labels), ALONE, np.int64)
     for rank in np.flatnonzero((labels != ALONE) & (divided != ALONE)).tolist():

@@ -20,7 +20,7 @@ from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
 
 _CODES = {word: code for code, word in enumerate(KINDS)}
-_BYTES_AHEAD: Final = 48 << 20
+_BYTES_AHEAD: Final = 28 << 20
 """Times of successive steps that are read at once: opening hundreds of files takes longer than reading a step."""
 _STEPS_AHEAD: Final = 32
 """Such steps: of more, however small, the objects that hold them would take more memory than their times."""

@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from jitter.logs.declared import ColumnsParser
 
 import jitter
 from jitter.cli import main
 from jitter.core.errors import LakeError
 from jitter.ingestion.inspect import inspect
 from jitter.logs import SCHEMAS
+from jitter.logs.declared import ColumnsParser
 from jitter.simulate import Job, simulate, write, write_logs
 
 HERE = jitter.LocalExecutor()

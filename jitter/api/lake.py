@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import pyarrow as pa
 
-from jitter.analysis.metrics.kernel_index import KernelIndex, KernelIndices
+from jitter.analysis.alignment.kernel_index import KernelIndex, KernelIndices
 from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
 from jitter.api.contents import NOTHING_LEFT_OUT, LakeContents
 from jitter.api.derived_forms import DERIVED_FORMS, DerivedForm, Progress, write_derived_forms
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import Answers
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
-    from jitter.analysis.execution.dependencies.inference import RowDependency
-    from jitter.analysis.execution.recorded.run_reader import RunReader
-    from jitter.analysis.metrics.communication.measure import Communication
-    from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
+    from jitter.analysis.execution.dependencies import RowDependency
+    from jitter.analysis.execution.run_reader import RunReader
+    from jitter.analysis.metrics.communication import Communication
+    from jitter.analysis.metrics.recorded_sizes import RecordedSizes
     from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.lake.derived.timing_cache import TimingCaches
@@ -209,7 +209,7 @@ class Lake(LakeContents):
 
         Raises `UsageError` for an unknown cohort, `LakeError` if no rank of it recorded a whole step.
         """
-        from jitter.analysis.execution.dependencies.inference import row_dependencies
+        from jitter.analysis.execution.dependencies import row_dependencies
 
         chosen = self._choose_cohort(cohort)
         run = self.analyze().run
@@ -224,8 +224,8 @@ class Lake(LakeContents):
 
         Raises `UsageError` for an unknown step, `LakeError` if a file of the lake is missing or damaged.
         """
-        from jitter.analysis.metrics.communication.calls import COLUMNS, COLUMNS_OF_ALL, read_calls
-        from jitter.analysis.metrics.communication.measure import measure_communication
+        from jitter.analysis.metrics.collective_calls import COLUMNS, COLUMNS_OF_ALL, read_calls
+        from jitter.analysis.metrics.communication import measure_communication
         from jitter.core.parallel.prefetch import LARGE_STEP, prefetch
 
         keys = self._chosen(steps)
@@ -273,7 +273,7 @@ class Lake(LakeContents):
 
     def run_reader(self, steps: Sequence[StepKey]) -> "RunReader":
         """Return the reader of these steps that an analysis uses."""
-        from jitter.analysis.execution.recorded.run_reader import RunReader
+        from jitter.analysis.execution.run_reader import RunReader
 
         sizes = self.recorded_sizes or None
         return RunReader(self.root, self._by_step, self.kernel_indices, steps, sizes, self.timing_caches)
@@ -288,7 +288,7 @@ class Lake(LakeContents):
     @cached_property
     def recorded_sizes(self) -> "RecordedSizes":
         """The sizes of collectives that logs recorded; `disagreements` lists those that contradict the traces."""
-        from jitter.analysis.metrics.communication.recorded_sizes import COLUMNS, RECORDED_COLUMNS, RecordedSizes
+        from jitter.analysis.metrics.recorded_sizes import COLUMNS, RECORDED_COLUMNS, RecordedSizes
 
         rows = self.log_table("recorded").select(RECORDED_COLUMNS).to_pylist() if self.logs and self.steps else []
         return RecordedSizes(rows, lambda: ((key, self.step_columns(key, COLUMNS)) for key in self.steps))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
     from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
-    from jitter.analysis.metrics.communication.baseline import Baseline
+    from jitter.analysis.metrics.bandwidth_baseline import Baseline
     from jitter.analysis.replay.run_steps import RunSteps
     from jitter.api.lake import Lake
 
@@ -158,7 +158,7 @@ class RunResults:
     def _logs(self, steps: Steps) -> "JobLogs":
         """Return the rows of the logs that evidence is made from."""
         from jitter.analysis.diagnosis.evidence.logs.relations import EVIDENCE_RELATIONS, JobLogs
-        from jitter.analysis.metrics.communication.baseline import below_in_every_step
+        from jitter.analysis.metrics.bandwidth_baseline import below_in_every_step
         from jitter.lake.records import step_times_utc
 
         lake, slow = self._lake, []
@@ -177,7 +177,7 @@ class RunResults:
         """Bandwidths that a benchmark among the logs measured; None without one."""
         if not any("bandwidth" in log.relations for log in self._lake.logs):
             return None
-        from jitter.analysis.metrics.communication.baseline import Baseline
+        from jitter.analysis.metrics.bandwidth_baseline import Baseline
 
         return Baseline("nccl-tests", self._lake.log_table("bandwidth").to_pylist())
 

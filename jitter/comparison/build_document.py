@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from jitter._version import __version__
-from jitter.analysis.execution.program import Program
+from jitter.analysis.alignment.program import Program
 from jitter.analysis.replay.time_on_path import PathPart, PathTime, measure_kernel_times, measure_path_times
 from jitter.api import Lake
 from jitter.comparison.document import (
@@ -219,7 +219,7 @@ def _rank_entries(lake: Lake, analysis: "RunAnalysis") -> list[RankEntry]:
 
 
 def _collectives(lake: Lake, chosen: Sequence[StepKey]) -> list[CollectiveEntry]:
-    from jitter.analysis.metrics.communication.table import tabulate_collectives
+    from jitter.analysis.metrics.communication import tabulate_collectives
 
     rows = sum(step.rows for source in lake.sources for step in source.steps)
     steps = chosen if rows < _MANY_ROWS else [chosen[at] for at in spread_positions(len(chosen), _MEASURED_STEPS)]

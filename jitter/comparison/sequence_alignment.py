@@ -1,11 +1,9 @@
 """Align the kernel sequences of two runs: which team is which, and which kernel of one is which of the other."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
-from jitter.analysis.metrics.cohorts import share_of_kernels
-from jitter.analysis.metrics.lcs import lcs_partners
+from jitter.analysis.alignment.sequences import align, find_gaps, similarity
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.comparison.document import Document, Team
 
@@ -38,7 +36,7 @@ def pair_teams(base: Document, new: Document) -> list[TeamPair]:
     for one, sequence in enumerate(of_base):
         for other, its in enumerate(of_new):
             if (sequence, its) not in shares:
-                shares[sequence, its] = share_of_kernels(sequence, its)
+                shares[sequence, its] = similarity(sequence, its)
             found.append(TeamPair(one, other, shares[sequence, its]))
     pairs: list[TeamPair] = []
     for pair in sorted(found, key=lambda pair: (-pair.share, pair.base, pair.new)):
@@ -57,13 +55,11 @@ def align_teams(base: Document, new: Document, pair: TeamPair) -> list[Block]:
     words: dict[tuple[str, bool], int] = {}
     first = _words(base, base.teams[pair.base], words)
     second = _words(new, new.teams[pair.new], words)
-    partners = lcs_partners(second, first)
-    matched = [(partner, at) for at, partner in enumerate(partners) if partner is not None]
     blocks: list[Block] = []
-    for (one, other), (next_one, next_other) in pairwise([(-1, -1), *matched, (len(first), len(second))]):
-        blocks += _between(range(one + 1, next_one), range(other + 1, next_other), first, second, words)
-        if next_one < len(first):
-            blocks.append(Block((next_one,), (next_other,), True))
+    for of_new, of_base in find_gaps(align(second, first), len(first)):
+        blocks += _between(of_base, of_new, first, second, words)
+        if of_base.stop < len(first):
+            blocks.append(Block((of_base.stop,), (of_new.stop,), True))
     return blocks
 
 

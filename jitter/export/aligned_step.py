@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.analysis.diagnosis.model import StepAnswer
-from jitter.analysis.metrics.communication.calls import COLUMNS, UNKNOWN, match_calls
+from jitter.analysis.metrics.collective_calls import COLUMNS, UNKNOWN, match_calls
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.api import Lake
 from jitter.core.errors import UsageError

@@ -10,7 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from jitter.analysis.metrics.lcs_loops import find_length, find_partners
 from jitter.cli import cli
 from jitter.core.numeric.compilation import WORTH_COMPILING, compile_loops
 
@@ -35,8 +34,6 @@ def compile_all_loops(jobs: Iterable[str] = JOBS) -> None:
             run("ingest", traces, "-o", lake, "--quiet")
             run("report", lake, "-o", f"{place}/report{number}.json")
         run("compare", f"{place}/lake0", f"{place}/lake1", "--json")
-    find_length([1, 2, 3], [1, 3])  # compiled for sequences of 30,000 kernels
-    find_partners([1, 2, 3], [1, 3])
 
 
 def run(*words: str) -> None:

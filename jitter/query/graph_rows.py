@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey

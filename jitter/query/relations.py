@@ -13,7 +13,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.metrics.breakdown import BREAKDOWN_SCHEMA
-from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes, describe_disagreements
+from jitter.analysis.metrics.recorded_sizes import RecordedSizes, describe_disagreements
 from jitter.analysis.metrics.step_metrics import StepMetrics
 from jitter.core.arrow import table_of_rows
 from jitter.core.names.marker_numbers import parse_marker_numbers

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.execution.time_part import OWN_PARTS
-from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes
+from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.core.numeric.arrays import Floats
 from tests.account.tape import shapley

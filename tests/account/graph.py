@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
 from tests.account.anchors import Anchors

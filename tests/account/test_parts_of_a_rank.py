@@ -7,7 +7,7 @@ import pytest
 
 from jitter.analysis.account.losses import LossClass
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small

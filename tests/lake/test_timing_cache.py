@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import jitter
-import jitter.analysis.execution.recorded.activity_reader
+import jitter.analysis.execution.activity_reader
 import jitter.lake.derived.build_timing_cache
 import jitter.lake.derived.timing_cache_writer
 from jitter.cli import main
@@ -119,7 +119,7 @@ def test_the_diagnosis_needs_nothing_else(
     def read_nothing(*_: object) -> None:
         raise AssertionError("the ranks' own files are read")
 
-    monkeypatch.setattr(jitter.analysis.execution.recorded.activity_reader, "read_step", read_nothing)
+    monkeypatch.setattr(jitter.analysis.execution.activity_reader, "read_step", read_nothing)
     assert report(root, capsys) == answers
     (root / timing_cache_file(records(root)[1].digest)).unlink()
     with pytest.raises(AssertionError, match="own files are read"):

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from jitter.analysis.execution.dependencies.carried_state import CarriedState, unknown_state
-from jitter.analysis.execution.dependencies.inference import Dependencies, Wait
-from jitter.analysis.execution.job_arrays import JobArrays, job_arrays
-from jitter.analysis.execution.program import Operation, Program
-from jitter.analysis.execution.recorded.step_times import StepTimes
+from jitter.analysis.alignment.program import Operation, Program
+from jitter.analysis.execution.dependencies import Dependencies, Wait
+from jitter.analysis.execution.job_arrays import CarriedState, JobArrays, job_arrays, unknown_state
+from jitter.analysis.execution.step_times import StepTimes
 
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)
 NCCL = "ncclDevKernel_{}_Sum_bf16_RING_LL"

@@ -3,8 +3,7 @@
 import numpy as np
 
 import jitter
-from jitter.analysis.execution.dependencies.carried_state import unknown_state
-from jitter.analysis.execution.job_arrays import count_carried_ends, count_threads
+from jitter.analysis.execution.job_arrays import count_carried_ends, count_threads, unknown_state
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.replay.replay import Change, replay_step
 from tests.support.simulated import activities

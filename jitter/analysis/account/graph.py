@@ -11,11 +11,10 @@ from math import isnan
 from typing import NamedTuple
 
 from jitter.analysis.account.sole_input import frees_stream, is_latest, ready_to_start
-from jitter.analysis.execution.collectives.matching import CollectiveArrays
-from jitter.analysis.execution.dependencies.carried_state import CarriedState
-from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.recorded.step_times import StepTimes
+from jitter.analysis.collectives.matching import CollectiveArrays
+from jitter.analysis.execution.job_arrays import CarriedState, JobArrays
 from jitter.analysis.execution.self_times import SelfTimes, cut_self_times
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import NodeTimes, cut_nodes
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 

@@ -3,9 +3,8 @@
 import math
 from math import isnan
 
-from jitter.analysis.execution.dependencies.carried_state import CarriedState
-from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.recorded.step_times import StepTimes
+from jitter.analysis.execution.job_arrays import CarriedState, JobArrays
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import NodeTimes
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.compilation import compiled

@@ -36,12 +36,11 @@ from jitter.analysis.account.graph import (
 )
 from jitter.analysis.account.shapley import divide_maximum, weight_of_one
 from jitter.analysis.account.sole_input import frees_stream, is_sole, ready_to_start
-from jitter.analysis.execution.collectives.matching import CollectiveArrays
-from jitter.analysis.execution.dependencies.carried_state import push_pending
-from jitter.analysis.execution.dependencies.interference import LOOK_BACK, exact_end_beside
-from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.recorded.step_times import StepTimes
+from jitter.analysis.collectives.matching import CollectiveArrays
+from jitter.analysis.execution.interference import LOOK_BACK, exact_end_beside
+from jitter.analysis.execution.job_arrays import JobArrays, push_pending
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, cut_self_times
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import NodeTimes, cut_nodes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COMPUTE, SYNC

@@ -20,8 +20,8 @@ from jitter.analysis.account.shares import (
     known,
     share_step,
 )
-from jitter.analysis.execution.dependencies.carried_state import CarriedState, unknown_state
 from jitter.analysis.execution.job_arrays import (
+    CarriedState,
     JobArrays,
     count_carried_ends,
     count_threads,
@@ -29,13 +29,13 @@ from jitter.analysis.execution.job_arrays import (
     follow_stream_alone,
     launches_before,
     places_before,
+    unknown_state,
 )
-from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.self_times import SelfTimes, cut_self_times
-from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.execution.self_times import SelfTimes, TimePart, cut_self_times
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
+from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.analysis.replay.what_if import possible_waits, repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS

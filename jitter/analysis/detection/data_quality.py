@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.analysis.execution.rank_groups import IdenticalRanks
-from jitter.analysis.execution.recorded.step_times import TeamTimes
+from jitter.analysis.alignment.kernel_index import KernelIndex
+from jitter.analysis.execution.step_times import IdenticalRanks, TeamTimes
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
-from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.core.names.kernels import MEMORY
 
 

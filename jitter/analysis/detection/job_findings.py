@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jitter.analysis.detection.outliers.find_outliers import Outlier
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 
 JobFindingKind = Literal[
     "launch_bound", "slow_steps", "random_pauses", "two_clusters", "late_together", "unequal_stages", "slow_stage"

@@ -14,7 +14,7 @@ import numpy as np
 
 from jitter.analysis.detection.outliers.deviations import TeamDeviations
 from jitter.analysis.detection.outliers.significance import binomial_tail, log_binomial, spread_of_others
-from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median

@@ -31,9 +31,9 @@ from jitter.analysis.detection.outliers.late_together import join_late_ranks
 from jitter.analysis.detection.outliers.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
 from jitter.analysis.detection.outliers.random_events import split_random_events
 from jitter.analysis.detection.outliers.unequal_stages import find_unequal_stages
-from jitter.analysis.execution.recorded.run_reader import RunReader
-from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
-from jitter.analysis.metrics.communication.baseline import Baseline
+from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
 from jitter.analysis.thresholds import THRESHOLDS

@@ -14,7 +14,7 @@ from jitter.analysis.diagnosis.evidence.logs.network import network_evidence, ne
 from jitter.analysis.diagnosis.evidence.logs.placement import cpu_evidence
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
 

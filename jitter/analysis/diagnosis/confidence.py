@@ -7,7 +7,7 @@ finding was seen does not count: that is its recurrence.
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.model import Confidence
-from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.student_t import student_tail
 

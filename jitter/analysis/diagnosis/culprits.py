@@ -15,7 +15,7 @@ from jitter.analysis.diagnosis.group_recurrence import decide_group_recurrence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern
 from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Pause, Rung, Seen
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent, format_time

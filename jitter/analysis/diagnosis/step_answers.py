@@ -10,7 +10,7 @@ from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.limitations import lacks_common_step
 from jitter.analysis.diagnosis.loss.split import round_shares, split_step
 from jitter.analysis.diagnosis.model import Cause, Divergence, Split, StepAnswer
-from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 

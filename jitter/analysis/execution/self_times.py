@@ -1,7 +1,14 @@
 """Self times: what an operation took by itself, all waiting taken out.
 
-For operation i of a rank, with its ready times (`ready_times`), the latest end `awaited[i]` of what else it waits for,
-`slot[i]`, when its launch queue had a place, and `held[i]`, the latest end that the host waits for without a record:
+For operation i of a rank, with the thread and the stream it is on, the ready times are
+
+    back_before[i] = return of the call before i on its thread
+    submit[i]      = min(return of i's own call, or back_before[i] where that is unknown; start[i])
+    end_before[i]  = latest end of the operations before i on its stream
+
+Across steps the carried state (`CarriedState`) tells what the step before left. With the latest end `awaited[i]` of
+what else operation i waits for, `slot[i]`, when its launch queue had a place, and `held[i]`, the latest end that the
+host waits for without a record, the self times are
 
     host[i]  = call[i] - max(back_before[i], held[i] - host_lead_ns[i])
     call[i]  = back[i] - max(call[i], slot[i])            (of a synchronising call: awaited[i] for slot[i])
@@ -13,26 +20,145 @@ Of a compute kernel the time that it lost beside collectives is taken out of `gp
 If no launches were recorded, an idle GPU is taken to wait for its host: host[i] is the delay, and delay[i] is 0.
 """
 
+import math
+from enum import IntEnum
 from math import isnan
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.dependencies.carried_state import CarriedState, carry_ends, push_pending, turn_pending
-from jitter.analysis.execution.dependencies.interference import time_beside
-from jitter.analysis.execution.dependencies.ready_times import (
-    ReadyTimes,
-    find_awaited,
-    find_awaited_by_host,
-    find_ready_times,
-)
-from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.recorded.step_times import StepTimes
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.interference import time_beside
+from jitter.analysis.execution.job_arrays import CarriedState, JobArrays, carry_ends, push_pending, turn_pending
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later, select_lower_median
+
+
+class TimePart(IntEnum):
+    """A part of a step's time. The values are positions along the `parts` axis of arrays."""
+
+    START = 0
+    """Host time before the launch of the step's first main-stream kernel."""
+    CPU = 1
+    """Host time after that, where kernels waited for their launch."""
+    GPU = 2
+    """Durations of kernels and copies, and delays between them on the GPU."""
+    TRANSFER = 3
+    """A collective's time from its last arrival to its end; it belongs to the group, not to a rank."""
+
+    @property
+    def label(self) -> str:
+        """Return the part's name in figures and tables."""
+        return _LABELS[self]
+
+
+_LABELS: Final = {
+    TimePart.START: "late start",
+    TimePart.CPU: "CPU",
+    TimePart.GPU: "GPU",
+    TimePart.TRANSFER: "communication",
+}
+OWN_PARTS: Final = (TimePart.START, TimePart.CPU, TimePart.GPU)
+"""The parts of a rank's own time."""
+
+
+class ReadyTimes(NamedTuple):
+    """(operations,) each; ns from the rank's origin, NaN where nothing is known."""
+
+    back_before: Floats
+    submit: Floats
+    """Time at which the GPU had the launch; the activities of one launch share it."""
+    end_before: Floats
+
+
+@compiled
+def find_ready_times(
+    job: JobArrays, step: StepTimes, rank: int, stream_end: Floats, back: Floats, base: int, ready: ReadyTimes
+) -> None:
+    """Follow one rank's threads and streams through a step; what it finds begins at `base` in `ready`.
+
+    `stream_end` (ranks, streams) and `back` (ranks, threads) are how the rank comes to the step, and leaves it.
+    """
+    first = job.first[step.team[rank]]
+    for op in range(job.first[step.team[rank] + 1] - first):
+        cell = step.row[rank] + op
+        thread, stream = job.thread[first + op], job.stream[first + op]
+        before = back[rank, thread]
+        returned = step.back[cell]
+        launched = returned if not isnan(returned) else before
+        start = step.start[cell]
+        ready.back_before[base + op] = before
+        # NaN where either is
+        ready.submit[base + op] = launched if launched <= start or isnan(launched) else start
+        if stream >= 0:
+            ready.end_before[base + op] = stream_end[rank, stream]
+            # a later kernel of a stream may end before an earlier one that overlaps it
+            stream_end[rank, stream] = later(stream_end[rank, stream], step.end[cell])
+        else:
+            ready.end_before[base + op] = math.nan
+        if not isnan(returned):
+            back[rank, thread] = returned
+
+
+@compiled
+def find_awaited(
+    job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats, base: int, ready: ReadyTimes
+) -> float:
+    """Return when the last of what an operation waits for ended; NaN for none.
+
+    `stream_end_before` (ranks, carried ends) is what the steps before left. Where the rank lacks the awaited operation,
+    the one before that on its stream counts.
+    """
+    at = job.first[step.team[rank]] + op
+    return find_last_end(
+        job.wait_on, job.first_wait[at], job.first_wait[at + 1], step, rank, stream_end_before, base, ready
+    )
+
+
+@compiled
+def find_awaited_by_host(
+    job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats, base: int, ready: ReadyTimes
+) -> float:
+    """Return the same of what the host waits for before an operation's call, without a record."""
+    at = job.first[step.team[rank]] + op
+    return find_last_end(
+        job.host_wait_on,
+        job.first_host_wait[at],
+        job.first_host_wait[at + 1],
+        step,
+        rank,
+        stream_end_before,
+        base,
+        ready,
+    )
+
+
+@compiled
+def find_last_end(
+    wait_on: Ints,
+    first: int,
+    after: int,
+    step: StepTimes,
+    rank: int,
+    stream_end_before: Floats,
+    base: int,
+    ready: ReadyTimes,
+) -> float:
+    """Return when the last of some awaited operations ended; see `find_awaited`."""
+    found = math.nan
+    for wait in range(first, after):
+        other = wait_on[wait]
+        if other >= 0:
+            end = step.end[step.row[rank] + other]
+            end = end if not isnan(end) else ready.end_before[base + other]
+        else:
+            end = stream_end_before[rank, ~other]
+        if not isnan(end) and not end <= found:
+            found = end
+    return found
+
 
 START, CPU, GPU, TRANSFER = (int(part) for part in TimePart)
 """For compiled loops, which know no enums."""

@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from jitter.analysis.metrics.communication.measure import RankStep
-from jitter.analysis.metrics.communication.time_shares import SHARES
+from jitter.analysis.metrics.communication import RankStep
+from jitter.analysis.metrics.time_shares import SHARES
 from jitter.core.arrow import from_numpy, to_numpy
 from jitter.core.errors import UsageError
 from jitter.core.names.kernels import KINDS

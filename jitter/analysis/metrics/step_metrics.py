@@ -7,12 +7,24 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from jitter.analysis.metrics import kernel_metrics
-from jitter.analysis.metrics.aligning_collectives import find_cohort_collectives
-from jitter.analysis.metrics.clock_alignment import ClockAlignment, align_by_collective, align_by_wall_clock
-from jitter.analysis.metrics.kernel_index import KernelIndex
-from jitter.analysis.metrics.kernel_metrics import Deviations, Metric
-from jitter.analysis.metrics.step_kernels import StepKernels, align_ranks
+from jitter.analysis.alignment.kernel_index import KernelIndex
+from jitter.analysis.metrics.clock_alignment import (
+    ClockAlignment,
+    align_by_collective,
+    align_by_wall_clock,
+    find_cohort_collectives,
+)
+from jitter.analysis.metrics.step_kernels import (
+    Deviations,
+    Metric,
+    StepKernels,
+    align_ranks,
+    deviation,
+    duration,
+    gap,
+    launch_latency,
+    ttke,
+)
 from jitter.core.arrow import from_numpy
 from jitter.core.errors import LakeError
 from jitter.core.step_key import StepKey
@@ -88,19 +100,19 @@ class StepMetrics:
     def metric(self, name: str) -> Metric:
         """Return one of METRICS, of every kernel."""
         if name == "launch_latency":
-            return kernel_metrics.launch_latency(self.kernels)
+            return launch_latency(self.kernels)
         if name == "duration":
             return self._duration
-        return self._gap if name == "gap" else kernel_metrics.ttke(self.kernels, self._gap, self._duration)
+        return self._gap if name == "gap" else ttke(self.kernels, self._gap, self._duration)
 
     @cached_property
     def _duration(self) -> Metric:
-        return kernel_metrics.duration(self.kernels)
+        return duration(self.kernels)
 
     @cached_property
     def _gap(self) -> Metric:
         shared = {rank: ns for moment in self.alignments.values() for rank, ns in moment.moments_ns.items()}
-        return kernel_metrics.gap(self.kernels, shared)
+        return gap(self.kernels, shared)
 
     @cached_property
     def alignments(self) -> dict[int, ClockAlignment]:
@@ -164,4 +176,4 @@ class StepMetrics:
 
     def deviation(self, metric: Metric) -> Deviations:
         """Return a metric's deviations from the mean over the cohort's ranks."""
-        return kernel_metrics.deviation(self.kernels, metric)
+        return deviation(self.kernels, metric)

@@ -9,13 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.dependencies.carried_state import CarriedState
-from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.job_arrays import CarriedState, JobArrays
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.replay.program_changes import without_waits
-from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.replay import Change, replay_step
-from jitter.analysis.replay.run_steps import RunSteps
+from jitter.analysis.replay.run_steps import RecordedStep, RunSteps
 from jitter.analysis.replay.what_if import repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC

@@ -11,14 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.dependencies.carried_state import CarriedState
-from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.program import NO_STREAM
-from jitter.analysis.execution.recorded.step_times import StepTimes
+from jitter.analysis.alignment.program import NO_STREAM
+from jitter.analysis.execution.job_arrays import CarriedState, JobArrays
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, empty_self_times
-from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, replay_step
-from jitter.analysis.replay.run_steps import RunSteps
+from jitter.analysis.replay.run_steps import RecordedStep, RunSteps
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Ints

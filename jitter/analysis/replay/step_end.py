@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jitter.analysis.execution.collectives.matching import CollectiveMatching
-from jitter.analysis.execution.recorded.step_times import StepTimes, of_team
+from jitter.analysis.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.step_times import StepTimes, of_team
 from jitter.core.names.kernels import ALIGNING_OPERATIONS
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey

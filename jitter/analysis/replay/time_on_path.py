@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.replay.recorded_step import RecordedStep
-from jitter.analysis.replay.run_steps import RunSteps
+from jitter.analysis.replay.run_steps import RecordedStep, RunSteps
 from jitter.analysis.replay.step_end import StepDurations
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC

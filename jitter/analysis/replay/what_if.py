@@ -6,12 +6,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jitter.analysis.execution.dependencies.carried_state import CarriedState, same_state, unknown_state
-from jitter.analysis.execution.job_arrays import count_carried_ends, count_threads
+from jitter.analysis.execution.job_arrays import (
+    CarriedState,
+    count_carried_ends,
+    count_threads,
+    same_state,
+    unknown_state,
+)
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
-from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.replay import Change, replay_step
+from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import lower_median

@@ -8,7 +8,7 @@ import click
 from jitter.cli.options import force_option, lake_argument
 
 if TYPE_CHECKING:
-    from jitter.analysis.metrics.communication.baseline import Baseline
+    from jitter.analysis.metrics.bandwidth_baseline import Baseline
     from jitter.api import Lake
     from jitter.core.step_key import StepKey
 
@@ -104,7 +104,7 @@ def _chosen_steps(lake: "Lake", numbers: str | None) -> "list[StepKey]":
 
 def _baseline(lake: "Lake", named: str) -> "Baseline":
     """Read a baseline from a file, or take the lake's measurements of a label."""
-    from jitter.analysis.metrics.communication.baseline import Baseline
+    from jitter.analysis.metrics.bandwidth_baseline import Baseline
     from jitter.core.errors import UsageError
 
     path = Path(named)

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from jitter.analysis.metrics.communication.baseline import Baseline, BaselineRow, compare_with_baseline
-from jitter.analysis.metrics.communication.measure import Communication
-from jitter.analysis.metrics.communication.size_histogram import SizeBin
-from jitter.analysis.metrics.communication.table import (
+from jitter.analysis.metrics.bandwidth_baseline import Baseline, BaselineRow, compare_with_baseline
+from jitter.analysis.metrics.communication import (
     CollectiveRow,
+    Communication,
+    SizeBin,
     TimeRow,
     tabulate_collectives,
     tabulate_ranks,

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from jitter.analysis.collectives.matching import Collective
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.collectives.matching import Collective
-from jitter.analysis.execution.recorded.step_times import TeamTimes
 from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.step_key import StepKey
 from jitter.report.views.step_grid import StepGrid
 

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.account.losses import OWN_CLASSES, LossClass
+from jitter.analysis.collectives.matching import CollectiveMatching
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.collectives.matching import CollectiveMatching
-from jitter.analysis.execution.time_part import OWN_PARTS
+from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.api import Lake
 
 Floats = npt.NDArray[np.float32]

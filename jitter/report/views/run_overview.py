@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.metrics.clock_alignment import align_by_wall_clock
-from jitter.analysis.metrics.communication.recorded_sizes import describe_disagreements
+from jitter.analysis.metrics.recorded_sizes import describe_disagreements
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
 from jitter.lake.records import SourceRecord

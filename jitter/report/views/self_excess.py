@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.recorded.step_times import of_team
-from jitter.analysis.replay.recorded_step import RecordedStep
-from jitter.analysis.replay.uncoupled_replay import EXCESS_PARTS, accumulate_excess
+from jitter.analysis.execution.step_times import of_team
+from jitter.analysis.replay.replay import EXCESS_PARTS, accumulate_excess
+from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.core.step_key import StepKey
 from jitter.report.views.step_grid import StepGrid
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from jitter.analysis.metrics.breakdown import columns_of
-from jitter.analysis.metrics.communication.calls import COLUMNS as COMMUNICATION_COLUMNS
+from jitter.analysis.metrics.collective_calls import COLUMNS as COMMUNICATION_COLUMNS
 from jitter.analysis.metrics.step_metrics import ALL_COLUMNS as METRIC_COLUMNS
 from jitter.api import Lake
 from jitter.core.step_key import StepKey

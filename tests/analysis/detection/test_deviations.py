@@ -18,7 +18,7 @@ from jitter.analysis.detection.outliers.deviations import (
 )
 from jitter.analysis.detection.outliers.find_outliers import find_outliers
 from jitter.analysis.detection.outliers.significance import estimate_sigma
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.stats import lower_median, mad_sigma
 from tests.support.oracles.replay_jobs import OracleJob

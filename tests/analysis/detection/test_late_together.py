@@ -7,7 +7,7 @@ import pytest
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.outliers.late_together import join_late_ranks
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small

@@ -9,7 +9,7 @@ import pytest
 import jitter
 from jitter.analysis.detection.outliers import launched_work
 from jitter.analysis.detection.outliers.launched_work import expected_times
-from jitter.analysis.execution.recorded.run_reader import RunReader
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from tests.accuracy.irregular.job import Fault, IrregularJob

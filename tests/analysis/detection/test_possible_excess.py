@@ -4,7 +4,7 @@ import numpy as np
 
 from jitter.analysis.detection.outliers.deviations import TeamDeviations
 from jitter.analysis.detection.outliers.find_outliers import find_outliers
-from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 
 
 def test_a_rank_is_not_late_by_more_than_its_steps_take():

@@ -13,7 +13,7 @@ from jitter.analysis.detection.recurrence import (
     decide_repetition,
     find_standouts,
 )
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 
 STEP = 1e6
 USUAL = 0.8 * STEP

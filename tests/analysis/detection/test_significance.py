@@ -18,7 +18,7 @@ from jitter.analysis.detection.outliers.significance import (
     spread_of_others,
 )
 from jitter.analysis.detection.recurrence import is_random, log_odds_of_all_ranks
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.student_t import student_tail
 

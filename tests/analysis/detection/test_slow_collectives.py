@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from jitter.analysis.collectives.matching import match
 from jitter.analysis.detection.communication.slow_collectives import attribute_to_ranks, find_slow_collectives
-from jitter.analysis.execution.collectives.matching import match
 from jitter.analysis.thresholds import THRESHOLDS
 from tests.support.programs import program
 

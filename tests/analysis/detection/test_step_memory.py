@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.execution.recorded import run_reader
+from jitter.analysis.execution import run_reader
 from jitter.analysis.execution.self_times import follow_step
 from jitter.analysis.replay import run_steps
 from jitter.comparison.build_document import build_document

@@ -10,7 +10,7 @@ import pytest
 
 import jitter
 from jitter.analysis.detection.executors.passes import measure_steps
-from jitter.analysis.execution.recorded import run_reader
+from jitter.analysis.execution import run_reader
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.core.parallel import prefetch
 from jitter.simulate import Fault, simulate

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.executors.passes import measure_steps
-from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.simulate import Fault, simulate
 from tests.support.loops import WAYS, run_loops

@@ -6,7 +6,7 @@ import pytest
 
 from jitter.analysis.diagnosis.causes import CAUSES, CauseEvidence, CauseInfo, find_cause
 from jitter.analysis.diagnosis.model import Cause
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate.faults import FAULT_KINDS
 
 NAMED = [cause for cause in get_args(Cause) if cause != "none"]

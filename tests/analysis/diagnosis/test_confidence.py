@@ -10,7 +10,7 @@ from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.diagnosis.confidence import judge_confidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.grouping.scopes import RankGroup
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 
 
 def judge(

@@ -8,7 +8,7 @@ import pytest
 import jitter
 from jitter.analysis.diagnosis.evidence import workload
 from jitter.analysis.diagnosis.evidence.workload import _with_peers
-from jitter.analysis.execution.recorded.run_reader import RunReader
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small

@@ -17,8 +17,8 @@ from jitter.analysis.diagnosis.grouping.scopes import (
     group_late_ranks,
 )
 from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern, format_ordinal
-from jitter.analysis.execution.recorded.run_reader import LaunchShapes
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.run_reader import LaunchShapes
+from jitter.analysis.execution.self_times import TimePart
 from jitter.core.step_key import StepKey
 
 TWO_HOSTS = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(8)}

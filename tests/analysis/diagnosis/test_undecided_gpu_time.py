@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.diagnosis.evidence.workload import WorkloadComparison, compare_launch_shapes
-from jitter.analysis.execution.recorded.run_reader import LaunchShapes
+from jitter.analysis.execution.run_reader import LaunchShapes
 
 
 def comparison(factors: tuple[float, ...], noise: float = 0.01, seed: int = 0) -> WorkloadComparison:

@@ -23,7 +23,7 @@ from jitter.analysis.diagnosis.model import (
 )
 from jitter.analysis.diagnosis.recurrence_words import advise_recurrence
 from jitter.analysis.diagnosis.verdict import write_verdict
-from jitter.analysis.execution.recorded.step_times import TeamTimes
+from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.step_key import StepKey
 from jitter.report.text.questions import answer_questions
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.program import Operation, Program
-from jitter.analysis.execution.recorded.sampling import threads_of
-from jitter.analysis.execution.recorded.step_times import TeamTimes
+from jitter.analysis.alignment.program import Operation, Program
+from jitter.analysis.execution.run_model import threads_of
+from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.names.kernels import COMPUTE
 
 NONE = np.nan

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.dependencies.carried_state import StateTracker, push_pending, turn_pending, unknown_state
+from jitter.analysis.execution.job_arrays import StateTracker, push_pending, turn_pending, unknown_state
 from jitter.core.step_key import StepKey
 from tests.support.loops import WAYS, run_loops
 

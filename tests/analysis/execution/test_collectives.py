@@ -2,9 +2,9 @@
 
 import pytest
 
-from jitter.analysis.execution.collectives.matching import match
-from jitter.analysis.execution.collectives.schedule import EndCollective, RunOperations, schedule
-from jitter.analysis.execution.dependencies.inference import Wait
+from jitter.analysis.collectives.matching import match
+from jitter.analysis.execution.dependencies import Wait
+from jitter.analysis.execution.schedule import EndCollective, RunOperations, schedule
 from tests.support.programs import dependencies, program
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from jitter.analysis.execution.collectives.matching import join_attended
+from jitter.analysis.collectives.matching import join_attended
 from tests.support.lakes import RankLake, collective, lake_of
 
 EVERYONE = ("ranks", 0, 1)

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.dependencies.inference import Wait, infer
-from jitter.analysis.execution.dependencies.launch_queue import Launches, queue_limit
-from jitter.analysis.execution.recorded.sampling import SampledSteps, threads_of
-from jitter.analysis.execution.recorded.step_times import of_team
+from jitter.analysis.execution.dependencies import Launches, Wait, infer, queue_limit
+from jitter.analysis.execution.run_model import SampledSteps, threads_of
+from jitter.analysis.execution.step_times import of_team
 from jitter.core.step_key import StepKey
 from tests.support.loops import WAYS, run_loops
 from tests.support.programs import program, step_of

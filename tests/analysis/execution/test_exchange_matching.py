@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.collectives.exchange_matching import Exchanges, match_exchanges
+from jitter.analysis.collectives.exchange_matching import Exchanges, match_exchanges
 from tests.accuracy.layouts.job import LayoutJob, run_job
 from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.collectives.group_inference import ALONE, infer_groups, with_absent_ranks
-from jitter.analysis.execution.program import Operation
+from jitter.analysis.alignment.program import Operation
+from jitter.analysis.collectives.group_inference import ALONE, infer_groups, with_absent_ranks
 from jitter.core.names.kernels import COLLECTIVE
 from tests.accuracy.layouts.job import LayoutJob, run_job
 from tests.accuracy.layouts.traces import ingest_job, true_cost_ns

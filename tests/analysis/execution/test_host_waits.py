@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.dependencies.host_waits import HostSample, HostWaits, find_host_waits
-from jitter.analysis.execution.dependencies.inference import Wait
-from jitter.analysis.execution.program import Operation, Program
+from jitter.analysis.alignment.program import Operation, Program
+from jitter.analysis.execution.dependencies import Wait
+from jitter.analysis.execution.host_waits import HostSample, HostWaits, find_host_waits
 from jitter.core.names.kernels import COMPUTE
 
 US = 1_000.0

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.collectives.matching import match
-from jitter.analysis.execution.collectives.schedule import EndCollective, RunOperations, schedule
-from jitter.analysis.execution.dependencies.inference import Dependencies
-from jitter.analysis.execution.dependencies.interference import (
+from jitter.analysis.collectives.matching import match
+from jitter.analysis.execution.dependencies import Dependencies
+from jitter.analysis.execution.interference import (
     collectives_before,
     end_beside,
     estimate_interference,
     time_beside,
 )
+from jitter.analysis.execution.schedule import EndCollective, RunOperations, schedule
 from tests.support.loops import WAYS, run_loops
 from tests.support.programs import dependencies, program
 

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.analysis.execution.program import Example, lay_out, number_streams
+from jitter.analysis.alignment.program import Example, lay_out, number_streams
 
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)
 KINDS = {"c": COMPUTE, "n": COLLECTIVE, "m": MEMORY, "s": SYNC}

@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.rank_groups import IdenticalRanks, StepActivities, StepSyncCalls, group_identical_ranks
-from jitter.analysis.execution.recorded.step_times import empty_step, fill_group
+from jitter.analysis.execution.step_times import (
+    IdenticalRanks,
+    StepActivities,
+    StepSyncCalls,
+    empty_step,
+    fill_group,
+    group_identical_ranks,
+)
 from tests.support.loops import WAYS, run_loops
 
 pytestmark = pytest.mark.slow

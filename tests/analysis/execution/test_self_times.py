@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.dependencies.carried_state import CarriedState
-from jitter.analysis.execution.dependencies.inference import Wait
-from jitter.analysis.execution.recorded.step_times import StepTimes
+from jitter.analysis.execution.dependencies import Wait
+from jitter.analysis.execution.job_arrays import CarriedState
 from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
+from jitter.analysis.execution.step_times import StepTimes
 from tests.support.loops import WAYS, run_loops
 from tests.support.programs import by_operation, job_of, no_state, state_of, step_of
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jitter.analysis.execution.recorded.sync_calls import RunSyncCalls
+from jitter.analysis.execution.run_reader import RunSyncCalls
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import SyncCalls
 from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord

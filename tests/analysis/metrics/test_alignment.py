@@ -2,9 +2,8 @@
 
 import pytest
 
-from jitter.analysis.execution.program import Example, lay_out
-from jitter.analysis.metrics.cohorts import RankSequence, assign_cohorts, find_commonest_sequences
-from jitter.analysis.metrics.kernel_index import align_step
+from jitter.analysis.alignment.kernel_index import RankSequence, align_step, assign_cohorts, find_commonest_sequences
+from jitter.analysis.alignment.program import Example, lay_out
 
 
 def content(digest):

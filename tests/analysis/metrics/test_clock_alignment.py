@@ -4,8 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jitter.analysis.metrics.aligning_collectives import find_cohort_collectives
-from jitter.analysis.metrics.clock_alignment import align_by_collective, align_by_wall_clock
+from jitter.analysis.metrics.clock_alignment import align_by_collective, align_by_wall_clock, find_cohort_collectives
 from jitter.analysis.metrics.step_kernels import AlignedRank, StepKernels
 from jitter.core.schema import KERNELS
 from jitter.lake.step_reader import StepColumns

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from jitter.analysis.execution.collectives.matching import flatten_collectives, match
-from jitter.analysis.execution.collectives.schedule import schedule
+from jitter.analysis.collectives.matching import flatten_collectives, match
+from jitter.analysis.execution.schedule import schedule
 from jitter.analysis.execution.self_times import CPU, baselines, follow_step
-from jitter.analysis.replay.recorded_step import RecordedStep
 from jitter.analysis.replay.replay import Change, replay_step
+from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.core.step_key import StepKey
 from tests.support.loops import WAYS, run_loops
 from tests.support.programs import dependencies, job_of, no_state, program, step_of

@@ -10,8 +10,8 @@ import pytest
 
 import jitter
 from jitter.analysis.detection.executors.local_executor import ThreadedStepExecutor
-from jitter.analysis.execution.time_part import TimePart
-from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.core.numeric.arrays import Ints
 from jitter.simulate import Fault, simulate

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import jitter
-from jitter.analysis.execution.dependencies.inference import Wait
+from jitter.analysis.execution.dependencies import Wait
 from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.simulate import Fault, Run, simulate
 from tests.support.oracles.replay import Key, Meeting, Op, Own, Rule, medians, own_times, transfers_of

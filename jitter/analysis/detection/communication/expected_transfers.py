@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.detection.communication.slow_collectives import SlowCollectives, SlowCommunication
-from jitter.analysis.execution.recorded.run_reader import RunReader
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.metrics.communication.baseline import Baseline
+from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.numeric.arrays import Bools, Floats

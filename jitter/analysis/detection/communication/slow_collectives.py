@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jitter.analysis.collectives.matching import CollectiveMatching
 from jitter.analysis.detection.outliers.significance import binomial_tail, estimate_sigma
-from jitter.analysis.execution.collectives.matching import CollectiveMatching
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, lower_median

@@ -16,11 +16,10 @@ from jitter.analysis.account.noise import Noise
 from jitter.analysis.account.step_account import Account, StepAccount
 from jitter.analysis.detection.data_quality import StepQuality, assess_step_quality
 from jitter.analysis.detection.outliers.deviations import StepDeviations, deviations_of_step
-from jitter.analysis.execution.recorded.step_times import of_team
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.replay.recorded_step import RecordedStep, Transfers
-from jitter.analysis.replay.run_steps import RunSteps
+from jitter.analysis.execution.step_times import of_team
+from jitter.analysis.replay.run_steps import RecordedStep, RunSteps, Transfers
 from jitter.analysis.replay.step_end import StepDurations
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.core.memory import release_freed_memory

@@ -14,10 +14,10 @@ import numpy as np
 
 from jitter.analysis.account.noise import Noise
 from jitter.analysis.account.step_account import StepAccount
+from jitter.analysis.alignment.kernel_index import KernelIndices
 from jitter.analysis.detection.executors.passes import StepStatistics, measure_steps, replay_steps
-from jitter.analysis.execution.recorded.run_reader import RunReader
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.metrics.kernel_index import KernelIndices
 from jitter.analysis.replay.run_steps import RunSteps, Shared
 from jitter.analysis.replay.what_if import Scenario
 from jitter.core.errors import LakeError

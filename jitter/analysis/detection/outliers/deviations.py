@@ -9,11 +9,10 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.recorded.step_times import StepTimes
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
-from jitter.analysis.execution.time_part import OWN_PARTS
-from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.execution.self_times import CPU, GPU, OWN_PARTS, START, SelfTimes
+from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled

@@ -6,7 +6,7 @@ import numpy as np
 
 from jitter.analysis.detection.outliers.deviations import TeamDeviations, compare_with_one_rank
 from jitter.analysis.detection.outliers.significance import differ_steadily
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 
 

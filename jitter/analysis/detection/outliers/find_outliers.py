@@ -21,7 +21,7 @@ from jitter.analysis.detection.outliers.significance import (
     quiet_level,
     spread_of_others,
 )
-from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import known_median

@@ -14,7 +14,7 @@ from jitter.analysis.detection.outliers.deviations import (
 )
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.outliers.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
-from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.numeric.arrays import Bools, Floats

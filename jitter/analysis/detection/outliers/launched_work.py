@@ -18,8 +18,8 @@ import numpy as np
 from jitter.analysis.detection.outliers.deviations import TeamDeviations, subtract_median_of_others
 from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers
 from jitter.analysis.detection.outliers.significance import qn_sigma
-from jitter.analysis.execution.recorded.run_reader import LaunchShapes, RunReader
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.run_reader import LaunchShapes, RunReader
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions

@@ -14,10 +14,9 @@ import numpy as np
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.deviations import TeamDeviations
 from jitter.analysis.detection.outliers.find_outliers import Outlier
-from jitter.analysis.execution.recorded.run_reader import KernelCounts
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.run_reader import KernelCounts
+from jitter.analysis.execution.self_times import SelfTimes, TimePart
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time

@@ -7,11 +7,10 @@ from typing import Any, Final
 import numpy as np
 
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
-from jitter.analysis.metrics.communication.baseline import Baseline, BaselineRow
-from jitter.analysis.metrics.communication.calls import UNMATCHED
-from jitter.analysis.metrics.communication.measure import Communication
-from jitter.analysis.metrics.communication.table import tabulate_collectives
-from jitter.analysis.metrics.communication.time_shares import SHARES
+from jitter.analysis.metrics.bandwidth_baseline import Baseline, BaselineRow
+from jitter.analysis.metrics.collective_calls import UNMATCHED
+from jitter.analysis.metrics.communication import Communication, tabulate_collectives
+from jitter.analysis.metrics.time_shares import SHARES
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent
 from jitter.core.names.collectives import find_collective_name

@@ -10,8 +10,8 @@ from jitter.analysis.diagnosis.efficiency.program import find_program_losses
 from jitter.analysis.diagnosis.evidence.logs.network import describe_network
 from jitter.analysis.diagnosis.evidence.logs.placement import describe_placement
 from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
-from jitter.analysis.metrics.communication.baseline import Baseline, below_in_every_step
-from jitter.analysis.metrics.communication.measure import Communication
+from jitter.analysis.metrics.bandwidth_baseline import Baseline, below_in_every_step
+from jitter.analysis.metrics.communication import Communication
 from jitter.core.formatting import escape_control
 
 

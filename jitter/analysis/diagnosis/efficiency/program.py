@@ -9,12 +9,12 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from jitter.analysis.alignment.program import Operation
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding, EfficiencyKind
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.execution.program import Operation
 from jitter.analysis.replay.program_changes import ProgramChange, no_change, price_changes, slices_of_ranks
-from jitter.analysis.replay.recorded_step import RecordedStep
+from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_time
 from jitter.core.names.kernels import COMPUTE, MEMORY, SYNC, copy_direction, host_memory

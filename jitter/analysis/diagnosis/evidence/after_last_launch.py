@@ -13,7 +13,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Ints
 from jitter.core.numeric.stats import lower_median

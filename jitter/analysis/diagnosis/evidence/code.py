@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.migrations import Recordings, describe_migrations
 from jitter.analysis.diagnosis.model import CodeLocation, Culprit, Pause
-from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_time
 from jitter.core.names.kernels import KINDS, MEMORY

@@ -25,7 +25,7 @@ from jitter.analysis.diagnosis.evidence.workload import (
     compare_workload,
 )
 from jitter.analysis.diagnosis.grouping.scopes import RankLocation
-from jitter.analysis.execution.time_part import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage

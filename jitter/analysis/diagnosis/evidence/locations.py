@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.account.losses import LossClass, Losses
+from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import ProfileLocation
-from jitter.analysis.metrics.kernel_index import KernelIndex
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Ints

@@ -10,7 +10,7 @@ import numpy as np
 
 from jitter.analysis.detection.outliers.find_outliers import Outlier
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.execution.recorded.run_reader import LaunchShapes
+from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import undisturbed_times
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions

@@ -14,7 +14,7 @@ from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.scopes import RankGroup, assign_nodes, group_late_ranks
 from jitter.analysis.diagnosis.grouping.step_pattern import format_ordinal
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
-from jitter.analysis.execution.time_part import TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers

@@ -10,12 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from jitter.analysis.metrics.communication import calls as step_calls
-from jitter.analysis.metrics.communication import time_shares
-from jitter.analysis.metrics.communication.calls import COLUMNS, match_calls
-from jitter.analysis.metrics.communication.measure import measure_communication
-from jitter.analysis.metrics.communication.recorded_sizes import UNORDERED, RecordedSizes, describe_disagreements
-from jitter.analysis.metrics.communication.table import tabulate_collectives, tabulate_sizes, tabulate_steps
+from jitter.analysis.metrics import collective_calls as step_calls
+from jitter.analysis.metrics import time_shares
+from jitter.analysis.metrics.collective_calls import COLUMNS, match_calls
+from jitter.analysis.metrics.communication import (
+    measure_communication,
+    tabulate_collectives,
+    tabulate_sizes,
+    tabulate_steps,
+)
+from jitter.analysis.metrics.recorded_sizes import UNORDERED, RecordedSizes, describe_disagreements
 from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.analysis.metrics.communication.calls import UNKNOWN
-from jitter.analysis.metrics.communication.measure import Communication
-from jitter.analysis.metrics.communication.table import tabulate_collectives, tabulate_ranks, tabulate_steps
+from jitter.analysis.metrics.collective_calls import UNKNOWN
+from jitter.analysis.metrics.communication import Communication, tabulate_collectives, tabulate_ranks, tabulate_steps
 
 TRACES = Path(os.environ.get("JITTER_TRACES", "absent")) / "kineto" / "amd-4rank"
 

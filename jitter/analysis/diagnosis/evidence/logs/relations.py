@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from jitter.analysis.metrics.communication.baseline import BaselineRow
+from jitter.analysis.metrics.bandwidth_baseline import BaselineRow
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 

@@ -6,11 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.analysis.metrics import cohorts, lcs
-from jitter.analysis.metrics.cohorts import shares_kernels
-from jitter.analysis.metrics.lcs import lcs_length, lcs_partners
-from jitter.analysis.metrics.lcs_loops import find_length, find_partners
-from tests.support.loops import WAYS, run_loops
+from jitter.analysis.alignment import sequences as alignment
+from jitter.analysis.alignment.sequences import align, are_similar, find_gaps, lcs_length
 
 sequences = st.lists(st.integers(0, 4), max_size=14)
 
@@ -49,58 +46,50 @@ def test_length_is_the_textbooks(one, other):
 
 @given(sequences, sequences)
 def test_partners_are_the_earliest_of_a_longest(one, other):
-    partners = lcs_partners(one, other)
+    partners = align(one, other)
     assert partners == earliest(one, other)
     assert sum(partner is not None for partner in partners) == table(one, other)[0][0]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_loops_are_the_textbooks(way):
-    some = st.lists(st.integers(0, 4), min_size=1, max_size=14)
-
-    @settings(deadline=None)
-    @given(some, some)
-    def check(one, other):
-        assert find_length(one, other) == table(one, other)[0][0]
-        assert find_partners(one, other) == earliest(one, other)
-
-    with run_loops(way):
-        check()
-
-
 @pytest.mark.parametrize("names", [2, 40, 5000])
-@pytest.mark.parametrize("way", WAYS)
-def test_loops_are_as_integers(way, names, monkeypatch):
-    """Over many words, with carries through several of them."""
+def test_long_sequences_are_the_textbooks(names):
     dice = random.Random(names)
-    one = [dice.randrange(names) for _ in range(700)]
+    one = [dice.randrange(names) for _ in range(300)]
     other = [element if dice.random() < 0.8 else dice.randrange(names) for element in one] + [1, 0] * 50
-    expected = lcs_length(one, other), lcs_partners(one, other)
-    with run_loops(way):
-        assert (find_length(one, other), find_partners(one, other)) == expected
-        monkeypatch.setattr(lcs, "_LONG_CELLS", 0)
-        assert (lcs_length(one, other), lcs_partners(one, other)) == expected
+    assert lcs_length(one, other) == table(one, other)[0][0]
+    assert align(one, other) == earliest(one, other)
+    assert align(other, one) == earliest(other, one)
 
 
 def test_a_kernel_more_and_a_kernel_less_shift_nobody():
     reference = list(range(100))
     more = [*range(40), 7, *range(40, 100)]
     less = [*range(40), *range(41, 100)]
-    assert lcs_partners(more, reference) == [*range(40), None, *range(40, 100)]
-    assert lcs_partners(less, reference) == [*range(40), *range(41, 100)]
+    assert align(more, reference) == [*range(40), None, *range(40, 100)]
+    assert align(less, reference) == [*range(40), *range(41, 100)]
 
 
 def test_ties_go_to_the_earliest_in_the_reference():
-    assert lcs_partners([9, 5], [5, 6, 5]) == [None, 0]
+    assert align([9, 5], [5, 6, 5]) == [None, 0]
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12), st.floats(0, 1))
 def test_enough_shared_kernels_are_those_of_the_longest_subsequence(one, other, share):
     longer = max(len(one), len(other))
-    assert shares_kernels(one, other, share) == (table(one, other)[0][0] >= share * longer)
+    assert are_similar(one, other, share) == (table(one, other)[0][0] >= share * longer)
 
 
 def test_kernels_that_differ_in_some_names_are_not_aligned(monkeypatch):
-    monkeypatch.setattr(cohorts, "lcs_length", lambda one, other: pytest.fail("aligned"))
-    assert shares_kernels([1, 2, 3, 4], [1, 9, 3, 4, 5], 0.5)
+    monkeypatch.setattr(alignment, "lcs_length", lambda one, other: pytest.fail("aligned"))
+    assert are_similar([1, 2, 3, 4], [1, 9, 3, 4, 5], 0.5)
+
+
+@given(sequences, sequences)
+def test_gaps_and_partners_are_all_places(one, other):
+    partners = align(one, other)
+    gaps = list(find_gaps(partners, len(other)))
+    matched = [(at, partner) for at, partner in enumerate(partners) if partner is not None]
+    assert [at for own, _ in gaps for at in own] == [at for at, partner in enumerate(partners) if partner is None]
+    assert sorted([at for _, theirs in gaps for at in theirs] + [at for _, at in matched]) == list(range(len(other)))
+    assert [(own.stop, theirs.stop) for own, theirs in gaps[:-1]] == matched

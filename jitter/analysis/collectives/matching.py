@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.program import Program
+from jitter.analysis.alignment.program import Program
 from jitter.core.numeric.arrays import Bools, Ints, begins_of, joined
 
 Group = tuple[object, ...] | None

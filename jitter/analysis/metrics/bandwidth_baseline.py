@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.metrics.communication.measure import Communication
-from jitter.analysis.metrics.communication.table import CollectiveRow
+from jitter.analysis.metrics.communication import CollectiveRow, Communication
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.formatting import format_count

@@ -1,8 +1,9 @@
-"""Dependencies between operations, inferred for each place in a program from all ranks and steps.
+"""Dependencies between operations, inferred for each place in a program from all ranks and steps; the launch queue.
 
 An operation always starts after its launch and after the one before it on its stream. It waits for an operation of
 another stream too if it never starts before that one ends, and if that one's end explains its start where nothing else
-does. A wait that never mattered is not seen, and does no harm.
+does. A wait that never mattered is not seen, and does no harm. A launch waits too where as many launches as the queue
+holds are pending on the GPU.
 """
 
 import math
@@ -13,14 +14,52 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.dependencies.interference import estimate_interference
-from jitter.analysis.execution.dependencies.launch_queue import Launches, queue_limit
-from jitter.analysis.execution.program import Program
+from jitter.analysis.alignment.program import Program
+from jitter.analysis.execution.interference import estimate_interference
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
+
+_LIMITS: Final = THRESHOLDS.launch_queue
+
+
+class Launches(NamedTuple):
+    """A rank's launches in order, ns."""
+
+    call: Floats
+    back: Floats
+    start: Floats
+    """Of what each launched, on the GPU."""
+
+
+def queue_limit(orders: Sequence[Launches]) -> int | None:
+    """Find the limit: the most launches ever pending, where launches then had to wait; None if none is seen."""
+    if not any(len(order.call) for order in orders):
+        return None
+    pending, freed, took = [], [], []
+    for call, back, start in orders:
+        ordered = np.sort(start)
+        started = np.searchsorted(ordered, back, side="right")
+        pending.append(np.arange(1, len(back) + 1) - started)
+        freed.append(back - ordered[np.maximum(started - 1, 0)])
+        took.append(back - call)
+    counts, since_start, in_call = np.concatenate(pending), np.concatenate(freed), np.concatenate(took)
+    most = int(counts.max(initial=0))
+    # where the GPU is always behind, most launches wait: launches that surely did not wait give a launch's length
+    roomy = counts <= most // 2
+    usual = float(np.median(in_call[roomy] if roomy.any() else in_call))
+    # a launch that finds the last place free does not wait
+    waited = (counts == most) & (in_call > _LIMITS.long_call_ratio * usual)
+    if most < _LIMITS.min_queue or waited.sum() < _LIMITS.min_waited:
+        return None
+    return (
+        most
+        if (since_start[waited] <= THRESHOLDS.dependencies.right_after_ns).mean() >= _LIMITS.min_when_freed
+        else None
+    )
+
 
 # for compiled loops, which know no classes
 _LATER_NS: Final = THRESHOLDS.dependencies.later_ns
@@ -212,10 +251,12 @@ def find_waits(
             else:
                 room[0, cell] = sample.start[cell, op]
                 room[1, cell] = later(sample.submit[cell, op] + launch_ns, sample.end_before[cell, op] + stream_ns)
-        found = find_awaited(stream[op], sample, _ROUNDING_NS, previous, last, last_end, room, awaited, op)
+        found = find_waits_of_operation(stream[op], sample, _ROUNDING_NS, previous, last, last_end, room, awaited, op)
         if kind[op] == SYNC and not found:
             # the host's clock and the GPU's agree to some microseconds only: strictly first, then within that
-            find_awaited(stream[op], sample, float(_RIGHT_AFTER_NS), previous, last, last_end, room, awaited, op)
+            find_waits_of_operation(
+                stream[op], sample, float(_RIGHT_AFTER_NS), previous, last, last_end, room, awaited, op
+            )
         if stream[op] >= 0:
             previous[op] = last[stream[op]]
             last[stream[op]] = op
@@ -224,7 +265,7 @@ def find_waits(
 
 
 @compiled
-def find_awaited(  # noqa: PLR0912  # one rule
+def find_waits_of_operation(  # noqa: PLR0912  # one rule
     own_stream: int,
     sample: Sample,
     slack_ns: float,

@@ -14,10 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.execution.program import Example
-from jitter.analysis.execution.rank_groups import Signature
-from jitter.analysis.metrics.cohorts import find_commonest
-from jitter.analysis.metrics.lcs import lcs_length
+from jitter.analysis.alignment.kernel_index import find_commonest
+from jitter.analysis.alignment.program import Example, Signature
+from jitter.analysis.alignment.sequences import lcs_length
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Ints, KindCodes

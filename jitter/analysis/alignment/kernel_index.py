@@ -1,35 +1,112 @@
 """The kernel index: the number of a kernel in its step, the same on every rank of a cohort.
 
+A cohort is a set of ranks that run the same kernels and are compared with each other.
+
 Every kernel index that jitter prints (tables, SQL, figures, diagnosis, JSON) is one of a `KernelIndex`. It counts the
 kernels of the step's reference sequence in launch order, memory operations left out. Ranks with the reference's
 sequence need no alignment. Other sequences are aligned with it by longest common subsequence of (kernel name,
 concurrent or not). Few sequences are distinct, so sequences are aligned, not ranks.
 
-`jitter.analysis.execution.program` aligns differently: over the whole run, with copies and synchronising calls, and an
+`jitter.analysis.alignment.program` aligns differently: over the whole run, with copies and synchronising calls, and an
 operation without a partner takes the place of one of the same kind (an autotuned kernel has another name, but the same
 work and dependencies). A kernel index must not do that: kernels of another name are not compared.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
+from operator import itemgetter
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple, Protocol, TypeVar
 
-from jitter.analysis.metrics.cohorts import (
-    KernelSignature,
-    RankSequence,
-    assign_cohorts,
-    encode_kernels,
-    find_commonest,
-    find_commonest_sequences,
-)
-from jitter.analysis.metrics.lcs import lcs_partners
+from jitter.analysis.alignment.sequences import align, are_similar
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.arrow import to_list
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord, StepRecord
 from jitter.lake.step_reader import read_step
+
+Value = TypeVar("Value")
+KernelSignature = tuple[str, bool]
+"""A kernel in a sequence: its name, and whether it runs concurrently with the main stream's compute kernels."""
+
+
+class RankSequence(NamedTuple):
+    """One rank's program in one step. `sequence` is the digest of its kernels in launch order."""
+
+    rank: int
+    sequence: str
+    cut: bool
+
+
+class StepSequence(Protocol):
+    """The part of a step's record that decides a cohort: a `RankSequence` has it, and a `StepRecord`."""
+
+    @property
+    def sequence(self) -> str:
+        """Digest of the step's kernels in launch order."""
+
+    @property
+    def cut(self) -> bool:
+        """Whether the recording of the step is incomplete."""
+
+
+def assign_cohorts(
+    steps_of: Mapping[int, Sequence[StepSequence]], kernels_of: Callable[[str], Sequence[KernelSignature]]
+) -> dict[int, int]:
+    """Return each rank's cohort, numbered from 0; cohort 0 has the commonest sequence.
+
+    Args:
+        steps_of: each rank's steps, in order. The rank's commonest complete sequence represents it.
+        kernels_of: the kernels of a sequence, by digest.
+
+    """
+    typical = {rank: _commonest(steps) for rank, steps in steps_of.items()}
+    ids: dict[KernelSignature, int] = {}
+    encoded = {digest: encode_kernels(kernels_of(digest), ids) for digest in set(typical.values())}
+    waiting = dict(typical)
+    found: dict[int, int] = {}
+    number = 0
+    while waiting:
+        commonest = find_commonest(waiting)
+        similar = {
+            digest
+            for digest in set(waiting.values())
+            if are_similar(encoded[digest], encoded[commonest], THRESHOLDS.matching.min_shared_kernels)
+        }
+        found |= {rank: number for rank, digest in waiting.items() if digest in similar}
+        waiting = {rank: digest for rank, digest in waiting.items() if digest not in similar}
+        number += 1
+    return dict(sorted(found.items()))
+
+
+def find_commonest(by_rank: Mapping[int, Value]) -> Value:
+    """Return the most frequent value; of equally frequent ones that of the lowest rank."""
+    return Counter(value for _, value in sorted(by_rank.items(), key=itemgetter(0))).most_common(1)[0][0]
+
+
+def find_commonest_sequences(members: Sequence[RankSequence], cohort_of: Mapping[int, int]) -> dict[int, str]:
+    """Return the digest of each cohort's commonest complete sequence over the run."""
+    counts: dict[int, Counter[str]] = defaultdict(Counter)
+    for member in members:
+        if not member.cut:
+            counts[cohort_of[member.rank]][member.sequence] += 1
+    return {cohort: found.most_common(1)[0][0] for cohort, found in counts.items()}
+
+
+def encode_kernels(kernels: Sequence[KernelSignature], ids: dict[KernelSignature, int]) -> list[int]:
+    """Return a number for each kernel, equal for equal signatures; `ids` is extended by signatures not yet in it."""
+    return [ids.setdefault(kernel, len(ids)) for kernel in kernels]
+
+
+def _commonest(steps: Sequence[StepSequence]) -> str:
+    complete = [step.sequence for step in steps if not step.cut]
+    if len(set(complete)) == 1:
+        return complete[0]
+    return Counter(complete or [step.sequence for step in steps]).most_common(1)[0][0]
 
 
 @dataclass(frozen=True)
@@ -83,7 +160,7 @@ def align_step(
             aligned[reference, digest] = (
                 list(range(len(kernels)))
                 if digest == reference
-                else lcs_partners(encode_kernels(kernels_of(digest), ids), encode_kernels(kernels, ids))
+                else align(encode_kernels(kernels_of(digest), ids), encode_kernels(kernels, ids))
             )
     partners = {digest: aligned[reference, digest] for digest in digests}
     last = next((at for at in range(len(kernels) - 1, -1, -1) if is_collective(kernels[at][0])), None)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.rank_groups import StepActivities
+from jitter.analysis.execution.step_times import StepActivities
 from jitter.core.names.kernels import KINDS
 from jitter.core.numeric.arrays import Ints, IntTimes, unknown_value
 from jitter.core.parallel.prefetch import announce_reads

@@ -1,7 +1,9 @@
-"""A lake's run, as the dependencies, the replay and the account see it."""
+"""The recorded rows of a run as the run model reads them, from a lake."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -11,23 +13,101 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from jitter.analysis.execution.collectives.matching import Group
-from jitter.analysis.execution.program import NO_STREAM, Example, number_streams
-from jitter.analysis.execution.rank_groups import IdenticalRanks, group_identical_ranks
-from jitter.analysis.execution.recorded.activity_reader import ActivityReader
-from jitter.analysis.execution.recorded.source import Member, Source
-from jitter.analysis.execution.recorded.sync_calls import RunSyncCalls
-from jitter.analysis.metrics.communication.recorded_sizes import COLUMNS as SIZE_COLUMNS
-from jitter.analysis.metrics.communication.recorded_sizes import RecordedSizes
-from jitter.analysis.metrics.kernel_index import KernelIndex
+from jitter.analysis.alignment.kernel_index import KernelIndex
+from jitter.analysis.alignment.program import NO_STREAM, Example, number_streams
+from jitter.analysis.collectives.matching import Group
+from jitter.analysis.execution.activity_reader import ActivityReader
+from jitter.analysis.execution.step_times import IdenticalRanks, StepSyncCalls, group_identical_ranks
+from jitter.analysis.metrics.recorded_sizes import COLUMNS as SIZE_COLUMNS
+from jitter.analysis.metrics.recorded_sizes import RecordedSizes
 from jitter.core.arrow import encode_lists, to_list
 from jitter.core.memory import release_freed_memory
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.arrays import Floats, Ints, joined
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.timing_cache import TimingCaches
-from jitter.lake.host_events import HostEvents, SyncCalls
+from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
 from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import read_step
+
+
+class Member(NamedTuple):
+    """One rank in one step that counts (uncut, or cut after the step's last collective)."""
+
+    rank: int
+    cohort: int
+    sequence: str
+    cut: bool
+
+
+@dataclass(frozen=True)
+class Source:
+    """Source of the run's rows."""
+
+    steps: Sequence[StepKey]
+    members: Callable[[StepKey], Sequence[Member]]
+    rank_groups: Callable[[StepKey], Sequence[IdenticalRanks]]
+    """The ranks of a step, in groups that did the same."""
+    announce: Callable[[Sequence[StepKey]], AbstractContextManager[None]]
+    """Context in which these steps' ranks are asked for in this order."""
+    example: Callable[[StepKey, int], Example]
+    """Activities of a rank in a step."""
+    groups: Callable[[StepKey], Mapping[int, Mapping[int, Group]]]
+    """By rank and row in the step (ordinal) the group of the collective there."""
+    rows: int
+    """Rows of all steps and ranks."""
+    beginnings: Callable[[StepKey], Mapping[int, float]]
+    """By rank when its step marker begins, ns from the rank's origin; only ranks whose steps have markers."""
+    make_room: Callable[[], None]
+    """Drops rows that are cached, if they take much memory."""
+
+
+class RunSyncCalls:
+    """Calls of launching threads: a thread that pins memory, or a watchdog, delays no launch."""
+
+    def __init__(
+        self,
+        steps: Sequence[StepKey],
+        held: Mapping[StepKey, Mapping[int, RankStepRecord]],
+        calls: Callable[[RankStepRecord], SyncCalls],
+        threads: Mapping[int, Ints],
+    ) -> None:
+        """Take the calls of every recording that holds one of these steps; `threads` are the ids of those
+        that launch, (threads,) by rank.
+        """
+        self._number: dict[tuple[int | None, int], int] = {key: number for number, key in enumerate(steps)}
+        self._ranks = np.array(sorted({rank for key in steps for rank in held[key]}), np.int64)
+        row_of = {rank: row for row, rank in enumerate(self._ranks.tolist())}
+        self._first, self._last = np.zeros((2, len(steps), len(self._ranks)), np.int64)
+        names: dict[str, int] = {}
+        start, end, thread, name, so_far = [], [], [], [], 0
+        recordings = {held[key][rank].record.digest: (rank, held[key][rank]) for key in steps for rank in held[key]}
+        for rank, one in recordings.values():
+            own = calls(one)
+            if not own.names:
+                continue
+            own_names = np.array([names.setdefault(text, len(names)) for text in own.names], np.int64)
+            by_them = np.isin(own.thread, threads[rank])
+            start.append(own.start_ns[by_them])
+            end.append(own.end_ns[by_them])
+            thread.append(own.thread[by_them])
+            name.append(own_names[by_them])
+            begins, keys = step_bounds(one.record)
+            cuts = (np.searchsorted(start[-1], begins) + so_far).tolist()
+            for at, step in enumerate(keys):
+                number = self._number.get(step)
+                holder = None if number is None else held[steps[number]].get(rank)
+                if holder is not None and holder.record is one.record:
+                    self._first[number, row_of[rank]], self._last[number, row_of[rank]] = cuts[at], cuts[at + 1]
+            so_far += len(start[-1])
+        self._start_ns, self._end_ns, self._thread, self._name = map(joined, (start, end, thread, name))
+        self._names = tuple(names)
+
+    def of(self, key: StepKey) -> StepSyncCalls:
+        """One step's."""
+        number = self._number[key]
+        where = self._ranks, self._first[number], self._last[number]
+        return StepSyncCalls(*where, self._start_ns, self._end_ns, self._thread, self._name, self._names)
+
 
 _STEPS_KEPT = 3
 _BYTES_KEPT = 64 << 20

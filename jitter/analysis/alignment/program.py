@@ -4,23 +4,22 @@ Ranks and steps with equal sequences need nothing more. Other sequences are alig
 has no partner by name takes the place of one of the same kind that stands alone too (an autotuned kernel has another
 name and the same work), else it gets a place of its own, which the others leave empty.
 
-This is not the kernel index (`jitter.analysis.metrics.kernel_index`), which numbers the kernels of one step's reference
-and gives a kernel of another name no index.
+The kernel index (`kernel_index`) numbers the kernels of one step's reference, and gives a kernel of another name none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.rank_groups import Signature
-from jitter.analysis.metrics.lcs import lcs_partners
+from jitter.analysis.alignment.sequences import align, find_gaps
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, collective_operation
 from jitter.core.numeric.arrays import Ints
 
+Signature = tuple[str, bytes]
+"""Digest of the kernels' sequence, digest of where copies and synchronising calls stand."""
 MAIN = 0
 """The number of the main stream."""
 NO_STREAM = -1
@@ -163,10 +162,9 @@ def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence
 
 def _partners(order: Sequence[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[int | None]:
     """Return the number of each operation's place, None where it has none."""
-    partners: list[int | None] = list(lcs_partners(words, [place.word for place in order]))
-    matched = [(at, partner) for at, partner in enumerate(partners) if partner is not None]
-    for (at, there), (next_at, next_there) in pairwise([(-1, -1), *matched, (len(words), len(order))]):
-        _pair_leftovers(order, operations, partners, range(at + 1, next_at), range(there + 1, next_there))
+    partners = align(words, [place.word for place in order])
+    for own, theirs in find_gaps(tuple(partners), len(order)):
+        _pair_leftovers(order, operations, partners, own, theirs)
     return partners
 
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.collectives.matching import CollectiveMatching
-from jitter.analysis.execution.dependencies.inference import Dependencies
-from jitter.analysis.execution.program import NO_STREAM, Program
+from jitter.analysis.alignment.program import NO_STREAM, Program
+from jitter.analysis.collectives.matching import CollectiveMatching
+from jitter.analysis.execution.dependencies import Dependencies
 from jitter.core.names.kernels import COMPUTE
 from jitter.core.numeric.arrays import Ints
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from jitter.analysis.execution.program import Program
+from jitter.analysis.alignment.program import Program
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats, Ints

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.dependencies.inference import Provenance, Wait
-from jitter.analysis.execution.program import Operation, Program
+from jitter.analysis.alignment.program import Operation, Program
+from jitter.analysis.execution.dependencies import Provenance, Wait
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints

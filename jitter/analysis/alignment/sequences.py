@@ -1,0 +1,140 @@
+"""Alignment of two sequences, such as the kernels of two ranks, along their longest common subsequence.
+
+Exact and bit-parallel; of n rows of bits, some two times the root of n are in memory. The recurrence is that of Hyyrö
+(2004), "Bit-parallel LCS-length computation revisited": one integer per element of one sequence, whose bit j is 0 where
+the length grows at element j of the other.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import isqrt
+from operator import eq
+
+
+def lcs_length(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the length of the longest common subsequence."""
+    first = _common_prefix(one, other)
+    last = _common_prefix(one[first:][::-1], other[first:][::-1])
+    one, other = one[first : len(one) - last], other[first : len(other) - last]
+    row = full = (1 << len(other)) - 1
+    for row in _rows(one, _masks(other), full, full):  # noqa: B007  # the last one is wanted
+        pass
+    return first + last + len(other) - row.bit_count()
+
+
+def similarity(one: Sequence[int], other: Sequence[int]) -> float:
+    """Return longest common subsequence ÷ longer sequence; 1 for two empty ones."""
+    longer = max(len(one), len(other))
+    return lcs_length(one, other) / longer if longer else 1.0
+
+
+def are_similar(one: Sequence[int], other: Sequence[int], min_similarity: float) -> bool:
+    """Return whether `similarity` is at least `min_similarity`.
+
+    Equal elements at equal places are a common subsequence, so where they are enough nothing is aligned.
+    """
+    enough = min_similarity * max(len(one), len(other))
+    return sum(map(eq, one, other)) >= enough or lcs_length(one, other) >= enough
+
+
+def align(sequence: Sequence[int], reference: Sequence[int]) -> list[int | None]:
+    """Return for each element of `sequence` the position of its partner in `reference`, None without one.
+
+    Of the longest common subsequences, the one in which each element of `sequence`, first to last, has the earliest
+    possible partner.
+    """
+    first = _common_prefix(sequence, reference)  # whose earliest partners are each other
+    partners: list[int | None] = list(range(first))
+    sequence, reference = sequence[first:], reference[first:]
+    rows = _SuffixRows(sequence, reference)
+    places: dict[int, list[int]] = defaultdict(list)
+    for position, element in enumerate(reference):
+        places[element].append(position)
+    at, needed = 0, rows.longest
+    for start, element in enumerate(sequence):
+        if not needed:
+            return partners + [None] * (len(sequence) - start)
+        candidates = places.get(element, ())
+        found = bisect_left(candidates, at)
+        partner = candidates[found] if found < len(candidates) else None
+        # to match the first elements of both is never wrong; to skip elements of the reference may be
+        if partner is not None and (partner == at or rows.length(start + 1, partner + 1, at) == needed - 1):
+            at, needed = partner + 1, needed - 1
+            partners.append(first + partner)
+        else:
+            partners.append(None)
+    return partners
+
+
+def find_gaps(partners: Sequence[int | None], reference_size: int) -> Iterator[tuple[range, range]]:
+    """Yield before, between and after the partners what lacks one: positions in the sequence, in the reference.
+
+    The number of gaps is that of the partners, and one more; either range, or both, may be empty.
+    """
+    matched = [(at, partner) for at, partner in enumerate(partners) if partner is not None]
+    for (at, there), (next_at, next_there) in pairwise([(-1, -1), *matched, (len(partners), reference_size)]):
+        yield range(at + 1, next_at), range(there + 1, next_there)
+
+
+class _SuffixRows:
+    """The rows of the reversed problem: row i has the lengths for the last i elements of the sequence.
+
+    Every so many rows one is kept. The rows from one of these to the next are computed again when they are needed,
+    once if lengths are asked for from the first elements on.
+    """
+
+    def __init__(self, sequence: Sequence[int], reference: Sequence[int]) -> None:
+        self._reversed, self._size = sequence[::-1], len(reference)
+        self._masks = _masks(reference[::-1])
+        self._stride = isqrt(len(sequence)) + 1
+        row = full = (1 << self._size) - 1
+        self._kept = [full]
+        for number, row in enumerate(_rows(self._reversed, self._masks, full, full), 1):
+            if number % self._stride == 0:
+                self._kept.append(row)
+        self.longest = self._size - row.bit_count()
+        """Length of the longest common subsequence."""
+        self._block = -1
+        self._rows: list[int] = []
+
+    def length(self, start: int, reference_start: int, passed: int) -> int:
+        """Return the longest common length of the sequence from `start` and the reference from `reference_start` on.
+
+        Later calls ask for no elements of the reference before `passed`.
+        """
+        block, at = divmod(len(self._reversed) - start, self._stride)
+        if block != self._block:
+            first = block * self._stride
+            elements = self._reversed[first : first + self._stride - 1]
+            full = (1 << (self._size - passed)) - 1  # lower bits do not depend on higher ones
+            begin = self._kept[block] & full
+            self._block, self._rows = block, [begin, *_rows(elements, self._masks, begin, full)]
+        left = self._size - reference_start
+        return left - (self._rows[at] & ((1 << left) - 1)).bit_count()
+
+
+def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many elements both begin with."""
+    for at, (first, second) in enumerate(zip(one, other, strict=False)):
+        if first != second:
+            return at
+    return min(len(one), len(other))
+
+
+def _masks(other: Sequence[int]) -> dict[int, int]:
+    """Return by element a number whose bit j is 1 where element j of `other` is that."""
+    size = -(-len(other) // 8)
+    places: dict[int, bytearray] = {}
+    for position, element in enumerate(other):
+        places.setdefault(element, bytearray(size))[position >> 3] |= 1 << (position & 7)
+    return {element: int.from_bytes(bits, "little") for element, bits in places.items()}
+
+
+def _rows(one: Sequence[int], masks: dict[int, int], row: int, full: int) -> Iterator[int]:
+    """Yield the rows that follow `row`, one for each element of `one`; all bits of `full` are 1."""
+    for element in one:
+        matched = row & masks.get(element, 0)
+        row = ((row + matched) | (row - matched)) & full
+        yield row

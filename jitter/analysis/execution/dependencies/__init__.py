@@ -1,1 +1,0 @@
-"""Dependencies between operations: which wait for which, ready times, launch queue, state carried between steps."""

@@ -1,0 +1,367 @@
+"""Communication of a run: all calls, each rank's time shares, sizes; and the tables of them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from jitter.analysis.metrics.collective_calls import UNKNOWN, Calls, match_calls
+from jitter.analysis.metrics.time_shares import SHARES, StepShares, measure_shares
+from jitter.core.bandwidth import bandwidth
+from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.step_key import StepKey
+from jitter.lake.step_reader import StepColumns
+
+
+@dataclass
+class Copies:
+    """Sizes of memory copies of known direction: number of copies by (direction, size)."""
+
+    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+
+class SizeBin(NamedTuple):
+    """Operations of sizes from `at_least_bytes` (included) to twice as much (excluded); 0 has a bin of its own."""
+
+    operation: str
+    at_least_bytes: int
+    calls_per_step: float
+    bytes_per_step: float
+
+
+def count_copies(found: Copies, read: StepColumns) -> None:
+    """Add the copies of a step."""
+    codes, directions = read.codes("copy_direction")
+    rows = np.flatnonzero((codes >= 0) & read.known("size_bytes"))
+    if not len(rows):
+        return
+    sizes = read.values("size_bytes")[rows]
+    pairs, counts = np.unique(np.stack([codes[rows].astype(np.int64), sizes]), axis=1, return_counts=True)
+    for (code, size), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+        found.counts[directions[code], size] += count
+
+
+def size_bins(sizes: Counter[tuple[str, int]], steps: int) -> list[SizeBin]:
+    """Return the bins of operations by (operation, size), by operation and size; `steps` were counted."""
+    calls: Counter[tuple[str, int]] = Counter()
+    total: Counter[tuple[str, int]] = Counter()
+    for (operation, size), count in sizes.items():
+        key = operation, 1 << (size.bit_length() - 1) if size > 0 else 0
+        calls[key] += count
+        total[key] += count * size
+    return [SizeBin(*key, calls[key] / steps, total[key] / steps) for key in sorted(calls)]
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """One rank's time shares in one step; `shares_ns` is in the order of `SHARES` and adds up to `step_ns`."""
+
+    key: StepKey
+    rank: int
+    step_ns: int
+    shares_ns: tuple[int, ...]
+
+
+@dataclass
+class Communication:
+    """All calls of the chosen steps. Lists of arrays, one array a step, shape (calls of the step,)."""
+
+    steps: list[StepKey] = field(default_factory=list)
+    rank_steps: list[RankStep] = field(default_factory=list)
+    keys: list[Ints] = field(default_factory=list)
+    """Position among `kinds`."""
+    kinds: dict["CallKind", int] = field(default_factory=dict)
+    time_ns: list[Ints] = field(default_factory=list)
+    wait_ns: list[Ints] = field(default_factory=list)
+    last_rank: list[Ints] = field(default_factory=list)
+    size_bytes: list[Ints] = field(default_factory=list)
+    imbalance: list[Floats] = field(default_factory=list)
+    hidden_ns: list[Ints] = field(default_factory=list)
+    exposed_ns: list[Ints] = field(default_factory=list)
+    copies: Copies = field(default_factory=Copies)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class CallKind:
+    """Key of one table row, common to its calls. `size_bytes` is None for unequal parts and where unknown."""
+
+    operation: str | None
+    size_bytes: int | None
+    dtype: str | None
+    group_size: int | None
+    group: str
+    hosts: str | None
+    is_unequal: bool
+
+    def of_all_groups(self) -> "CallKind":
+        """Return the kind that the calls of all groups share."""
+        return replace(self, group="")
+
+
+def measure_communication(
+    steps: Iterable[tuple[StepKey, StepColumns]],
+    hosts: Mapping[int, str | None],
+    only_group: str | None = None,
+    activities: Callable[[StepKey], StepColumns] | None = None,
+) -> Communication:
+    """Measure steps, given in order with the columns `calls.COLUMNS`; `hosts` are the ranks' hosts.
+
+    If they hold collectives and copies alone, `activities` reads all rows of a step with `calls.COLUMNS_OF_ALL`.
+    A rank's step lasts from its first activity to that of the next step, or to its last end if the next step was
+    not measured.
+    """
+    found = Communication()
+    previous: tuple[StepKey, StepShares] | None = None
+    for key, read in steps:
+        calls = match_calls(read, only_group)
+        shares = measure_shares(read if activities is None else activities(key), calls)
+        if previous is not None:
+            _add_shares(found, *previous, shares if _follows(previous[0], key) else None)
+        previous = None
+        if shares is None:
+            continue
+        found.steps.append(key)
+        _add_calls(found, calls, shares, read.ranks, hosts)
+        count_copies(found.copies, read)
+        previous = key, shares
+        del read, calls  # the next step is read while they would stay
+    if previous is not None:
+        _add_shares(found, *previous, None)
+    return found
+
+
+def _follows(before: StepKey, key: StepKey) -> bool:
+    return before.epoch == key.epoch and before.step + 1 == key.step
+
+
+def _add_shares(found: Communication, key: StepKey, shares: StepShares, following: StepShares | None) -> None:
+    starts = {} if following is None else dict(zip(following.ranks, following.first_ns.tolist(), strict=True))
+    busy = shares.busy_ns.sum(axis=0)
+    for at, rank in enumerate(shares.ranks):
+        first, last = int(shares.first_ns[at]), int(shares.last_ns[at])
+        step_ns = max(starts.get(rank, last), last) - first
+        own = (*shares.busy_ns[:, at].tolist(), step_ns - int(busy[at]))
+        assert len(own) == len(SHARES)
+        found.rank_steps.append(RankStep(key, rank, step_ns, own))
+
+
+def _add_calls(
+    found: Communication, calls: Calls, shares: StepShares, ranks: tuple[int, ...], hosts: Mapping[int, str | None]
+) -> None:
+    found.reasons.update(calls.reasons)
+    where = _hosts_of(calls, ranks, hosts)
+    kinds = found.kinds
+    is_unequal = ~np.isnan(calls.imbalance)
+    columns = zip(
+        calls.operation,
+        calls.size_bytes.tolist(),
+        calls.dtype,
+        calls.group_size.tolist(),
+        calls.group,
+        where,
+        is_unequal.tolist(),
+        strict=True,
+    )
+    keys = [
+        kinds.setdefault(
+            CallKind(
+                operation,
+                None if unequal or size == UNKNOWN else size,
+                dtype,
+                None if members == UNKNOWN else members,
+                group.label,
+                host,
+                unequal,
+            ),
+            len(kinds),
+        )
+        for operation, size, dtype, members, group, host, unequal in columns
+    ]
+    found.keys.append(np.array(keys, np.int64))
+    found.time_ns.append(calls.time_ns)
+    found.wait_ns.append(calls.wait_ns)
+    found.last_rank.append(calls.last_rank)
+    found.size_bytes.append(calls.size_bytes)
+    found.imbalance.append(calls.imbalance)
+    for total, values in ((found.hidden_ns, shares.hidden_ns), (found.exposed_ns, shares.exposed_ns)):
+        summed = np.zeros(len(calls), np.int64)
+        np.add.at(summed, calls.kernels.call, values)
+        total.append(summed)
+
+
+def _hosts_of(calls: Calls, ranks: tuple[int, ...], hosts: Mapping[int, str | None]) -> list[str | None]:
+    """Return for each call whether its group is on `one` host or `many`; None where a host is unknown."""
+    codes: dict[str | None, int] = {None: UNKNOWN}
+    of_rank = np.array([codes.setdefault(hosts.get(rank), len(codes)) for rank in ranks], np.int64)
+    own = of_rank[calls.kernels.rank]
+    lowest, highest = np.full(len(calls), len(codes)), np.full(len(calls), UNKNOWN)
+    np.minimum.at(lowest, calls.kernels.call, own)
+    np.maximum.at(highest, calls.kernels.call, own)
+    complete = np.bincount(calls.kernels.call, minlength=len(calls)) == calls.group_size
+    return [
+        "many" if low not in (high, UNKNOWN) else "one" if is_complete and low != UNKNOWN else None
+        for low, high, is_complete in zip(lowest.tolist(), highest.tolist(), complete.tolist(), strict=True)
+    ]
+
+
+class CollectiveRow(NamedTuple):
+    """Calls of one kind; None where unknown. GB are 1e9 bytes."""
+
+    collective: str | None
+    size: int | None
+    """Size S in bytes as nccl-tests prints it; of unequal parts the median over calls."""
+    dtype: str | None
+    group_size: int | None
+    hosts: str | None
+    """`one` or `many`."""
+    group: str | None
+    """Only in a table by group."""
+    calls: int
+    time_us: float | None
+    """Median over calls, from the last arrival to the end."""
+    algbw: float | None
+    busbw: float | None
+    """None for unequal parts."""
+    imbalance: float | None
+    """Of unequal parts: median of largest / mean part."""
+    wait_us: float | None
+    """Median over calls, of the rank that waited longest."""
+    last_rank: int | None
+    """The rank that arrived last most often."""
+    last_share: float | None
+    """In this share of the calls."""
+    hidden_share: float | None
+    """Share of the kernels' time during which the rank computed."""
+    lost_ms: float | None
+    """Time in these calls without compute, waiting included, per rank and step."""
+
+
+class TimeRow(NamedTuple):
+    """Mean times of a rank over steps, or of a step over ranks, in ms; the shares add up to the step."""
+
+    epoch: int | None
+    step: int | None
+    rank: int | None
+    host: str | None
+    samples: int
+    """Number of steps of the rank, or of ranks of the step."""
+    step_ms: float
+    compute_ms: float
+    hidden_ms: float
+    exposed_ms: float
+    waiting_ms: float
+    copies_ms: float
+    idle_ms: float
+
+
+def tabulate_collectives(found: Communication, *, by_group: bool = False) -> list[CollectiveRow]:
+    """Return a row per kind of call, the most time lost first."""
+    if not found.keys:
+        return []
+    of_call = np.concatenate(found.keys)
+    kinds = list(found.kinds)
+    merged: dict[CallKind, int] = {}
+    row_of_kind = np.array(
+        [merged.setdefault(kind if by_group else kind.of_all_groups(), len(merged)) for kind in kinds], np.int64
+    )
+    row_of_call = row_of_kind[of_call] if kinds else of_call
+    order = np.argsort(row_of_call, kind="stable")
+    ends = np.searchsorted(row_of_call[order], np.arange(len(merged) + 1))
+    columns = _Columns(found, order)
+    rank_steps = max(len(found.rank_steps), 1)
+    rows = [_row(kind, columns, slice(ends[row], ends[row + 1]), rank_steps, by_group) for kind, row in merged.items()]
+    return sorted(rows, key=lambda row: (-(row.lost_ms or 0.0), str(row.collective), row.size or 0))
+
+
+class _Columns:
+    """The calls' values, sorted by row."""
+
+    def __init__(self, found: Communication, order: Ints) -> None:
+        self.time_ns, self.wait_ns, self.last_rank, self.size_bytes, self.hidden_ns, self.exposed_ns = (
+            np.concatenate(parts)[order]
+            for parts in (
+                *(found.time_ns, found.wait_ns, found.last_rank, found.size_bytes),
+                *(found.hidden_ns, found.exposed_ns),
+            )
+        )
+        self.imbalance: Floats = np.concatenate(found.imbalance)[order]
+
+
+def _row(kind: CallKind, columns: _Columns, mine: slice, rank_steps: int, by_group: bool) -> CollectiveRow:
+    time, wait, last = columns.time_ns[mine], columns.wait_ns[mine], columns.last_rank[mine]
+    hidden, exposed = int(columns.hidden_ns[mine].sum()), int(columns.exposed_ns[mine].sum())
+    is_timed, is_waited, has_last = time > 0, wait >= 0, last >= 0
+    time_ns = _median(time[is_timed]) if is_timed.any() else None
+    sizes = columns.size_bytes[mine]
+    size = kind.size_bytes
+    algbw = busbw = imbalance = None
+    if kind.is_unequal:
+        known = is_timed & (sizes >= 0)
+        size = int(_median(sizes[known])) if known.any() else None
+        algbw = (_median(sizes[known] / time[known])) if known.any() else None
+        imbalance = _median(columns.imbalance[mine])
+    elif size is not None and time_ns is not None and kind.group_size is not None:
+        algbw, busbw = bandwidth(kind.operation, size, time_ns, kind.group_size)
+    ranks, counts = np.unique(last[has_last], return_counts=True)
+    return CollectiveRow(
+        collective=kind.operation,
+        size=size,
+        dtype=kind.dtype,
+        group_size=kind.group_size,
+        hosts=kind.hosts,
+        group=kind.group if by_group else None,
+        calls=len(time),
+        time_us=None if time_ns is None else time_ns / 1e3,
+        algbw=algbw,
+        busbw=busbw,
+        imbalance=imbalance,
+        wait_us=(_median(wait[is_waited])) / 1e3 if is_waited.any() else None,
+        last_rank=int(ranks[counts.argmax()]) if len(ranks) else None,
+        last_share=float(counts.max() / counts.sum()) if len(ranks) else None,
+        hidden_share=hidden / (hidden + exposed) if hidden + exposed else None,
+        lost_ms=exposed / rank_steps / 1e6,
+    )
+
+
+def _median(values: npt.NDArray[Any]) -> float:
+    """Return the median of values, shape (values,), at least one; of an even number the mean of the middle two."""
+    return float(np.median(values))
+
+
+def tabulate_ranks(found: Communication, hosts: Mapping[int, str | None]) -> list[TimeRow]:
+    """Return each rank's mean times over its steps, by rank."""
+    of_rank: dict[int, list[RankStep]] = {}
+    for one in found.rank_steps:
+        of_rank.setdefault(one.rank, []).append(one)
+    return [_mean_times(None, rank, hosts.get(rank), own) for rank, own in sorted(of_rank.items())]
+
+
+def tabulate_steps(found: Communication) -> list[TimeRow]:
+    """Return each step's mean times over its ranks, in the order of the steps."""
+    by_step = groupby(found.rank_steps, key=attrgetter("key"))
+    return [_mean_times(key, None, None, list(own)) for key, own in by_step]
+
+
+def _mean_times(key: StepKey | None, rank: int | None, host: str | None, own: Sequence[RankStep]) -> TimeRow:
+    parts = np.array([(one.step_ns, *one.shares_ns) for one in own], np.float64)
+    epoch, step = (None, None) if key is None else key
+    return TimeRow(epoch, step, rank, host, len(own), *(parts.mean(axis=0) / 1e6).tolist())
+
+
+def tabulate_sizes(found: Communication) -> list[SizeBin]:
+    """Return the histogram of sizes of collectives and copies, calls and bytes per step of the whole job."""
+    sizes: Counter[tuple[str, int]] = Counter()
+    if found.keys:
+        kinds = list(found.kinds)
+        of_call, size_of_call = np.concatenate(found.keys), np.concatenate(found.size_bytes)
+        known = size_of_call != UNKNOWN
+        pairs, counts = np.unique(np.stack([of_call[known], size_of_call[known]]), axis=1, return_counts=True)
+        for (kind, size), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+            sizes[kinds[kind].operation or "collective", size] += count
+    return size_bins(sizes + found.copies.counts, max(len(found.steps), 1))

@@ -1,1 +1,0 @@
-"""Metrics of collectives: bandwidth, waiting ranks, and the share that compute hid."""

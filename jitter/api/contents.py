@@ -18,7 +18,7 @@ from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.damage import describe_left_out
 from jitter.lake.log_records import intact_log_records, read_relation
 from jitter.lake.rank_hosts import host_of_file, hosts_in_logs
-from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, records_by_step
+from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, commonest_kind, records_by_step
 
 if TYPE_CHECKING:
     from jitter.lake.step_reader import StepColumns
@@ -84,6 +84,11 @@ class LakeContents:
     def steps(self) -> list[StepKey]:
         """The steps of the run, in order."""
         return sorted(self._by_step, key=lambda key: key.order)
+
+    @cached_property
+    def kinds(self) -> dict[StepKey, str]:
+        """The kind of each step, as most ranks' markers say: `train`, `prefill`, `decode`, `rollout`, …."""
+        return {key: commonest_kind(self._by_step[key].values()) for key in self.steps}
 
     @cached_property
     def ranks(self) -> list[int]:

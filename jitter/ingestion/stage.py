@@ -21,6 +21,7 @@ from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps
 from jitter.ingestion.transform.steps.step_alignment import RankRepetition
+from jitter.ingestion.transform.steps.step_kinds import StepKind, parse_step_kind
 from jitter.lake.derived.timing_cache_writer import TimingCacheWriter
 from jitter.lake.layout import host_file, kernels_file, timing_cache_file
 from jitter.lake.parquet import write_host, write_kernels
@@ -130,6 +131,7 @@ class Stager:
         rows, record = step.rows, staged.record
         record.empty_columns = [name for name in record.empty_columns if rows[name].null_count == rows.num_rows]
         lost = self._lost.get((gpu.process, step.row), 0)
+        kind = parse_step_kind(marked.text) or StepKind()
         record.steps.append(
             StepRecord(
                 step=marked.key.step,
@@ -144,6 +146,9 @@ class Stager:
                 sequence=step.sequence,
                 checksum=written.checksum,
                 size=written.size,
+                kind=kind.kind,
+                requests=kind.requests,
+                tokens=kind.tokens,
             )
         )
 

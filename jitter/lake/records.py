@@ -1,5 +1,6 @@
 """The records of a lake, one JSON file per recording. They hold the truth; the catalog is written from them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import NoneType, UnionType
@@ -26,12 +27,15 @@ Rows = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 Rank = Annotated[int, msgspec.Meta(ge=0, le=MAX_RANKS)]
 Device = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+Kind = Annotated[str, msgspec.Meta(pattern=r"\A[a-z][a-z0-9_]{0,31}\Z")]
 Part = Annotated[int, msgspec.Meta(ge=0, le=1 << 16)]
 Record = TypeVar("Record", bound="Named")
 _FIRST_SEALED_VERSION: Final = 2
 """Records have carried a checksum since this version."""
 
 
+TRAIN: Final = "train"
+"""The kind of a step whose marker names none."""
 RANK_ASSUMED: Final = "assumption"
 """In `rank_told_by`: nothing states the rank of the lake's only recording, which counts as rank 0."""
 
@@ -61,6 +65,12 @@ class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fals
     """Checksum of its parquet file; None in records of version 1."""
     size: Count | None = None
     """Bytes of its parquet file; None in records of older versions."""
+    kind: Kind = TRAIN
+    """What the step does, as its marker says: `prefill`, `decode`, `rollout`, …; `train` where it says nothing."""
+    requests: Count | None = None
+    """Requests in the batch of a serving engine; None: not stated."""
+    tokens: Count | None = None
+    """Tokens that it computes; None: not stated."""
 
     @property
     def rows(self) -> int:
@@ -283,6 +293,12 @@ def records_by_step(records: Iterable[SourceRecord]) -> dict[StepKey, dict[int, 
                 found[step.key] = {}
             found[named][record.rank] = RankStepRecord(record, step)  # type: ignore[index]
     return found
+
+
+def commonest_kind(of_ranks: Iterable[RankStepRecord]) -> str:
+    """Return the kind of a step: that of most of its ranks, of equally many the first by name."""
+    counts = Counter(one.step.kind for one in of_ranks)
+    return min(counts, key=lambda kind: (-counts[kind], kind), default=TRAIN)
 
 
 def step_times_utc(records: Iterable[SourceRecord]) -> dict[StepKey, tuple[int, int]]:

@@ -14,6 +14,7 @@ ANSWERS_SCHEMA = pa.schema(
     [
         ("epoch", pa.int64()),
         ("step", pa.int64()),
+        ("kind", pa.string()),
         ("step_time_ns", pa.int64()),
         ("loss_ns", pa.int64()),
         ("loss_fraction", pa.float64()),
@@ -115,6 +116,7 @@ def step_values(step: StepAnswer) -> dict[str, object]:
     return {
         "epoch": step.key.epoch,
         "step": step.key.step,
+        "kind": step.kind,
         "step_time_ns": step.step_time_ns,
         "loss_ns": step.loss_ns,
         "loss_fraction": step.loss_fraction,

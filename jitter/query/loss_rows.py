@@ -11,7 +11,7 @@ from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunch
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.core.step_key import StepKey
-from jitter.lake.records import RankStepRecord
+from jitter.lake.records import RankStepRecord, commonest_kind
 from jitter.lake.step_reader import StepColumns
 
 LOSSES_SCHEMA = pa.schema(
@@ -90,7 +90,7 @@ def _rows(
     columns = {
         "epoch": [key.epoch] * size,
         "step": [key.step] * size,
-        "kind": ["train"] * size,
+        "kind": [commonest_kind(records[key].values())] * size,
         "origin_epoch": [one.epoch for one in origins],
         "origin_step": [one.step for one in origins],
         "rung": ["ranks"] * size,

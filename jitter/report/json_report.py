@@ -118,9 +118,6 @@ def _share(share: LossShare) -> dict[str, Any]:
 def _step(step: StepAnswer) -> dict[str, Any]:
     began, values = step.divergence, step_values(step)
     return {
-        "epoch": values.pop("epoch"),
-        "step": values.pop("step"),
-        "kind": "train",
         **values,
         "divergence": None if began is None else {"kernel_index": began.kernel_index, "kernel_name": began.kernel_name},
         "split": None if step.by_class is None else step.by_class._asdict(),

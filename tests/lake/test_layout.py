@@ -118,6 +118,9 @@ STEP = [
     "validation_ns",
     "checksum",
     "size",
+    "kind",
+    "requests",
+    "tokens",
 ]
 
 

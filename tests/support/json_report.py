@@ -1,6 +1,7 @@
 """The document of `jitter report --json`, key by key and type by type, as INTERFACE has it."""
 
 import math
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -185,7 +186,7 @@ def _assert_holds(said: dict[str, Any]) -> None:
     assert said["what_if"]["all_repaired_ns"] == said["loss"]["ns"]
     _assert_split_adds_up(said)
     for step in said["steps"]:
-        assert step["kind"] == "train"
+        assert re.fullmatch("[a-z][a-z0-9_]*", step["kind"])
         assert step["split"] is None or sum(ns or 0 for ns in step["split"].values()) == step["loss_ns"]
         if step["loss_fraction"] is not None:
             assert math.isclose(step["loss_fraction"], step["loss_ns"] / step["step_time_ns"], abs_tol=1e-12)

@@ -72,6 +72,11 @@ class RunAnalysis:
         """The steps, in order."""
         return list(self.run.keys)
 
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of each step: `train`, `prefill`, `decode`, …."""
+        return self.steps.kinds
+
     @cached_property
     def _seen(self) -> list[StepStatistics]:
         """Each step's result of the first pass."""

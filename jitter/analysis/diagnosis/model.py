@@ -6,6 +6,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from jitter.analysis.detection.recurrence import Recurs
 from jitter.core.step_key import StepKey
+from jitter.lake.records import TRAIN
 
 Cause = Literal[
     "late_start",
@@ -114,6 +115,8 @@ class StepAnswer:
     cause: Cause
     by_class: ClassShares | None = None
     """None if its loss is unknown."""
+    kind: str = TRAIN
+    """What the step does, as the markers of most ranks say."""
 
 
 @dataclass(frozen=True)

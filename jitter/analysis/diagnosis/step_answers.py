@@ -66,6 +66,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
         split=split,
         cause=cause,
         by_class=split_step(losses, round(float(loss_ns))) if has_loss else None,
+        kind=analysis.kinds[number],
     )
 
 

@@ -26,7 +26,7 @@ from jitter.core.numeric.arrays import Floats, Ints, joined
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.timing_cache import TimingCaches
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
-from jitter.lake.records import RankStepRecord, SourceRecord
+from jitter.lake.records import RankStepRecord, SourceRecord, commonest_kind
 from jitter.lake.step_reader import read_step
 
 
@@ -182,6 +182,10 @@ class RunReader:
             self._beginnings,
             self.make_room,
         )
+
+    def kind(self, key: StepKey) -> str:
+        """Return the kind of a step: `train`, `prefill`, `decode`, …."""
+        return commonest_kind(self._held[key].values())
 
     def origins(self, key: StepKey) -> dict[int, int]:
         """Return each rank's origin on the clock of the recording that has this step.

@@ -140,6 +140,11 @@ class RunSteps:
         found.ends = StepEnds(found.run)
         return found
 
+    @cached_property
+    def kinds(self) -> list[str]:
+        """The kind of each step: `train`, `prefill`, `decode`, …; only steps of one kind do the same."""
+        return [self.lake.kind(key) for key in self.run.keys]
+
     @property
     def shared(self) -> Shared:
         """Description of the run with which a worker computes a range of steps."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from jitter.cli.options import force_option, lake_argument, table_output_option
+from jitter.core.errors import UsageError
 
 
 @click.command(short_help="List the steps: time, loss, ranks, cause.")
@@ -16,9 +17,10 @@ from jitter.cli.options import force_option, lake_argument, table_output_option
     type=click.Choice(["text", "csv", "json", "parquet"]),
     help="Default: the suffix of -o, else text as wide as the terminal.",
 )
+@click.option("--kind", metavar="KIND", help="Only steps of this kind: prefill, decode, rollout, …")
 @table_output_option
 @force_option
-def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> None:
+def steps(lake: Path, kind: str | None, form: str | None, output: Path | None, force: bool) -> None:
     """List the steps: time, loss to jitter, min rank, max rank, cause, and the kernel at which the max rank diverged.
 
     A wide terminal also shows the max rank's share of the loss by late start, CPU and GPU. Times are in ms; csv, json
@@ -27,6 +29,7 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
     \b
     Examples:
         jitter steps
+        jitter steps --kind decode
         jitter steps run17-lake --format csv | sort -t, -k4 -n
     """
     from jitter.cli.open_lake import open_lake, prepare_diagnosis
@@ -36,7 +39,10 @@ def steps(lake: Path, form: str | None, output: Path | None, force: bool) -> Non
 
     opened = open_lake(lake)
     prepare_diagnosis(opened)
-    table = answer_rows(opened.diagnose().steps)
+    kinds = set(opened.kinds.values())
+    if kind is not None and kind not in kinds:
+        raise UsageError(f"{opened.root}: no step of kind {kind}", f"it holds {', '.join(sorted(kinds))}")
+    table = answer_rows([step for step in opened.diagnose().steps if kind in (None, step.kind)])
     if form == "text" or (form is None and output is None):
         click.echo(format_steps(table, shutil.get_terminal_size().columns), nl=False)
     else:

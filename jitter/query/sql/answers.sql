@@ -2,6 +2,7 @@
 CREATE VIEW answers AS
 SELECT epoch,                  -- null: the markers state none
        step,                   -- its number
+       kind,                   -- train, prefill, decode, …: what most ranks' markers say
        step_time_ns,           -- null for the first of consecutive steps
        loss_ns,                -- its time less the time it would take if every rank ran at the median speed
        loss_fraction,          -- of the step's time

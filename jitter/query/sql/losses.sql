@@ -2,7 +2,7 @@
 CREATE VIEW losses AS
 SELECT epoch,         -- null: the markers state none
        step,          -- that ends later for it
-       kind,          -- of the step: train
+       kind,          -- of the step: train, prefill, decode, …
        origin_epoch,  -- of the step in which the time was lost
        origin_step,   -- the step itself, or the one before it
        rung,          -- of the waterfall: ranks

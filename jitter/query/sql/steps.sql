@@ -11,6 +11,9 @@ SELECT epoch,                  -- null: the markers state none
        launches_without_kernel,  -- their kernels are missing in the trace
        kernels,                -- compute and collectives
        memory_activities,      -- copies and fills
+       kind,                   -- train, prefill, decode, …: what the marker says that the step does
+       requests,               -- in a serving engine's batch; null: not stated
+       tokens,                 -- that the step computes; null: not stated
        sequence,               -- equal digests: the same kernels in the same order
        checkpoint_ns,          -- host time in ranges that write the model; null: none recorded
        validation_ns,          -- host time in ranges that evaluate the model; null: none recorded

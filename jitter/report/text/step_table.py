@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from jitter.core.formatting import abbreviate, escape_control
 from jitter.core.names.kernels import short_name
+from jitter.lake.records import TRAIN
 
 _MS = 1e6
 _SPLIT_COLUMNS = ("start_ns", "cpu_ns", "after_ns", "gpu_ns")
@@ -19,11 +20,13 @@ def format_steps(table: pa.Table, width: int = 80) -> str:
 
     The max rank's share (late start, launches, after the last launch, GPU) is shown only if enough columns are left
     for the kernel at which the step began to diverge; that kernel's name is cut to what is left. Time after the last
-    launch has a column if any step has such a share.
+    launch has a column if any step has such a share, and the kind if the job does not only train.
     """
     rows = table.to_pylist()
+    kinds = [row["kind"] for row in rows]
     columns = [
         ["step", *(_step(row) for row in rows)],
+        *([["kind", *kinds]] if set(kinds) - {TRAIN} else []),
         ["time ms", *(_milliseconds(row["step_time_ns"]) for row in rows)],
         ["loss ms", *(_milliseconds(row["loss_ns"]) for row in rows)],
         ["loss", *(_percent(row["loss_fraction"]) for row in rows)],

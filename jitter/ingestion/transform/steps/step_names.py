@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from jitter.ingestion.ranks.rank_names import GLOBAL_RANK
+from jitter.ingestion.transform.steps.step_kinds import parse_step_kind
 
 # a hyphen after another separator is a minus sign: ProfilerStep#-1 is no step, step-1 is one
 _SEPARATOR = r"[\s_:=#/\-\[(]*(?<![\s:=#/\[(]-)"
@@ -36,9 +37,7 @@ _BESIDE_TRAINING = re.compile(
     r"|sanity)(?![a-z])"
 )
 _UNNUMBERED = re.compile(
-    r"execute_context_\d+\(\d+\)_generation_\d+\(\d+\)"  # vLLM: requests and tokens, no step number
-    r"|step\[[A-Z_]+ bs=\d+.*\]"  # SGLang
-    r"|(?:gpu_model_runner: ?)?execute_model"
+    r"(?:gpu_model_runner: ?)?execute_model"
     r"|\[pl\]\[profile\]run_training_batch|run_training_batch"  # Lightning
     r"|(?:DeepSpeed|Pipeline)Engine\.train_batch"
     r"|(?i:train(?:ing)?[ _-](?:step|iteration|batch))"
@@ -76,7 +75,7 @@ def is_beside_training(text: str) -> bool:
 @lru_cache(maxsize=65536)
 def is_unnumbered_step(text: str) -> bool:
     """Return whether a range is a step of a framework that writes no step number."""
-    return _UNNUMBERED.fullmatch(text) is not None
+    return parse_step_kind(text) is not None or _UNNUMBERED.fullmatch(text) is not None
 
 
 def host_range_kind(text: str) -> HostRangeKind | None:

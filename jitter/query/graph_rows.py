@@ -127,7 +127,7 @@ def collective_call_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> It
             ],
             "waited_ns": step.in_collectives[its] - took,
             "transfer_ns": took,
-            "usual_transfer_ns": pa.array(usual[group], from_pandas=True),
+            "usual_transfer_ns": pa.array(usual[step.number][group], from_pandas=True),
         }
         yield pa.table(columns, COLLECTIVE_CALLS_SCHEMA)
 

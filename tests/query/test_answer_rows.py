@@ -43,5 +43,21 @@ def test_the_costliest_step(losses, costliest):
 def test_a_row_is_the_answer_flat():
     whole, bare = answer_row(answer(3, 40)), answer_row(answer(4, None, told=False))
     assert list(whole) == ANSWERS_SCHEMA.names == list(bare)
-    assert tuple(whole.values()) == (1, 3, 1000, 40, 0.04, 2, 5, 17, "void kernel(int)", 1, 2, 0, 3, "cpu_launch")
-    assert tuple(bare.values()) == (1, 4, 1000, None, None, 2, 5, None, None, None, None, None, None, "none")
+    assert tuple(whole.values()) == (
+        1,
+        3,
+        "train",
+        1000,
+        40,
+        0.04,
+        2,
+        5,
+        17,
+        "void kernel(int)",
+        1,
+        2,
+        0,
+        3,
+        "cpu_launch",
+    )
+    assert tuple(bare.values()) == (1, 4, "train", 1000, None, None, 2, 5, None, None, None, None, None, None, "none")

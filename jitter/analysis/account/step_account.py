@@ -109,8 +109,8 @@ class _Room(NamedTuple):
 class Account:
     """Keeps the account of a run; give it every step in order."""
 
-    def __init__(self, run: RunModel, ends: StepEnds, usual: Floats, noise: Sequence[Noise]) -> None:
-        """`usual` (groups of all collectives,) is the baseline of the transfers, `noise` is that of each step."""
+    def __init__(self, run: RunModel, ends: StepEnds, usual: Sequence[Floats], noise: Sequence[Noise]) -> None:
+        """`usual` are the transfers' baselines of each step, (groups of all collectives,), `noise` is that of each."""
         job, collectives = run.job, run.collective_arrays
         self._run, self._ends, self._usual, self._noise = run, ends, usual, noise
         self._structure = _structure(run)
@@ -169,11 +169,11 @@ class Account:
         if len(room.lower.end) != len(step.times.start):
             room = _room(len(step.times.start), len(self._structure.group))
         self._rooms.append(room)
-        usual = repaired_transfers(step, self._usual)
+        usual = repaired_transfers(step, self._usual[step.number])
         change = Change(
             np.ones((len(TimePart) - 1, len(self._run.rank_numbers)), np.bool_),
             usual,
-            possible_waits(step, usual, self._usual),
+            possible_waits(step, usual, self._usual[step.number]),
             self._shift,
         )
         before = self._state_before(step, self._state, self._shift)

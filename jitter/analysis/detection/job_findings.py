@@ -1,11 +1,12 @@
 """Findings about the whole job: what slows all of its ranks, or single ranks at random. Each is one thing to fix."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from jitter.analysis.detection.outliers.find_outliers import Outlier
+from jitter.analysis.detection.outliers.find_outliers import Outlier, places_in
 from jitter.analysis.execution.self_times import TimePart
+from jitter.core.numeric.arrays import Ints
 
 JobFindingKind = Literal[
     "launch_bound", "slow_steps", "random_pauses", "two_clusters", "late_together", "unequal_stages", "slow_stage"
@@ -37,6 +38,12 @@ class JobFinding:
     """Each rank's own part of it, where ranks stand out by themselves."""
     known_gain_ns: float | None = None
     """Time that fixing it would save, where replay does not tell; None: replay tells."""
+
+    def in_run(self, its: Ints) -> "JobFinding":
+        """Return the finding of a run of which only the steps `its` were looked at."""
+        steps_of_rank = {rank: places_in(its, steps) for rank, steps in self.steps_of_rank.items()}
+        members = tuple(replace(one, steps=places_in(its, one.steps)) for one in self.members)
+        return replace(self, steps_of_rank=steps_of_rank, members=members)
 
     @property
     def ranks(self) -> tuple[int, ...]:

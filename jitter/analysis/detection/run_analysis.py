@@ -1,6 +1,7 @@
 """The analysis of a run: each step's time and account of lost time, the outliers, and replays of what-if scenarios."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -25,7 +26,7 @@ from jitter.analysis.detection.findings import Candidate, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.outliers.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.outliers.fast_ranks import FastRanks, find_fast_ranks
-from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers
+from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers, join_kinds_of_steps, places_in
 from jitter.analysis.detection.outliers.job_outliers import find_clusters, find_slow_steps
 from jitter.analysis.detection.outliers.late_together import join_late_ranks
 from jitter.analysis.detection.outliers.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
@@ -131,7 +132,7 @@ class RunAnalysis:
     @cached_property
     def deviations(self) -> list[TeamDeviations]:
         """Each team's deviations."""
-        return collect_deviations([one for seen in self._seen for one in seen.deviations], len(self.keys))
+        return collect_deviations([one for seen in self._seen for one in seen.deviations], self.steps.of_kinds)
 
     def deviations_of(self, team: int) -> TeamDeviations:
         """Return one team's deviations."""
@@ -194,16 +195,15 @@ class RunAnalysis:
         return np.array([first[collective] + group for collective, group in collectives], np.int64)
 
     def _excess_ns(self, groups: Ints, number: int) -> float:
-        return float(np.nansum(self._transfers[number][groups] - self.baseline_transfers[groups]))
+        return float(np.nansum(self._transfers[number][groups] - self.baseline_transfers[number][groups]))
 
     @cached_property
     def unverified_transfer_share(self) -> float:
         """The part of the steps' time that its end owes to transfers and that no benchmark gives."""
-        verified = ~np.isnan(self.expected_transfers)
-        verified |= self.run.collective_arrays.incomplete  # their time is that of unrecorded ranks, too
+        incomplete = self.run.collective_arrays.incomplete  # their time is that of unrecorded ranks, too
         total = 0.0
-        for took, account in zip(self._transfers, self.accounts, strict=True):
-            unverified = ~verified[account.groups]
+        for took, expected, account in zip(self._transfers, self.expected_transfers, self.accounts, strict=True):
+            unverified = np.isnan(expected[account.groups]) & ~incomplete[account.groups]
             total += float(np.nansum(took[account.groups[unverified]] * account.passed[unverified]))
         whole = float(self.assumed_step_ns.sum())
         return total / whole if whole > 0 else 0.0
@@ -212,29 +212,42 @@ class RunAnalysis:
     def _transfers(self) -> list[Floats]:
         return [seen.transfers.took for seen in self._seen]
 
-    @cached_property
-    def _median_transfers(self) -> Floats:
-        """(groups of all collectives,) the median of each one's time from the last arrival to the end, ns."""
-        known = [np.where(one.mostly_complete, one.took, np.nan) for one in (seen.transfers for seen in self._seen)]
-        return baseline_transfers(self.run.collective_arrays.first_group, known)
+    def _of_kinds(self, compute: Callable[[Ints], Floats]) -> list[Floats]:
+        """Return for each step what `compute` gives for the numbers of all steps of its kind."""
+        found = {int(number): value for its in self.steps.of_kinds for value in [compute(its)] for number in its}
+        return [found[number] for number in range(len(self.keys))]
 
     @cached_property
-    def expected_transfers(self) -> Floats:
-        """(groups of all collectives,) the time that a benchmark's bandwidth gives, ns; NaN where unknown."""
+    def _median_transfers(self) -> list[Floats]:
+        """Of each step (groups of all collectives,) the median over like steps from the last arrival to the end, ns."""
+        seen = [np.where(one.mostly_complete, one.took, np.nan) for one in (seen.transfers for seen in self._seen)]
+        first_group = self.run.collective_arrays.first_group
+        return self._of_kinds(lambda its: baseline_transfers(first_group, [seen[number] for number in its]))
+
+    @cached_property
+    def expected_transfers(self) -> list[Floats]:
+        """Of each step (groups of all collectives,) the time that a benchmark's bandwidth gives, ns; NaN: unknown."""
+        usual = self._median_transfers
         if not self._benchmark and not self.run.collective_arrays.incomplete.any():
-            return np.full(len(self._median_transfers), np.nan)
-        return transfers_by_benchmark(self.lake, self.run, self._benchmark, self._median_transfers)
+            return self._of_kinds(lambda its: np.full(len(usual[its[0]]), np.nan))
+        of_run = self.lake, self.run, self._benchmark
+        return self._of_kinds(lambda its: transfers_by_benchmark(*of_run, usual[its[0]], self.keys[its[len(its) // 2]]))
 
     @cached_property
-    def baseline_transfers(self) -> Floats:
-        """(groups of all collectives,) the baseline of each one's time from the last arrival to the end, ns.
+    def baseline_transfers(self) -> list[Floats]:
+        """Of each step (groups of all collectives,) the baseline from the last arrival to the end, ns.
 
-        The median over steps; of collectives that are slow in every step, the time that a benchmark's bandwidth gives;
-        of collectives that ranks of the lake lack in every step, the median of what the other ranks recorded.
+        The median over steps of its kind; of collectives that are slow in every one of them, the time that a
+        benchmark's bandwidth gives; of collectives that ranks of the lake lack in every one, the median of what the
+        other ranks recorded.
         """
-        slow = slow_in_every_step(self._transfers, self.expected_transfers)
-        usual = np.where(slow, self.expected_transfers, self._median_transfers)
-        recorded = baseline_transfers(self.run.collective_arrays.first_group, self._transfers)
+        return self._of_kinds(self._baseline_transfers)
+
+    def _baseline_transfers(self, its: Ints) -> Floats:
+        seen, expected = ([of[number] for number in its] for of in (self._transfers, self.expected_transfers))
+        slow = slow_in_every_step(seen, expected)
+        usual = np.where(slow, expected[0], self._median_transfers[its[0]])
+        recorded = baseline_transfers(self.run.collective_arrays.first_group, seen)
         return np.where(np.isnan(usual), recorded, usual)
 
     @cached_property
@@ -246,7 +259,11 @@ class RunAnalysis:
         for team in self.deviations:
             work = self.launched_work.get(team.team)
             tests = len(OWN_PARTS) + (work is not None)
-            found = find_outliers(team, step_ns, tests=tests)
+            found = join_kinds_of_steps(
+                replace(one, steps=places_in(its, one.steps))
+                for its in self.steps.of_kinds
+                for one in find_outliers(team.of_steps(its), step_ns[its], tests=tests)
+            )
             if work is not None:
                 found = find_outliers_by_work(work, found, step_ns, tests)
             for part in OWN_PARTS:
@@ -272,7 +289,13 @@ class RunAnalysis:
         own, job = self._outliers
         halves = [one for one in self._clusters if one.known_gain_ns is None]
         joined = {(rank, one.part) for one in halves for rank in one.ranks}
-        slow = find_slow_collectives(self.run.matching, self._transfers, self._median_transfers, step_ns)
+        slow = [
+            replace(one, steps=places_in(its, one.steps))
+            for its in self.steps.of_kinds
+            for one in find_slow_collectives(
+                self.run.matching, [self._transfers[at] for at in its], self._median_transfers[its[0]], step_ns[its]
+            )
+        ]
         if self.run.matching.unpaired:
             # what seems a slow transfer may be a wait for a late rank, through exchanges that name no partners
             late = {step for one in own for step in one.steps}
@@ -309,7 +332,13 @@ class RunAnalysis:
 
     @cached_property
     def _slow_steps(self) -> list[JobFinding]:
-        return find_slow_steps(self.deviations, self.step_ns, self.loss_ns)
+        return [
+            one.in_run(its)
+            for its in self.steps.of_kinds
+            for one in find_slow_steps(
+                [team.of_steps(its) for team in self.deviations], self.step_ns[its], self.loss_ns[its]
+            )
+        ]
 
     @cached_property
     def warm_up(self) -> JobFinding | None:
@@ -332,9 +361,12 @@ class RunAnalysis:
 
     @cached_property
     def assumed_step_ns(self) -> Floats:
-        """(steps,) each step's time; where unknown the median of the known ones, 0 if none is."""
-        known = known_median(self.step_ns)
-        return np.nan_to_num(self.step_ns, nan=known)
+        """(steps,) each step's time; where unknown the median of the known ones of its kind, else of all, 0 if none."""
+        found = self.step_ns.copy()
+        for its in self.steps.of_kinds:
+            if not np.isnan(found[its]).all():
+                found[its] = np.nan_to_num(found[its], nan=known_median(found[its]))
+        return np.nan_to_num(found, nan=known_median(self.step_ns))
 
     @cached_property
     def noise(self) -> list[Noise]:
@@ -419,7 +451,9 @@ class RunAnalysis:
         numbers = np.searchsorted(first_group, which, side="right") - 1
         meetings = zip(numbers.tolist(), (which - first_group[numbers]).tolist(), strict=True)
         ended = Scenario(transfers=dict.fromkeys(meetings, frozenset(range(len(self.keys)))))
-        gone = self._executor.replay(np.where(groups, 0.0, self.baseline_transfers), [ended])
+        gone = self._executor.replay(
+            self._of_kinds(lambda its: np.where(groups, 0.0, self.baseline_transfers[its[0]])), [ended]
+        )
         return float(self.total(gone.gained_ns)[0])
 
     def _gain_of(self, scenario: Scenario) -> list[float]:

@@ -19,22 +19,25 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Floats
 
+ByKind = Sequence[SelfTimes]
+"""By kind of step, in the order of `RunSteps.of_kinds`: (operations of all teams,)."""
+
 
 class Program(NamedTuple):
     """A job as it would run on all ranks alike."""
 
     job: JobArrays
-    own: SelfTimes
-    """(operations of all teams,) every rank's self times in every step."""
-    transfers: Floats
-    """(groups of all collectives,)."""
+    own: ByKind
+    """Every rank's self times in every step of a kind."""
+    transfers: Sequence[Floats]
+    """Of each step (groups of all collectives,)."""
 
 
 class RungPrograms(NamedTuple):
     """The program of each rung; each changes one thing more than the one before."""
 
     steps: Program
-    """Every self time at the median over ranks and steps, every transfer at its baseline."""
+    """Every self time at the median over ranks and steps of one kind, every transfer at its baseline."""
     network: Program
     """Every transfer as short as a bandwidth benchmark gives, where that is shorter."""
     sync: Program
@@ -48,31 +51,30 @@ class RungPrograms(NamedTuple):
 
 
 def list_rungs(
-    steps: RunSteps, usual: Floats, expected: Floats, step_ns: Floats, first: int, last: int
+    steps: RunSteps, usual: Sequence[Floats], expected: Sequence[Floats], step_ns: Floats, first: int, last: int
 ) -> RungPrograms:
     """Return the program of each rung.
 
-    `usual` and `expected` (groups of all collectives,) are the transfers' baseline and what a bandwidth benchmark
-    gives, NaN where it gives none; the others are as in `replay_programs`.
+    `usual` and `expected`, of each step (groups of all collectives,), are the transfers' baseline and what a bandwidth
+    benchmark gives, NaN where it gives none; the others are as in `replay_programs`.
     """
     job = steps.run.job
-    best = np.fmin(usual, expected)
-    own = _median_over_steps(steps.baselines.values())
-    unblocked = own._replace(call=np.minimum(own.call, THRESHOLDS.replay.max_launch_ns))
-    if (unblocked.call < own.call).any():
+    best = [np.fmin(*of_step) for of_step in zip(usual, expected, strict=True)]
+    own = [_median_over_steps(steps.baselines[number] for number in its) for its in steps.of_kinds]
+    unblocked = [one._replace(call=np.minimum(one.call, THRESHOLDS.replay.max_launch_ns)) for one in own]
+    if any((short.call < one.call).any() for short, one in zip(unblocked, own, strict=True)):
         # long calls that do not make the step longer wait for the GPU: without its work they would be short
         blocked, short = (Program(job, one, best) for one in (own, unblocked))
         before, after = replay_programs(steps, [blocked, short], step_ns, first, last)
         if before - after <= THRESHOLDS.efficiency.min_share * before:
             own = unblocked
-    at_best = usual if np.isnan(expected).all() else best
+    at_best = usual if all(np.isnan(one).all() for one in expected) else best
     is_wait = (job.kind == SYNC) & (np.diff(job.first_wait) > 0)
     unwaiting = without_waits(job, is_wait) if is_wait.any() else job
-    host = np.where(np.isnan(own.host), own.host, 0.0)  # what begins a thread has no host time before it
-    unhosted = own._replace(host=host, call=np.zeros_like(own.call), lead=np.zeros_like(own.lead))
+    unhosted = list(map(_without_host, own))
     sizes = [steps.run.sizes[team] for team in sorted(steps.run.programs)]
-    balanced = _balanced(job, unhosted, sizes) if len(sizes) > 1 else unhosted
-    hidden = np.where(np.isnan(best), best, 0.0)
+    balanced = [_balanced(job, one, sizes) for one in unhosted] if len(sizes) > 1 else unhosted
+    hidden = [np.where(np.isnan(one), one, 0.0) for one in best]
     return RungPrograms(
         steps=Program(job, own, usual),
         network=Program(job, own, at_best),
@@ -115,6 +117,11 @@ def _median_over_steps(baselines: Iterable[SelfTimes]) -> SelfTimes:
     return SelfTimes(*found)
 
 
+def _without_host(own: SelfTimes) -> SelfTimes:
+    host = np.where(np.isnan(own.host), own.host, 0.0)  # what begins a thread has no host time before it
+    return own._replace(host=host, call=np.zeros_like(own.call), lead=np.zeros_like(own.lead))
+
+
 def _balanced(job: JobArrays, own: SelfTimes, ranks: Sequence[int]) -> SelfTimes:
     """Return the self times with the GPU time of each program, per step, at the mean over all ranks.
 
@@ -132,6 +139,7 @@ class _ProgramReplay:
         self._run, self._ends, self._program = steps.run, steps.ends, program
         self._instructions = steps.run.schedule.array()
         self._repaired = np.ones((3, len(steps.run.rank_numbers)), np.bool_)
+        self._kind = {int(number): kind for kind, its in enumerate(steps.of_kinds) for number in its}
         self._state: CarriedState | None = None
         self._saved_ns = 0.0
         """How much earlier than recorded the program is."""
@@ -140,10 +148,11 @@ class _ProgramReplay:
         """Replay the next step and return its time; NaN where the recorded one or no rank's end is known."""
         if self._state is None:
             self._state = step.before.copy()
-        transfers = repaired_transfers(step, self._program.transfers)
+        transfers = repaired_transfers(step, self._program.transfers[step.number])
         change = Change(self._repaired, transfers, np.zeros(len(transfers)), self._saved_ns)
         program = self._program
-        ends = replay_step(program.job, self._instructions, step, program.own, change, self._state).end
+        own = program.own[self._kind[step.number]]
+        ends = replay_step(program.job, self._instructions, step, own, change, self._state).end
         cells = self._ends.cells(step.times)
         cells = cells[cells >= 0]
         shift = ends[cells] - step.times.end[cells]

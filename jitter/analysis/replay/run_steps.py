@@ -115,8 +115,8 @@ class Shared:
     """Facts of the whole run that every step's replay needs."""
 
     understood: InferredModel
-    alone: Mapping[int, Floats]
-    """By team of one rank, which has no peers: (self times, operations), the medians over its steps."""
+    alone: Mapping[tuple[int, str], Floats]
+    """By team of one rank, which has no peers, and kind of step: (self times, operations), the medians over steps."""
 
 
 class RunSteps:
@@ -144,6 +144,12 @@ class RunSteps:
     def kinds(self) -> list[str]:
         """The kind of each step: `train`, `prefill`, `decode`, …; only steps of one kind do the same."""
         return [self.lake.kind(key) for key in self.run.keys]
+
+    @cached_property
+    def of_kinds(self) -> list[Ints]:
+        """The numbers of the steps of each kind."""
+        kinds = np.array(self.kinds)
+        return [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
 
     @property
     def shared(self) -> Shared:
@@ -205,32 +211,34 @@ class RunSteps:
         return int(np.diff(job.first) @ np.diff(job.first_rank))
 
     def baseline(self, step: RecordedStep) -> SelfTimes:
-        """Return a step's medians of self times over each team's ranks; of a team of one rank those over its steps."""
+        """Return a step's medians of self times over each team's ranks; of a lone rank those over its like steps."""
         if step.number not in self.baselines:
             job = self.run.job
             found = baselines(job, step.times, step.own)
-            for team, medians in self.alone.items():
+            of_kind = (one for one in self.alone.items() if one[0][1] == self.kinds[step.number])
+            for (team, _), medians in of_kind:
                 for values, own in zip(found, medians, strict=True):
                     values[job.first[team] : job.first[team + 1]] = own
             self.baselines[step.number] = found
         return self.baselines[step.number]
 
     @cached_property
-    def alone(self) -> Mapping[int, Floats]:
-        """By team of one rank, which has no peers: (self times, operations), the medians over its steps."""
+    def alone(self) -> Mapping[tuple[int, str], Floats]:
+        """By team of one rank, which has no peers, and kind of step: (self times, operations), medians over steps."""
         alone = {team for team, size in self.run.sizes.items() if size == 1}
         if not alone:
             return {}
         job = self.run.job
-        seen: dict[int, list[Floats]] = {team: [] for team in alone}
+        seen: dict[tuple[int, str], list[Floats]] = {}
         for step in self.steps():
             for team in alone:
                 row = int(step.times.row[job.first_rank[team]])
                 if row >= 0:
                     size = int(job.first[team + 1] - job.first[team])
-                    seen[team].append(np.stack([values[row : row + size] for values in step.own]))
+                    own = np.stack([values[row : row + size] for values in step.own])
+                    seen.setdefault((team, self.kinds[step.number]), []).append(own)
             del step  # else it stays in memory while the next one is read
-        return {team: _medians_over_steps(found) for team, found in seen.items()}
+        return {which: _medians_over_steps(found) for which, found in seen.items()}
 
 
 def _medians_over_steps(found: list[Floats]) -> Floats:

@@ -80,10 +80,10 @@ class ScenarioReplay:
         run: RunModel,
         ends: StepEnds,
         scenarios: Sequence[Scenario],
-        baseline_transfers: Floats,
+        baseline_transfers: Sequence[Floats],
         pool: ThreadPoolExecutor | None = None,
     ) -> None:
-        """`baseline_transfers` (groups of all collectives,) is the usual time from the last arrival to the end.
+        """`baseline_transfers` are each step's (groups of all collectives,) usual times from last arrival to end.
 
         The scenarios of a step are replayed on the threads of `pool`, if there is one.
         """
@@ -125,7 +125,9 @@ class ScenarioReplay:
     def _replay(self, at: int, step: RecordedStep, baseline: SelfTimes) -> Floats:
         scenario, ranks = self._scenarios[at], len(self._run.rank_numbers)
         repaired, transfer = self._repaired(scenario, step.number, ranks), self._transfer(scenario, step)
-        change = Change(repaired, transfer, possible_waits(step, transfer, self._usual), float(self._saved[at]))
+        change = Change(
+            repaired, transfer, possible_waits(step, transfer, self._usual[step.number]), float(self._saved[at])
+        )
         paced = self._with_paces(scenario, step)
         return replay_step(self._run.job, self._instructions, paced, baseline, change, self._states[at]).end
 
@@ -181,7 +183,7 @@ class ScenarioReplay:
 
     def _transfer(self, scenario: Scenario, step: RecordedStep) -> Floats:
         """(groups of all collectives,) from the last arrival to the end, in a step."""
-        usual, took = repaired_transfers(step, self._usual), step.transfers.took
+        usual, took = repaired_transfers(step, self._usual[step.number]), step.transfers.took
         found = (usual if scenario.everything else took).copy()
         first = self._run.collective_arrays.first_group
         for (collective, group), steps in scenario.transfers.items():
@@ -191,7 +193,7 @@ class ScenarioReplay:
 
 
 def repaired_transfers(step: RecordedStep, usual: Floats) -> Floats:
-    """Return, (groups of all collectives,), each transfer's baseline in a step; `usual` are the run's.
+    """Return, (groups of all collectives,), each transfer's baseline in a step; `usual` are those of its kind of step.
 
     What ranks that lack the step hide is a wait for them: a transfer took at most what was recorded.
     """

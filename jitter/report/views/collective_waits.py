@@ -61,7 +61,7 @@ class _Attended:
 
 def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> CollectiveWaits:
     """Measure the collectives of one step and cohort, those of `grid`."""
-    run = examined.run
+    run, usual = examined.run, examined.baseline_transfers[examined.keys.index(key)]
     arrays = {team: run.team_times(key, team) for team in run.programs}
     found: list[tuple[int, str, float, int, int, float, float, float, float]] = []
     for number, meeting in enumerate(run.matching.collectives):
@@ -87,7 +87,7 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
                 int(came.rank[_last(came, waiter)]),
                 float(transfer[fastest]),
                 float(transfer[slowest]),
-                float(examined.baseline_transfers[run.collective_arrays.first_group[number]]),
+                float(usual[run.collective_arrays.first_group[number]]),
                 float(came.bytes[_last(came, slowest)]),
             )
         )

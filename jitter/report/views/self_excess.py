@@ -29,7 +29,9 @@ def measure_self_excess(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> 
         return {name: np.full(shape, np.nan) for name in SELF_EXCESS_SERIES}
     number = examined.keys.index(key)
     step = next(iter(examined.steps.steps(number, number + 1)))
-    excess = accumulate_excess(examined.run, step, examined.steps.baseline(step), examined.baseline_transfers)
+    excess = accumulate_excess(
+        examined.run, step, examined.steps.baseline(step), examined.baseline_transfers[step.number]
+    )
     cells = _main_stream_cells(examined, step, grid)
     last = np.maximum.accumulate(np.where(cells < 0, -1, np.arange(len(cells))[:, None]), axis=0)
     carried = np.take_along_axis(cells, np.maximum(last, 0), axis=0)

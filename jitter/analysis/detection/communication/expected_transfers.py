@@ -13,6 +13,7 @@ from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.step_key import StepKey
 
 
 class _Kind(NamedTuple):
@@ -24,14 +25,16 @@ class _Kind(NamedTuple):
     is_incomplete: bool
 
 
-def transfers_by_benchmark(lake: RunReader, run: RunModel, benchmark: Baseline | None, usual: Floats) -> Floats:
-    """Return, (groups of all collectives,), the time that each should take, ns; NaN where unknown.
+def transfers_by_benchmark(
+    lake: RunReader, run: RunModel, benchmark: Baseline | None, usual: Floats, key: StepKey
+) -> Floats:
+    """Return, (groups of all collectives,), the time that each should take in steps like this one, ns; NaN: unknown.
 
     A complete group: by the benchmark's bandwidth. A group with unrecorded members: as long as the fastest of the same
     operation with the same or a larger message, by the `usual` times (groups of all collectives,). Not of sends and
     receives: a stage of a pipeline waits for the work of the one before it, which is no lateness.
     """
-    kinds = _kinds(lake, run)
+    kinds = _kinds(lake, run, key)
     found = np.full(len(usual), np.nan)
     fastest: dict[str, float] = {}
     least: dict[tuple[str, float], float] = {}
@@ -48,10 +51,10 @@ def transfers_by_benchmark(lake: RunReader, run: RunModel, benchmark: Baseline |
     return found
 
 
-def _kinds(lake: RunReader, run: RunModel) -> dict[int, _Kind]:
+def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
     """Return the kind of each group, of all groups of all collectives, whose operation and size are known."""
     found: dict[int, _Kind] = {}
-    sizes = _message_sizes(lake, run)
+    sizes = _message_sizes(lake, run, key)
     for number, collective in enumerate(run.matching.collectives):
         ranks: Counter[int] = Counter()
         size_of: dict[int, float] = {}
@@ -71,9 +74,8 @@ def _kinds(lake: RunReader, run: RunModel) -> dict[int, _Kind]:
     return found
 
 
-def _message_sizes(lake: RunReader, run: RunModel) -> dict[tuple[int, int], dict[int, float]]:
-    """Return message sizes in bytes by (team, rank) and place of the program, of the middle step."""
-    key = run.keys[len(run.keys) // 2]
+def _message_sizes(lake: RunReader, run: RunModel, key: StepKey) -> dict[tuple[int, int], dict[int, float]]:
+    """Return message sizes in bytes by (team, rank) and place of the program, of one step."""
     found: dict[tuple[int, int], dict[int, float]] = {}
     for team in run.programs:
         ranks = sorted(run.ranks(key, team))
@@ -87,17 +89,19 @@ def _message_sizes(lake: RunReader, run: RunModel) -> dict[tuple[int, int], dict
     return found
 
 
-def slow_in_every_step(seen: Sequence[Floats], expected: Floats) -> Bools:
-    """Return, (groups of all collectives,), which take clearly longer than expected in every step."""
-    every = np.stack(seen)
-    known = ~np.isnan(every).all(axis=0) & ~np.isnan(expected)
-    found = np.zeros(len(expected), np.bool_)
-    found[known] = np.nanmin(every[:, known], axis=0) * THRESHOLDS.efficiency.below_baseline > expected[known]
-    return found
+def slow_in_every_step(seen: Sequence[Floats], expected: Sequence[Floats]) -> Bools:
+    """Return, (groups of all collectives,), which take clearly longer than expected in every step.
+
+    `seen` are each step's times, `expected` those of steps of its kind, NaN where unknown.
+    """
+    every, least = np.stack(seen), np.stack(expected)
+    unknown = np.isnan(every) | np.isnan(least)
+    as_fast = ~unknown & (every * THRESHOLDS.efficiency.below_baseline <= least)
+    return np.asarray(~as_fast.any(axis=0) & ~unknown.all(axis=0))
 
 
 def slow_communication(
-    run: RunModel, seen: Sequence[Floats], expected: Floats, slow: Bools
+    run: RunModel, seen: Sequence[Floats], expected: Sequence[Floats], slow: Bools
 ) -> SlowCommunication | None:
     """Return the collectives that are slow in every step as one finding; None if there are none."""
     first_group = run.collective_arrays.first_group
@@ -111,7 +115,7 @@ def slow_communication(
                     meetings.append((number, group))
     if not meetings:
         return None
-    excess = np.nansum(np.stack(seen)[:, slow] - expected[slow], axis=1)
+    excess = np.nansum((np.stack(seen) - np.stack(expected))[:, slow], axis=1)
     sigmas = float(excess.mean() / max(float(excess.std()), 1.0))
     steps = tuple(range(len(seen)))
     incomplete = run.collective_arrays.incomplete[slow]

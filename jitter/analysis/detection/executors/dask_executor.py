@@ -56,7 +56,9 @@ class DaskStepExecutor:
         found = self._gather([self._submit(measure_remotely, *one) for one in self._ranges()])
         return [seen for part in found for seen in part]
 
-    def replay(self, usual: Floats, scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None) -> RunReplay:
+    def replay(
+        self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None
+    ) -> RunReplay:
         """See `StepExecutor`."""
         shares = [part.tolist() for part in np.array_split(np.arange(len(scenarios)), self._workers()) if len(part)]
         baselines = self._steps.baselines

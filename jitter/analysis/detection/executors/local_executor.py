@@ -51,7 +51,9 @@ class ThreadedStepExecutor:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def replay(self, usual: Floats, scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None) -> RunReplay:
+    def replay(
+        self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None
+    ) -> RunReplay:
         """See `StepExecutor`."""
         steps = self._steps
         threads = 1 if steps.are_tiny else min(self._threads(), len(scenarios))

@@ -73,10 +73,12 @@ class StepExecutor(Protocol):
     def measure(self) -> list[StepStatistics]:
         """Measure each step by itself."""
 
-    def replay(self, usual: Floats, scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None) -> RunReplay:
+    def replay(
+        self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None
+    ) -> RunReplay:
         """Replay the run in each scenario; with the `noise` of each step keep its account, too.
 
-        `usual` are the usual transfers.
+        `usual` are the usual transfers of each step.
         """
 
 
@@ -128,7 +130,7 @@ def _arrivals(run: RunModel, step: RecordedStep) -> Arrivals:
 
 def replay_steps(
     steps: RunSteps,
-    usual: Floats,
+    usual: Sequence[Floats],
     scenarios: Sequence[Scenario],
     noise: Sequence[Noise] | None = None,
     pool: ThreadPoolExecutor | None = None,

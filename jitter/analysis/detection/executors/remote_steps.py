@@ -53,19 +53,24 @@ def measure_remotely(run: RemoteRun, first: int, last: int) -> list[StepStatisti
 
 
 def account_remotely(
-    run: RemoteRun, baseline_transfers: Floats, baselines: Baselines, noise: Sequence[Noise]
+    run: RemoteRun, baseline_transfers: Sequence[Floats], baselines: Baselines, noise: Sequence[Noise]
 ) -> list[StepAccount]:
     """Keep the account of the run; `baselines` are the medians of its steps, `noise` that of each."""
     writable = [Noise(*(np.array(values, np.float64) for values in one)) for one in noise]
-    usual = np.array(baseline_transfers, np.float64)
-    return replay_steps(_with_baselines(run, baselines), usual, [], writable).accounts
+    return replay_steps(_with_baselines(run, baselines), _writable(baseline_transfers), [], writable).accounts
 
 
 def replay_remotely(
-    run: RemoteRun, scenarios: Sequence[Scenario], baseline_transfers: Floats, baselines: Baselines
+    run: RemoteRun, scenarios: Sequence[Scenario], baseline_transfers: Sequence[Floats], baselines: Baselines
 ) -> Floats:
     """Replay the run: (steps, scenarios) gained."""
-    return replay_steps(_with_baselines(run, baselines), np.array(baseline_transfers, np.float64), scenarios).gained_ns
+    return replay_steps(_with_baselines(run, baselines), _writable(baseline_transfers), scenarios).gained_ns
+
+
+def _writable(transfers: Sequence[Floats]) -> list[Floats]:
+    """Return the transfers of each step; arrays that are one object stay one."""
+    copies = {id(one): np.array(one, np.float64) for one in transfers}
+    return [copies[id(one)] for one in transfers]
 
 
 def _with_baselines(run: RemoteRun, baselines: Baselines) -> RunSteps:

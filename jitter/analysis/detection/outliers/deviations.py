@@ -36,6 +36,12 @@ class TeamDeviations:
     usual_ns: Floats
     """(parts, steps, 1): the baseline's total."""
 
+    def of_steps(self, its: Ints) -> "TeamDeviations":
+        """Return the deviations in these steps."""
+        return TeamDeviations(
+            self.team, self.ranks, self.total_ns[:, its], self.noise_ns[:, its], self.usual_ns[:, its]
+        )
+
 
 @dataclass(frozen=True)
 class StepDeviations:
@@ -138,15 +144,19 @@ def usual_of(at: int, part: int, times: SelfTimes) -> float:
     return float(times.gpu[at] + times.delay[at] if part == GPU else times.host[at] + times.call[at])
 
 
-def collect_deviations(seen: Iterable[StepDeviations], steps: int) -> list[TeamDeviations]:
-    """Return each team's deviations over the run; `seen` are those of its steps, in any order."""
+def collect_deviations(seen: Iterable[StepDeviations], of_kinds: Sequence[Ints]) -> list[TeamDeviations]:
+    """Return each team's deviations over the run.
+
+    `seen` are those of its steps, in any order; `of_kinds` are the numbers of the steps of each kind.
+    """
     of_team: dict[int, list[StepDeviations]] = {}
     for one in seen:
         of_team.setdefault(one.team, []).append(one)
-    return [_of_team(team, own, steps) for team, own in sorted(of_team.items())]
+    return [_of_team(team, own, of_kinds) for team, own in sorted(of_team.items())]
 
 
-def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDeviations:
+def _of_team(team: int, seen: Sequence[StepDeviations], of_kinds: Sequence[Ints]) -> TeamDeviations:
+    steps = sum(map(len, of_kinds))
     ranks = np.unique(np.concatenate([one.ranks for one in seen]))
     total = np.full((len(OWN_PARTS), steps, len(ranks)), np.nan)
     noise, usual = np.full((2, len(OWN_PARTS), steps, 1), np.nan)
@@ -159,11 +169,12 @@ def _of_team(team: int, seen: Sequence[StepDeviations], steps: int) -> TeamDevia
     if len(ranks) > 1:
         return TeamDeviations(team, ranks, subtract_median_of_others(total), noise, usual)
     # without peers the noise is pooled over a step's operations, so a fault that slows all of them would count as noise
-    for own in noise:
-        known = ~np.isnan(own)
-        own[known] = np.median(own[known]) if known.any() else np.nan
-    of_steps = subtract_median_of_others(total.swapaxes(1, 2)).swapaxes(1, 2)
-    return TeamDeviations(team, ranks, of_steps, noise, usual)
+    for its in of_kinds:
+        for own in noise:
+            known = its[~np.isnan(own[its, 0])]
+            own[known] = np.median(own[known]) if len(known) else np.nan
+        total[:, its] = subtract_median_of_others(total[:, its].swapaxes(1, 2)).swapaxes(1, 2)
+    return TeamDeviations(team, ranks, total, noise, usual)
 
 
 def subtract_median_of_others(total: Floats) -> Floats:

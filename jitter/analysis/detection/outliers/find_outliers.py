@@ -6,8 +6,8 @@ unusual, that is, above the spread of the other ranks' usual values? The guide's
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -53,6 +53,31 @@ class Outlier:
     """Whether all ranks are as slow in these steps: the other steps are the baseline, not the other ranks."""
     pace: float | None = None
     """Ratio of its kernels' time to the time expected from their launch sizes; None: it stands out by plain time."""
+
+
+def places_in(its: Ints, steps: StepPositions) -> StepPositions:
+    """Return the positions in the run of steps that are given by their positions among the steps `its`."""
+    return tuple(its[list(steps)].tolist())
+
+
+def join_kinds_of_steps(found: Iterable[Outlier]) -> list[Outlier]:
+    """Return one outlier for each rank and part that stands out in steps of several kinds."""
+    joined: dict[tuple[int, TimePart], Outlier] = {}
+    for one in found:
+        other = joined.get((one.rank, one.part))
+        joined[one.rank, one.part] = one if other is None else _join(one, other)
+    return list(joined.values())
+
+
+def _join(one: Outlier, other: Outlier) -> Outlier:
+    return replace(
+        max(one, other, key=lambda each: each.sigmas),
+        steps=tuple(sorted((*one.steps, *other.steps))),
+        excess_ns=one.excess_ns + other.excess_ns,
+        chance=min(one.chance, other.chance),
+        persistent=one.persistent or other.persistent,
+        unknown_steps=one.unknown_steps + other.unknown_steps,
+    )
 
 
 def find_outliers(

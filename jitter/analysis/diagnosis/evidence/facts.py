@@ -261,6 +261,7 @@ class Evidence:
         return any(self.analysis.arrivals[number].are_any for number in steps)
 
     def baseline_ns(self, slow: SlowCommunication) -> float:
-        """Return the baseline of the collectives' time, ns per step."""
-        first = self.analysis.run.collective_arrays.first_group
-        return float(sum(self.analysis.baseline_transfers[first[number] + group] for number, group in slow.meetings))
+        """Return the baseline of the collectives' time, ns per step; the mean over the steps in which they are slow."""
+        first, usual = self.analysis.run.collective_arrays.first_group, self.analysis.baseline_transfers
+        groups = [first[number] + group for number, group in slow.meetings]
+        return float(np.mean([usual[step][groups].sum() for step in slow.steps]))

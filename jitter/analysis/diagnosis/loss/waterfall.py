@@ -32,10 +32,12 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> dict[Rung
     if not has_steps or analysis.is_unexplained or analysis.contradicts_recording:
         return {}
     window = analysis.step_ns, first, min(last, first + THRESHOLDS.efficiency.max_rung_steps)
+    if len(analysis.steps.of_kinds) > 1:  # a few steps of several kinds are not the run's mixture
+        window = analysis.step_ns, 0, len(analysis.keys)
     rungs = list_rungs(analysis.steps, analysis.baseline_transfers, analysis.expected_transfers, *window)
     times = dict(zip(rungs._fields, replay_programs(analysis.steps, rungs, *window), strict=True))
     lower = [rung for rung in RUNGS if rung in times]
-    has_benchmark = not np.isnan(analysis.expected_transfers).all()
+    has_benchmark = not all(np.isnan(expected).all() for expected in analysis.expected_transfers)
     judged = [rung for rung in lower if rung != "network" or has_benchmark]
     return {rung: round(times[rung]) for rung in judged if not np.isnan(times[rung])}
 

@@ -83,5 +83,8 @@ def _batch_kind(words: dict[str, str | None]) -> StepKind:
     prefills, decodes = counts.get("prefills"), counts.get("decodes")
     kind = ("mixed" if decodes != 0 else "prefill") if prefills != 0 else "decode" if decodes != 0 else "idle"
     requests = None if prefills is None or decodes is None else prefills + decodes
-    tokens = [counts.get("prefill_tokens"), counts.get("decode_tokens")]
+    tokens = [
+        counts.get(name, 0 if of == 0 else None)
+        for name, of in (("prefill_tokens", prefills), ("decode_tokens", decodes))
+    ]
     return StepKind(kind, requests, None if None in tokens else sum(count or 0 for count in tokens))

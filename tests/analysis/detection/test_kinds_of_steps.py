@@ -1,0 +1,68 @@
+"""Serving jobs: steps are compared with steps of their kind, so that long prefill steps are innocent."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jitter
+from tests.support.serving import ServingJob, write_serving
+
+
+def ingested(folder: Path, job: ServingJob, only: str = "*.json") -> jitter.Lake:
+    traces = sorted(write_serving(folder / "traces", job).glob(only))
+    assert not jitter.ingest(traces, folder / "lake", executor=jitter.LocalExecutor()).refused
+    return jitter.open(folder / "lake")
+
+
+@pytest.fixture(scope="module")
+def slow_decode(tmp_path_factory: pytest.TempPathFactory) -> jitter.Lake:
+    return ingested(tmp_path_factory.mktemp("slow"), ServingJob())
+
+
+def test_a_rank_that_decodes_slowly_is_the_only_finding(slow_decode: jitter.Lake):
+    job, found = ServingJob(), slow_decode.diagnose()
+    decode = [at for at, kind in enumerate(job.kinds) if kind == "decode"]
+    (culprit,) = found.culprits
+    assert (culprit.rank, culprit.cause, [key.step for key in culprit.steps]) == (3, "gpu_compute", decode)
+    assert culprit.loss_ns == pytest.approx(1e3 * job.excess_us * len(decode), rel=0.03)
+    assert all(step.cause == "none" for step in found.steps if step.kind == "prefill")
+    for step in found.steps:
+        if step.kind == "decode":
+            assert step.loss_ns == pytest.approx(1e3 * job.excess_us, rel=0.05)
+
+
+def test_long_prefill_steps_are_not_slow_steps(slow_decode: jitter.Lake):
+    found = slow_decode.diagnose()
+    mean_ns = np.mean([step.step_time_ns for step in found.steps if step.loss_ns is not None])
+    loss_ns = np.mean([step.loss_ns for step in found.steps if step.loss_ns is not None])
+    # with every own time and transfer at the median of its kind of step nothing is left to lose between steps
+    assert found.lower_rungs["steps"] == pytest.approx(mean_ns - loss_ns, rel=0.01)
+
+
+def test_transfers_are_compared_within_a_kind(slow_decode: jitter.Lake):
+    calls = slow_decode.collective_calls().to_pandas()
+    kinds = {key.step: kind for key, kind in slow_decode.kinds.items()}
+    usual = calls.groupby(calls["step"].map(kinds))["usual_transfer_ns"]
+    assert usual.median()["decode"] == pytest.approx(16e3, rel=0.01)
+    assert usual.median()["prefill"] == pytest.approx(240e3, rel=0.01)
+
+
+def test_a_job_without_a_fault_has_no_finding(tmp_path: Path):
+    assert ingested(tmp_path, ServingJob(slow_rank=None)).diagnose().culprits == ()
+
+
+def test_a_rank_that_is_slow_in_steps_of_two_kinds_is_one_finding(tmp_path: Path):
+    kinds = ("prefill", "decode") * 12
+    lake = ingested(tmp_path, ServingJob(kinds, slow_kind="both"))
+    (culprit,) = lake.diagnose().culprits
+    assert (culprit.rank, len(culprit.steps)) == (3, len(kinds))
+
+
+def test_a_lone_rank_is_compared_with_its_steps_of_one_kind(tmp_path: Path):
+    lake = ingested(tmp_path, ServingJob(slow_rank=None), only="rank0.json")
+    assert lake.diagnose().culprits == ()
+    usual = lake.self_times().to_pandas()
+    kinds = {key.step: kind for key, kind in lake.kinds.items()}
+    gemm = usual[usual["gpu_ns"].notna()].groupby(usual["step"].map(kinds))["usual_gpu_ns"].max()
+    assert gemm["prefill"] > 20 * gemm["decode"]

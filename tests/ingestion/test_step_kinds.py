@@ -1,0 +1,83 @@
+"""Kinds of steps: from the markers of serving engines and RL jobs to `jitter steps`, SQL, JSON and the API."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import jitter
+from jitter.cli import main
+from jitter.ingestion.transform.steps.step_kinds import StepKind, parse_step_kind
+from jitter.ingestion.transform.steps.step_names import is_unnumbered_step
+from tests.support.serving import TOKENS, ServingJob, write_serving
+
+KINDS = [
+    ("execute_context_2(640)_generation_0(0)", StepKind("prefill", 2, 640)),
+    ("execute_context_0(0)_generation_64(64)", StepKind("decode", 64, 64)),
+    ("execute_context_1(100)_generation_8(8)", StepKind("mixed", 9, 108)),
+    ("execute_context_1(100sq=3sk=4)_generation_8(8sq=1)", StepKind("mixed", 9, 108)),
+    ("execute_context_0(0)_generation_0(0)", StepKind("idle", 0, 0)),
+    ("step[EXTEND bs=2 toks=4096]", StepKind("prefill", 2, 4096)),
+    ("step[EXTEND bs=2 toks=12 c_sqsq=80 c_sqsk=120 c_sk=20]", StepKind("prefill", 2, 12)),
+    ("step[DECODE bs=16]", StepKind("decode", 16, 16)),
+    ("step[MIXED bs=2 c=1 g=1]", StepKind("mixed", 2)),
+    ("step[IDLE bs=0]", StepKind("idle", 0)),
+    ("step[TARGET_VERIFY bs=4]", StepKind("verify", 4)),
+    ("step[DRAFT_EXTEND_V2 bs=4]", StepKind("draft", 4)),
+    ("step[DRAFT_LOOP raw_bs=3 bs=4 topk=1]", StepKind("draft", 4)),
+    ("prefill[bs=2 tok=16384]", StepKind("prefill", 2, 16384)),
+    ("decode[bs=64 tok=64]", StepKind("decode", 64, 64)),
+    ("[Executor] _forward_step 12: 2 ctx reqs, 0 gen reqs", StepKind("prefill", 2)),
+    ("[Executor] _forward_step 12: 2 ctx reqs, 640 ctx tokens, 0 gen reqs", StepKind("prefill", 2, 640)),
+    ("[Executor] _forward_step 7: 0 ctx reqs, 0 ctx tokens, 32 gen reqs", StepKind("decode", 32)),
+    ("[Executor] _forward_step: 1 ctx reqs, 3 gen reqs", StepKind("mixed", 4)),
+    ("generate_sequences", StepKind("rollout")),
+    ("update_actor", StepKind("update")),
+    ("compute_ref_log_prob", StepKind("score")),
+    ("megatron_policy_worker/train", StepKind("update")),
+    ("policy_worker/get_reference_policy_logprobs", StepKind("score")),
+    ("execute_context_9999999999(1)_generation_0(0)", StepKind("prefill", None, 1)),
+]
+
+
+@pytest.mark.parametrize(("text", "kind"), KINDS)
+def test_a_marker_names_the_kind(text, kind):
+    assert parse_step_kind(text) == kind
+
+
+@pytest.mark.parametrize("text", ["ProfilerStep#3", "epoch1_step2003-rank0", "step 12", "forward", "update", None])
+def test_other_markers_name_none(text):
+    assert parse_step_kind(text) is None
+
+
+def test_markers_with_a_kind_and_no_number_are_steps():
+    assert all(is_unnumbered_step(text) for text, _ in KINDS if "_forward_step " not in text)
+
+
+@pytest.fixture(scope="module", params=["vllm", "sglang", "trtllm"])
+def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp(request.param)
+    traces = write_serving(root / "traces", ServingJob(engine=request.param))
+    assert not jitter.ingest([traces], root / "lake", executor=jitter.LocalExecutor()).refused
+    return root / "lake"
+
+
+def test_every_step_has_its_kind_everywhere(lake: Path, capsys):
+    opened = jitter.open(lake)
+    assert [opened.kinds[key] for key in opened.steps] == list(ServingJob().kinds)
+    rows = opened.sql("SELECT DISTINCT kind, requests, tokens FROM steps ORDER BY kind DESC").to_pylist()
+    assert rows[0] == {"kind": "prefill", "requests": 4, "tokens": TOKENS}
+    assert (rows[1]["kind"], rows[1]["requests"]) == ("decode", 32)
+    assert set(opened.losses()["kind"].to_pylist()) == {"prefill", "decode"}
+    assert main(["report", str(lake), "--json"]) == 0
+    assert [step["kind"] for step in json.loads(capsys.readouterr().out)["steps"]] == list(ServingJob().kinds)
+
+
+def test_steps_of_one_kind(lake: Path, capsys):
+    assert main(["steps", str(lake), "--kind", "decode", "--format", "json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["step"] for row in rows] == [at for at, kind in enumerate(ServingJob().kinds) if kind == "decode"]
+    assert main(["steps", str(lake)]) == 0
+    assert "prefill" in capsys.readouterr().out
+    assert main(["steps", str(lake), "--kind", "rollout"]) == 2
+    assert "it holds decode, prefill" in capsys.readouterr().err

@@ -1,0 +1,95 @@
+"""A simulated serving job: tensor-parallel ranks that prefill and decode, as PyTorch traces with known truth."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.kineto_traces import Row, call, kernel, step, write
+
+LAYERS = 6
+RANKS = 4
+_KERNELS = {
+    "decode": (("rms_norm", 12.0), ("gemv_skinny", 40.0), ("paged_attention", 30.0)),
+    "prefill": (("rms_norm", 90.0), ("gemm_128x256", 1400.0), ("flash_attention", 700.0)),
+}
+"""By kind of step, a layer's kernels before its all-reduce, and their times, µs."""
+_TRANSFER_US = {"decode": 16.0, "prefill": 240.0}
+_MARKERS = {
+    "vllm": {
+        "prefill": "execute_context_4({tokens})_generation_0(0)",
+        "decode": "execute_context_0(0)_generation_32(32)",
+    },
+    "sglang": {"prefill": "step[EXTEND bs=4 toks={tokens}]", "decode": "step[DECODE bs=32]"},
+    "trtllm": {
+        "prefill": "[Executor] _forward_step {number}: 4 ctx reqs, {tokens} ctx tokens, 0 gen reqs",
+        "decode": "[Executor] _forward_step {number}: 0 ctx reqs, 0 ctx tokens, 32 gen reqs",
+    },
+}
+"""By engine and kind, the text of a step's marker."""
+TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class ServingJob:
+    """A job whose steps are `kinds`; compute kernels of `slow_rank` take `factor` times longer in steps of `slow_kind`.
+
+    `slow_kind` may be "both".
+    """
+
+    kinds: tuple[str, ...] = ("prefill", *["decode"] * 6) * 4
+    engine: str = "vllm"
+    slow_rank: int | None = 3
+    slow_kind: str = "decode"
+    factor: float = 1.3
+    noise: float = 0.005
+    graphs: bool = True
+    """Whether a decode step is one launch of a CUDA graph."""
+
+    @property
+    def excess_us(self) -> float:
+        """Return how much longer the slow rank computes in a step of the slow kind, without noise."""
+        return (self.factor - 1) * LAYERS * sum(us for _, us in _KERNELS[self.slow_kind])
+
+
+def write_serving(folder: Path, job: ServingJob = ServingJob()) -> Path:
+    """Write one trace per rank; all clocks are equal."""
+    rng = np.random.default_rng(7)
+    events: list[list[Row]] = [[] for _ in range(RANKS)]
+    gpu, correlation = np.full(RANKS, 2_000.0), 0
+    for number, kind in enumerate(job.kinds):
+        # each step begins when the host has read the last one's tokens
+        begin = host = gpu + 60 * (1 + 0.05 * rng.random(RANKS))
+        is_graph = job.graphs and kind == "decode"
+        launched: list[list[Row]] = [[] for _ in range(RANKS)]
+        names = [*(name for name, _ in _KERNELS[kind]), "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"]
+        for _ in range(LAYERS):
+            for at, name in enumerate(names):
+                is_first = not launched[0]
+                correlation += not is_graph or is_first
+                if not is_graph or is_first:
+                    host = host + 5
+                if at < len(_KERNELS[kind]):
+                    took = _KERNELS[kind][at][1] * (1 + job.noise * rng.standard_normal(RANKS))
+                    if job.slow_kind in (kind, "both") and job.slow_rank is not None:
+                        took[job.slow_rank] *= job.factor
+                    start = np.maximum(gpu + 1, host + 4)
+                    gpu = start + took
+                else:
+                    start = np.maximum(gpu + 1, host + 4)
+                    gpu = np.full(RANKS, start.max() + _TRANSFER_US[kind] * (1 + job.noise * rng.standard_normal()))
+                for rank in range(RANKS):
+                    times = round(float(start[rank]), 3), round(float(gpu[rank] - start[rank]), 3)
+                    launched[rank].append(kernel(name, *times, pid=rank, correlation=correlation))
+                    if not is_graph or is_first:
+                        made = "cudaGraphLaunch" if is_graph else "cudaLaunchKernel"
+                        launched[rank].append(call(made, round(float(host[rank]) - 5, 3), 4.0, correlation=correlation))
+        text = _MARKERS[job.engine][kind].format(number=number, tokens=TOKENS)
+        for rank in range(RANKS):
+            marker = step(ts=round(float(begin[rank]), 3), dur=round(float(gpu[rank] - begin[rank]) + 5, 3), name=text)
+            events[rank] += [marker, *launched[rank]]
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank, of_rank in enumerate(events):
+        info = {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": RANKS}}
+        write(folder / f"rank{rank}.json", of_rank, before=info)
+    return folder

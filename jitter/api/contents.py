@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -17,7 +17,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.damage import describe_left_out
 from jitter.lake.log_records import intact_log_records, read_relation
-from jitter.lake.rank_hosts import host_of_file, hosts_in_logs
+from jitter.lake.rank_places import PLACE_RELATIONS, RankPlace, fill_hosts, find_rank_places, host_of_file
 from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, commonest_kind, records_by_step
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class LakeContents:
         """Ranks whose recordings could not be ingested, or are left out because a file of theirs is damaged."""
         self.logs = [log for log in logs if log.digest not in without]
         """One record per log in the lake."""
+        self._recorded = self.sources
         self.sources = self._with_hosts(self.sources)
         self._by_step = records_by_step(self.sources)
         self._kept_columns: dict[StepKey, StepColumns] = {}
@@ -63,19 +64,34 @@ class LakeContents:
             raise LakeError(f"{root}: holds no steps", "see why with: jitter inspect TRACES")
 
     def _with_hosts(self, sources: list[SourceRecord]) -> list[SourceRecord]:
-        """Name the hosts that logs tell and recordings do not."""
+        """Name the hosts that logs state and recordings do not."""
         if all(record.host is not None for record in sources):
             return sources
-        from jitter.logs import SCHEMAS
-
         named: dict[int, str] = {}
         with suppress(JitterError):  # a damaged log is told when its rows are asked for
-            rows = read_relation(self.root, "communicators", SCHEMAS["communicators"], self.logs).to_pylist()
-            named = hosts_in_logs(rows, {record.rank for record in sources if record.rank is not None})
+            named = fill_hosts(sources, find_rank_places(sources, self._place_rows()))
         return [
             record if record.host is not None else msgspec.structs.replace(record, host=named.get(record.rank or 0))
             for record in sources
         ]
+
+    @cached_property
+    def places(self) -> dict[int, RankPlace]:
+        """Host, GPU and process of each rank, by its recording and the logs, and where they state them differently.
+
+        Raises `LakeError` if a file of the lake is missing or damaged.
+        """
+        rows = self._place_rows()
+        clocks = self.log_table("gpu_clocks").select(["host", "device", "bus_id"])
+        gpus = clocks.group_by(["host", "device", "bus_id"]).aggregate([]).to_pylist()
+        return find_rank_places(self._recorded, {**rows, "gpu_clocks": gpus})
+
+    def _place_rows(self) -> dict[str, list[dict[str, Any]]]:
+        from jitter.logs import SCHEMAS
+
+        held = {name for log in self.logs for name in log.relations}
+        names = [name for name in PLACE_RELATIONS if name in held]
+        return {name: read_relation(self.root, name, SCHEMAS[name], self.logs).to_pylist() for name in names}
 
     def __repr__(self) -> str:
         return f"<Lake {str(self.root)!r}: {len(self.ranks)} ranks, {len(self.steps)} steps>"

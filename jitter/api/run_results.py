@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
-    from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
+    from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
     from jitter.analysis.metrics.bandwidth_baseline import Baseline
     from jitter.analysis.replay.run_steps import RunSteps
     from jitter.api.lake import Lake
@@ -108,7 +108,7 @@ class RunResults:
 
     def _with_evidence(self, answers: "Answers", steps: Steps) -> "Answers":
         """Add what the program and the job's logs tell of the culprits, and the logs of the whole job."""
-        from jitter.analysis.diagnosis.efficiency.find import find_efficiency_in_logs
+        from jitter.analysis.diagnosis.efficiency.bounds import find_bounds_in_tables
         from jitter.analysis.diagnosis.evidence.code import add_code_evidence
 
         lake = self._lake
@@ -120,8 +120,8 @@ class RunResults:
 
         logs = self._logs(steps)
         diagnosis = add_log_evidence(answers.diagnosis, logs)
-        found = find_efficiency_in_logs(lake.log_table("operators").to_pylist(), logs)
-        diagnosis = replace(diagnosis, efficiency=(*diagnosis.efficiency, *found))
+        bounds = find_bounds_in_tables(lake.log_table("operators").to_pylist())
+        diagnosis = replace(diagnosis, efficiency=(*diagnosis.efficiency, *bounds))
         if not steps:
             diagnosis = self._with_measurements(diagnosis)
         return replace(answers, diagnosis=self._with_hang(diagnosis, has_steps=bool(steps)))
@@ -157,7 +157,7 @@ class RunResults:
 
     def _logs(self, steps: Steps) -> "JobLogs":
         """Return the rows of the logs that evidence is made from."""
-        from jitter.analysis.diagnosis.evidence.logs.relations import EVIDENCE_RELATIONS, JobLogs
+        from jitter.analysis.diagnosis.evidence.logs.job_logs import EVIDENCE_RELATIONS, JobLogs
         from jitter.analysis.metrics.bandwidth_baseline import below_in_every_step
         from jitter.lake.records import step_times_utc
 
@@ -167,8 +167,7 @@ class RunResults:
         return JobLogs(
             **{name: lake.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS},
             slow_network=slow,
-            hosts=lake.hosts,
-            devices={record.rank: record.device for record in lake.sources if record.rank is not None},
+            places=lake.places,
             step_times_ns=step_times_utc(lake.sources),
         )
 

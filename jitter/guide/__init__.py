@@ -22,6 +22,7 @@ TOPICS: Final = (
     "replay",
     "account",
     "causes",
+    "evidence",
     "hang",
     "confidence",
     "efficiency",

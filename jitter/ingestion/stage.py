@@ -257,6 +257,7 @@ class Stager:
             collective_pattern=self._collective_pattern,
             reader=source.reader,
             world_size=recording.world_size if (recording.world_size or 0) <= MAX_RANKS else None,
+            bus_id=recording.bus_ids.get(use.gpu.device, recording.bus_ids.get(None)),
             gpu_model=recording.gpu_models.get(use.gpu.device, recording.gpu_models.get(None)),
             kernel_columns=len(KERNELS),
             empty_columns=[field.name for field in KERNELS if field.nullable],

@@ -144,6 +144,8 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
     """Number of ranks of the job, if the recording states it."""
     gpu_model: str | None = None
     """Model of the GPU, if the recording states it."""
+    bus_id: str | None = None
+    """PCI address of the GPU as `domain:bus:device`, if the recording states it; None in records of older versions."""
     kernel_columns: Count = 27
     """Columns of its parquet files. Records written before this field existed lack it; their files have 27."""
     host_checksum: str | None = None

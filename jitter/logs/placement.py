@@ -109,7 +109,7 @@ class NvidiaTopologyParser(LineParser):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._columns: list[str] = []
-        self._rows: list[tuple[int, list[int] | None, list[str]]] = []
+        self._rows: list[tuple[int, list[int] | None, list[str], int | None]] = []
         self._names: dict[str, str] = {}
 
     def line(self, line: bytes, number: int) -> None:
@@ -145,13 +145,14 @@ class NvidiaTopologyParser(LineParser):
         }
         least = min(distances.values(), default=_DISTANCE["SYS"])
         near = [peer for peer, distance in distances.items() if distance == least < _DISTANCE["SYS"]]
-        self._rows.append((int(name[3:]), cpus, near))
+        numa = int(after[1]) if len(after) > 1 and after[1].isdigit() and "NUMA Affinity" in self._columns else None
+        self._rows.append((int(name[3:]), cpus, near, numa))
 
     def _end(self) -> None:
         has_nics = any(not column.startswith(("GPU", "CPU", "NUMA")) for column in self._columns)
-        for gpu, cpus, nics in self._rows:
+        for gpu, cpus, nics, numa in self._rows:
             names = [self._names.get(nic, nic) for nic in nics] if has_nics else None
-            self.add("topology", gpu=gpu, near_cpus=cpus, near_nics=names)
+            self.add("topology", gpu=gpu, numa=numa, near_cpus=cpus, near_nics=names)
         self._rows = []
         self._names = {}
 
@@ -181,4 +182,4 @@ class RocmTopologyParser(LineParser):
     def finish(self) -> None:
         """Add the GPUs."""
         for gpu, node in sorted(self._node_of.items()):
-            self.add("topology", gpu=gpu, near_cpus=self._cpus.get(node))
+            self.add("topology", gpu=gpu, numa=node if node >= 0 else None, near_cpus=self._cpus.get(node))

@@ -51,6 +51,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("network", pa.string(), "network in use: Socket, IB, AWS Libfabric, …"),
         ("plugin", pa.string(), "network plug-in: its name, `none` (NCCL's own transports) or `failed`"),
         ("interfaces", _STRINGS, "interfaces of the network; of the bootstrap where the source names no others"),
+        ("lacks_ib", pa.bool_(), "whether NCCL says that it found no InfiniBand device"),
     ),
     "edges": _schema(
         ("channel", pa.int32(), "number of the channel"),
@@ -124,7 +125,9 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("temp_c", pa.float64(), "temperature of the GPU"),
         ("reasons", _STRINGS, "active reasons for a lower clock: sw_power_cap, hw_slowdown, sw_thermal_slowdown, …"),
     ),
-    "gpu_errors": _schema(_TIME, _HOST, _BUS_ID, ("code", pa.int32(), "number of the Xid (under 10000) or SXid")),
+    "gpu_errors": _schema(
+        _TIME, _HOST, _DEVICE, _BUS_ID, ("code", pa.int32(), "number of the Xid (under 10000) or SXid")
+    ),
     "links": _schema(
         _TIME,
         _HOST,
@@ -144,6 +147,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
     ),
     "topology": _schema(
         ("gpu", pa.int32(), "number of the GPU on its host"),
+        ("numa", pa.int32(), "its NUMA node"),
         ("near_cpus", _INTS, "hardware threads of its NUMA node"),
         ("near_nics", _STRINGS, "NICs with the shortest path that stays in the NUMA node"),
     ),

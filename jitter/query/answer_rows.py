@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
-from jitter.analysis.diagnosis.model import Culprit, StepAnswer
+from jitter.analysis.diagnosis.model import Culprit, Fact, StepAnswer
 from jitter.analysis.diagnosis.verdict import write_advice
 
 ANSWERS_SCHEMA = pa.schema(
@@ -81,6 +81,22 @@ EFFICIENCY_SCHEMA = pa.schema(
 )
 
 
+FACTS_SCHEMA = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("words", pa.string()),
+        ("causes", pa.list_(pa.string())),
+        ("certainty", pa.string()),
+        ("ranks", pa.list_(pa.int64())),
+        ("host", pa.string()),
+        ("device", pa.int64()),
+        ("advice", pa.string()),
+        ("reason", pa.string()),
+        ("finding", pa.int64()),
+    ]
+)
+
+
 def answer_rows(steps: Sequence[StepAnswer]) -> pa.Table:
     """Return one row per step, in order (`ANSWERS_SCHEMA`); times in ns, null for the unknown.
 
@@ -93,6 +109,28 @@ def answer_rows(steps: Sequence[StepAnswer]) -> pa.Table:
 def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
     """Return one row per culprit, worst first (`CULPRITS_SCHEMA`)."""
     return pa.Table.from_pylist([_culprit(culprit) for culprit in diagnosis.culprits], CULPRITS_SCHEMA)
+
+
+def fact_rows(diagnosis: Diagnosis) -> pa.Table:
+    """Return one row per fact of the logs (`FACTS_SCHEMA`), those of findings first, with the finding's number."""
+    of_findings = [(number, one) for number, culprit in enumerate(diagnosis.culprits) for one in culprit.facts]
+    found = [*of_findings, *((None, one) for one in diagnosis.facts)]
+    return pa.Table.from_pylist([{**fact_row(one), "finding": number} for number, one in found], FACTS_SCHEMA)
+
+
+def fact_row(fact: Fact) -> dict[str, object]:
+    """Return one fact with the columns of `FACTS_SCHEMA` but its finding, and its reason."""
+    return {
+        "kind": fact.kind,
+        "words": fact.words,
+        "causes": list(fact.causes),
+        "certainty": fact.certainty,
+        "ranks": list(fact.ranks),
+        "host": fact.host,
+        "device": fact.device,
+        "advice": fact.advice,
+        "reason": fact.reason,
+    }
 
 
 def efficiency_rows(diagnosis: Diagnosis) -> pa.Table:

@@ -1,6 +1,7 @@
 """The relations of a lake for SQL: what each is made from. `sql/<name>.sql` defines the columns that users see."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from jitter.lake.host_events import host_path
 from jitter.lake.integrity.rank_files import check_files
 from jitter.lake.layout import kernels_file
 from jitter.lake.log_records import LogRecord
+from jitter.lake.rank_places import RankPlace
 from jitter.lake.records import SourceRecord, StepRecord, plain_fields, records_by_step
 from jitter.lake.step_reader import StepFiles
 from jitter.logs import SCHEMAS as LOG_SCHEMAS
@@ -30,9 +32,11 @@ from jitter.query.answer_rows import (
     ANSWERS_SCHEMA,
     CULPRITS_SCHEMA,
     EFFICIENCY_SCHEMA,
+    FACTS_SCHEMA,
     answer_rows,
     culprit_rows,
     efficiency_rows,
+    fact_rows,
 )
 from jitter.query.graph_rows import (
     COLLECTIVE_CALLS_SCHEMA,
@@ -52,6 +56,10 @@ class QueryableLake(Protocol):
     sources: list[SourceRecord]
     rejected: list[SourceRecord]
     logs: list[LogRecord]
+
+    @property
+    def places(self) -> Mapping[int, RankPlace]:
+        """Return host, GPU and process of each rank."""
 
     @property
     def steps(self) -> list[StepKey]:
@@ -118,6 +126,7 @@ def lake_relations(lake: QueryableLake) -> list[Relation]:
         Relation("self_times", SELF_TIMES_SCHEMA, tables=partial(_by_step, lake, self_time_rows)),
         Relation("collective_calls", COLLECTIVE_CALLS_SCHEMA, tables=partial(_by_step, lake, collective_call_rows)),
         Relation("efficiency", EFFICIENCY_SCHEMA, tables=lambda _: [efficiency_rows(lake.results().diagnosis)]),
+        Relation("facts", FACTS_SCHEMA, tables=lambda _: [fact_rows(lake.results().diagnosis)]),
         Relation("steps", _STEPS, tables=lambda _: [_step_rows(lake)]),
         Relation("marker_numbers", _MARKER_NUMBERS, tables=lambda _: [_marker_number_rows(lake)]),
         Relation("ranks", _RANKS, tables=lambda _: [_rank_rows(lake)]),
@@ -209,6 +218,13 @@ _RANKS = pa.schema(
         ("main_stream", pa.int64()),
         ("format", pa.string()),
         ("steps", pa.int64()),
+        ("bus_id", pa.string()),
+        ("process", pa.int64()),
+        ("numa", pa.int64()),
+        ("host_from", pa.string()),
+        ("device_from", pa.string()),
+        ("bus_id_from", pa.string()),
+        ("conflicts", pa.list_(pa.string())),
     ]
 )
 
@@ -292,12 +308,18 @@ def _problem_rows(lake: QueryableLake) -> pa.Table:
 
 def _rank_rows(lake: QueryableLake) -> pa.Table:
     last = {record.rank: record for record in lake.sources if record.steps}
-    steps: dict[int | None, int] = {}
+    steps = Counter({record.rank: 0 for record in lake.sources})
     for record in lake.sources:
-        steps[record.rank] = steps.get(record.rank, 0) + len(record.steps)
-    return table_of_rows(
-        [(r.rank, r.host, r.device, r.main_stream, r.format, steps[r.rank]) for _, r in sorted(last.items())], _RANKS
-    )
+        steps[record.rank] += len(record.steps)
+    near = {row["gpu"]: row["numa"] for row in lake.log_table("topology").select(["gpu", "numa"]).to_pylist()}
+    rows = []
+    for rank, place in lake.places.items():
+        recorded = last.get(rank)
+        stream, form = (None, None) if recorded is None else (recorded.main_stream, recorded.format)
+        where = (place.bus_id, place.process, near.get(place.device))
+        sources = (place.host_from, place.device_from, place.bus_id_from, list(place.conflicts))
+        rows.append((rank, place.host, place.device, stream, form, steps[rank], *where, *sources))
+    return table_of_rows(rows, _RANKS)
 
 
 def _values(record: msgspec.Struct, names: Sequence[str]) -> tuple[Any, ...]:

@@ -24,7 +24,16 @@ from jitter.query.relations import QueryableLake, Relation, lake_relations
 if TYPE_CHECKING:
     import pandas as pd
 
-_OF_THE_WHOLE_RUN: Final = {"answers", "culprits", "efficiency", "losses", "waits", "self_times", "collective_calls"}
+_OF_THE_WHOLE_RUN: Final = {
+    "answers",
+    "culprits",
+    "efficiency",
+    "facts",
+    "losses",
+    "waits",
+    "self_times",
+    "collective_calls",
+}
 """Relations that a diagnosis of the run fills."""
 _FOLDER_PREFIX: Final = "jitter-query-"
 NO_FRAMES: Final[Mapping[str, Any]] = MappingProxyType({})

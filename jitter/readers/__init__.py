@@ -89,6 +89,8 @@ class Recording:
     """Number of ranks of the job, if the recording states it."""
     gpu_models: dict[int | None, str] = field(default_factory=dict)
     """Model of each GPU by its device number, if the recording states it; None: the model of all its GPUs."""
+    bus_ids: dict[int | None, str] = field(default_factory=dict)
+    """PCI address of each GPU by its device number, as domain:bus:device; None: of the only GPU."""
     is_incomplete: bool = False
     """Whether rows are known to be missing because the file is cut or damaged."""
 

@@ -56,6 +56,8 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
     for found in diagnosis.efficiency:
         lines.append(f"- {escape_markdown(capitalize(found.sentence))}")
         lines += [f"  - {escape_markdown(line)}" for line in found.evidence]
+    if diagnosis.facts:
+        lines += ["", "## Logs", "", *(f"- {escape_markdown(capitalize(one.words))}" for one in diagnosis.facts)]
     costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MAX_STEPS]
     columns = ("step", "time", "loss", "loss %", "min rank", "max rank", "began at", *_SPLIT, "cause")
     lines += ["", "## Costliest steps", "", *format_markdown_table(columns, map(_step, costly))]

@@ -15,7 +15,7 @@ from jitter.analysis.diagnosis.hang.words import write_hang_verdict
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.recurrence_words import advise_recurrence, describe_seen
 from jitter.analysis.diagnosis.unrecorded_ranks import explain_unrecorded
-from jitter.analysis.diagnosis.verdict import describe_advice, describe_saving, name_culprit
+from jitter.analysis.diagnosis.verdict import describe_advice, describe_saving, name_cause, name_culprit
 from jitter.core.formatting import (
     capitalize,
     escape_control,
@@ -42,16 +42,17 @@ class Limits(NamedTuple):
     evidence: int
     others: int
     efficiency: int
+    facts: int
     steps: int
     notes: int
     hang: int
 
 
 _LIMITS: Final = (
-    Limits(3, 4, 3, 3, 2, 8),
-    Limits(2, 3, 2, 3, 1, 6),
-    Limits(1, 2, 1, 2, 1, 4),
-    Limits(1, 1, 1, 0, 0, 2),
+    Limits(3, 4, 3, 4, 3, 2, 8),
+    Limits(2, 3, 2, 3, 3, 1, 6),
+    Limits(1, 2, 1, 2, 2, 1, 4),
+    Limits(1, 1, 1, 1, 0, 0, 2),
 )
 """Tried in this order until the report fits."""
 
@@ -95,7 +96,7 @@ def _symptom(culprit: Culprit, diagnosis: Diagnosis) -> str:
     cause = CAUSES[culprit.cause]
     side = "" if cause.side is None else f" ({cause.side})"
     kernels = describe_kernels(culprit, diagnosis).partition(", starting at ")[0] or cause.place
-    return ", ".join(filter(None, (f"{cause.words}{side}", kernels, describe_seen(culprit))))
+    return ", ".join(filter(None, (f"{name_cause(culprit)}{side}", kernels, describe_seen(culprit))))
 
 
 def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
@@ -110,7 +111,8 @@ def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tu
         yield "where", where
     if (look := culprit.look_at) is not None:
         yield "look", f"{_from_here(look.file)}  {format_timeline_span(look.start_ns, look.end_ns)}"
-    yield "do", capitalize(describe_advice(culprit).rpartition(": ")[2])
+    stated = [one.advice for one in culprit.facts if one.certainty == "certain" and one.advice]
+    yield "do", capitalize((*stated, describe_advice(culprit).rpartition(": ")[2])[0])
     if culprit.recurs != "yes":
         yield "again", advise_recurrence(culprit)
 
@@ -151,6 +153,10 @@ def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
         yield "" if number else "all ranks", sentence
     if len(of_all) > limits.efficiency:
         yield "", f"and {len(of_all) - limits.efficiency} more"
+    for number, fact in enumerate(diagnosis.facts[: limits.facts]):
+        yield "" if number else "logs", capitalize(fact.words)
+    if len(diagnosis.facts) > limits.facts:
+        yield "", f"and {len(diagnosis.facts) - limits.facts} more"
 
 
 def _steps(diagnosis: Diagnosis, most: int) -> RenderableType:

@@ -30,6 +30,7 @@ def render_details(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> Re
         *_hang(diagnosis),
         _grid(rows),
         *_efficiency(diagnosis),
+        *_facts(diagnosis),
         _grid(_data_quality(diagnosis, facts)),
     )
 
@@ -46,6 +47,12 @@ def _efficiency(diagnosis: Diagnosis) -> list[RenderableType]:
     for one in diagnosis.efficiency:
         rows.append(("" if rows else "all ranks alike", capitalize(one.sentence)))
         rows += [("", f"· {line}") for line in one.evidence]
+    return [_grid(rows)] if rows else []
+
+
+def _facts(diagnosis: Diagnosis) -> list[RenderableType]:
+    """Return what logs state that is unusual, beside the findings."""
+    rows = [("" if number else "logs", capitalize(one.words)) for number, one in enumerate(diagnosis.facts)]
     return [_grid(rows)] if rows else []
 
 

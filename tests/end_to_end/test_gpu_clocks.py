@@ -20,6 +20,7 @@ def test_clocks_of_a_slow_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     found = json.loads(capsys.readouterr().out)
     (culprit,) = found["culprits"]
     assert (culprit["rank"], culprit["cause"]) == (2, "gpu_compute")
-    clocks = [line for line in culprit["evidence"] if "MHz" in line or "clock was limited" in line]
-    assert [("GPU 2" in line, "1,523 MHz" in line or "temperature" in line) for line in clocks] == [(True, True)] * 2
-    assert found["verdict"].endswith(f" By the logs, {'; '.join(clocks)}.")
+    told = "GPU 2 of node0000 limited by heat: 1,523 of 1,980 MHz, the other GPUs' median, in 5 of 5 samples"
+    (clocks,) = [line for line in culprit["evidence"] if "MHz" in line]
+    assert clocks == told  # NCCL's log names the host that a Kineto trace does not
+    assert (found["verdict"].endswith(f" By the logs, {clocks}."), found["facts"]) == (True, [])

@@ -32,7 +32,7 @@ def test_a_slow_link_is_that_of_the_rank_off_the_fabric(
     assert (culprit["scope"], culprit["ranks"], culprit["cause"]) == (scope, ranks, "communication")
     assert culprit["cause_certainty"] == "certain"
     assert f" {named} communicates slowly" in found["verdict"]
-    assert any("network Socket, the other ranks: IB" in line for line in culprit["evidence"])
+    assert any("by TCP over ib0, the other ranks by IB" in line for line in culprit["evidence"])
 
 
 def test_without_logs_nobody_knows_whose_link_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ from jitter import guide
 from jitter.analysis.detection.recurrence import Recurs
 from jitter.analysis.diagnosis.efficiency.finding import EFFICIENCY_KINDS
 from jitter.analysis.diagnosis.hang.model import Call, Hang, HangKind, LastCall, StuckOperation, Variant
-from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Confidence, Scope
+from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Confidence, Fact, FactKind, Scope
 from jitter.analysis.metrics.step_metrics import METRICS
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.cli import cli
@@ -173,6 +173,10 @@ def test_kinds_of_efficiency_findings():
     assert f"below {THRESHOLDS.efficiency.small_kernel_ns / 1e3:.0f} µs" in told
 
 
+def test_kinds_of_facts():
+    assert set(firsts(tables("evidence")[0])) == set(get_args(FactKind))
+
+
 def test_kinds_of_hangs():
     assert set(firsts(tables("hang")[1])) == set(get_args(HangKind))
 
@@ -190,9 +194,10 @@ def test_exit_codes_and_commands():
 CALL = Call("0", "default_pg", 19, "nccl:all_reduce", "all_reduce", 4096, 1024, "Float", "train.py(7): step")
 STUCK = StuckOperation(CALL, False, (0, 1), (1,), (0,), (1,), (2,), (3,), (Variant(CALL, (0,)),), 7, 8, 9)
 HANG = Hang(STUCK, (0,), False, (STUCK,), (LastCall(0, CALL, True),), "Hang", ("rank 1 waits",), "look")
+FACT = Fact("gpu_error", "Xid 48", ("gpu_compute",), "likely", (1,), "node0", 1, "replace the GPU")
 CONTAINERS = {
     *("run", "run.alignment", "loss", "waterfall", "split", "split[].ranks", "steps", "culprits", "culprits[].seen"),
-    *("efficiency", "what_if", "conclusion", "conclusion.unrecorded"),
+    *("efficiency", "facts", "what_if", "conclusion", "conclusion.unrecorded"),
 }
 """Keys that the table leaves to those in them."""
 
@@ -200,7 +205,7 @@ CONTAINERS = {
 def test_keys_of_the_json_report(sample_lake: jitter.Lake):
     found: dict[str, set[str]] = {}
     overview, diagnosis = build_run_overview(sample_lake, sample_lake.steps), sample_lake.diagnose()
-    for one in (diagnosis, dataclasses.replace(diagnosis, hang=HANG)):
+    for one in (diagnosis, dataclasses.replace(diagnosis, hang=HANG, facts=(FACT,))):
         for key, kind in json_keys(report_document(one, overview)):
             found.setdefault(key, set()).update({kind} - {""})
     told = {row[0]: set(row[1].split(" or ")) for row in tables("json")[0]}

@@ -96,6 +96,7 @@ RECORD = [
     "reader",
     "world_size",
     "gpu_model",
+    "bus_id",
     "kernel_columns",
     "host_checksum",
     "host_size",

@@ -26,12 +26,21 @@ def report(folder: Path, text: str, capsys: pytest.CaptureFixture[str], *options
 
 
 def efficiency(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    document: dict[str, Any] = of_logs(folder, text, capsys)
+    assert all(one["scope"] == "job" and one["gain_ns"] is None for one in document["efficiency"])
+    return document["efficiency"]
+
+
+def facts(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
+    return [(one["kind"], one["words"]) for one in of_logs(folder, text, capsys)["facts"]]
+
+
+def of_logs(folder: Path, text: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     document = json.loads(report(folder, text, capsys, "--json"))
     assert document["culprits"] == document["steps"] == []
     assert document["loss"] == {"ns": None, "fraction": None}
     assert "holds logs and no traces" in document["verdict"]
-    assert all(one["scope"] == "job" and one["gain_ns"] is None for one in document["efficiency"])
-    return document["efficiency"]
+    return document
 
 
 def test_gpt_j_is_communication_bound_and_bigbird_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -52,20 +61,20 @@ def test_a_complete_table_without_communication_is_compute_bound(tmp_path: Path,
 
 
 def test_published_bindings_far_from_their_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    (found,) = efficiency(tmp_path / "first", LUMI_NODES + affinity_listing(FIRST), capsys)
-    assert found["kind"] == "placement"
-    assert found["finding"] == (
+    (found,) = facts(tmp_path / "first", LUMI_NODES + affinity_listing(FIRST), capsys)
+    assert found == (
+        "placement",
         "12 of 16 ranks run on hardware threads far from their GPUs (all but 2-3,10-11), if a rank uses the GPU of "
-        "its number on the node"
+        "its number on the node",
     )
-    assert efficiency(tmp_path / "second", LUMI_NODES + affinity_listing(SECOND), capsys) == []
+    assert facts(tmp_path / "second", LUMI_NODES + affinity_listing(SECOND), capsys) == []
 
 
 def test_the_wrong_interface_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    found = efficiency(tmp_path / "lumi", NMN0, capsys)
-    assert {one["kind"] for one in found} == {"network"}
-    assert found[-1]["finding"] == (
-        "NCCL uses nmn0, which is not of the fabric, beside hsn0: set NCCL_SOCKET_IFNAME to the fabric's interfaces"
+    *_, found = facts(tmp_path / "lumi", NMN0, capsys)
+    assert found == (
+        "network",
+        "NCCL uses nmn0, which is not of the fabric, beside hsn0: set NCCL_SOCKET_IFNAME to the fabric's interfaces",
     )
 
 

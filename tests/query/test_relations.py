@@ -103,9 +103,14 @@ def test_sources_and_problems(lake: "jitter.Lake"):
 
 def test_ranks(lake: "jitter.Lake"):
     wanted = sorted((r for r in records(lake.root) if r["rank"] is not None), key=lambda record: record["rank"])
-    columns = ("rank", "host", "device", "main_stream", "format")
+    columns = ("rank", "host", "device", "bus_id", "main_stream", "format")
+    told = {"steps": 3, "numa": None, "conflicts": []}
     assert rows(lake, "from ranks order by rank") == [
-        {name: record[name] for name in columns} | {"steps": 3} for record in wanted
+        {name: record[name] for name in columns}
+        | {"process": record["pid"]}
+        | {f"{name}_from": None if record[name] is None else "recording" for name in ("host", "device", "bus_id")}
+        | told
+        for record in wanted
     ]
 
 

@@ -4,15 +4,11 @@ To add a cause: a name in `model.Cause`, an entry of `CAUSES` and a detector her
 `jitter.simulate.faults` whose cause it is. A test compares the four; the guide's topic `causes` has a line for each.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
-from jitter.analysis.diagnosis.evidence.logs.gpu import gpu_evidence
-from jitter.analysis.diagnosis.evidence.logs.network import network_evidence, network_faults, ranks_off_fabric
-from jitter.analysis.diagnosis.evidence.logs.placement import cpu_evidence
-from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
@@ -62,12 +58,6 @@ class CauseInfo:
     """Whether the kernels with its excess, and the code that launches them, are worth a look."""
     is_late_launch: bool = False
     """Whether the host's work before a launch is evidence of it."""
-    find_in_logs: Callable[[Collection[int], JobLogs], list[str]] | None = None
-    """Returns what the job's logs say of it for some ranks, in sentences."""
-    prove_by_logs: Callable[[Collection[int], JobLogs], list[str]] | None = None
-    """Returns those of these sentences that make the cause certain."""
-    locate_by_logs: Callable[[Collection[int], JobLogs], tuple[int, ...]] | None = None
-    """Returns those of the ranks to which the logs narrow the cause; empty if they do not."""
 
 
 def find_cause(evidence: "Evidence", candidate: "Candidate") -> tuple[Cause, CauseEvidence]:
@@ -229,7 +219,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             job_advice="launch their kernels late, at different places: check the hosts' CPUs and the training loop",
             remedy="launching its kernels in time (CPU binding, fewer synchronizing calls, no pauses)",
             is_late_launch=True,
-            find_in_logs=cpu_evidence,
         ),
         "unequal_stages": CauseInfo(
             words="unequal pipeline stages",
@@ -258,8 +247,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             advice="takes longer for some of its kernels: check its share of the work, then its GPU",
             detect=_undecided,
             job_advice="take longer for some of their kernels: check the work of these steps, then the GPUs",
-            find_in_logs=gpu_evidence,
-            prove_by_logs=gpu_evidence,
         ),
         "gpu_compute": CauseInfo(
             words="slower execution of the same kernels",
@@ -269,8 +256,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             detect=_same_work,
             job_advice="execute the same kernels more slowly: check the GPUs' clocks, power and cooling",
             remedy="a GPU at full speed (check clocks, power, temperature, neighbours)",
-            find_in_logs=gpu_evidence,
-            prove_by_logs=gpu_evidence,
         ),
         "communication": CauseInfo(
             words="slow communication",
@@ -281,9 +266,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             job_advice="communicate slowly although they arrive at the same time: check the network and the "
             "communication library's settings",
             remedy="a network link at full speed (check the NIC and the path of these ranks)",
-            find_in_logs=network_evidence,
-            prove_by_logs=network_faults,
-            locate_by_logs=ranks_off_fabric,
         ),
         "none": CauseInfo(words="no cause found", side=None, part=None, advice="", detect=None),
     }

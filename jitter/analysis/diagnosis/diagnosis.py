@@ -8,7 +8,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.analysis.diagnosis.hang.model import Hang
 from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO, describe_ranks, format_share
-from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, Rung, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import Conclusion, Culprit, Fact, Loss, LossShare, Rung, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.recurrence_words import describe_seen
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import format_time
@@ -35,6 +35,8 @@ class Diagnosis:
     """The step time, ns, of each rung of the waterfall below `ranks` that is judged."""
     unexplained_fraction: float | None = None
     """Share of the step time in host gaps that vary on most ranks and that no wait explains; None without traces."""
+    facts: tuple[Fact, ...] = ()
+    """What logs state that is unusual and belongs to no finding, by precedence."""
     hang: Hang | None = None
     """What the job hangs in, by its logs; None if they show no hang."""
 

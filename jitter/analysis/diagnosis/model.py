@@ -168,6 +168,42 @@ class Seen:
     of: int
 
 
+FactKind = Literal["network", "gpu_clock", "gpu_error", "placement", "contradiction"]
+
+
+@dataclass(frozen=True)
+class Fact:
+    """What a job's logs state of ranks, of a host, of a GPU or of the whole job."""
+
+    kind: FactKind
+    words: str
+    """A clause: it begins with what it is about."""
+    causes: tuple[Cause, ...]
+    """The causes that it speaks for: it is evidence of a finding of these ranks, or this host, with one of them."""
+    certainty: CauseCertainty = "unknown"
+    """Of that cause, by this fact; `unknown`: it is evidence and decides nothing."""
+    ranks: tuple[int, ...] = ()
+    """Empty: all ranks, or unknown ones."""
+    host: str | None = None
+    device: int | None = None
+    advice: str = ""
+    """What to do about it."""
+    reason: str = ""
+    """The cause in a few words, for a finding of which it makes the cause certain."""
+    is_item: bool = True
+    """Whether it is worth a line where no finding has one of its causes."""
+
+    @property
+    def is_of_job(self) -> bool:
+        """Whether it is about all ranks."""
+        return not self.ranks and self.host is None
+
+    @property
+    def subject(self) -> tuple[object, ...]:
+        """What two facts have in common that say the same of different steps."""
+        return self.kind, self.ranks, self.host, self.device
+
+
 @dataclass(frozen=True)
 class Culprit:
     """One thing to fix."""
@@ -218,6 +254,8 @@ class Culprit:
 
     has_unknown_gain: bool = False
     """Whether it may delay ranks in exchanges that name no partners, so that replay does not tell what it costs."""
+    facts: tuple[Fact, ...] = ()
+    """What logs state of its ranks and its cause, the most specific first."""
 
     def with_evidence(self, told: Sequence[str]) -> "Culprit":
         """Return the culprit with more evidence, the most specific: it follows the first sentence, the excess."""

@@ -104,6 +104,12 @@ def _alone(culprit: Culprit) -> str:
     return f"{name_culprit(culprit)[:1].lower()}{name_culprit(culprit)[1:]} alone {saving}"
 
 
+def name_cause(culprit: Culprit) -> str:
+    """Return the cause in words: as the logs state it, where they make it certain."""
+    stated = (one.reason for one in culprit.facts if one.certainty == "certain" and one.reason)
+    return next(stated, CAUSES[culprit.cause].words)
+
+
 def describe_advice(culprit: Culprit) -> str:
     """Return what the culprit does and where to look, as the end of a sentence that begins with the culprit."""
     if culprit.scope == "unrecorded":

@@ -31,6 +31,7 @@ _FAILED: Final = re.compile(
 _NONE: Final = re.compile(
     rb"[Nn]o plugin found|using internal (?:network|implementation)|Using internal net|Could not find: .*libnccl-net"
 )
+_NO_IB: Final = re.compile(rb"NET/IB ?: No (?:\w+ )?device found")
 _VERSION: Final = re.compile(rb"(?:NCCL|RCCL) version ?:? ?(\d[\w.+-]*)")
 _NEWEST: Final = (2, 30)
 
@@ -52,6 +53,7 @@ class _Process:
     provider: str | None = None
     interfaces: list[str] = field(default_factory=list)
     bootstrap: str | None = None
+    lacks_ib: bool = False
     members: dict[tuple[str, int], dict[str, object]] = field(default_factory=dict)
 
 
@@ -79,6 +81,8 @@ class Communicators:
             process.transport = process.transport or found[1].decode()
             used = found[2].partition(b";")[0]
             process.interfaces = process.interfaces or [_interface(*pair) for pair in _INTERFACE.findall(used)]
+        elif _NO_IB.match(message):
+            process.lacks_ib = True
         elif found := _BOOTSTRAP.match(message):
             process.bootstrap = process.bootstrap or found[1].decode()
         elif found := _VERSION.search(message):
@@ -112,6 +116,7 @@ class Communicators:
                 "network": process.network or process.transport,
                 "plugin": plugin,
                 "interfaces": process.interfaces or ([process.bootstrap] if process.bootstrap else None),
+                "lacks_ib": process.lacks_ib or None,
             }
             stated = process.network or process.transport or process.plugin or process.interfaces
             for member in process.members.values() or ([{}] if stated else []):

@@ -67,6 +67,7 @@ class _Export:
             utc_offset_ns=origin.utc_offset_ns,
             world_size=origin.world_size,
             gpu_models=origin.gpu_models,
+            bus_ids=origin.bus_ids,
         )
 
     def batches(self, advance: Advance) -> Iterator[Batch]:

@@ -11,6 +11,7 @@ from jitter.readers.nsys.tables import Tables
 _VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES + SIZE_VARIABLES).encode() + rb')="?(\d{1,9})"?')
 # a display name that is no host name: "Local (CLI)", "localhost"
 _HOST = re.compile(r"(?!local)[A-Za-z0-9][A-Za-z0-9._-]*")
+_BUS: Final = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?")
 _UTC_TABLE: Final = "TARGET_INFO_SESSION_START_TIME"
 
 
@@ -31,6 +32,7 @@ class ExportMetadata:
     """The recording's GPU number by (pid, the process's device number); since 2025."""
     copy_kinds: dict[int, str] = field(default_factory=dict)
     gpu_models: dict[int | None, str] = field(default_factory=dict)
+    bus_ids: dict[int | None, str] = field(default_factory=dict)
     """Model by the recording's GPU number; None: the model of all, if they are of one."""
 
     def host(self, process: int | None) -> str | None:
@@ -59,6 +61,7 @@ def read_metadata(tables: Tables) -> ExportMetadata:
         if kind is not None and label:
             origin.copy_kinds[kind] = _text(label)
     origin.gpu_models = _gpu_models(tables, origin)
+    origin.bus_ids = _bus_ids(tables, origin)
     _read_system(tables, origin)
     return origin
 
@@ -75,6 +78,17 @@ def _gpu_models(tables: Tables, origin: ExportMetadata) -> dict[int | None, str]
     if len(set(models.values())) == 1:
         return {None: next(iter(models.values()))}
     return models if origin.gpus else {}  # processes may number GPUs in another way than this table
+
+
+def _bus_ids(tables: Tables, origin: ExportMetadata) -> dict[int | None, str]:
+    """Return the GPUs' PCI addresses; none where processes may number GPUs in another way than the table."""
+    found: dict[int | None, str] = {}
+    for gpu, location in _rows(tables, "TARGET_INFO_GPU", ["id"], ["busLocation"]):
+        if location and (address := _BUS.fullmatch(_text(location))):
+            found[gpu] = f"{int(address[1], 16):04x}:{address[2]}".lower()
+    if len(found) == 1:
+        return {None: next(iter(found.values()))}
+    return found if origin.gpus else {}
 
 
 def _read_system(tables: Tables, origin: ExportMetadata) -> None:

@@ -10,7 +10,7 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.recurrence_words import advise_recurrence, describe_seen
-from jitter.analysis.diagnosis.verdict import name_culprit
+from jitter.analysis.diagnosis.verdict import name_cause, name_culprit
 from jitter.core.formatting import (
     format_numbers,
     format_percent,
@@ -105,7 +105,7 @@ def _card(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
     code = describe_launch(culprit.code) or ""
     return FindingCard(
         title=name_culprit(culprit),
-        cause=CAUSES[culprit.cause].words,
+        cause=name_cause(culprit),
         confidence=culprit.confidence,
         cause_certainty=culprit.cause_certainty,
         remedy=describe_remedy(culprit, diagnosis),

@@ -277,7 +277,8 @@ def _add_process(report: NsysReport, own: RankRecording) -> None:
     streams = sorted({op.stream for op in own.operations})
     report.add("TARGET_INFO_CUDA_STREAM", len(streams), streamId=streams, processId=own.pid, contextId=1, vmId=1)
     gpu = {"id": own.device, "deviceId": own.device, "cuDevice": own.device, "pid": own.pid}
-    report.add("TARGET_INFO_GPU", 1, **gpu, name="NVIDIA H100 80GB HBM3", smCount=132)
+    bus = f"0000:{16 + own.device:02x}:00.0"
+    report.add("TARGET_INFO_GPU", 1, **gpu, name="NVIDIA H100 80GB HBM3", smCount=132, busLocation=bus)
     report.add("TARGET_INFO_CUDA_GPU", 1, **gpu, name="Tesla V100-SXM3-32GB", numMultiprocessors=80)
 
 

@@ -1,22 +1,23 @@
-"""Evidence from logs of a culprit's cause, each as a sentence; none if they hold nothing unusual."""
+"""What logs state: facts of ranks, hosts and GPUs, joined with a diagnosis; none if the logs hold nothing unusual."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence
-from jitter.analysis.diagnosis.evidence.logs.gpu import gpu_evidence
-from jitter.analysis.diagnosis.evidence.logs.network import describe_network, network_evidence, ranks_off_fabric
-from jitter.analysis.diagnosis.evidence.logs.placement import cpu_evidence
-from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
+from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
+from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
 from jitter.analysis.diagnosis.model import Loss, WhatIf
 from jitter.core.step_key import StepKey
+from jitter.lake.rank_places import RankPlace
 
 
 def communicator(rank: int, **more: Any) -> dict[str, Any]:
-    row = {"rank": rank, "host": f"node{rank // 2}", "device": rank % 2, "bus_id": f"0000:{rank:02x}:00"}
-    return {**row, "network": "IB", "plugin": None, "version": "2.21.5", "interfaces": ["mlx5_0"], **more}
+    row = {"rank": rank, "ranks": 4, "host": f"node{rank // 2}", "device": rank % 2, "bus_id": f"0000:{rank:02x}:00"}
+    row |= {"network": "IB", "plugin": None, "version": "2.21.5", "interfaces": ["mlx5_0"], "lacks_ib": None}
+    return row | more
 
 
 def edge(one: int, other: int, transport: str = "NET/IB", gdr: bool | None = True) -> dict[str, Any]:
@@ -27,35 +28,53 @@ HEALTHY = JobLogs(
     communicators=[communicator(rank) for rank in range(4)],
     edges=[edge(0, 1, "P2P/IPC", None), edge(1, 2), edge(3, 0)],
 )
+NODE0 = {1: RankPlace("node0", 1)}
+NO_CULPRIT = Diagnosis(Loss(0, 0.0), (), (), WhatIf(0, 0), "")
+
+
+def words(logs: JobLogs, *kinds: Any, items: bool = False) -> list[str]:
+    return [one.words for one in find_facts(logs, kinds or ("network",)) if one.is_item or not items]
 
 
 def test_a_healthy_network_adds_nothing():
-    assert network_evidence([0], HEALTHY) == []
+    assert find_facts(HEALTHY) == ()
 
 
 def test_tcp_where_a_fabric_is_present():
     tcp = [communicator(rank, network="Socket", interfaces=["nmn0"]) for rank in range(4)]
     nics = [{"gpu": 0, "near_cpus": None, "near_nics": ["hsn0"]}]
-    assert network_evidence([0], JobLogs(communicators=tcp, topology=nics)) == [
+    assert words(JobLogs(communicators=tcp, topology=nics)) == [
         "NCCL communicates by TCP over nmn0, although hsn0 is present"
     ]
     without = JobLogs(communicators=tcp)  # nothing shows that there is a fabric
-    assert network_evidence([0], without) == ["NCCL communicates by TCP over nmn0"]
-    assert describe_network(without) == []
-    assert network_evidence([0], JobLogs(communicators=tcp[:1])) == []  # TCP within a host is its loopback
+    assert words(without) == ["NCCL communicates by TCP over nmn0"]
+    assert words(without, items=True) == []
+    assert words(JobLogs(communicators=tcp[:1])) == []  # TCP within a host is its loopback
 
 
-def test_a_failed_plugin():
-    failed = [communicator(rank, network="Socket", interfaces=["eth0"], plugin="failed") for rank in range(4)]
-    assert network_evidence([0], JobLogs(communicators=failed)) == [
-        "the network plug-in could not be loaded on node0, node1",
-        "NCCL communicates by TCP over eth0",
-    ]
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"plugin": "failed"}, ": the network plug-in could not be loaded on node0, node1"),
+        ({"lacks_ib": True}, ": no InfiniBand device was found"),
+    ],
+)
+def test_why_it_is_tcp(more: dict[str, Any], why: str):
+    rows = [communicator(rank, network="Socket", interfaces=["eth0"], **more) for rank in range(4)]
+    edges = [edge(1, 2, "NET/Socket", gdr=False)]
+    (fact,) = find_facts(JobLogs(communicators=rows, edges=edges))
+    assert fact.words == f"NCCL communicates by TCP over eth0{why}"
+    assert (fact.certainty, fact.is_of_job, fact.is_item) == ("certain", True, True)
+
+
+def test_a_plugin_that_failed_where_a_fabric_is_used_all_the_same():
+    rows = [communicator(rank, plugin="failed") for rank in range(4)]
+    assert words(JobLogs(communicators=rows)) == ["the network plug-in could not be loaded on node0, node1"]
 
 
 def test_edges_without_gdr_and_of_unequal_transport():
     edges = [edge(0, 1), edge(1, 2), edge(2, 3, "NET/Socket", gdr=False)]
-    assert network_evidence([0], JobLogs(edges=edges)) == [
+    assert words(JobLogs(edges=edges)) == [
         "network connections use different transports (2 NET/IB, 1 NET/Socket): NET/Socket from rank 2 to 3",
         "1 of 3 network connections do not use GPUDirect RDMA (GDR)",
     ]
@@ -63,19 +82,51 @@ def test_edges_without_gdr_and_of_unequal_transport():
 
 def test_a_rank_unlike_the_others():
     ranks = [communicator(0), communicator(1), communicator(2), communicator(3, version="2.18.1")]
-    assert network_evidence([0], JobLogs(communicators=ranks)) == ["rank 3: version 2.18.1, the other ranks: 2.21.5"]
+    assert words(JobLogs(communicators=ranks)) == ["rank 3: version 2.18.1, the other ranks: 2.21.5"]
 
 
 def test_ranks_off_the_fabric_are_a_minority_on_tcp():
-    def job(*over_tcp: int) -> JobLogs:
+    def job(*over_tcp: int) -> tuple[Any, ...]:
         rows = [communicator(rank, **({"network": "Socket"} if rank in over_tcp else {})) for rank in range(4)]
-        return JobLogs(communicators=rows)
+        edges = [edge(1, 2, "NET/Socket", gdr=False), edge(3, 0)]
+        return find_facts(JobLogs(communicators=rows, edges=edges if over_tcp else ()))
 
-    assert ranks_off_fabric(range(4), job(2)) == (2,)
-    assert ranks_off_fabric([0, 1], job(2)) == ()  # these ranks are not of the slow group
-    assert ranks_off_fabric(range(4), job(1, 2)) == ()  # half of the job: which half is odd is not known
-    assert ranks_off_fabric(range(4), job(0, 1, 2)) == ()  # the lone rank on the fabric is not at fault
-    assert ranks_off_fabric(range(4), HEALTHY) == ()
+    (fact,) = job(2)  # its edges are a consequence
+    assert (fact.words, fact.ranks) == ("rank 2 communicates by TCP over mlx5_0, the other ranks by IB", (2,))
+    assert fact.certainty == "certain"
+    half = job(1, 2)  # which half is odd is not known
+    assert [one.ranks for one in half if one.certainty == "certain"] == [()]
+    lone = job(0, 1, 2)  # the lone rank on the fabric is not at fault
+    assert [(one.ranks, one.certainty) for one in lone if one.ranks] == [((3,), "likely")]
+
+
+def test_ranks_of_a_smaller_group_are_named_by_their_gpu():
+    """Rank 1 of a group of two is another rank of the job."""
+    halves = [communicator(rank) | {"rank": rank % 2, "ranks": 2, "comm": f"c{rank // 2}"} for rank in range(4)]
+    halves[3]["version"] = "2.18.1"
+    places = {rank: RankPlace(f"node{rank // 2}", rank % 2) for rank in range(4)}
+    (fact,) = find_facts(JobLogs(communicators=halves, places=places))
+    assert (fact.words, fact.ranks) == ("rank 3: version 2.18.1, the other ranks: 2.21.5", (3,))
+
+
+def test_the_log_of_another_job_is_not_joined_by_rank():
+    places = {rank: RankPlace("other", rank) for rank in range(4)}
+    rows = [communicator(rank, network="Socket" if rank == 2 else "IB") for rank in range(4)]
+    assert not any(one.ranks for one in find_facts(JobLogs(communicators=rows, places=places)))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"link": 3, "state": "inactive"}, "NVLink of GPU 2 inactive (1 link) on node0"),
+        ({"link": 0, "counter": "CRC", "count": 7}, "NVLink of GPU 2: CRC 7 on node0"),
+        ({"link": 0, "counter": "CRC", "count": 0}, None),
+    ],
+)
+def test_links(row: dict[str, Any], said: str | None):
+    of_gpu = {"host": "node0", "device": 2, "nic": None, "state": None, "counter": None, "count": None}
+    links = [of_gpu | {"state": "active", "link": 1}, of_gpu | row]
+    assert words(JobLogs(links=links)) == ([] if said is None else [said])
 
 
 def clock(device: int, sm_mhz: float, *reasons: str, host: str | None = None) -> dict[str, Any]:
@@ -83,62 +134,122 @@ def clock(device: int, sm_mhz: float, *reasons: str, host: str | None = None) ->
 
 
 @pytest.mark.parametrize(
-    ("slow", "said"),
+    ("slow", "said", "certainty"),
     [
-        (clock(1, 1000.0), ["GPU 1 of node0 ran at 1,000 MHz, the other GPUs at 1,410 MHz (median)"]),
-        (clock(1, 1400.0, "sw_power_cap"), ["GPU 1 of node0: its clock was limited by power cap in 1 of 1 samples"]),
+        (clock(1, 1000.0), ["GPU 1 of node0: 1,000 of 1,410 MHz, the other GPUs' median"], "certain"),
+        (clock(1, 1400.0, "sw_power_cap"), ["GPU 1 of node0 limited by its power cap in 1 of 1 samples"], "certain"),
         (
             clock(1, 1400.0, "sw_thermal_slowdown", "hw_thermal_slowdown"),
-            ["GPU 1 of node0: its clock was limited by temperature in 1 of 1 samples"],
+            ["GPU 1 of node0 limited by heat in 1 of 1 samples"],
+            "certain",
         ),
-        (clock(1, 1400.0), []),
+        (
+            clock(1, 1000.0, "hw_thermal_slowdown"),
+            ["GPU 1 of node0 limited by heat: 1,000 of 1,410 MHz, the other GPUs' median, in 1 of 1 samples"],
+            "certain",
+        ),
+        (clock(1, 1400.0), [], ""),
     ],
 )
-def test_clocks(slow: dict[str, Any], said: list[str]):
+def test_clocks(slow: dict[str, Any], said: list[str], certainty: str):
     clocks = [clock(0, 1410.0), slow, clock(2, 1410.0)]
-    logs = JobLogs(gpu_clocks=clocks, hosts={1: "node0"}, devices={1: 1})
-    assert gpu_evidence([1], logs) == said
+    found = find_facts(JobLogs(gpu_clocks=clocks, places=NODE0))
+    assert [one.words for one in found] == said
+    assert all((one.ranks, one.certainty) == ((1,), certainty) for one in found)
+
+
+def test_a_power_cap_alone_is_no_item():
+    clocks = [clock(device, 1400.0, *(["sw_power_cap"] if device == 1 else [])) for device in range(4)]
+    assert words(JobLogs(gpu_clocks=clocks, places=NODE0), "gpu_clock", items=True) == []
+
+
+def test_heat_of_most_gpus_is_a_fact_of_the_job():
+    clocks = [clock(device, 1400.0, "sw_thermal_slowdown") for device in range(4)]
+    assert words(JobLogs(gpu_clocks=clocks, places=NODE0), "gpu_clock") == [
+        "4 of 4 GPUs are limited by heat (4 of 4 samples)"
+    ]
 
 
 def test_xid_of_the_ranks_gpu_only():
     errors = [{"host": "node0", "bus_id": f"0000:{bus}:00", "code": 79} for bus in ("01", "01", "00")]
-    logs = JobLogs(HEALTHY.communicators, gpu_errors=errors, hosts={1: "node0"}, devices={1: 1})
-    assert gpu_evidence([1], logs) == ["the kernel log has 2 errors Xid 79 of GPU 1 of node0"]
+    places = {rank: RankPlace("node0", rank, f"0000:{rank:02x}:00") for rank in range(2)}
+    found = {one.ranks: one.words for one in find_facts(JobLogs(gpu_errors=errors, places=places))}
+    assert found == {
+        (1,): "Xid 79 (2 times) of GPU 1 (rank 1) on node0",
+        (0,): "Xid 79 of GPU 0 (rank 0) on node0",
+    }
 
 
-def test_errors_of_gpus_of_no_known_rank_are_listed():
+def test_errors_of_gpus_of_no_known_rank_are_items():
     errors = [{"host": "node0", "bus_id": "0000:01:00", "code": code} for code in (48, 63, 63)]
     errors += [{"host": None, "bus_id": None, "code": 12_028}]
-    healthy = Diagnosis(Loss(0, 0.0), (), (), WhatIf(0, 0), "")
-    found = add_log_evidence(healthy, JobLogs(gpu_errors=errors))
-    gpu = "of the GPU at 0000:01:00"
-    assert found.notes == (
-        f"GPU errors in the kernel log of node0: Xid 63 {gpu} (2 times), Xid 48 {gpu}.",
-        "GPU errors in a kernel log: SXid 12028.",
-    )
+    found = add_log_evidence(NO_CULPRIT, JobLogs(gpu_errors=errors))
+    assert [(one.words, one.host, one.ranks) for one in found.facts] == [
+        ("Xid 63 (2 times), Xid 48 of the GPU at 0000:01:00 on node0", "node0", ()),
+        ("SXid 12028 in a kernel log", None, ()),
+    ]
     assert add_log_evidence(found, JobLogs(gpu_errors=errors)) == found
 
 
-def binding(rank: int, *cpus: int, gpus: tuple[int, ...] = ()) -> dict[str, Any]:
-    return {"rank": rank, "host": "node0", "cpus": list(cpus), "gpus": list(gpus)}
+@pytest.mark.parametrize(
+    ("places", "row", "ranks"),
+    [
+        ({0: RankPlace("a", 0), 1: RankPlace("b", 0)}, {"host": "a", "device": 0}, (0,)),
+        ({0: RankPlace("a.x", 0), 1: RankPlace("b.x", 0)}, {"host": "b", "device": 0}, (1,)),
+        ({0: RankPlace("a", 0), 1: RankPlace("b", 0)}, {"host": None, "device": 0}, ()),  # of which host?
+        ({0: RankPlace("a", 0), 1: RankPlace("a", 0)}, {"host": "a", "device": 0}, ()),  # each sees one GPU
+        ({0: RankPlace(None, 0), 1: RankPlace(None, 1)}, {"host": "a", "device": 1}, (1,)),  # one node, not named
+        ({0: RankPlace(None, 0), 1: RankPlace("a", 1)}, {"host": "a", "device": 0}, ()),  # rank 0's host is unknown
+        ({0: RankPlace("a", 0, "0000:01:00")}, {"host": "a", "device": 0, "bus_id": "0000:02:00"}, ()),
+    ],
+)
+def test_a_row_is_joined_where_host_and_gpu_are_known(
+    places: dict[int, RankPlace], row: dict[str, Any], ranks: tuple[int, ...]
+):
+    assert JobLogs(places=places).ranks_of_gpu(row["host"], row["device"], row.get("bus_id")) == ranks
+
+
+def binding(rank: int, *cpus: int, gpus: tuple[int, ...] = (), host: str | None = "node0") -> dict[str, Any]:
+    return {"rank": rank, "host": host, "cpus": list(cpus), "gpus": list(gpus)}
 
 
 def test_shared_cores_and_cores_far_from_the_gpu():
     near = [{"gpu": gpu, "near_cpus": [4 * gpu, 4 * gpu + 1], "near_nics": None} for gpu in range(2)]
     logs = JobLogs(bindings=[binding(0, 0, 1), binding(1, 1, 2, gpus=(1,)), binding(2, 4, 5)], topology=near)
-    assert cpu_evidence([1], logs) == [
+    found = find_facts(logs, ["placement"])
+    assert [one.words for one in found if one.ranks == (1,) and one.causes] == [
         "rank 1 shares 1 of 2 hardware threads with rank 0",
         "rank 1 runs on hardware threads far from its GPU 1: 1-2",
     ]
-    assert cpu_evidence([2], logs) == []
+    assert not any(one.ranks == (2,) for one in found)
+
+
+def test_cores_are_shared_on_a_node_that_no_trace_names():
+    places = {rank: RankPlace(None, rank % 4) for rank in range(8)}  # two nodes by their devices
+    bound = [binding(rank, rank % 4 if rank != 3 else 0, host=None) for rank in range(8)]
+    found = [one for one in find_facts(JobLogs(bindings=bound, places=places)) if one.causes]
+    assert [(one.ranks, one.certainty) for one in found] == [((0,), "certain"), ((3,), "certain")]
+
+
+def test_ranks_that_are_not_bound_prove_nothing():
+    bound = [binding(rank, 0, 1) for rank in range(4)]
+    found = find_facts(JobLogs(bindings=bound), ["placement"])
+    assert {one.certainty for one in found if one.causes} == {"likely"}
+    assert found[-1].words == "4 of 4 ranks share hardware threads with other ranks (all)"
+
+
+def test_hosts_that_sources_state_differently_are_said():
+    places = {0: RankPlace(None, 0, conflicts=("host a by recording, host b by NCCL",)), 1: RankPlace("a", 1)}
+    (fact,) = find_facts(JobLogs(places=places))
+    assert fact.words.startswith("rank 0 has host a by recording, host b by NCCL: their logs may be of another job")
 
 
 SECOND = 1_000_000_000
 STEP_TIMES = {StepKey(None, 1): (1_000 * SECOND, 1_001 * SECOND), StepKey(None, 2): (2_000 * SECOND, 2_001 * SECOND)}
 
 
-def at(row: dict[str, Any], seconds: int) -> dict[str, Any]:
-    return {**row, "time_ns": seconds * SECOND}
+def at(row: dict[str, Any], seconds: float) -> dict[str, Any]:
+    return {**row, "time_ns": round(seconds * SECOND)}
 
 
 def test_only_clocks_and_errors_of_the_steps_time_count():
@@ -147,23 +258,29 @@ def test_only_clocks_and_errors_of_the_steps_time_count():
     errors = [
         at({"host": "node0", "bus_id": "0000:01:00", "code": code}, when) for code, when in ((79, 2_000), (31, 900))
     ]
-    logs = JobLogs(
-        HEALTHY.communicators,
-        gpu_clocks=clocks,
-        gpu_errors=errors,
-        hosts={1: "node0"},
-        devices={1: 1},
-        step_times_ns=STEP_TIMES,
-    )
-    assert gpu_evidence([1], logs.during([StepKey(None, 2)])) == ["the kernel log has 1 error Xid 79 of GPU 1 of node0"]
-    assert gpu_evidence([1], logs.during([StepKey(None, 1)])) == []
-    assert len(gpu_evidence([1], logs.during([StepKey(None, 9)]))) == 4  # the time of the step is unknown
+    places = {1: RankPlace("node0", 1, "0000:01:00")}
+    logs = JobLogs(gpu_clocks=clocks, gpu_errors=errors, places=places, step_times_ns=STEP_TIMES)
+    times = "gpu_clock", "gpu_error"
+    assert words(logs.during([StepKey(None, 2)]), *times) == ["Xid 79 of GPU 1 (rank 1) on node0"]
+    assert words(logs.during([StepKey(None, 1)]), *times) == []
+    assert len(words(logs.during([StepKey(None, 9)]), *times)) == 2  # the time of the step is unknown
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(1_000, 0), (1_005, 0), (1_007, 1), (5_000, 1), (None, 0)])
 def test_logs_of_another_time_are_said(seconds: int | None, said: int):
     row = clock(1, 1000.0) if seconds is None else at(clock(1, 1000.0), seconds)
-    logs = JobLogs(gpu_clocks=[row], hosts={1: "node0"}, devices={1: 1}, step_times_ns=STEP_TIMES)
-    healthy = Diagnosis(Loss(0, 0.0), (), (), WhatIf(0, 0), "")
-    notes = add_log_evidence(healthy, logs).notes
+    logs = JobLogs(gpu_clocks=[row], places=NODE0, step_times_ns=STEP_TIMES)
+    notes = add_log_evidence(NO_CULPRIT, logs).notes
     assert len([note for note in notes if note.startswith("The GPU clocks in the logs are of another time")]) == said
+
+
+def test_where_the_clock_log_calls_a_busy_gpu_idle_the_trace_is_believed():
+    others = [at(clock(0, 1410.0), 1_000.2), at(clock(2, 1410.0), 1_000.4)]
+    idle = [at(clock(1, 300.0, "gpu_idle"), 1_000.3), at(clock(1, 300.0, "gpu_idle"), 1_000.8)]
+    logs = JobLogs(gpu_clocks=[*others, *idle], places=NODE0, step_times_ns=STEP_TIMES)
+    (fact,) = find_facts(logs)  # and nothing of its clock of 300 MHz
+    assert fact.kind == "contradiction"
+    assert "idle in 2 of 2 samples during the steps" in fact.words
+    assert "the trace is believed" in fact.words
+    between = [replace(logs, gpu_clocks=[*others, *(at(row, 1_003) for row in idle)])]  # no step was running
+    assert [one.kind for one in find_facts(between[0])] == ["gpu_clock"]

@@ -6,7 +6,7 @@ import pytest
 from jitter.analysis.detection.data_quality import assess_step_quality
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence
-from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
+from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.model import (
     Conclusion,
     Culprit,
@@ -25,6 +25,7 @@ from jitter.analysis.diagnosis.recurrence_words import advise_recurrence
 from jitter.analysis.diagnosis.verdict import write_verdict
 from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.step_key import StepKey
+from jitter.lake.rank_places import RankPlace
 from jitter.report.text.questions import answer_questions
 
 MS = 1_000_000
@@ -399,10 +400,10 @@ def test_who_cannot_be_compared_is_not_cleared(lone: list[int], said: str):
 
 def test_what_the_logs_tell_of_the_first_culprit_ends_the_verdict():
     slow, usual = ({"host": None, "device": at, "sm_mhz": mhz, "reasons": []} for at, mhz in ((3, 1000.0), (1, 1410.0)))
-    logs = JobLogs(gpu_clocks=[slow, usual], devices={3: 3, 1: 1})
+    logs = JobLogs(gpu_clocks=[slow, usual], places={rank: RankPlace(None, rank) for rank in (1, 3)})
     plain = diagnosis(culprit(3), culprit(1))
     found = add_log_evidence(plain, logs)
-    clocks = "GPU 3 ran at 1,000 MHz, the other GPUs at 1,410 MHz (median)"
+    clocks = "GPU 3: 1,000 of 1,410 MHz, the other GPUs' median"
     assert found.verdict == f"{plain.verdict} By the logs, {clocks}."
     assert add_log_evidence(found, logs) == found
     assert "By the logs" not in add_log_evidence(diagnosis(culprit(1), culprit(3)), logs).verdict

@@ -5,7 +5,6 @@ from typing import Final, Literal, get_args
 
 EfficiencyKind = Literal[
     "compute_bound", "communication", "synchronization", "blocking_copy", "serial_copies", "small_kernels",
-    "network", "placement",
 ]  # fmt: skip
 EFFICIENCY_KINDS: Final[tuple[EfficiencyKind, ...]] = get_args(EfficiencyKind)
 

@@ -1,59 +1,102 @@
-"""Evidence from a job's logs for the causes that a diagnosis found: sentences, made from the relations of the lake.
+"""Joins what logs state with the findings of a diagnosis: evidence, certainty and scope of each, and the rest.
 
-Logs never make a culprit. They add to the evidence of one, and to the verdict what they tell of the first. They narrow
-slow communication to the ranks whose network differs.
+Logs never make a culprit: the traces state what is lost. A fact that names the ranks of a finding, or their host, and
+speaks for its cause is evidence of it; every other fact is an item of its own.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.evidence.logs.gpu import list_gpu_errors
-from jitter.analysis.diagnosis.evidence.logs.relations import JobLogs
-from jitter.analysis.diagnosis.model import Culprit, Scope
+from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
+from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
+from jitter.analysis.diagnosis.model import CauseCertainty, Culprit, Fact, FactKind, Scope
 from jitter.analysis.diagnosis.verdict import write_verdict
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import escape_control
+from jitter.core.step_key import StepKey
+from jitter.lake.rank_places import short_host
 
-_LIMITS: Final = THRESHOLDS.sentences
+_MOST: Final = THRESHOLDS.sentences.max_told_by_logs
+_OF_TIMES: Final[tuple[FactKind, ...]] = ("gpu_clock", "gpu_error")
+"""Facts of samples and events: those of a finding's steps count for it."""
+_ORDER: Final[tuple[CauseCertainty, ...]] = ("unknown", "likely", "certain")
 
 
 def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
-    """Return the diagnosis with what logs tell of each culprit, and at the verdict's end with that of the first."""
-    located = replace(diagnosis, culprits=tuple(_locate(one, logs) for one in diagnosis.culprits))
-    located = replace(located, verdict=_reword(diagnosis, located, len(logs.hosts)))
-    culprits, by_logs = [], ""
-    for culprit in located.culprits:
-        in_logs = log_evidence(culprit, logs)
-        if culprit is located.culprits[0] and in_logs:
-            by_logs = f" By the logs, {'; '.join(in_logs[: _LIMITS.max_told_by_logs])}."
-        told = [*in_logs, *_describe_job(culprit, diagnosis)]
-        prove = CAUSES[culprit.cause].prove_by_logs
-        is_certain = prove is not None and bool(prove(culprit.ranks, logs.during(culprit.steps)))
-        certainty = "certain" if is_certain else culprit.cause_certainty
-        culprits.append(replace(culprit.with_evidence(told), cause_certainty=certainty))
-    errors = map(escape_control, list_gpu_errors(logs.during(list(logs.step_times_ns))))
-    notes = [text for text in (*_time_notes(logs), *errors) if text not in diagnosis.notes]
-    verdict = located.verdict.removesuffix(by_logs) + by_logs
-    return replace(diagnosis, culprits=tuple(culprits), notes=(*diagnosis.notes, *notes), verdict=verdict)
+    """Return the diagnosis with what logs state of its findings, of the verdict's first one, and of anything else."""
+    run = logs.during(list(logs.step_times_ns))
+    facts = find_facts(run)
+    found: dict[tuple[StepKey, ...], tuple[Fact, ...]] = {}
+    joined = []
+    for culprit in diagnosis.culprits:
+        if culprit.steps not in found:
+            of_steps = find_facts(logs.during(culprit.steps), _OF_TIMES)
+            found[culprit.steps] = (*(one for one in facts if one.kind not in _OF_TIMES), *of_steps)
+        joined.append(_join(culprit, found[culprit.steps], logs, diagnosis))
+    located = replace(diagnosis, culprits=tuple(joined))
+    verdict = _reword(diagnosis, located, len(logs.places))
+    if joined and joined[0].facts:
+        by_logs = f" By the logs, {'; '.join(one.words for one in joined[0].facts[:_MOST])}."
+        verdict = verdict.removesuffix(by_logs) + by_logs
+    told = {one.subject for culprit in joined for one in culprit.facts}
+    ranks_told = {(one.kind, rank) for culprit in joined for one in culprit.facts for rank in one.ranks}
+    items = [
+        one
+        for one in facts
+        if one.is_item
+        and one.subject not in told
+        and not (one.ranks and all((one.kind, rank) in ranks_told for rank in one.ranks))
+    ]
+    notes = [text for text in _time_notes(logs, run) if text not in diagnosis.notes]
+    return replace(located, facts=tuple(items), notes=(*diagnosis.notes, *notes), verdict=verdict)
 
 
-def _locate(culprit: Culprit, logs: JobLogs) -> Culprit:
-    """Return the culprit with the ranks, or the host, to which the logs narrow its cause.
+def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: Diagnosis) -> Culprit:
+    """Return the culprit with the facts of its ranks and its cause, and with the scope that they narrow it to."""
+    own = [one for one in facts if culprit.cause in one.causes and _is_of(one, culprit, logs)]
+    own.sort(key=lambda one: (one.is_of_job, -_ORDER.index(one.certainty)))  # else in the order of the rules
+    if culprit.cause == "communication":
+        culprit = _locate(culprit, own, logs)
+        own = [one for one in own if _is_of(one, culprit, logs)]
+    told = [one.words for one in own]
+    if culprit.scope == "job" and culprit.cause == "communication":  # a network that is slow for all ranks
+        told += [one.sentence for one in diagnosis.efficiency if one.kind == "communication"]
+    certainty = max((culprit.cause_certainty, *(one.certainty for one in own)), key=_ORDER.index)
+    return replace(culprit.with_evidence(told), cause_certainty=certainty, facts=tuple(own))
+
+
+def _is_of(fact: Fact, culprit: Culprit, logs: JobLogs) -> bool:
+    """Return whether a fact is about all ranks, some of the culprit's ranks, or their host."""
+    if fact.ranks:
+        return bool(set(fact.ranks) & set(culprit.ranks))
+    hosts = {short_host(logs.places[rank].host) for rank in culprit.ranks if rank in logs.places}
+    return fact.host is None or short_host(fact.host) in hosts
+
+
+def _locate(culprit: Culprit, facts: list[Fact], logs: JobLogs) -> Culprit:
+    """Return slow communication with the ranks, or the host, that a certain fact names.
 
     Times alone do not tell which of the ranks of a collective makes it slow.
     """
-    locate = CAUSES[culprit.cause].locate_by_logs
-    ranks = () if locate is None else locate(culprit.ranks, logs.during(culprit.steps))
+    named = next((one.ranks for one in facts if one.ranks and one.certainty == "certain"), ())
+    ranks = tuple(rank for rank in named if rank in culprit.ranks)
     if not ranks or len(ranks) == len(culprit.ranks):
         return culprit
-    host = logs.hosts.get(ranks[0])
-    of_host = tuple(rank for rank, its in sorted(logs.hosts.items()) if its == host)
+    place = logs.places.get(ranks[0])
+    host = None if place is None else place.host
+    of_host = tuple(rank for rank, its in sorted(logs.places.items()) if its.host == host)
     scope: Scope = "rank" if len(ranks) == 1 else "host" if host is not None and ranks == of_host else "ranks"
-    device = logs.devices.get(ranks[0]) if scope == "rank" else None
-    named = None if scope == "ranks" else host
-    return replace(culprit, scope=scope, rank=ranks[0], ranks=ranks, host=named, device=device, is_part_of_job=False)
+    device = place.device if place is not None and scope == "rank" else None
+    return replace(
+        culprit,
+        scope=scope,
+        rank=ranks[0],
+        ranks=ranks,
+        host=None if scope == "ranks" else host,
+        device=device,
+        is_part_of_job=False,
+    )
 
 
 def _reword(before: Diagnosis, after: Diagnosis, ranks: int) -> str:
@@ -67,27 +110,14 @@ def _reword(before: Diagnosis, after: Diagnosis, ranks: int) -> str:
     return new + before.verdict.removeprefix(old) if before.verdict.startswith(old) else before.verdict
 
 
-def _describe_job(culprit: Culprit, diagnosis: Diagnosis) -> list[str]:
-    """Return what communication takes and reaches, for a network that is slow for all ranks."""
-    if culprit.scope != "job" or culprit.cause != "communication":
-        return []
-    return [one.sentence for one in diagnosis.efficiency if one.kind == "communication"]
-
-
-def _time_notes(logs: JobLogs) -> list[str]:
+def _time_notes(logs: JobLogs, run: JobLogs) -> Iterator[str]:
     """Tell of GPU logs of another time than the steps: none of their rows can be evidence."""
-    run = logs.during(list(logs.step_times_ns))
-    return [
-        f"The {name} in the logs are of another time than the steps (another run, or another time zone): not used."
-        for name, rows, own in (
-            ("GPU clocks", logs.gpu_clocks, run.gpu_clocks),
-            ("GPU errors", logs.gpu_errors, run.gpu_errors),
-        )
-        if rows and not own
-    ]
-
-
-def log_evidence(culprit: Culprit, logs: JobLogs) -> list[str]:
-    """Return what the logs tell of a culprit's cause, a sentence each; empty if nothing."""
-    find = CAUSES[culprit.cause].find_in_logs
-    return [] if find is None else [escape_control(text) for text in find(culprit.ranks, logs.during(culprit.steps))]
+    for name, rows, own in (
+        ("GPU clocks", logs.gpu_clocks, run.gpu_clocks),
+        ("GPU errors", logs.gpu_errors, run.gpu_errors),
+    ):
+        if rows and not own:
+            yield (
+                f"The {name} in the logs are of another time than the steps (another run, or another time zone): "
+                "not used."
+            )

@@ -1,0 +1,152 @@
+"""Rows of the relations that a job's logs fill, and the ranks that each row is about."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from jitter.analysis.diagnosis.grouping.scopes import RankLocation, assign_nodes
+from jitter.analysis.metrics.bandwidth_baseline import BaselineRow
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.step_key import StepKey
+from jitter.lake.rank_places import RankPlace, short_host
+
+_LIMITS: Final = THRESHOLDS.evidence
+
+Rows = Sequence[Mapping[str, Any]]
+EVIDENCE_RELATIONS: Final = ("communicators", "edges", "gpu_clocks", "gpu_errors", "links", "bindings", "topology")
+"""The relations of `JobLogs`."""
+
+
+class Bindings:
+    """The hardware threads of each rank, and the ranks of its node that it shares them with."""
+
+    def __init__(self, logs: "JobLogs") -> None:
+        self.rows = {row["rank"]: row for row in logs.bindings if row["rank"] is not None and row["cpus"]}
+        self.near = {row["gpu"]: set(row["near_cpus"]) for row in logs.topology if row["near_cpus"]}
+        self.cpus = {rank: frozenset(row["cpus"]) for rank, row in self.rows.items()}
+        self.devices = {rank: place.device for rank, place in logs.places.items()}
+        by_thread: dict[tuple[object, int], set[int]] = defaultdict(set)
+        nodes = {rank: row["host"] or logs.nodes.get(rank) for rank, row in self.rows.items()}
+        for rank, cpus in self.cpus.items():
+            for cpu in cpus if nodes[rank] is not None else ():
+                by_thread[nodes[rank], cpu].add(rank)
+        self.sharing = {
+            rank: {cpu: by_thread[nodes[rank], cpu] - {rank} for cpu in cpus if len(by_thread[nodes[rank], cpu]) > 1}
+            for rank, cpus in self.cpus.items()
+            if nodes[rank] is not None
+        }
+
+    def gpu_of(self, rank: int) -> int | None:
+        """Return a rank's GPU; where neither trace nor log states it, that of its number on the node."""
+        gpus: Sequence[int] = self.rows[rank]["gpus"] or ()
+        device = self.devices.get(rank)
+        return device if device is not None or not gpus else gpus[rank % len(gpus)]
+
+
+@dataclass(frozen=True)
+class JobLogs:
+    """Rows of the relations that logs fill."""
+
+    communicators: Rows = ()
+    edges: Rows = ()
+    gpu_clocks: Rows = ()
+    gpu_errors: Rows = ()
+    links: Rows = ()
+    bindings: Rows = ()
+    topology: Rows = ()
+    slow_network: Sequence[BaselineRow] = ()
+    """Collectives whose bandwidth is below a measured baseline in every step."""
+    places: Mapping[int, RankPlace] = field(default_factory=dict)
+    """Host and GPU of each rank."""
+    step_times_ns: Mapping[StepKey, tuple[int, int]] = field(default_factory=dict)
+    """First start and last end of each step, ns since 1970; without steps whose traces record no wall clock."""
+
+    @cached_property
+    def nodes(self) -> dict[int, object]:
+        """The node of each rank, as a host name without domain, or as a number where no host is known."""
+        located = {rank: RankLocation(short_host(one.host), one.device) for rank, one in self.places.items()}
+        return assign_nodes({rank: one for rank, one in located.items() if rank >= 0})
+
+    def node_of(self, host: str | None) -> object | None:
+        """Return the node that a row is about; a row without a host is of the job's only node."""
+        nodes = set(self.nodes.values())
+        if host is None or not any(isinstance(node, str) for node in nodes):
+            return next(iter(nodes)) if len(nodes) == 1 else None
+        return short_host(host) if short_host(host) in nodes else None
+
+    def ranks_of_gpu(self, host: str | None, device: int | None, bus_id: str | None) -> tuple[int, ...]:
+        """Return the ranks that use a GPU, by its PCI address, else by its number; empty if that is not known.
+
+        Processes that see one GPU each all number it 0: a number that several ranks of a node have names none.
+        """
+        node = self.node_of(host)
+        if node is None:
+            return ()
+        by_bus = self._gpus.get((node, bus_id), []) if bus_id is not None else []
+        by_device = self._gpus.get((node, device), []) if device is not None and not by_bus else []
+        if len(by_device) == 1 and bus_id is not None and self.places[by_device[0]].bus_id not in (None, bus_id):
+            return ()
+        return tuple(by_bus or (by_device if len(by_device) == 1 else ()))
+
+    @cached_property
+    def _gpus(self) -> dict[tuple[object, object], list[int]]:
+        found: dict[tuple[object, object], list[int]] = defaultdict(list)
+        for rank, node in self.nodes.items():
+            place = self.places[rank]
+            if place.bus_id is not None:
+                found[node, place.bus_id].append(rank)
+            if place.device is not None:
+                found[node, place.device].append(rank)
+        return found
+
+    @cached_property
+    def bound(self) -> Bindings:
+        """The hardware threads of each rank."""
+        return Bindings(self)
+
+    @cached_property
+    def members(self) -> list[tuple[tuple[int, ...], Mapping[str, Any]]]:
+        """Each row of `communicators` with the ranks that it is about; a rank of a smaller group has another number."""
+        world = max((row["ranks"] for row in self.communicators if row.get("ranks")), default=None)
+        is_job = world is None or not self.places or world > max(self.places)
+        found = []
+        for row in self.communicators:
+            is_global = is_job and row["rank"] is not None and row.get("ranks") in (None, world)
+            place = self.places.get(row["rank"]) if is_global else None
+            if place is not None and place.host and row["host"] and short_host(place.host) != short_host(row["host"]):
+                continue  # the log of another job
+            by_gpu = self.ranks_of_gpu(row["host"], row["device"], row["bus_id"])
+            found.append(((row["rank"],) if is_global else by_gpu, row))
+        return found
+
+    def during(self, steps: Sequence[StepKey], margin_ns: int = _LIMITS.log_sampling_ns) -> "JobLogs":
+        """Return the logs with GPU clocks and errors of these steps' times only, and of `margin_ns` around them.
+
+        Rows without a time stay, and all rows if the time of none of the steps is known.
+        """
+        times = [self.step_times_ns[key] for key in steps if key in self.step_times_ns]
+        if not times:
+            return self
+        return replace(
+            self,
+            gpu_clocks=_within(self.gpu_clocks, times, margin_ns),
+            gpu_errors=_within(self.gpu_errors, times, margin_ns),
+        )
+
+
+def _within(rows: Rows, times: Sequence[tuple[int, int]], margin_ns: int) -> Rows:
+    starts, ends = (np.array(column, np.int64) for column in zip(*sorted(times), strict=True))
+    last_end = np.maximum.accumulate(ends)
+    kept = []
+    for row in rows:
+        time_ns = row.get("time_ns")
+        if time_ns is not None:
+            begun = int(np.searchsorted(starts, time_ns + margin_ns, side="right"))
+            if not begun or last_end[begun - 1] < time_ns - margin_ns:
+                continue
+        kept.append(row)
+    return kept

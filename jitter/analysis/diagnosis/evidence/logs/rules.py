@@ -1,0 +1,488 @@
+"""What is unusual in a job's logs: rules over their relations, each with its words, its certainty and its advice."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any, Final, NamedTuple, get_args
+
+from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs, Rows
+from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Fact, FactKind
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import escape_control, format_count, format_numbers, format_ranks
+
+_LIMITS: Final = THRESHOLDS.evidence
+_MOST: Final = THRESHOLDS.sentences.max_listed
+_FABRIC: Final = ("hsn", "ib", "mlx", "rdma", "efa", "cxi", "opa")
+"""Beginnings of names of a fabric's interfaces."""
+_SLOWDOWNS: Final = {
+    "sw_power_cap": "its power cap",
+    "hw_power_brake_slowdown": "a power brake",
+    "hw_slowdown": "a hardware slowdown",
+    "sw_thermal_slowdown": "heat",
+    "hw_thermal_slowdown": "heat",
+    "throttled": "its firmware",
+}
+_EXPECTED: Final = frozenset(("its power cap",))
+"""What limits healthy GPUs, too."""
+_GPU_CAUSES: Final[tuple[Cause, ...]] = ("gpu_compute", "gpu_time")
+_HOST_CAUSES: Final[tuple[Cause, ...]] = ("cpu_launch", "late_start", "cpu_after")
+_NETWORK: Final[tuple[Cause, ...]] = ("communication",)
+_LINK_ERRORS: Final = frozenset((74, 137))
+"""Xid numbers of NVLink."""
+
+
+class Match(NamedTuple):
+    """What a rule is true of."""
+
+    values: Mapping[str, Any]
+    """What its words name."""
+    ranks: tuple[int, ...] = ()
+    host: str | None = None
+    device: int | None = None
+    certainty: CauseCertainty | None = None
+    """In place of the rule's."""
+    causes: tuple[Cause, ...] | None = None
+    is_item: bool | None = None
+
+
+class Rule(NamedTuple):
+    """What is unusual, over the relations of logs."""
+
+    kind: FactKind
+    causes: tuple[Cause, ...]
+    certainty: CauseCertainty
+    find: Callable[[JobLogs], Iterable[Match]]
+    words: str
+    advice: str = ""
+    reason: str = ""
+    """In a few words."""
+    is_item: bool = True
+
+
+def find_facts(logs: JobLogs, kinds: Collection[FactKind] = get_args(FactKind)) -> tuple[Fact, ...]:
+    """Return what the logs state that is unusual, of these kinds, in the order of `RULES`."""
+    return tuple(
+        Fact(
+            rule.kind,
+            escape_control(rule.words.format(**match.values)),
+            rule.causes if match.causes is None else match.causes,
+            match.certainty or rule.certainty,
+            match.ranks,
+            match.host,
+            match.device,
+            rule.advice,
+            escape_control(rule.reason.format(**match.values)),
+            rule.is_item if match.is_item is None else match.is_item,
+        )
+        for rule in RULES
+        if rule.kind in kinds
+        for match in rule.find(logs)
+    )
+
+
+def far_gpu(binding: Mapping[str, Any], device: int | None, near: Mapping[int, set[int]]) -> int | None:
+    """Return the GPU that none of a binding's hardware threads is near; None if some are, or if it is unknown.
+
+    `device` is the rank's GPU; a binding that names one GPU states it where the trace does not. `near` are the
+    hardware threads near each GPU.
+    """
+    gpus: Sequence[int] = binding["gpus"] or ()
+    gpu = device if device is not None else next(iter(gpus)) if len(gpus) == 1 else None
+    if gpu is None or gpu not in near or near[gpu] & set(binding["cpus"]):
+        return None
+    return gpu
+
+
+# ---- network
+
+
+def _ranks_by(logs: JobLogs, column: str) -> dict[Any, set[int]]:
+    found: dict[Any, set[int]] = defaultdict(set)
+    for ranks, row in logs.members:
+        if row[column] is not None:
+            found[row[column]].update(ranks)
+    return found
+
+
+def _unlike_others(logs: JobLogs, column: str) -> Iterator[tuple[Any, tuple[int, ...], Any]]:
+    """Return each value of a column that fewer ranks have than the commonest one, its ranks, and the commonest."""
+    ranks = _ranks_by(logs, column)
+    usual = max(ranks, key=lambda value: (len(ranks[value]), str(value)), default=None)
+    for value, own in sorted(ranks.items(), key=lambda item: str(item[0])):
+        if own and len(own) < len(ranks[usual]):
+            yield value, tuple(sorted(own)), usual
+
+
+def _odd_tcp(logs: JobLogs) -> tuple[int, ...]:
+    """Return the ranks that communicate by TCP while most of the job's ranks use a fabric."""
+    return next((ranks for network, ranks, _ in _unlike_others(logs, "network") if network == "Socket"), ())
+
+
+def _over_tcp(logs: JobLogs) -> Iterator[Match]:
+    for network, ranks, usual in _unlike_others(logs, "network"):
+        if network == "Socket":
+            rows = [row for own, row in logs.members if set(own) & set(ranks)]
+            yield Match(
+                {
+                    "ranks": format_ranks(ranks),
+                    "communicate": "communicates" if len(ranks) == 1 else "communicate",
+                    "over": _over(rows),
+                    "usual": usual,
+                    "why": _why(rows),
+                },
+                ranks,
+            )
+
+
+def _odd_network(logs: JobLogs) -> Iterator[Match]:
+    for network, ranks, usual in _unlike_others(logs, "network"):
+        if network != "Socket":
+            yield Match({"ranks": format_ranks(ranks), "network": network, "usual": usual}, ranks)
+
+
+def _all_over_tcp(logs: JobLogs) -> Iterator[Match]:
+    """Find TCP where a fabric is present; else, worth a word only where communication is slow, TCP between hosts."""
+    rows = [row for row in logs.communicators if row["network"] == "Socket"]
+    if not rows or _odd_tcp(logs):
+        return
+    others = {row["network"] for row in logs.communicators} - {"Socket", None}
+    fabric = sorted(others) or sorted({nic for row in logs.topology for nic in row["near_nics"] or ()})
+    interfaces = {name for row in rows for name in row["interfaces"] or ()}
+    why = _why(rows)
+    has_fabric = fabric or why or any(name.startswith(_FABRIC) for name in interfaces)
+    if has_fabric or len({row["host"] for row in logs.communicators}) > 1:
+        present = f", although {_listed(fabric)} is present" if fabric else ""
+        yield Match({"over": _over(rows), "present": present, "why": why}, is_item=bool(has_fabric))
+
+
+def _over(rows: Rows) -> str:
+    interfaces = sorted({name for row in rows for name in row["interfaces"] or ()})
+    return f" over {_listed(interfaces)}" if interfaces else ""
+
+
+def _why(rows: Rows) -> str:
+    """Return what keeps these processes from a fabric, by the log."""
+    failed = sorted({str(row["host"]) for row in rows if row["plugin"] == "failed"})
+    if failed:
+        return f": the network plug-in could not be loaded on {_listed(failed)}"
+    return ": no InfiniBand device was found" if any(row.get("lacks_ib") for row in rows) else ""
+
+
+def _failed_plugins(logs: JobLogs) -> Iterator[Match]:
+    """Find plug-ins that failed on hosts which use a fabric all the same, or whose network is not stated."""
+    failed = sorted(
+        {str(row["host"]) for row in logs.communicators if row["plugin"] == "failed" and row["network"] != "Socket"}
+    )
+    if failed:
+        yield Match({"hosts": _listed(failed)})
+
+
+def _other_interfaces(logs: JobLogs) -> Iterator[Match]:
+    used = sorted({name for row in logs.communicators for name in row["interfaces"] or ()})
+    fabric = [name for name in used if name.startswith(_FABRIC)]
+    wrong = [name for name in used if not name.startswith(_FABRIC)]
+    if fabric and wrong:
+        are = "is" if len(wrong) == 1 else "are"
+        yield Match({"wrong": _listed(wrong), "are": are, "fabric": _listed(fabric)})
+
+
+def _explained(logs: JobLogs) -> Callable[[Mapping[str, Any]], bool]:
+    """Return whether an edge is one of ranks that communicate by TCP, which another rule tells."""
+    odd = set(_odd_tcp(logs))
+    is_all = any(True for _ in _all_over_tcp(logs))
+    return lambda row: is_all or row["from_rank"] in odd or row["to_rank"] in odd
+
+
+def _unequal_transports(logs: JobLogs) -> Iterator[Match]:
+    is_explained = _explained(logs)
+    edges = [row for row in logs.edges if str(row["transport"]).startswith("NET/") and not is_explained(row)]
+    counts = Counter(row["transport"] for row in edges)
+    if len(counts) > 1:
+        rarest = min(counts, key=lambda name: (counts[name], name))
+        pairs = sorted({(row["from_rank"], row["to_rank"]) for row in edges if row["transport"] == rarest})
+        told = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+        named = _listed([f"{one} to {other}" for one, other in pairs])
+        yield Match({"counts": told, "rarest": rarest, "pairs": named})
+
+
+def _without_gdr(logs: JobLogs) -> Iterator[Match]:
+    is_explained = _explained(logs)
+    network = [row for row in logs.edges if row["gdr"] is not None]
+    without = [row for row in network if not row["gdr"] and not is_explained(row)]
+    if without:
+        yield Match({"without": len(without), "all": format_count(len(network), "network connection")})
+
+
+def _odd_version(logs: JobLogs) -> Iterator[Match]:
+    for version, ranks, usual in _unlike_others(logs, "version"):
+        yield Match({"ranks": format_ranks(ranks), "version": version, "usual": usual}, ranks)
+
+
+def _below_benchmark(logs: JobLogs) -> Iterator[Match]:
+    for row in logs.slow_network:
+        size, reached = f"{row.size_bytes:,}", f"{row.busbw:.1f} of {row.baseline_busbw:.1f}"
+        yield Match({"collective": row.collective, "size": size, "reached": reached})
+
+
+def _links(logs: JobLogs) -> Iterator[Match]:
+    """Find links that are down beside others that work, and counters of errors."""
+    found: dict[tuple[str | None, str], Counter[str]] = defaultdict(Counter)
+    working = any(row["state"] in ("active", "Active") for row in logs.links)
+    for row in logs.links:
+        name = f"NVLink of GPU {row['device']}" if row["device"] is not None else f"port of {row['nic'] or 'a NIC'}"
+        if row["state"] not in (None, "active", "Active") and working:
+            found[row["host"], f"{name} {row['state'].lower()}"]["links"] += 1
+        elif row["counter"] not in (None, "PortXmitWait") and row["count"]:
+            found[row["host"], f"{name}: {row['counter']}"]["errors"] += row["count"]
+    for (host, what), counts in sorted(found.items(), key=str):
+        where = f" on {host}" if host is not None else ""
+        number = f" {counts['errors']:,}" if counts["errors"] else f" ({format_count(counts['links'], 'link')})"
+        yield Match({"what": f"{what}{number}{where}"}, host=host)
+
+
+# ---- GPUs
+
+
+class _Gpu(NamedTuple):
+    host: str | None
+    device: int | None
+    bus_id: str | None
+
+    @property
+    def name(self) -> str:
+        which = f"GPU {self.device}" if self.device is not None else f"the GPU at {self.bus_id}"
+        return f"{which} of {self.host}" if self.host is not None else which
+
+
+def _clock_rows(logs: JobLogs) -> dict[_Gpu, list[Mapping[str, Any]]]:
+    """Return the samples of each GPU; a row that names no host is of the job's host, if there is one alone."""
+    hosts = {place.host for place in logs.places.values() if place.host is not None}
+    only = next(iter(hosts)) if len(hosts) == 1 else None
+    found: dict[_Gpu, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in logs.gpu_clocks:
+        device = row["device"]
+        bus_id = row.get("bus_id") if device is None else None
+        if device is not None or bus_id is not None:
+            found[_Gpu(row["host"] or only, device, bus_id)].append(row)
+    return found
+
+
+def _limits_of(row: Mapping[str, Any]) -> set[str]:
+    """Return what limited a clock in one sample, each once: several reasons may mean the same."""
+    return {_SLOWDOWNS[reason] for reason in row["reasons"] or () if reason in _SLOWDOWNS}
+
+
+def _clocks(logs: JobLogs) -> Iterator[Match]:
+    """Find GPUs whose clock is lower than the others', or limited in a larger share of its samples."""
+    by_gpu = _clock_rows(logs)
+    idle = {gpu for gpu, *_ in _idle_gpus(logs)}
+    speeds = {gpu: [row["sm_mhz"] for row in rows if row["sm_mhz"] is not None] for gpu, rows in by_gpu.items()}
+    usual = median([mhz for own in speeds.values() for mhz in own] or [0.0])
+    limited = {gpu: Counter(limit for row in rows for limit in _limits_of(row)) for gpu, rows in by_gpu.items()}
+    everywhere: Counter[str] = sum(limited.values(), Counter())
+    samples = sum(map(len, by_gpu.values()))
+    for gpu, rows in sorted(by_gpu.items(), key=str):
+        if gpu in idle:
+            continue
+        own, others = median(speeds[gpu] or [0.0]), usual
+        if own and len(speeds) > 1 and own < usual:
+            others = median([mhz for one, all_mhz in speeds.items() if one != gpu for mhz in all_mhz] or [0.0])
+        is_lower = bool(own) and len(speeds) > 1 and own < _LIMITS.lower_clock * others
+        shares = {limit: count / len(rows) for limit, count in limited[gpu].items()}
+        rest = max(samples - len(rows), 1)
+        unusual = {
+            limit: limited[gpu][limit]
+            for limit, share in sorted(shares.items())
+            if share > (everywhere[limit] - limited[gpu][limit]) / rest
+        }
+        if not is_lower and not unusual:
+            continue
+        is_strong = any(
+            shares[limit] >= max(0.5, 2 * (everywhere[limit] - limited[gpu][limit]) / rest) for limit in unusual
+        )
+        by = " and ".join(unusual)
+        by = f" limited by {by}" if by else ""
+        speed = f": {own:,.0f} of {others:,.0f} MHz" if is_lower else ""
+        parts = ["the other GPUs' median"] if is_lower else []
+        parts += [f"in {count} of {len(rows)} samples" for count in dict.fromkeys(unusual.values())]
+        yield Match(
+            {"told": f"{gpu.name}{by}{speed}{', ' if speed else ' '}{', '.join(parts)}", "reason": f"{by}{speed}"},
+            logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id or rows[0].get("bus_id")),
+            gpu.host,
+            gpu.device,
+            certainty="certain" if is_lower or is_strong else "likely",
+            is_item=is_lower or (is_strong and not _EXPECTED.issuperset(unusual)),
+        )
+
+
+def _all_limited(logs: JobLogs) -> Iterator[Match]:
+    by_gpu = _clock_rows(logs)
+    samples = sum(map(len, by_gpu.values()))
+    counts = Counter(limit for rows in by_gpu.values() for row in rows for limit in _limits_of(row))
+    for limit, count in sorted(counts.items()):
+        gpus = sum(any(limit in _limits_of(row) for row in rows) for rows in by_gpu.values())
+        if 2 * gpus > len(by_gpu) > 1 and 2 * count >= samples:
+            yield Match({"gpus": f"{gpus} of {len(by_gpu)} GPUs", "by": limit.replace("its", "their"), "n": count,
+                         "all": samples}, is_item=limit not in _EXPECTED)  # fmt: skip
+
+
+def _idle_gpus(logs: JobLogs) -> Iterator[tuple[_Gpu, tuple[int, ...], int, int]]:
+    """Return GPUs that the clock log calls idle during steps, in which the traces have kernels on all ranks."""
+    if not logs.step_times_ns:
+        return
+    during = logs.during(list(logs.step_times_ns), margin_ns=0)
+    for gpu, rows in sorted(_clock_rows(during).items(), key=str):
+        timed = [row for row in rows if row.get("time_ns") is not None]
+        idle = sum("gpu_idle" in (row["reasons"] or ()) for row in timed)
+        ranks = logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id)
+        if ranks and idle and 2 * idle > len(timed):
+            yield gpu, ranks, idle, len(timed)
+
+
+def _idle_and_busy(logs: JobLogs) -> Iterator[Match]:
+    for gpu, ranks, idle, samples in _idle_gpus(logs):
+        values = {"gpu": gpu.name, "idle": f"{idle} of {samples} samples", "ranks": format_ranks(ranks)}
+        yield Match(values, ranks, gpu.host, gpu.device)
+
+
+def _errors(logs: JobLogs) -> Iterator[Match]:
+    by_gpu: dict[_Gpu, Counter[int]] = defaultdict(Counter)
+    for row in logs.gpu_errors:
+        by_gpu[_Gpu(row["host"], row.get("device"), row["bus_id"])][row["code"]] += 1
+    for (host, number, bus_id), codes in sorted(by_gpu.items(), key=lambda one: (-one[1].total(), str(one[0]))):
+        ranks = logs.ranks_of_gpu(host, number, bus_id)
+        device = logs.places[ranks[0]].device if ranks else number
+        ordered = sorted(codes.items(), key=lambda one: (-one[1], one[0]))
+        listed = [_name_error(code, count) for code, count in ordered]
+        gpu = f" of GPU {device}" if device is not None else f" of the GPU at {bus_id}" if bus_id else ""
+        if ranks:
+            gpu += f" ({format_ranks(ranks)})"
+        causes = _NETWORK if all(code >= 10_000 or code in _LINK_ERRORS for code in codes) else _GPU_CAUSES
+        where = f"on {host}" if host is not None else "in a kernel log"
+        yield Match({"errors": _listed(listed), "gpu": gpu, "where": where}, ranks, host, device, causes=causes)
+
+
+def _name_error(code: int, count: int) -> str:
+    return f"{'Xid' if code < 10_000 else 'SXid'} {code}" + (f" ({count} times)" if count > 1 else "")
+
+
+# ---- placement
+
+
+def _shared_threads(logs: JobLogs) -> Iterator[Match]:
+    found = logs.bound
+    sharing = {rank: shared for rank, shared in found.sharing.items() if shared}
+    for rank, shared in sorted(sharing.items()):
+        others = sorted(set().union(*shared.values()))
+        values = {
+            "rank": rank,
+            "shared": len(shared),
+            "threads": format_count(len(found.cpus[rank]), "hardware thread"),
+            "others": format_ranks(others),
+        }
+        # ranks that are not bound at all share everything, and harm nobody where there are threads for all
+        is_odd = len(shared) == len(found.cpus[rank]) and 2 * len(sharing) < len(found.rows)
+        yield Match(values, (rank,), certainty="certain" if is_odd else "likely")
+
+
+def _far_threads(logs: JobLogs) -> Iterator[Match]:
+    found = logs.bound
+    for rank, row in sorted(found.rows.items()):
+        device = far_gpu(row, found.devices.get(rank), found.near)
+        if device is not None:
+            yield Match({"rank": rank, "gpu": device, "threads": format_numbers(set(row["cpus"]))}, (rank,))
+
+
+def _far_ranks(logs: JobLogs) -> Iterator[Match]:
+    found = logs.bound
+    gpus = {rank: found.gpu_of(rank) for rank in found.rows}
+    counted = [rank for rank, gpu in gpus.items() if gpu in found.near]
+    far = [rank for rank in counted if far_gpu(found.rows[rank], gpus[rank], found.near) is not None]
+    if far:
+        is_assumed = any(
+            found.devices.get(rank) is None and len(found.rows[rank]["gpus"] or ()) > 1 for rank in counted
+        )
+        assumed = ", if a rank uses the GPU of its number on the node" if is_assumed else ""
+        values = {"n": len(far), "all": format_count(len(counted), "rank"), "which": _name_ranks(far, counted)}
+        yield Match(values | {"assumed": assumed}, tuple(sorted(far)))
+
+
+def _sharing_ranks(logs: JobLogs) -> Iterator[Match]:
+    found = logs.bound
+    sharing = [rank for rank, shared in found.sharing.items() if shared]
+    if sharing:
+        which = _name_ranks(sharing, list(found.rows))
+        yield Match(
+            {"n": len(sharing), "all": format_count(len(found.rows), "rank"), "which": which}, tuple(sorted(sharing))
+        )
+
+
+def _conflicts(logs: JobLogs) -> Iterator[Match]:
+    told = {rank: place.conflicts for rank, place in logs.places.items() if place.conflicts}
+    if told:
+        first, clauses = next(iter(told.items()))
+        more = f", and so do {format_ranks(others)}" if (others := [rank for rank in told if rank != first]) else ""
+        yield Match({"first": f"rank {first} has {'; '.join(clauses)}", "more": more}, tuple(told))
+
+
+def _name_ranks(chosen: Sequence[int], every: Sequence[int]) -> str:
+    """Name the chosen ranks, or if they are most of all, the others."""
+    others = set(every) - set(chosen)
+    if not others:
+        return "all"
+    return f"all but {format_numbers(others)}" if len(others) < len(chosen) else format_numbers(chosen)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return ", ".join(names[:_MOST]) + more
+
+
+_CHECK_FABRIC: Final = "check the network plug-in, NCCL_IB_DISABLE, NCCL_NET and the adapters of these nodes"
+
+RULES: Final[tuple[Rule, ...]] = (
+    Rule("network", _NETWORK, "certain", _over_tcp,
+         "{ranks} {communicate} by TCP{over}, the other ranks by {usual}{why}", _CHECK_FABRIC,
+         "NCCL over TCP in place of {usual}"),
+    Rule("network", _NETWORK, "likely", _odd_network,
+         "{ranks}: network {network}, the other ranks: {usual}", _CHECK_FABRIC),
+    Rule("network", _NETWORK, "certain", _all_over_tcp,
+         "NCCL communicates by TCP{over}{present}{why}", _CHECK_FABRIC, "NCCL communicates by TCP{over}{why}"),
+    Rule("network", _NETWORK, "certain", _failed_plugins,
+         "the network plug-in could not be loaded on {hosts}", _CHECK_FABRIC, "network plug-in not loaded"),
+    Rule("network", _NETWORK, "unknown", _other_interfaces,
+         "NCCL uses {wrong}, which {are} not of the fabric, beside {fabric}: set NCCL_SOCKET_IFNAME to the fabric's "
+         "interfaces"),
+    Rule("network", _NETWORK, "unknown", _unequal_transports,
+         "network connections use different transports ({counts}): {rarest} from rank {pairs}"),
+    Rule("network", _NETWORK, "unknown", _without_gdr,
+         "{without} of {all} do not use GPUDirect RDMA (GDR)",
+         "check NCCL_NET_GDR_LEVEL and the driver's peer memory module"),
+    Rule("network", _NETWORK, "unknown", _links, "{what}"),
+    Rule("network", _NETWORK, "unknown", _odd_version, "{ranks}: version {version}, the other ranks: {usual}"),
+    Rule("network", _NETWORK, "unknown", _below_benchmark,
+         "{collective} of {size} B: {reached} GB/s in every step", is_item=False),
+    Rule("contradiction", _GPU_CAUSES, "unknown", _idle_and_busy,
+         "the clock log calls {gpu} idle in {idle} during the steps, and the trace of {ranks} has kernels there: the "
+         "trace is believed, which records each kernel; the log may be of another GPU, so its clocks are not used"),
+    Rule("gpu_clock", _GPU_CAUSES, "certain", _clocks, "{told}", "check the GPU's cooling and its power limit",
+         "GPU{reason}"),
+    Rule("gpu_clock", _GPU_CAUSES, "unknown", _all_limited,
+         "{gpus} are limited by {by} ({n} of {all} samples)", "check the cooling and the power limits"),
+    Rule("gpu_error", _GPU_CAUSES, "likely", _errors,
+         "{errors}{gpu} {where}", "read the kernel log; reset or replace the GPU"),
+    Rule("placement", _HOST_CAUSES, "likely", _shared_threads,
+         "rank {rank} shares {shared} of {threads} with {others}", "bind each rank to CPU cores of its own",
+         "launches late on hardware threads shared with {others}", is_item=False),
+    Rule("placement", _HOST_CAUSES, "likely", _far_threads,
+         "rank {rank} runs on hardware threads far from its GPU {gpu}: {threads}",
+         "bind each rank to the CPU cores near its GPU", is_item=False),
+    Rule("placement", (), "unknown", _far_ranks,
+         "{n} of {all} run on hardware threads far from their GPUs ({which}){assumed}",
+         "bind each rank to the CPU cores near its GPU"),
+    Rule("placement", (), "unknown", _sharing_ranks,
+         "{n} of {all} share hardware threads with other ranks ({which})", "bind each rank to CPU cores of its own"),
+    Rule("contradiction", (), "unknown", _conflicts,
+         "{first}{more}: their logs may be of another job; no log is joined to them by what differs"),
+)  # fmt: skip
+"""In their order of precedence: the first that applies to a finding comes first in its evidence."""

@@ -1,0 +1,128 @@
+"""The host, GPU and process of each rank, from its recording and from logs; and the host of a log, from its path.
+
+The first source that states a host or a PCI address counts. Where another one states a different value, neither does: a
+log that is joined by a wrong host blames another rank's GPU.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, Final, NamedTuple
+
+from jitter.lake.records import SourceRecord
+
+_WORD: Final = "(?<![A-Za-z0-9]){}(?![A-Za-z0-9])"
+PLACE_RELATIONS: Final = {"communicators": "NCCL", "ras": "NCCL RAS", "bindings": "CPU binding", "mpi_ranks": "MPI"}
+"""Relations whose rows name ranks and hosts, and what wrote them; the first one counts."""
+_RECORDING: Final = "recording"
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+class RankPlace(NamedTuple):
+    """Where a rank runs; None for what no source states, or what two sources state differently."""
+
+    host: str | None = None
+    device: int | None = None
+    """The GPU's number as the recording, else NCCL, counts."""
+    bus_id: str | None = None
+    process: int | None = None
+    host_from: str | None = None
+    device_from: str | None = None
+    bus_id_from: str | None = None
+    conflicts: tuple[str, ...] = ()
+    """What sources state differently, a clause each."""
+
+
+def short_host(host: str | None) -> str | None:
+    """Return a host's name without its domain."""
+    return None if host is None else host.partition(".")[0]
+
+
+def find_rank_places(records: Iterable[SourceRecord], relations: Mapping[str, Rows]) -> dict[int, RankPlace]:
+    """Return the place of each rank that a recording or a log names, in the order of ranks.
+
+    `relations` are rows of `PLACE_RELATIONS` and of `gpu_clocks`; those that are absent state nothing.
+    """
+    stated: dict[int, dict[str, list[tuple[Any, str]]]] = defaultdict(lambda: defaultdict(list))
+    for record in records:
+        if record.rank is not None:
+            one = {"host": record.host, "device": record.device, "bus_id": record.bus_id, "process": record.pid}
+            _state(stated[record.rank], one, _RECORDING)
+    recorded = set(stated)
+    for relation, name in PLACE_RELATIONS.items():
+        for row in _rows_of_job(relations.get(relation, ()), recorded):
+            _state(stated[row["rank"]], row, name)
+    places = {rank: _place(of_rank) for rank, of_rank in sorted(stated.items())}
+    hosts = {short_host(place.host) for place in places.values() if place.host is not None}
+    addresses = _addresses(relations, next(iter(hosts)) if len(hosts) == 1 else None)
+    sharing = Counter((short_host(place.host), place.device) for place in places.values())
+    for rank, place in places.items():
+        gpu = short_host(place.host), place.device
+        known = addresses.get(gpu, set())
+        if place.host is not None and "bus_id" not in stated[rank] and sharing[gpu] == 1 and len(known) == 1:
+            places[rank] = place._replace(bus_id=next(iter(known)), bus_id_from="device number")
+    return places
+
+
+def fill_hosts(records: Sequence[SourceRecord], places: Mapping[int, RankPlace]) -> dict[int, str]:
+    """Return the host of each rank by its place; empty unless every rank of the recordings has one.
+
+    Hosts of some ranks alone, as where logs of two jobs lie in one folder, make no node.
+    """
+    hosts = {rank: places[rank].host for record in records if (rank := record.rank) is not None}
+    named = {rank: host for rank, host in hosts.items() if host is not None}
+    return named if len(named) == len(hosts) else {}
+
+
+def host_of_file(file: str, hosts: Collection[str]) -> str | None:
+    """Return the one of the job's hosts that the name of a file, or of its folder, holds as a word; else None.
+
+    >>> host_of_file("logs/nvidia-smi-node1.csv", ["node1", "node10.cluster"])
+    'node1'
+    """
+    text = "/".join(PurePath(file).parts[-2:])
+    found = [host for host in hosts if re.search(_WORD.format(re.escape(str(short_host(host)))), text)]
+    return found[0] if len(found) == 1 else None
+
+
+def _state(of_rank: dict[str, list[tuple[Any, str]]], values: Mapping[str, Any], source: str) -> None:
+    for name in ("host", "device", "bus_id", "process"):
+        if values.get(name) is not None:
+            of_rank[name].append((values[name], source))
+
+
+def _rows_of_job(rows: Rows, recorded: Collection[int]) -> Iterator[Mapping[str, Any]]:
+    """Return the rows whose rank is the job's: of the largest communicators, if these hold all recorded ranks."""
+    rows = [row for row in rows if row["rank"] is not None and row["host"] is not None]
+    worlds = [row["ranks"] for row in rows if row.get("ranks")]
+    if worlds and recorded and max(worlds) <= max(recorded):
+        return
+    yield from (row for row in rows if not worlds or row["ranks"] == max(worlds))
+
+
+def _addresses(relations: Mapping[str, Rows], only_host: str | None) -> dict[tuple[str | None, int | None], set[str]]:
+    """Return the PCI addresses that logs state for each host and number of a GPU."""
+    found: dict[tuple[str | None, int | None], set[str]] = defaultdict(set)
+    for relation in ("communicators", "gpu_clocks"):
+        for row in relations.get(relation, ()):
+            host = short_host(row["host"]) or only_host
+            if row["bus_id"] is not None and row["device"] is not None and host is not None:
+                found[host, row["device"]].add(row["bus_id"])
+    return found
+
+
+def _place(stated: Mapping[str, list[tuple[Any, str]]]) -> RankPlace:
+    conflicts = []
+    found: dict[str, tuple[Any, str | None]] = {}
+    for name in ("host", "device", "bus_id", "process"):
+        known: list[tuple[Any, str | None]] = [*stated.get(name, ()), (None, None)]
+        found[name] = known[0]
+        values = {short_host(value) if name == "host" else value: source for value, source in reversed(known[:-1])}
+        if len(values) > 1 and name in ("host", "bus_id"):  # processes number GPUs, and themselves, in several ways
+            what = "host" if name == "host" else "GPU"
+            conflicts.append(", ".join(f"{what} {value} by {source}" for value, source in reversed(values.items())))
+            found[name] = None, None
+    host, device, bus_id, process = (found[name] for name in ("host", "device", "bus_id", "process"))
+    return RankPlace(host[0], device[0], bus_id[0], process[0], host[1], device[1], bus_id[1], tuple(conflicts))

@@ -3,8 +3,6 @@
 import gzip
 import io
 import json
-import tarfile
-import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -115,52 +113,3 @@ def test_inspect_says_the_nearest_format(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["inspect", str(tmp_path / "b.json")]) == 3
     out, _ = capsys.readouterr()
     assert f"not a trace that jitter reads ({NEAREST['b.json'][1]}" in out
-
-
-def _tar(path: Path, names: list[str], mode: str) -> Path:
-    with tarfile.open(path, mode) as archive:
-        for name in names:
-            member = tarfile.TarInfo(name)
-            member.size = 1000
-            archive.addfile(member, io.BytesIO(bytes(1000)))
-    return path
-
-
-def _zip(path: Path, names: list[str]) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in names:
-            archive.writestr(name, "x" * 1000)
-    return path
-
-
-@pytest.mark.parametrize("form", ["a.tar", "a.tar.gz", "a.tgz", "a.zip"])
-def test_an_archive_of_traces_says_how_to_unpack_it(form: str, tmp_path: Path):
-    hostile = ["../../escape.json", "/etc/rank0.json.gz"]
-    path = tmp_path / form
-    if form.endswith(".zip"):
-        _zip(path, ["notes.txt", *hostile])
-    else:
-        _tar(path, ["notes.txt", *hostile], "w" if form.endswith(".tar") else "w:gz")
-    (note,) = discover([tmp_path]).notes
-    ((_, error),) = discover([path]).unreadable
-    for text in (note, str(error)):
-        assert "archives, which jitter does not read; unpack it and give the folder" in text
-        assert str(tmp_path / "a-unpacked") in text
-        assert "escape" not in text
-    assert [one.name for one in tmp_path.iterdir()] == [form]
-
-
-def test_an_archive_of_other_files_is_another_file(tmp_path: Path):
-    _tar(tmp_path / "code.tar", ["main.py", "README"], "w")
-    _zip(tmp_path / "wheel.zip", ["a.py"])
-    found = discover([tmp_path])
-    assert (found.notes, found.unreadable, found.others) == ([], [], 2)
-
-
-@pytest.mark.parametrize("size", [b"99999999999\0", b"-0000000001\0", b"\x80" + bytes(11), b"zzz"])
-def test_a_tar_header_that_lies(size: bytes, tmp_path: Path):
-    path = _tar(tmp_path / "a.tar", ["x.json", "y.json"], "w")
-    content = bytearray(path.read_bytes())
-    content[124 : 124 + len(size)] = size
-    path.write_bytes(content)
-    assert len(discover([tmp_path]).notes) == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
+from jitter.ingestion.discovery.archives import is_trace_archive, unpack
 from jitter.ingestion.discovery.unrecognized_files import UnrecognizedFiles, is_report_without_export
 from jitter.ingestion.nsys_export import NsysExporter
 from jitter.readers import Reader, ReaderError, describe_error, readers
@@ -75,9 +76,10 @@ class _Search:
         self._errors: dict[Path, JitterError] = {}
         self._broken: dict[str, ReaderError] = {}
         self._sniff_errors: dict[str, list[str]] = {}
+        self._notes: list[str] = []
 
-    def add(self, path: Path) -> None:
-        """Search one path."""
+    def add(self, path: Path, *, is_member: bool = False) -> None:
+        """Search one path; an archive in an archive (`is_member`) is not unpacked."""
         try:
             mode = path.stat().st_mode
         except OSError as error:
@@ -99,17 +101,36 @@ class _Search:
                     self._add_source(candidate, reader)
                 elif self._nsys is not None and _is_regular(candidate) and is_report_without_export(candidate):
                     self._add_source(candidate, readers()[_NSYS], self._nsys)
+                elif not is_member and _is_regular(candidate) and is_trace_archive(candidate, named=candidate == path):
+                    self._add_archive(candidate)
                 elif _is_regular(candidate) and _is_utf8(candidate) and _is_log(candidate):
                     self._logs.setdefault(candidate.resolve(), candidate)
                 elif _is_regular(candidate):
                     self._others.add(candidate, named=candidate == path)
+
+    def _add_archive(self, path: Path) -> None:
+        before = len(self._sources) + len(self._logs)
+        try:
+            unpacked = unpack(path)
+        except JitterError as error:
+            self._errors[path] = error
+            return
+        self.add(unpacked.folder, is_member=True)
+        if unpacked.error is not None:
+            self._errors[path] = unpacked.error
+        elif len(self._sources) + len(self._logs) == before:
+            self._errors[path] = UnreadableTraceError(
+                f"{path}: an archive without a trace that jitter reads", "give the traces"
+            )
+        if unpacked.skipped:
+            self._notes.append(unpacked.note(path))
 
     def result(self) -> DiscoveredFiles:
         """Return everything found; decide which unrecognized files are damaged traces."""
         alone = [source for path, source in self._sources.items() if path not in self._companions]
         others = self._others.without(self._companions)
         errors, others_count = others.classify([source.path for source in alone], ", ".join(sorted(readers())))
-        notes = [str(error) for error in self._broken.values()]
+        notes = [*self._notes, *(str(error) for error in self._broken.values())]
         notes += [
             f"reader {name!r} failed to examine {found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
             for name, found in self._sniff_errors.items()

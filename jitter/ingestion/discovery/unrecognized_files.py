@@ -71,7 +71,7 @@ class UnrecognizedFiles:
         with path.open("rb"):
             pass
         is_rank = _name_pattern(path) in patterns
-        kind = unsupported_format(path, named=named)
+        kind = unsupported_format(path)
         if kind is not None:
             if named or is_rank:
                 return UnreadableTraceError(

@@ -2,9 +2,7 @@
 
 import json
 import re
-import shlex
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -115,22 +113,11 @@ _FORMATS: Final = (
     ),
 )
 
-_TRACE_IN_ARCHIVE: Final = re.compile(r"(?i)\.(?:json(?:\.gz|\.zst)?|sqlite3?|nsys-rep|qdrep|db|rpd|xplane\.pb)$")
-_TAR_BLOCK: Final = 512
-_ZIP: Final = b"PK\x03\x04"
 
-
-def unsupported_format(path: Path, *, named: bool = False) -> UnsupportedFormat | None:
-    """Return the format of a file; None if it is none of these or unreadable.
-
-    Archives count if their first files are traces, or if the user named them (`named`).
-    """
+def unsupported_format(path: Path) -> UnsupportedFormat | None:
+    """Return the format of a file; None if it is none of these or unreadable."""
     try:
         head = _beginning(path)
-        members = _members(head)
-        if members is not None:
-            trace = next((name for name in members if _TRACE_IN_ARCHIVE.search(name)), None)
-            return _archive(path, head) if named or trace is not None else None
         return next((one for one in _FORMATS if _has(path, head, one)), None)
     except (OSError, JitterError):
         return None
@@ -221,45 +208,3 @@ def _end(path: Path) -> bytes:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _HEAD_BYTES))
         return file.read(_HEAD_BYTES)
-
-
-def _archive(path: Path, head: bytes) -> UnsupportedFormat:
-    """Return the advice to unpack an archive; names inside it are shown to nobody and no path is made of them."""
-    name = path.name
-    while name != (name := re.sub(r"(?i)\.(?:tar|tgz|tzst|zip|gz|zst)$", "", name)):
-        pass
-    folder = shlex.quote(str(path.with_name(f"{name}-unpacked")))
-    file = shlex.quote(str(path.absolute()))
-    command = (
-        f"unzip -q {file} -d {folder}" if head.startswith(_ZIP) else f"mkdir {folder} && tar -xf {file} -C {folder}"
-    )
-    return UnsupportedFormat("archives", f"unpack it and give the folder: {command}")
-
-
-def _members(head: bytes) -> list[str] | None:
-    """Return names of the first members of a zip or tar archive, as far as its beginning shows; None of other files."""
-    if head.startswith(_ZIP):
-        return list(_zip_members(head))
-    return list(_tar_members(head)) if head[257:262] == b"ustar" else None
-
-
-def _zip_members(head: bytes) -> Iterator[str]:
-    at = 0
-    while head.startswith(_ZIP, at) and at + 30 <= len(head):
-        packed, name, extra = (_little(head[at + n : at + n + size]) for n, size in ((18, 4), (26, 2), (28, 2)))
-        yield head[at + 30 : at + 30 + name].decode("utf-8", "replace")
-        at += 30 + name + extra + packed
-
-
-def _tar_members(head: bytes) -> Iterator[str]:
-    at = 0
-    while head[at + 257 : at + 262] == b"ustar":
-        yield head[at : at + 100].rstrip(b"\0").decode("utf-8", "replace")
-        size = head[at + 124 : at + 136].rstrip(b"\0 ")
-        if not size.isdigit() or set(size) - set(b"01234567"):
-            return
-        at += _TAR_BLOCK * (1 + -(-int(size, 8) // _TAR_BLOCK))
-
-
-def _little(data: bytes) -> int:
-    return int.from_bytes(data, "little")

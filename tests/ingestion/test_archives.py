@@ -1,0 +1,155 @@
+"""Archives of traces: unpacked into the cache within bounds, whatever names, kinds and sizes their members have."""
+
+import io
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import jitter
+from jitter.ingestion.discovery import archives
+from jitter.ingestion.discovery.discover import discover
+from tests.support.kineto_traces import small, text
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def trace(rank: int) -> bytes:
+    return text(small(), before={"distributedInfo": {"rank": rank, "world_size": 2}})
+
+
+TRACES = {"job/rank0.json": trace(0), "job/rank1.json": trace(1), "job/notes.txt": b"a note"}
+
+
+def pack(path: Path, members: dict[str, bytes]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as zipped:
+            for name, content in members.items():
+                zipped.writestr(name, content)
+        return path
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w:gz" if path.name.endswith(("gz", "tgz")) else "w") as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    packed = sink.getvalue()
+    path.write_bytes(pa.Codec("zstd").compress(packed, asbytes=True) if path.suffix == ".zst" else packed)
+    return path
+
+
+@pytest.mark.parametrize("form", ["a.tar", "a.tar.gz", "a.tgz", "a.tar.zst", "a.zip"])
+def test_an_archive_is_what_its_files_are(form: str, tmp_path: Path):
+    plain = tmp_path / "plain"
+    for name, content in TRACES.items():
+        (plain / name).parent.mkdir(parents=True, exist_ok=True)
+        (plain / name).write_bytes(content)
+    pack(tmp_path / "packed" / form, TRACES)
+    lakes = [tmp_path / "lake-plain", tmp_path / "lake-packed"]
+    for folder, lake in zip((plain, tmp_path / "packed"), lakes, strict=True):
+        assert not jitter.ingest([folder], lake, executor=jitter.LocalExecutor()).refused
+    of_plain, of_packed = (jitter.open(lake) for lake in lakes)
+    rows = "SELECT * FROM kernels ORDER BY rank, ordinal"
+    assert of_packed.sql(rows).to_pylist() == of_plain.sql(rows).to_pylist()
+    assert [one.file_digest for one in of_packed.sources] == [one.file_digest for one in of_plain.sources]
+    again = jitter.ingest([tmp_path / "packed"], lakes[1], executor=jitter.LocalExecutor())
+    assert (again.unchanged, again.added) == (2, [])
+    assert [one.name for one in (tmp_path / "packed").iterdir()] == [form]
+
+
+@pytest.mark.parametrize("form", ["a.tar", "a.zip"])
+def test_no_name_leads_out_of_the_folder(form: str, tmp_path: Path, cache: Path):
+    names = [
+        "../../escape.json",
+        "/tmp/absolute-escape.json",
+        "a/../../b.json",
+        "ok/rank0.json",
+        "ok/rank0.json/x.json",
+    ]
+    pack(tmp_path / "packed" / form, dict.fromkeys(names, trace(0)))
+    found = discover([tmp_path / "packed"])
+    assert [source.path.name for source in found.sources] == ["rank0.json"]
+    assert found.notes[0].endswith("4 members left out: links, devices, unsafe or repeated names")
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert sorted(path.name for path in written) == sorted([form, "rank0.json"])
+    assert not Path("/tmp/absolute-escape.json").exists()
+
+
+def test_links_and_devices_are_left_out(tmp_path: Path):
+    path = tmp_path / "packed" / "a.tar"
+    path.parent.mkdir()
+    with tarfile.open(path, "w") as tar:
+        for name, kind in {"rank0.json": tarfile.SYMTYPE, "r1.json": tarfile.LNKTYPE, "r2": tarfile.CHRTYPE}.items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            tar.addfile(member)
+        tar.addfile(member := tarfile.TarInfo("rank0.json"))
+    found = discover([path.parent])
+    assert found.sources == []
+    assert "3 members left out" in found.notes[0]
+
+
+@pytest.mark.parametrize("form", ["a.tar.gz", "a.zip"])
+def test_a_bomb_is_refused(form: str, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(archives, "SMALL_BYTES", 1 << 16)
+    pack(tmp_path / "packed" / form, {"rank0.json": bytes(1 << 23)})
+    found = discover([tmp_path / "packed"])
+    ((path, error),) = found.unreadable
+    assert (found.sources, path.name) == ([], form)
+    assert "unpacks to more than" in error.message
+    assert list((cache / "jitter" / "archives").iterdir()) == []
+
+
+def test_too_many_members_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(archives, "_MOST_MEMBERS", 10)
+    pack(tmp_path / "packed" / "a.zip", {f"rank{n}.json": b"" for n in range(11)})
+    ((_, error),) = discover([tmp_path / "packed"]).unreadable
+    assert "more than 10 files" in error.message
+
+
+@pytest.mark.parametrize("form", ["a.tar", "a.tar.gz"])
+def test_files_before_the_damage_are_read(form: str, tmp_path: Path):
+    whole = pack(tmp_path / "packed" / form, {"rank0.json": trace(0), "rank1.json": bytes(range(256)) * 400})
+    whole.write_bytes(whole.read_bytes()[: len(trace(0)) + 2000 if form == "a.tar" else -200])
+    found = discover([tmp_path / "packed"])
+    assert "rank0.json" in [source.path.name for source in found.sources]
+    errors = {path.name: error.message for path, error in found.unreadable}
+    assert "a damaged archive" in errors[form]
+
+
+def test_an_archive_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pack(tmp_path / "packed" / "a.zip", TRACES)
+    first = discover([tmp_path / "packed"])
+    monkeypatch.setattr(archives, "_Writer", None)
+    assert discover([tmp_path / "packed"]).sources == first.sources
+
+
+def test_an_archive_of_other_files_is_another_file(tmp_path: Path):
+    pack(tmp_path / "packed" / "code.tar", {"main.py": b"", "README": b""})
+    pack(tmp_path / "packed" / "wheel.zip", {"a.py": b"x"})
+    found = discover([tmp_path / "packed"])
+    assert (found.notes, found.unreadable, found.others) == ([], [], 2)
+    ((_, error),) = discover([tmp_path / "packed" / "wheel.zip"]).unreadable
+    assert "an archive without a trace that jitter reads" in error.message
+
+
+def test_an_archive_in_an_archive_is_not_unpacked(tmp_path: Path):
+    inner = pack(tmp_path / "packed" / "a.zip", TRACES).read_bytes()
+    pack(tmp_path / "packed" / "a.zip", {"rank0.json": trace(0), "inner.zip": inner})
+    assert [source.path.name for source in discover([tmp_path / "packed"]).sources] == ["rank0.json"]
+
+
+@pytest.mark.parametrize("size", [b"99999999999\0", b"-0000000001\0", b"\x80" + bytes(11), b"zzz"])
+def test_a_tar_header_that_lies(size: bytes, tmp_path: Path):
+    path = pack(tmp_path / "packed" / "a.tar", {"x.json": trace(0), "y.json": trace(1)})
+    content = bytearray(path.read_bytes())
+    content[124 : 124 + len(size)] = size
+    path.write_bytes(content)
+    assert [one.name for one, _ in discover([path.parent]).unreadable][:1] == ["a.tar"]

@@ -511,7 +511,7 @@ def with_absent_ranks(ranks: Sequence[int], labels: Ints, absent: frozenset[int]
 
 TeamEnds = tuple[Ints, Floats, Floats]
 """(ranks,) of a team that have a step; (operations, ranks) when each starts, and when it ends."""
-Attended = Mapping[int, Sequence[tuple[int, Group]]]
+Attended = Mapping[int, Sequence[tuple[int, Group | None]]]
 
 
 class _Unit(NamedTuple):
@@ -540,14 +540,14 @@ def infer_attended(
     team_of: Mapping[int, int],
     attended: Attended,
     steps: Iterable[Mapping[int, TeamEnds]],
-) -> tuple[dict[int, list[tuple[int, Group]]], frozenset[tuple[int, int]]]:
+) -> tuple[dict[int, list[tuple[int, Group | None]]], frozenset[tuple[int, int]]]:
     """Return each rank's (place, group) with inferred groups, and the (rank, place) that no other rank shares.
 
     `steps` are some steps, by team. Groups stay None where their ends do not tell them.
     """
     unknown = _unknown_places(team_of, attended)
     units = _units(programs, team_of, unknown, steps)
-    told: dict[tuple[int, int], Group] = {}
+    told: dict[tuple[int, int], Group | None] = {}
     alone: set[tuple[int, int]] = set()
     clocks = _JobClocks(sorted(team_of), len(units[0].end) if units else 0)
     common: list[_Common] = []
@@ -576,7 +576,7 @@ def infer_attended(
                 if label == ALONE:
                     alone.add((rank, unknown[team][at]))
                 elif len(ranks) > 1:
-                    told[rank, unknown[team][at]] = ("ranks", *group_of[label])
+                    told[rank, unknown[team][at]] = Group(group_of[label])
     if len(units) > 1:
         for pair, messages in _exchanges(programs, team_of, unknown, units):
             clocks.connect(pair.ranks, np.stack([np.zeros(len(pair.offset_ns)), -pair.offset_ns], axis=1), np.zeros(2))
@@ -653,7 +653,7 @@ def _exchanges(
     team_of: Mapping[int, int],
     unknown: Mapping[int, Sequence[int]],
     units: Sequence[_Unit],
-) -> Iterator[tuple[MatchedPair, dict[tuple[int, int], Group]]]:
+) -> Iterator[tuple[MatchedPair, dict[tuple[int, int], Group | None]]]:
     """Yield pairs of ranks with the group, by (rank, place), of each message between them."""
     exchanges: dict[int, Exchanges] = {}
     places: dict[int, list[int]] = {}
@@ -667,18 +667,18 @@ def _exchanges(
                 exchanges[rank] = Exchanges(unit.end[:, chosen, column], stream)
     for pair in match_exchanges(exchanges, team_of):
         one, other = pair.ranks
-        messages: dict[tuple[int, int], Group] = {}
+        messages: dict[tuple[int, int], Group | None] = {}
         for number, (own, theirs) in enumerate(pair.messages):
-            group = ("ranks", one, other, f"message {number}")
+            group = Group((one, other), f"message {number}")
             messages[one, places[one][own]] = messages[other, places[other][theirs]] = group
         yield pair, messages
 
 
 def _shared_by_units(
     units: Sequence[_Unit], unknown: Mapping[int, Sequence[int]], common: Sequence[_Common], clocks: _JobClocks
-) -> dict[tuple[int, int], Group]:
+) -> dict[tuple[int, int], Group | None]:
     """Return the group, by (rank, place), of collectives that the ranks of several units leave together."""
-    found: dict[tuple[int, int], Group] = {}
+    found: dict[tuple[int, int], Group | None] = {}
     waiting = list(common)
     count = 0
     while waiting:
@@ -696,7 +696,7 @@ def _shared_by_units(
             ranks = sorted(rank for one in together for _, rank in units[one.unit].members)
             for one in together:
                 for team, rank in units[one.unit].members:
-                    found[rank, unknown[team][one.collective]] = ("ranks", *ranks, f"shared {count}")
+                    found[rank, unknown[team][one.collective]] = Group(tuple(ranks), f"shared {count}")
             count += 1
     return found
 

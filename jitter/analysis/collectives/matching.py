@@ -1,17 +1,91 @@
-"""Match the collectives of different ranks by (group, order): `jitter explain dependencies`."""
+"""Match the collectives of different ranks by (group, order): `jitter explain dependencies`.
+
+Two collective kernels of different ranks are one collective if their group is equal and each is the k-th of its rank in
+it. This holds for the kernels of one step (`read_groups`, `number_in_groups`) and for the places of the program.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from jitter.analysis.alignment.program import Program
-from jitter.core.numeric.arrays import Bools, Ints, begins_of, joined
+from jitter.core.arrow import encode_lists
+from jitter.core.numeric.arrays import Bools, Ints, begins_of, distinct_rows, joined
+from jitter.lake.step_reader import StepColumns
 
-Group = tuple[object, ...] | None
-"""Identity of a collective's group; None: the trace does not state it."""
+GROUP_COLUMNS: Final = ("group_name", "group_ranks", "source_rank", "destination_rank")
+"""Columns of `schema.KERNELS` that tell a collective's group."""
+
+
+class Group(NamedTuple):
+    """Ranks that communicate. A collective whose group the trace does not state has None in its place."""
+
+    ranks: tuple[int, ...] | None
+    """None: the trace states the name alone. A send or receive of stated peers: the sender and the receiver."""
+    name: str | None = None
+    """None where the ranks know the group by several names, such as addresses."""
+
+
+AttendedPlaces = Mapping[int, Group | None]
+"""By place of the program the group of the collective there."""
+
+
+def name_group(group: Group | None) -> str:
+    """Return the name of a group in tables and in `--group`."""
+    if group is None:
+        return "all"
+    return ",".join(map(str, group.ranks or ())) if group.name is None else group.name
+
+
+def read_groups(read: StepColumns, rows: Ints) -> tuple[Ints, list[Group | None]]:
+    """Return the group of each of these collectives, (rows,), as a position in a list, and that list.
+
+    A send or receive whose peers are stated meets its peer, not the group's other transfers. `read` has
+    `GROUP_COLUMNS`.
+    """
+    names, texts = read.codes("group_name")
+    lists, listed = encode_lists(read.table["group_ranks"])
+    peers = [np.where(read.known(name), read.values(name), -1)[rows] for name in ("source_rank", "destination_rank")]
+    first, stated = distinct_rows(names[rows].astype(np.int64), lists[rows], *peers)
+    # groups may list hundreds of ranks: equal ones are one object
+    members = {tuple(one): frozenset(one) for one in listed}
+    ranks_of = [None if code < 0 else listed[code] for code in lists[rows][first].tolist()]
+    name_of = [None if code < 0 else texts[code] for code in names[rows][first].tolist()]
+    peers_of = list(zip(*(one[first].tolist() for one in peers), strict=True))
+    # some programs state a peer's place in its group: which rank that is is then told by which pairs end together
+    are_places = any(
+        -1 not in pair and (pair[0] == pair[1] or (ranks is not None and not members[ranks].issuperset(pair)))
+        for pair, ranks in zip(peers_of, ranks_of, strict=True)
+    )
+    meeting = [ranks if -1 in pair else pair for ranks, pair in zip(ranks_of, peers_of, strict=True)]
+    # several groups may have the same ranks; a name that only one rank knows (an address) tells nothing
+    names_by_rank: dict[tuple[int, ...] | None, dict[int, set[str | None]]] = {}
+    for at in distinct_rows(read.of_rank[rows], stated)[0].tolist():
+        which = int(stated[at])
+        of_ranks = names_by_rank.setdefault(meeting[which], {})
+        of_ranks.setdefault(int(read.of_rank[rows[at]]), set()).add(name_of[which])
+    agreed = {ranks for ranks, own in names_by_rank.items() if len(set(map(frozenset, own.values()))) == 1}
+    groups: dict[Group | None, int] = {}
+    code = np.empty(len(first), np.int64)
+    for which, (ranks, name) in enumerate(zip(meeting, name_of, strict=True)):
+        is_unknown = (are_places and -1 not in peers_of[which]) or (ranks is None and name is None)
+        group = None if is_unknown else Group(ranks, name if ranks is None or ranks in agreed else None)
+        code[which] = groups.setdefault(group, len(groups))
+    return code[stated], list(groups)
+
+
+def number_in_groups(rank: Ints, group: Ints) -> Ints:
+    """Return, (collectives,), how many the rank of each has in the group before it; each rank's are in launch order."""
+    order = np.lexsort((group, rank))
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (np.diff(rank[order]) != 0) | (np.diff(group[order]) != 0)
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order)) - first
+    return number
 
 
 class Participants(NamedTuple):
@@ -173,14 +247,20 @@ def _number_absent(collectives: Sequence[Collective], ranks: int) -> list[list[i
     return [numbered.get(own, []) for own in groups]
 
 
+_ALL_RANKS: Final = ("all",)
+"""Stands for the group of collectives that are taken for all ranks'."""
+
+
 class _Attended(NamedTuple):
     rank: int
     place: int
 
 
 def join_attended(
-    first: Mapping[int, Mapping[int, Group]], every: Mapping[int, Mapping[int, Group]], team_of: Mapping[int, int]
-) -> dict[int, list[tuple[int, Group]]]:
+    first: Mapping[int, AttendedPlaces],
+    every: Mapping[int, AttendedPlaces],
+    team_of: Mapping[int, int],
+) -> dict[int, list[tuple[int, Group | None]]]:
     """Return each rank's (place, group): those of its first step, and more of groups whose members have as many."""
     counts: dict[object, set[int]] = defaultdict(set)
     if any(len(every[rank]) > len(own) for rank, own in first.items()):
@@ -197,7 +277,7 @@ def join_attended(
     }
 
 
-def complete_attended(rank: int, seen: Mapping[int, Group], of_peer: Mapping[int, Group]) -> dict[int, Group]:
+def complete_attended(rank: int, seen: AttendedPlaces, of_peer: AttendedPlaces) -> dict[int, Group | None]:
     """Return the collectives, by place, of a rank whose steps are all cut.
 
     Those are the collectives that it shows, and those of `of_peer`, a whole step of its team, in the rank's own groups:
@@ -207,7 +287,7 @@ def complete_attended(rank: int, seen: Mapping[int, Group], of_peer: Mapping[int
     own_group = {of_peer[place]: group for place, group in seen.items() if place in of_peer}
     found = dict(seen)
     for place, group in of_peer.items():
-        if place not in seen and (group is None or group in own_group or rank in _ranks_of(group)):
+        if place not in seen and (group is None or group in own_group or rank in (group.ranks or ())):
             found[place] = own_group.get(group, group)
     return found
 
@@ -215,7 +295,7 @@ def complete_attended(rank: int, seen: Mapping[int, Group], of_peer: Mapping[int
 def match(
     programs: Mapping[int, Program],
     team_of: Mapping[int, int],
-    attended: Mapping[int, Sequence[tuple[int, Group]]],
+    attended: Mapping[int, Sequence[tuple[int, Group | None]]],
     alone: frozenset[tuple[int, int]] = frozenset(),
 ) -> CollectiveMatching:
     """Match the collectives of all ranks; `attended` lists each rank's (place, group), in the program's order.
@@ -227,25 +307,27 @@ def match(
     )
     whole = _whole_job(programs, team_of, attended, alone)
     # a group may list hundreds of ranks: hashed once, not at each attendance
-    groups = {id(group): group for found in attended.values() for _, group in found}
-    number_of: dict[Group, int] = {}
+    groups = {id(group): group for own in attended.values() for _, group in own}
+    number_of: dict[object, int] = {}
     numbers = {at: number_of.setdefault(group, len(number_of)) for at, group in groups.items()}
-    listed: dict[object, tuple[int, ...]] = {number: _ranks_of(group) for group, number in number_of.items()}
-    instances: dict[tuple[object, int], list[_Attended]] = defaultdict(list)
+    listed = {number_of[group]: group.ranks or () for group in groups.values() if group is not None}
+    every = [_Attended(rank, place) for rank, own in attended.items() for place, _ in own]
+    keys: list[int] = []
     unpaired = 0
-    for rank, found in attended.items():
-        order: dict[object, int] = defaultdict(int)
-        for place, group in found:
-            key: object = numbers[id(group)]
-            if group is None:
-                operation = programs[team_of[rank]].operations[place].collective
-                if (rank, place) in alone or (not whole and operation == "send_recv"):
-                    key = ("alone", rank)
-                    unpaired += 1
-                else:
-                    key = ("all",) if whole else ("team", team_of[rank])
-            instances[key, order[key]].append(_Attended(rank, place))
-            order[key] += 1
+    for rank, own in attended.items():
+        for place, group in own:
+            if group is not None:
+                keys.append(numbers[id(group)])
+                continue
+            operation = programs[team_of[rank]].operations[place].collective
+            is_alone = (rank, place) in alone or (not whole and operation == "send_recv")
+            key = ("alone", rank) if is_alone else _ALL_RANKS if whole else ("team", team_of[rank])
+            unpaired += is_alone
+            keys.append(number_of.setdefault(key, len(number_of)))
+    order = number_in_groups(np.array([one.rank for one in every], np.int64), np.array(keys, np.int64))
+    instances: dict[tuple[int, int], list[_Attended]] = defaultdict(list)
+    for one, which, number in zip(every, keys, order.tolist(), strict=True):
+        instances[which, number].append(one)
     colour = _refined({rank: (team_of[rank],) for rank in attended}, instances.values())
     blocks: dict[int, list[int]] = defaultdict(list)
     for rank, number in colour.items():
@@ -257,7 +339,7 @@ def match(
     absent: dict[int, tuple[int, ...]] = {}
     for (which, _), members in instances.items():
         held_at[frozenset((numbered[m.rank][0], m.place) for m in members)].append(members)
-        named = everyone if which == ("all",) else listed.get(which, ())
+        named = everyone if which == number_of.get(_ALL_RANKS) else listed.get(which, ())
         if len(named) > len(members):
             absent[id(members)] = tuple(sorted(set(named).difference(m.rank for m in members)))
     return CollectiveMatching(
@@ -315,7 +397,7 @@ def _numbered(colour: Mapping[int, object]) -> dict[int, int]:
 def _whole_job(
     programs: Mapping[int, Program],
     team_of: Mapping[int, int],
-    attended: Mapping[int, Sequence[tuple[int, Group]]],
+    attended: Mapping[int, Sequence[tuple[int, Group | None]]],
     alone: frozenset[tuple[int, int]],
 ) -> bool:
     """Whether collectives without a group can be all ranks': every team has the same ones in the same order."""
@@ -325,9 +407,3 @@ def _whole_job(
         unknown = (place for place, group in found if group is None and (rank, place) not in alone)
         told.add(tuple(operations[place].name for place in unknown))
     return len(told) <= 1
-
-
-def _ranks_of(group: Group) -> tuple[int, ...]:
-    """Return the ranks that name a group; after them its own name may stand, where all its ranks agree on it."""
-    listed = group[1:] if group is not None and group[0] == "ranks" else ()
-    return tuple(one for one in listed if isinstance(one, int))

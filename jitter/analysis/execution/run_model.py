@@ -448,16 +448,16 @@ class RunModel:
         found = match(self.programs, self.team_of, told, alone)
         return replace(found, inferred=told != attended)
 
-    def _attended(self) -> dict[int, list[tuple[int, Group]]]:
+    def _attended(self) -> dict[int, list[tuple[int, Group | None]]]:
         """Return each rank's collectives, (place, group), in the order of its program.
 
         All collectives of the rank's first whole step count. Others, such as those of an evaluation step, count if all
         members of their group have the same number of them: else their order does not tell which of them meet. A rank
         without a whole step is taken to attend those of its team.
         """
-        first: dict[int, dict[int, Group]] = {}
-        every: dict[int, dict[int, Group]] = {}
-        in_cut_steps: dict[int, dict[int, Group]] = {rank: {} for rank in self.team_of}
+        first: dict[int, dict[int, Group | None]] = {}
+        every: dict[int, dict[int, Group | None]] = {}
+        in_cut_steps: dict[int, dict[int, Group | None]] = {rank: {} for rank in self.team_of}
         surveyed = set(self._surveyed())
         for key in self._source.steps:
             if key not in surveyed and all(member.cut or member.rank in every for member in self._members(key)):

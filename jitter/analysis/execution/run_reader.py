@@ -11,16 +11,15 @@ from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 
 from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.alignment.program import NO_STREAM, Example, number_streams
-from jitter.analysis.collectives.matching import Group
+from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, read_groups
 from jitter.analysis.execution.activity_reader import ActivityReader
 from jitter.analysis.execution.step_times import IdenticalRanks, StepSyncCalls, group_identical_ranks
 from jitter.analysis.metrics.recorded_sizes import COLUMNS as SIZE_COLUMNS
 from jitter.analysis.metrics.recorded_sizes import RecordedSizes
-from jitter.core.arrow import encode_lists, to_list
+from jitter.core.arrow import to_list
 from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Floats, Ints, joined
 from jitter.core.step_key import StepKey
@@ -51,7 +50,7 @@ class Source:
     """Context in which these steps' ranks are asked for in this order."""
     example: Callable[[StepKey, int], Example]
     """Activities of a rank in a step."""
-    groups: Callable[[StepKey], Mapping[int, Mapping[int, Group]]]
+    groups: Callable[[StepKey], Mapping[int, Mapping[int, Group | None]]]
     """By rank and row in the step (ordinal) the group of the collective there."""
     rows: int
     """Rows of all steps and ranks."""
@@ -326,53 +325,18 @@ class RunReader:
         ]
         return Example(group.kind.tolist(), *map(list, zip(*told, strict=True)))
 
-    def _groups(self, key: StepKey) -> dict[int, dict[int, Group]]:
-        found: dict[int, dict[int, Group]] = {rank: {} for rank in self._held[key]}
-        ranks = [rank for rank, held in self._held[key].items() if self._activities.may_be_grouped(held)]
-        if not ranks:
-            return found
-        columns = ("rank", "ordinal", "kind", "group_name", "group_ranks", "source_rank", "destination_rank")
-        rows = read_step(self._root, key, self._held[key], columns, ranks).table
-        collectives = rows.filter(pc.equal(rows["kind"], "collective"))
-        named = collectives["group_name"].to_pylist()
-        codes, groups = encode_lists(collectives["group_ranks"])
-        sources, destinations = (collectives[name].to_pylist() for name in ("source_rank", "destination_rank"))
-        peers = [*zip(sources, destinations, strict=True)]
-        places = [*zip(collectives["rank"].to_pylist(), collectives["ordinal"].to_pylist(), strict=True)]
-        # ranks that are alike are one object, and so are groups: they may list hundreds
-        shared: dict[tuple[object, ...], tuple[object, ...]] = {}
-        ranks_by_code = [shared.setdefault(tuple(listed), tuple(listed)) for listed in groups]
-        members = [frozenset(listed) for listed in ranks_by_code]
-        # some programs state a peer's place in its group: whom it means is then told by which pairs end together
-        are_places = any(
-            None not in pair and (pair[0] == pair[1] or (code >= 0 and not members[code].issuperset(pair)))
-            for pair, code in zip(peers, codes.tolist(), strict=True)
-        )
-        told = []
-        names: dict[int, dict[int, set[str | None]]] = {}
-        for (rank, ordinal), code, name, pair in zip(places, codes.tolist(), named, peers, strict=True):
-            if are_places and None not in pair:
-                continue
-            # a send meets its receive, not the group's other transfers
-            own = ranks_by_code[code] if code >= 0 else ()
-            ranks_of = own if None in pair else shared.setdefault(pair, pair)
-            told.append((rank, ordinal, name, ranks_of))
-            names.setdefault(id(ranks_of), {}).setdefault(rank, set()).add(name)
-        # several groups may have the same ranks; a name that only one rank knows (an address) tells nothing
-        agreed = {at for at, own in names.items() if len({frozenset(one) for one in own.values()}) == 1}
-        known: dict[tuple[int, str | None], Group] = {}
-        for rank, ordinal, name, ranks_of in told:
-            at = id(ranks_of)
-            if (at, name) not in known:
-                known[at, name] = _group(ranks_of, name, at in agreed)
-            found[rank][ordinal] = known[at, name]
-        return found
-
-
-def _group(ranks: tuple[object, ...], name: str | None, is_name_agreed: bool) -> Group:
-    if ranks:
-        return ("ranks", *ranks, name) if is_name_agreed else ("ranks", *ranks)
-    return None if name is None else ("name", name)
+    def _groups(self, key: StepKey) -> dict[int, dict[int, Group | None]]:
+        groups_of: dict[int, dict[int, Group | None]] = {rank: {} for rank in self._held[key]}
+        ranks = sorted(rank for rank, held in self._held[key].items() if self._activities.may_be_grouped(held))
+        if ranks:
+            read = read_step(self._root, key, self._held[key], ("kind", *GROUP_COLUMNS), ranks)
+            rows = np.flatnonzero(read.equals("kind", "collective"))
+            of_rank = read.of_rank[rows]
+            codes, groups = read_groups(read, rows)
+            places = rows - read.bounds[of_rank]
+            for at, place, code in zip(of_rank.tolist(), places.tolist(), codes.tolist(), strict=True):
+                groups_of[read.ranks[at]][place] = groups[code]
+        return groups_of
 
 
 def _call(name: str, thread: int) -> tuple[str, int, int, None]:

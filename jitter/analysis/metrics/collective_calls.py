@@ -11,13 +11,14 @@ from typing import Final
 
 import numpy as np
 
-from jitter.core.arrow import encode_lists, to_numpy
+from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, name_group, number_in_groups, read_groups
+from jitter.core.arrow import to_numpy
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, distinct_rows, pieces_of
 from jitter.lake.step_reader import StepColumns, join_ranks
 
 COLUMNS: Final = (
     *("kind", "start_ns", "end_ns", "collective", "size_bytes", "split_imbalance", "dtype"),
-    *("group_name", "group_ranks", "group_size", "sequence", "copy_direction"),
+    *("group_size", "sequence", "copy_direction", *GROUP_COLUMNS),
 )
 """Columns of `schema.KERNELS` that are read of each step."""
 COLUMNS_OF_ALL: Final = ("kind", "start_ns", "end_ns")
@@ -30,21 +31,6 @@ ASSUMED_GROUP: Final = "{} collectives state no group: assumed to span all recor
 UNRECORDED: Final = "{} collectives have ranks that were not recorded: their last arrival is unknown"
 DISAGREEING: Final = "{} collectives are left out: ranks disagree about the operation at their place in the group"
 UNMATCHED: Final = "{} send_recv kernels: partners are not matched, the time includes waiting for the partner"
-
-
-@dataclass(frozen=True)
-class Group:
-    """Ranks that communicate; `ranks` is None where the trace does not state them."""
-
-    name: str | None
-    ranks: tuple[int, ...] | None
-
-    @property
-    def label(self) -> str:
-        """Name of the group in tables and in `--group`."""
-        if self.name is not None:
-            return self.name
-        return "all" if self.ranks is None else ",".join(map(str, self.ranks))
 
 
 @dataclass(frozen=True)
@@ -66,7 +52,7 @@ class Calls:
     kernels: Kernels
     operation: tuple[str | None, ...]
     dtype: tuple[str | None, ...]
-    group: tuple[Group, ...]
+    group: tuple[Group | None, ...]
     size_bytes: Ints
     imbalance: Floats
     """Largest / mean part of an all-to-all with unequal parts; NaN: equal parts or unknown."""
@@ -98,32 +84,43 @@ def read_calls(read: Callable[[Sequence[int]], StepColumns], rows: Mapping[int, 
 def match_calls(read: StepColumns, only_group: str | None = None) -> Calls:
     """Match the collective kernels of a step's ranks by group and order; `only_group` keeps one label."""
     rows = np.flatnonzero(read.equals("kind", "collective"))
-    of_rank = read.of_rank[rows]
-    group_of_row, groups = _groups(read, rows)
+    group_of_row, groups = read_groups(read, rows)
     if only_group is not None:
-        kept = np.array([group.label == only_group for group in groups], np.bool_)[group_of_row]
-        rows, of_rank, group_of_row = rows[kept], of_rank[kept], group_of_row[kept]
+        kept = np.array([name_group(group) == only_group for group in groups], np.bool_)[group_of_row]
+        rows, group_of_row = rows[kept], group_of_row[kept]
+    of_rank = read.of_rank[rows]
     operation_of_row, operations = _codes(read, "collective", rows)
-    order = _order_in_group(of_rank, group_of_row)
-    # partners of send and receive are not stated: each kernel is a call of its own
-    alone = read.equals("collective", SEND_RECV)[rows]
+    order = number_in_groups(of_rank, group_of_row)
+    # a send or receive of unknown peer, or whose peer was not recorded, is a call of its own
+    is_transfer = read.equals("collective", SEND_RECV)[rows]
+    is_pair = np.array([group is not None and len(group.ranks or ()) == 2 for group in groups], np.bool_)[group_of_row]
+    _, call = distinct_rows(group_of_row, order)
+    alone = is_transfer & ~(is_pair & (np.bincount(call)[call] == 2))
     _, call = distinct_rows(group_of_row, order, np.where(alone, 1 + np.arange(len(rows)), 0))
-    found = _Matching(read, rows, of_rank, call, operation_of_row, alone)
-    return found.calls(operations, group_of_row, groups)
+    return _Matching(read, rows, of_rank, call, operation_of_row, alone, is_transfer).calls(
+        operations, group_of_row, groups
+    )
 
 
 class _Matching:
     """Kernels of calls, and what they state together."""
 
     def __init__(
-        self, read: StepColumns, rows: Ints, of_rank: Ints, call: Ints, operation_of_row: Ints, alone: Bools
+        self,
+        read: StepColumns,
+        rows: Ints,
+        of_rank: Ints,
+        call: Ints,
+        operation_of_row: Ints,
+        alone: Bools,
+        is_transfer: Bools,
     ) -> None:
         self._read, self._rows, self._of_rank = read, rows, of_rank
-        self._call, self._operation, self._alone = call, operation_of_row, alone
+        self._call, self._operation, self._alone, self._is_transfer = call, operation_of_row, alone, is_transfer
         self._count = int(call.max(initial=-1)) + 1
         self._start, self._end = read.values("start_ns")[rows], read.values("end_ns")[rows]
 
-    def calls(self, operations: list[str], group_of_row: Ints, groups: list[Group]) -> Calls:
+    def calls(self, operations: list[str], group_of_row: Ints, groups: list[Group | None]) -> Calls:
         reasons: Counter[str] = Counter()
         operation = self._largest(self._operation)
         disagrees = self._any((self._operation != operation[self._call]) & (self._operation >= 0))
@@ -133,7 +130,7 @@ class _Matching:
         alone = self._any(self._alone)
         group_size = np.where(stated > 0, stated, np.where(alone, UNKNOWN, members))
         of_group = self._largest(group_of_row)
-        anonymous = np.array([group.name is None and group.ranks is None for group in groups], np.bool_)
+        anonymous = np.array([group is None for group in groups], np.bool_)
         reasons[ASSUMED_GROUP] += int((anonymous[of_group] & ~alone & ~disagrees).sum())
         complete = (members == group_size) & ~alone
         reasons[UNRECORDED] += int((~complete & ~alone & ~disagrees).sum())
@@ -175,10 +172,11 @@ class _Matching:
         np.maximum.at(found, self._call, values)
         return np.where(np.isfinite(found), found, np.nan)
 
-    def _stated_group_size(self, group_of_row: Ints, groups: list[Group]) -> Ints:
-        listed = np.array([UNKNOWN if group.ranks is None else len(group.ranks) for group in groups], np.int64)
-        sizes = _known(self._read, "group_size", self._rows)
-        return np.where(sizes > 0, sizes, listed[group_of_row])
+    def _stated_group_size(self, group_of_row: Ints, groups: list[Group | None]) -> Ints:
+        listed = np.array([len(group.ranks or ()) if group else 0 for group in groups], np.int64)[group_of_row]
+        # the size that a send or receive states is its group's, not its pair's
+        sizes = np.where(self._is_transfer & ~self._alone, 0, _known(self._read, "group_size", self._rows))
+        return np.where(sizes > 0, sizes, np.where(listed > 0, listed, UNKNOWN))
 
     def _largest(self, values: Ints) -> Ints:
         """Return the largest value of each call."""
@@ -189,30 +187,6 @@ class _Matching:
     def _any(self, holds: Bools) -> Bools:
         found: Bools = np.bincount(self._call[holds], minlength=self._count) > 0
         return found
-
-
-def _groups(read: StepColumns, rows: Ints) -> tuple[Ints, list[Group]]:
-    """Return the group of each row as a position in the list of distinct ones."""
-    name_codes, names = read.codes("group_name")
-    rank_codes, listed = encode_lists(read.table["group_ranks"])
-    pairs = name_codes[rows].astype(np.int64), rank_codes[rows]
-    first, code = distinct_rows(*pairs)
-    groups = [
-        Group(None if name < 0 else names[name], None if ranks < 0 else listed[ranks])
-        for name, ranks in zip(*(codes[first].tolist() for codes in pairs), strict=True)
-    ]
-    return code, groups
-
-
-def _order_in_group(of_rank: Ints, group: Ints) -> Ints:
-    """Return each row's number among its rank's rows of its group; rows are by rank, then in launch order."""
-    order = np.lexsort((group, of_rank))
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = (np.diff(of_rank[order]) != 0) | (np.diff(group[order]) != 0)
-    first = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
-    found = np.empty(len(order), np.int64)
-    found[order] = np.arange(len(order)) - first
-    return found
 
 
 def _codes(read: StepColumns, column: str, rows: Ints) -> tuple[Ints, list[str]]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from jitter.analysis.collectives.matching import name_group
 from jitter.analysis.metrics.collective_calls import UNKNOWN, Calls, match_calls
 from jitter.analysis.metrics.time_shares import SHARES, StepShares, measure_shares
 from jitter.core.bandwidth import bandwidth
@@ -175,7 +176,7 @@ def _add_calls(
                 None if unequal or size == UNKNOWN else size,
                 dtype,
                 None if members == UNKNOWN else members,
-                group.label,
+                name_group(group),
                 host,
                 unequal,
             ),

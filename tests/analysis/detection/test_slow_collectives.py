@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jitter.analysis.collectives.matching import match
+from jitter.analysis.collectives.matching import Group, match
 from jitter.analysis.detection.communication.slow_collectives import attribute_to_ranks, find_slow_collectives
 from jitter.analysis.thresholds import THRESHOLDS
 from tests.support.programs import program
@@ -24,7 +24,7 @@ def meetings_of(groups: dict[int, list[object]]):
 
 
 def two_of_all(ranks: int = 4):
-    everyone = ("ranks", *range(ranks))
+    everyone = Group(tuple(range(ranks)))
     return meetings_of({rank: [everyone, everyone] for rank in range(ranks)})
 
 
@@ -32,7 +32,7 @@ def pairs_and_all():
     """Two collectives of pairs (0, 1), (2, 3), two of (0, 2), (1, 3)."""
     one = {0: (0, 1), 1: (0, 1), 2: (2, 3), 3: (2, 3)}
     other = {0: (0, 2), 2: (0, 2), 1: (1, 3), 3: (1, 3)}
-    return meetings_of({r: [("ranks", *one[r])] * 2 + [("ranks", *other[r])] * 2 for r in range(4)})
+    return meetings_of({r: [Group(tuple(one[r]))] * 2 + [Group(tuple(other[r]))] * 2 for r in range(4)})
 
 
 def ranks_of(matching, number: int, group: int) -> frozenset[int]:
@@ -117,7 +117,7 @@ def test_what_is_too_little_of_a_step_is_left():
 
 def test_groups_of_one_recorded_rank_wait_for_one_that_was_not():
     """Ranks 4 and 5 were not recorded: in steps 3 and 7 one of them, or the network, holds up ranks 0 and 1."""
-    matching = meetings_of({0: [("ranks", 0, 4)] * 2, 1: [("ranks", 1, 5)] * 2})
+    matching = meetings_of({0: [Group((0, 4))] * 2, 1: [Group((1, 5))] * 2})
     slow, _, _ = found(matching, lambda step, ranks, number: 90_000.0 if step in (3, 7) else 0.0)
     assert [(one.ranks, one.steps, one.is_incomplete) for one in slow] == [({0, 1}, (3, 7), True)]
     slow, _, _ = found(
@@ -132,9 +132,9 @@ def test_groups_of_one_recorded_rank_wait_for_one_that_was_not():
 
 
 def test_a_rank_with_unknown_partners_tells_nothing():
-    matching = meetings_of({0: [("name", "a")] * 2, 1: [("name", "b")] * 2})
+    matching = meetings_of({0: [Group(None, "a")] * 2, 1: [Group(None, "b")] * 2})
     assert found(matching, lambda step, ranks, number: 90_000.0 if step == 3 else 0.0)[0] == []
-    alone = meetings_of({0: [("ranks", 0, 4)] * 2})
+    alone = meetings_of({0: [Group((0, 4))] * 2})
     assert found(alone, lambda step, ranks, number: 90_000.0 if step == 3 else 0.0)[0] == []
 
 
@@ -163,7 +163,7 @@ def test_half_of_the_groups_are_slow_in_every_step():
 
 def test_all_groups_of_a_collective_are_one_finding():
     """Disjoint groups hide each other: with all three of them slow, as behind one switch, none stands out."""
-    matching = meetings_of({r: [("ranks", r - r % 2, r - r % 2 + 1), ("ranks", *range(6))] for r in range(6)})
+    matching = meetings_of({r: [Group((r - r % 2, r - r % 2 + 1)), Group(tuple(range(6)))] for r in range(6)})
     slow, *_ = found(matching, lambda step, ranks, number: 60_000.0 * (len(ranks) == 2 and step in (4, 5)))
     assert [(one.ranks, one.steps) for one in slow] == [(frozenset(range(6)), (4, 5))]
     assert len(slow[0].meetings) == 3

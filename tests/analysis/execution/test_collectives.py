@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitter.analysis.collectives.matching import match
+from jitter.analysis.collectives.matching import Group, match
 from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.schedule import EndCollective, RunOperations, schedule
 from tests.support.programs import dependencies, program
@@ -28,14 +28,14 @@ def all_at(place: int, *ranks: int) -> frozenset[tuple[int, int]]:
     return frozenset((rank, place) for rank in ranks)
 
 
-TWO_PAIRS = {0: ("ranks", 0, 1), 1: ("ranks", 0, 1), 2: ("ranks", 2, 3), 3: ("ranks", 2, 3)}
-EVERYONE = ("ranks", 0, 1, 2, 3)
+TWO_PAIRS = {0: Group((0, 1)), 1: Group((0, 1)), 2: Group((2, 3)), 3: Group((2, 3))}
+EVERYONE = Group((0, 1, 2, 3))
 
 
 @pytest.mark.parametrize("name", ["by ranks", "by name"])
 def test_groups_of_recorded_ranks_or_names(name: str):
     def told(group):
-        return group if name == "by ranks" else ("name", str(group))
+        return group if name == "by ranks" else Group(None, str(group))
 
     attended = {rank: [(1, told(TWO_PAIRS[rank])), (3, told(EVERYONE))] for rank in range(4)}
     found = match({0: program("kaka")}, dict.fromkeys(range(4), 0), attended)
@@ -87,7 +87,7 @@ def test_what_is_not_left_together_is_each_ranks_own():
 def test_sends_and_receives_of_a_pipeline():
     """Stage 1 receives what stage 0 sends, at other places of another program; ranks of a stage form a block."""
     programs = {0: program("kpkp"), 1: program("pkpk")}
-    pairs = {0: ("ranks", 0, 2), 2: ("ranks", 0, 2), 1: ("ranks", 1, 3), 3: ("ranks", 1, 3)}
+    pairs = {0: Group((0, 2)), 2: Group((0, 2)), 1: Group((1, 3)), 3: Group((1, 3))}
     attended = {rank: [(place, pairs[rank]) for place in ((1, 3) if rank < 2 else (0, 2))] for rank in range(4)}
     found = match(programs, {0: 0, 1: 0, 2: 1, 3: 1}, attended)
     assert met(found) == {
@@ -105,9 +105,9 @@ def test_sends_and_receives_of_a_pipeline():
 def test_the_ends_of_a_pipeline_are_blocks_of_their_own():
     """Of one team, the first and last rank meet others at other places than those between."""
     attended = {
-        0: [(1, ("ranks", 0, 1))],
-        1: [(0, ("ranks", 0, 1)), (1, ("ranks", 1, 2))],
-        2: [(0, ("ranks", 1, 2))],
+        0: [(1, Group((0, 1)))],
+        1: [(0, Group((0, 1))), (1, Group((1, 2)))],
+        2: [(0, Group((1, 2)))],
     }
     found = match({0: program("ppk")}, dict.fromkeys(range(3), 0), attended)
     assert sorted(block.ranks for block in found.blocks) == [(0,), (1,), (2,)]
@@ -149,7 +149,7 @@ def test_contradictory_orders_are_uncoupled_and_do_not_hang(waiting: str):
         "by an event": (Wait(1, 0, "event"), Wait(2, 1, "event")),
         "by a call": (Wait(1, 0, "sync"),),
     }[waiting]
-    one, two = ("name", "one"), ("name", "two")
+    one, two = Group(None, "one"), Group(None, "two")
     attended = {0: [(where[0], one), (where[1], two)], 1: [(where[0], two), (where[1], one)]}
     programs = {0: program(words)}
     found = match(programs, {0: 0, 1: 0}, attended)
@@ -160,7 +160,7 @@ def test_contradictory_orders_are_uncoupled_and_do_not_hang(waiting: str):
 
 
 def test_orders_that_agree_are_all_kept():
-    one, two = ("name", "one"), ("name", "two")
+    one, two = Group(None, "one"), Group(None, "two")
     attended = {0: [(0, one), (1, two)], 1: [(0, one), (1, two)], 2: [(0, two)]}
     programs = {0: program("aak")}
     found = match(programs, dict.fromkeys(range(3), 0), attended)

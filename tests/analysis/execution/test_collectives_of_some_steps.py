@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from jitter.analysis.collectives.matching import join_attended
+from jitter.analysis.collectives.matching import Group, join_attended
 from tests.support.lakes import RankLake, collective, lake_of
 
-EVERYONE = ("ranks", 0, 1)
+EVERYONE = Group((0, 1))
 
 
 def test_an_evaluation_in_every_third_step_is_matched(tmp_path: Path):

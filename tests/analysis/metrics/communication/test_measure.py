@@ -204,6 +204,39 @@ def test_send_and_receive_are_calls_of_their_own():
     assert (row.calls, row.wait_us, row.busbw) == (3, None, None)
 
 
+def transfer(start: int, end: int, source: int | None, destination: int | None) -> Row:
+    peers = {"source_rank": source, "destination_rank": destination}
+    return collective(start, end, collective="send_recv", group_size=4, group_ranks=[0, 1, 2, 3], **peers)
+
+
+def test_a_send_meets_the_receive_of_its_stated_peer():
+    found = measured(
+        step([transfer(0, 10, 0, 1), transfer(20, 50, 0, 1)], [transfer(2, 10, 0, 1), transfer(45, 50, 0, 1)])
+    )
+    (row,) = tabulate_collectives(found)
+    # sent 10 and 30 long, received 8 and 5: the later of each pair waits for none
+    assert (row.calls, row.group_size, row.time_us, row.wait_us) == (2, 2, 0.0065, (2 + 25) / 2 / 1e3)
+    assert not +found.reasons
+
+
+def test_a_send_without_its_receive_is_a_call_of_its_own():
+    found = measured(step([transfer(0, 10, 0, 3)], [transfer(0, 30, None, None)]))
+    assert sum(row.calls for row in tabulate_collectives(found)) == 2
+    assert all(row.wait_us is None for row in tabulate_collectives(found))
+
+
+def test_a_name_that_only_one_rank_knows_divides_no_group():
+    addresses = [collective(0, end, group_name=name) for end, name in ((10, "0x1f"), (30, "0x2f"))]
+    (row,) = tabulate_collectives(measured(step([addresses[0]], [addresses[1]])))
+    assert (row.calls, row.group_size, row.wait_us) == (1, 2, 0.02)
+
+
+def test_groups_of_equal_ranks_and_other_names_are_two():
+    ranks = [[collective(0, 10, group_name=name) for name in order] for order in (("a", "b"), ("b", "a"))]
+    found = measured(step(*ranks))
+    assert [row.calls for row in tabulate_collectives(found, by_group=True)] == [1, 1]
+
+
 def test_histogram_counts_calls_and_copies():
     copy = {"kind": "memory", "start_ns": 0, "end_ns": 1, "size_bytes": 5120, "copy_direction": "host_to_device"}
     found = measured(step([copy, copy, collective(0, 10)], [collective(0, 10)]))

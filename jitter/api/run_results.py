@@ -87,17 +87,20 @@ class RunResults:
     def _diagnose(self, steps: Steps, executor: Executor | None) -> "Answers":
         from jitter.analysis.diagnosis.answer_cache import Answers
         from jitter.analysis.diagnosis.diagnose import diagnose
-        from jitter.analysis.diagnosis.efficiency.find import find_efficiency
-        from jitter.analysis.diagnosis.efficiency.program import choose_steps
+        from jitter.analysis.diagnosis.efficiency.find import find_bound
         from jitter.analysis.diagnosis.evidence.facts import Evidence
+        from jitter.analysis.diagnosis.loss.all_ranks import choose_steps, find_losses_of_all_ranks
         from jitter.analysis.diagnosis.loss.waterfall import judge_lower_rungs
 
         analysis = self.analysis(steps, executor)
         diagnosis = diagnose(analysis, Evidence(analysis, self._by_step, self._lake.unread_ranks), self._first_and_last)
         first, last = choose_steps(analysis)
         analysis.lake.make_room()
-        efficiency = find_efficiency(analysis, self._lake.communication(analysis.keys[first:last]), self._benchmark)
-        diagnosis = replace(diagnosis, efficiency=efficiency, lower_rungs=judge_lower_rungs(analysis, first, last))
+        timed = [step for step in diagnosis.steps if step.loss_ns is not None and step.step_time_ns is not None]
+        rungs, time_ns = judge_lower_rungs(analysis, first, last), sum(step.step_time_ns or 0 for step in timed)
+        shared = find_losses_of_all_ranks(analysis, rungs, [step.key for step in timed], time_ns)
+        bound = find_bound(self._lake.communication(analysis.keys[first:last]), self._benchmark)
+        diagnosis = replace(diagnosis, of_all_ranks=shared, lower_rungs=rungs.step_ns).with_bound(bound)
         return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:

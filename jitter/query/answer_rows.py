@@ -75,8 +75,6 @@ EFFICIENCY_SCHEMA = pa.schema(
         ("kind", pa.string()),
         ("finding", pa.string()),
         ("share", pa.float64()),
-        ("gain_ns", pa.int64()),
-        ("evidence", pa.list_(pa.string())),
     ]
 )
 
@@ -107,8 +105,8 @@ def answer_rows(steps: Sequence[StepAnswer]) -> pa.Table:
 
 
 def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
-    """Return one row per culprit, worst first (`CULPRITS_SCHEMA`)."""
-    return pa.Table.from_pylist([_culprit(culprit) for culprit in diagnosis.culprits], CULPRITS_SCHEMA)
+    """Return one row per finding over all rungs, the largest loss first (`CULPRITS_SCHEMA`)."""
+    return pa.Table.from_pylist([_culprit(culprit) for culprit in diagnosis.findings], CULPRITS_SCHEMA)
 
 
 def fact_rows(diagnosis: Diagnosis) -> pa.Table:
@@ -134,19 +132,13 @@ def fact_row(fact: Fact) -> dict[str, object]:
 
 
 def efficiency_rows(diagnosis: Diagnosis) -> pa.Table:
-    """Return one row per finding about all ranks alike (`EFFICIENCY_SCHEMA`)."""
+    """Return one row per fact about all ranks alike (`EFFICIENCY_SCHEMA`)."""
     return pa.Table.from_pylist([efficiency_row(one) for one in diagnosis.efficiency], EFFICIENCY_SCHEMA)
 
 
 def efficiency_row(finding: EfficiencyFinding) -> dict[str, object]:
-    """Return one finding about all ranks alike with the columns of `EFFICIENCY_SCHEMA`."""
-    return {
-        "kind": finding.kind,
-        "finding": finding.sentence,
-        "share": finding.share,
-        "gain_ns": finding.gain_ns,
-        "evidence": list(finding.evidence),
-    }
+    """Return one fact about all ranks alike with the columns of `EFFICIENCY_SCHEMA`."""
+    return {"kind": finding.kind, "finding": finding.sentence, "share": finding.share}
 
 
 def step_values(step: StepAnswer) -> dict[str, object]:

@@ -46,7 +46,7 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
         "waterfall": [one._asdict() for one in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)],
         "steps": [_step(step) for step in diagnosis.steps],
         "split": [_share(share) for share in diagnosis.split],
-        "culprits": [_culprit(culprit) for culprit in diagnosis.culprits],
+        "culprits": [_culprit(culprit) for culprit in diagnosis.findings],
         "hang": None if diagnosis.hang is None else _hang(diagnosis.hang),
         "efficiency": [{"scope": "job", **efficiency_row(one)} for one in diagnosis.efficiency],
         "facts": [fact_row(one) for one in diagnosis.facts],

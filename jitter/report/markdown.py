@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
+from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO, describe_ranks
 from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer
@@ -48,14 +49,12 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
     if diagnosis.split:
         shares = (_share(share) for share in diagnosis.split if share.ns)
         lines += ["", "## Loss by part", "", *format_markdown_table(("part", "time", "of the run", "ranks"), shares)]
-    if diagnosis.culprits:
-        heads = ("culprit", "cause", "confidence", "seen in", "recurs", "excess", "time saved", "kernels")
-        lines += ["", "## Culprits", "", *format_markdown_table(heads, map(_culprit, diagnosis.culprits))]
-    if diagnosis.efficiency:
-        lines += ["", "## All ranks alike", ""]
-    for found in diagnosis.efficiency:
-        lines.append(f"- {escape_markdown(capitalize(found.sentence))}")
-        lines += [f"  - {escape_markdown(line)}" for line in found.evidence]
+    if diagnosis.findings:
+        heads = ("finding", "cause", "loss", "of the run", "confidence", "seen in", "recurs", "time saved", "kernels")
+        lines += ["", "## Findings", "", *format_markdown_table(heads, map(_culprit, diagnosis.findings))]
+    of_all = [(f"{CAUSES[one.cause].words}: {'; '.join(one.evidence)}") for one in diagnosis.of_all_ranks]
+    if told := [*of_all, *diagnosis.limits]:
+        lines += ["", "## All ranks alike", "", *(f"- {escape_markdown(capitalize(text))}" for text in told)]
     if diagnosis.facts:
         lines += ["", "## Logs", "", *(f"- {escape_markdown(capitalize(one.words))}" for one in diagnosis.facts)]
     costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MAX_STEPS]
@@ -86,10 +85,11 @@ def _culprit(one: Culprit) -> Sequence[str]:
     return (
         name_culprit(one),
         describe_cause(one.cause),
+        format_time(one.loss_ns),
+        format_percent(one.fraction),
         one.confidence,
         describe_seen(one),
         one.recurs,
-        format_time(one.excess_ns),
         format_time(one.gain_ns),
         "-" if at is None else f"{at.first} to {at.last}",
     )

@@ -41,7 +41,7 @@ class Limits(NamedTuple):
 
     evidence: int
     others: int
-    efficiency: int
+    of_all: int
     facts: int
     steps: int
     notes: int
@@ -78,12 +78,13 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
         yield _text(hang.headline, "bold")
         rows = [("" if number else "seen", text) for number, text in enumerate(hang.evidence[: limits.hang])]
         yield _grid([*rows, ("do", capitalize(hang.advice))])
-    if diagnosis.culprits:
-        first = diagnosis.culprits[0]
-        yield _text(f"{name_culprit(first)}: {_symptom(first, diagnosis)}", "bold")
-        yield _grid(list(_rows(first, diagnosis, limits)))
+    verdict = diagnosis.verdict.removeprefix("" if hang is None else f"{write_hang_verdict(hang)} ")
+    if (first := diagnosis.headline) is not None:
+        seen = "" if first.is_of_program else f", {describe_seen(first)}"
+        yield _text(f"{name_culprit(first)}: {_symptom(first, diagnosis)}{seen}", "bold")
+        yield _grid([*_rows(first, diagnosis, limits), *([] if diagnosis.culprits else [("jitter", verdict)])])
     elif hang is None or diagnosis.steps:
-        yield _text(diagnosis.verdict.removeprefix("" if hang is None else f"{write_hang_verdict(hang)} "), "bold")
+        yield _text(verdict, "bold")
     if others := list(_others(diagnosis, limits)):
         yield _grid(others)
     if diagnosis.culprits and limits.steps:
@@ -92,18 +93,19 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
 
 
 def _symptom(culprit: Culprit, diagnosis: Diagnosis) -> str:
-    """Return what the culprit does, where and when: `late kernel launches (CPU), kernel 17, 1 of 5 steps: step 3`."""
+    """Return what the culprit does and where: `late kernel launches (CPU), kernel 17`."""
     cause = CAUSES[culprit.cause]
     side = "" if cause.side is None else f" ({cause.side})"
     kernels = describe_kernels(culprit, diagnosis).partition(", starting at ")[0] or cause.place
-    return ", ".join(filter(None, (f"{name_cause(culprit)}{side}", kernels, describe_seen(culprit))))
+    return ", ".join(filter(None, (f"{name_cause(culprit)}{side}", kernels)))
 
 
 def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
     yield "cost", _cost(culprit, diagnosis)
     code = describe_launch(culprit.code)
     cost = format_time(culprit.loss_ns)
-    evidence = [line for line in culprit.evidence if line != code and cost not in line]
+    told = culprit.evidence[1:] if culprit.is_of_program else culprit.evidence  # the first one says the cost
+    evidence = [line for line in told if line != code and cost not in line]
     for number, line in enumerate(evidence[: limits.evidence]):
         yield "" if number else CAUSES[culprit.cause].side or "seen", line
     began = describe_kernels(culprit, diagnosis).partition(", starting at ")[2]
@@ -131,7 +133,7 @@ def _cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
     if share not in saving:
         told.append(saving)
     loss = diagnosis.loss
-    if loss.ns is not None and loss.ns > 0:
+    if loss.ns is not None and loss.ns > 0 and not culprit.is_of_program:
         counted = sum(step.loss_ns is not None for step in diagnosis.steps)
         whole = "" if loss.fraction is None else f" = {format_percent(loss.fraction)}"
         told.append(f"all jitter: {format_time(loss.ns)} over {format_count(counted, 'step')}{whole}")
@@ -139,20 +141,22 @@ def _cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
 
 
 def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
-    others = diagnosis.culprits[1:]
+    others = [one for one in diagnosis.findings if one is not diagnosis.headline]
     for number, one in enumerate(others[: limits.others]):
         share = "" if one.fraction is None else f" = {format_percent(one.fraction)}"
         lead = ", low confidence" if one.confidence == "low" else ""
         cost = f"{format_time(one.loss_ns)}{share}{lead}"
-        yield "" if number else "also", f"{name_culprit(one)}: {cost}; {_symptom(one, diagnosis)}"
+        details = one.evidence[1:2] if one.is_of_program else (describe_seen(one),)
+        yield (
+            "" if number else "also",
+            f"{name_culprit(one)}: {cost}; {', '.join((_symptom(one, diagnosis), *details))}",
+        )
     if len(others) > limits.others:
         yield "", f"and {format_count(len(others) - limits.others, 'more finding')}"
-    told = {capitalize(text) for one in diagnosis.culprits[:1] for text in one.evidence}
-    of_all = [line for limit in diagnosis.efficiency if (line := capitalize(limit.sentence)) not in told]
-    for number, sentence in enumerate(of_all[: limits.efficiency]):
-        yield "" if number else "all ranks", sentence
-    if len(of_all) > limits.efficiency:
-        yield "", f"and {len(of_all) - limits.efficiency} more"
+    for number, sentence in enumerate(diagnosis.limits[: limits.of_all]):
+        yield "" if number else "all ranks", capitalize(sentence)
+    if len(diagnosis.limits) > limits.of_all:
+        yield "", f"and {len(diagnosis.limits) - limits.of_all} more"
     for number, fact in enumerate(diagnosis.facts[: limits.facts]):
         yield "" if number else "logs", capitalize(fact.words)
     if len(diagnosis.facts) > limits.facts:

@@ -4,8 +4,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.core.formatting import capitalize, escape_control, format_count
+from jitter.analysis.diagnosis.verdict import write_advice
+from jitter.core.formatting import capitalize, escape_control, format_count, format_percent, format_time
 from jitter.report.text.questions import Hosts, answer_questions
 from jitter.report.text.run_text import (
     describe_alignment,
@@ -42,11 +44,14 @@ def _hang(diagnosis: Diagnosis) -> list[RenderableType]:
 
 
 def _efficiency(diagnosis: Diagnosis) -> list[RenderableType]:
-    """Return what limits all ranks alike, if anything is known of it."""
+    """Return what all ranks lose alike, and what else limits them, if anything is known of it."""
     rows: list[tuple[str, str]] = []
-    for one in diagnosis.efficiency:
-        rows.append(("" if rows else "all ranks alike", capitalize(one.sentence)))
-        rows += [("", f"· {line}") for line in one.evidence]
+    for one in diagnosis.of_all_ranks:
+        cost = f"{CAUSES[one.cause].words}: {format_time(one.loss_ns)} = {format_percent(one.fraction)} of the run"
+        rows.append(("" if rows else "all ranks alike", capitalize(cost)))
+        rows += [("", f"· {line}") for line in (*one.evidence, write_advice(one))]
+    for sentence in diagnosis.limits:
+        rows.append(("" if rows else "all ranks alike", capitalize(sentence)))
     return [_grid(rows)] if rows else []
 
 

@@ -93,7 +93,8 @@ def test_the_report_tells_of_the_network(lakes: dict[str, Path], capsys: pytest.
     assert {one["kind"] for one in slow["efficiency"]} == {"communication", "network"}
     assert " GB/s (" in slow["efficiency"][0]["finding"]
     assert slow["efficiency"][0]["finding"] in slow["culprits"][0]["evidence"]
-    (culprit,) = slow["culprits"]
+    culprit, exposed = slow["culprits"]
+    assert (exposed["rung"], exposed["cause"], exposed["scope"]) == ("overlap", "exposed_communication", "job")
     assert (culprit["scope"], culprit["cause"]) == ("job", "communication")
     timed = [step for step in slow["steps"] if step["step_time_ns"]]
     assert culprit["gain_ns"] / len(timed) == pytest.approx(3_160_000, rel=0.1)

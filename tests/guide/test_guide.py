@@ -18,7 +18,8 @@ from jitter import guide
 from jitter.analysis.detection.recurrence import Recurs
 from jitter.analysis.diagnosis.efficiency.finding import EFFICIENCY_KINDS
 from jitter.analysis.diagnosis.hang.model import Call, Hang, HangKind, LastCall, StuckOperation, Variant
-from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Confidence, Fact, FactKind, Scope
+from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE
+from jitter.analysis.diagnosis.model import RUNGS, Cause, CauseCertainty, Confidence, Fact, FactKind, Scope
 from jitter.analysis.metrics.step_metrics import METRICS
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.cli import cli
@@ -165,10 +166,14 @@ def test_thresholds():
     assert told == {name: value for name, value in vars(THRESHOLDS).items() if not dataclasses.is_dataclass(value)}
 
 
-def test_kinds_of_efficiency_findings():
-    assert tuple(firsts(tables("efficiency")[0])) == EFFICIENCY_KINDS
-    told = guide.text("efficiency")
-    assert f"save **{THRESHOLDS.efficiency.min_share:.0%} of a step**" in told
+def test_losses_and_facts_of_all_ranks():
+    causes, kinds, rungs = tables("efficiency")
+    assert {cause: rung.strip("`") for cause, rung, _ in causes}.items() <= RUNG_OF_CHANGE.items()
+    assert tuple(firsts(kinds)) == EFFICIENCY_KINDS
+    assert tuple(firsts(rungs)) == RUNGS
+    told = " ".join(guide.text("efficiency").split())
+    assert f"at least **{THRESHOLDS.efficiency.min_share:.0%} of a step**" in told
+    assert f"communication: {THRESHOLDS.efficiency.compute_bound:.0%})" in told
     assert f"less than {THRESHOLDS.efficiency.compute_bound:.0%} of the steps" in told
     assert f"below {THRESHOLDS.efficiency.small_kernel_ns / 1e3:.0f} µs" in told
 

@@ -76,14 +76,19 @@ def test_verdict_and_answers_are_in_every_form(lake: "jitter.Lake", forms: dict[
 
 
 def test_what_limits_all_ranks_is_in_every_form(lake: "jitter.Lake", forms: dict[str, str]):
-    found = lake.diagnose().efficiency
-    said = json.loads(render_json(lake.diagnose(), build_run_overview(lake, lake.steps)))["efficiency"]
-    assert [(one["kind"], one["finding"]) for one in said] == [(one.kind, one.sentence) for one in found]
-    rows = lake.sql("select kind, gain_ns from efficiency").to_pylist()
-    assert [(row["kind"], row["gain_ns"]) for row in rows] == [(one.kind, one.gain_ns) for one in found]
+    diagnosis = lake.diagnose()
+    said = json.loads(render_json(diagnosis, build_run_overview(lake, lake.steps)))
+    assert [(one["kind"], one["finding"]) for one in said["efficiency"]] == [
+        (one.kind, one.sentence) for one in diagnosis.efficiency
+    ]
+    listed = [(one.rung, one.cause, one.loss_ns) for one in diagnosis.findings]
+    assert [(one["rung"], one["cause"], one["loss_ns"]) for one in said["culprits"]] == listed
+    rows = lake.sql("select rung, cause, loss_ns from culprits").to_pylist()
+    assert [(row["rung"], row["cause"], row["loss_ns"]) for row in rows] == listed
+    lines = [line for one in diagnosis.of_all_ranks for line in (one.evidence)]
     for name, text in forms.items():
-        for one in found:
-            assert all(capitalize(line)[1:-1] in text for line in (one.sentence, *one.evidence)), (name, one)
+        for line in (*lines, *diagnosis.limits):
+            assert capitalize(line)[1:-1] in text, (name, line)
 
 
 def test_the_loss_and_its_parts_are_the_same_numbers(lake: "jitter.Lake", forms: dict[str, str]):

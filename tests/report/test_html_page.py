@@ -224,7 +224,7 @@ def test_one_rank(tmp_path):
 
 def test_what_a_single_rank_loses_comes_before_what_cannot_be_compared(tmp_path):
     lake = simulated(tmp_path, "--ranks", "1", "--steps", "6", "--kernels", "60")
-    assert lake.diagnose().efficiency
+    assert lake.diagnose().of_all_ranks
     assert {share.loss_class for share in lake.diagnose().split if share.ns > 0} == {
         "start",
         "launch",

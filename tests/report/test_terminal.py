@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 import jitter
+from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.core.formatting import format_percent, format_time
 from jitter.report.json_report import render_json
 from jitter.report.terminal import MAX_LINES, print_report
@@ -28,6 +29,9 @@ JOBS: dict[str, tuple[Job, list[str]]] = {
     "one step": (small(ranks=4, steps=1), ["slow_gpu:rank=1,factor=2"]),
     "one rank": (small(ranks=1, steps=7), ["cpu_stall:rank=0,step=4,kernel=9,ms=5"]),
 }
+
+
+NUMBER = re.compile(r"[\d.]+ (?:ns|µs|ms|s)\b|[<\d.]+%")
 
 
 def screen(lake: "jitter.Lake", width: int, *, verbose: bool = False) -> list[str]:
@@ -58,6 +62,9 @@ def test_the_first_line_is_the_answer(lake: "jitter.Lake") -> None:
         costliest = max(diagnosis.culprits, key=lambda one: one.loss_ns)
         assert any(str(rank) in first for rank in costliest.ranks) or costliest.scope == "job"
         assert f"{costliest.seen.steps} of {costliest.seen.of} step" in first or "the only step" in first
+    elif diagnosis.headline is not None:
+        assert first.startswith(f"All ranks: {CAUSES[diagnosis.headline.cause].words}")
+        assert f"jitter     {diagnosis.verdict}" in screen(lake, 1000)
     else:
         assert diagnosis.verdict.startswith(first)
 
@@ -74,11 +81,12 @@ def test_each_number_is_one_of_the_json(lake: "jitter.Lake") -> None:
         times.add(step["step_time_ns"])
         shares.add(step["loss_fraction"])
     known = {format_time(ns) for ns in times} | {format_percent(share) for share in shares}
+    known |= {number for one in found["culprits"] for line in one["evidence"] for number in NUMBER.findall(line)}
     start = next((n for n, line in enumerate(lines) if line.split()[:2] == ["step", "time"]), len(lines))
     end = next((n for n, line in enumerate(lines) if n > start and line.startswith("run ")), len(lines))
     checked = [line for line in lines if line.startswith(("cost ", "also "))] + lines[start + 1 : end]
     for line in checked:
-        for number in re.findall(r"[\d.]+ (?:ns|µs|ms|s)\b|[<\d.]+%", line):
+        for number in NUMBER.findall(line):
             assert number in known, line
     assert checked or not found["culprits"]
 

@@ -16,6 +16,11 @@ CAUSES = {
     "workload_imbalance",
     "gpu_time",
     "communication",
+    "sync_calls",
+    "blocking_copies",
+    "launch_bound",
+    "exposed_communication",
+    "serial_copies",
     "none",
 }
 
@@ -92,16 +97,7 @@ DOCUMENT = {
     "split": [{"class": TEXT, "ns": INT, "fraction": (int, float, NULL), "ranks": [{"rank": INT, "ns": INT}]}],
     "culprits": [CULPRIT],
     "hang": (NULL,),
-    "efficiency": [
-        {
-            "scope": TEXT,
-            "kind": TEXT,
-            "finding": TEXT,
-            "share": (int, float, NULL),
-            "gain_ns": (int, NULL),
-            "evidence": [TEXT],
-        }
-    ],
+    "efficiency": [{"scope": TEXT, "kind": TEXT, "finding": TEXT, "share": (int, float, NULL)}],
     "what_if": {"culprits_repaired_ns": (int, NULL), "all_repaired_ns": (int, NULL)},
     "conclusion": {
         "status": TEXT,

@@ -114,7 +114,7 @@ def _late_launches(evidence: "Evidence", candidate: "Candidate") -> CauseEvidenc
 
 
 def _never_of_one_rank(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence | None:
-    """Return None: stages are compared with each other, not a rank with its peers."""
+    """Return None: stages are compared with each other, and all ranks lose alike to the program."""
     return None
 
 
@@ -266,6 +266,53 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             job_advice="communicate slowly although they arrive at the same time: check the network and the "
             "communication library's settings",
             remedy="a network link at full speed (check the NIC and the path of these ranks)",
+        ),
+        "sync_calls": CauseInfo(
+            words="calls in which the host waits for the GPU",
+            side="CPU",
+            part=TimePart.CPU,
+            advice="waits for its GPU in calls of the host: read results later, or less often",
+            detect=_never_of_one_rank,
+            job_advice="wait for their GPUs in calls of the host, and launches after them come late: read results "
+            "later, or less often",
+            remedy="no call in which the host waits for the GPU",
+        ),
+        "blocking_copies": CauseInfo(
+            words="copies that block the host",
+            side="CPU",
+            part=TimePart.CPU,
+            advice="waits for its GPU in copies: use pinned memory and asynchronous copies",
+            detect=_never_of_one_rank,
+            job_advice="wait for their GPUs in copies that block the host: use pinned memory and asynchronous copies",
+            remedy="copies that do not block the host",
+        ),
+        "launch_bound": CauseInfo(
+            words="kernels shorter than their launches",
+            side="CPU",
+            part=TimePart.CPU,
+            advice="launches kernels that take less time than their launch: fuse them, or launch them as a graph",
+            detect=_never_of_one_rank,
+            job_advice="launch kernels that take less time than their launch: fuse them, or launch them as a graph",
+            remedy="launches that take the host no time",
+        ),
+        "exposed_communication": CauseInfo(
+            words="communication that nothing hides",
+            side="network",
+            part=TimePart.TRANSFER,
+            advice="communicates without computing: start collectives earlier, beside compute",
+            detect=_never_of_one_rank,
+            job_advice="communicate without computing at the same time: start collectives earlier, in parts, beside "
+            "compute (at most this can be hidden)",
+            remedy="communication hidden by compute",
+        ),
+        "serial_copies": CauseInfo(
+            words="copies between host and GPU without kernels beside them",
+            side="GPU",
+            part=TimePart.GPU,
+            advice="copies without kernels beside it: copy ahead, on another stream",
+            detect=_never_of_one_rank,
+            job_advice="copy between host and GPU without kernels beside it: copy ahead, on another stream",
+            remedy="copies hidden by compute",
         ),
         "none": CauseInfo(words="no cause found", side=None, part=None, advice="", detect=None),
     }

@@ -1,7 +1,7 @@
 """The diagnosis of a run: all its parts together, and as a small HTML document for notebooks."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 
 from jitter.analysis.diagnosis.causes import CAUSES
@@ -21,7 +21,7 @@ class Diagnosis:
     loss: Loss
     steps: tuple[StepAnswer, ...]
     culprits: tuple[Culprit, ...]
-    """Worst first; empty for a healthy run."""
+    """Findings about jitter and slow steps, worst first; empty for a healthy run."""
     what_if: WhatIf
     verdict: str
     notes: tuple[str, ...] = ()
@@ -29,8 +29,10 @@ class Diagnosis:
     split: tuple[LossShare, ...] = ()
     """The loss by class and rank; the shares add up to it. Empty if the loss is unknown."""
     conclusion: Conclusion = field(default_factory=lambda: Conclusion("within_noise"))
+    of_all_ranks: tuple[Culprit, ...] = ()
+    """Findings about what all ranks lose alike to the program, on the rungs `sync` to `overlap`, worst first."""
     efficiency: tuple[EfficiencyFinding, ...] = ()
-    """Limits of all ranks alike, whether or not the job has jitter."""
+    """Facts about all ranks alike whose cost is not known."""
     lower_rungs: Mapping[Rung, int] = field(default_factory=dict)
     """The step time, ns, of each rung of the waterfall below `ranks` that is judged."""
     unexplained_fraction: float | None = None
@@ -52,6 +54,34 @@ class Diagnosis:
             parts.append(_table(("loss by class", "time", "ranks"), rows))
         parts += [f"<p>{escape(note)}</p>" for note in self.notes]
         return "".join(parts)
+
+    def with_bound(self, bound: EfficiencyFinding | None) -> "Diagnosis":
+        """Return the diagnosis with what takes the time of the steps: a fact, and evidence of a finding about it."""
+        if bound is None:
+            return self
+        of_all_ranks = tuple(
+            one.with_evidence([bound.sentence])
+            if bound.kind == "communication" and one.cause == "exposed_communication"
+            else one
+            for one in self.of_all_ranks
+        )
+        return replace(self, of_all_ranks=of_all_ranks, efficiency=(bound, *self.efficiency))
+
+    @property
+    def findings(self) -> tuple[Culprit, ...]:
+        """All findings over all rungs, the largest loss first: the list of what to fix."""
+        return tuple(sorted((*self.culprits, *self.of_all_ranks), key=lambda one: -one.loss_ns))
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """Sentences on all ranks alike that are no evidence of a finding."""
+        evidence = {line for one in self.findings for line in one.evidence}
+        return tuple(one.sentence for one in self.efficiency if one.sentence not in evidence)
+
+    @property
+    def headline(self) -> Culprit | None:
+        """The largest finding about jitter or slow steps, else the largest other one; None without findings."""
+        return next(iter((*self.culprits, *self.findings)), None)
 
     @property
     def main_share(self) -> LossShare | None:

@@ -17,6 +17,11 @@ Cause = Literal[
     "workload_imbalance",
     "gpu_time",
     "communication",
+    "sync_calls",
+    "blocking_copies",
+    "launch_bound",
+    "exposed_communication",
+    "serial_copies",
     "none",
 ]
 Scope = Literal["rank", "host", "device", "ranks", "unrecorded", "job"]
@@ -263,9 +268,14 @@ class Culprit:
         return replace(self, evidence=(*self.evidence[:1], *new, *self.evidence[1:]))
 
     @property
+    def is_of_program(self) -> bool:
+        """Whether all ranks lose alike to the program, so that it is no jitter."""
+        return self.rung in ("sync", "launch", "overlap")
+
+    @property
     def is_hidden(self) -> bool:
         """Whether fixing it alone saves less than half of its share, because others are about as late."""
-        return self.gain_ns < self.loss_ns / 2 and not self.has_unknown_gain
+        return self.gain_ns < self.loss_ns / 2 and not self.has_unknown_gain and not self.is_beyond_loss
 
 
 @dataclass(frozen=True)

@@ -4,20 +4,25 @@ Each rung changes one thing more and is one replay of all ranks over a few conse
 has the baseline's self times, so what a rung costs is lost by all ranks alike and is no part of the loss.
 """
 
+import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from jitter.analysis.execution.job_arrays import CarriedState, JobArrays
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.replay.program_changes import without_waits
 from jitter.analysis.replay.replay import Change, replay_step
 from jitter.analysis.replay.run_steps import RecordedStep, RunSteps
 from jitter.analysis.replay.what_if import repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import SYNC
-from jitter.core.numeric.arrays import Floats
+from jitter.core.names.kernels import MEMORY, SYNC, copy_direction
+from jitter.core.numeric.arrays import Bools, Floats
+
+_COPY_CALL: Final = re.compile("memcpy", re.IGNORECASE)
+_BETWEEN_HOST_AND_GPU: Final = ("host_to_device", "device_to_host")
 
 ByKind = Sequence[SelfTimes]
 """By kind of step, in the order of `RunSteps.of_kinds`: (operations of all teams,)."""
@@ -34,31 +39,55 @@ class Program(NamedTuple):
 
 
 class RungPrograms(NamedTuple):
-    """The program of each rung; each changes one thing more than the one before."""
+    """The program below each loss that all ranks bear alike; each changes one thing more than the one before."""
 
-    steps: Program
+    slow_steps: Program
     """Every self time at the median over ranks and steps of one kind, every transfer at its baseline."""
-    network: Program
+    slow_network: Program
     """Every transfer as short as a bandwidth benchmark gives, where that is shorter."""
-    sync: Program
-    """No call in which the host waits for the GPU."""
-    launch: Program
+    sync_calls: Program
+    """No call in which the host waits for the GPU, other than those that copy."""
+    blocking_copies: Program
+    """No copy in which the host waits for the GPU."""
+    launch_bound: Program
     """No host time: launches are never late."""
-    overlap: Program
+    exposed_communication: Program
     """Transfers take no time, as if all communication were hidden: its step time is a lower bound."""
-    balance: Program
+    serial_copies: Program
+    """Copies between host and GPU take no time on their stream, as if all were hidden."""
+    unequal_stages: Program
     """Every program, such as a pipeline stage, has the mean GPU time of all ranks."""
+
+
+class OperationMasks(NamedTuple):
+    """Operations of all teams, (operations,) as in `JobArrays`, that cost every rank time."""
+
+    sync_calls: Bools
+    """Calls in which the host waits for the GPU, other than those that copy."""
+    blocking_copies: Bools
+    """Calls that copy, in which the host waits for the GPU."""
+    host_copies: Bools
+    """Copies between host and GPU."""
+
+
+def mask_operations(run: RunModel) -> OperationMasks:
+    """Return which operations of the job wait in their call, and which copy between host and GPU."""
+    operations = [one for team in sorted(run.programs) for one in run.programs[team].operations]
+    waits = np.array([one.kind == SYNC for one in operations], np.bool_)
+    copies = np.array([_COPY_CALL.search(one.name) is not None for one in operations], np.bool_)
+    between = [one.kind == MEMORY and copy_direction(one.name) in _BETWEEN_HOST_AND_GPU for one in operations]
+    return OperationMasks(waits & ~copies, waits & copies, np.array(between, np.bool_))
 
 
 def list_rungs(
     steps: RunSteps, usual: Sequence[Floats], expected: Sequence[Floats], step_ns: Floats, first: int, last: int
 ) -> RungPrograms:
-    """Return the program of each rung.
+    """Return the program below each loss.
 
     `usual` and `expected`, of each step (groups of all collectives,), are the transfers' baseline and what a bandwidth
     benchmark gives, NaN where it gives none; the others are as in `replay_programs`.
     """
-    job = steps.run.job
+    job, masks = steps.run.job, mask_operations(steps.run)
     best = [np.fmin(*of_step) for of_step in zip(usual, expected, strict=True)]
     own = [_median_over_steps(steps.baselines[number] for number in its) for its in steps.of_kinds]
     unblocked = [one._replace(call=np.minimum(one.call, THRESHOLDS.replay.max_launch_ns)) for one in own]
@@ -69,20 +98,33 @@ def list_rungs(
         if before - after <= THRESHOLDS.efficiency.min_share * before:
             own = unblocked
     at_best = usual if all(np.isnan(one).all() for one in expected) else best
-    is_wait = (job.kind == SYNC) & (np.diff(job.first_wait) > 0)
-    unwaiting = without_waits(job, is_wait) if is_wait.any() else job
+    waits = np.diff(job.first_wait) > 0
+    unsynced = _without(job, masks.sync_calls & waits)
+    unwaiting = _without(unsynced, masks.blocking_copies & waits)
     unhosted = list(map(_without_host, own))
-    sizes = [steps.run.sizes[team] for team in sorted(steps.run.programs)]
-    balanced = [_balanced(job, one, sizes) for one in unhosted] if len(sizes) > 1 else unhosted
     hidden = [np.where(np.isnan(one), one, 0.0) for one in best]
+    uncopied = [_without_copies(one, masks.host_copies) for one in unhosted] if masks.host_copies.any() else unhosted
+    sizes = [steps.run.sizes[team] for team in sorted(steps.run.programs)]
+    balanced = [_balanced(job, one, sizes) for one in uncopied] if len(sizes) > 1 else uncopied
     return RungPrograms(
-        steps=Program(job, own, usual),
-        network=Program(job, own, at_best),
-        sync=Program(unwaiting, own, at_best),
-        launch=Program(unwaiting, unhosted, at_best),
-        overlap=Program(unwaiting, unhosted, hidden),
-        balance=Program(unwaiting, balanced, hidden),
+        slow_steps=Program(job, own, usual),
+        slow_network=Program(job, own, at_best),
+        sync_calls=Program(unsynced, own, at_best),
+        blocking_copies=Program(unwaiting, own, at_best),
+        launch_bound=Program(unwaiting, unhosted, at_best),
+        exposed_communication=Program(unwaiting, unhosted, hidden),
+        serial_copies=Program(unwaiting, uncopied, hidden),
+        unequal_stages=Program(unwaiting, balanced, hidden),
     )
+
+
+def _without(job: JobArrays, waits: Bools) -> JobArrays:
+    return without_waits(job, waits) if waits.any() else job
+
+
+def _without_copies(own: SelfTimes, copies: Bools) -> SelfTimes:
+    delay = np.where(copies, np.minimum(own.delay, 0.0), own.delay)
+    return own._replace(gpu=np.where(copies & ~np.isnan(own.gpu), 0.0, own.gpu), delay=delay)
 
 
 def replay_programs(

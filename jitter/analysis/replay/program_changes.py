@@ -31,6 +31,8 @@ class ProgramChange(NamedTuple):
     """Activities that take no time on their stream."""
     without_launch_time: Bools
     """Operations that the host launches in no time."""
+    without_transfers: bool = False
+    """Whether collectives end with their last arrival."""
 
 
 def no_change(operations: int) -> ProgramChange:
@@ -72,6 +74,8 @@ class _ChangedProgram:
             self._state = step.before.copy()
         changed = replace(step, own=self._self_times(step.times, step.own))
         took = step.transfers.took
+        if self._change.without_transfers:
+            took = np.where(np.isnan(took), took, 0.0)
         change = Change(self._as_recorded, took, np.zeros(len(took)), self.saved_ns)
         ends = replay_step(self._job, self._instructions, changed, self._baseline, change, self._state).end
         cells = self._ends.cells(step.times)

@@ -1,4 +1,4 @@
--- The culprits, one row each, none for a healthy run. A query of it diagnoses the whole run.
+-- The findings over all rungs, one row each, the largest loss first. A query of it diagnoses the whole run.
 CREATE VIEW culprits AS
 SELECT rung,                   -- of the waterfall, that its loss is part of; null: no rung holds it
        class,                  -- of lost time: start, launch, after, gpu or transfer

@@ -1,8 +1,6 @@
--- What limits all ranks alike, one row each. A query of it diagnoses the whole run.
+-- Facts on what limits all ranks alike, whose cost is not known, one row each. A query of it diagnoses the whole run.
 CREATE VIEW efficiency AS
-SELECT kind,                   -- compute_bound, communication, synchronization, small_kernels, …
+SELECT kind,                   -- compute_bound, communication, network or placement
        finding,                -- one sentence
-       share,                  -- of the steps' time; null: unknown
-       gain_ns,                -- time that the run saves without it, by replay; null: unknown
-       evidence                -- sentences with numbers
+       share                   -- of the steps' time; null: unknown
 FROM efficiency_rows

@@ -22,24 +22,51 @@ class RungTime(NamedTuple):
     """From the judged rung above; None for the first."""
 
 
-def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> dict[Rung, int]:
-    """Return the step time, ns, of each rung below `ranks` that can be judged.
+class LowerRungs(NamedTuple):
+    """The rungs below `ranks` that can be judged."""
+
+    step_ns: Mapping[Rung, int]
+    """The step time of each, ns."""
+    cost_ns: Mapping[str, float]
+    """What each change of the program saves per step; those of a rung add up to its loss."""
+
+
+NO_RUNGS: Final = LowerRungs({}, {})
+RUNG_OF_CHANGE: Final[Mapping[str, Rung]] = MappingProxyType(
+    {
+        "slow_steps": "steps",
+        "slow_network": "network",
+        "sync_calls": "sync",
+        "blocking_copies": "sync",
+        "launch_bound": "launch",
+        "exposed_communication": "overlap",
+        "serial_copies": "overlap",
+        "unequal_stages": "balance",
+    }
+)
+"""The changes below `ranks`, in their order; of all but the first two the name is that of the cause."""
+
+
+def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRungs:
+    """Return the rungs below `ranks` that can be judged.
 
     Consecutive steps from the `first` up to but not including the `last` are replayed. Without a bandwidth benchmark
     `network` is not judged; where waits of hosts are not recorded, or contradict the recording, no rung is.
     """
     has_steps = first < last and any(analysis.run.sizes.values())
     if not has_steps or analysis.is_unexplained or analysis.contradicts_recording:
-        return {}
+        return NO_RUNGS
     window = analysis.step_ns, first, min(last, first + THRESHOLDS.efficiency.max_rung_steps)
     if len(analysis.steps.of_kinds) > 1:  # a few steps of several kinds are not the run's mixture
         window = analysis.step_ns, 0, len(analysis.keys)
-    rungs = list_rungs(analysis.steps, analysis.baseline_transfers, analysis.expected_transfers, *window)
-    times = dict(zip(rungs._fields, replay_programs(analysis.steps, rungs, *window), strict=True))
-    lower = [rung for rung in RUNGS if rung in times]
-    has_benchmark = not all(np.isnan(expected).all() for expected in analysis.expected_transfers)
-    judged = [rung for rung in lower if rung != "network" or has_benchmark]
-    return {rung: round(times[rung]) for rung in judged if not np.isnan(times[rung])}
+    programs = list_rungs(analysis.steps, analysis.baseline_transfers, analysis.expected_transfers, *window)
+    times = dict(zip(RUNG_OF_CHANGE, replay_programs(analysis.steps, programs, *window), strict=True))
+    if all(np.isnan(expected).all() for expected in analysis.expected_transfers):
+        del times["slow_network"]
+    known = {cause: time for cause, time in times.items() if not np.isnan(time)}
+    of_rungs = {RUNG_OF_CHANGE[cause]: round(time) for cause, time in known.items()}
+    costs = {cause: above - known[cause] for above, cause in zip(known.values(), list(known)[1:], strict=False)}
+    return LowerRungs(of_rungs, costs)
 
 
 _WORDS: Final[Mapping[Rung, str]] = MappingProxyType(

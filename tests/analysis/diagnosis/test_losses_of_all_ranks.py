@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import jitter
-from jitter.analysis.diagnosis.efficiency import program
-from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
-from jitter.analysis.diagnosis.efficiency.program import choose_steps, find_program_losses
+from jitter.analysis.diagnosis.loss import all_ranks
+from jitter.analysis.diagnosis.loss.all_ranks import choose_steps
+from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.replay.program_changes import no_change, price_changes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
@@ -22,9 +22,9 @@ needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="JITTER_TRACES nam
 SHORT: dict[str, Any] = {"ranks": 4, "steps": 6, "kernels": 60, "seed": 3}
 
 
-def losses(job: Job, folder: Path, form: str = "kineto", *faults: str) -> dict[str, EfficiencyFinding]:
+def losses(job: Job, folder: Path, form: str = "kineto", *faults: str) -> dict[str, Culprit]:
     lake = ingest_run(simulate(job, [Fault.parse(fault) for fault in faults]), folder, form)
-    return {one.kind: one for one in lake.diagnose().efficiency}
+    return {one.cause: one for one in lake.diagnose().of_all_ranks}
 
 
 def step_ns(job: Job) -> float:
@@ -37,14 +37,12 @@ def test_the_price_of_synchronising_calls_is_what_the_job_without_them_saves(tmp
     without, syncs = Job(**SHORT), frozenset({"loss", "before", "after"})
     with_calls = Job(**SHORT, syncs=syncs)
     (before, after) = (
-        losses(job, tmp_path / name, form)["synchronization"] for name, job in (("a", without), ("b", with_calls))
+        losses(job, tmp_path / name, form)["sync_calls"] for name, job in (("a", without), ("b", with_calls))
     )
-    assert before.share is not None
-    assert after.share is not None
-    priced = after.share * step_ns(with_calls) - before.share * step_ns(without)
-    assert priced == pytest.approx(step_ns(with_calls) - step_ns(without), rel=0.2)
-    assert "cudaStreamSynchronize before kernel" in after.evidence[0]
-    assert after.gain_ns == pytest.approx(5 * after.share * step_ns(with_calls), rel=0.05)
+    more = step_ns(with_calls) - step_ns(without)
+    assert (after.gain_ns - before.gain_ns) / 5 == pytest.approx(more, rel=0.2)
+    assert (after.loss_ns - before.loss_ns) / 5 == pytest.approx(more, rel=0.2)
+    assert "cudaStreamSynchronize before kernel" in after.evidence[1]
 
 
 @pytest.mark.parametrize(
@@ -54,16 +52,15 @@ def test_the_price_of_synchronising_calls_is_what_the_job_without_them_saves(tmp
 def test_copies_state_the_host_memory_that_they_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, told: str
 ):
-    monkeypatch.setattr(program, "_LIMITS", replace(THRESHOLDS.efficiency, min_share=-1.0))
+    monkeypatch.setattr(all_ranks, "_LIMITS", replace(THRESHOLDS.efficiency, min_share=-1.0))
     copies = losses(Job(**SHORT), tmp_path, form)["serial_copies"]
-    assert copies.evidence[1].startswith(told)
+    assert copies.evidence[2].startswith(told)
 
 
 def test_a_job_of_small_kernels_is_bound_by_their_launches(tmp_path: Path):
     found = losses(Job(ranks=4, steps=4, kernels=60, seed=3, cpu_bound=True), tmp_path)
-    assert found["small_kernels"].share is not None
-    assert found["small_kernels"].share > 0.5
-    assert "compute_bound" not in found
+    assert found["launch_bound"].fraction is not None
+    assert found["launch_bound"].fraction > 0.5
 
 
 HEALTHY: dict[str, Job] = {
@@ -78,12 +75,12 @@ HEALTHY: dict[str, Job] = {
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_fast_job_has_no_such_finding(name: str, tmp_path: Path):
-    assert set(losses(HEALTHY[name], tmp_path)) <= {"compute_bound", "communication"}
+    assert set(losses(HEALTHY[name], tmp_path)) <= {"exposed_communication"}
 
 
 def test_a_fault_of_one_rank_is_no_property_of_the_program(tmp_path: Path):
     found = losses(HEALTHY["data parallel"], tmp_path, "kineto", "slow_gpu:rank=3,factor=1.5")
-    assert set(found) <= {"compute_bound", "communication"}
+    assert set(found) <= {"exposed_communication"}
 
 
 @pytest.mark.parametrize("shape", ["data_parallel", "tensor_parallel", "sharded", "pipeline", "expert"])
@@ -107,12 +104,12 @@ def test_real_pair_waits_in_one_call_a_step(tmp_path: Path):
     jitter.ingest(
         [TRACES / "nsys" / "nsysai_mfu_2gpu_before.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor()
     )
-    analysis = jitter.open(tmp_path / "lake").analyze()
-    found = {one.kind: one for one in find_program_losses(analysis)}
-    waiting = found["synchronization"]
-    assert waiting.share is not None
-    assert THRESHOLDS.efficiency.min_share < waiting.share < 0.13
-    assert waiting.evidence[0].startswith("1 call per step; cudaStreamSynchronize before kernel 119 takes 9.")
+    lake = jitter.open(tmp_path / "lake")
+    diagnosis, analysis = lake.diagnose(), lake.analyze()
+    (waiting,) = (one for one in diagnosis.of_all_ranks if one.cause == "sync_calls")
+    run_ns = sum(step.step_time_ns or 0 for step in diagnosis.steps)
+    assert THRESHOLDS.efficiency.min_share < waiting.gain_ns / run_ns < 0.13
+    assert waiting.evidence[1].startswith("1 call per step; cudaStreamSynchronize before kernel 119 takes 9.")
     kinds = analysis.run.job.kind
     assert int((kinds == SYNC).sum()) == 1
 
@@ -122,13 +119,13 @@ def test_real_copies_that_run_alone(tmp_path: Path):
     """Eight copies to the GPU on the stream of the kernels take 27.9 of 29.3 ms."""
     jitter.ingest([TRACES / "nsys" / "nsysai_h100_2gpu_1s.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor())
     lake = jitter.open(tmp_path / "lake")
-    found = {one.kind: one for one in lake.diagnose().efficiency}
+    found = {one.cause: one for one in lake.diagnose().of_all_ranks}
     copied = lake.sql(
         "select avg(ns) as ns from (select sum(duration_ns) as ns from kernels where rank = 0 and "
         "copy_direction = 'host_to_device' group by step)"
     ).to_pylist()[0]["ns"]
     copies = found["serial_copies"]
-    assert copies.evidence[1] == "all use pinned host memory"
+    assert copies.evidence[2] == "all use pinned host memory"
     assert copies.gain_ns == pytest.approx(8 * copied, rel=0.1)
 
 
@@ -137,8 +134,8 @@ def test_real_small_kernels(tmp_path: Path):
     """Of 1,025 kernels a step most take 4 µs, and the host launches one in 37 µs."""
     jitter.ingest([TRACES / "kineto" / "amd-4rank"], tmp_path / "lake", executor=jitter.LocalExecutor())
     lake = jitter.open(tmp_path / "lake")
-    found = {one.kind: one for one in lake.diagnose().efficiency}
+    found = {one.cause: one for one in lake.diagnose().of_all_ranks}
     idle = lake.sql("select sum(idle_ns) / sum(step_ns) as idle from breakdown").to_pylist()[0]["idle"]
-    assert set(found) == {"small_kernels"}
-    assert found["small_kernels"].share is not None
-    assert 0.25 < found["small_kernels"].share < idle
+    assert set(found) == {"launch_bound"}
+    assert found["launch_bound"].fraction is not None
+    assert 0.25 < found["launch_bound"].fraction < idle

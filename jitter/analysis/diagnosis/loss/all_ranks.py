@@ -1,0 +1,241 @@
+"""Findings about what all ranks lose alike: the costs of the program, which no comparison of ranks shows.
+
+Calls that wait for the GPU, copies that block the host, launches that take longer than their kernels, communication
+and copies that nothing hides. Each is part of the loss of one rung of the waterfall. What the change alone saves is a
+replay of the recorded steps with the changed program.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jitter.analysis.alignment.program import Operation
+from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE, LowerRungs
+from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, Seen
+from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.replay.ladder import OperationMasks, mask_operations
+from jitter.analysis.replay.program_changes import ProgramChange, no_change, price_changes, slices_of_ranks
+from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import format_count, format_percent, format_time
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC, host_memory
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.step_key import StepKey
+
+_LIMITS: Final = THRESHOLDS.efficiency
+
+_VERSION: Final = re.compile(r"_v\d+$")
+
+
+class _Measured(NamedTuple):
+    """The operations of all teams as in `JobArrays`; arrays are shape (operations,), times are means per execution."""
+
+    operations: tuple[Operation, ...]
+    kernels_before: Ints
+    """Kernels of the team's program that are launched before it."""
+    times: Floats
+    """Executions per rank and step."""
+    gpu_ns: Floats
+    launch_ns: Floats
+    """Host time from the end of the call before to the launch's return."""
+    wait_ns: Floats
+    """How long a synchronising call lasts."""
+
+    def mask(self, kind: int) -> Bools:
+        """Return the mask of a kind."""
+        return np.array([one.kind == kind for one in self.operations], np.bool_)
+
+
+class _Loss(NamedTuple):
+    """One loss of all ranks, as the program has it."""
+
+    cause: Cause
+    loss_class: str
+    chosen: Bools
+    """(operations,) those that cause it."""
+    change: ProgramChange
+    """The program without it."""
+    min_share: float
+    """Of a step: a smaller cost is no finding."""
+    confidence: Confidence
+
+
+def find_losses_of_all_ranks(
+    analysis: RunAnalysis, rungs: LowerRungs, timed: Sequence[StepKey], time_ns: int
+) -> tuple[Culprit, ...]:
+    """Return what all ranks lose alike, the most expensive first.
+
+    Where no rung is judged, because host gaps may be waits, the recording tells nothing.
+
+    Args:
+        analysis: of the run.
+        rungs: those of its waterfall below `ranks`.
+        timed: the steps that have a loss.
+        time_ns: their time.
+
+    """
+    if not rungs.cost_ns or not timed or not time_ns:
+        return ()
+    first, last = choose_steps(analysis)
+    step_ns = time_ns / len(timed)
+    measured, masks = _measure(analysis, first, last), mask_operations(analysis.run)
+    losses = [one for one in _list_losses(measured, masks) if one.chosen.any()]
+    saved = price_changes(analysis.steps, analysis.ends, [one.change for one in losses], first, last)
+    ranks = tuple(sorted(analysis.run.team_of))
+    found = []
+    for one, alone_ns in zip(losses, saved, strict=True):
+        cost_ns = rungs.cost_ns.get(one.cause, 0.0)
+        if cost_ns <= 0 or max(cost_ns, alone_ns) < one.min_share * step_ns:
+            continue
+        found.append(
+            Culprit(
+                rung=RUNG_OF_CHANGE[one.cause],
+                loss_class=one.loss_class,
+                scope="job",
+                rank=ranks[0],
+                ranks=ranks,
+                host=None,
+                device=None,
+                cause=one.cause,
+                cause_certainty="certain",
+                confidence=one.confidence,
+                seen=Seen(len(timed), len(timed)),
+                recurs="yes",
+                more_steps=None,
+                excess_ns=round(max(cost_ns, alone_ns) * len(timed)),
+                gain_ns=round(alone_ns * len(timed)),
+                loss_ns=round(cost_ns * len(timed)),
+                fraction=cost_ns * len(timed) / time_ns,
+                steps=tuple(timed),
+                step_pattern="every step",
+                kernel_index=None,
+                evidence=(_describe_cost(cost_ns, alone_ns, step_ns), *_describe(one, measured, masks.host_copies)),
+                look_at=None,
+                is_beyond_loss=True,
+            )
+        )
+    return tuple(sorted(found, key=lambda one: -one.loss_ns))
+
+
+def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
+    """Say what the finding costs per step, and what fixing it alone saves where that differs."""
+    cost, alone = format_time(cost_ns), format_time(max(alone_ns, 0.0))
+    told = f"{cost} per step ({format_percent(cost_ns / step_ns)}) once no rank and no step is slower than usual"
+    return told if cost == alone else f"{told}; fixing it alone would save {alone} per step"
+
+
+def choose_steps(analysis: RunAnalysis) -> tuple[int, int]:
+    """Return the range of positions of consecutive steps, from the middle of the longest stretch without a hole."""
+    keys = analysis.keys
+    breaks = [at for at in range(1, len(keys)) if keys[at] != StepKey(keys[at - 1].epoch, keys[at - 1].step + 1)]
+    stretches = zip([0, *breaks], [*breaks, len(keys)], strict=True)
+    begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0])
+    fitting = _LIMITS.max_cells // max(analysis.steps.largest_step, 1)
+    most = min(_LIMITS.max_steps, max(_LIMITS.min_steps, fitting))
+    first = begin + max(0, (end - begin - most) // 2)
+    return first, min(end, first + most)
+
+
+def _list_losses(measured: _Measured, masks: OperationMasks) -> Iterator[_Loss]:
+    """Yield the losses that the program may have."""
+    nothing, share = no_change(len(measured.operations)), _LIMITS.min_share
+    calls, copies = masks.sync_calls, masks.blocking_copies
+    yield _Loss("sync_calls", "launch", calls, nothing._replace(without_waiting=calls), share, "high")
+    yield _Loss("blocking_copies", "launch", copies, nothing._replace(without_waiting=copies), share, "high")
+    is_small = (measured.gpu_ns < _LIMITS.small_kernel_ns) & (measured.gpu_ns < measured.launch_ns)
+    small = measured.mask(COMPUTE) & is_small
+    yield _Loss("launch_bound", "launch", small, nothing._replace(without_launch_time=small), share, "high")
+    collectives, hidden = measured.mask(COLLECTIVE), nothing._replace(without_transfers=True)
+    yield _Loss("exposed_communication", "transfer", collectives, hidden, _LIMITS.compute_bound, "medium")
+    copies = masks.host_copies
+    yield _Loss("serial_copies", "gpu", copies, nothing._replace(without_gpu_time=copies), share, "high")
+
+
+def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
+    run = analysis.run
+    operations = tuple(op for team in sorted(run.programs) for op in run.programs[team].operations)
+    sums = np.zeros((4, len(operations)))
+    rank_steps = np.zeros(len(operations))
+    for step in analysis.steps.steps(first, last):
+        _add_step(run.job, step, sums, rank_steps)
+        del step  # the next step is read while it would stay
+    times = np.maximum(sums[0], 1.0)
+    before = [
+        np.cumsum([op.is_kernel for op in run.programs[team].operations])
+        - [op.is_kernel for op in run.programs[team].operations]
+        for team in sorted(run.programs)
+    ]
+    return _Measured(
+        operations,
+        np.concatenate(before).astype(np.int64),
+        sums[0] / np.maximum(rank_steps, 1.0),
+        *(total / times for total in sums[1:]),
+    )
+
+
+def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floats) -> None:
+    """Add each operation's activities, GPU time, launch time and time in calls, and how many ranks have the step."""
+    of_step = np.zeros_like(sums)
+    for operations, cells in slices_of_ranks(job, step.times):
+        start, call, back = (values[cells] for values in (step.times.start, step.times.call, step.times.back))
+        host, in_call, gpu = (values[cells] for values in (step.own.host, step.own.call, step.own.gpu))
+        there = np.where(job.kind[operations] == SYNC, ~np.isnan(call), ~np.isnan(start))
+        for total, value in zip(
+            of_step, (there, gpu, np.nan_to_num(host) + in_call, np.nan_to_num(back - call)), strict=True
+        ):
+            total[operations] += np.where(there, value, 0.0)
+        rank_steps[operations] += 1
+    sums += of_step
+
+
+def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[str]:
+    """Yield sentences on the operations that cause a loss."""
+    chosen, weights = loss.chosen, measured.times[loss.chosen]
+    if loss.cause in ("sync_calls", "blocking_copies"):
+        yield _describe_waits(chosen, measured)
+    if loss.cause == "launch_bound":
+        kernels = round(float(measured.times[measured.mask(COMPUTE)].sum()))
+        yield (
+            f"{round(float(weights.sum())):,} of {format_count(kernels, 'kernel')} per step take "
+            f"{format_time(float(np.average(measured.gpu_ns[chosen], weights=weights)))} on average, the host "
+            f"{format_time(float(np.average(measured.launch_ns[chosen], weights=weights)))} to launch one"
+        )
+    if loss.cause == "serial_copies":
+        count = format_count(round(float(weights.sum())), "copy", "copies")
+        yield f"{count} per step take {format_time(float((measured.gpu_ns * measured.times)[chosen].sum()))}"
+    if loss.cause in ("blocking_copies", "serial_copies"):
+        yield from _describe_host_memory(host_copies, measured)
+
+
+def _describe_waits(chosen: Bools, measured: _Measured) -> str:
+    """Name the calls in which the host is longest."""
+    places = np.flatnonzero(chosen)
+    lasting = (measured.wait_ns * measured.times)[places]
+    worst = places[np.argsort(-lasting, kind="stable")][: THRESHOLDS.sentences.max_named].tolist()
+    told = [
+        f"{_VERSION.sub('', measured.operations[at].name)} before kernel {measured.kernels_before[at]} takes "
+        f"{format_time(float(measured.wait_ns[at]))}"
+        for at in worst
+    ]
+    count = float(measured.times[places].sum())
+    return f"{count:.3g} {'call' if count == 1 else 'calls'} per step; {', '.join(told)}"
+
+
+def _describe_host_memory(copies: Bools, measured: _Measured) -> Iterator[str]:
+    """Say how many copies between host and GPU use pageable host memory, if the recording tells that of all."""
+    places = np.flatnonzero(copies).tolist()
+    memory = [host_memory(measured.operations[at].name) for at in places]
+    if not places or None in memory:
+        return
+    pageable = sum(measured.times[at] for at, one in zip(places, memory, strict=True) if one == "pageable")
+    if round(pageable) == 0:
+        yield "all use pinned host memory"
+    else:
+        count = format_count(round(sum(measured.times[at] for at in places)), "copy", "copies")
+        yield (
+            f"{round(pageable):,} of {count} per step between host and GPU use pageable host memory: the host waits "
+            "while the driver copies through a buffer of its own"
+        )

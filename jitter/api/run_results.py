@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weakref import finalize
 
 from jitter.core.errors import LakeError
-from jitter.core.formatting import capitalize
+from jitter.core.formatting import capitalize, format_count
 from jitter.core.parallel.executors import DaskExecutor, Executor, LocalExecutor, PoolExecutor
 from jitter.core.parallel.processes import cpu_count
 from jitter.core.step_key import StepKey
@@ -120,9 +120,15 @@ class RunResults:
             return answers
 
         from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence
+        from jitter.logs import VERSION
 
         logs = self._logs(steps)
         diagnosis = add_log_evidence(answers.diagnosis, logs)
+        if outdated := sum(log.parsers_version < VERSION for log in lake.logs):
+            told = (
+                f"{format_count(outdated, 'log was', 'logs were')} read by an older jitter, which took less from them"
+            )
+            diagnosis = replace(diagnosis, notes=(*diagnosis.notes, f"{capitalize(told)}: ingest them again."))
         bounds = find_bounds_in_tables(lake.log_table("operators").to_pylist())
         diagnosis = replace(diagnosis, efficiency=(*diagnosis.efficiency, *bounds))
         if not steps:
@@ -135,7 +141,7 @@ class RunResults:
 
         recorded = self._lake.log_table("recorded")
         timed = recorded.filter(recorded["duration_ns"].is_valid()).to_pylist()
-        names = ("bandwidth", "communicators", "mpi_ranks", "mpi_calls")
+        names = ("bandwidth", "benchmark_ranks", "communicators", "mpi_ranks", "mpi_calls")
         tables = {name: self._lake.log_table(name).to_pylist() for name in names}
         told = [capitalize(text) for text in describe_measurements(recorded=timed, **tables)]
         verdict = " ".join([*told[:MAX_MEASUREMENTS], diagnosis.verdict])
@@ -146,6 +152,7 @@ class RunResults:
         if not any({"process_groups", "collective_timeouts", "ras"} & set(log.relations) for log in self._lake.logs):
             return diagnosis
         from jitter.analysis.diagnosis.hang.find_hang import find_hang
+        from jitter.analysis.diagnosis.hang.last_kernels import describe_last_kernels
         from jitter.analysis.diagnosis.hang.ras import describe_ras, find_hang_in_ras
         from jitter.analysis.diagnosis.hang.words import write_hang_verdict
 
@@ -155,6 +162,9 @@ class RunResults:
         hang = find_hang_in_ras(health.to_pylist()) if hang is None else hang.with_evidence(told)
         if hang is None:
             return replace(diagnosis, notes=(*diagnosis.notes, *map(capitalize, told)))
+        if has_steps:
+            at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
+            hang = hang.with_evidence(describe_last_kernels(self._lake, at, hang.operation.since_ns))
         verdict = write_hang_verdict(hang) + (f" {diagnosis.verdict}" if has_steps else "")
         return replace(diagnosis, hang=hang, verdict=verdict)
 

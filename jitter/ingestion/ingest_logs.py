@@ -25,17 +25,20 @@ class IngestedLogs:
 def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None) -> IngestedLogs:
     """Add logs to a lake; `label` names what they belong to (default: each one's folder).
 
-    A log whose file has changed since replaces its former content. A log whose files in the lake are missing or damaged
-    is read again.
+    A log whose file has changed since replaces its former content. A log is read again if its files in the lake are
+    missing or damaged, or if an older version of the parsers read it.
     """
     report = IngestedLogs()
+    if paths:
+        from jitter.logs import VERSION  # imported here: most ingests read no logs
     records, _ = intact_log_records(folder.root)
     held = {record.digest: record for record in records}
     for path in paths:
         try:
             record_label = path.resolve().parent.name if label is None else label
-            digest = log_digest(file_digest([path]), record_label)
-            if digest in held and not log_problems(folder.root, held[digest]):
+            digest = log_digest(file_digest([path]), record_label, path.name)
+            known = held.get(digest)
+            if known is not None and known.parsers_version == VERSION and not log_problems(folder.root, known):
                 report.unchanged += 1
                 continue
             record = _publish(folder, path, record_label, digest)
@@ -58,7 +61,7 @@ def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None) ->
 
 
 def _publish(folder: LakeFolder, path: Path, label: str, digest: str) -> LogRecord:
-    from jitter.logs import parse  # imported here: most ingests read no logs
+    from jitter.logs import VERSION, parse  # imported here: most ingests read no logs
 
     state = path.stat()
     file = str(path.resolve())
@@ -72,6 +75,7 @@ def _publish(folder: LakeFolder, path: Path, label: str, digest: str) -> LogReco
         formats=dict(sorted(parsed.records.items())),
         relations={relation: table.num_rows for relation, table in parsed.tables.items()},
         problems=[str(problem) for problem in parsed.problems],
+        parsers_version=VERSION,
     )
     publish_log(folder, record, parsed.tables)
     return record

@@ -69,4 +69,4 @@ def _trace_digest(record: SourceRecord, path: Path) -> str:
 
 
 def _log_digest(log: LogRecord, path: Path) -> str:
-    return log_digest(file_digest([path]), log.label)
+    return log_digest(file_digest([path]), log.label, path.name)

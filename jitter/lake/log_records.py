@@ -4,6 +4,7 @@ The record is written last, so that a log without a record is not in the lake.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -25,6 +26,7 @@ _RECORDS: Final = _LOGS / "records"
 _SCHEMA_VERSION: Final = 2
 
 
+_RANK_IN_NAME: Final = re.compile(r"rank[_.-]?\d")
 Relation = Annotated[str, msgspec.Meta(pattern=r"\A[a-z_]{1,64}\Z")]
 """Name of a relation, which is the name of a folder."""
 
@@ -47,14 +49,20 @@ class LogRecord(msgspec.Struct, forbid_unknown_fields=False):
     checksums: dict[str, str] = {}
     """Checksum of the parquet file, by relation; empty in records of version 1."""
     schema_version: Count = _SCHEMA_VERSION
+    parsers_version: Count = 1
+    """Version of the parsers that read it (`jitter.logs.VERSION`); 1 in older records."""
 
 
 _decode: Final = msgspec.json.Decoder(LogRecord).decode
 
 
-def log_digest(content_digest: str, label: str) -> str:
-    """Return the digest of a log's record."""
-    return hashlib.blake2b(f"{content_digest} {label}".encode(), digest_size=16).hexdigest()
+def log_digest(content_digest: str, label: str, name: str) -> str:
+    """Return the digest of a log's record.
+
+    The file's name counts where it states a rank: dumps of two ranks may be equal, as of ranks that called nothing.
+    """
+    ranked = f" {name}" if _RANK_IN_NAME.search(name) else ""
+    return hashlib.blake2b(f"{content_digest} {label}{ranked}".encode(), digest_size=16).hexdigest()
 
 
 def relation_file(relation: str, digest: str) -> Path:

@@ -7,9 +7,14 @@ nor the analysis, executes nothing that a file holds, and keeps environment vari
 out of the tables. Texts are kept as they are: what prints them escapes them.
 """
 
+from typing import Final
+
 from jitter.core.bandwidth import bandwidth
 from jitter.logs.log_file import ParsedLog, parse, parse_stream, sniff
 from jitter.logs.problems import Problem
 from jitter.logs.schemas import SCHEMAS
 
-__all__ = ["SCHEMAS", "ParsedLog", "Problem", "bandwidth", "parse", "parse_stream", "sniff"]
+VERSION: Final = 2
+"""Grows where the parsers take more from a log than before: logs that an older version read are read again."""
+
+__all__ = ["SCHEMAS", "VERSION", "ParsedLog", "Problem", "bandwidth", "parse", "parse_stream", "sniff"]

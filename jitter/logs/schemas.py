@@ -40,6 +40,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("busbw", pa.float64(), "algbw times the factor of the collective, in GB/s"),
         ("wrong", pa.int64(), "elements with a wrong result"),
     ),
+    "benchmark_ranks": _schema(("rank", pa.int32(), "rank in the benchmark"), _HOST, _DEVICE),
     "communicators": _schema(
         ("comm", pa.string(), "id shared by its ranks where the source prints one, else the address in the process"),
         ("rank", pa.int32(), "rank in the communicator"),
@@ -70,6 +71,8 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         _SIZE,
         ("start_ns", pa.int64(), "start on the clock of the source; Flight Recorder: creation on the host"),
         ("duration_ns", pa.int64(), "execution time"),
+        ("kernel_ns", pa.int64(), "time of its longest kernel of a channel, by the profiler plug-in"),
+        ("proxy_ns", pa.int64(), "time in which network proxies worked for it, by the profiler plug-in"),
         ("timing", pa.string(), "what measured the duration: kernel_gpu, kernel_cpu, collective_cpu, cuda_event, host"),
         ("algorithm", pa.string(), "RING, TREE, …"),
         ("protocol", pa.string(), "SIMPLE, LL, LL128"),
@@ -164,6 +167,9 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("communication_s", pa.float64(), "time in MPI"),
         ("elapsed_s", pa.float64(), "time from MPI_Init to MPI_Finalize"),
         ("memory_bytes", pa.int64(), "largest resident set"),
+        ("user_s", pa.float64(), "processor time of the program, over all threads"),
+        ("system_s", pa.float64(), "processor time of the system for it"),
+        ("switches", pa.int64(), "context switches"),
     ),
     "operators": _schema(
         ("name", pa.string(), "operator or kernel"),

@@ -142,6 +142,7 @@ def lake_relations(lake: QueryableLake) -> list[Relation]:
 
 LOG_SENTENCES: Final = {
     "bandwidth": "Bandwidths that nccl-tests or rccl-tests measured.",
+    "benchmark_ranks": "Ranks of nccl-tests or rccl-tests with their hosts and GPUs.",
     "communicators": "NCCL's communicators: one row per rank of each.",
     "edges": "Connections between ranks in NCCL's channels, and their transport.",
     "recorded": "Collectives that NCCL's Inspector or profiler plug-in, or PyTorch's Flight Recorder, recorded.",

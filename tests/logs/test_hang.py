@@ -5,10 +5,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from log_reading import EVIDENCE, needs_evidence, rows
 
 from jitter.cli import main
+from jitter.lake.integrity.checksums import seal_json
+from jitter.lake.log_records import intact_log_records
 from jitter.logs import parse
 
 BASE_NS = 1_724_779_239_000_000_000
@@ -354,3 +357,33 @@ def test_documented_answers_of_the_health_query():
     assert found[:2] == [(None, 6650, 26, None), (None, 6649, 6, None)]
     assert [rank for rank, operations, count, _ in found if operations and not count] == [0, 2, 3, 4, 5, 7]
     assert {rank for rank, *_, state in found if state and rank is not None} == {21}
+
+
+def test_the_last_kernel_of_the_missing_rank_is_told_where_its_trace_lies_beside(tmp_path, capsys):
+    job = tmp_path / "job"
+    assert main(["sample", str(job), "--ranks", "8", "--steps", "5", "--kernels", "60", "--quiet"]) == 0
+    for rank in range(8):
+        dump(job, rank, [one | {"at": None} for one in up_to(18 if rank == 3 else 20)])
+    hang = report(job, capsys)["hang"]
+    (of_missing,) = [line for line in hang["evidence"] if line.startswith("rank 3's recording ends in step ")]
+    assert " with kernel " in of_missing
+    assert sum("recording ends in step" in line for line in hang["evidence"]) == 3  # and two that wait
+
+
+def test_equal_dumps_of_two_ranks_are_two_dumps(dumps, capsys):
+    for rank in range(8):
+        dump(dumps, rank, [one | {"at": 1} for one in up_to(18 if rank in (3, 4) else 19)])
+    hang = report(dumps, capsys)["hang"]
+    assert (hang["missing_ranks"], hang["unrecorded_ranks"]) == ([3, 4], [])
+
+
+def test_a_log_that_an_older_jitter_read_is_read_again(dumps, capsys):
+    dump(dumps, 0, up_to(19))
+    report(dumps, capsys)
+    (record,) = (dumps.parent / "lake" / "logs" / "records").glob("*.json")
+    lake = dumps.parent / "lake"
+    old = [msgspec.structs.replace(one, parsers_version=1) for one in intact_log_records(lake)[0]]
+    record.write_bytes(seal_json(msgspec.json.format(msgspec.json.encode(old[0]), indent=1)))
+    assert main(["report", str(lake), "--json"]) == 0
+    assert "1 log was read by an older jitter" in capsys.readouterr().out
+    assert "older jitter" not in json.dumps(report(dumps, capsys))

@@ -16,7 +16,7 @@ def measured(source: str, size: int, busbw: float, **given: object) -> dict[str,
 
 
 def facts(**relations: list) -> list[str]:
-    names = ("bandwidth", "recorded", "communicators", "mpi_ranks", "mpi_calls")
+    names = ("bandwidth", "benchmark_ranks", "recorded", "communicators", "mpi_ranks", "mpi_calls")
     return describe_measurements(**{name: relations.get(name, []) for name in names})
 
 
@@ -34,6 +34,37 @@ def test_tables_of_one_operation_are_compared_at_common_sizes():
         "the largest bus bandwidth of all_reduce of 8 ranks is 102 GB/s at 4.19 MB (run/plugin.log)",
         "the largest bus bandwidth of all_gather of 4 ranks is 50 GB/s at 1.05 MB (run/plain.log)",
         "the largest bus bandwidth of all_reduce of 8 ranks is 25.5 GB/s at 4.19 MB (run/plain.log)",
+    ]
+
+
+def test_a_slow_node_is_in_every_slow_pair():
+    """Of the six pairs of four nodes, those with node2 reach 10 to 12 GB/s, the others 40."""
+    pairs = [(one, other) for one in range(4) for other in range(one + 1, 4)]
+    tables = [
+        measured(f"pairs/{one}-{other}.log", 1 << 30, 10.0 + one if 2 in (one, other) else 40.0, ranks=2)
+        for one, other in pairs
+    ]
+    ranks = [
+        {"rank": rank, "host": f"node{node}", "source": f"pairs/{pair[0]}-{pair[1]}.log"}
+        for pair in pairs
+        for rank, node in enumerate(pair)
+    ]
+    assert facts(bandwidth=tables, benchmark_ranks=ranks)[0] == (
+        "node2 is slow with every partner: all_reduce reaches at most 12 GB/s in the 3 tables with it, at least 40 "
+        "GB/s in the 3 without it"
+    )
+    usual = [row | {"busbw": 40.0 - at} for at, row in enumerate(tables)]
+    assert not any("with every partner" in text for text in facts(bandwidth=usual, benchmark_ranks=ranks))
+
+
+def test_proxies_beside_kernels():
+    recorded = [
+        {"rank": 0, "group_name": "c", "sequence": at, "collective": "all_reduce", "size_bytes": None, "timing": "host",
+         "duration_ns": 1000, "proxy_ns": 900, "kernel_ns": 950, "source": "x/y"}
+        for at in range(3)
+    ]  # fmt: skip
+    assert facts(recorded=recorded) == [
+        "network proxies work for 90.0% of the time of 3 collectives (median), kernels for 95.0%"
     ]
 
 
@@ -69,6 +100,17 @@ def test_published_mpitrace_profile(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["ingest", str(folder), "-o", str(tmp_path / "lake")]) == 0
     capsys.readouterr()
     assert main(["report", str(tmp_path / "lake"), "--json"]) == 0
-    verdict = json.loads(capsys.readouterr().out)["verdict"]
-    assert verdict.startswith("MPI takes 251 of 318 s (79.1%) on rank 0, 250 s of it in MPI_Allreduce. ")
+    printed = capsys.readouterr().out
+    verdict = json.loads(printed)["verdict"]
+    assert verdict.startswith(
+        "MPI takes 251 of 318 s (79.1%) on rank 0, 250 s of it in MPI_Allreduce. 45,773 of 47,108 calls of "
+        "MPI_Allreduce on rank 0 have 8 B and take 215 s: ranks wait for each other there, the network "
+        "carries little. "
+        "MPI takes 251 s on rank 0 (least), 269 s on rank 2 (median), 278 s on rank 28 (most): the other ranks wait "
+        "for the rank with the least. "
+    )
+    notes = " ".join(json.loads(printed)["run"]["warnings"])
+    # (8,761.318 + 308.435) / 317.922; of the other ranks' switches 257,482, 253,738, 265,483 the median
+    assert "Rank 0 uses 28.5 CPUs, 3.40% of it in the system, memory 1.23 GB" in notes
+    assert "Rank 0 has 634,913 context switches, the other ranks 257,482 (median)" in notes
     assert verdict.endswith("The lake holds logs and no traces, so jitter is unknown: ingest the job's traces too.")

@@ -39,6 +39,12 @@ def test_mpitrace_of_many_ranks():
         (1, "nid00102", 267.30, round(1168.41 * 2**20)),
         (2, "nid00102", 269.22, round(1165.58 * 2**20)),
         (3, "nid00102", 269.65, round(1177.88 * 2**20)),
+        (26, None, 273.408, None),
+        (28, None, 278.406, None),
+    ]
+    assert rows(log, "mpi_ranks", "rank", "user_s", "system_s", "switches")[:2] == [
+        (0, 8761.318, 308.435, 634913),
+        (1, 4895.77, 158.60, 257482),
     ]
     joint = parsed(CPU_32 + GPU_8_NCCL + CPU_8)
     assert [row[1] for row in rows(joint, "mpi_ranks", "rank", "elapsed_s")][-2:] == [49.737, 671.970]

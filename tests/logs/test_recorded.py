@@ -3,6 +3,7 @@
 import json
 import pickle
 import time
+from typing import Any
 
 import pytest
 from log_reading import EVIDENCE, needs_evidence, parsed, rows
@@ -99,6 +100,27 @@ def test_profiler_plugin():
         (1, "673864846479792718", 4, "all_reduce", 1 << 20, 20_750, "host", "RING", "SIMPLE", "completed", 10_500),
         (1, "5", None, "send_recv", 32, None, None, None, None, "started", 9_000),
     ]
+
+
+def test_proxies_and_kernels_of_a_collective():
+    """Sends from 10 to 14 and 12 to 20 µs cover 10 µs, the longest kernel 18; the idle proxy works for nothing."""
+    common = {"pid": 9, "tid": 1}
+
+    def event(cat: str, name: str, number: int, phase: str, ts: float) -> dict[str, Any]:
+        args = {"SeqNum": 4, "CommHash": 5, "Rank": 1, "Count": 4, "Datatype": "ncclFloat32"} if cat == "COLL" else {}
+        return common | {"cat": cat, "name": name, "id": number, "ph": phase, "ts": ts, "args": args}
+
+    events = [
+        event("COLL", "AllReduce", 0, "b", 10.0),
+        *(event("PROXY", "Send", 0, phase, ts) for phase, ts in (("b", 10.0), ("e", 14.0))),
+        *(event("PROXY", "Recv", 1, phase, ts) for phase, ts in (("b", 12.0), ("e", 20.0))),
+        *(event("PROXY", "Sleep", 1, phase, ts) for phase, ts in (("b", 20.0), ("e", 29.0))),
+        *(event("GPU", "KernelCh", 0, phase, ts) for phase, ts in (("b", 11.0), ("e", 29.0))),
+        *(event("GPU", "KernelCh", 1, phase, ts) for phase, ts in (("b", 12.0), ("e", 28.0))),
+        event("COLL", "AllReduce", 0, "e", 30.0),
+    ]
+    log = parsed("[\n" + "".join(json.dumps(one) + ",\n" for one in events))
+    assert rows(log, "recorded", "duration_ns", "proxy_ns", "kernel_ns") == [(20_000, 10_000, 18_000)]
 
 
 ENTRY = {

@@ -23,7 +23,7 @@ _ROW: Final = re.compile(rf"\s*(\d{{1,18}})\s+\d+\s+({_TYPES})\s+(\S.*)")
 _ROW_START: Final = re.compile(rf"\s*\d+\s+\d+\s+(?:{_TYPES})\s")
 _TIMESTAMP: Final = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
-_RANK: Final = re.compile(r"#\s*Rank\s+(\d{1,7})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on")
+_RANK: Final = re.compile(r"#\s*Rank\s+(\d{1,7})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on(?:\s+(\S+)\s+device\s+(\d{1,5}))?")
 _PROGRAM: Final = re.compile(
     r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|reduce|gather|scatter|sendrecv)_perf\b"
 )
@@ -68,6 +68,9 @@ class NcclTestsParser(LineParser):
     def _read_comment(self, text: str, task: str, block: Block) -> None:
         if found := _RANK.match(text.strip()):
             block.ranks = max(block.ranks or 0, int(found[1]) + 1)
+            if found[2]:
+                where = {"host": found[2], "device": int(found[3])}
+                self.context.tables.add("benchmark_ranks", rank=int(found[1]), **where)
         elif "nThread" in text or "Avg bus" in text:
             self._end(task)
         elif "algbw" in text or "busbw" in text:

@@ -16,8 +16,17 @@ _CALL: Final = re.compile(r"\s*(MPIX?_\w+)\s+(\d{1,18})\s+(\d+\.\d+)\s+(\d+\.\d+
 _BUCKET: Final = re.compile(r"\s*(\d{1,18})\s+(\d+\.\d+)\s+(\d+\.\d+)\s*")
 _BUCKETS_OF: Final = re.compile(r"\s*(MPIX?_\w+)\s.*#calls")
 _VALUE: Final = re.compile(
-    r"\s*(total communication time|total elapsed time|max resident set size)\s*= (\d+\.\d+) (\w+)"
+    r"\s*(total communication time|total elapsed time|user cpu time|system time|max resident set size)\s*= (\d+\.\d+)"
 )
+_COLUMN: Final = {
+    "total communication time": "communication_s",
+    "total elapsed time": "elapsed_s",
+    "user cpu time": "user_s",
+    "system time": "system_s",
+}
+_TIMES: Final = {"comm(s)": "communication_s", "elapsed(s)": "elapsed_s", "user(s)": "user_s", "system(s)": "system_s"}
+"""Columns of the table of all ranks."""
+_OF_ALL: Final = re.compile(r"\s*(?:minimum|median|maximum) communication time = (\d+\.\d+) sec for task (\d{1,9})")
 _MEBI: Final = 1 << 20
 
 
@@ -35,12 +44,14 @@ class MpitraceParser(LineParser):
         self._after_blank = False
         self._values: dict[str, Any] | None = None
         self._columns: list[str] = []
+        self._summary: dict[int, float] = {}
+        """Time in MPI of the ranks with the least, the median and the most, which the table of all may lack."""
 
     def line(self, line: bytes, number: int) -> None:
         """Read a line of a profile."""
         text = split_prefix(line)[1].rstrip()
         if found := _START.search(text):
-            self._end_rank()
+            self._end_profile()
             self._rank, self._call, self._columns = int(found[1]), None, []
             self._in_distributions = False
             self._values = {}
@@ -49,6 +60,9 @@ class MpitraceParser(LineParser):
             self._in_distributions = True
         elif text.startswith("taskid"):
             self._columns = text.split()
+        elif found := _OF_ALL.match(text):
+            if int(found[2]) != self._rank:
+                self._summary[int(found[2])] = float(found[1])
         elif self._columns:
             self._read_task(text)
         elif found := _VALUE.match(text):
@@ -57,8 +71,8 @@ class MpitraceParser(LineParser):
             self._read_row(text)
 
     def finish(self) -> None:
-        """Add the rank of the last profile."""
-        self._end_rank()
+        """Add the ranks of the last profile."""
+        self._end_profile()
 
     def _read_row(self, text: str) -> None:
         if found := _BUCKETS_OF.match(text):
@@ -97,7 +111,7 @@ class MpitraceParser(LineParser):
         if name == "max resident set size":
             self._values["memory_bytes"] = round(value * _MEBI)
         else:
-            self._values["communication_s" if "communication" in name else "elapsed_s"] = value
+            self._values[_COLUMN[name]] = value
 
     def _read_task(self, text: str) -> None:
         """Read a row of the table of all ranks; the rank's own profile states its values with more digits."""
@@ -110,20 +124,27 @@ class MpitraceParser(LineParser):
         row = dict(zip(self._columns, cells, strict=True))
         host = row.get("hostname", row.get("host"))
         if int(cells[0]) == self._rank and self._values is not None:
-            self._values["host"] = host
+            self._values |= {"host": host, "switches": int(row["switches"]) if "switches" in row else None}
             self._end_rank()
             return
+        self._summary.pop(int(cells[0]), None)
         size = row.get("size(MB)", row.get("size(MiB)"))
         self.add(
             "mpi_ranks",
             rank=int(cells[0]),
             host=host,
-            communication_s=float(row["comm(s)"]) if "comm(s)" in row else None,
-            elapsed_s=float(row["elapsed(s)"]) if "elapsed(s)" in row else None,
             memory_bytes=round(float(size) * _MEBI) if size else None,
+            **{column: float(row[name]) for name, column in _TIMES.items() if name in row},
+            switches=int(row["switches"]) if "switches" in row else None,
         )
 
     def _end_rank(self) -> None:
         values, self._values = self._values, None
         if values:
             self.add("mpi_ranks", rank=self._rank, **values)
+
+    def _end_profile(self) -> None:
+        self._end_rank()
+        for rank, seconds in self._summary.items():
+            self.add("mpi_ranks", rank=rank, communication_s=seconds)
+        self._summary = {}

@@ -13,6 +13,7 @@ from jitter.core.formatting import escape_control, format_count, format_percent,
 
 Rows = Sequence[Mapping[str, Any]]
 _MOST: Final = THRESHOLDS.sentences.max_named
+_SMALL_BYTES: Final = 4096
 MAX_MEASUREMENTS: Final = _MOST
 """Sentences that a verdict begins with."""
 
@@ -25,6 +26,8 @@ class _Measured(NamedTuple):
     source: str
     busbw: dict[int, float]
     """By size in bytes: the median of the measurements."""
+    hosts: tuple[str, ...] = ()
+    """On which it was measured; empty where the source does not state them."""
 
     @property
     def peak(self) -> tuple[float, int]:
@@ -32,26 +35,39 @@ class _Measured(NamedTuple):
 
 
 def describe_measurements(
-    bandwidth: Rows, recorded: Rows, communicators: Rows, mpi_ranks: Rows, mpi_calls: Rows
+    bandwidth: Rows,
+    benchmark_ranks: Rows,
+    recorded: Rows,
+    communicators: Rows,
+    mpi_ranks: Rows,
+    mpi_calls: Rows,
 ) -> list[str]:
     """Return what the logs measured, as sentences, the most telling first. Arguments are rows of these relations."""
-    tables = _tables(bandwidth)
+    tables = _tables(bandwidth, benchmark_ranks)
     sentences = [
         *_wrong_results(bandwidth),
+        *_slow_host(tables),
         *_compare_tables(tables),
         *_last_rank(recorded),
+        *_time_in_proxies(recorded),
         *_time_in_mpi(mpi_ranks, mpi_calls),
         *_peaks([*tables, *_recorded_bandwidths(recorded, communicators)]),
     ]
     return [escape_control(text) for text in sentences]
 
 
-def _tables(rows: Rows) -> list[_Measured]:
+def _tables(rows: Rows, ranks: Rows) -> list[_Measured]:
     found: dict[tuple[str, int | None, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row["collective"] and row["size_bytes"] and row["busbw"]:
             found[row["collective"], row["ranks"], row["source"]][row["size_bytes"]].append(row["busbw"])
-    return [_Measured(*key, {size: median(values) for size, values in sizes.items()}) for key, sizes in found.items()]
+    hosts: dict[str, dict[str, None]] = defaultdict(dict)
+    for row in ranks:
+        hosts[row["source"]].setdefault(row["host"])
+    return [
+        _Measured(*key, {size: median(values) for size, values in sizes.items()}, tuple(hosts.get(key[2], ())))
+        for key, sizes in found.items()
+    ]
 
 
 def _recorded_bandwidths(recorded: Rows, communicators: Rows) -> list[_Measured]:
@@ -74,6 +90,27 @@ def _wrong_results(rows: Rows) -> Iterator[str]:
             wrong[row["collective"] or "a collective", row["source"]] += row["wrong"]
     for (collective, source), number in wrong.most_common(_MOST):
         yield f"{format_count(number, 'element')} of {collective} had a wrong result ({_file(source)})"
+
+
+def _slow_host(tables: Sequence[_Measured]) -> Iterator[str]:
+    """Name the host that is slow with every partner, where one operation was measured on several sets of hosts."""
+    alike: dict[tuple[str, int | None], list[_Measured]] = defaultdict(list)
+    for table in tables:
+        if len(table.hosts) > 1:
+            alike[table.collective, table.ranks].append(table)
+    for (collective, _), own in alike.items():
+        best: dict[str, float] = defaultdict(float)
+        for table in own:
+            for host in table.hosts:
+                best[host] = max(best[host], table.peak[0])
+        slowest = min(best, key=lambda host: (best[host], host))
+        without = [table.peak[0] for table in own if slowest not in table.hosts]
+        with_it = [table for table in own if slowest in table.hosts]
+        if len(with_it) > 1 and without and best[slowest] < THRESHOLDS.efficiency.below_baseline * min(without):
+            yield (
+                f"{slowest} is slow with every partner: {collective} reaches at most {best[slowest]:.3g} GB/s in the "
+                f"{len(with_it)} tables with it, at least {min(without):.3g} GB/s in the {len(without)} without it"
+            )
 
 
 def _compare_tables(tables: Sequence[_Measured]) -> Iterator[str]:
@@ -130,6 +167,19 @@ def _last_rank(recorded: Rows) -> Iterator[str]:
         )
 
 
+def _time_in_proxies(recorded: Rows) -> Iterator[str]:
+    """Say what part of the collectives' time network proxies and kernels work, by the profiler plug-in."""
+    timed = [row for row in recorded if row.get("proxy_ns") is not None and row["duration_ns"]]
+    if timed:
+        proxy = median(row["proxy_ns"] / row["duration_ns"] for row in timed)
+        kernels = [row["kernel_ns"] / row["duration_ns"] for row in timed if row.get("kernel_ns") is not None]
+        beside = f", kernels for {format_percent(median(kernels))}" if kernels else ""
+        yield (
+            f"network proxies work for {format_percent(proxy)} of the time of {format_count(len(timed), 'collective')} "
+            f"(median){beside}"
+        )
+
+
 def _time_in_mpi(ranks: Rows, calls: Rows) -> Iterator[str]:
     timed = [
         row for row in ranks if row["communication_s"] is not None and row["elapsed_s"] and row["rank"] is not None
@@ -149,13 +199,49 @@ def _time_in_mpi(ranks: Rows, calls: Rows) -> Iterator[str]:
         f"MPI takes {row['communication_s']:,.0f} of {row['elapsed_s']:,.0f} s ({format_percent(share)}) on "
         f"rank {row['rank']}{call}"
     )
-    known = {one["rank"]: one["communication_s"] for one in ranks if one["communication_s"] is not None}
+    if most is not None:
+        yield from _small_messages(calls, most)
+    known = {one["rank"]: one for one in ranks if one["communication_s"] is not None}
     if len(known) > 1:
-        least, longest = min(known, key=lambda rank: known[rank]), max(known, key=lambda rank: known[rank])
-        yield (
-            f"rank {least} has the shortest time in MPI ({known[least]:,.0f} s), rank {longest} the longest "
-            f"({known[longest]:,.0f} s): the rank with the shortest time is the one that others wait for"
+        ordered = sorted(known.values(), key=lambda one: float(one["communication_s"]))
+        named = zip(
+            ("least", "median", "most"), (ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]), strict=True
         )
+        told = ", ".join(f"{one['communication_s']:,.0f} s on rank {one['rank']} ({what})" for what, one in named)
+        yield f"MPI takes {told}: the other ranks wait for the rank with the least"
+    yield from _processors(timed)
+
+
+def _small_messages(calls: Rows, most: Mapping[str, Any]) -> Iterator[str]:
+    """Name the size of messages that takes most of a call's time, where that is a small one."""
+    sizes = [
+        one for one in calls if one["rank"] == most["rank"] and one["call"] == most["call"] and one["average_bytes"]
+    ]
+    top = max(sizes, key=lambda one: float(one["seconds"]), default=None)
+    if top is not None and top["average_bytes"] <= _SMALL_BYTES and 2 * top["seconds"] > most["seconds"]:
+        yield (
+            f"{top['calls']:,} of {most['calls']:,} calls of {most['call']} on rank {most['rank']} have "
+            f"{top['average_bytes']:,.0f} B and take {top['seconds']:,.0f} s: ranks wait for each other there, the "
+            "network carries little"
+        )
+
+
+def _processors(ranks: Rows) -> Iterator[str]:
+    """Name what a rank uses of CPUs, and the rank that is switched between most often."""
+    used = [row for row in ranks if row.get("user_s") is not None and row.get("system_s") is not None]
+    if used:
+        row = max(used, key=lambda one: float(one["user_s"] + one["system_s"]))
+        memory = f", memory {row['memory_bytes'] / 1e9:,.2f} GB" if row["memory_bytes"] else ""
+        yield (
+            f"rank {row['rank']} uses {(row['user_s'] + row['system_s']) / row['elapsed_s']:.1f} CPUs, "
+            f"{format_percent(row['system_s'] / (row['user_s'] + row['system_s']))} of it in the system{memory}"
+        )
+    switched = {row["rank"]: row["switches"] for row in ranks if row.get("switches") is not None}
+    if len(switched) > 2:
+        rank = max(switched, key=lambda one: (switched[one], -one))
+        usual = median(count for one, count in switched.items() if one != rank)
+        if switched[rank] > THRESHOLDS.evidence.migration_ratio * usual:
+            yield f"rank {rank} has {switched[rank]:,} context switches, the other ranks {usual:,.0f} (median)"
 
 
 def _file(source: str) -> str:

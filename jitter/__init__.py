@@ -5,6 +5,7 @@ import jitter
 jitter.ingest(["traces/"], "jitter-lake")
 lake = jitter.open("jitter-lake")
 lake.table("gap", step=2003, deviation=True)  # pandas, kernels x ranks
+lake.report("page.html")
 jitter.Figures(lake).step(2003)  # the report's figures, for bokeh.plotting.show
 jitter.record.torch_profiler("traces/", range(100, 110))  # in the training script: records these steps
 """

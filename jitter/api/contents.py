@@ -1,6 +1,6 @@
 """The contents of a lake, by its records: recordings, logs, steps, ranks and hosts, and the rows of its files."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.errors import DamagedFileError, JitterError, LakeError, UsageError
+from jitter.core.formatting import format_numbers
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.damage import describe_left_out
@@ -94,17 +95,17 @@ class LakeContents:
         return {name: read_relation(self.root, name, SCHEMAS[name], self.logs).to_pylist() for name in names}
 
     def __repr__(self) -> str:
-        return f"<Lake {str(self.root)!r}: {len(self.ranks)} ranks, {len(self.steps)} steps>"
+        return f"<Lake {str(self.root)!r}: {len(self.ranks)} ranks, {len(self.step_keys)} steps>"
 
     @cached_property
-    def steps(self) -> list[StepKey]:
+    def step_keys(self) -> list[StepKey]:
         """The steps of the run, in order."""
         return sorted(self._by_step, key=lambda key: key.order)
 
     @cached_property
     def kinds(self) -> dict[StepKey, str]:
         """The kind of each step, as most ranks' markers say: `train`, `prefill`, `decode`, `rollout`, …."""
-        return {key: commonest_kind(self._by_step[key].values()) for key in self.steps}
+        return {key: commonest_kind(self._by_step[key].values()) for key in self.step_keys}
 
     @cached_property
     def ranks(self) -> list[int]:
@@ -118,18 +119,26 @@ class LakeContents:
 
     def step(self, step: int, epoch: int | None = None) -> StepKey:
         """Return the step of this number; raise `UsageError` if there is none, or if it is in several epochs."""
-        found = [key for key in self.steps if key.step == step and epoch in (None, key.epoch)]
-        epochs = [key for key in self.steps if key.step == step]
+        found = [key for key in self.step_keys if key.step == step and epoch in (None, key.epoch)]
+        epochs = [key for key in self.step_keys if key.step == step]
         if not found and epochs:
             raise UsageError(f"{self.root}: no epoch {epoch}, step {step}", f"it holds {', '.join(map(str, epochs))}")
         if not found:
-            first, last = self.steps[0], self.steps[-1]
-            raise UsageError(f"{self.root}: no step {step}", f"it holds {len(self.steps)} steps, {first} to {last}")
+            first, last = self.step_keys[0], self.step_keys[-1]
+            raise UsageError(f"{self.root}: no step {step}", f"it holds {len(self.step_keys)} steps, {first} to {last}")
         if len(found) > 1:
             raise UsageError(
                 f"{self.root}: step {step} is in epochs {', '.join(str(key.epoch) for key in found)}", "give --epoch"
             )
         return found[0]
+
+    def steps_numbered(self, numbers: Collection[int] | None) -> list[StepKey]:
+        """Return the steps of these numbers (None: all), in order; raise `UsageError` if there is none."""
+        chosen = [key for key in self.step_keys if numbers is None or key.step in numbers]
+        if numbers is not None and not chosen:
+            held = f"{self.step_keys[0]} to {self.step_keys[-1]}" if self.step_keys else "logs and no steps"
+            raise UsageError(f"{self.root}: holds none of the steps {format_numbers(numbers)}", f"it holds {held}")
+        return chosen
 
     def ranks_of(self, key: StepKey) -> list[int]:
         """Return the ranks that recorded this step, in ascending order."""
@@ -137,7 +146,7 @@ class LakeContents:
 
     def steps_of(self, rank: int) -> list[StepRecord]:
         """Return the records of one rank's steps, in order."""
-        return [self._by_step[key][rank].step for key in self.steps if rank in self._by_step[key]]
+        return [self._by_step[key][rank].step for key in self.step_keys if rank in self._by_step[key]]
 
     def record_of(self, key: StepKey, rank: int) -> RankStepRecord:
         """Return the record of one rank in one step; raise `KeyError` if the rank lacks the step."""
@@ -187,8 +196,11 @@ class LakeContents:
         finally:
             self._kept_columns.pop(key, None)
 
-    def _chosen(self, steps: Sequence[int | StepKey] | None) -> tuple[StepKey, ...]:
-        return tuple(self.steps if steps is None else map(self._key, steps))
+    def _chosen(self, steps: int | StepKey | Sequence[int | StepKey] | None) -> tuple[StepKey, ...]:
+        if steps is None:
+            return tuple(self.step_keys)
+        is_one = isinstance(steps, StepKey) or not isinstance(steps, Iterable)  # a number of numpy is no int
+        return tuple(map(self._key, [steps] if is_one else steps))  # type: ignore[arg-type]
 
     def _key(self, step: int | StepKey, epoch: int | None = None) -> StepKey:
         return step if isinstance(step, StepKey) else self.step(step, epoch)

@@ -1,26 +1,28 @@
-"""A lake opened for analysis: metrics, tables, diagnosis, communication, SQL."""
+"""A lake opened for analysis: tables, diagnosis, report, SQL."""
 
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, partial
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jitter.analysis.alignment.kernel_index import KernelIndex, KernelIndices
 from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
 from jitter.api.contents import NOTHING_LEFT_OUT, LakeContents
 from jitter.api.derived_forms import DERIVED_FORMS, DerivedForm, Progress, write_derived_forms
 from jitter.api.run_results import RunResults
+from jitter.core.arrow import to_frame
 from jitter.core.errors import DamagedFileError, LakeError, UsageError
+from jitter.core.formatting import format_numbers
 from jitter.core.parallel.executors import Executor
 from jitter.core.step_key import StepKey
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import Answers
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
@@ -28,27 +30,26 @@ if TYPE_CHECKING:
     from jitter.analysis.execution.run_reader import RunReader
     from jitter.analysis.metrics.communication import Communication
     from jitter.analysis.metrics.recorded_sizes import RecordedSizes
-    from jitter.analysis.metrics.tables import MetricTable
     from jitter.analysis.metrics.ttke_reading import TtkeReading
     from jitter.lake.derived.timing_cache import TimingCaches
     from jitter.lake.step_reader import StepColumns
 
 
-class TableOptions(TypedDict, total=False):
-    """Options of `Lake.table` and `Lake.arrow_table`."""
-
-    cohort: int | None
-    deviation: bool
-    ranks: Sequence[int] | None
+Frame: TypeAlias = Any
+"""A pandas DataFrame; with `arrow=True` a `pyarrow.Table`."""
+Steps: TypeAlias = int | StepKey | Sequence[int | StepKey] | None
+"""One step or several, each as its number or its `StepKey`; None: all steps."""
 
 
 class Lake(LakeContents):
     """The traces of one job, opened for reading. Made by `jitter.open`.
 
-    Results are computed at first use and kept in memory. Times are in nanoseconds on each rank's own clock. No method
-    but `prepare` writes to the lake, and every method works on a read-only lake.
+    `table`, `steps`, `losses`, `kernels`, `collectives`, `waits`, `self_times`, `collective_calls` and `sql` return a
+    pandas DataFrame; with `arrow=True` a `pyarrow.Table`. A column of whole numbers is int64, or pandas' Int64 where
+    some are unknown (NA). Results are computed at first use and kept in memory. Times are in nanoseconds on each rank's
+    own clock. No method but `prepare` writes to the lake, and every method works on a read-only lake.
 
-    A step is given by its number, or by its `StepKey` (from `steps`) where the same number occurs in several epochs.
+    `steps=` takes a number, a `StepKey` (from `step_keys`, where the same number occurs in several epochs), or several.
     """
 
     def __init__(self, root: Path, without: Mapping[str, DamagedFileError] = NOTHING_LEFT_OUT) -> None:
@@ -58,16 +59,14 @@ class Lake(LakeContents):
         self._results = RunResults(self, self._by_step)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: how much the lake holds, and the diagnosis once it is computed."""
-        from html import escape
-
+        """Return what a notebook shows: the report's first screen, or the lake's size while nothing is diagnosed."""
+        if self._results.diagnosed(tuple(self.step_keys)) is not None:
+            return self._render("screen")
         hosts = {host for host in self.hosts.values() if host is not None}
-        counts = {"ranks": len(self.ranks), "steps": len(self.steps), "hosts": len(hosts) or "unknown"}
+        counts = {"ranks": len(self.ranks), "steps": len(self.step_keys), "hosts": len(hosts) or "unknown"}
         counts["formats"] = ", ".join(sorted({record.format for record in self.sources}))
         cells = "".join(f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in counts.items())
-        known = self._results.diagnosed(tuple(self.steps))
-        shown = "" if known is None else known.diagnosis._repr_html_()
-        return f"<p><b>{escape(str(self.root))}</b></p><table><tbody>{cells}</tbody></table>{shown}"
+        return f"<p><b>{escape(str(self.root))}</b></p><table><tbody>{cells}</tbody></table>"
 
     @property
     def cohorts(self) -> dict[int, int]:
@@ -87,35 +86,117 @@ class Lake(LakeContents):
 
     def table(
         self,
-        metric: str,
-        step: int | StepKey,
+        metric: str = "ttke",
+        step: int | StepKey | None = None,
         epoch: int | None = None,
         *,
+        by: str | None = None,
         cohort: int | None = None,
         deviation: bool = False,
         ranks: Sequence[int] | None = None,
-    ) -> "pd.DataFrame":
-        """Return one metric of one step as a table of kernels × ranks, in ns.
+        arrow: bool = False,
+    ) -> Frame:
+        """Return one metric of one step, kernels × ranks, in ns; with `by`, the time of groups of kernels across ranks.
 
-        `metric` is "duration", "gap", "ttke" (time to kernel end) or "launch_latency". The index is `kernel_index`.
-        Columns: `kernel_name`; `mean`, over all ranks of the cohort; and `rank_<R>` for each rank, or each of `ranks`.
-        With `deviation`, the ranks' columns hold value − mean. Unknown values are NA.
+        `metric` is "duration", "gap", "ttke" (time to kernel end) or "launch_latency"; `step` is by default the
+        costliest. The index is `kernel_index` (with `arrow` the first column). Columns: `kernel_name`; `mean`, over all
+        ranks of the cohort; and `rank_<R>` for each rank, or each of `ranks`. With `deviation`, the ranks' columns hold
+        value − mean. Unknown values are NA.
 
-        Raises `UsageError` for an unknown metric, step or rank, and if there are several cohorts and none is given.
+        `by` is "kernel", "operator", "scope", "phase", "source_line" or "stream": a row per group with its time per
+        step across ranks, of `step` or of all steps. Or it is "step": a row per step and rank with its time by part,
+        which add up to the step: `step_ns`, `compute_ns` (without communication), `hidden_ns` (communication during
+        compute), `exposed_ns` (communication alone), `waiting_ns` (for late ranks, in collectives), `copies_ns`,
+        `idle_ns` (the GPU waits for its host). `jitter explain metrics` describes all columns.
+
+        Raises `UsageError` for an unknown metric, group, step or rank, and if there are several cohorts and none is
+        given; `LakeError` if a file of the lake is missing or damaged.
         """
-        found = self._table(metric, self._key(step, epoch), cohort=cohort, deviation=deviation, ranks=ranks)
-        return found.to_pandas()
+        if by is not None:
+            found = self._grouped_times(by, None if step is None else self._key(step, epoch), ranks)
+            return found if arrow else to_frame(found)
+        if metric not in METRICS:
+            raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
+        from jitter.analysis.metrics.tables import build_metric_table
 
-    def arrow_table(
-        self, metric: str, step: int | StepKey, epoch: int | None = None, **options: Unpack[TableOptions]
-    ) -> pa.Table:
-        """Return what `table` returns as an Arrow table, with `kernel_index` as its first column."""
-        return self._table(metric, self._key(step, epoch), **options).to_arrow()
+        key = self.diagnose().costliest.key if step is None else self._key(step, epoch)
+        chosen, measured = self._choose_cohort(cohort), self._metrics(key, (metric,))
+        table = build_metric_table(measured, metric, chosen, deviation, ranks)
+        return table.to_arrow() if arrow else table.to_pandas()
 
-    def ttke_readings(self, steps: Sequence[int | StepKey] | None = None) -> "list[TtkeReading]":
+    def _grouped_times(self, by: str, key: StepKey | None, ranks: Sequence[int] | None) -> pa.Table:
+        from jitter.analysis.metrics.breakdown import GroupedTimes, breakdown_table, columns_of
+
+        missing = sorted(set(ranks or ()) - set(self.ranks))
+        if missing:
+            raise UsageError(f"{self.root}: no rank {missing[0]}", f"it holds {format_numbers(self.ranks)}")
+        keys = self._chosen(key)
+        if by == "step":
+            return _of_ranks(breakdown_table(self.measure_collectives(keys).rank_steps), ranks)
+        columns = columns_of(by)
+        return GroupedTimes(by, ((one, self.step_columns(one, columns)) for one in keys), self.ranks).to_arrow(ranks)
+
+    def steps(self, steps: Steps = None, *, arrow: bool = False) -> Frame:
+        """Return one row per step, as `jitter steps` prints them: time, loss, first and last rank, where and why.
+
+        Columns: `epoch`, `step`, `step_time_ns`, `loss_ns`, `loss_fraction`, `min_rank`, `max_rank`, `kernel_index` and
+        `kernel_name` (at which the delay of the max rank begins), `start_ns`, `cpu_ns`, `after_ns`, `gpu_ns` (the max
+        rank's share of the loss) and `cause`. Unknown values are NA. Errors are those of `diagnose`.
+        """
+        from jitter.query.diagnosis_rows import STEPS_SCHEMA, steps_table
+
+        rows = steps_table(self.diagnose(steps).steps) if self.step_keys else STEPS_SCHEMA.empty_table()
+        return rows if arrow else to_frame(rows)
+
+    def kernels(
+        self,
+        steps: Steps = None,
+        *,
+        name: str | None = None,
+        ranks: Sequence[int] | None = None,
+        arrow: bool = False,
+    ) -> Frame:
+        """Return one row per kernel, rank and step with its times and deviations, in ns.
+
+        `name` is a regular expression that occurs in the kernel's name, in any case; `ranks` are the ranks to return.
+        The deviations are from the mean over all ranks of the cohort. Columns are those of the relation `metrics`
+        (`jitter query --relations`), among them `step`, `rank`, `kernel_index`, `kernel_name`, `kind`, `duration_ns`,
+        `gap_ns`, `ttke_ns`, `launch_latency_ns` and `duration_deviation_ns`. A run of 960 ranks × 50 steps has 40
+        million rows: choose steps or a name. Raises the errors of `table`.
+        """
+        from jitter.query.relations import METRICS_SCHEMA, metric_rows
+
+        tables = [METRICS_SCHEMA.empty_table()]
+        for rows in metric_rows(self, self._chosen(steps)):
+            named = rows
+            if name is not None:
+                try:
+                    named = rows.filter(pc.match_substring_regex(rows["kernel_name"], name, ignore_case=True))
+                except pa.ArrowInvalid as error:
+                    raise UsageError(f"{name!r} is no regular expression: {error}", "escape brackets with \\") from None
+            tables.append(_of_ranks(named, ranks))
+        found = pa.concat_tables(tables)
+        return found if arrow else to_frame(found)
+
+    def collectives(
+        self, steps: Steps = None, *, by: str = "size", group: str | None = None, arrow: bool = False
+    ) -> Frame:
+        """Return what the network did, as `jitter collectives` prints it: calls, sizes, bandwidth, waiting.
+
+        `by` chooses the rows: "size" (operation, size, type and number of ranks), "group" (of each process group too),
+        "rank" or "step" (mean times in ms). `group` is the name of the only process group to measure, or its ranks
+        ("0,1,2,3"). Sizes are in bytes, bandwidths in GB/s (1e9 bytes) as nccl-tests states them; `jitter explain
+        metrics` describes the columns. Unknown values are NA.
+
+        Raises `UsageError` for an unknown step or `by`, `LakeError` if a file of the lake is missing or damaged.
+        """
+        from jitter.analysis.metrics.communication import tabulate
+
+        found = tabulate(self.measure_collectives(steps, group), self.hosts, by)
+        return found if arrow else to_frame(found)
+
+    def ttke_readings(self, steps: Steps = None) -> "list[TtkeReading]":
         """Return the talk's reading of these steps (all), one a cohort and step, in order."""
-        import pyarrow.compute as pc
-
         from jitter.analysis.metrics.ttke_reading import read_ttke
 
         found = []
@@ -133,7 +214,7 @@ class Lake(LakeContents):
             ]
         return found
 
-    def diagnose(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> "Diagnosis":
+    def diagnose(self, steps: Steps = None, executor: Executor | None = None) -> "Diagnosis":
         """Diagnose these steps (default: all): loss, steps, culprits, what-if gains, verdict and notes.
 
         `executor` is where the work is done; None uses several processors for a large run. Raises `UsageError` for an
@@ -142,14 +223,14 @@ class Lake(LakeContents):
         self._results.require_steps(self._chosen(steps))
         return self.results(steps, executor).diagnosis
 
-    def results(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> "Answers":
+    def results(self, steps: Steps = None, executor: Executor | None = None) -> "Answers":
         """Return the diagnosis of these steps (default: all) together with its data quality; see `diagnose`.
 
         Of a lake without steps, return what its logs say: `diagnosis.efficiency`.
         """
         return self._results.answers(self._chosen(steps), executor)
 
-    def analyze(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> "RunAnalysis":
+    def analyze(self, steps: Steps = None, executor: Executor | None = None) -> "RunAnalysis":
         """Return what the diagnosis of these steps (default: all) rests on.
 
         That is: dependencies, replay, account and findings, each computed at first use. Arguments and errors
@@ -157,7 +238,7 @@ class Lake(LakeContents):
         """
         return self._results.analysis(self._chosen(steps), executor)
 
-    def losses(self, steps: Sequence[int | StepKey] | None = None, executor: Executor | None = None) -> pa.Table:
+    def losses(self, steps: Steps = None, executor: Executor | None = None, *, arrow: bool = False) -> Frame:
         """Return the account of lost time: every share of each step's loss, in ns; those of a step add up to it.
 
         Arguments and errors are those of `diagnose`. Columns (`jitter explain account`): `epoch`, `step`, `kind`,
@@ -166,40 +247,43 @@ class Lake(LakeContents):
         """
         from jitter.query.loss_rows import LOSSES_SCHEMA, loss_rows
 
-        if not self.steps:
-            return LOSSES_SCHEMA.empty_table()
-        told = self.diagnose(steps, executor).steps
-        loss_ns = [one.loss_ns for one in told]
-        return loss_rows(self.analyze(steps, executor), self._by_step, loss_ns, self.step_columns)
+        rows = LOSSES_SCHEMA.empty_table()
+        if self.step_keys:
+            loss_ns = [one.loss_ns for one in self.diagnose(steps, executor).steps]
+            rows = loss_rows(self.analyze(steps, executor), self._by_step, loss_ns, self.step_columns)
+        return rows if arrow else to_frame(rows)
 
-    def waits(self) -> pa.Table:
+    def waits(self, *, arrow: bool = False) -> Frame:
         """Return which operation of each team's program waits for which, how that is known, and how well it fits.
 
         Columns as in the relation `waits`; `jitter query --relations` describes them. Errors are those of `diagnose`.
         """
         from jitter.query.graph_rows import WAITS_SCHEMA, wait_rows
 
-        return wait_rows(self.analyze()) if self.steps else WAITS_SCHEMA.empty_table()
+        rows = wait_rows(self.analyze()) if self.step_keys else WAITS_SCHEMA.empty_table()
+        return rows if arrow else to_frame(rows)
 
-    def self_times(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
+    def self_times(self, steps: Steps = None, *, arrow: bool = False) -> Frame:
         """Return each rank's own time in each operation of these steps (default: all), and its baseline, in ns.
 
         Columns as in the relation `self_times`. Errors are those of `diagnose`.
         """
         from jitter.query.graph_rows import SELF_TIMES_SCHEMA, self_time_rows
 
-        rows = self_time_rows(self.analyze(), self._chosen(steps)) if self.steps else ()
-        return pa.concat_tables([SELF_TIMES_SCHEMA.empty_table(), *rows])
+        tables = self_time_rows(self.analyze(), self._chosen(steps)) if self.step_keys else ()
+        rows = pa.concat_tables([SELF_TIMES_SCHEMA.empty_table(), *tables])
+        return rows if arrow else to_frame(rows)
 
-    def collective_calls(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
+    def collective_calls(self, steps: Steps = None, *, arrow: bool = False) -> Frame:
         """Return each rank's wait in each of its collectives in these steps (default: all), and the transfer, in ns.
 
         Columns as in the relation `collective_calls`. Errors are those of `diagnose`.
         """
         from jitter.query.graph_rows import COLLECTIVE_CALLS_SCHEMA, collective_call_rows
 
-        rows = collective_call_rows(self.analyze(), self._chosen(steps)) if self.steps else ()
-        return pa.concat_tables([COLLECTIVE_CALLS_SCHEMA.empty_table(), *rows])
+        tables = collective_call_rows(self.analyze(), self._chosen(steps)) if self.step_keys else ()
+        rows = pa.concat_tables([COLLECTIVE_CALLS_SCHEMA.empty_table(), *tables])
+        return rows if arrow else to_frame(rows)
 
     def dependencies(self, cohort: int | None = None) -> "list[RowDependency]":
         """Return which operation of a cohort's step waits for which, as inferred from the run.
@@ -219,8 +303,8 @@ class Lake(LakeContents):
         team = min(teams)
         return row_dependencies(run.programs[team], run.dependencies[team])
 
-    def communication(self, steps: Sequence[int | StepKey] | None = None, group: str | None = None) -> "Communication":
-        """Measure the collectives of these steps (default: all), of one process group or of all.
+    def measure_collectives(self, steps: Steps = None, group: str | None = None) -> "Communication":
+        """Return the measurements that `collectives` tabulates, of one process group or of all.
 
         Raises `UsageError` for an unknown step, `LakeError` if a file of the lake is missing or damaged.
         """
@@ -241,36 +325,6 @@ class Lake(LakeContents):
         found.reasons.update(reasons)
         return found
 
-    def breakdown(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
-        """Return each rank's time by part in each of these steps (default: all), in ns; the parts add up to the step.
-
-        Columns: `epoch`, `step`, `rank`, `step_ns`, `compute_ns` (without communication), `hidden_ns` (communication
-        during compute), `exposed_ns` (communication alone), `waiting_ns` (for late ranks, in collectives),
-        `copies_ns`, `idle_ns` (the GPU waits for its host). Errors are those of `communication`.
-        """
-        from jitter.analysis.metrics.breakdown import breakdown_table
-
-        return breakdown_table(self.communication(steps).rank_steps)
-
-    def grouped_times(
-        self, by: str, steps: Sequence[int | StepKey] | None = None, ranks: Sequence[int] | None = None
-    ) -> pa.Table:
-        """Return the time of kernels per step by "kernel", "operator", "scope", "phase", "source_line" or "stream".
-
-        A row per group with count, median, least and greatest time over ranks, and a column per rank (or each of
-        `ranks`); `jitter explain metrics` describes the columns. Raises `UsageError` for an unknown group, step or
-        rank.
-        """
-        from jitter.analysis.metrics.breakdown import GroupedTimes, columns_of
-        from jitter.core.formatting import format_numbers
-
-        missing = sorted(set(ranks or ()) - set(self.ranks))
-        if missing:
-            raise UsageError(f"{self.root}: no rank {missing[0]}", f"it holds {format_numbers(self.ranks)}")
-        columns = columns_of(by)
-        read = ((key, self.step_columns(key, columns)) for key in self._chosen(steps))
-        return GroupedTimes(by, read, self.ranks).to_arrow(ranks)
-
     def run_reader(self, steps: Sequence[StepKey]) -> "RunReader":
         """Return the reader of these steps that an analysis uses."""
         from jitter.analysis.execution.run_reader import RunReader
@@ -290,10 +344,12 @@ class Lake(LakeContents):
         """The sizes of collectives that logs recorded; `disagreements` lists those that contradict the traces."""
         from jitter.analysis.metrics.recorded_sizes import COLUMNS, RECORDED_COLUMNS, RecordedSizes
 
-        rows = self.log_table("recorded").select(RECORDED_COLUMNS).to_pylist() if self.logs and self.steps else []
-        return RecordedSizes(rows, lambda: ((key, self.step_columns(key, COLUMNS)) for key in self.steps))
+        rows = self.log_table("recorded").select(RECORDED_COLUMNS).to_pylist() if self.logs and self.step_keys else []
+        return RecordedSizes(rows, lambda: ((key, self.step_columns(key, COLUMNS)) for key in self.step_keys))
 
-    def sql(self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None) -> pa.Table:
+    def sql(
+        self, text: str, parameters: Sequence[Any] | Mapping[str, Any] | None = None, *, arrow: bool = False
+    ) -> Frame:
         """Answer one SELECT over the lake's relations (`jitter query --relations` lists them).
 
         `parameters` fill the placeholders of the query: a sequence for `?` or `$1`, a mapping for `$name`. The query
@@ -301,18 +357,41 @@ class Lake(LakeContents):
         relation is read. Whole numbers are int64, others float64. Raises `UsageError` for a text that is not one
         SELECT, and for errors in the query.
         """
-        from jitter.query.frames import frames_named_in
-        from jitter.query.run_query import query_table
+        from jitter.query.run_query import frames_named_in, query_table
 
         caller = sys._getframe(1)
-        return query_table(self, text, parameters, frames_named_in(text, {**caller.f_globals, **caller.f_locals}))
+        found = query_table(self, text, parameters, frames_named_in(text, {**caller.f_globals, **caller.f_locals}))
+        return found if arrow else to_frame(found)
+
+    def report(self, path: str | Path, steps: Steps = None, *, force: bool = False) -> Path:
+        """Write the report of these steps (default: all) and return its path.
+
+        The suffix chooses the form: .html (one self-contained page), .json or .md. A report that jitter wrote is
+        replaced, another file only with `force`. Raises `UsageError` for another suffix or file, `JitterError` if the
+        file cannot be written, and the errors of `diagnose`.
+        """
+        from jitter.core.files import atomic_file
+        from jitter.report.forms import check_report_file, form_of
+
+        target = Path(path)
+        form = form_of(target)
+        check_report_file(target, form, force)
+        text = self._render(form, steps)
+        with atomic_file(target) as half:
+            half.write_text(text, encoding="utf-8")
+        return target
+
+    def _render(self, form: str, steps: Steps = None) -> str:
+        from jitter.report.forms import render_report
+
+        return render_report(self, list(self._chosen(steps)), form)
 
     def prepare(
         self,
         progress: Progress | None = None,
         *,
         forms: Collection[DerivedForm] = DERIVED_FORMS,
-        steps: Sequence[int | StepKey] | None = None,
+        steps: Steps = None,
         executor: Executor | None = None,
     ) -> None:
         """Write the derived data that a large lake lacks, which make later calls and commands faster.
@@ -332,14 +411,6 @@ class Lake(LakeContents):
         members = self._kernel_indices.members
         return StepMetrics(self.root, key, self._by_step[key], read, self.kernel_indices(key), members, metrics)
 
-    def _table(self, metric: str, key: StepKey, **options: Unpack[TableOptions]) -> "MetricTable":
-        from jitter.analysis.metrics.tables import build_metric_table
-
-        if metric not in METRICS:
-            raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
-        chosen, measured = self._choose_cohort(options.get("cohort")), self._metrics(key, (metric,))
-        return build_metric_table(measured, metric, chosen, options.get("deviation", False), options.get("ranks"))
-
     def _choose_cohort(self, cohort: int | None) -> int:
         """Return `cohort`, or the only one; raise `UsageError` with a list of cohorts otherwise."""
         numbers = sorted(set(self.cohorts.values()))
@@ -351,3 +422,7 @@ class Lake(LakeContents):
         listed = "; ".join(f"cohort {n}: {len(found)} ranks from {min(found)}" for n, found in members.items())
         problem = "several cohorts run different kernels" if cohort is None else f"no cohort {cohort}"
         raise UsageError(f"{self.root}: {problem} ({listed})", "choose one with --cohort")
+
+
+def _of_ranks(rows: pa.Table, ranks: Sequence[int] | None) -> pa.Table:
+    return rows if ranks is None else rows.filter(pc.is_in(rows["rank"], pa.array(ranks, pa.int32())))

@@ -99,7 +99,7 @@ class RunResults:
         timed = [step for step in diagnosis.steps if step.loss_ns is not None and step.step_time_ns is not None]
         rungs, time_ns = judge_lower_rungs(analysis, first, last), sum(step.step_time_ns or 0 for step in timed)
         shared = find_losses_of_all_ranks(analysis, rungs, [step.key for step in timed], time_ns)
-        bound = find_bound(self._lake.communication(analysis.keys[first:last]), self._benchmark)
+        bound = find_bound(self._lake.measure_collectives(analysis.keys[first:last]), self._benchmark)
         diagnosis = replace(diagnosis, of_all_ranks=shared, lower_rungs=rungs.step_ns).with_bound(bound)
         return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
 
@@ -176,7 +176,7 @@ class RunResults:
 
         lake, slow = self._lake, []
         if self._benchmark and steps:
-            slow = below_in_every_step(lake.communication(steps), self._benchmark)
+            slow = below_in_every_step(lake.measure_collectives(steps), self._benchmark)
         return JobLogs(
             **{name: lake.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS},
             slow_network=slow,

@@ -17,14 +17,14 @@ def load_run(path: Path, steps: Collection[int] | None = None, label: str | None
 
     Raises `JitterError` for a path that is neither, `UsageError` if it holds none of the steps of these numbers.
     """
-    from jitter.comparison.runs import choose_steps, describe_lake, load_run
+    from jitter.comparison.runs import describe_lake, load_run
 
     if path.is_file():
         return load_run(path, steps)
     from jitter.cli.open_lake import open_lake, prepare_diagnosis
 
     lake = open_lake(path)
-    if chosen := choose_steps(lake, steps):
+    if chosen := lake.steps_numbered(steps):
         prepare_diagnosis(lake, chosen)
     return describe_lake(lake, steps, label)
 

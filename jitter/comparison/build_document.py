@@ -53,7 +53,7 @@ def build_document(lake: Lake, steps: Sequence[StepKey] | None = None, label: st
 
     Raises `LakeError` if a file of the lake is missing or damaged.
     """
-    chosen = list(lake.steps if steps is None else steps)
+    chosen = list(lake.step_keys if steps is None else steps)
     names = _Names()
     entries: list[StepEntry] = []
     teams: list[Team] = []
@@ -223,7 +223,7 @@ def _collectives(lake: Lake, chosen: Sequence[StepKey]) -> list[CollectiveEntry]
 
     rows = sum(step.rows for source in lake.sources for step in source.steps)
     steps = chosen if rows < _MANY_ROWS else [chosen[at] for at in spread_positions(len(chosen), _MEASURED_STEPS)]
-    measured = lake.communication(steps)
+    measured = lake.measure_collectives(steps)
     count = max(1, len(measured.steps))
     return [
         CollectiveEntry(

@@ -11,8 +11,6 @@ from jitter.comparison.document import Document, decode_document
 from jitter.comparison.labels import tell_apart
 from jitter.comparison.step_selection import select_steps
 from jitter.core.errors import JitterError, UsageError
-from jitter.core.formatting import format_numbers
-from jitter.core.step_key import StepKey
 
 if TYPE_CHECKING:
     from jitter.comparison.model import Comparison
@@ -59,18 +57,7 @@ def load_run(run: Run, steps: Collection[int] | None = None) -> Document:
 
 def describe_lake(lake: api.Lake, steps: Collection[int] | None = None, label: str | None = None) -> Document:
     """Return the document of a lake's steps with these numbers; raise `UsageError` if it holds none of them."""
-    return build_document(lake, choose_steps(lake, steps), label)
-
-
-def choose_steps(lake: api.Lake, steps: Collection[int] | None) -> list[StepKey]:
-    """Return the steps with these numbers (default: all); raise `UsageError` if the lake holds none of them."""
-    if steps is None:
-        return lake.steps
-    chosen = [key for key in lake.steps if key.step in steps]
-    if not chosen:
-        holds = f"it holds {lake.steps[0]} to {lake.steps[-1]}" if lake.steps else "it holds no steps"
-        raise UsageError(f"{lake.root}: holds none of the steps {format_numbers(steps)}", holds)
-    return chosen
+    return build_document(lake, lake.steps_numbered(steps), label)
 
 
 def read_document(path: Path) -> Document:

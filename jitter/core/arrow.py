@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.core.numeric.arrays import Bools, Ints
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def to_numpy(column: pa.Array | pa.ChunkedArray, null: int = 0) -> npt.NDArray[Any]:
@@ -94,6 +97,22 @@ def table_of_rows(rows: Sequence[Sequence[object]], schema: pa.Schema) -> pa.Tab
     return pa.table(
         [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
     )
+
+
+def to_frame(table: pa.Table) -> "pd.DataFrame":
+    """Return a DataFrame; whole numbers and booleans with nulls have pandas' types for them (Int64, boolean)."""
+    import pandas as pd
+
+    def nullable(kind: pa.DataType) -> Any:
+        if pa.types.is_boolean(kind):
+            return pd.BooleanDtype()
+        name = str(kind).replace("uint", "UInt").replace("int", "Int")
+        return pd.api.types.pandas_dtype(name) if pa.types.is_integer(kind) else None
+
+    columns = [column.to_pandas(types_mapper=nullable if column.null_count else None) for column in table.columns]
+    frame = pd.DataFrame(dict(enumerate(columns)))
+    frame.columns = pd.Index(table.column_names)
+    return frame
 
 
 def hide_pandas() -> None:

@@ -29,6 +29,7 @@ TOPICS: Final = (
     "compare",
     "history",
     "lake",
+    "python",
     "verify",
     "json",
     "exit-codes",

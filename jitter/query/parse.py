@@ -27,14 +27,14 @@ class ParsedQuery:
     def steps(self, lake: QueryableLake) -> list[StepKey]:
         """Return the steps whose metrics are needed: all, unless `metrics` is only called with single steps."""
         if "metrics" in self.tables:
-            return lake.steps
+            return lake.step_keys
         found: list[StepKey] = []
         for step, epoch in self.calls:
-            keys = [key for key in lake.steps if key.step == step and epoch in (None, key.epoch)]
+            keys = [key for key in lake.step_keys if key.step == step and epoch in (None, key.epoch)]
             if not keys:
                 raise UsageError(
                     f"{lake.root}: no {StepKey(epoch, step)}",
-                    f"it holds {len(lake.steps)} steps, {lake.steps[0]} to {lake.steps[-1]}",
+                    f"it holds {len(lake.step_keys)} steps, {lake.step_keys[0]} to {lake.step_keys[-1]}",
                 )
             found += [key for key in keys if key not in found]
         return found

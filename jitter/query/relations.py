@@ -28,15 +28,15 @@ from jitter.lake.rank_places import RankPlace
 from jitter.lake.records import SourceRecord, StepRecord, plain_fields, records_by_step
 from jitter.lake.step_reader import StepFiles
 from jitter.logs import SCHEMAS as LOG_SCHEMAS
-from jitter.query.answer_rows import (
-    ANSWERS_SCHEMA,
+from jitter.query.diagnosis_rows import (
     CULPRITS_SCHEMA,
     EFFICIENCY_SCHEMA,
     FACTS_SCHEMA,
-    answer_rows,
+    STEPS_SCHEMA,
     culprit_rows,
     efficiency_rows,
     fact_rows,
+    steps_table,
 )
 from jitter.query.graph_rows import (
     COLLECTIVE_CALLS_SCHEMA,
@@ -62,16 +62,16 @@ class QueryableLake(Protocol):
         """Return host, GPU and process of each rank."""
 
     @property
-    def steps(self) -> list[StepKey]:
+    def step_keys(self) -> list[StepKey]:
         """Return the steps of the run, in order."""
 
     def metrics(self, step: StepKey) -> StepMetrics:
         """Return one step's metrics."""
 
-    def breakdown(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
-        """Return each rank's step by part."""
+    def table(self, *, by: str, arrow: bool) -> Any:
+        """Return, by "step", each rank's step by part."""
 
-    def losses(self, steps: Sequence[int | StepKey] | None = None) -> pa.Table:
+    def losses(self, *, arrow: bool) -> Any:
         """Return the account of lost time."""
 
     def analyze(self) -> RunAnalysis:
@@ -117,17 +117,17 @@ def lake_relations(lake: QueryableLake) -> list[Relation]:
     diagnosis = cache(lake.diagnose)
     return [
         Relation("kernels", _PLAIN_KERNELS, partial(_kernel_files, lake), partial(_has_old_files, lake)),
-        Relation("metrics", METRICS_SCHEMA, tables=partial(_metric_rows, lake)),
-        Relation("breakdown", BREAKDOWN_SCHEMA, tables=lambda _: [lake.breakdown()]),
-        Relation("answers", ANSWERS_SCHEMA, tables=lambda _: [answer_rows(diagnosis().steps)]),
+        Relation("metrics", METRICS_SCHEMA, tables=partial(metric_rows, lake)),
+        Relation("breakdown", BREAKDOWN_SCHEMA, tables=lambda _: [lake.table(by="step", arrow=True)]),
+        Relation("steps", STEPS_SCHEMA, tables=lambda _: [steps_table(diagnosis().steps)]),
         Relation("culprits", CULPRITS_SCHEMA, tables=lambda _: [culprit_rows(diagnosis())]),
-        Relation("losses", LOSSES_SCHEMA, tables=lambda _: [lake.losses()]),
-        Relation("waits", WAITS_SCHEMA, tables=lambda _: [wait_rows(lake.analyze())] if lake.steps else []),
+        Relation("losses", LOSSES_SCHEMA, tables=lambda _: [lake.losses(arrow=True)]),
+        Relation("waits", WAITS_SCHEMA, tables=lambda _: [wait_rows(lake.analyze())] if lake.step_keys else []),
         Relation("self_times", SELF_TIMES_SCHEMA, tables=partial(_by_step, lake, self_time_rows)),
         Relation("collective_calls", COLLECTIVE_CALLS_SCHEMA, tables=partial(_by_step, lake, collective_call_rows)),
         Relation("efficiency", EFFICIENCY_SCHEMA, tables=lambda _: [efficiency_rows(lake.results().diagnosis)]),
         Relation("facts", FACTS_SCHEMA, tables=lambda _: [fact_rows(lake.results().diagnosis)]),
-        Relation("steps", _STEPS, tables=lambda _: [_step_rows(lake)]),
+        Relation("rank_steps", _RANK_STEPS, tables=lambda _: [_rank_step_rows(lake)]),
         Relation("marker_numbers", _MARKER_NUMBERS, tables=lambda _: [_marker_number_rows(lake)]),
         Relation("ranks", _RANKS, tables=lambda _: [_rank_rows(lake)]),
         Relation("host", HOST, files=partial(_host_files, lake)),
@@ -199,7 +199,7 @@ def _schema_of(record: type[msgspec.Struct]) -> pa.Schema:
 
 _PLAIN_KERNELS = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in KERNELS])
 _SOURCES = _schema_of(SourceRecord)
-_STEPS = pa.schema([("source", pa.string()), ("rank", pa.int64()), *_schema_of(StepRecord)])
+_RANK_STEPS = pa.schema([("source", pa.string()), ("rank", pa.int64()), *_schema_of(StepRecord)])
 _PROBLEMS = pa.schema([("source", pa.string()), ("file", pa.string()), ("rank", pa.int64()), ("problem", pa.string())])
 _MARKER_NUMBERS = pa.schema(
     [
@@ -267,10 +267,11 @@ def _host_files(lake: QueryableLake) -> list[Path]:
 def _by_step(
     lake: QueryableLake, rows: Callable[[RunAnalysis, Sequence[StepKey]], Iterator[pa.Table]], _: Sequence[StepKey]
 ) -> Iterable[pa.Table]:
-    return rows(lake.analyze(), lake.steps) if lake.steps else []
+    return rows(lake.analyze(), lake.step_keys) if lake.step_keys else []
 
 
-def _metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.Table]:
+def metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.Table]:
+    """Yield the metrics of each step, one row per kernel and rank (`METRICS_SCHEMA`)."""
     for key in steps:
         rows = lake.metrics(key).rows
         for name, value in (("step", key.step), ("epoch", key.epoch)):
@@ -282,9 +283,10 @@ def _source_rows(lake: QueryableLake) -> pa.Table:
     return table_of_rows([_values(record, _SOURCES.names) for record in [*lake.sources, *lake.rejected]], _SOURCES)
 
 
-def _step_rows(lake: QueryableLake) -> pa.Table:
-    names = _STEPS.names[2:]
-    return table_of_rows([(r.digest, r.rank, *_values(step, names)) for r in lake.sources for step in r.steps], _STEPS)
+def _rank_step_rows(lake: QueryableLake) -> pa.Table:
+    names = _RANK_STEPS.names[2:]
+    rows = [(r.digest, r.rank, *_values(step, names)) for r in lake.sources for step in r.steps]
+    return table_of_rows(rows, _RANK_STEPS)
 
 
 def _marker_number_rows(lake: QueryableLake) -> pa.Table:

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _OF_THE_WHOLE_RUN: Final = {
-    "answers",
+    "steps",
     "culprits",
     "efficiency",
     "facts",
@@ -87,8 +88,8 @@ def prepare_query(
                 named = parse_query(db, text)
                 steps = named.steps(lake)
                 prepare(named.relations)
-                if _OF_THE_WHOLE_RUN & named.relations and len(lake.steps) > 1:
-                    say(f"diagnosing {len(lake.steps)} steps")
+                if _OF_THE_WHOLE_RUN & named.relations and len(lake.step_keys) > 1:
+                    say(f"diagnosing {len(lake.step_keys)} steps")
                 for relation in known:
                     is_named = relation.name in named.relations
                     if is_named and relation.name == "metrics" and len(steps) > 1:
@@ -124,6 +125,13 @@ def query_table(
     with prepare_query(lake, text, parameters, frames=frames) as prepared, prepared.execute() as rows:
         found = pa.Table.from_batches(rows, rows.schema)
     return pa.table([_without_decimals(column) for column in found.columns], names=found.column_names)
+
+
+def frames_named_in(text: str, variables: Mapping[str, Any]) -> "dict[str, pd.DataFrame | pa.Table]":
+    """Return the DataFrames and Arrow tables among some variables whose names are words of a query."""
+    pandas = sys.modules.get("pandas")  # without it there is no DataFrame
+    kinds = (pa.Table,) if pandas is None else (pa.Table, pandas.DataFrame)
+    return {word: variables[word] for word in re.findall(r"\w+", text) if isinstance(variables.get(word), kinds)}
 
 
 def _without_decimals(column: pa.ChunkedArray) -> pa.ChunkedArray:

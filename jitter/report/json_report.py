@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.hang.model import Hang
 from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer, UnrecordedRanks
 from jitter.analysis.diagnosis.verdict import write_advice
-from jitter.query.answer_rows import culprit_values, efficiency_row, fact_row, step_values
+from jitter.query.diagnosis_rows import culprit_values, efficiency_row, fact_row, step_values
 from jitter.report.text.run_text import alignment_method, describe_coverage, describe_excluded
 from jitter.report.views.run_overview import RunOverview
 

@@ -26,11 +26,14 @@ def test_lake_and_diagnosis(lake: "jitter.Lake"):
     assert diagnosis.verdict.split()[0] in shown
     for words in ("Rank 2", "late kernel launches", "loss by class", diagnosis.culprits[0].confidence):
         assert words in shown
-    assert shown in lake._repr_html_()
+    screen = lake._repr_html_()
+    assert screen.startswith("<pre")
+    for words in ("Rank 2", "late kernel launches", "jitter report -v"):
+        assert words in screen
 
 
 def test_arrow_streams(lake: "jitter.Lake"):
     metrics = lake.metrics(4)
     assert pa.table(metrics).to_pylist() == metrics.rows.to_pylist()
-    columns = lake.step_columns(lake.steps[0], ["rank", "start_ns"])
+    columns = lake.step_columns(lake.step_keys[0], ["rank", "start_ns"])
     assert pa.table(columns).to_pylist() == columns.table.to_pylist()

@@ -50,9 +50,9 @@ def test_a_short_repr(lake: jitter.Lake, small_lake: Path):
 
 
 def test_a_step_by_number_or_key(lake: jitter.Lake):
-    key = lake.steps[1]
-    assert lake.arrow_table("gap", key.step).equals(lake.arrow_table("gap", key))
-    assert lake.arrow_table("gap", key.step).equals(lake.arrow_table("gap", key.step, key.epoch))
+    key = lake.step_keys[1]
+    assert lake.table("gap", key.step, arrow=True).equals(lake.table("gap", key, arrow=True))
+    assert lake.table("gap", key.step, arrow=True).equals(lake.table("gap", key.step, key.epoch, arrow=True))
     assert lake.metrics(key).rows.equals(lake.metrics(key.step).rows)
     assert lake.diagnose([key.step]).steps == lake.diagnose([key]).steps
     assert [step.key for step in lake.diagnose([key.step]).steps] == [key]
@@ -69,7 +69,7 @@ def test_dependencies_without_a_whole_step(lake: jitter.Lake, monkeypatch: pytes
 
 def test_arrow_and_pandas_tables_agree(lake: jitter.Lake):
     frame = lake.table("ttke", 2001, deviation=True).reset_index()
-    arrow = lake.arrow_table("ttke", 2001, deviation=True)
+    arrow = lake.table("ttke", 2001, deviation=True, arrow=True)
     assert arrow.column_names == list(frame.columns)
     assert arrow.num_rows == len(frame)
     for name in arrow.column_names:
@@ -85,14 +85,14 @@ def test_arrow_and_pandas_tables_agree(lake: jitter.Lake):
     ],
 )
 def test_sql_with_parameters(lake: jitter.Lake, text: str, parameters):
-    wanted = lake.sql("select count(*) as n from kernels where rank = 1 and step = 2001")
-    assert lake.sql(text, parameters).equals(wanted)
+    wanted = lake.sql("select count(*) as n from kernels where rank = 1 and step = 2001", arrow=True)
+    assert lake.sql(text, parameters, arrow=True).equals(wanted)
     assert wanted["n"].to_pylist()[0] > 0
 
 
 def test_a_parameter_is_missing(lake: jitter.Lake):
     with pytest.raises(UsageError):
-        lake.sql("select ?", [])
+        lake.sql("select ?", [], arrow=True)
 
 
 @pytest.mark.parametrize("executor", [None, jitter.LocalExecutor(), jitter.PoolExecutor(2), jitter.PoolExecutor()])

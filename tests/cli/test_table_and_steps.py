@@ -191,9 +191,7 @@ def test_steps_after_an_ingest_in_the_same_process(tmp_path: Path, capsys: pytes
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)["rows"]
-    assert (
-        main(["query", str(tmp_path / "lake"), "select * exclude loss_fraction from answers", "--format", "json"]) == 0
-    )
+    assert main(["query", str(tmp_path / "lake"), "select * exclude loss_fraction from steps", "--format", "json"]) == 0
     assert [row | {"loss_fraction": None} for row in json.loads(capsys.readouterr().out)["rows"]] == [
         row | {"loss_fraction": None} for row in rows
     ]

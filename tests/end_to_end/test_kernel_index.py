@@ -91,10 +91,11 @@ def test_sql(root: Path, expected: tuple[int, str]):
     lake = jitter.open(root)
     metrics = lake.sql(
         f"select kernel_index, kernel_name from metrics where step = {STEP} and rank = {STALLED} "
-        "order by gap_deviation_ns desc nulls last limit 1"
+        "order by gap_deviation_ns desc nulls last limit 1",
+        arrow=True,
     ).to_pylist()
-    answers = lake.sql(f"select kernel_index, kernel_name from answers where step = {STEP}").to_pylist()
-    culprits = lake.sql("select first_index, last_index from culprits").to_pylist()
+    answers = lake.sql(f"select kernel_index, kernel_name from steps where step = {STEP}", arrow=True).to_pylist()
+    culprits = lake.sql("select first_index, last_index from culprits", arrow=True).to_pylist()
     found = [(row["kernel_index"], row["kernel_name"]) for row in metrics + answers]
     assert found == [expected, expected]
     assert [(row["first_index"], row["last_index"]) for row in culprits] == [(expected[0], expected[0])]

@@ -9,7 +9,7 @@ import pytest
 
 import jitter
 from jitter.core.errors import LakeError
-from jitter.query.answer_rows import answer_rows
+from jitter.query.diagnosis_rows import steps_table
 from jitter.report.html import render_html
 from jitter.report.json_report import render_json
 from jitter.report.markdown import render_markdown
@@ -50,7 +50,7 @@ def _report(lake: "jitter.Lake") -> dict[str, Any]:
     def never(word: str) -> float:
         raise AssertionError(f"{word} is no JSON")
 
-    facts = build_run_overview(lake, lake.steps)
+    facts = build_run_overview(lake, lake.step_keys)
     assert render_markdown(lake.diagnose(), facts, lake.hosts).startswith("# jitter report")
     return json.loads(render_json(lake.diagnose(), facts), parse_constant=never)
 
@@ -62,10 +62,10 @@ def test_every_form_of_report_in_silence(source: Path, tmp_path: Path, capsys: p
         pytest.skip("nothing in it can be read")
     capsys.readouterr()
     said = _report(lake)
-    assert format_steps(answer_rows(lake.diagnose().steps)).count("\n") == len(lake.steps) + 1
+    assert format_steps(steps_table(lake.diagnose().steps)).count("\n") == len(lake.step_keys) + 1
     assert capsys.readouterr() == ("", "")
     assert said["verdict"]
-    assert [step["step"] for step in said["steps"]] == [key.step for key in lake.steps]
+    assert [step["step"] for step in said["steps"]] == [key.step for key in lake.step_keys]
     assert_replay_matches_recording(lake)
 
 
@@ -106,7 +106,7 @@ def test_rank_3_launches_late_in_every_form(tmp_path: Path):
     assert answers["CPU or GPU?"] == "The CPU (late kernel launches)."
     assert "rank-3.json.gz" in answers["Where to look?"]
     assert {step.cause for step in found.steps} == {"cpu_launch"}
-    page, markdown = render_html(lake), render_markdown(found, build_run_overview(lake, lake.steps), lake.hosts)
+    page, markdown = render_html(lake), render_markdown(found, build_run_overview(lake, lake.step_keys), lake.hosts)
     for text in (page, markdown):
         assert "Rank 3 launches its kernels late" in text
     assert "stands out" not in found.verdict

@@ -209,7 +209,7 @@ CONTAINERS = {
 
 def test_keys_of_the_json_report(sample_lake: jitter.Lake):
     found: dict[str, set[str]] = {}
-    overview, diagnosis = build_run_overview(sample_lake, sample_lake.steps), sample_lake.diagnose()
+    overview, diagnosis = build_run_overview(sample_lake, sample_lake.step_keys), sample_lake.diagnose()
     for one in (diagnosis, dataclasses.replace(diagnosis, hang=HANG, facts=(FACT,))):
         for key, kind in json_keys(report_document(one, overview)):
             found.setdefault(key, set()).update({kind} - {""})

@@ -111,7 +111,7 @@ def test_a_name_of_100_mb_in_a_trace_of_pytorch_is_cut(tmp_path: Path):
     events = [step(), *(call(correlation=n, ts=100.0 * n - 10) for n in (1, 2, 3)), *kernels]
     (tmp_path / "in" / "rank-0.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     (record,) = ingested(tmp_path).added
-    names = jitter.open(tmp_path / "lake").sql("select kernel_name from kernels").to_pylist()
+    names = jitter.open(tmp_path / "lake").sql("select kernel_name from kernels", arrow=True).to_pylist()
     assert sorted(len(row["kernel_name"]) for row in names) == [1, 1, LONGEST_NAME]
     assert "cut to 65,536 characters: 1 name of kernels or calls" in record.problems
 

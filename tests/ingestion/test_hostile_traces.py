@@ -115,5 +115,9 @@ def test_a_hostile_event_among_good_ones(tmp_path: Path, change: dict[str, Any])
     events = [event for n in range(3) for event in (step(n), launch(n), kernel(n))]
     report = ingested(tmp_path, trace([*events, kernel(1, "hostile") | change]))
     if report.added:
-        rows = jitter.open(tmp_path / "lake").sql("select step from kernels where kernel_name = 'gemm'").to_pylist()
+        rows = (
+            jitter.open(tmp_path / "lake")
+            .sql("select step from kernels where kernel_name = 'gemm'", arrow=True)
+            .to_pylist()
+        )
         assert sorted(row["step"] for row in rows) == [0, 1, 2]

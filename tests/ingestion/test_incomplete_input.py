@@ -264,5 +264,5 @@ def test_kernels_whose_launch_was_lost_between_two_steps_are_told(kineto: Path):
     told = "3 GPU activities without a recorded launch may be of a later step"
     assert [record.rank for record in report.added if any(told in problem for problem in record.problems)] == [1]
     lake = jitter.open(kineto.parent / "lake")
-    warnings = report_document(lake.diagnose(), build_run_overview(lake, lake.steps))["run"]["warnings"]
+    warnings = report_document(lake.diagnose(), build_run_overview(lake, lake.step_keys))["run"]["warnings"]
     assert any(told in warning for warning in warnings)

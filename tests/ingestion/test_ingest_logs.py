@@ -31,10 +31,10 @@ def test_logs_alone_make_a_lake_without_steps(logs: Path, tmp_path: Path, capsys
     assert main(["ingest", str(logs), "-o", str(tmp_path / "lake")]) == 0
     assert "3 logs added" in capsys.readouterr().err
     lake = jitter.open(tmp_path / "lake")
-    assert lake.steps == []
-    rows = lake.sql("select distinct label, collective, ranks from bandwidth").to_pylist()
+    assert lake.step_keys == []
+    rows = lake.sql("select distinct label, collective, ranks from bandwidth", arrow=True).to_pylist()
     assert rows == [{"label": "fabric", "collective": "all_reduce", "ranks": 2}]
-    (network,) = lake.sql("select distinct network, source from communicators").to_pylist()
+    (network,) = lake.sql("select distinct network, source from communicators", arrow=True).to_pylist()
     assert network == {"network": "IB", "source": str(logs / "nccl_debug.log")}
     with pytest.raises(LakeError, match="holds logs and no steps"):
         lake.diagnose()
@@ -74,7 +74,7 @@ def test_broken_lines_are_problems(logs: Path, tmp_path: Path):
     at = next(n for n, line in enumerate(text) if line.split()[:1] and line.split()[0].isdigit())
     path.write_text("\n".join([*text[:at], text[at][:60], *text[at + 1 :]]) + "\n")
     jitter.ingest([path], tmp_path / "lake", executor=HERE)
-    found = jitter.open(tmp_path / "lake").sql("select file, rank, problem from problems").to_pylist()
+    found = jitter.open(tmp_path / "lake").sql("select file, rank, problem from problems", arrow=True).to_pylist()
     assert [(row["file"], row["rank"]) for row in found] == [(str(path), None)]
     assert "1 line" in found[0]["problem"]
 
@@ -138,14 +138,20 @@ def test_real_logs(tmp_path: Path):
     lake = jitter.open(tmp_path / "lake")
     edges = lake.sql(
         "select count(*) as n, bool_and(gdr) as gdr from edges "
-        "where starts_with(transport, 'NET/') and source like '%p4d%'"
+        "where starts_with(transport, 'NET/') and source like '%p4d%'",
+        arrow=True,
     )
     assert edges.to_pylist() == [{"n": 32, "gdr": True}]
-    recorded = lake.sql("select collective, size_bytes, duration_ns from recorded order by size_bytes desc limit 1")
+    recorded = lake.sql(
+        "select collective, size_bytes, duration_ns from recorded order by size_bytes desc limit 1", arrow=True
+    )
     assert recorded.to_pylist() == [
         {"collective": "all_reduce", "size_bytes": 17_179_869_184, "duration_ns": 61_974_000}
     ]
-    assert lake.sql("select distinct code from gpu_errors order by 1").to_pylist() == [{"code": 119}, {"code": 12028}]
+    assert lake.sql("select distinct code from gpu_errors order by 1", arrow=True).to_pylist() == [
+        {"code": 119},
+        {"code": 12028},
+    ]
 
 
 def write_inspector(lake: "jitter.Lake", path: Path, first_rank: int, larger: int) -> int:
@@ -153,7 +159,9 @@ def write_inspector(lake: "jitter.Lake", path: Path, first_rank: int, larger: in
 
     Return the number of collectives.
     """
-    rows = lake.sql("select * from kernels where kind = 'collective' order by rank, step, ordinal").to_pylist()
+    rows = lake.sql(
+        "select * from kernels where kind = 'collective' order by rank, step, ordinal", arrow=True
+    ).to_pylist()
     orders: dict[int, int] = {}
     lines = []
     for row in rows:
@@ -178,13 +186,13 @@ def test_sizes_that_contradict_the_traces_are_problems(tmp_path: Path, capsys: p
     write(simulate(Job(ranks=2, steps=2, kernels=16), []), traces, "kineto")
     jitter.ingest([traces], tmp_path / "lake", executor=HERE)
     lake = jitter.open(tmp_path / "lake")
-    before = lake.sql("select size_bytes from kernels where kind = 'collective'").to_pylist()
+    before = lake.sql("select size_bytes from kernels where kind = 'collective'", arrow=True).to_pylist()
     count = write_inspector(lake, tmp_path / "inspector.log", 1, 512) // 2
     jitter.ingest([tmp_path / "inspector.log"], tmp_path / "lake", executor=HERE)
     lake = jitter.open(tmp_path / "lake")
-    (problem,) = lake.sql("select rank, file, problem from problems where file like '%.log'").to_pylist()
+    (problem,) = lake.sql("select rank, file, problem from problems where file like '%.log'", arrow=True).to_pylist()
     assert (problem["rank"], Path(problem["file"]).name) == (1, "inspector.log")
     assert problem["problem"].startswith(f"{count} collectives of rank 1 have another size than in the trace")
-    assert lake.sql("select size_bytes from kernels where kind = 'collective'").to_pylist() == before
+    assert lake.sql("select size_bytes from kernels where kind = 'collective'", arrow=True).to_pylist() == before
     assert main(["report", str(tmp_path / "lake"), "--json"]) == 0
     assert problem["problem"] in " ".join(json.loads(capsys.readouterr().out)["run"]["warnings"])

@@ -77,7 +77,7 @@ def test_reports_give_the_lake_of_their_exports(
     assert sorted(Path(record.file).name for record in report.added) == [f"rank{n}.nsys-rep" for n in range(3)]
     ingest(traces, tmp_path / "b")
     query = "select * from kernels order by step, rank, ordinal"
-    assert jitter.open(tmp_path / "a").sql(query).equals(jitter.open(tmp_path / "b").sql(query))
+    assert jitter.open(tmp_path / "a").sql(query, arrow=True).equals(jitter.open(tmp_path / "b").sql(query, arrow=True))
     for words in calls(tmp_path):
         assert words[:5] == ["export", "--type", "sqlite", "--lazy=false", "--output"]
         assert Path(words[5]).is_relative_to(cache)

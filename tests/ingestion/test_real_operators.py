@@ -50,7 +50,9 @@ def test_nsys_against_plain_sql(name: str, tmp_path: Path):
         expected.setdefault((kernel_start, kernel_end), set()).add(found)
     lake = tmp_path / "lake"
     jitter.ingest(path, lake, executor=jitter.LocalExecutor(), rank=0 if name.startswith("extrap") else None)
-    rows = jitter.open(lake).sql("select start_ns, end_ns, operator, scope from kernels where kind <> 'memory'")
+    rows = jitter.open(lake).sql(
+        "select start_ns, end_ns, operator, scope from kernels where kind <> 'memory'", arrow=True
+    )
     assert len(rows) >= 5
     assert sum(text is not None for text in rows["operator"].to_pylist()) >= len(rows) * name.startswith("nsysai") * 0.9
     for row in rows.to_pylist():
@@ -78,7 +80,7 @@ def test_waits_in_the_operating_system(tmp_path: Path):
     assert sum(name == "off CPU" for name, *_ in expected) >= 5
     jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
     rows = jitter.open(tmp_path / "lake").sql(
-        "select name, start_ns, end_ns from host where kind = 'operation' and step is not null"
+        "select name, start_ns, end_ns from host where kind = 'operation' and step is not null", arrow=True
     )
     assert sorted(tuple(row.values()) for row in rows.to_pylist()) == sorted(expected)
 
@@ -125,7 +127,7 @@ def test_kineto_against_plain_json(name: str, tmp_path: Path):
         expected.setdefault((ns(one, "start"), one["name"], correlation), set()).add(name_of)
     jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
     rows = jitter.open(tmp_path / "lake").sql(
-        "select start_ns, kernel_name, correlation_id, operator from kernels where kind <> 'memory'"
+        "select start_ns, kernel_name, correlation_id, operator from kernels where kind <> 'memory'", arrow=True
     )
     assert len(rows) > 0
     found = [row["operator"] for row in rows.to_pylist()]
@@ -171,7 +173,7 @@ def test_scopes_and_phases_against_plain_json(name: str, tmp_path: Path):
     threads = {ns(one, "start"): one["tid"] for one in events if one.get("cat") in ("cuda_runtime", "cuda_driver")}
     jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
     rows = jitter.open(tmp_path / "lake").sql(
-        "select kind, launch_start_ns, scope, phase from kernels where launch_start_ns is not null"
+        "select kind, launch_start_ns, scope, phase from kernels where launch_start_ns is not null", arrow=True
     )
     for row in rows.to_pylist():
         at = row["launch_start_ns"]
@@ -227,9 +229,9 @@ def test_modules_and_phases_of_a_real_trace(tmp_path: Path):
     path = Path(TRACES or "", "kineto", "tracelens", "resnet_act_checkpoint.json.gz")
     jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
     lake = jitter.open(tmp_path / "lake")
-    phases = dict(lake.sql("select phase, count(*) from kernels group by phase").to_pandas().itertuples(index=False))
+    phases = dict(lake.sql("select phase, count(*) from kernels group by phase").itertuples(index=False))
     assert {"forward", "backward", "optimizer", "communication"} <= set(phases)
-    scopes = lake.sql("select distinct scope from kernels where phase = 'backward'")["scope"].to_pylist()
+    scopes = lake.sql("select distinct scope from kernels where phase = 'backward'", arrow=True)["scope"].to_pylist()
     assert any(scope is not None and "ResNet_0/" in scope and "Conv2d_" in scope for scope in scopes)
 
 
@@ -252,7 +254,8 @@ def test_lines_of_the_program_against_plain_json(name: str, tmp_path: Path):
     calls = {ns(one, "start"): one["tid"] for one in events if one.get("cat") in ("cuda_runtime", "cuda_driver")}
     jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
     rows = jitter.open(tmp_path / "lake").sql(
-        "select launch_start_ns, source_line from kernels where launch_start_ns is not null and phase <> 'backward'"
+        "select launch_start_ns, source_line from kernels where launch_start_ns is not null and phase <> 'backward'",
+        arrow=True,
     )
     named = 0
     for row in rows.to_pylist():

@@ -64,11 +64,13 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def test_every_step_has_its_kind_everywhere(lake: Path, capsys):
     opened = jitter.open(lake)
-    assert [opened.kinds[key] for key in opened.steps] == list(ServingJob().kinds)
-    rows = opened.sql("SELECT DISTINCT kind, requests, tokens FROM steps ORDER BY kind DESC").to_pylist()
+    assert [opened.kinds[key] for key in opened.step_keys] == list(ServingJob().kinds)
+    rows = opened.sql(
+        "SELECT DISTINCT kind, requests, tokens FROM rank_steps ORDER BY kind DESC", arrow=True
+    ).to_pylist()
     assert rows[0] == {"kind": "prefill", "requests": 4, "tokens": TOKENS}
     assert (rows[1]["kind"], rows[1]["requests"]) == ("decode", 32)
-    assert set(opened.losses()["kind"].to_pylist()) == {"prefill", "decode"}
+    assert set(opened.losses()["kind"]) == {"prefill", "decode"}
     assert main(["report", str(lake), "--json"]) == 0
     assert [step["kind"] for step in json.loads(capsys.readouterr().out)["steps"]] == list(ServingJob().kinds)
 

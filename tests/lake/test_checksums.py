@@ -50,9 +50,9 @@ def lake(ingested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def answers(root: Path) -> tuple[object, ...]:
     """The answers of a lake from records, kernels, host events and derived data."""
     lake = jitter.open(root)
-    steps = lake.sql("from steps order by all").to_pylist()
-    sources = lake.sql("from sources order by all").to_pylist()
-    kernels, host = lake.sql(QUERY).to_pylist(), lake.sql("from host order by all").to_pylist()
+    steps = lake.sql("from rank_steps order by all", arrow=True).to_pylist()
+    sources = lake.sql("from sources order by all", arrow=True).to_pylist()
+    kernels, host = lake.sql(QUERY, arrow=True).to_pylist(), lake.sql("from host order by all", arrow=True).to_pylist()
     return lake.diagnose(), lake.table("gap", 2001).to_dict(), kernels, host, steps, sources
 
 

@@ -22,7 +22,7 @@ def lake(tmp_path: Path) -> jitter.Lake:
 
 
 def files(lake: jitter.Lake, rank: int) -> list[Path]:
-    return [lake.root / kernels_file(key, rank) for key in lake.steps]
+    return [lake.root / kernels_file(key, rank) for key in lake.step_keys]
 
 
 def test_a_record_states_the_columns_without_values(lake: jitter.Lake):
@@ -34,7 +34,7 @@ def test_a_record_states_the_columns_without_values(lake: jitter.Lake):
 
 
 def test_all_columns_are_read_as_the_files_hold_them(lake: jitter.Lake):
-    key = lake.steps[0]
+    key = lake.step_keys[0]
     held = {rank: lake.record_of(key, rank) for rank in lake.ranks}
     found = read_step(lake.root, key, held, KERNELS.names)
     alone = [pq.ParquetFile(files(lake, rank)[0]).read().to_pylist() for rank in lake.ranks]
@@ -56,7 +56,7 @@ def test_a_column_of_a_file_without_checksum_is_read(lake: jitter.Lake):
 
 
 def test_many_small_files_are_joined(lake: jitter.Lake, monkeypatch: pytest.MonkeyPatch):
-    key = lake.steps[0]
+    key = lake.step_keys[0]
     whole = lake.step_columns(key, KERNELS.names)
     assert whole.table["start_ns"].num_chunks == 1
     monkeypatch.setattr("jitter.lake.step_reader._ROWS_PER_PIECE", whole.rows[0] + 1)

@@ -45,7 +45,7 @@ def old(root: Path) -> Path:
 
 def expected(ingested: Path) -> list[dict[str, object]]:
     """Return the rows of all ranks, with nulls in ranks 1 and 2."""
-    rows = jitter.open(ingested).sql("from kernels order by epoch, step, rank, ordinal").to_pylist()
+    rows = jitter.open(ingested).sql("from kernels order by epoch, step, rank, ordinal", arrow=True).to_pylist()
     assert all(any(row[name] is not None for row in rows if row["rank"] == 1) for name in LACKING)
     return [row | dict.fromkeys(LACKING) if row["rank"] in (1, 2) else row for row in rows]
 
@@ -57,7 +57,7 @@ def test_kernels_by_sql(old: Path, ingested: Path, is_compacted: bool, monkeypat
         monkeypatch.setattr(derived, "MANY_FILES", 0)
         lake.prepare(forms=["compacted"])
         assert list((old / "derived" / "compact").rglob("*.parquet"))
-    found = lake.sql("from kernels order by epoch, step, rank, ordinal").to_pylist()
+    found = lake.sql("from kernels order by epoch, step, rank, ordinal", arrow=True).to_pylist()
     assert found == expected(ingested)
 
 
@@ -67,7 +67,7 @@ def test_a_step(old: Path, ingested: Path, is_compacted: bool, monkeypatch: pyte
     if is_compacted:
         monkeypatch.setattr(derived, "MANY_FILES", 0)
         lake.prepare(forms=["compacted"])
-    key = lake.steps[0]
+    key = lake.step_keys[0]
     found = read_step(old, key, lake._by_step[key], KERNELS.names).table
     assert found.schema.names == KERNELS.names
     wanted = [row for row in expected(ingested) if (row["epoch"], row["step"]) == key]

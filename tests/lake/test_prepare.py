@@ -98,21 +98,24 @@ def timings(root: Path) -> dict[str, bytes]:
 def all_answers(lake: jitter.Lake) -> list[object]:
     """Return what every method of a lake returns."""
     return [
-        lake.steps,
+        lake.step_keys,
         lake.ranks,
         lake.hosts,
         lake.cohorts,
         lake.diagnose(),
-        lake.diagnose(lake.steps[1:]),
-        lake.losses().to_pylist(),
+        lake.diagnose(lake.step_keys[1:]),
+        lake.losses(arrow=True).to_pylist(),
         lake.dependencies(),
         lake.ttke_readings(),
         lake.table("gap", 1, 1).to_csv(),
-        lake.arrow_table("ttke", 1, 1, deviation=True),
-        lake.metrics(lake.steps[2]).rows,
-        *(sorted(map(str, lake.sql(f"from {name}").to_pylist())) for name in ("sources", "steps", "problems", "ranks")),
-        lake.sql(KERNELS),
-        lake.sql("select verdict_rows.cause from answers verdict_rows"),
+        lake.table("ttke", 1, 1, deviation=True, arrow=True),
+        lake.metrics(lake.step_keys[2]).rows,
+        *(
+            sorted(map(str, lake.sql(f"from {name}", arrow=True).to_pylist()))
+            for name in ("sources", "steps", "problems", "ranks")
+        ),
+        lake.sql(KERNELS, arrow=True),
+        lake.sql("select verdict_rows.cause from steps verdict_rows", arrow=True),
     ]
 
 
@@ -214,10 +217,10 @@ def test_the_progress_of_compaction(root: Path, large: Large):
 def test_only_the_chosen_steps_count(root: Path, large: Large):
     large(2 * RANKS)
     lake = jitter.open(root)
-    lake.prepare(forms=["compacted"], steps=lake.steps[1:2])
+    lake.prepare(forms=["compacted"], steps=lake.step_keys[1:2])
     assert compacted(root) == 0
-    lake.prepare(forms=["compacted"], steps=[key.step for key in lake.steps[:2]])
-    assert [(root / compacted_folder(key)).exists() for key in lake.steps] == [True, True, False, False]
+    lake.prepare(forms=["compacted"], steps=[key.step for key in lake.step_keys[:2]])
+    assert [(root / compacted_folder(key)).exists() for key in lake.step_keys] == [True, True, False, False]
 
 
 def test_an_ingest_leaves_no_timings_to_prepare(root: Path, large: Large):
@@ -266,8 +269,8 @@ def test_only_the_recordings_without_timings_count(root: Path, large: Large):
         (["table"], {"timings", "answers"}),
         (["table", "--step", "1", "--epoch", "1"], set()),
         (["query", KERNELS], {"compact"}),
-        (["query", "select step, cause from answers"], {"timings", "answers"}),
-        (["query", "from steps"], set()),
+        (["query", "select step, cause from steps"], {"timings", "answers"}),
+        (["query", "from rank_steps"], set()),
     ],
 )
 def test_commands_prepare_what_they_read(

@@ -17,7 +17,7 @@ LIMIT_S = 300
 CHECKS = {
     "1-tour.ipynb": """
         assert [culprit.rank for culprit in diagnosis.culprits] == truth[0]["ranks"]
-        assert worst.step == truth[0]["steps"][0]
+        assert worst == truth[0]["steps"][0]
         assert began == truth[0]["kernel"]
         assert gaps.loc[began, f"rank_{culprit.rank}"] == gaps.drop(columns="kernel_name").loc[began].max()
         assert losses.groupby("rank")["loss_ns"].sum().idxmax() == culprit.rank

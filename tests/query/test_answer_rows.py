@@ -5,7 +5,7 @@ import pytest
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import Divergence, Loss, Split, StepAnswer, WhatIf
 from jitter.core.step_key import StepKey
-from jitter.query.answer_rows import ANSWERS_SCHEMA, answer_row
+from jitter.query.diagnosis_rows import STEPS_SCHEMA, step_row
 
 
 def answer(number, loss_ns, *, told=True):
@@ -41,8 +41,8 @@ def test_the_costliest_step(losses, costliest):
 
 
 def test_a_row_is_the_answer_flat():
-    whole, bare = answer_row(answer(3, 40)), answer_row(answer(4, None, told=False))
-    assert list(whole) == ANSWERS_SCHEMA.names == list(bare)
+    whole, bare = step_row(answer(3, 40)), step_row(answer(4, None, told=False))
+    assert list(whole) == STEPS_SCHEMA.names == list(bare)
     assert tuple(whole.values()) == (
         1,
         3,

@@ -10,7 +10,7 @@ import pytest
 import jitter
 from jitter.lake import catalog
 
-RELATIONS = ("sources", "steps", "problems")
+RELATIONS = ("sources", "rank_steps", "problems")
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def root(lake_root: Path, tmp_path: Path) -> Path:
 
 
 def rows(root: Path, relation: str) -> list[dict[str, object]]:
-    found = jitter.open(root).sql(f"from {relation}").to_pylist()
+    found = jitter.open(root).sql(f"from {relation}", arrow=True).to_pylist()
     assert found
     return sorted(found, key=str)
 
@@ -34,10 +34,10 @@ def change(root: Path, statement: str) -> None:
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_catalog_and_the_records_give_the_same_rows(root: Path, relation: str):
     from_catalog = rows(root, relation)
-    schema = jitter.open(root).sql(f"from {relation}").schema
+    schema = jitter.open(root).sql(f"from {relation}", arrow=True).schema
     (root / "catalog.sqlite").unlink()
     assert rows(root, relation) == from_catalog
-    assert jitter.open(root).sql(f"from {relation}").schema == schema
+    assert jitter.open(root).sql(f"from {relation}", arrow=True).schema == schema
     assert not (root / "catalog.sqlite").exists()
 
 

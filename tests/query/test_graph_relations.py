@@ -18,20 +18,22 @@ def test_times_on_the_gpu_are_the_durations_of_kernels(lake: jitter.Lake):
     compute = "select step, rank, sum({}) as ns from {} where {} group by all order by all"
     own = compute.format("gpu_ns", "self_times", "gpu_ns > 0")
     recorded = compute.format("duration_ns", "kernels", "kind <> 'collective'")
-    assert lake.sql(own).to_pylist() == lake.sql(recorded).to_pylist()
+    assert lake.sql(own, arrow=True).to_pylist() == lake.sql(recorded, arrow=True).to_pylist()
 
 
 def test_the_baseline_is_the_lower_median_over_ranks(lake: jitter.Lake):
     assert not lake.sql(
         "select operation from self_times group by step, operation "
-        "having quantile_disc(host_ns, 0.5) <> any_value(usual_host_ns) or count(distinct usual_gpu_ns) > 1"
+        "having quantile_disc(host_ns, 0.5) <> any_value(usual_host_ns) or count(distinct usual_gpu_ns) > 1",
+        arrow=True,
     ).num_rows
 
 
 def test_all_wait_in_collectives_for_the_late_rank(lake: jitter.Lake):
     rows = lake.sql(
         "select rank, waited_ns from collective_calls where step = 2 "
-        "qualify collective = min(collective) over () order by rank"
+        "qualify collective = min(collective) over () order by rank",
+        arrow=True,
     ).to_pylist()
     waited = {row["rank"]: row["waited_ns"] for row in rows}
     assert waited.pop(1) == 0
@@ -39,11 +41,11 @@ def test_all_wait_in_collectives_for_the_late_rank(lake: jitter.Lake):
 
 
 def test_waits_name_operations_of_the_program(lake: jitter.Lake):
-    waits = lake.waits().to_pylist()
+    waits = lake.waits(arrow=True).to_pylist()
     assert waits
     names = {
         (row["team"], row["operation"]): row["kernel_name"]
-        for row in lake.sql("select distinct team, operation, kernel_name from self_times").to_pylist()
+        for row in lake.sql("select distinct team, operation, kernel_name from self_times", arrow=True).to_pylist()
     }
     for wait in waits:
         assert names[wait["team"], wait["operation"]] == wait["kernel_name"]
@@ -52,7 +54,10 @@ def test_waits_name_operations_of_the_program(lake: jitter.Lake):
 
 
 def test_the_same_tables_in_python(lake: jitter.Lake):
-    assert lake.self_times().num_rows == lake.sql("select count(*) as n from self_times").to_pylist()[0]["n"]
-    assert set(lake.self_times([2])["step"].to_pylist()) == {2}
-    calls = lake.sql("select count(*) as n from collective_calls").to_pylist()[0]["n"]
-    assert lake.collective_calls().num_rows == calls > 0
+    assert (
+        lake.self_times(arrow=True).num_rows
+        == lake.sql("select count(*) as n from self_times", arrow=True).to_pylist()[0]["n"]
+    )
+    assert set(lake.self_times([2], arrow=True)["step"].to_pylist()) == {2}
+    calls = lake.sql("select count(*) as n from collective_calls", arrow=True).to_pylist()[0]["n"]
+    assert lake.collective_calls(arrow=True).num_rows == calls > 0

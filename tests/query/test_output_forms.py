@@ -28,7 +28,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 def test_forms_agree_to_the_last_digit(lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     sums = {
-        rank: [row["start_ns"] for row in jitter.open(lake_root).sql(f"from kernels where rank = {rank}").to_pylist()]
+        rank: [
+            row["start_ns"]
+            for row in jitter.open(lake_root).sql(f"from kernels where rank = {rank}", arrow=True).to_pylist()
+        ]
         for rank in range(3)
     }
     wanted = [sum(starts) * 1000003 for starts in sums.values()]
@@ -118,7 +121,7 @@ def test_a_query_that_fails_leaves_no_file(lake_root: Path, tmp_path: Path):
 
 def test_the_list_of_relations(lake_root: Path, capsys: pytest.CaptureFixture[str]):
     shown = said(capsys, "query", lake_root, "--relations")
-    for name in ("kernels", "metrics", "steps", "ranks", "host", "sources", "problems"):
+    for name in ("kernels", "metrics", "rank_steps", "ranks", "host", "sources", "problems"):
         assert f"\n{name}: " in f"\n{shown}"
     assert "ttke_ns " in shown
 

@@ -27,7 +27,7 @@ def records(root: Path) -> list[dict]:
 
 
 def rows(lake: "jitter.Lake", text: str) -> list[dict]:
-    return lake.sql(text).to_pylist()
+    return lake.sql(text, arrow=True).to_pylist()
 
 
 @pytest.mark.parametrize("compacted", ["not", "whole", "stale in part", "grown", "twice"])
@@ -65,14 +65,14 @@ def test_a_filter_on_the_step_opens_that_steps_files_only(tmp_path: Path):
         wanted = len(small_files(made.root, key, [0]))
         assert rows(lake, f"select count(*) as n from kernels where {where}") == [{"n": wanted}]
     with pytest.raises(LakeError, match=r"step=7/rank=0\.parquet"):
-        lake.sql("select count(rank) from kernels")
+        lake.sql("select count(rank) from kernels", arrow=True)
 
 
 def test_what_a_query_does_not_name_is_not_read(lake: "jitter.Lake", tmp_path: Path):
     shutil.copytree(lake.root, tmp_path / "lake")
     copy = jitter.open(tmp_path / "lake")
     shutil.rmtree(tmp_path / "lake" / "kernels")
-    assert rows(copy, "select count(*) as n from ranks, steps") == [{"n": 27}]
+    assert rows(copy, "select count(*) as n from ranks, rank_steps") == [{"n": 27}]
 
 
 def test_steps(lake: "jitter.Lake"):
@@ -81,7 +81,7 @@ def test_steps(lake: "jitter.Lake"):
         for record in records(lake.root)
         for step in record["steps"]
     ]
-    found = rows(lake, "from steps order by source, step")
+    found = rows(lake, "from rank_steps order by source, step")
     assert len(found) == 9
     assert found == [{name: row[name] for name in found[0]} for row in wanted]
     assert set(wanted[0]) == set(found[0])
@@ -132,7 +132,7 @@ def test_a_relation_without_rows(tmp_path: Path):
     made.put(0, BOTH)
     lake = jitter.open(made.root)
     for name in ("host", "problems"):
-        empty = lake.sql(f"from {name}")
+        empty = lake.sql(f"from {name}", arrow=True)
         assert empty.num_rows == 0
         assert empty.column_names == [
             column.name for one in describe_relations(lake) if one.name == name for column in one.columns
@@ -177,12 +177,15 @@ def test_only_the_steps_named_are_measured(lake: "jitter.Lake", monkeypatch: pyt
         return real(self, key)
 
     monkeypatch.setattr(type(lake), "metrics", counted)
-    lake.sql("select a.rank from Metrics(2000) a join (from metrics(2002)) b using (rank) where rank in (select 1)")
+    lake.sql(
+        "select a.rank from Metrics(2000) a join (from metrics(2002)) b using (rank) where rank in (select 1)",
+        arrow=True,
+    )
     assert measured == [2000, 2002]
-    lake.sql("from kernels")
+    lake.sql("from kernels", arrow=True)
     assert measured == [2000, 2002]
     # a named step and all of them: all
-    lake.sql("select 1 from metrics(2000) where rank in (select rank from metrics)")
+    lake.sql("select 1 from metrics(2000) where rank in (select rank from metrics)", arrow=True)
     assert measured[2:] == [2000, 2001, 2002]
 
 
@@ -193,13 +196,13 @@ def test_a_step_number_in_two_epochs(tmp_path: Path):
     assert rows(lake, "select distinct epoch from metrics(7) order by 1") == [{"epoch": 3}, {"epoch": None}]
     assert rows(lake, "select distinct epoch, step from metrics(7, 3)") == [{"epoch": 3, "step": 7}]
     with pytest.raises(UsageError, match="no epoch 4, step 7"):
-        lake.sql("from metrics(7, 4)")
+        lake.sql("from metrics(7, 4)", arrow=True)
 
 
 def test_every_column_is_explained(lake: "jitter.Lake"):
     for relation in describe_relations(lake):
         assert relation.sentence.endswith(".")
-        table = lake.sql(f"from {relation.name} limit 0")
+        table = lake.sql(f"from {relation.name} limit 0", arrow=True)
         assert [column.name for column in relation.columns] == table.column_names
         assert all(column.description and column.type for column in relation.columns)
 
@@ -218,7 +221,7 @@ def test_answers_and_culprits_are_what_the_report_says(late: Path, capsys: pytes
     assert main(["report", str(late), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     lake = jitter.open(late)
-    found = rows(lake, "from answers order by step")
+    found = rows(lake, "from steps order by step")
     assert [row["step"] for row in found] == [10, 11, 12, 13, 14]
     assert [row["max_rank"] for row in found][2:4] == [2, 2]
     for row, wanted in zip(found, told["steps"], strict=True):
@@ -232,7 +235,7 @@ def test_answers_and_culprits_are_what_the_report_says(late: Path, capsys: pytes
     for row, wanted in zip(found, told["culprits"], strict=True):
         index, look = wanted.pop("kernel_index"), wanted.pop("look_at")
         assert row == wanted | look | {"first_index": index["first"], "last_index": index["last"]}
-    assert rows(lake, "select max(gain_ns) > 0 and max(answers.loss_ns) > 0 as both from culprits, answers") == [
+    assert rows(lake, "select max(gain_ns) > 0 and max(steps.loss_ns) > 0 as both from culprits, steps") == [
         {"both": True}
     ]
 
@@ -246,9 +249,9 @@ def test_the_run_is_examined_once_and_only_if_asked_for(late: Path, monkeypatch:
 
     monkeypatch.setattr(jitter.Lake, "diagnose", counted)
     said = []
-    lake.sql("from ranks")
+    lake.sql("from ranks", arrow=True)
     assert asked == []
-    text = "select cause from answers union all select cause from culprits"
+    text = "select cause from steps union all select cause from culprits"
     with prepare_query(lake, text, say=said.append) as prepared, prepared.execute() as found:
         assert sum(batch.num_rows for batch in found) == 6
     assert asked == [None]

@@ -41,7 +41,7 @@ def state(folder: Path) -> dict[str, tuple[int, int]]:
 def test_nothing_but_a_select(lake_root: Path, text: str):
     before = state(lake_root)
     with pytest.raises(UsageError, match=r"only a SELECT|2 statements|PIVOT"):
-        jitter.open(lake_root).sql(text.format(lake=lake_root))
+        jitter.open(lake_root).sql(text.format(lake=lake_root), arrow=True)
     assert state(lake_root) == before
 
 
@@ -62,7 +62,7 @@ def test_no_file_outside_the_lake(lake: "jitter.Lake", tmp_path: Path, text: str
     outside = lake.root.parent / "outside.csv"
     outside.write_text("secret\n1\n")
     with pytest.raises(UsageError, match="no other file"):
-        lake.sql(text.format(outside=outside, folder=outside.parent, lake=lake.root))
+        lake.sql(text.format(outside=outside, folder=outside.parent, lake=lake.root), arrow=True)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_no_file_outside_the_lake(lake: "jitter.Lake", tmp_path: Path, text: str
         (
             "from nope",
             "Table with name nope does not exist",
-            "there are kernels, metrics, breakdown, answers, culprits, losses, waits, self_times",
+            "there are kernels, metrics, breakdown, steps, culprits, losses, waits, self_times",
         ),
         ("select nope from ranks", '"nope" not found', "Candidate bindings"),
         ("selec 1", 'syntax error at or near "selec"', "jitter query --relations"),
@@ -96,7 +96,7 @@ def test_said_in_one_line(lake_root: Path, capsys: pytest.CaptureFixture[str], t
 
 def test_a_value_that_fails_on_the_way(lake: "jitter.Lake"):
     with pytest.raises(UsageError, match="Could not convert string 'x'"):
-        lake.sql("select (case when i = 250000 then 'x' else '1' end)::int from range(300000) t(i)")
+        lake.sql("select (case when i = 250000 then 'x' else '1' end)::int from range(300000) t(i)", arrow=True)
 
 
 @pytest.mark.parametrize("form", ["relative", "dotted", "linked"])
@@ -107,7 +107,7 @@ def test_a_lake_by_any_path(lake_root: Path, tmp_path: Path, monkeypatch: pytest
         form
     ]
     lake = jitter.open(path)
-    assert lake.sql("select count(distinct rank) as n from kernels").to_pylist() == [{"n": 3}]
+    assert lake.sql("select count(distinct rank) as n from kernels", arrow=True).to_pylist() == [{"n": 3}]
 
 
 def test_nothing_is_left_behind(lake_root: Path, tmp_path: Path):
@@ -127,6 +127,6 @@ def test_nothing_is_left_behind(lake_root: Path, tmp_path: Path):
 def test_no_progress_bar_is_drawn_on_stdout(lake_root: Path):
     """DuckDB draws one where Python runs no script: `python -c`, a notebook."""
     setting = "select current_setting('enable_progress_bar') as bar"
-    program = f'import jitter; print(jitter.open({str(lake_root)!r}).sql("{setting}").to_pylist())'
+    program = f'import jitter; print(jitter.open({str(lake_root)!r}).sql("{setting}", arrow=True).to_pylist())'
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == "[{'bar': False}]\n"

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from jitter.analysis.diagnosis.model import Divergence
 from jitter.cli import main
-from jitter.query.answer_rows import answer_rows
+from jitter.query.diagnosis_rows import steps_table
 from jitter.report.markdown import render_markdown
 from jitter.report.terminal import print_report
 from jitter.report.text.step_table import format_steps
@@ -45,7 +45,7 @@ def obeyed(text):
 
 def test_a_terminal_is_not_commanded(lake):
     out = io.StringIO()
-    facts = build_run_overview(lake, lake.steps)
+    facts = build_run_overview(lake, lake.step_keys)
     print_report(lake.diagnose(), facts, lake.hosts, Console(file=out, width=200, force_terminal=False))
     assert "octocat" in out.getvalue()
     assert obeyed(out.getvalue()) == []
@@ -53,13 +53,13 @@ def test_a_terminal_is_not_commanded(lake):
 
 def test_steps_do_not_command_it_either(lake):
     step = replace(lake.diagnose().steps[1], divergence=Divergence(5, f"{COMMANDS}@octocat", 0))
-    out = format_steps(answer_rows([step]))
+    out = format_steps(steps_table([step]))
     assert "octocat" in out
     assert obeyed(out) == []
 
 
 def test_markdown_stays_text(lake):
-    text = render_markdown(lake.diagnose(), build_run_overview(lake, lake.steps), lake.hosts)
+    text = render_markdown(lake.diagnose(), build_run_overview(lake, lake.step_keys), lake.hosts)
     assert "octocat" in text
     assert [char for char in obeyed(text) if char != "\u2060"] == []
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])

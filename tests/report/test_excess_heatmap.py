@@ -76,7 +76,7 @@ def test_a_cell_is_what_the_step_lost_to_the_rank(tmp_path):
     assert drawn.layers[0].name == LOSS_LAYER
     assert drawn.rows == ((0,), (1,), (2,), (3,))
     assert drawn.hosts == ("node0", "node0", "node1", "node1")
-    rows = lake.losses().to_pandas()
+    rows = lake.losses()
     rows = rows[rows["class"].isin(["start", "launch", "after", "gpu"])]
     for number, key in enumerate(examined.keys):
         for row, (rank,) in enumerate(drawn.rows):

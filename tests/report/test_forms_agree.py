@@ -11,7 +11,7 @@ import jitter
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import capitalize, format_percent, format_time
-from jitter.query.answer_rows import answer_rows
+from jitter.query.diagnosis_rows import steps_table
 from jitter.report.html import render_html
 from jitter.report.json_report import render_json
 from jitter.report.markdown import render_markdown
@@ -55,7 +55,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def forms(lake: "jitter.Lake") -> dict[str, str]:
     """The report in every form, as plain text on one line."""
-    diagnosis, facts = lake.diagnose(), build_run_overview(lake, lake.steps)
+    diagnosis, facts = lake.diagnose(), build_run_overview(lake, lake.step_keys)
     screen = io.StringIO()
     print_report(diagnosis, facts, lake.hosts, Console(file=screen, width=200), verbose=True)
     page = re.sub(r"<(script|style).*?</\1>", "", render_html(lake), flags=re.S)
@@ -77,13 +77,13 @@ def test_verdict_and_answers_are_in_every_form(lake: "jitter.Lake", forms: dict[
 
 def test_what_limits_all_ranks_is_in_every_form(lake: "jitter.Lake", forms: dict[str, str]):
     diagnosis = lake.diagnose()
-    said = json.loads(render_json(diagnosis, build_run_overview(lake, lake.steps)))
+    said = json.loads(render_json(diagnosis, build_run_overview(lake, lake.step_keys)))
     assert [(one["kind"], one["finding"]) for one in said["efficiency"]] == [
         (one.kind, one.sentence) for one in diagnosis.efficiency
     ]
     listed = [(one.rung, one.cause, one.loss_ns) for one in diagnosis.findings]
     assert [(one["rung"], one["cause"], one["loss_ns"]) for one in said["culprits"]] == listed
-    rows = lake.sql("select rung, cause, loss_ns from culprits").to_pylist()
+    rows = lake.sql("select rung, cause, loss_ns from culprits", arrow=True).to_pylist()
     assert [(row["rung"], row["cause"], row["loss_ns"]) for row in rows] == listed
     lines = [line for one in diagnosis.of_all_ranks for line in (one.evidence)]
     for name, text in forms.items():
@@ -93,7 +93,7 @@ def test_what_limits_all_ranks_is_in_every_form(lake: "jitter.Lake", forms: dict
 
 def test_the_loss_and_its_parts_are_the_same_numbers(lake: "jitter.Lake", forms: dict[str, str]):
     diagnosis = lake.diagnose()
-    said = json.loads(render_json(diagnosis, build_run_overview(lake, lake.steps)))
+    said = json.loads(render_json(diagnosis, build_run_overview(lake, lake.step_keys)))
     assert said["loss"]["ns"] == diagnosis.loss.ns
     if diagnosis.loss.ns is None:
         assert said["split"] == []
@@ -119,7 +119,7 @@ def test_steps_that_are_not_counted_are_named(lake: "jitter.Lake", forms: dict[s
 def test_findings_agree_with_steps_and_answers(lake: "jitter.Lake", forms: dict[str, str]):
     diagnosis = lake.diagnose()
     answers = {one.question: one.answer for one in answer_questions(diagnosis, lake.hosts)}
-    rows = answer_rows(diagnosis.steps).to_pylist()
+    rows = steps_table(diagnosis.steps).to_pylist()
     causes = {culprit.cause for culprit in diagnosis.culprits}
     assert {row["cause"] for row in rows} <= causes | {"none"}
     for culprit in diagnosis.culprits[:3]:

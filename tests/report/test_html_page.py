@@ -118,7 +118,7 @@ def test_every_step_is_in_the_figures_of_the_run(page, lake):
 
 def test_bars_of_a_step_add_up_to_its_loss(page, lake):
     steps = sources(page, "split")["steps"]
-    rows = lake.losses().to_pandas()
+    rows = lake.losses()
     classes = {"start": "start", "cpu": "launch", "after": "after", "gpu": "gpu", "transfer": "transfer"}
     for at, step in enumerate(lake.diagnose().steps):
         if step.loss_ns is None:

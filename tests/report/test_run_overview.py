@@ -16,7 +16,7 @@ SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 
 
 def facts_of(lake, steps=None):
-    chosen = lake.steps if steps is None else steps
+    chosen = lake.step_keys if steps is None else steps
     return build_run_overview(lake, chosen)
 
 
@@ -62,7 +62,7 @@ def test_a_fact_is_in_one_warning(tmp_path):
 
 def test_leaving_steps_out_counts_only_the_others(tmp_path):
     lake = report_job(tmp_path / "lake")
-    facts = facts_of(lake, lake.steps[1:])
+    facts = facts_of(lake, lake.step_keys[1:])
     assert (facts.steps, facts.steps_left_out, facts.kernels) == (2, 1, 2 * 4 * 14)
     assert "1 step left out by --steps." in describe_excluded(facts)
 

@@ -19,7 +19,7 @@ def lake(tmp_path_factory):
 
 
 def test_each_rank_has_its_step_by_part(lake):
-    tables = build_step_tables(lake, lake.steps[1])
+    tables = build_step_tables(lake, lake.step_keys[1])
     assert [row["rank"] for row in tables.ranks] == [0, 1, 2, 3, 4]
     assert [row["host"] for row in tables.ranks] == ["node0", "node0", "node1", "node1", "node2"]
     for row in tables.ranks:
@@ -28,7 +28,7 @@ def test_each_rank_has_its_step_by_part(lake):
 
 
 def test_a_section_reads_the_rows_of_its_metrics_and_tables_once(lake, monkeypatch):
-    page, key = RunReport(lake), lake.steps[1]
+    page, key = RunReport(lake), lake.step_keys[1]
     names = KernelNames()
     view = page.view(page.grid(key), names)
     tables, streams = build_step_tables(lake, key), build_stream_shares(lake, key, view.max_rank, view.min_rank)
@@ -49,16 +49,16 @@ def test_a_section_reads_the_rows_of_its_metrics_and_tables_once(lake, monkeypat
 
 
 def test_of_many_ranks_those_that_wait_least_and_most_are_kept(lake, monkeypatch):
-    whole = build_step_tables(lake, lake.steps[1]).ranks
+    whole = build_step_tables(lake, lake.step_keys[1]).ranks
     monkeypatch.setattr(module, "MAX_RANKS", 2)
-    tables = build_step_tables(lake, lake.steps[1])
+    tables = build_step_tables(lake, lake.step_keys[1])
     waits = {row["rank"]: row["waiting_ns"] for row in whole}
     assert {waits[row["rank"]] for row in tables.ranks} == {min(waits.values()), max(waits.values())}
     assert tables.ranks_left_out == 3
 
 
 def test_kernels_are_the_groups_that_are_recorded(lake):
-    groups = build_step_tables(lake, lake.steps[1]).groups
+    groups = build_step_tables(lake, lake.step_keys[1]).groups
     assert list(groups) == ["kernel"]  # neither operators nor phases are in these rows
     row = next(row for row in groups["kernel"] if "kernel_5<" in row["kernel"])
     durations = lake.table("duration", step=1).iloc[5]

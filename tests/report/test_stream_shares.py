@@ -24,10 +24,11 @@ def lake(tmp_path_factory):
 
 
 def test_shares_are_those_of_the_rows(lake):
-    key = lake.steps[3]
+    key = lake.step_keys[3]
     rows = lake.sql(
         "select rank, stream, sum(duration_ns)::bigint as ns from kernels "
-        f"where step = {key.step} group by rank, stream"
+        f"where step = {key.step} group by rank, stream",
+        arrow=True,
     ).to_pylist()
     whole = {rank: sum(row["ns"] for row in rows if row["rank"] == rank) for rank in lake.ranks}
     expected = {(row["rank"], row["stream"]): (row["ns"], row["ns"] / whole[row["rank"]]) for row in rows}
@@ -54,7 +55,7 @@ def test_the_page_draws_max_rank_against_min_rank(lake):
 
 def test_a_single_rank_has_shares_without_a_max_rank(tmp_path):
     lake = report_job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))
-    (one, *_) = build_stream_shares(lake, lake.steps[0], None, None)
+    (one, *_) = build_stream_shares(lake, lake.step_keys[0], None, None)
     assert (one.max_rank, one.min_rank) == (None, None)
     assert one.least == one.most
     assert "Share of time per stream: rank 0" in Text(render_html(lake)).all

@@ -37,7 +37,7 @@ NUMBER = re.compile(r"[\d.]+ (?:ns|µs|ms|s)\b|[<\d.]+%")
 def screen(lake: "jitter.Lake", width: int, *, verbose: bool = False) -> list[str]:
     out = io.StringIO()
     console = Console(file=out, width=width)
-    print_report(lake.diagnose(), build_run_overview(lake, lake.steps), lake.hosts, console, verbose=verbose)
+    print_report(lake.diagnose(), build_run_overview(lake, lake.step_keys), lake.hosts, console, verbose=verbose)
     return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
@@ -72,7 +72,7 @@ def test_the_first_line_is_the_answer(lake: "jitter.Lake") -> None:
 def test_each_number_is_one_of_the_json(lake: "jitter.Lake") -> None:
     """Times and percentages of cost and steps are those of the JSON, written as everywhere."""
     lines = screen(lake, 250)
-    found = json.loads(render_json(lake.diagnose(), build_run_overview(lake, lake.steps)))
+    found = json.loads(render_json(lake.diagnose(), build_run_overview(lake, lake.step_keys)))
     times, shares = {found["loss"]["ns"]}, {found["loss"]["fraction"]}
     for one in found["culprits"]:
         times |= {one["loss_ns"], one["gain_ns"]}

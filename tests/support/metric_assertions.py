@@ -19,7 +19,7 @@ def assert_matches_oracle(lake: "jitter.Lake") -> dict[tuple[oracle.StepKey, int
     lake.metrics = cache(lake.metrics)  # type: ignore[method-assign]  # the run asks for the same steps again
     measured = oracle.measure(lake.root)
     assert lake.cohorts == dict(sorted(oracle.cohorts(oracle.lake_steps(lake.root)).items()))
-    for key in lake.steps:
+    for key in lake.step_keys:
         found = lake.metrics(key.step, key.epoch)
         wanted = {cohort: one for (step, cohort), one in measured.items() if step == tuple(key)}
         assert {
@@ -93,7 +93,7 @@ def assert_matches_truth(
     expected: dict[tuple[int | None, int], dict[int, list[KernelTruth]]] = {}
     for (epoch, step, rank), kernels in truth.items():
         expected.setdefault((epoch, step), {})[rank] = list(kernels)
-    assert [tuple(key) for key in lake.steps] == sorted(expected)
+    assert [tuple(key) for key in lake.step_keys] == sorted(expected)
     for (epoch, step), ranks in expected.items():
         found: dict[int, list[tuple[Any, ...]]] = {}
         for row in lake.metrics(step, epoch).rows.to_pylist():

@@ -15,7 +15,7 @@ from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document
 from jitter.comparison.json_form import comparison_document, render_comparison_json
 from jitter.comparison.runs import describe_lake
-from jitter.query.answer_rows import answer_rows
+from jitter.query.diagnosis_rows import steps_table
 from jitter.report.html import render_html
 from jitter.report.json_report import render_json, report_document
 from jitter.report.markdown import render_markdown
@@ -78,12 +78,12 @@ def ask(root: Path, base: Document | None = None, *, with_page: bool = False) ->
     """Ask a lake for all answers in all forms; a page takes as long as the rest."""
     lake = jitter.open(root)
     results = lake.results()
-    overview = build_run_overview(lake, lake.steps)
+    overview = build_run_overview(lake, lake.step_keys)
     render_json(results.diagnosis, overview)
     render_markdown(results.diagnosis, overview, lake.hosts)
-    format_steps(answer_rows(results.diagnosis.steps), 160)
-    list(RunReport(lake).sections(lake.steps, KernelNames()))
-    lake.breakdown()
+    format_steps(steps_table(results.diagnosis.steps), 160)
+    list(RunReport(lake).sections(lake.step_keys, KernelNames()))
+    lake.table(by="step")
     if with_page:
         render_html(lake)
     document = describe_lake(lake)
@@ -105,7 +105,7 @@ def describe_crash(error: BaseException) -> str:
 def _tables(lake: Lake) -> Tables:
     """Return the table of durations by rank; ask for all other tables too."""
     found: Tables = {}
-    for key in lake.steps:
+    for key in lake.step_keys:
         for index in lake.kernel_indices(key):
             if index.members:
                 for metric in ("gap", "ttke", "launch_latency"):

@@ -54,8 +54,8 @@ def flip_bits(flips: int, seed: int) -> Figures:
 def answers(root: Path) -> tuple[object, ...]:
     """The answers of a lake from records, kernels, host events and derived data."""
     lake = jitter.open(root)
-    steps = lake.sql("from steps order by all").to_pylist()
-    kernels, host = lake.sql(QUERY).to_pylist(), lake.sql("from host order by all").to_pylist()
+    steps = lake.sql("from rank_steps order by all", arrow=True).to_pylist()
+    kernels, host = lake.sql(QUERY, arrow=True).to_pylist(), lake.sql("from host order by all", arrow=True).to_pylist()
     return lake.diagnose(), lake.table("gap", 2001).to_dict(), kernels, host, steps
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from typing import Final
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
@@ -11,10 +12,12 @@ from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO, describe_ranks
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Fact, Loss, LossShare, Rung, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.recurrence_words import describe_seen
 from jitter.analysis.diagnosis.verdict import name_culprit
-from jitter.core.formatting import format_time
+from jitter.core.formatting import abbreviate, format_count, format_time
+
+_REPR_LENGTH: Final = 100
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
     """The diagnosis of a run; every form of report is made from it."""
 
@@ -42,12 +45,16 @@ class Diagnosis:
     hang: Hang | None = None
     """What the job hangs in, by its logs; None if they show no hang."""
 
+    def __repr__(self) -> str:
+        """Return the size of the diagnosis and the first words of its verdict; `verdict` has all of them."""
+        counts = f"{format_count(len(self.steps), 'step')}, {format_count(len(self.culprits), 'finding')}"
+        return f"<Diagnosis of {counts}: {abbreviate(self.verdict, _REPR_LENGTH)}>"
+
     def _repr_html_(self) -> str:
         """Return what a notebook shows: verdict, findings, split of the loss; text from traces is escaped."""
         parts = [f"<p><b>{escape(self.verdict)}</b></p>"]
         if self.culprits:
-            heads = ("finding", "cause", "confidence", "saving", "seen in", "recurs", "evidence")
-            parts.append(_table(heads, map(_cells, self.culprits)))
+            parts.append(tabulate_culprits(self.culprits))
         shares = [share for share in self.split if share.ns]
         if shares:
             rows = [(LOSS_CLASS_INFO[one.loss_class].words, format_share(one), describe_ranks(one)) for one in shares]
@@ -93,6 +100,12 @@ class Diagnosis:
     def costliest(self) -> StepAnswer:
         """The step with the largest loss, the earliest of equals; the first if no loss is known."""
         return max(self.steps, key=lambda step: (step.loss_ns is not None, step.loss_ns or 0))
+
+
+def tabulate_culprits(culprits: Iterable[Culprit]) -> str:
+    """Return findings as a table in HTML, a row each."""
+    heads = ("finding", "cause", "confidence", "saving", "seen in", "recurs", "evidence")
+    return _table(heads, map(_cells, culprits))
 
 
 def _cells(culprit: Culprit) -> Sequence[str]:

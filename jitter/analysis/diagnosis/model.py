@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, get_args
 
 from jitter.analysis.detection.recurrence import Recurs
+from jitter.core.formatting import format_ranks, format_time
 from jitter.core.step_key import StepKey
 from jitter.lake.records import TRAIN
 
@@ -209,7 +210,7 @@ class Fact:
         return self.kind, self.ranks, self.host, self.device
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Culprit:
     """One thing to fix."""
 
@@ -261,6 +262,17 @@ class Culprit:
     """Whether it may delay ranks in exchanges that name no partners, so that replay does not tell what it costs."""
     facts: tuple[Fact, ...] = ()
     """What logs state of its ranks and its cause, the most specific first."""
+
+    def __repr__(self) -> str:
+        """Return place, cause, share of the loss and confidence; the fields have the rest."""
+        ranks = f" {format_ranks(self.ranks)}" if self.ranks else ""
+        return f"<Culprit{ranks}: {self.cause}, {format_time(self.loss_ns)}, {self.confidence} confidence>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the finding as a row of the diagnosis's table."""
+        from jitter.analysis.diagnosis.diagnosis import tabulate_culprits
+
+        return tabulate_culprits([self])
 
     def with_evidence(self, told: Sequence[str]) -> "Culprit":
         """Return the culprit with more evidence, the most specific: it follows the first sentence, the excess."""

@@ -5,15 +5,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from jitter.analysis.collectives.matching import name_group
 from jitter.analysis.metrics.collective_calls import UNKNOWN, Calls, match_calls
 from jitter.analysis.metrics.time_shares import SHARES, StepShares, measure_shares
+from jitter.core.arrow import table_of_rows
 from jitter.core.bandwidth import bandwidth
+from jitter.core.errors import UsageError
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
@@ -366,3 +369,26 @@ def tabulate_sizes(found: Communication) -> list[SizeBin]:
         for (kind, size), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
             sizes[kinds[kind].operation or "collective", size] += count
     return size_bins(sizes + found.copies.counts, max(len(found.steps), 1))
+
+
+TABLES: Final = ("size", "group", "rank", "step")
+"""What the rows of `tabulate` may be of."""
+
+
+def tabulate(found: Communication, hosts: Mapping[int, str | None], by: str) -> pa.Table:
+    """Return the rows of `tabulate_collectives` (by size or group), `tabulate_ranks` or `tabulate_steps`.
+
+    Raises `UsageError` if `by` is none of `TABLES`.
+    """
+    if by not in TABLES:
+        raise UsageError(f"collectives have no table by {by!r}", f"there are {', '.join(TABLES)}")
+    if by in ("size", "group"):
+        return _table(tabulate_collectives(found, by_group=by == "group"), CollectiveRow)
+    return _table(tabulate_ranks(found, hosts) if by == "rank" else tabulate_steps(found), TimeRow)
+
+
+def _table(rows: Sequence[NamedTuple], kind: type[NamedTuple]) -> pa.Table:
+    names = {int: pa.int64(), float: pa.float64(), str: pa.string()}
+    hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(kind).items()}
+    fields = [(name, next(names[one] for one in found if one in names)) for name, found in hints.items()]
+    return table_of_rows(rows, pa.schema(fields))

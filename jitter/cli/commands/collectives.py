@@ -10,7 +10,6 @@ from jitter.cli.options import force_option, lake_argument
 if TYPE_CHECKING:
     from jitter.analysis.metrics.bandwidth_baseline import Baseline
     from jitter.api import Lake
-    from jitter.core.step_key import StepKey
 
 
 @click.command(short_help="Show calls, sizes, bandwidth and waiting of collectives.")
@@ -54,11 +53,13 @@ def collectives(
         jitter collectives run17-lake --steps 2005-2049 --json
         jitter collectives --by group --format csv -o collectives.csv
     """
+    from jitter.analysis.metrics.communication import tabulate
     from jitter.cli.open_lake import open_lake
-    from jitter.cli.output.collectives import CollectiveReport, format_report, report_document, report_rows
-    from jitter.cli.output.files import check_overwrite, write_text
+    from jitter.cli.output.collectives import CollectiveReport, format_report, report_document
     from jitter.cli.output.table import choose_format, write_table
     from jitter.core.errors import UsageError
+    from jitter.core.files import check_overwrite, write_text
+    from jitter.core.formatting import parse_numbers
 
     if as_json and form is not None:
         raise UsageError("--json and --format are two forms", "give one of them")
@@ -69,37 +70,20 @@ def collectives(
         check_overwrite(output, force, b'"schema_version"')
     if chosen == "text" and output is not None:
         check_overwrite(output, force, b"collective")
+    steps = None if numbers is None else parse_numbers(numbers, "--steps")
     opened = open_lake(lake)
-    report = CollectiveReport(
-        opened.communication(_chosen_steps(opened, numbers), group),
-        opened.hosts,
-        None if baseline is None else _baseline(opened, baseline),
-        by,
-    )
+    measured = opened.measure_collectives(opened.steps_numbered(steps), group)
+    report = CollectiveReport(measured, opened.hosts, None if baseline is None else _baseline(opened, baseline), by)
     if group is not None and not report.collectives:
         raise UsageError(f"{lake}: no collectives of group {group!r}", "the groups: jitter collectives --by group")
     if chosen == "csv":
-        write_table(report_rows(report), "csv", output, force)
+        write_table(tabulate(measured, opened.hosts, by), "csv", output, force)
         return
     text = report_document(report) if chosen == "json" else format_report(report)
     if output is None:
         click.echo(text, nl=False)
     else:
         write_text(output, text)
-
-
-def _chosen_steps(lake: "Lake", numbers: str | None) -> "list[StepKey]":
-    from jitter.core.errors import UsageError
-    from jitter.core.formatting import parse_numbers
-
-    if numbers is None:
-        return lake.steps
-    wanted = set(parse_numbers(numbers, "--steps"))
-    steps = [key for key in lake.steps if key.step in wanted]
-    if not steps:
-        hint = f"it holds {lake.steps[0]} to {lake.steps[-1]}" if lake.steps else "it holds no steps"
-        raise UsageError(f"{lake.root}: holds none of the steps {numbers}", hint)
-    return steps
 
 
 def _baseline(lake: "Lake", named: str) -> "Baseline":

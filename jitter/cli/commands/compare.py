@@ -45,7 +45,7 @@ def compare(
         jitter compare base.json new-lake --steps 2005-2049 --html -o diff.html
         jitter compare base.json new-lake --json | jq .verdict
     """
-    from jitter.cli.output.files import check_overwrite
+    from jitter.core.files import check_overwrite
     from jitter.report.signatures import COMPARISON_SIGNATURES
 
     if len(runs) < 2:
@@ -76,7 +76,7 @@ def _load(
 
 def _write(bases: "list[Document]", new: "Document", comparison: "Comparison", chosen: ReportOutputs) -> None:
     """Write the comparison in every chosen form; print the names of files, on stderr if a document takes stdout."""
-    from jitter.cli.output.files import write_text
+    from jitter.core.files import write_text
 
     if chosen.stdout == "terminal":
         from rich.console import Console

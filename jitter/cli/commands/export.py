@@ -87,10 +87,9 @@ def export(
 def _baseline(lake: Path, path: Path, wanted: list[int] | None, label: str | None, force: bool) -> None:
     from jitter.cli.damaged_files import damaged_files
     from jitter.cli.load_runs import load_run
-    from jitter.cli.output.files import check_overwrite
     from jitter.comparison.document import DOCUMENT_SIGNATURE, encode_document
     from jitter.core.errors import UsageError
-    from jitter.core.files import atomic_file
+    from jitter.core.files import atomic_file, check_overwrite
 
     damaged_files().forbid()
     check_overwrite(path, force, DOCUMENT_SIGNATURE)
@@ -105,16 +104,18 @@ def _baseline(lake: Path, path: Path, wanted: list[int] | None, label: str | Non
 def _csv(
     lake: "Lake", folder: Path, wanted: list[int] | None, epoch: int | None, chosen: list[int] | None, force: bool
 ) -> None:
-    from jitter.cli.output.files import check_overwrite
     from jitter.core.errors import DamagedFileError, LakeError, UsageError
+    from jitter.core.files import check_overwrite
     from jitter.export.kernel_csv import CSV_COLUMNS, csv_file_name, read_csv_rows, write_kernel_csv
 
     steps = [
-        key for key in lake.steps if (wanted is None or key.step in wanted) and (epoch is None or key.epoch == epoch)
+        key
+        for key in lake.step_keys
+        if (wanted is None or key.step in wanted) and (epoch is None or key.epoch == epoch)
     ]
     pairs = [(key, rank) for key in steps for rank in lake.ranks_of(key) if chosen is None or rank in chosen]
     if not pairs:
-        raise UsageError(f"{lake.root}: no such step and rank", f"it holds {lake.steps[0]} to {lake.steps[-1]}")
+        raise UsageError(f"{lake.root}: no such step and rank", f"it holds {lake.step_keys[0]} to {lake.step_keys[-1]}")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file", "choose a folder")
     folder.mkdir(parents=True, exist_ok=True)
@@ -140,8 +141,8 @@ def _timeline(
     lake: "Lake", path: Path, wanted: list[int] | None, epoch: int | None, chosen: list[int] | None, force: bool
 ) -> None:
     from jitter.cli.open_lake import prepare_diagnosis
-    from jitter.cli.output.files import check_overwrite
     from jitter.core.errors import UsageError
+    from jitter.core.files import check_overwrite
     from jitter.core.formatting import format_numbers
     from jitter.export.aligned_step import AlignedStep, choose_ranks
     from jitter.export.perfetto import is_perfetto_export, write_perfetto

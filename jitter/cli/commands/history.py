@@ -112,7 +112,7 @@ def show(job: str, as_html: bool, output: Path | None, force: bool, db: str | No
     is_page = as_html or output is not None
     path = output or DEFAULT_PAGE
     if is_page:
-        from jitter.cli.output.files import check_overwrite
+        from jitter.core.files import check_overwrite
         from jitter.report.signatures import HTML_SIGNATURE
 
         check_overwrite(path, force, HTML_SIGNATURE)
@@ -125,7 +125,7 @@ def show(job: str, as_html: bool, output: Path | None, force: bool, db: str | No
     if not runs:
         raise UsageError(f"the history has no runs of job {job}", "jitter history list shows all jobs")
     if is_page:
-        from jitter.cli.output.files import write_text
+        from jitter.core.files import write_text
         from jitter.report.runs.history_html import render_history_html
 
         write_text(path, render_history_html(job, runs, documents))

@@ -111,7 +111,7 @@ def _answer(
     from jitter.query.run_query import prepare_query
 
     def prepare(relations: frozenset[str]) -> None:
-        if relations & {"answers", "culprits"}:
+        if relations & {"steps", "culprits"}:
             prepare_diagnosis(lake)
         if "kernels" in relations:
             lake.prepare(preparation_progress(), forms=["compacted"])

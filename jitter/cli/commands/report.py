@@ -18,6 +18,7 @@ from jitter.cli.options import (
 from jitter.cli.output.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs, take_outputs
 from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, LakeError, UsageError
+from jitter.core.files import write_text
 from jitter.core.parallel.executors import DaskExecutor
 from jitter.lake.layout import DEFAULT_LAKE
 
@@ -76,6 +77,7 @@ def report(
         jitter report /shared/lake --html --scheduler tcp://head-node:8786
     """
     from jitter.lake.folder import LakeFolder
+    from jitter.report.forms import check_report_file
 
     given = {"html": as_html or open_page, "json": as_json, "markdown": as_markdown}
     forms = [form for form, is_given in given.items() if is_given]
@@ -86,7 +88,8 @@ def report(
     if open_page and traces and not (as_html or as_json or as_markdown or outputs):
         given["html"] = False  # the page is written anyway, next to the findings in the terminal
     chosen = choose_outputs([form for form, is_given in given.items() if is_given], outputs, of_traces=bool(traces))
-    _check_files(chosen, force)
+    for form, path in chosen.files.items():
+        check_report_file(path, form, force)
     done = ExitCode.DONE
     if traces:
         done = _ingest(traces, root, quiet, same_job, options)
@@ -117,15 +120,6 @@ def _traces_and_lake(paths: Sequence[Path], lakes: Sequence[Path], lake: Path | 
     return list(paths), lake or DEFAULT_LAKE
 
 
-def _check_files(chosen: ReportOutputs, force: bool) -> None:
-    """Raise `UsageError` before the work if a file to write is not a report of jitter's."""
-    from jitter.cli.output.files import check_overwrite
-    from jitter.report.signatures import REPORT_SIGNATURES
-
-    for form, path in chosen.files.items():
-        check_overwrite(path, force, REPORT_SIGNATURES[form])
-
-
 def _ingest(traces: list[Path], lake: Path, quiet: bool, same_job: bool, options: IngestOptions) -> ExitCode:
     from jitter.cli.commands.ingest import run_ingest
 
@@ -146,58 +140,30 @@ def _open(
     lake = open_lake(root)
     if "html" in chosen.files:
         import_ahead("jitter.report.html")
-    steps = lake.steps
-    if numbers is not None:
-        wanted = set(parse_numbers(numbers, "--steps"))
-        steps = [key for key in lake.steps if key.step in wanted]
-        if not steps:
-            held = f"it holds {lake.steps[0]} to {lake.steps[-1]}" if lake.steps else "it holds logs and no steps"
-            raise UsageError(f"{root}: holds none of the steps {numbers}", held)
+    steps = lake.steps_numbered(None if numbers is None else parse_numbers(numbers, "--steps"))
     prepare_diagnosis(lake, steps, executor)
     return lake, steps
 
 
 def _write(lake: "Lake", steps: "list[StepKey]", chosen: ReportOutputs, *, verbose: bool) -> None:
     """Write the report in every chosen form; print the names of files, on stderr if a document takes stdout."""
-    from jitter.cli.output.files import write_text
+    from jitter.report.forms import render_report
 
     # all of them before the first is written: a damaged file may show in any of them
-    rendered = {form: _render(lake, steps, form) for form in chosen.files}
+    rendered = {form: render_report(lake, steps, form) for form in chosen.files}
     if chosen.stdout == "terminal":
         from rich.console import Console
 
         from jitter.report.terminal import print_report
         from jitter.report.views.run_overview import build_run_overview
 
-        print_report(
-            lake.results(steps).diagnosis,
-            build_run_overview(lake, steps),
-            lake.hosts,
-            Console(highlight=False),
-            verbose=verbose,
-        )
+        console, overview = Console(highlight=False), build_run_overview(lake, steps)
+        print_report(lake.results(steps).diagnosis, overview, lake.hosts, console, verbose=verbose)
     elif chosen.stdout is not None:
-        click.echo(_render(lake, steps, chosen.stdout), nl=False)
+        click.echo(render_report(lake, steps, chosen.stdout), nl=False)
     for form, path in chosen.files.items():
         write_text(path, rendered[form])
         click.echo(path, err=chosen.stdout in ("json", "markdown"))
-
-
-def _render(lake: "Lake", steps: "list[StepKey]", form: str) -> str:
-    if form == "html":
-        from jitter.report.html import render_html
-
-        return render_html(lake, steps)
-    from jitter.report.views.run_overview import build_run_overview
-
-    diagnosis, overview = lake.results(steps).diagnosis, build_run_overview(lake, steps)
-    if form == "json":
-        from jitter.report.json_report import render_json
-
-        return render_json(diagnosis, overview)
-    from jitter.report.markdown import render_markdown
-
-    return render_markdown(diagnosis, overview, lake.hosts)
 
 
 def _open_in_browser(page: Path) -> None:

@@ -60,7 +60,7 @@ def serve(lake: Path, address: str, port: int, allowed_hosts: tuple[str, ...]) -
             f"warning: every machine that can reach {address} can read this report with the link below, which contains "
             "a random token; the connection is not encrypted"
         )
-    say(f"analyzing {len(opened.steps)} steps of {len(opened.ranks)} ranks")
+    say(f"analyzing {len(opened.step_keys)} steps of {len(opened.ranks)} ranks")
 
     def write_timeline(path: Path, step: "StepKey", ranks: "Sequence[int]") -> None:
         write_perfetto(path, AlignedStep(opened, step, ranks))

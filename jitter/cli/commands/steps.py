@@ -34,7 +34,7 @@ def steps(lake: Path, kind: str | None, form: str | None, output: Path | None, f
     """
     from jitter.cli.open_lake import open_lake, prepare_diagnosis
     from jitter.cli.output.table import write_table
-    from jitter.query.answer_rows import answer_rows
+    from jitter.query.diagnosis_rows import steps_table
     from jitter.report.text.step_table import format_steps
 
     opened = open_lake(lake)
@@ -42,7 +42,7 @@ def steps(lake: Path, kind: str | None, form: str | None, output: Path | None, f
     kinds = set(opened.kinds.values())
     if kind is not None and kind not in kinds:
         raise UsageError(f"{opened.root}: no step of kind {kind}", f"it holds {', '.join(sorted(kinds))}")
-    table = answer_rows([step for step in opened.diagnose().steps if kind in (None, step.kind)])
+    table = steps_table([step for step in opened.diagnose().steps if kind in (None, step.kind)])
     if form == "text" or (form is None and output is None):
         click.echo(format_steps(table, shutil.get_terminal_size().columns), nl=False)
     else:

@@ -1,18 +1,11 @@
 """`jitter table`: one metric of one step, kernels by ranks; or times of groups of kernels, or of parts of the step."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from jitter.cli.options import force_option, lake_argument, table_output_option
 from jitter.cli.output.stdio import say
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from jitter.api import Lake
 
 
 @click.command(short_help="Print a metric of a step: kernels by ranks.")
@@ -73,7 +66,7 @@ def table(
     chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
     opened = open_lake(lake)
     if by is not None:
-        write_table(_grouped(opened, by, step, epoch, chosen), form, output, force)
+        write_table(opened.table(by=by, step=step, epoch=epoch, ranks=chosen, arrow=True), form, output, force)
         return
     if step is None:
         prepare_diagnosis(opened)
@@ -85,16 +78,5 @@ def table(
 
         rows = select_unmatched(opened.metrics(step, epoch).rows)
     else:
-        rows = opened.arrow_table(metric, step, epoch, cohort=cohort, deviation=deviation, ranks=chosen)
+        rows = opened.table(metric, step, epoch, cohort=cohort, deviation=deviation, ranks=chosen, arrow=True)
     write_table(rows, form, output, force)
-
-
-def _grouped(lake: "Lake", by: str, step: int | None, epoch: int | None, ranks: "Sequence[int] | None") -> "pa.Table":
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    steps = None if step is None else [lake.step(step, epoch)]
-    if by != "step":
-        return lake.grouped_times(by, steps, ranks)
-    rows = lake.breakdown(steps)
-    return rows if ranks is None else rows.filter(pc.is_in(rows["rank"], pa.array(ranks, pa.int32())))

@@ -20,7 +20,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import escape_control
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 COLLECTIVES_SCHEMA_VERSION: Final = 1
 _DECIMALS: Final = 3
@@ -83,21 +83,6 @@ def report_document(report: CollectiveReport) -> str:
         "reasons": report.reasons,
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
-
-
-def report_rows(report: CollectiveReport) -> "pa.Table":
-    """Return the rows of the table that `by` chooses."""
-    import pyarrow as pa
-
-    rows: Sequence[NamedTuple] = {"rank": report.ranks, "step": report.steps}.get(report.by, report.collectives)
-    kind: type[Any] = TimeRow if report.by in ("rank", "step") else CollectiveRow
-    columns = {name: [getattr(row, name) for row in rows] for name in kind._fields}
-    types = {name: pa.float64() if _is_real(kind, name) else None for name in columns}
-    return pa.table({name: pa.array(values, types[name]) for name, values in columns.items()})
-
-
-def _is_real(kind: type[Any], name: str) -> bool:
-    return "float" in str(kind.__annotations__[name])
 
 
 def _plain(rows: Sequence[NamedTuple]) -> list[dict[str, Any]]:

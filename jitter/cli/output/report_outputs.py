@@ -5,16 +5,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from jitter.core.errors import UsageError
+from jitter.report.forms import FORM_OF_SUFFIX, form_of
 
 DEFAULT_PAGE: Final = Path("jitter-report.html")
 """Destination of the HTML page without `-o`: a page is never written to stdout."""
-_FORM_OF_SUFFIX: Final = {
-    ".html": "html",
-    ".htm": "html",
-    ".json": "json",
-    ".md": "markdown",
-    ".markdown": "markdown",
-}
 
 
 class ReportOutputs(NamedTuple):
@@ -42,7 +36,7 @@ def choose_outputs(
     else:
         files = {}
         for path in outputs:
-            form = _form_of(path)
+            form = form_of(path)
             if form in files:
                 raise UsageError(f"{files[form]} and {path}: two files of one form", "name one")
             if forms and form not in forms:
@@ -70,18 +64,8 @@ def take_outputs(
     written = [
         path
         for path in paths
-        if _FORM_OF_SUFFIX.get(path.suffix.lower()) in forms
+        if FORM_OF_SUFFIX.get(path.suffix.lower()) in forms
         and not path.is_dir()
         and not (reads_json and path.suffix.lower() == ".json" and path.exists())
     ]
     return tuple(path for path in paths if path not in written), tuple(written)
-
-
-def _form_of(path: Path) -> str:
-    suffix = path.suffix.lower()
-    if suffix not in _FORM_OF_SUFFIX:
-        raise UsageError(
-            f"{path}: its suffix picks no form of report",
-            "end it in .html, .json or .md, or add --html, --json or --markdown",
-        )
-    return _FORM_OF_SUFFIX[suffix]

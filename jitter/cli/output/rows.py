@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from jitter.cli.output.files import check_overwrite
 from jitter.cli.output.stdio import say
 from jitter.cli.output.table import (
     MAX_TEXT_ROWS,
@@ -25,7 +24,7 @@ from jitter.cli.output.table import (
     is_jitter_parquet,
 )
 from jitter.core.errors import UsageError
-from jitter.core.files import atomic_file
+from jitter.core.files import atomic_file, check_overwrite
 from jitter.core.formatting import csv_text, escape_control, json_text
 
 if TYPE_CHECKING:

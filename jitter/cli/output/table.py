@@ -8,9 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from jitter.cli.output.files import check_overwrite, write_text
 from jitter.core.errors import UsageError
-from jitter.core.files import atomic_file
+from jitter.core.files import atomic_file, check_overwrite, write_text
 from jitter.core.formatting import csv_text, json_text
 
 if TYPE_CHECKING:

@@ -1,22 +1,18 @@
--- The recorded steps, one row per rank and step.
+-- The diagnosis of each step, one row per step. A query of it diagnoses the whole run.
 CREATE VIEW steps AS
 SELECT epoch,                  -- null: the markers state none
        step,                   -- its number
-       rank,                   -- the job's global rank
-       source,                 -- digest of the source, in sources
-       marker,                 -- its text; null: found by repetition, or the whole capture
-       start_ns,               -- the rank's own clock
-       end_ns,                 -- null: the range has no end in the trace
-       cut,                    -- launches in it have no kernel, or its range has no end
-       launches_without_kernel,  -- their kernels are missing in the trace
-       kernels,                -- compute and collectives
-       memory_activities,      -- copies and fills
-       kind,                   -- train, prefill, decode, …: what the marker says that the step does
-       requests,               -- in a serving engine's batch; null: not stated
-       tokens,                 -- that the step computes; null: not stated
-       sequence,               -- equal digests: the same kernels in the same order
-       checkpoint_ns,          -- host time in ranges that write the model; null: none recorded
-       validation_ns,          -- host time in ranges that evaluate the model; null: none recorded
-       checksum,               -- of its parquet file; null: an older version wrote it
-       size                    -- of its parquet file, bytes; null: an older version wrote it
+       kind,                   -- train, prefill, decode, …: what most ranks' markers say
+       step_time_ns,           -- null for the first of consecutive steps
+       loss_ns,                -- its time less the time it would take if every rank ran at the median speed
+       loss_fraction,          -- of the step's time
+       min_rank,               -- the rank that waits longest
+       max_rank,               -- the rank with the largest share of the loss
+       kernel_index,           -- where the delay of the max rank begins
+       kernel_name,            -- of that kernel
+       start_ns,               -- of the max rank's share: before its first kernel
+       cpu_ns,                 -- of the max rank's share: between launches
+       after_ns,               -- of the max rank's share: on the host after the last launch of a step
+       gpu_ns,                 -- of the max rank's share: in kernels and copies
+       cause                   -- its identifier, see: jitter explain causes
 FROM steps_rows

@@ -55,7 +55,7 @@ class ServedRun:
         page, loading = self.page, self.loading
         if loading.ready:
             return
-        if page.steps == page.lake.steps:  # derived data make later starts faster
+        if page.steps == page.lake.step_keys:  # derived data make later starts faster
             page.lake.prepare(loading.count, forms=["timings"])
             loading.enter("diagnosing the run")
             page.lake.prepare(forms=["answers"])

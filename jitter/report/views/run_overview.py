@@ -97,7 +97,7 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
     return RunOverview(
         ranks=len(lake.ranks),
         steps=len(steps),
-        steps_left_out=len(lake.steps) - len(steps),
+        steps_left_out=len(lake.step_keys) - len(steps),
         hosts=tuple(sorted(hosts)),
         ranks_without_host=sum(lake.hosts.get(rank) is None for rank in lake.ranks),
         cohorts=_members(lake.cohorts),

@@ -51,7 +51,7 @@ class RunReport:
     def __init__(self, lake: Lake, steps: Sequence[StepKey] | None = None) -> None:
         """Use these steps of the lake; all by default."""
         self.lake = lake
-        self.steps = lake.steps if steps is None else list(steps)
+        self.steps = lake.step_keys if steps is None else list(steps)
 
     @cached_property
     def diagnosis(self) -> Diagnosis:

@@ -30,15 +30,17 @@ class StepTables:
     """Columns of `Lake.breakdown` and `host`, by rank."""
     ranks_left_out: int
     groups: dict[str, tuple[dict[str, Any], ...]]
-    """By group the columns of `Lake.grouped_times`, without groups of which none is recorded."""
+    """By group the columns of `Lake.table(by=…)`, without groups of which none is recorded."""
 
 
 def build_step_tables(lake: Lake, key: StepKey) -> StepTables:
     """Read a step and return its tables."""
-    rows = [row | {"host": lake.hosts.get(row["rank"])} for row in lake.breakdown([key]).to_pylist()]
+    parts = lake.table(by="step", step=key, arrow=True).to_pylist()
+    rows = [row | {"host": lake.hosts.get(row["rank"])} for row in parts]
     by_wait = sorted(rows, key=lambda row: row["waiting_ns"] or 0)
     kept = by_wait if len(rows) <= MAX_RANKS else by_wait[: MAX_RANKS // 2] + by_wait[-(MAX_RANKS // 2) :]
-    groups = {by: tuple(lake.grouped_times(by, [key], ranks=[]).slice(0, MAX_GROUPS).to_pylist()) for by in GROUPS}
+    tables = {by: lake.table(by=by, step=key, ranks=[], arrow=True).slice(0, MAX_GROUPS) for by in GROUPS}
+    groups = {by: tuple(table.to_pylist()) for by, table in tables.items()}
     return StepTables(
         ranks=tuple(sorted(kept, key=lambda row: row["rank"])),
         ranks_left_out=len(rows) - len(kept),

@@ -33,7 +33,7 @@ class StreamShare(NamedTuple):
 
 def build_stream_shares(lake: Lake, key: StepKey, max_rank: int | None, min_rank: int | None) -> list[StreamShare]:
     """Return the streams of one step, the most time first; `max_rank` and `min_rank` are the step's."""
-    table = lake.grouped_times("stream", [key])
+    table = lake.table(by="stream", step=key, arrow=True)
     columns = [name for name in table.schema.names if name.startswith("rank_")]
     ranks = [int(name.removeprefix("rank_")) for name in columns]
     if not table.num_rows:

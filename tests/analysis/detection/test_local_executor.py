@@ -69,7 +69,7 @@ def test_what_cannot_be_read_is_said(root: Path, tmp_path: Path):
     shutil.copytree(root, copy)
     shutil.rmtree(copy / "derived")
     lake = jitter.open(copy)
-    for path in (copy / f"kernels/step={lake.steps[-1].step}").iterdir():
+    for path in (copy / f"kernels/step={lake.step_keys[-1].step}").iterdir():
         path.write_bytes(b"")
     with pytest.raises(LakeError, match=r"rank=\d\.parquet"):
         lake.diagnose()

@@ -43,7 +43,7 @@ def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
     shared = pickle.loads(pickle.dumps(whole.steps.shared))
     seen = []
     for first, last in pairwise(bounds):
-        other = RunSteps(jitter.open(lake.root).run_reader(lake.steps), shared)
+        other = RunSteps(jitter.open(lake.root).run_reader(lake.step_keys), shared)
         seen += measure_steps(other, first, last)
     np.testing.assert_equal(
         [asdict(one) for one in seen], [asdict(one) for one in measure_steps(whole.steps, 0, STEPS)]
@@ -52,17 +52,17 @@ def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
 
 def test_large_steps_make_room_before_the_next_one_is_read(lake: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(run_reader, "_BYTES_KEPT", 0)
-    reader = jitter.open(lake.root).run_reader(lake.steps)
-    for key in lake.steps:
+    reader = jitter.open(lake.root).run_reader(lake.step_keys)
+    for key in lake.step_keys:
         groups = reader.rank_groups(key)
         assert reader.rank_groups(key) is groups
         assert list(reader._rank_groups) == [key]
 
 
 def test_large_steps_are_not_read_ahead(lake: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):
-    usual = jitter.open(lake.root).communication()
+    usual = jitter.open(lake.root).measure_collectives()
     monkeypatch.setattr(prefetch, "LARGE_STEP", 0)
     monkeypatch.setattr(prefetch, "prefetch", None)
-    found = jitter.open(lake.root).communication()
-    assert found.steps == lake.steps
+    found = jitter.open(lake.root).measure_collectives()
+    assert found.steps == lake.step_keys
     np.testing.assert_equal(vars(found), vars(usual))

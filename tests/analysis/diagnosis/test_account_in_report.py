@@ -45,7 +45,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def rows(lake: "jitter.Lake") -> pd.DataFrame:
-    found: pd.DataFrame = lake.losses().to_pandas()
+    found: pd.DataFrame = lake.losses()
     return found
 
 

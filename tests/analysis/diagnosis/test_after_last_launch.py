@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jitter.query.answer_rows import answer_rows
+from jitter.query.diagnosis_rows import steps_table
 from jitter.report.text.step_table import format_steps
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
@@ -41,7 +41,7 @@ def test_a_pause_before_the_end_of_a_step_is_no_late_start(
     losses = [step.by_class for step in found.steps if step.by_class is not None and step.cause == cause]
     mine = [one.after_ns if part == "after" else one.start_ns for one in losses]
     assert sum(mine) >= 0.9 * sum(sum(one) for one in losses)
-    heads = format_steps(answer_rows(found.steps), width=160).splitlines()[0]
+    heads = format_steps(steps_table(found.steps), width=160).splitlines()[0]
     assert ("after ms" in heads) == (part == "after")
 
 

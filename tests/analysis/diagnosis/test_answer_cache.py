@@ -43,18 +43,18 @@ def test_who_asks_again_gets_the_same_without_waiting(lake: Path, examined: list
     first = prepared(lake).results()
     again = jitter.open(lake).results()
     assert again == first
-    assert len(first.diagnosis.steps) == len(first.qualities) == len(jitter.open(lake).steps)
+    assert len(first.diagnosis.steps) == len(first.qualities) == len(jitter.open(lake).step_keys)
     assert len(examined) == len(kept(lake)) == 1
     assert not (lake / ".staging").exists()
 
 
 def test_other_steps_are_another_question(lake: Path, examined: list[int]):
     opened = prepared(lake)
-    opened.prepare(forms=["answers"], steps=opened.steps[1:])
-    some = opened.results(opened.steps[1:])
-    assert len(some.diagnosis.steps) == len(opened.steps) - 1
+    opened.prepare(forms=["answers"], steps=opened.step_keys[1:])
+    some = opened.results(opened.step_keys[1:])
+    assert len(some.diagnosis.steps) == len(opened.step_keys) - 1
     assert len(examined) == len(kept(lake)) == 2
-    assert jitter.open(lake).results(opened.steps[1:]) == some
+    assert jitter.open(lake).results(opened.step_keys[1:]) == some
 
 
 def test_another_source_is_another_lake(lake: Path, examined: list[int]):

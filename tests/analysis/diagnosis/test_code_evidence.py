@@ -79,7 +79,7 @@ def test_a_late_launch(tmp_path: Path, allocates: bool):
     assert bool(told) == allocates
     if allocates:
         assert f"before the launch of kernel {first} the host was in `cudaMalloc` (called by `aten::empty`)" in told[0]
-        kinds = lake.sql("select distinct name from host where kind = 'operation'")["name"].to_pylist()
+        kinds = lake.sql("select distinct name from host where kind = 'operation'", arrow=True)["name"].to_pylist()
         assert {"aten::empty", "cudaMalloc"} <= set(kinds)
 
 

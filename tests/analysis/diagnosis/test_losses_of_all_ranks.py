@@ -93,7 +93,7 @@ def test_an_unchanged_program_saves_nothing(shape: str, tmp_path: Path):
 
 def test_the_steps_that_are_replayed_follow_each_other(tmp_path: Path):
     lake = ingest_run(simulate(Job(ranks=1, steps=30, kernels=20), []), tmp_path)
-    keys = [key for key in lake.steps if key.step not in (4, 20)]
+    keys = [key for key in lake.step_keys if key.step not in (4, 20)]
     first, last = choose_steps(lake.analyze(keys))
     assert [key.step for key in keys[first:last]] == [8, 9, 10, 11, 12, 13, 14, 15]
 
@@ -122,7 +122,8 @@ def test_real_copies_that_run_alone(tmp_path: Path):
     found = {one.cause: one for one in lake.diagnose().of_all_ranks}
     copied = lake.sql(
         "select avg(ns) as ns from (select sum(duration_ns) as ns from kernels where rank = 0 and "
-        "copy_direction = 'host_to_device' group by step)"
+        "copy_direction = 'host_to_device' group by step)",
+        arrow=True,
     ).to_pylist()[0]["ns"]
     copies = found["serial_copies"]
     assert copies.evidence[2] == "all use pinned host memory"
@@ -135,7 +136,7 @@ def test_real_small_kernels(tmp_path: Path):
     jitter.ingest([TRACES / "kineto" / "amd-4rank"], tmp_path / "lake", executor=jitter.LocalExecutor())
     lake = jitter.open(tmp_path / "lake")
     found = {one.cause: one for one in lake.diagnose().of_all_ranks}
-    idle = lake.sql("select sum(idle_ns) / sum(step_ns) as idle from breakdown").to_pylist()[0]["idle"]
+    idle = lake.sql("select sum(idle_ns) / sum(step_ns) as idle from breakdown", arrow=True).to_pylist()[0]["idle"]
     assert set(found) == {"launch_bound"}
     assert found["launch_bound"].fraction is not None
     assert 0.25 < found["launch_bound"].fraction < idle

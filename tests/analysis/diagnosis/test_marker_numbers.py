@@ -26,7 +26,9 @@ def test_a_larger_batch(tmp_path: Path, batch: str, cause: str):
     told = [text for text in culprit.evidence if "markers state" in text]
     if cause == "workload_imbalance":
         assert told == ["its step markers state more work: number 1 is 800 against 640 on the other ranks"]
-        rows = lake.sql("select distinct rank, value from marker_numbers where position = 0 order by rank").to_pylist()
+        rows = lake.sql(
+            "select distinct rank, value from marker_numbers where position = 0 order by rank", arrow=True
+        ).to_pylist()
         assert [row["value"] for row in rows] == [640, 640, 800, 640, 640, 640]
     else:
         assert told == []

@@ -53,7 +53,7 @@ def test_a_rank_whose_only_step_is_cut_stays_with_its_peers(tmp_path: Path):
         lambda rank, step: rank != 1 or step == STEPS - 1,
         lambda traces: lose_kernels(traces[1], lambda number: number == at),
     )
-    last = lake.steps[-1]
+    last = lake.step_keys[-1]
     assert [(rank, lake.record_of(last, rank).step.cut) for rank in lake.ranks_of(last)] == [
         (0, False), (1, True), (2, False), (3, False),
     ]  # fmt: skip
@@ -80,7 +80,7 @@ def test_ranks_that_lack_the_last_step_after_a_cut_one(tmp_path: Path):
     analysis = lake.analyze()
     assert sorted(rank for block in analysis.run.matching.blocks for rank in block.ranks) == [0, 1, 2, 3]
     found = lake.diagnose()
-    assert {step.key for step in found.steps} == set(lake.steps)
+    assert {step.key for step in found.steps} == set(lake.step_keys)
     assert not {rank for one in found.culprits if one.confidence != "low" for rank in one.ranks} - {2}
 
 
@@ -121,7 +121,7 @@ def test_the_baseline_of_a_collective_that_no_step_has_whole(tmp_path: Path):
     analysis = lake.analyze()
     assert not np.isnan(analysis.baseline_transfers).any()
     assert not any(np.isnan(account.losses.loss_ns).any() for account in analysis.accounts)
-    render_json(lake.diagnose(), build_run_overview(lake, lake.steps))
+    render_json(lake.diagnose(), build_run_overview(lake, lake.step_keys))
     render_html(lake)
 
 

@@ -56,7 +56,7 @@ def test_the_healthy_network_is_silent(tmp_path: Path):
 def test_without_a_benchmark_no_link_is_cleared(tmp_path: Path):
     """A network that is slow for all ranks in every step looks like a healthy one: the report must say so."""
     lake = ingest_run(simulate(JOB, [SLOW]), tmp_path)
-    found, facts = lake.diagnose(), build_run_overview(lake, lake.steps)
+    found, facts = lake.diagnose(), build_run_overview(lake, lake.step_keys)
     assert found.conclusion.cleared == ("rank", "host")
     said = report_document(found, facts)
     assert said["conclusion"]["cleared"] == ["rank", "host"]

@@ -170,7 +170,7 @@ def test_the_last_range_is_open_on_every_rank(tmp_path):
 def test_a_capture_of_one_open_step_is_no_crash(tmp_path):
     lake = ingest_run(simulate(Job(ranks=2, steps=1, kernels=40)), tmp_path, "nsys", open_last=True)
     assert lake.metrics(0, 1).rows.num_rows == 0
-    (index,) = lake.kernel_indices(lake.steps[0])
+    (index,) = lake.kernel_indices(lake.step_keys[0])
     assert (index.members, index.left_out) == ((), (0, 1))
     (reading,) = lake.ttke_readings()
     assert (reading.last_index, reading.max_rank) == (None, None)
@@ -180,7 +180,7 @@ def test_all_that_stalls_before_its_last_collective_is_left_out(tmp_path):
     run = simulate(Job(ranks=2, steps=2, kernels=40))
     lake = ingest_run(run, tmp_path, "nsys", cut_kernels=30)
     assert lake.metrics(1, 1).rows.num_rows == 0
-    assert [index.left_out for key in lake.steps for index in lake.kernel_indices(key)] == [(), (0, 1)]
+    assert [index.left_out for key in lake.step_keys for index in lake.kernel_indices(key)] == [(), (0, 1)]
     assert_as_truth_of(lake, run, 0)
 
 

@@ -29,13 +29,13 @@ def test_groups_against_plain_sums(lake: "jitter.Lake", by: str):
     expected: dict[tuple[Any, str], dict[int, int]] = {}
     counts: dict[tuple[Any, str], int] = {}
     totals = dict.fromkeys(range(RANKS), 0)
-    for row in lake.sql(f"select {column} as name, kind, rank, duration_ns from kernels").to_pylist():
+    for row in lake.sql(f"select {column} as name, kind, rank, duration_ns from kernels", arrow=True).to_pylist():
         key = row["name"], row["kind"]
         expected.setdefault(key, {}).setdefault(row["rank"], 0)
         expected[key][row["rank"]] += row["duration_ns"]
         counts[key] = counts.get(key, 0) + 1
         totals[row["rank"]] += row["duration_ns"]
-    rows = lake.grouped_times(by).to_pylist()
+    rows = lake.table(by=by, arrow=True).to_pylist()
     assert {(row[by], row["kind"]) for row in rows} == set(expected)
     assert [row["total_ns"] for row in rows] == sorted((row["total_ns"] for row in rows), reverse=True)
     for row in rows:
@@ -59,27 +59,27 @@ def test_groups_against_plain_sums(lake: "jitter.Lake", by: str):
 
 
 def test_the_parts_add_up(lake: "jitter.Lake"):
-    rows = lake.breakdown().to_pylist()
+    rows = lake.table(by="step", arrow=True).to_pylist()
     assert len(rows) == RANKS * STEPS
     for row in rows:
         parts = [value for name, value in row.items() if name.endswith("_ns") and name != "step_ns"]
         assert len(parts) == 6
         assert sum(parts) == row["step_ns"]
         assert min(parts) >= 0
-    assert lake.sql("from breakdown order by step, rank").to_pylist() == sorted(
+    assert lake.sql("from breakdown order by step, rank", arrow=True).to_pylist() == sorted(
         rows, key=lambda row: (row["step"], row["rank"])
     )
 
 
 def test_one_step_and_some_ranks(lake: "jitter.Lake"):
-    step = lake.steps[1].step
-    assert {row["step"] for row in lake.breakdown([step]).to_pylist()} == {step}
-    rows = lake.grouped_times("kernel", [step], ranks=[2])
+    step = lake.step_keys[1].step
+    assert {row["step"] for row in lake.table(by="step", step=step, arrow=True).to_pylist()} == {step}
+    rows = lake.table(by="kernel", step=step, ranks=[2], arrow=True)
     assert [name for name in rows.schema.names if name.startswith("rank_")] == ["rank_2"]
     with pytest.raises(UsageError, match="no rank 9"):
-        lake.grouped_times("kernel", ranks=[9])
+        lake.table(by="kernel", ranks=[9])
     with pytest.raises(UsageError, match="no group"):
-        lake.grouped_times("colour")
+        lake.table(by="colour")
 
 
 @pytest.mark.parametrize("by", ["kernel", "operator", "scope", "phase", "stream", "step"])
@@ -96,6 +96,6 @@ def test_a_slow_gpu_loses_time_in_its_kernels(tmp_path: Path):
     run = simulate(Job(ranks=4, steps=3, kernels=24), [Fault("slow_gpu", ranks=frozenset({2}), factor=1.5)])
     write(run, tmp_path / "traces", "nsys")
     jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
-    rows = jitter.open(tmp_path / "lake").grouped_times("kernel").to_pylist()
+    rows = jitter.open(tmp_path / "lake").table(by="kernel", arrow=True).to_pylist()
     worst = max((row for row in rows if row["lost_ns"] is not None), key=lambda row: row["lost_ns"])
     assert worst["max_rank"] == 2

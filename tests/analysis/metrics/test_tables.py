@@ -17,7 +17,7 @@ def lines(table, *columns: str) -> list[tuple]:
 
 
 def told(lake, step: int, **more) -> list[tuple]:
-    table = lake.arrow_table("duration", step, **more)
+    table = lake.table("duration", step, **more, arrow=True)
     return lines(table, *table.column_names[2:])
 
 

@@ -127,7 +127,7 @@ def test_overlaps_keep_their_sign_and_one_launch_has_one_latency(tmp_path):
 
 def test_a_file_that_is_not_what_its_record_tells_is_named(tmp_path):
     lake = by_hand(tmp_path, [(0, 0, 0)] * 3, [(9, 9, 9)] * 3)
-    path = lake.root / kernels_file(lake.steps[0], 1)
+    path = lake.root / kernels_file(lake.step_keys[0], 1)
     write_kernels(path, pq.ParquetFile(path).read().slice(0, 4))
     with pytest.raises(LakeError, match=r"rank=1\.parquet: cannot be read \(holds 4 rows, and its record 5\)"):
         _ = jitter.open(lake.root).metrics(4).rows

@@ -66,7 +66,9 @@ def test_communication_and_unequal_stages(tmp_path: Path) -> None:
     job = Job(ranks=4, steps=6, kernels=120, seed=5, noise=0.0, shape="pipeline")
     stages = waterfall(job, tmp_path / "stages")
     lake = jitter.open(tmp_path / "stages" / "lake")
-    rows = lake.sql("select rank, sum(duration_ns) as ns from kernels where kind = 'compute' group by rank").to_pylist()
+    rows = lake.sql(
+        "select rank, sum(duration_ns) as ns from kernels where kind = 'compute' group by rank", arrow=True
+    ).to_pylist()
     busy = [float(row["ns"]) / 6 for row in rows]
     # the longest stage takes this much longer than the mean one, and the step is no shorter than the mean
     assert (stages["balance"][1] or 0) > 0.3 * (max(busy) - sum(busy) / 4) > 0

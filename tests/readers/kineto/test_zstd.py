@@ -42,7 +42,7 @@ def test_the_lake_is_that_of_the_gzip_traces(folders: tuple[Path, Path], tmp_pat
         report = ingest(folder, tmp_path / f"lake-{folder.name}")
         assert (report.refused, len(report.added)) == ([], 2)
         assert not any("zstd" in problem for record in report.added for problem in record.problems)
-        lakes.append(jitter.open(report.lake).sql("select * from kernels order by step, rank, ordinal"))
+        lakes.append(jitter.open(report.lake).sql("select * from kernels order by step, rank, ordinal", arrow=True))
     assert lakes[0].num_rows >= 2 * 3 * 30
     assert lakes[0].equals(lakes[1])
 

@@ -62,7 +62,7 @@ def test_real_call_chains_name_the_program(tmp_path: Path):
     assert not any(one.startswith("lib") or "cudaMemcpy" in one for one in chains.functions)
     jitter.ingest([TRACES / "pipit_saxpy-mpi-cuda.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor())
     rows = jitter.open(tmp_path / "lake").sql(
-        "select kind, source_line, count(*) as n from kernels group by all order by n"
+        "select kind, source_line, count(*) as n from kernels group by all order by n", arrow=True
     )
     stub = "saxpy-mpi-cuda!saxpy(double*, double*, double*, double, int)"  # the compiler's, which launches
     assert [tuple(row.values()) for row in rows.to_pylist()] == [
@@ -76,9 +76,9 @@ def test_simulated_call_chains_name_the_program(tmp_path: Path):
     plain = ingest_run(run, tmp_path / "plain", "nsys")
     chained = ingest_run(run, tmp_path / "chained", "nsys", callchains=True, ranks_per_report=2)
     query = "select source_line, count(*) as n from kernels where launch_start_ns is not null group by all"
-    (known,) = chained.sql(query).to_pylist()
+    (known,) = chained.sql(query, arrow=True).to_pylist()
     assert known["source_line"] == "train!train_step(Batch const&)"
-    assert plain.sql(query).to_pylist() == [{"source_line": None, "n": known["n"]}]
+    assert plain.sql(query, arrow=True).to_pylist() == [{"source_line": None, "n": known["n"]}]
     kinds = "select distinct name from host where kind = 'operation' order by name"
     assert chained.sql(kinds).equals(plain.sql(kinds))
 

@@ -140,7 +140,7 @@ def aside(lake: "jitter.Lake") -> jitter.Lake:
     """
     for rank in lake.ranks:
         left = None
-        for key in lake.steps:
+        for key in lake.step_keys:
             path = next((lake.root / "kernels").glob(f"**/step={key.step}/rank={rank}.parquet"))
             rows = pq.read_table(path, partitioning=None)
             stream = rows["stream"].to_numpy().copy()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="JITTER_TRACES names
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Communication:
     lake = tmp_path_factory.mktemp("amd") / "lake"
     jitter.ingest([TRACES], lake, executor=jitter.LocalExecutor())
-    return jitter.open(lake).communication()
+    return jitter.open(lake).measure_collectives()
 
 
 def parsed_all_reduces() -> list[list[tuple[float, int]]]:

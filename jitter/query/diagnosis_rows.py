@@ -10,7 +10,7 @@ from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
 from jitter.analysis.diagnosis.model import Culprit, Fact, StepAnswer
 from jitter.analysis.diagnosis.verdict import write_advice
 
-ANSWERS_SCHEMA = pa.schema(
+STEPS_SCHEMA = pa.schema(
     [
         ("epoch", pa.int64()),
         ("step", pa.int64()),
@@ -95,13 +95,13 @@ FACTS_SCHEMA = pa.schema(
 )
 
 
-def answer_rows(steps: Sequence[StepAnswer]) -> pa.Table:
-    """Return one row per step, in order (`ANSWERS_SCHEMA`); times in ns, null for the unknown.
+def steps_table(steps: Sequence[StepAnswer]) -> pa.Table:
+    """Return one row per step, in order (`STEPS_SCHEMA`); times in ns, null for the unknown.
 
     `start_ns`, `cpu_ns`, `after_ns` and `gpu_ns` are the max rank's own share of the loss: late start, late
     launches, host time after the last launch, GPU.
     """
-    return pa.Table.from_pylist([answer_row(step) for step in steps], ANSWERS_SCHEMA)
+    return pa.Table.from_pylist([step_row(step) for step in steps], STEPS_SCHEMA)
 
 
 def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
@@ -180,8 +180,8 @@ def culprit_values(culprit: Culprit) -> dict[str, object]:
     }
 
 
-def answer_row(step: StepAnswer) -> dict[str, object]:
-    """Return one step's answer as a flat row with the columns of `ANSWERS_SCHEMA`; unknown values are None."""
+def step_row(step: StepAnswer) -> dict[str, object]:
+    """Return one step's answer as a flat row with the columns of `STEPS_SCHEMA`; unknown values are None."""
     began, split = step.divergence, step.split
     return {
         **step_values(step),

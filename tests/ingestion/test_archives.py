@@ -57,7 +57,7 @@ def test_an_archive_is_what_its_files_are(form: str, tmp_path: Path):
         assert not jitter.ingest([folder], lake, executor=jitter.LocalExecutor()).refused
     of_plain, of_packed = (jitter.open(lake) for lake in lakes)
     rows = "SELECT * FROM kernels ORDER BY rank, ordinal"
-    assert of_packed.sql(rows).to_pylist() == of_plain.sql(rows).to_pylist()
+    assert of_packed.sql(rows, arrow=True).to_pylist() == of_plain.sql(rows, arrow=True).to_pylist()
     assert [one.file_digest for one in of_packed.sources] == [one.file_digest for one in of_plain.sources]
     again = jitter.ingest([tmp_path / "packed"], lakes[1], executor=jitter.LocalExecutor())
     assert (again.unchanged, again.added) == (2, [])

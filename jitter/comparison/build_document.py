@@ -3,14 +3,17 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from jitter._version import __version__
+from jitter.analysis.account.losses import LossClass, join_losses
+from jitter.analysis.account.usual_step import find_usual_step
 from jitter.analysis.alignment.program import Program
-from jitter.analysis.replay.time_on_path import PathPart, PathTime, measure_kernel_times, measure_path_times
+from jitter.analysis.execution.dependencies import Wait
 from jitter.api import Lake
 from jitter.comparison.document import (
     DOCUMENT_KIND,
@@ -19,14 +22,20 @@ from jitter.comparison.document import (
     CulpritEntry,
     Document,
     Environment,
+    JitterRow,
     Place,
     RankEntry,
+    RungEntry,
     StepEntry,
     Team,
+    TeamProgram,
     ThroughputEntry,
+    UsualMeeting,
+    UsualStepEntry,
 )
-from jitter.core.names.kernels import MEMORY
+from jitter.core.names.kernels import COLLECTIVE, MEMORY
 from jitter.core.numeric.arrays import Floats, spread_positions
+from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
 from jitter.lake.derived.freshness import made_from
 
@@ -36,8 +45,14 @@ if TYPE_CHECKING:
 
 _MAX_KERNEL_TIMES: Final = 140_000
 """Kernel times in a document, about 6 bytes each: a longer run keeps some steps at even distances."""
+_SELF_TIMES: Final = 6
+"""Kernel times that take as much room as an operation of the usual step."""
+_MAX_JITTER_ROWS: Final = 6_000
+"""Rows of jitter with an operation, about 25 bytes each: the largest."""
+_LEAST_STEPS: Final = 3
+"""Steps next to the median one whose jitter is that of a usual step; half of the steps, if these are more."""
 _MAX_STEPS: Final = 5_000
-"""Steps in a document, about 90 bytes each: a longer run keeps the last ones."""
+"""Steps in a document, about 70 bytes each: a longer run keeps the last ones."""
 _MAX_NAME: Final = 320
 """Characters of a kernel's name; a longer one ends in a digest of the whole."""
 _MAX_COLLECTIVES: Final = 500
@@ -55,18 +70,7 @@ def build_document(lake: Lake, steps: Sequence[StepKey] | None = None, label: st
     """
     chosen = list(lake.step_keys if steps is None else steps)
     names = _Names()
-    entries: list[StepEntry] = []
-    teams: list[Team] = []
-    ranks = [RankEntry(rank, lake.hosts.get(rank), None) for rank in lake.ranks]
-    collectives: list[CollectiveEntry] = []
-    diagnosis: Diagnosis | None = None
-    notes: list[str] = []
-    if chosen:
-        diagnosis, analysis = lake.diagnose(chosen), lake.analyze(chosen)
-        entries, teams = _measure(lake, analysis, diagnosis, chosen, names)
-        ranks = _rank_entries(lake, analysis)
-        collectives = _collectives(lake, chosen)
-        notes = list(diagnosis.notes)
+    measured = _measure(lake, chosen, names) if chosen else _nothing(lake)
     return Document(
         kind=DOCUMENT_KIND,
         schema_version=DOCUMENT_SCHEMA_VERSION,
@@ -78,22 +82,45 @@ def build_document(lake: Lake, steps: Sequence[StepKey] | None = None, label: st
             sorted(log.digest for log in lake.logs),
             chosen,
         ),
-        ranks=len(ranks),
+        ranks=len(lake.ranks),
         hosts=tuple(sorted({host for host in lake.hosts.values() if host is not None})),
         formats=tuple(sorted({source.format for source in lake.sources})),
         marker=_marker(lake, set(chosen)),
-        steps=tuple(entries[-_MAX_STEPS:]),
-        names=tuple(names.known),
-        teams=tuple(teams),
-        loss_ns=None if diagnosis is None else diagnosis.loss.ns,
-        loss_fraction=None if diagnosis is None else diagnosis.loss.fraction,
-        rank_entries=tuple(ranks),
-        collectives=tuple(collectives),
-        culprits=() if diagnosis is None else _culprits(diagnosis),
         environment=_environment(lake),
         throughput=_throughput(lake),
-        notes=tuple(notes),
+        names=tuple(names.known),
+        **measured,
     )
+
+
+def _nothing(lake: Lake) -> dict[str, Any]:
+    """Return the fields of a document of a lake without steps."""
+    ranks = tuple(RankEntry(rank, lake.hosts.get(rank), None) for rank in lake.ranks)
+    of_run = {"loss_ns": None, "loss_fraction": None, "rank_entries": ranks}
+    return of_run | dict.fromkeys(("steps", "teams", "collectives", "culprits"), ())
+
+
+def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names") -> dict[str, Any]:
+    """Return the fields of a document that hold what these steps measure."""
+    from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
+
+    diagnosis, analysis = lake.diagnose(chosen), lake.analyze(chosen)
+    analysis.accounts  # noqa: B018  # the pass gives the baselines too
+    usual, places = _usual(analysis, names)
+    jitter = _jitter(analysis, places)
+    return {
+        "steps": _step_entries(analysis, diagnosis),
+        "teams": _teams(lake, analysis, names),
+        "loss_ns": diagnosis.loss.ns,
+        "loss_fraction": diagnosis.loss.fraction,
+        "rank_entries": _rank_entries(lake, jitter),
+        "collectives": tuple(_collectives(lake, chosen)),
+        "culprits": _culprits(diagnosis),
+        "notes": tuple(diagnosis.notes),
+        "usual": usual,
+        "jitter": jitter,
+        "waterfall": tuple(RungEntry(*one) for one in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)),
+    }
 
 
 class _Names:
@@ -109,67 +136,138 @@ class _Names:
         return self.known.setdefault(name, len(self.known))
 
 
-def _measure(
-    lake: Lake, analysis: "RunAnalysis", diagnosis: "Diagnosis", chosen: Sequence[StepKey], names: _Names
-) -> tuple[list[StepEntry], list[Team]]:
-    """Go through the steps once; return their entries, and the teams with the times of their kernels."""
-    run = analysis.run
+def _step_entries(analysis: "RunAnalysis", diagnosis: "Diagnosis") -> tuple[StepEntry, ...]:
     losses = {step.key: step.loss_ns for step in diagnosis.steps}
+    # of steps that do not follow each other no time is known, but a span that another recording need not share
+    times = analysis.step_ns if analysis.run.has_consecutive_steps else np.full(len(analysis.keys), np.nan)
+    return tuple(
+        StepEntry(key.epoch, key.step, None if np.isnan(time) else round(time), losses.get(key))
+        for key, time in zip(analysis.keys, times.tolist(), strict=True)
+    )[-_MAX_STEPS:]
+
+
+def _teams(lake: Lake, analysis: "RunAnalysis", names: "_Names") -> tuple[Team, ...]:
+    """Return the teams with the times of their kernels, in all steps or some at even distances."""
+    run, count = analysis.run, len(analysis.keys)
     references = {team: _reference(program) for team, program in run.programs.items()}
-    wanted = set(
-        spread_positions(len(chosen), max(2, _MAX_KERNEL_TIMES // max(1, sum(map(len, references.values()))))).tolist()
-    )
-    entries: list[StepEntry] = []
-    kept: list[int] = []
-    times: list[Floats] = []
-    for step, found in measure_path_times(analysis.steps):
-        entries.append(_step_entry(found, losses.get(found.key)))
-        if step.number in wanted:
-            kept.append(step.number)
-            times.append(measure_kernel_times(step, run.job))
-        del step  # else it stays in memory while the next one is read
-    offset = max(0, len(entries) - _MAX_STEPS)
-    teams = []
+    operations = sum(len(program.operations) for program in run.programs.values())
+    most = max(2, (_MAX_KERNEL_TIMES - _SELF_TIMES * operations) // max(1, sum(map(len, references.values()))))
+    offset = max(0, count - _MAX_STEPS)
+    kept = [at for at in spread_positions(count, most).tolist() if at >= offset]
+    times = [_kernel_times(analysis, number) for number in kept]
+    found = []
     for team, places in references.items():
         first = int(run.job.first[team])
-        own = np.array([found[first:][places] for found in times]).reshape(len(times), len(places))
-        inside = [at for at, number in enumerate(kept) if number >= offset]
-        teams.append(
+        own = np.array([values[first:][places] for values in times]).reshape(len(times), len(places))
+        found.append(
             Team(
                 tuple(rank for rank, its in run.team_of.items() if its == team),
                 _places(lake, analysis, team, places, names),
                 _copies(run.programs[team], names),
-                tuple(kept[at] - offset for at in inside),
+                tuple(number - offset for number in kept),
                 tuple(
-                    tuple(None if np.isnan(value) else round(value) for value in column)
-                    for column in own[inside].T.tolist()
+                    tuple(None if np.isnan(value) else round(value) for value in column) for column in own.T.tolist()
                 ),
             )
         )
-    return entries, teams
+    return tuple(found)
+
+
+def _kernel_times(analysis: "RunAnalysis", number: int) -> Floats:
+    """Return, (operations of all teams,), each kernel's own time in a step: the lower median over the team's ranks.
+
+    That of a collective is from its last arrival to its end, the median over groups.
+    """
+    run = analysis.run
+    found = analysis.steps.baselines[number].gpu.copy()
+    found[run.job.kind == COLLECTIVE] = np.nan
+    took, first = analysis.transfers[number], run.collective_arrays.first_group.tolist()
+    for collective, (begin, end) in zip(run.matching.collectives, pairwise(first), strict=True):
+        known = took[begin:end][~np.isnan(took[begin:end])]
+        for member in collective.members if len(known) else ():
+            found[int(run.job.first[run.matching.blocks[member.block].team]) + member.place] = np.median(known)
+    return found
 
 
 def _reference(program: Program) -> list[int]:
-    """Return the places of the kernels in the team's commonest sequence."""
-    places = program.places[program.reference].tolist()
-    return [place for place in places if place >= 0 and program.operations[place].is_kernel]
+    """Return the places of the kernels in the team's commonest sequence, in launch order."""
+    return sorted(
+        place
+        for place in program.places[program.reference].tolist()
+        if place >= 0 and program.operations[place].is_kernel
+    )
+
+
+def _usual(analysis: "RunAnalysis", names: "_Names") -> tuple[UsualStepEntry, list[list[int]]]:
+    """Return the usual step, and by team the places of its operations in the run's program."""
+    baselines = [analysis.steps.baselines[number] for number in range(len(analysis.keys))]
+    program, usual, places = find_usual_step(analysis.run, baselines, analysis.baseline_transfers)
+    teams, first = [], 0
+    for team, own in program.programs.items():
+        rules, last = program.rules[team], first + len(own.operations)
+        teams.append(
+            TeamProgram(
+                tuple(names.number(one.name) for one in own.operations),
+                tuple(own.kinds.tolist()),
+                tuple(own.streams.tolist()),
+                tuple(rules.thread.tolist()),
+                tuple(tuple(map(round, values[first:last].tolist())) for values in usual.own),
+                tuple((one.op_index, one.on_op_index, one.steps_back, _is_of_host(one)) for one in rules.waits),
+                tuple((place, round(ns)) for place, ns in rules.host_lead_ns.items()),
+                rules.launch_ns,
+                rules.stream_ns,
+                rules.queue,
+                rules.interference,
+                rules.has_launches,
+            )
+        )
+        first = last
+    meetings = zip(usual.transfers.tolist(), program.meetings, strict=True)
+    return UsualStepEntry(
+        tuple(teams), program.blocks, tuple(UsualMeeting(round(ns), members) for ns, members in meetings)
+    ), places
+
+
+def _is_of_host(wait: Wait) -> bool:
+    return wait.provenance == "inferred"
+
+
+def _jitter(analysis: "RunAnalysis", places: Sequence[Sequence[int]]) -> tuple[JitterRow, ...]:
+    """Return what a usual step loses to jitter, the largest rows first, then the sums of the others."""
+    run, step_ns = analysis.run, analysis.step_ns
+    timed = [account for account in analysis.accounts if len(account.losses) and not np.isnan(step_ns[account.number])]
+    if not timed:
+        return ()
+    times = np.array([step_ns[account.number] for account in timed])
+    apart = np.abs(times - lower_median(times[None])[0, 0])
+    chosen = np.argsort(apart, kind="stable")[: max(_LEAST_STEPS, -(-len(timed) // 2))].tolist()
+    losses = join_losses([timed[at].losses for at in chosen])
+    numbers = [{place: at for at, place in enumerate(own)} for own in places]
+    meets = [(run.matching.blocks[one.members[0].block].team, one.members[0].place) for one in run.matching.collectives]
+    columns = (losses.rank, losses.team, losses.loss_class, losses.place, losses.collective, losses.loss_ns)
+    sums: dict[tuple[int, int, int, int], float] = {}
+    for rank, team, which, place, collective, ns in zip(*(column.tolist() for column in columns), strict=True):
+        at = (team, place) if collective < 0 else meets[collective]
+        key = rank, at[0], which, numbers[at[0]].get(at[1], -1) if at[0] >= 0 else -1
+        sums[key] = sums.get(key, 0.0) + ns / len(chosen)
+    for key in sorted(sums, key=lambda key: (-abs(sums[key]), key))[_MAX_JITTER_ROWS:]:
+        whole = (*key[:3], -1)
+        if key != whole:
+            sums[whole] = sums.get(whole, 0.0) + sums.pop(key)
+    return tuple(
+        JitterRow(_known(rank), _known(team), LossClass(which).label, _known(operation), round(ns))
+        for (rank, team, which, operation), ns in sorted(sums.items(), key=lambda one: (-abs(one[1]), one[0]))
+        if round(ns)
+    )
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
 
 
 def _copies(program: Program, names: _Names) -> tuple[int, ...]:
     operations = (program.operations[place] for place in program.places[program.reference].tolist() if place >= 0)
     return tuple(sorted({names.number(one.name) for one in operations if one.kind == MEMORY}))
-
-
-def _step_entry(found: PathTime, loss_ns: int | None) -> StepEntry:
-    if np.isnan(found.step_ns):
-        return StepEntry(found.key.epoch, found.key.step, None, None, loss_ns)
-    step_ns = round(found.step_ns)
-    parts = None
-    if not np.isnan(found.parts_ns).any():
-        rounded = [round(value) for value in found.parts_ns.tolist()]
-        rounded[PathPart.REST] += step_ns - sum(rounded)
-        parts = tuple(rounded)
-    return StepEntry(found.key.epoch, found.key.step, step_ns, parts, loss_ns)
 
 
 def _places(lake: Lake, analysis: "RunAnalysis", team: int, places: Sequence[int], names: _Names) -> tuple[Place, ...]:
@@ -208,14 +306,12 @@ def _launch_shapes(lake: Lake, analysis: "RunAnalysis", team: int) -> dict[int, 
     }
 
 
-def _rank_entries(lake: Lake, analysis: "RunAnalysis") -> list[RankEntry]:
-    from jitter.analysis.account.losses import OWN_CLASSES
-
-    ranks = sorted(analysis.run.team_of)
-    known = [account.losses for account in analysis.accounts if len(account.losses)]
-    total = np.sum([losses.by_rank(ranks)[:, OWN_CLASSES].sum(axis=1) for losses in known], axis=0) if known else ()
-    mean = {rank: round(ns / len(known)) for rank, ns in zip(ranks, total, strict=bool(known))}
-    return [RankEntry(rank, lake.hosts.get(rank), mean.get(rank)) for rank in lake.ranks]
+def _rank_entries(lake: Lake, jitter: Sequence[JitterRow]) -> tuple[RankEntry, ...]:
+    lost = dict.fromkeys(lake.ranks, 0)
+    for row in jitter:
+        if row.rank is not None:
+            lost[row.rank] += row.loss_ns
+    return tuple(RankEntry(rank, lake.hosts.get(rank), lost[rank] if jitter else None) for rank in lake.ranks)
 
 
 def _collectives(lake: Lake, chosen: Sequence[StepKey]) -> list[CollectiveEntry]:

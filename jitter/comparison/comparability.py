@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from typing import Final
 
+from jitter.comparison.alignment import TeamPair
 from jitter.comparison.document import Document
-from jitter.comparison.sequence_alignment import TeamPair
+from jitter.comparison.significance import MIN_STEPS
 from jitter.core.formatting import format_count, format_percent
 
-MIN_STEPS: Final = 5
+_HAS_USUAL_STEP: Final = 3
+"""Version of the document."""
 _SAME_PERIOD: Final = 1.25
 """Ratio of kernels per step up to which steps found without a common marker are taken for equal periods."""
 
@@ -64,4 +66,10 @@ def describe_differences(bases: Sequence[Document], new: Document, pairs: Sequen
     share = min((pair.share for pair in pairs), default=1.0)
     if share < 1:
         found.append(f"The kernel sequences share {format_percent(share)}.")
+    lacking = [one.label for one in (*bases, new) if one.usual is None and one.schema_version < _HAS_USUAL_STEP]
+    if lacking:
+        found.append(
+            f"Of {', '.join(lacking)} the usual step is not known, so the difference is not split: an earlier jitter "
+            "wrote the baseline. Write it again with: jitter export LAKE --baseline FILE."
+        )
     return found

@@ -2,18 +2,21 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from jitter.analysis.replay.time_on_path import PathPart
+from jitter.analysis.account.losses import LossClass
+from jitter.comparison.alignment import pair_teams
 from jitter.comparison.comparability import describe_differences, find_reasons
 from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment
-from jitter.comparison.effect.step_effect import StepEffect, measure_effect, median
 from jitter.comparison.kernel_changes import compare_kernels
 from jitter.comparison.model import (
     CollectiveChange,
     Comparison,
+    Cost,
+    CulpritChange,
     CulpritChanges,
     PartChange,
     RankChange,
@@ -21,13 +24,16 @@ from jitter.comparison.model import (
     ThroughputChange,
     Verdict,
 )
+from jitter.comparison.rows import AlignedRuns, Row, charge_difference
 from jitter.comparison.sentence import write_sentence
-from jitter.comparison.sequence_alignment import pair_teams
+from jitter.comparison.significance import measure_effect, median
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_count
 from jitter.core.numeric.arrays import Floats
 
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
+_MIN_COST: Final = 0.005
+"""Part of a step; a kernel that takes no longer on most ranks has changed if it costs more."""
 
 
 def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
@@ -43,16 +49,21 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     pairs = pair_teams(base, new)
     reasons = find_reasons(ordered, new, pairs)
     effect = None if reasons else measure_effect([step_times(one) for one in bases], step_times(new))
-    split = () if effect is None else _split(bases, new, effect)
-    kernels = compare_kernels(base, new, pairs, ordered[1:]) if effect is not None else None
     verdict: Verdict = "incomparable"
+    rows: list[Row] = []
+    split: tuple[PartChange, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    kernels = None
     if effect is not None:
         verdict = "same" if not effect.is_real else "slower" if effect.difference_ns > 0 else "faster"
-    culprits = _culprits(base.culprits, new.culprits)
-    ranks = _ranks(base, new)
+        runs = AlignedRuns(base, new, pairs)
+        rows = charge_difference(runs, round(effect.new_ns) - round(effect.base_ns))
+        split, costs = _split(rows), _costs(runs, rows)
+        least_ns = _MIN_COST * effect.base_ns if effect.is_real else np.inf
+        kernels = compare_kernels(runs, rows, ordered[1:], least_ns)
     return Comparison(
         verdict=verdict,
-        sentence=write_sentence(verdict, reasons, effect, split, kernels, culprits, len(bases)),
+        sentence=write_sentence(verdict, reasons, effect, split, costs, kernels, len(bases)),
         reasons=tuple(reasons),
         notes=(*describe_differences(ordered, new, pairs), *_limits(bases, new)),
         base=_side(bases),
@@ -61,10 +72,11 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         base_loss=base.loss_fraction,
         new_loss=new.loss_fraction,
         split=split,
+        costs=costs,
         kernels=kernels,
         collectives=tuple(_collectives(base.collectives, new.collectives)),
-        ranks=ranks,
-        culprits=culprits,
+        ranks=_ranks(base, new),
+        culprits=_culprits(base.culprits, new.culprits, rows),
         environment=_environment(base, new),
         throughput=tuple(_throughput(base, new)),
     )
@@ -106,40 +118,31 @@ def _limits(bases: Sequence[Document], new: Document) -> list[str]:
     return found
 
 
-def _split(bases: Sequence[Document], new: Document, effect: StepEffect) -> tuple[PartChange, ...]:
-    """Return the parts of both medians; each side's add up to its median step, the rest taking what remains."""
-    old = _rounded(np.mean([usual_parts(one) for one in bases], axis=0), effect.base_ns)
-    its = _rounded(usual_parts(new), effect.new_ns)
-    return tuple(
-        PartChange(part.name.lower(), part.label, one, other)
-        for part, one, other in zip(PathPart, old, its, strict=True)
-    )
+def _split(rows: Sequence[Row]) -> tuple[PartChange, ...]:
+    """Return what each class adds, in whole ns; what rounding leaves is unexplained."""
+    if not rows:
+        return ()
+    sums = {(one.label, is_jitter): 0.0 for one in LossClass for is_jitter in (False, True)}
+    for row in rows:
+        sums[row.loss_class, row.rung == "jitter"] += row.loss_ns
+    parts = {
+        one.label: PartChange(one.label, *(round(sums[one.label, which]) for which in (False, True)))
+        for one in LossClass
+    }
+    rest = parts[LossClass.UNEXPLAINED.label]
+    left = round(sum(row.loss_ns for row in rows)) - sum(one.difference_ns for one in parts.values())
+    parts[rest.part] = replace(rest, usual_ns=rest.usual_ns + left)
+    return tuple(parts.values())
 
 
-def usual_parts(document: Document) -> Floats:
-    """Return, (parts,), the parts of the median step: a straight line through the half of the steps next to it.
-
-    Each step's parts add up to its time, so the lines' values at the median add up to the median.
-    """
-    known = [(step.step_time_ns, step.parts_ns) for step in document.steps if step.step_time_ns and step.parts_ns]
-    if not known:
-        return np.zeros(len(PathPart))
-    times = np.array([time for time, _ in known], np.float64)
-    parts = np.array([own for _, own in known], np.float64)
-    apart = times - median(times)
-    next_to_it = np.argsort(np.abs(apart), kind="stable")[: max(3, -(-len(times) // 2))]
-    apart, parts = apart[next_to_it], parts[next_to_it]
-    centred = apart - apart.mean()
-    spread = float(centred @ centred)
-    slopes = centred @ parts / spread if spread else np.eye(len(PathPart))[PathPart.REST]
-    found: Floats = parts.mean(axis=0) - slopes * apart.mean()
-    return found
-
-
-def _rounded(parts: Floats, step_ns: float) -> list[int]:
-    found = [round(value) for value in parts.tolist()]
-    found[PathPart.REST] += round(step_ns) - sum(found)
-    return found
+def _costs(runs: AlignedRuns, rows: Sequence[Row]) -> tuple[Cost, ...]:
+    """Return the rows of equal names together, the largest first."""
+    sums: dict[tuple[str, str, int | None, str | None, str | None], float] = {}
+    for row in rows:
+        names = (None, None) if row.team is None or row.slot is None else runs.teams[row.team].names[row.slot]
+        key = row.rung, row.loss_class, row.rank, *names
+        sums[key] = sums.get(key, 0.0) + row.loss_ns
+    return tuple(Cost(*key, ns) for key, ns in sorted(sums.items(), key=lambda one: -abs(one[1])) if ns)
 
 
 def _collectives(base: Sequence[CollectiveEntry], new: Sequence[CollectiveEntry]) -> list[CollectiveChange]:
@@ -172,7 +175,7 @@ def _ranks(base: Document, new: Document) -> tuple[RankChange, ...]:
     return tuple(found)
 
 
-def _culprits(base: Sequence[CulpritEntry], new: Sequence[CulpritEntry]) -> CulpritChanges:
+def _culprits(base: Sequence[CulpritEntry], new: Sequence[CulpritEntry], rows: Sequence[Row]) -> CulpritChanges:
     """Match findings of one cause that share ranks."""
     left = list(base)
     appeared, stayed = [], []
@@ -183,7 +186,20 @@ def _culprits(base: Sequence[CulpritEntry], new: Sequence[CulpritEntry]) -> Culp
         else:
             left.remove(partner)
             stayed.append(one)
-    return CulpritChanges(tuple(appeared), tuple(left), tuple(stayed))
+
+    def charged(ones: Sequence[CulpritEntry]) -> tuple[CulpritChange, ...]:
+        return tuple(CulpritChange(one, _difference(one, rows)) for one in ones)
+
+    return CulpritChanges(charged(appeared), charged(left), charged(stayed))
+
+
+def _difference(one: CulpritEntry, rows: Sequence[Row]) -> int | None:
+    """Return what the jitter of a finding's class and ranks adds to the new run's step."""
+    if not rows or one.rung != "ranks" or one.loss_class is None:
+        return None
+    ranks = None if one.loss_class == LossClass.TRANSFER.label else {*one.ranks}
+    own = [row for row in rows if row.rung == "jitter" and row.loss_class == one.loss_class]
+    return round(sum(row.loss_ns for row in own if ranks is None or row.rank in ranks))
 
 
 def _is_same(one: CulpritEntry, other: CulpritEntry) -> bool:

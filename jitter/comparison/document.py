@@ -4,14 +4,18 @@
 lake and its document give the same answers. Times are in ns.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
 
-from jitter.core.errors import JitterError
+from jitter.core.errors import JitterError, UsageError
+from jitter.core.formatting import format_numbers
 
-DOCUMENT_SCHEMA_VERSION: Final = 2
-"""Version 1, whose findings have neither rung, class, certainty, loss nor recurrence, is read too."""
+DOCUMENT_SCHEMA_VERSION: Final = 3
+"""Earlier versions are read too: neither has a usual step, jitter or waterfall, and the findings of version 1 have
+neither rung, class, certainty, loss nor recurrence.
+"""
 DOCUMENT_KIND: Final = "jitter baseline"
 DOCUMENT_SIGNATURE: Final = b'"kind":"jitter baseline"'
 """Stands in the first bytes of every document."""
@@ -25,8 +29,6 @@ class StepEntry(msgspec.Struct, frozen=True):
     step: int
     step_time_ns: int | None
     """None for the first of consecutive steps."""
-    parts_ns: tuple[int, ...] | None
-    """By `PathPart`; they add up to the step's time."""
     loss_ns: int | None
 
 
@@ -54,6 +56,67 @@ class Team(msgspec.Struct, frozen=True):
     """By place, for each of `steps`: median own time over ranks; of a collective, from its last arrival to its end."""
 
 
+class TeamProgram(msgspec.Struct, frozen=True):
+    """All operations of a team's commonest sequence, in launch order, and what they usually take, ns."""
+
+    names: tuple[int, ...]
+    """Positions in the document's names."""
+    kinds: tuple[int, ...]
+    """Codes of `jitter.core.names.kernels`; the kernels among them are the team's places, in the same order."""
+    streams: tuple[int, ...]
+    threads: tuple[int, ...]
+    self_times: tuple[tuple[int, ...], ...]
+    """By field of `SelfTimes`."""
+    waits: tuple[tuple[int, int, int, bool], ...]
+    """Operation, awaited operation, how many steps before, whether the host waits without a record; see `Wait`."""
+    host_lead_ns: tuple[tuple[int, int], ...]
+    """Operation and time, as in `Dependencies`."""
+    launch_ns: float
+    stream_ns: float
+    queue: int | None
+    interference: float
+    has_launches: bool
+
+
+class UsualMeeting(msgspec.Struct, frozen=True, array_like=True):
+    """The operations that meet in a collective."""
+
+    transfer_ns: int
+    """Usual time from the last arrival to the end."""
+    members: tuple[tuple[int, int], ...]
+    """Block and operation."""
+
+
+class UsualStepEntry(msgspec.Struct, frozen=True):
+    """The step that all ranks would run if each operation took what it usually takes; see `UsualProgram`."""
+
+    teams: tuple[TeamProgram, ...]
+    """In the order of the document's teams."""
+    blocks: tuple[int, ...]
+    """The team of each block of ranks that meet the same others."""
+    meetings: tuple[UsualMeeting, ...]
+
+
+class JitterRow(msgspec.Struct, frozen=True, array_like=True):
+    """What a usual step loses to jitter: one row of the account, the mean over the steps next to the median one."""
+
+    rank: int | None
+    """None for a transfer."""
+    team: int | None
+    loss_class: str
+    operation: int | None
+    """In the team's program; None for the sum of what has no row of its own."""
+    loss_ns: int
+
+
+class RungEntry(msgspec.Struct, frozen=True, array_like=True):
+    """One rung of the waterfall; None where it is not judged."""
+
+    rung: str
+    step_time_ns: int | None
+    loss_ns: int | None
+
+
 class CollectiveEntry(msgspec.Struct, frozen=True):
     """Collectives of one operation, size, type and group size; None where unknown."""
 
@@ -75,7 +138,7 @@ class RankEntry(msgspec.Struct, frozen=True):
     rank: int
     host: str | None
     excess_ns: int | None
-    """Its own share of the loss, mean over steps."""
+    """What a usual step loses to it: the sum of the rank's jitter; of an earlier version the mean over all steps."""
 
 
 class CulpritEntry(msgspec.Struct, frozen=True):
@@ -148,6 +211,9 @@ class Document(msgspec.Struct, frozen=True):
     environment: Environment
     throughput: tuple[ThroughputEntry, ...] = ()
     notes: tuple[str, ...] = ()
+    usual: UsualStepEntry | None = None
+    jitter: tuple[JitterRow, ...] = ()
+    waterfall: tuple[RungEntry, ...] = ()
 
 
 class _Head(msgspec.Struct):
@@ -184,3 +250,52 @@ def decode_document(content: bytes, named: str) -> Document:
         return msgspec.json.decode(content, type=Document)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise JitterError(f"{named}: is a damaged baseline: {error}", "write it again with: jitter export") from None
+
+
+def select_steps(document: Document, numbers: Collection[int]) -> Document:
+    """Return the document of the steps with these numbers; raise `UsageError` if it holds none of them.
+
+    The usual step, jitter, collectives, ranks and findings stay those of all steps, and a note says so.
+    """
+    wanted = [at for at, step in enumerate(document.steps) if step.step in numbers]
+    if not wanted:
+        first, last = (document.steps[0].step, document.steps[-1].step) if document.steps else (None, None)
+        raise UsageError(
+            f"{document.label}: holds none of the steps {format_numbers(numbers)}", f"it holds {first} to {last}"
+        )
+    if len(wanted) == len(document.steps):
+        return document
+    steps = tuple(_entry_of(document, at, wanted) for at in wanted)
+    timed = [step for step in steps if step.step_time_ns and step.loss_ns is not None]
+    whole = sum(step.step_time_ns or 0 for step in timed)
+    known = "usual step, jitter, collectives and findings"
+    note = f"{document.label}: {known} are those of all its {len(document.steps)} steps."
+    return msgspec.structs.replace(
+        document,
+        steps=steps,
+        teams=tuple(_team(team, wanted) for team in document.teams),
+        loss_ns=sum(step.loss_ns or 0 for step in steps) if any(step.loss_ns is not None for step in steps) else None,
+        loss_fraction=sum(step.loss_ns or 0 for step in timed) / whole if whole else None,
+        notes=(*document.notes, note),
+    )
+
+
+def _entry_of(document: Document, at: int, wanted: list[int]) -> StepEntry:
+    """Return the entry of a step; when it began is unknown without the step before."""
+    step = document.steps[at]
+    before = document.steps[at - 1] if at - 1 in wanted else None
+    if before is not None and (before.epoch, before.step + 1) == (step.epoch, step.step):
+        return step
+    return StepEntry(step.epoch, step.step, None, None)
+
+
+def _team(team: Team, wanted: list[int]) -> Team:
+    new = {at: number for number, at in enumerate(wanted)}
+    kept = [column for column, at in enumerate(team.steps) if at in new]
+    return Team(
+        team.ranks,
+        team.places,
+        team.copies,
+        tuple(new[team.steps[column]] for column in kept),
+        tuple(tuple(times[column] for column in kept) for times in team.times_ns),
+    )

@@ -8,9 +8,9 @@ from typing import Final, Literal, get_args
 
 from jitter.analysis.diagnosis.model import Cause
 from jitter.comparison.document import CulpritEntry, Document
-from jitter.comparison.effect.run_loss import measure_loss
 from jitter.comparison.model import Comparison
 from jitter.comparison.sentence import describe_parts
+from jitter.comparison.significance import measure_loss
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_count, format_percent, format_rank
 
@@ -84,7 +84,8 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
     low, high = effect.interval
     span = _span(effect.interval)
     if low > limit and comparison.verdict == "slower":
-        cause = f": {describe_parts(comparison.split)} a step"
+        parts = describe_parts(comparison.split, comparison.costs)
+        cause = f": {parts} a step" if parts else ""
         text = f"slower than baseline by {format_percent(effect.fraction)} (limit {format_limit(limit)}){cause}"
         return Gate("max-regression", limit, effect.fraction, effect.interval, Result.FAIL, text)
     if high <= limit:

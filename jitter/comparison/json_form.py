@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
-from jitter.comparison.document import CulpritEntry
 from jitter.comparison.kernel_changes import KernelChange
-from jitter.comparison.model import CollectiveChange, Comparison, Side
+from jitter.comparison.model import CollectiveChange, Comparison, Cost, CulpritChange, Side
 
-COMPARISON_SCHEMA_VERSION: Final = 2
+COMPARISON_SCHEMA_VERSION: Final = 3
+_MOST_COSTS: Final = 200
 
 
 def render_comparison_json(comparison: Comparison) -> str:
@@ -42,9 +42,15 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         },
         "loss": {"base_fraction": comparison.base_loss, "new_fraction": comparison.new_loss},
         "split": [
-            {"part": one.part, "base_ns": one.base_ns, "new_ns": one.new_ns, "difference_ns": one.difference_ns}
+            {
+                "part": one.part,
+                "usual_ns": one.usual_ns,
+                "jitter_ns": one.jitter_ns,
+                "difference_ns": one.difference_ns,
+            }
             for one in comparison.split
         ],
+        "costs": [_cost(one) for one in comparison.costs[:_MOST_COSTS]],
         "kernel_names": None if kernels is None else {"matched": kernels.names_matched, "base": kernels.names},
         "kernels": [] if kernels is None else [_kernel(one) for one in kernels.changes],
         "launch_shapes": []
@@ -54,7 +60,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
             for one in kernels.shapes
         ],
         "collectives": [_collective(one) for one in comparison.collectives],
-        "ranks": [asdict(one) for one in comparison.ranks],
+        "ranks": [asdict(one) | {"difference_ns": one.difference_ns} for one in comparison.ranks],
         "culprits": {
             "appeared": [_culprit(one) for one in comparison.culprits.appeared],
             "went": [_culprit(one) for one in comparison.culprits.went],
@@ -65,6 +71,11 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         else {side: msgspec.to_builtins(found) for side, found in comparison.environment},
         "throughput": [{**asdict(one), "speedup": one.speedup} for one in comparison.throughput],
     }
+
+
+def _cost(one: Cost) -> dict[str, Any]:
+    found = asdict(one)
+    return {"rung": found.pop("rung"), "class": found.pop("loss_class"), **found, "loss_ns": round(one.loss_ns)}
 
 
 def _side(side: Side) -> dict[str, Any]:
@@ -88,6 +99,8 @@ def _kernel(one: KernelChange) -> dict[str, Any]:
         "base_ns": round(one.base_ns),
         "new_ns": round(one.new_ns),
         "difference_ns": round(one.new_ns) - round(one.base_ns),
+        "loss_ns": None if one.loss_ns is None else round(one.loss_ns),
+        "rank": one.rank,
         "p_adjusted": one.p_adjusted,
         "kernel_indices": sorted(one.indices),
     }
@@ -111,7 +124,7 @@ def _collective(one: CollectiveChange) -> dict[str, Any]:
     }
 
 
-def _culprit(one: CulpritEntry) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(one)
+def _culprit(one: CulpritChange) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(one.entry)
     steps, of = found.pop("steps"), found.pop("of_steps")
-    return {**found, "seen": {"steps": steps, "of": of}}
+    return {**found, "seen": {"steps": steps, "of": of}, "difference_ns": one.difference_ns}

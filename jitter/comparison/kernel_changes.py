@@ -2,30 +2,39 @@
 
 Places of equal kernels are compared by own time with a t-test whose variance is moderated: few steps tell little of one
 place's noise, all places together tell more. Benjamini and Hochberg's procedure bounds false discoveries at 5%. Places
-without a partner of the same name are changes of the program, which need no test.
+without a partner of the same name are changes of the program, which need no test. A kernel that takes longer on one
+rank alone has the usual own time, but its rows cost the step more.
 """
 
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
+from jitter.analysis.account.losses import LossClass
 from jitter.comparison.document import Document, Team
-from jitter.comparison.sequence_alignment import Block, TeamPair, align_teams
+from jitter.comparison.rows import AlignedRuns, AlignedTeam, Row
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.student_t import student_tail
 
 Kind = Literal["changed", "appeared", "went", "replaced"]
 
 _FALSE_DISCOVERIES: Final = 0.05
-MIN_CHANGE: Final = 0.03
+_MIN_CHANGE: Final = 0.03
 """Part of a kernel's time. GPUs of one model differ by 1 to 2% for ever, so two runs on other GPUs do too."""
 _MIN_CHANGE_NS: Final = 100.0
 """A few ticks of a profiler's clock."""
 _PRIOR_WEIGHT: Final = 4.0
 """Degrees of freedom that all places' variance counts for."""
 _MIN_RELATIVE_NOISE: Final = 0.002
+_OF_ONE_RANK: Final = 0.6
+"""Part of what a kernel costs from which on the rank that has it is named."""
+_CLASSES: Final = frozenset(one.label for one in (LossClass.GPU, LossClass.TRANSFER, LossClass.OVERLAP))
+"""The classes of a kernel's own time, as against that of its launch."""
+
+_Key = tuple[str | None, str | None, Kind]
 
 
 @dataclass
@@ -35,21 +44,26 @@ class KernelChange:
     kernel_name: str | None
     """Of the base; several names joined by ` + `; None where it appeared."""
     new_kernel_name: str | None
-    places: int
-    """Places of the base; of the new run where it appeared."""
-    new_places: int
     kind: Kind
-    base_ns: float
-    new_ns: float
-    p_adjusted: float | None
-    """None for changes of the program."""
+    places: int = 0
+    """Places of the base; of the new run where it appeared."""
+    new_places: int = 0
+    base_ns: float = 0.0
+    """Own time of all places, median over ranks and steps."""
+    new_ns: float = 0.0
+    loss_ns: float | None = None
+    """What it adds to the new run's step: the sum of its rows; None where a run has no usual step."""
+    rank: int | None = None
+    """The rank that alone has most of it."""
+    p_adjusted: float | None = None
+    """Of the own time; None for changes of the program."""
     indices: list[int] = field(default_factory=list)
-    """Positions in the base's sequence; in the new one's where it appeared."""
+    """Kernel indices in the base's sequence; in the new one's where it appeared."""
 
     @property
-    def difference_ns(self) -> float:
-        """Return new − base."""
-        return self.new_ns - self.base_ns
+    def cost_ns(self) -> float:
+        """Return what it adds to a step, or if that is unknown to its own time."""
+        return self.new_ns - self.base_ns if self.loss_ns is None else self.loss_ns
 
 
 @dataclass(frozen=True)
@@ -63,7 +77,7 @@ class ShapeChange:
 
 
 class PlaceDifference(NamedTuple):
-    """The additional time in the new run of one kernel of the base's sequence."""
+    """What one kernel of the base's sequence adds to the new run's step."""
 
     kernel_index: int
     kernel_name: str
@@ -80,61 +94,156 @@ class KernelComparison:
     """Names of kernels and copies of the base that the new run has too."""
     names: int
     differences: list[PlaceDifference]
-    """Of every matched place of the most similar pair of teams."""
+    """Of every kernel of the base's first team: of its rows, else of its own time."""
+
+
+class _Place(NamedTuple):
+    """One kernel of two aligned teams."""
+
+    team: int
+    slot: int
+    key: _Key
+    base: int | None
+    """Kernel index in the base's sequence."""
+    new: int | None
+    old_ns: Floats
+    """(steps,) own times in the base."""
+    new_ns: Floats
+    weight: float
+    """Share of the ranks."""
 
 
 def compare_kernels(
-    base: Document, new: Document, pairs: Sequence[TeamPair], more: Sequence[Document] = ()
+    runs: AlignedRuns, rows: Sequence[Row] = (), more: Sequence[Document] = (), least_ns: float = np.inf
 ) -> KernelComparison:
-    """Compare the kernels of paired teams; a team counts with its share of the ranks.
+    """Compare the kernels of aligned teams; a team's own times count with its share of the ranks.
 
-    `more` are further bases: a change must exceed what a kernel's time differs by between them and the base.
+    `more` are further bases: a change must exceed what a kernel's time differs by between them and the base. Kernels
+    whose rows cost at least `least_ns` a step have changed too.
     """
-    weights = _weights(base, pairs)
-    aligned = [(pair, weight, align_teams(base, new, pair)) for pair, weight in zip(pairs, weights, strict=True)]
-    tested = [
-        (pair, weight, block.base[0], block.new[0])
-        for pair, weight, blocks in aligned
-        for block in blocks
-        if block.is_same
+    places = _list_places(runs)
+    tested = [at for at, one in enumerate(places) if one.key[2] == "changed"]
+    adjusted = _adjust(_p_values([places[at].old_ns for at in tested], [places[at].new_ns for at in tested]))
+    p = dict(zip(tested, adjusted.tolist(), strict=True))
+    spreads = {
+        number: _spread(runs.base, team.base, more) for number, team in enumerate(runs.teams) if team.base is not None
+    }
+    cost: dict[tuple[int | None, int | None], dict[int | None, float]] = defaultdict(dict)
+    for row in rows:
+        if row.loss_class in _CLASSES:
+            of_place = cost[row.team, row.slot]
+            of_place[row.rank] = of_place.get(row.rank, 0.0) + row.loss_ns
+    changes: dict[_Key, KernelChange] = {}
+    for key, own in _by_key(places).items():
+        by_rank: dict[int | None, float] = {}
+        for at in own:
+            for rank, ns in cost[places[at].team, places[at].slot].items():
+                by_rank[rank] = by_rank.get(rank, 0.0) + ns
+        changed = [at for at in own if at not in p or _is_changed(places[at], p[at], spreads[places[at].team])]
+        loss_ns = sum(by_rank.values()) if rows else None
+        if changed or (loss_ns is not None and abs(loss_ns) >= least_ns):
+            changes[key] = _describe(key, [places[at] for at in changed or own], [p[at] for at in changed if at in p])
+            changes[key].loss_ns = loss_ns
+            changes[key].rank = _main_rank(by_rank)
+    differences = [
+        PlaceDifference(one.base, one.key[0] or "", sum(cost[one.team, one.slot].values()) if rows else _grown(one))
+        for one in places
+        if one.base is not None and one.team == places[0].team
     ]
-    old = [_times(base.teams[pair.base], at) for pair, _, at, _ in tested]
-    its = [_times(new.teams[pair.new], at) for pair, _, _, at in tested]
-    p = _adjust(_p_values(old, its))
-    spreads = {pair.base: _spread(base, pair.base, more) for pair in pairs}
-    changes: dict[tuple[str | None, str | None, Kind], KernelChange] = {}
-    shapes: dict[tuple[str, tuple[int, ...], tuple[int, ...]], int] = {}
-    differences: list[PlaceDifference] = []
-    for (pair, weight, at, other), before, after, adjusted in zip(tested, old, its, p.tolist(), strict=True):
-        place, partner = base.teams[pair.base].places[at], new.teams[pair.new].places[other]
-        name = base.names[place.name]
-        if place.shape is not None and partner.shape is not None and place.shape != partner.shape:
-            shapes[name, place.shape, partner.shape] = shapes.get((name, place.shape, partner.shape), 0) + 1
-        if not len(before) or not len(after):
-            continue
-        base_ns, new_ns = float(np.median(before)), float(np.median(after))
-        if pair is pairs[0]:
-            differences.append(PlaceDifference(at, name, new_ns - base_ns))
-        least = max(_MIN_CHANGE_NS, MIN_CHANGE * base_ns, spreads[pair.base].get(at, 0.0))
-        is_large = abs(new_ns - base_ns) > least
-        if adjusted < _FALSE_DISCOVERIES and is_large:
-            _add(changes, name, name, "changed", weight * base_ns, weight * new_ns, ([at], [other]), adjusted)
-    for pair, weight, blocks in aligned:
-        for block in blocks:
-            if not block.is_same:
-                _add_structural(changes, base, new, pair, weight, block)
     return KernelComparison(
-        sorted(changes.values(), key=lambda one: -abs(one.difference_ns)),
-        [ShapeChange(*which, count) for which, count in shapes.items()],
-        *_count_names(base, new, pairs),
+        sorted(changes.values(), key=lambda one: -abs(one.cost_ns)),
+        _shapes(runs, places),
+        *_count_names(runs),
         differences,
     )
 
 
-def _count_names(base: Document, new: Document, pairs: Sequence[TeamPair]) -> tuple[int, int]:
-    """Return how many of the base's names the new run has, and how many there are."""
-    old = {name for pair in pairs for name in _names(base, base.teams[pair.base])}
-    its = {name for pair in pairs for name in _names(new, new.teams[pair.new])}
+def _list_places(runs: AlignedRuns) -> list[_Place]:
+    """Return the kernels of the teams with partners, those of most ranks first."""
+    paired = [
+        (number, team) for number, team in enumerate(runs.teams) if team.base is not None and team.new is not None
+    ]
+    of_base = {number: runs.base.teams[team.base or 0] for number, team in paired}
+    ranks = sum(len(one.ranks) for one in of_base.values())
+    found = []
+    for number, team in paired:
+        blocks: dict[int, list[int]] = defaultdict(list)
+        for at, _, _ in team.kernels:
+            blocks[team.slots[at].block].append(at)
+        keys = {block: _key(team, own) for block, own in blocks.items()}
+        old, its = of_base[number], runs.new.teams[team.new or 0]
+        for at, base, new in team.kernels:
+            key, weight = keys[team.slots[at].block], len(old.ranks) / ranks
+            found.append(_Place(number, at, key, base, new, _times(old, base), _times(its, new), weight))
+    return found
+
+
+def _key(team: AlignedTeam, slots: Sequence[int]) -> _Key:
+    base, new = (" + ".join(filter(None, (team.names[at][side] for at in slots))) or None for side in (0, 1))
+    if team.slots[slots[0]].is_same:
+        return base, new, "changed"
+    return base, new, "went" if new is None else "appeared" if base is None else "replaced"
+
+
+def _by_key(places: Sequence[_Place]) -> dict[_Key, list[int]]:
+    found: dict[_Key, list[int]] = defaultdict(list)
+    for at, one in enumerate(places):
+        found[one.key].append(at)
+    return found
+
+
+def _describe(key: _Key, places: Sequence[_Place], p: Sequence[float]) -> KernelChange:
+    base, new = (
+        [at for at in side if at is not None] for side in zip(*((one.base, one.new) for one in places), strict=True)
+    )
+    return KernelChange(
+        *key,
+        len(base),
+        len(new),
+        sum(one.weight * _median(one.old_ns) for one in places),
+        sum(one.weight * _median(one.new_ns) for one in places),
+        p_adjusted=min(p, default=None),
+        indices=base or new,
+    )
+
+
+def _is_changed(one: _Place, p: float, spread: Mapping[int, float]) -> bool:
+    base_ns = _median(one.old_ns)
+    least = max(_MIN_CHANGE_NS, _MIN_CHANGE * base_ns, spread.get(one.base or 0, 0.0))
+    return p < _FALSE_DISCOVERIES and abs(_grown(one)) > least
+
+
+def _grown(one: _Place) -> float:
+    return _median(one.new_ns) - _median(one.old_ns)
+
+
+def _main_rank(by_rank: Mapping[int | None, float]) -> int | None:
+    """Return the rank that has most of what a kernel costs; None if none has, or it costs nothing."""
+    whole = sum(by_rank.values())
+    rank = max(by_rank, key=lambda one: by_rank[one] * whole, default=None)
+    return rank if whole and by_rank[rank] / whole >= _OF_ONE_RANK else None
+
+
+def _shapes(runs: AlignedRuns, places: Sequence[_Place]) -> list[ShapeChange]:
+    found: Counter[tuple[str, tuple[int, ...], tuple[int, ...]]] = Counter()
+    for one in places:
+        team = runs.teams[one.team]
+        if one.base is None or one.new is None or team.base is None or team.new is None or one.key[2] != "changed":
+            continue
+        before, after = (
+            runs.base.teams[team.base].places[one.base].shape,
+            runs.new.teams[team.new].places[one.new].shape,
+        )
+        if before is not None and after is not None and before != after:
+            found[one.key[0] or "", before, after] += 1
+    return [ShapeChange(*which, count) for which, count in found.items()]
+
+
+def _count_names(runs: AlignedRuns) -> tuple[int, int]:
+    """Return how many of the base's names of kernels and copies the new run has, and how many there are."""
+    paired = [team for team in runs.teams if team.base is not None and team.new is not None]
+    old = {name for team in paired for name in _names(runs.base, runs.base.teams[team.base or 0])}
+    its = {name for team in paired for name in _names(runs.new, runs.new.teams[team.new or 0])}
     return len(old & its), len(old)
 
 
@@ -148,7 +257,8 @@ def _spread(base: Document, team: int, more: Sequence[Document]) -> dict[int, fl
     alike = [own for one in more for own in one.teams if _sequence(one, own) == sequence]
     if not alike:
         return {}
-    medians = np.array([[_median(own, at) for at in range(len(sequence))] for own in (base.teams[team], *alike)])
+    every = [base.teams[team], *alike]
+    medians = np.array([[_median(_times(own, at)) for at in range(len(sequence))] for own in every])
     return dict(enumerate((2 * medians.std(axis=0, ddof=1)).tolist()))
 
 
@@ -156,13 +266,13 @@ def _sequence(document: Document, team: Team) -> list[tuple[str, bool]]:
     return [(document.names[place.name], place.concurrent) for place in team.places]
 
 
-def _weights(base: Document, pairs: Sequence[TeamPair]) -> list[float]:
-    ranks = [len(base.teams[pair.base].ranks) for pair in pairs]
-    return [count / sum(ranks) for count in ranks]
+def _times(team: Team, place: int | None) -> Floats:
+    times = () if place is None else team.times_ns[place]
+    return np.array([value for value in times if value is not None], np.float64)
 
 
-def _times(team: Team, place: int) -> Floats:
-    return np.array([value for value in team.times_ns[place] if value is not None], np.float64)
+def _median(times: Floats) -> float:
+    return float(np.median(times)) if len(times) else 0.0
 
 
 def _p_values(old: Sequence[Floats], its: Sequence[Floats]) -> Floats:
@@ -198,56 +308,3 @@ def _adjust(p: Floats) -> Floats:
     found = np.empty(len(p))
     found[order] = np.minimum.accumulate(ranked).clip(max=1.0)
     return found
-
-
-def _add_structural(
-    changes: dict[tuple[str | None, str | None, Kind], KernelChange],
-    base: Document,
-    new: Document,
-    pair: TeamPair,
-    weight: float,
-    block: Block,
-) -> None:
-    one, other = base.teams[pair.base], new.teams[pair.new]
-    kind: Kind = "replaced" if block.base and block.new else "went" if block.base else "appeared"
-    before = sum(_median(one, at) for at in block.base)
-    after = sum(_median(other, at) for at in block.new)
-    _add(
-        changes,
-        _joined(base, one, block.base),
-        _joined(new, other, block.new),
-        kind,
-        weight * before,
-        weight * after,
-        (list(block.base), list(block.new)),
-        None,
-    )
-
-
-def _median(team: Team, place: int) -> float:
-    times = _times(team, place)
-    return float(np.median(times)) if len(times) else 0.0
-
-
-def _joined(document: Document, team: Team, places: Sequence[int]) -> str | None:
-    return " + ".join(document.names[team.places[at].name] for at in places) if places else None
-
-
-def _add(
-    changes: dict[tuple[str | None, str | None, Kind], KernelChange],
-    name: str | None,
-    new_name: str | None,
-    kind: Kind,
-    base_ns: float,
-    new_ns: float,
-    places: tuple[list[int], list[int]],
-    p: float | None,
-) -> None:
-    found = changes.setdefault((name, new_name, kind), KernelChange(name, new_name, 0, 0, kind, 0.0, 0.0, p))
-    found.places += len(places[0])
-    found.new_places += len(places[1])
-    found.indices += places[0] or places[1]
-    found.base_ns += base_ns
-    found.new_ns += new_ns
-    if p is not None:
-        found.p_adjusted = min(p, 1.0 if found.p_adjusted is None else found.p_adjusted)

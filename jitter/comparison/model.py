@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jitter.comparison.document import CollectiveEntry, CulpritEntry, Environment
-from jitter.comparison.effect.step_effect import StepEffect
 from jitter.comparison.kernel_changes import KernelComparison
+from jitter.comparison.significance import StepEffect
 
 Verdict = Literal["slower", "faster", "same", "incomparable"]
 
@@ -26,17 +26,31 @@ class Side:
 
 @dataclass(frozen=True)
 class PartChange:
-    """A part of the step's time, ns; the differences of all parts add up to the step's."""
+    """What one class of time adds to the new run's step, ns; all parts add up to the difference of the step times."""
 
     part: str
-    label: str
-    base_ns: int
-    new_ns: int
+    """The label of a `LossClass`."""
+    usual_ns: int
+    """Between the usual steps, in which all ranks are alike."""
+    jitter_ns: int
+    """Of ranks that are later than others, and transfers above their usual time."""
 
     @property
     def difference_ns(self) -> int:
-        """Return new − base."""
-        return self.new_ns - self.base_ns
+        """Return the sum."""
+        return self.usual_ns + self.jitter_ns
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one place adds to the new run's step, ns: the rows of one class, rank and kernel."""
+
+    rung: str
+    loss_class: str
+    rank: int | None
+    kernel_name: str | None
+    new_kernel_name: str | None
+    loss_ns: float
 
 
 @dataclass(frozen=True)
@@ -63,22 +77,38 @@ class CollectiveChange:
 
 @dataclass(frozen=True)
 class RankChange:
-    """A rank's mean excess per step; None where a run lacks the rank or cannot tell."""
+    """What a usual step loses to a rank, ns; None where a run lacks the rank or cannot tell."""
 
     rank: int
     host: str | None
-    base_excess_ns: int | None
-    new_excess_ns: int | None
+    base_ns: int | None
+    new_ns: int | None
+
+    @property
+    def difference_ns(self) -> int | None:
+        """Return new − base; None where neither is known."""
+        if self.base_ns is None and self.new_ns is None:
+            return None
+        return (self.new_ns or 0) - (self.base_ns or 0)
+
+
+@dataclass(frozen=True)
+class CulpritChange:
+    """A finding of one of the runs or both."""
+
+    entry: CulpritEntry
+    """As the new run has it; of the base where the new run lacks it."""
+    difference_ns: int | None
+    """What its ranks and class add to the new run's step; None where the finding is not of jitter."""
 
 
 @dataclass(frozen=True)
 class CulpritChanges:
     """Findings of the new run alone, of the base alone, and of both."""
 
-    appeared: tuple[CulpritEntry, ...]
-    went: tuple[CulpritEntry, ...]
-    stayed: tuple[CulpritEntry, ...]
-    """As the new run has them."""
+    appeared: tuple[CulpritChange, ...]
+    went: tuple[CulpritChange, ...]
+    stayed: tuple[CulpritChange, ...]
 
 
 @dataclass(frozen=True)
@@ -113,6 +143,9 @@ class Comparison:
     """Part of the run's time that jitter costs."""
     new_loss: float | None
     split: tuple[PartChange, ...]
+    """Empty where a run has no usual step."""
+    costs: tuple[Cost, ...]
+    """The rows, the largest first; they add up to the difference of the step times."""
     kernels: KernelComparison | None
     collectives: tuple[CollectiveChange, ...]
     ranks: tuple[RankChange, ...]

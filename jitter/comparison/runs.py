@@ -1,15 +1,16 @@
 """The runs of a comparison: lakes, open lakes or baseline files, as documents."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from jitter import api
 from jitter.comparison.build_document import build_document
 from jitter.comparison.compare_documents import compare_documents
-from jitter.comparison.document import Document, decode_document
-from jitter.comparison.labels import tell_apart
-from jitter.comparison.step_selection import select_steps
+from jitter.comparison.document import Document, decode_document, select_steps
 from jitter.core.errors import JitterError, UsageError
 
 if TYPE_CHECKING:
@@ -20,19 +21,23 @@ Run = str | Path | api.Lake | Document
 
 
 def compare(
-    *runs: Run, steps: Collection[int] | None = None, base_steps: Collection[int] | None = None
+    *runs: Run,
+    steps: Collection[int] | None = None,
+    base_steps: Collection[int] | None = None,
+    names: Sequence[str] = (),
 ) -> "Comparison":
     """Compare the last run with the others: its base, or several whose spread counts as noise.
 
     A run is a lake's folder, a file of `jitter export --baseline`, an open `Lake` or a `Document`. `steps` restricts
-    the new run to the steps of these numbers, `base_steps` the bases (default: as `steps`). Raises `UsageError` for
-    fewer than two runs or steps that a run lacks, and `JitterError` for a run that cannot be read.
+    the new run to the steps of these numbers, `base_steps` the bases (default: as `steps`). `names` are what the runs
+    are called, one each (default: the shortest paths that differ). Raises `UsageError` for fewer than two runs, another
+    number of names or steps that a run lacks, and `JitterError` for a run that cannot be read.
     """
     if len(runs) < 2:
         raise UsageError("a comparison needs two runs", "name the base first, then the new run")
     of_base = steps if base_steps is None else base_steps
     loaded = [*(load_run(run, of_base) for run in runs[:-1]), load_run(runs[-1], steps)]
-    *bases, new = tell_apart(loaded, [_path_of(run) for run in runs])
+    *bases, new = name_runs(loaded, [_path_of(run) for run in runs], names)
     return compare_documents(bases, new)
 
 
@@ -67,3 +72,36 @@ def read_document(path: Path) -> Document:
     except OSError as error:
         raise JitterError(f"{path} cannot be read: {error.strerror}", "name a lake, or a baseline file") from None
     return decode_document(content, str(path))
+
+
+def name_runs(documents: Sequence[Document], paths: Sequence[Path | None], names: Sequence[str] = ()) -> list[Document]:
+    """Return the documents, labelled by the names, else by the ends of their paths where labels are equal.
+
+    A path is None for a run without one. Raises `UsageError` for another number of names than of runs.
+    """
+    if names and len(names) != len(documents):
+        raise UsageError(
+            f"{len(names)} names for {len(documents)} runs", "give one name for each run, in the order of the runs"
+        )
+    times = Counter(document.label for document in documents)
+    ends = shortest_ends([None if path is None else path.resolve() for path in paths])
+    labels = names or [
+        end if times[one.label] > 1 and end else one.label for one, end in zip(documents, ends, strict=True)
+    ]
+    return [msgspec.structs.replace(one, label=label) for one, label in zip(documents, labels, strict=True)]
+
+
+def shortest_ends(paths: Sequence[Path | None]) -> list[str | None]:
+    """Return the shortest end of each path that is no end of another one of the paths.
+
+    >>> shortest_ends([Path("/a/run1/lake"), Path("/b/run2/lake"), None])
+    ['run1/lake', 'run2/lake', None]
+    """
+    found: list[str | None] = []
+    for path in paths:
+        others = {other.parts for other in paths if other is not None and other != path}
+        size = 1
+        while path is not None and size < len(path.parts) and any(one[-size:] == path.parts[-size:] for one in others):
+            size += 1
+        found.append(None if path is None else Path(*path.parts[-size:]).as_posix())
+    return found

@@ -1,15 +1,19 @@
 """The verdict of a comparison as one sentence."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from jitter.comparison.effect.step_effect import StepEffect
-from jitter.comparison.kernel_changes import KernelComparison
-from jitter.comparison.model import CulpritChanges, PartChange, Verdict
+from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO
+from jitter.comparison.kernel_changes import KernelChange, KernelComparison
+from jitter.comparison.model import Cost, PartChange, Verdict
+from jitter.comparison.significance import StepEffect
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_time
 from jitter.core.names.kernels import short_name
 
-_MIN_SHARE = 0.3
-"""Part of the difference from which on a part of the split is named besides the largest."""
+_MIN_SHARE: Final = 0.3
+"""Part of the difference from which on a class is named besides the largest."""
+_MOST: Final = 0.5
+"""Part of a class from which on a rank or kernel explains most of it."""
 
 
 def write_sentence(
@@ -17,8 +21,8 @@ def write_sentence(
     reasons: Sequence[str],
     effect: StepEffect | None,
     split: Sequence[PartChange],
+    costs: Sequence[Cost],
     kernels: KernelComparison | None,
-    culprits: CulpritChanges,
     bases: int,
 ) -> str:
     """Return the verdict with its size, its interval and what makes it."""
@@ -29,44 +33,51 @@ def write_sentence(
     unknown = "" if bases > 1 else " The spread between runs is unknown: there is one base."
     if verdict == "same":
         noise = f"noise {format_percent(effect.noise_fraction)}"
-        return f"Same step time: {_signed(effect.fraction)} ({size}; {noise}); {describe_kernels(kernels)}.{unknown}"
+        changed = f"; {_describe_kernel(kernels)}" if kernels.changes else ""
+        return f"Same step time: {_signed(effect.fraction)} ({size}; {noise}){changed}.{unknown}"
     size = f"{format_time(abs(effect.difference_ns))} a step, {interval}"
-    return (
-        f"{format_percent(abs(effect.fraction))} {verdict} ({size}): {describe_parts(split)}; "
-        f"{describe_kernels(kernels)}.{_new_culprits(culprits)}{unknown}"
-    )
+    what = "; ".join(filter(None, (describe_parts(split, costs), _describe_kernel(kernels))))
+    return f"{format_percent(abs(effect.fraction))} {verdict} ({size}){f': {what}' if what else ''}.{unknown}"
 
 
-def describe_parts(split: Sequence[PartChange]) -> str:
-    """Name the parts that make the difference, the largest first."""
+def describe_parts(split: Sequence[PartChange], costs: Sequence[Cost]) -> str:
+    """Name the classes of time that make the difference, the largest first, each with the rank that has most of it."""
     whole = sum(part.difference_ns for part in split)
     alike = [part for part in split if part.difference_ns * whole > 0]
     ordered = sorted(alike, key=lambda part: -abs(part.difference_ns))
     named = [part for part in ordered if abs(part.difference_ns) >= _MIN_SHARE * abs(whole)] or ordered[:1]
-    return ", ".join(f"{part.label} {format_time(part.difference_ns, signed=True)}" for part in named)
+    return ", ".join(
+        f"{LOSS_CLASS_INFO[part.part].words}{_of_rank(part, costs)} {format_time(part.difference_ns, signed=True)}"
+        for part in named
+    )
 
 
-def describe_kernels(kernels: KernelComparison) -> str:
-    """Say whether kernels changed, and which one costs most."""
+def _of_rank(part: PartChange, costs: Sequence[Cost]) -> str:
+    by_rank: dict[int | None, float] = {}
+    for one in costs:
+        if one.loss_class == part.part:
+            by_rank[one.rank] = by_rank.get(one.rank, 0.0) + one.loss_ns
+    rank = max(by_rank, key=lambda one: by_rank[one] * part.difference_ns, default=None)
+    return "" if rank is None or by_rank[rank] / part.difference_ns < _MOST else f" of rank {rank}"
+
+
+def _describe_kernel(kernels: KernelComparison) -> str:
+    """Name the kernel that costs most; empty if none changed."""
     if not kernels.changes:
-        return "kernels unchanged"
-    worst = kernels.changes[0]
-    name = abbreviate(short_name(worst.kernel_name or worst.new_kernel_name or ""))
-    if " + " in (worst.kernel_name or worst.new_kernel_name or ""):
-        name = format_count(worst.places or worst.new_places, "kernel")
-    change = f"{format_time(abs(worst.difference_ns))} {'more' if worst.difference_ns > 0 else 'less'} a step"
-    what = {"changed": "takes ", "appeared": "is new, ", "went": "is gone, ", "replaced": "is replaced, "}[worst.kind]
+        return ""
     others = len(kernels.changes) - 1
     also = f"; {format_count(others, 'more change')} of kernels" if others else ""
-    return f"{name} {what}{change}{also}"
+    return describe_change(kernels.changes[0]) + also
 
 
-def _new_culprits(culprits: CulpritChanges) -> str:
-    if not culprits.appeared:
-        return ""
-    worst = culprits.appeared[0]
-    where = f"host {worst.host}" if worst.scope == "host" and worst.host else f"rank {worst.rank}"
-    return f" New finding: {where} ({worst.cause.replace('_', ' ')})."
+def describe_change(one: KernelChange) -> str:
+    """Say what a changed kernel adds to a step."""
+    name = abbreviate(short_name(one.kernel_name or one.new_kernel_name or ""))
+    if " + " in (one.kernel_name or one.new_kernel_name or ""):
+        name = format_count(one.places or one.new_places, "kernel")
+    change = f"{format_time(abs(one.cost_ns))} {'more' if one.cost_ns > 0 else 'less'} a step"
+    what = {"changed": "takes ", "appeared": "is new, ", "went": "is gone, ", "replaced": "is replaced, "}[one.kind]
+    return f"{name} {what}{change}"
 
 
 def _signed(fraction: float) -> str:

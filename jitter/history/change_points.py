@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.comparison.effect.step_effect import MIN_NOISE
+from jitter.comparison.significance import MIN_NOISE
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.student_t import student_tail
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from jitter.comparison.compare_documents import step_times
 from jitter.comparison.document import Document, decode_document, encode_document
-from jitter.comparison.effect.step_effect import median
+from jitter.comparison.significance import median
 from jitter.history.database import Database
 
 

@@ -24,7 +24,7 @@ NOT_THRESHOLDS = {
     "diagnosis/grouping/scopes.py": {"_ROUNDING"},
     "execution/host_waits.py": {"_SCALES"},
     "execution/interference.py": {"_FIRST_GUESS", "_ITERATIONS"},
-    "replay/time_on_path.py": {"_MOST_JUMPS"},
+    "account/usual_step.py": {"_STEPS"},
     # memory, threads and caches: they decide how fast an answer comes, never which one
     "replay/run_steps.py": {"_SMALL_STEP"},
     "execution/activity_reader.py": {"_BYTES_AHEAD", "_STEPS_AHEAD"},

@@ -43,7 +43,7 @@ from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, joined
 from jitter.core.numeric.compilation import compiled
 
-_OWN_ROW_NS: Final = THRESHOLDS.account.own_row_ns  # for compiled loops, which know no classes
+_OWN_ROW_NS: Final = THRESHOLDS.account.own_row_ns
 _CLASSES: Final = (*OWN_CLASSES, LossClass.OVERLAP)
 """Classes of a rank with places."""
 
@@ -109,8 +109,24 @@ class _Room(NamedTuple):
 class Account:
     """Keeps the account of a run; give it every step in order."""
 
-    def __init__(self, run: RunModel, ends: StepEnds, usual: Sequence[Floats], noise: Sequence[Noise]) -> None:
-        """`usual` are the transfers' baselines of each step, (groups of all collectives,), `noise` is that of each."""
+    def __init__(
+        self,
+        run: RunModel,
+        ends: StepEnds,
+        usual: Sequence[Floats],
+        noise: Sequence[Noise],
+        own_row_ns: float = _OWN_ROW_NS,
+    ) -> None:
+        """Begin the account.
+
+        Args:
+            run: the run.
+            ends: finds where its steps end.
+            usual: the transfers' baselines of each step, (groups of all collectives,).
+            noise: that of each step.
+            own_row_ns: a smaller share of a rank and class has no row of its own.
+
+        """
         job, collectives = run.job, run.collective_arrays
         self._run, self._ends, self._usual, self._noise = run, ends, usual, noise
         self._structure = _structure(run)
@@ -129,6 +145,7 @@ class Account:
         self._last: _Compared | None = None
         self._rooms = [_room(0, 0) for _ in range(2)]
         """Of the last steps, the latest last: one is divided, and its tail is of the one before."""
+        self._own_row_ns = own_row_ns
         self._own_rows = 1024
         """Room for shares of a step that have rows of their own."""
         self._multiplier: Multipliers | None = None
@@ -333,7 +350,7 @@ class Account:
             sums, excess = np.zeros((2, len(step.times.row), len(_CLASSES)))
             numbers, values = np.empty((self._own_rows, 3), np.int64), np.empty((self._own_rows, 2))
             own = step.times, step.own, one.baseline, border, touched, shares
-            count = list_shares(self._run.job, self._last_launch, *own, sums, excess, numbers, values)
+            count = list_shares(self._run.job, self._last_launch, *own, self._own_row_ns, sums, excess, numbers, values)
             if count <= self._own_rows:
                 return numbers[:count], values[:count], sums, excess
             self._own_rows = 2 * count
@@ -481,6 +498,7 @@ def list_shares(
     border: Ints,
     touched: Bools,
     shares: Shares,
+    least_ns: float,
     sums: Floats,
     excess: Floats,
     numbers: Ints,
@@ -488,9 +506,10 @@ def list_shares(
 ) -> int:
     """List the shares that have a row of their own and sum up the others; return how many are listed.
 
-    `last_launch` (teams,) is the last operation that is launched. `numbers` (rows, 3) are filled with rank, operation
-    and position of the class, `values` (rows, 2) with share and excess, as far as they have room; `sums` and `excess`
-    (ranks, classes), 0 at first, with the other ones. Ranks that are not `touched` (ranks,) have no shares.
+    `last_launch` (teams,) is the last operation that is launched; shares below `least_ns` are summed up. `numbers`
+    (rows, 3) are filled with rank, operation and position of the class, `values` (rows, 2) with share and excess, as
+    far as they have room; `sums` and `excess` (ranks, classes), 0 at first, with the other ones. Ranks that are not
+    `touched` (ranks,) have no shares.
     """
     count, has_overlap = 0, len(shares.overlap) > 0
     for rank in range(len(step.row)):
@@ -520,7 +539,7 @@ def list_shares(
                     position, share, above = 3, of_gpu[at], gpu
                 else:
                     position, share, above = 4, shares.overlap[begin + at], 0.0
-                if abs(share) < _OWN_ROW_NS:
+                if abs(share) < least_ns:
                     sums[rank, position] += share
                     excess[rank, position] += above
                     continue

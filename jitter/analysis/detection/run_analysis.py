@@ -195,21 +195,22 @@ class RunAnalysis:
         return np.array([first[collective] + group for collective, group in collectives], np.int64)
 
     def _excess_ns(self, groups: Ints, number: int) -> float:
-        return float(np.nansum(self._transfers[number][groups] - self.baseline_transfers[number][groups]))
+        return float(np.nansum(self.transfers[number][groups] - self.baseline_transfers[number][groups]))
 
     @cached_property
     def unverified_transfer_share(self) -> float:
         """The part of the steps' time that its end owes to transfers and that no benchmark gives."""
         incomplete = self.run.collective_arrays.incomplete  # their time is that of unrecorded ranks, too
         total = 0.0
-        for took, expected, account in zip(self._transfers, self.expected_transfers, self.accounts, strict=True):
+        for took, expected, account in zip(self.transfers, self.expected_transfers, self.accounts, strict=True):
             unverified = np.isnan(expected[account.groups]) & ~incomplete[account.groups]
             total += float(np.nansum(took[account.groups[unverified]] * account.passed[unverified]))
         whole = float(self.assumed_step_ns.sum())
         return total / whole if whole > 0 else 0.0
 
     @cached_property
-    def _transfers(self) -> list[Floats]:
+    def transfers(self) -> list[Floats]:
+        """By step (groups of all collectives,) each one's time from the last arrival to the end, ns."""
         return [seen.transfers.took for seen in self._seen]
 
     def _of_kinds(self, compute: Callable[[Ints], Floats]) -> list[Floats]:
@@ -244,7 +245,7 @@ class RunAnalysis:
         return self._of_kinds(self._baseline_transfers)
 
     def _baseline_transfers(self, its: Ints) -> Floats:
-        seen, expected = ([of[number] for number in its] for of in (self._transfers, self.expected_transfers))
+        seen, expected = ([of[number] for number in its] for of in (self.transfers, self.expected_transfers))
         slow = slow_in_every_step(seen, expected)
         usual = np.where(slow, expected[0], self._median_transfers[its[0]])
         recorded = baseline_transfers(self.run.collective_arrays.first_group, seen)
@@ -293,17 +294,17 @@ class RunAnalysis:
             replace(one, steps=places_in(its, one.steps))
             for its in self.steps.of_kinds
             for one in find_slow_collectives(
-                self.run.matching, [self._transfers[at] for at in its], self._median_transfers[its[0]], step_ns[its]
+                self.run.matching, [self.transfers[at] for at in its], self._median_transfers[its[0]], step_ns[its]
             )
         ]
         if self.run.matching.unpaired:
             # what seems a slow transfer may be a wait for a late rank, through exchanges that name no partners
             late = {step for one in own for step in one.steps}
             slow = [one for one in slow if not set(one.steps) <= late]
-        always = slow_in_every_step(self._transfers, self.expected_transfers)
+        always = slow_in_every_step(self.transfers, self.expected_transfers)
         incomplete = self.run.collective_arrays.incomplete
         lasting = [
-            slow_communication(self.run, self._transfers, self.expected_transfers, always & which)
+            slow_communication(self.run, self.transfers, self.expected_transfers, always & which)
             for which in (~incomplete, incomplete)
         ]
         return [

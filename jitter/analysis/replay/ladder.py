@@ -89,7 +89,7 @@ def list_rungs(
     """
     job, masks = steps.run.job, mask_operations(steps.run)
     best = [np.fmin(*of_step) for of_step in zip(usual, expected, strict=True)]
-    own = [_median_over_steps(steps.baselines[number] for number in its) for its in steps.of_kinds]
+    own = [median_over_steps(steps.baselines[number] for number in its) for its in steps.of_kinds]
     unblocked = [one._replace(call=np.minimum(one.call, THRESHOLDS.replay.max_launch_ns)) for one in own]
     if any((short.call < one.call).any() for short, one in zip(unblocked, own, strict=True)):
         # long calls that do not make the step longer wait for the GPU: without its work they would be short
@@ -149,7 +149,7 @@ def replay_programs(
     return mean
 
 
-def _median_over_steps(baselines: Iterable[SelfTimes]) -> SelfTimes:
+def median_over_steps(baselines: Iterable[SelfTimes]) -> SelfTimes:
     """Return, (operations of all teams,), the lower median of each self time over the steps that have it."""
     found = []
     for seen in zip(*baselines, strict=True):

@@ -190,8 +190,6 @@ class InterferenceThresholds:
 class ReplayThresholds:
     """What the replay and the parts of a step's time tell apart."""
 
-    simultaneous_ns: float = 1.0
-    """Nanoseconds. Times of one event differ by less: they are sums of floats."""
     max_launch_ns: float = 100_000.0
     """Nanoseconds of host time up to a launch's return. What is longer is other work of the host."""
 

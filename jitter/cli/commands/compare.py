@@ -21,12 +21,16 @@ DEFAULT_PAGE = Path("jitter-compare.html")
 @click.argument("runs", nargs=-1, metavar="BASE... NEW", type=click.Path(path_type=Path))
 @click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
 @click.option("--base-steps", "base_numbers", metavar="A-B", help="Use these steps of the base. Default: as --steps.")
+@click.option(
+    "--names", metavar="A,B", help="Names of the runs, in their order. Default: the shortest paths that differ."
+)
 @form_options(DEFAULT_PAGE)
 @force_option
 def compare(
     runs: tuple[Path, ...],
     numbers: str | None,
     base_numbers: str | None,
+    names: str | None,
     as_html: bool,
     as_json: bool,
     as_markdown: bool,
@@ -42,6 +46,7 @@ def compare(
     Examples:
         jitter compare before-lake after-lake
         jitter compare run1-lake run2-lake run3-lake new-lake
+        jitter compare main/jitter-lake branch/jitter-lake --names main,branch
         jitter compare base.json new-lake --steps 2005-2049 --html -o diff.html
         jitter compare base.json new-lake --json | jq .verdict
     """
@@ -56,21 +61,22 @@ def compare(
     chosen = choose_outputs(forms, (*outputs, *named), of_traces=False, page=DEFAULT_PAGE)
     for form, path in chosen.files.items():
         check_overwrite(path, force, COMPARISON_SIGNATURES[form])
-    _write(*_load(runs, numbers, base_numbers), chosen)
+    _write(*_load(runs, numbers, base_numbers, names), chosen)
 
 
 def _load(
-    runs: tuple[Path, ...], numbers: str | None, base_numbers: str | None
+    runs: tuple[Path, ...], numbers: str | None, base_numbers: str | None, names: str | None
 ) -> "tuple[list[Document], Document, Comparison]":
     from jitter.cli.load_runs import load_run
     from jitter.comparison.compare_documents import compare_documents
-    from jitter.comparison.labels import tell_apart
+    from jitter.comparison.runs import name_runs
     from jitter.core.formatting import parse_numbers
 
     steps = None if numbers is None else parse_numbers(numbers, "--steps")
     of_base = steps if base_numbers is None else parse_numbers(base_numbers, "--base-steps")
     loaded = [*(load_run(run, of_base) for run in runs[:-1]), load_run(runs[-1], steps)]
-    *bases, new = tell_apart(loaded, runs)
+    given = [] if names is None else [name.strip() for name in names.split(",")]
+    *bases, new = name_runs(loaded, runs, given)
     return bases, new, compare_documents(bases, new)
 
 

@@ -1,4 +1,4 @@
-"""Figures of a comparison: step times, split, kernel differences by index, bandwidth by size; both runs on one axis."""
+"""Figures of a comparison: step times, what classes of time and kernels add, bandwidth by size."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +14,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
+from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO
 from jitter.comparison.document import Document
 from jitter.comparison.model import Comparison
 from jitter.core.formatting import format_time
@@ -73,21 +74,21 @@ def _step_times(bases: Sequence[Document], new: Document) -> figure | None:
 
 
 def _split(comparison: Comparison) -> figure | None:
-    """Draw the parts of both median steps, side by side."""
-    if not comparison.split:
+    """Draw what each class of time adds to the new run's step."""
+    parts = [part for part in comparison.split if part.usual_ns or part.jitter_ns]
+    if not parts:
         return None
-    parts = [part.label for part in comparison.split]
-    title = figure_title("Where the median step's time goes", "title:comparison_split")
-    options: dict[str, Any] = {
-        "x_range": FactorRange(factors=[(part, run) for part in parts for run in ("base", "new")])
-    }
+    title = figure_title("What each class of time adds to the new run's step", "title:comparison_split")
+    factors = [(LOSS_CLASS_INFO[part.part].words, of) for part in parts for of in ("usual step", "jitter")]
+    times = [ns for part in parts for ns in (part.usual_ns, part.jitter_ns)]
+    options: dict[str, Any] = {"x_range": FactorRange(factors=factors)}
     plot = new_figure(title, 260, y_range=DataRange1d(), name="figure:comparison_split", **options)
     source = ColumnDataSource(
         {
-            "at": [(part, run) for part in parts for run in ("base", "new")],
-            "time": [value for one in comparison.split for value in (float(one.base_ns), float(one.new_ns))],
+            "at": factors,
+            "time": [float(ns) for ns in times],
             "color": [_BASE_COLOR, _NEW_COLOR] * len(parts),
-            "text": [format_time(value) for one in comparison.split for value in (one.base_ns, one.new_ns)],
+            "text": [format_time(ns, signed=True) for ns in times],
         },
         name="comparison:split",
     )
@@ -99,11 +100,13 @@ def _split(comparison: Comparison) -> figure | None:
 
 
 def _kernel_differences(comparison: Comparison) -> figure | None:
-    """Draw the difference of each matched kernel of the first team, by its index in the base's sequence."""
+    """Draw what each kernel of the base's sequence adds to the new run's step."""
     kernels = comparison.kernels
     if kernels is None or not kernels.differences:
         return None
-    title = figure_title("Kernel time, new − base, by index in the base's sequence", "title:comparison_kernels")
+    title = figure_title(
+        "What each kernel adds to the new run's step, by index in the base's sequence", "title:comparison_kernels"
+    )
     plot = new_figure(title, 240, x_range=DataRange1d(), y_range=DataRange1d(), name="figure:comparison_kernels")
     source = ColumnDataSource(
         {

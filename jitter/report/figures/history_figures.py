@@ -1,4 +1,4 @@
-"""Figures of a job's history: step time with change points, the split, the loss, over the runs."""
+"""Figures of a job's history: step time with change points, the waterfall, the loss, over the runs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -13,8 +13,8 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from jitter.analysis.replay.time_on_path import PathPart
-from jitter.comparison.compare_documents import usual_parts
+from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
+from jitter.analysis.diagnosis.model import RUNGS
 from jitter.comparison.document import Document
 from jitter.core.formatting import format_percent, format_time
 from jitter.history.change_points import ChangePoint
@@ -31,16 +31,18 @@ from jitter.report.figures.palette import (
     TEXT_COLOR,
     TRANSFER_COLOR,
 )
-from jitter.report.runs.history_text import format_change, format_labels
+from jitter.report.runs.history_text import format_change, format_labels, waterfall_parts
 
 _NAN = float("nan")
-_PART_COLORS = {
-    PathPart.COMPUTE: GPU_COLOR,
-    PathPart.EXPOSED_COMMUNICATION: TRANSFER_COLOR,
-    PathPart.WAITING: MARK_COLOR,
-    PathPart.LAUNCH: CPU_COLOR,
-    PathPart.LATE_START: LATE_START_COLOR,
-    PathPart.REST: OTHERS_COLOR,
+_RUNG_COLORS = {
+    "best": GPU_COLOR,
+    "balance": OTHERS_COLOR,
+    "overlap": TRANSFER_COLOR,
+    "launch": CPU_COLOR,
+    "sync": LATE_START_COLOR,
+    "network": TEXT_COLOR,
+    "steps": MIN_RANK_COLOR,
+    "ranks": MARK_COLOR,
 }
 _OPEN_RUN = """
 const at = source.selected.indices[0];
@@ -89,14 +91,14 @@ def _step_time(source: ColumnDataSource, marks: Sequence[int], x_range: DataRang
 
 
 def _split(documents: Sequence[Document], x_range: DataRange1d) -> figure:
-    title = figure_title("Where the median step's time goes", "title:history_split")
+    title = figure_title("Waterfall: what a step takes at best, and what it loses", "title:history_split")
     plot = new_figure(title, 260, x_range=x_range, y_range=DataRange1d(start=0), name="figure:history_split")
-    parts = [usual_parts(document).tolist() for document in documents]
-    data = {part.label: [max(0.0, own[part]) for own in parts] for part in PathPart}
+    parts = [waterfall_parts(document) for document in documents]
+    labels: dict[str, str] = {"best": "at best"} | {rung: RUNG_WORDS[rung] for rung in reversed(RUNGS[1:])}
+    data = {label: [max(0, own[rung] or 0) for own in parts] for rung, label in labels.items()}
     source = ColumnDataSource({"at": list(range(1, len(documents) + 1)), **data}, name="history:split")
-    labels = [part.label for part in PathPart]
-    colors = [_PART_COLORS[part] for part in PathPart]
-    plot.vbar_stack(labels, x="at", width=0.8, source=source, fill_color=colors, line_color=None, legend_label=labels)
+    names, colors = list(data), [_RUNG_COLORS[rung] for rung in labels]
+    plot.vbar_stack(names, x="at", width=0.8, source=source, fill_color=colors, line_color=None, legend_label=names)
     format_time_axis(plot, "time a step")
     place_legend_above(plot)
     return plot

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
 
-from jitter.analysis.replay.time_on_path import PathPart
-from jitter.comparison.compare_documents import usual_parts
+from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
+from jitter.analysis.diagnosis.model import RUNGS
 from jitter.comparison.document import Document
 from jitter.core.formatting import format_percent, format_time
 from jitter.history.change_points import ChangePoint, find_change_points, find_outside
@@ -50,12 +50,12 @@ def history_rows(runs: Sequence[HistoryRun]) -> tuple[tuple[str, ...], list[tupl
 def describe_history(
     runs: Sequence[HistoryRun], documents: Sequence[Document]
 ) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]]]:
-    """Return sentences on the change points of one job, and heads and rows of its runs with split and findings."""
+    """Return sentences on the change points of one job, and heads and rows of its runs with waterfall and findings."""
     changes = change_points(runs)
-    heads = ("run", "step time", "loss", *(part.label for part in PathPart), "change", "findings")
+    heads = ("run", "step time", "loss", *(RUNG_WORDS[rung] for rung in RUNGS[1:]), "at best", "change", "findings")
     rows = []
     for run, document in zip(runs, documents, strict=True):
-        parts = [measure_time(value) for value in usual_parts(document).tolist()]
+        parts = [measure_time(value) for value in waterfall_parts(document).values()]
         rows.append(
             (
                 run.name,
@@ -77,6 +77,16 @@ def describe_history(
             "The next run tells whether the step time changed."
         )
     return sentences or ["No change of the step time beyond the spread between runs."], heads, rows
+
+
+def waterfall_parts(document: Document) -> dict[str, int | None]:
+    """Return what a step loses on each rung, and what it takes at best, ns; None where it is not judged.
+
+    A baseline of an earlier version has none.
+    """
+    lost: dict[str, int | None] = {one.rung: one.loss_ns for one in document.waterfall}
+    judged = [one.step_time_ns for one in document.waterfall if one.step_time_ns is not None]
+    return {**{rung: lost.get(rung) for rung in RUNGS[1:]}, "best": judged[-1] if judged else None}
 
 
 def describe_change(change: ChangePoint) -> str:

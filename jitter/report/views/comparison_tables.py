@@ -1,17 +1,19 @@
 """The tables of a comparison as texts, for the terminal, Markdown and the page."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final, NamedTuple
 
+from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO
 from jitter.comparison.document import CulpritEntry, Environment
 from jitter.comparison.kernel_changes import KernelChange
-from jitter.comparison.model import CollectiveChange, Comparison, RankChange
-from jitter.core.formatting import UNKNOWN, abbreviate, format_count, format_rank
+from jitter.comparison.model import CollectiveChange, Comparison
+from jitter.core.formatting import UNKNOWN, abbreviate, format_count, format_rank, format_time
 from jitter.core.names.kernels import short_name
 from jitter.report.text.cells import Measure, Shortened, measure_percent, measure_time
 
 _MIN_RANK_CHANGE: Final = 0.005
-"""Part of a step; a smaller change of a rank's excess is not listed."""
+"""Part of a step; a smaller change of what a rank costs is not listed."""
 _MIN_RATIO_CHANGE: Final = 0.03
 
 
@@ -49,29 +51,28 @@ def build_tables(comparison: Comparison, most: int) -> list[ComparisonTable]:
 
 def _split(comparison: Comparison) -> ComparisonTable:
     effect = comparison.effect
-    heads = ("step time", "base", "new", "difference", "share")
-    if effect is None:
-        return ComparisonTable("Where the time goes", heads, ())
+    heads = ("what the new run adds", "usual step", "jitter", "together", "share")
+    if effect is None or not comparison.split:
+        return ComparisonTable("Where the difference comes from", heads, ())
     whole = sum(part.difference_ns for part in comparison.split)
     rows = [
         (
-            part.label,
-            measure_time(part.base_ns),
-            measure_time(part.new_ns),
-            measure_time(part.difference_ns, signed=True),
+            LOSS_CLASS_INFO[part.part].words,
+            *(measure_time(ns, signed=True) for ns in (part.usual_ns, part.jitter_ns, part.difference_ns)),
             measure_percent(part.difference_ns / whole) if whole and comparison.verdict != "same" else UNKNOWN,
         )
         for part in comparison.split
+        if part.usual_ns or part.jitter_ns
     ]
     share = measure_percent(effect.fraction)
     total = (
-        "step",
-        measure_time(effect.base_ns),
-        measure_time(effect.new_ns),
+        f"step: {format_time(effect.base_ns)} to {format_time(effect.new_ns)}",
+        measure_time(sum(part.usual_ns for part in comparison.split), signed=True),
+        measure_time(sum(part.jitter_ns for part in comparison.split), signed=True),
         measure_time(effect.difference_ns, signed=True),
         Measure(f"{share} of a step", share.raw, share.unit),
     )
-    return ComparisonTable("Where the time goes", heads, (*rows, total))
+    return ComparisonTable("Where the difference comes from", heads, (*rows, total))
 
 
 def _kernels(comparison: Comparison, most: int) -> ComparisonTable:
@@ -82,8 +83,8 @@ def _kernels(comparison: Comparison, most: int) -> ComparisonTable:
             str(one.places or one.new_places),
             measure_time(one.base_ns),
             measure_time(one.new_ns),
-            measure_time(one.difference_ns, signed=True),
-            one.kind,
+            measure_time(one.cost_ns, signed=True),
+            one.kind if one.rank is None else f"{one.kind}, rank {one.rank}",
         )
         for one in changes[:most]
     ]
@@ -93,7 +94,7 @@ def _kernels(comparison: Comparison, most: int) -> ComparisonTable:
     for shape in shapes[:most]:
         grids = (_shape(shape.base), _shape(shape.new))
         rows.append((abbreviate(short_name(shape.kernel_name)), str(shape.places), *grids, "", "launch shape"))
-    return ComparisonTable("Kernels", ("kernel", "places", "base", "new", "difference", "change"), tuple(rows))
+    return ComparisonTable("Kernels", ("kernel", "places", "own time", "new", "adds to a step", "change"), tuple(rows))
 
 
 def name_change(one: KernelChange) -> str:
@@ -147,38 +148,32 @@ def _is_changed(one: CollectiveChange) -> bool:
 
 def _ranks(comparison: Comparison, most: int) -> ComparisonTable:
     effect = comparison.effect
-    least = _MIN_RANK_CHANGE * effect.base_ns if effect is not None else 0.0
-    changed = [one for one in comparison.ranks if _excess_change(one) is not None]
-    changed = [one for one in changed if abs(_excess_change(one) or 0) >= least] if effect is not None else []
-    changed.sort(key=lambda one: -abs(_excess_change(one) or 0))
+    least = _MIN_RANK_CHANGE * effect.base_ns if effect is not None else inf
+    changed = [(abs(one.difference_ns), one) for one in comparison.ranks if one.difference_ns is not None]
+    listed = sorted((pair for pair in changed if pair[0] >= least), key=lambda pair: -pair[0])
     rows = [
         (
             format_rank(one.rank, one.host),
-            measure_time(one.base_excess_ns),
-            measure_time(one.new_excess_ns),
-            measure_time(_excess_change(one), signed=True),
+            measure_time(one.base_ns),
+            measure_time(one.new_ns),
+            measure_time(one.difference_ns, signed=True),
         )
-        for one in changed[:most]
+        for _, one in listed[:most]
     ]
-    return ComparisonTable("Ranks whose excess changed", ("rank", "base", "new", "difference"), tuple(rows))
-
-
-def _excess_change(one: RankChange) -> int | None:
-    if one.base_excess_ns is None and one.new_excess_ns is None:
-        return None
-    return (one.new_excess_ns or 0) - (one.base_excess_ns or 0)
+    return ComparisonTable("Ranks that cost a step more or less", ("rank", "base", "new", "difference"), tuple(rows))
 
 
 def _culprits(comparison: Comparison, most: int) -> ComparisonTable:
     found = comparison.culprits
     rows = [
         (
-            name_culprit_entry(one),
-            one.cause.replace("_", " "),
-            one.confidence,
-            _seen(one),
-            one.recurs or "-",
-            measure_time(one.gain_ns),
+            name_culprit_entry(one.entry),
+            one.entry.cause.replace("_", " "),
+            one.entry.confidence,
+            _seen(one.entry),
+            one.entry.recurs or "-",
+            measure_time(one.entry.gain_ns),
+            measure_time(one.difference_ns, signed=True),
             what,
         )
         for what, ones in (("appeared", found.appeared), ("went", found.went), ("stayed", found.stayed))
@@ -186,7 +181,7 @@ def _culprits(comparison: Comparison, most: int) -> ComparisonTable:
     ]
     return ComparisonTable(
         "Findings",
-        ("finding", "cause", "confidence", "seen in", "recurs", "time saved", "in the new run"),
+        ("finding", "cause", "confidence", "seen in", "recurs", "time saved", "adds to a step", "in the new run"),
         tuple(rows[:most]),
     )
 

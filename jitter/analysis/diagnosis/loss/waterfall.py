@@ -69,7 +69,7 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     return LowerRungs(of_rungs, costs)
 
 
-_WORDS: Final[Mapping[Rung, str]] = MappingProxyType(
+RUNG_WORDS: Final[Mapping[Rung, str]] = MappingProxyType(
     {
         "ranks": "jitter",
         "steps": "steps that are slow for all ranks",
@@ -80,6 +80,7 @@ _WORDS: Final[Mapping[Rung, str]] = MappingProxyType(
         "balance": "unequal programs",
     }
 )
+"""What a step loses on each rung, in prose."""
 
 
 def describe_waterfall(rungs: Sequence[RungTime]) -> str:
@@ -92,7 +93,7 @@ def describe_waterfall(rungs: Sequence[RungTime]) -> str:
         return ""
     whole, best = judged[0].step_time_ns, judged[-1].step_time_ns
     costs = [
-        f"{_WORDS[one.rung]} {format_time(one.loss_ns)}"
+        f"{RUNG_WORDS[one.rung]} {format_time(one.loss_ns)}"
         for one in judged[1:]
         if abs(one.loss_ns or 0) >= (whole or 0) / 1000
     ]

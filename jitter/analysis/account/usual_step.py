@@ -1,0 +1,224 @@
+"""The usual step of a run, and the account of the difference between two of them: another run is another rung.
+
+On the rung `steps` the ranks of a team are alike, so one rank stands for a block of ranks that meet the same others. A
+usual step is replayed until it repeats: the first steps begin with idle GPUs, and hosts run ahead.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jitter.analysis.account.losses import Losses
+from jitter.analysis.account.noise import Noise
+from jitter.analysis.account.step_account import Account
+from jitter.analysis.alignment.program import Program
+from jitter.analysis.collectives.matching import Collective, CollectiveMatching, Participants, RankBlock
+from jitter.analysis.execution.dependencies import Dependencies, Wait
+from jitter.analysis.execution.job_arrays import count_carried_ends, count_threads, unknown_state
+from jitter.analysis.execution.run_model import InferredModel, RunModel
+from jitter.analysis.execution.schedule import schedule
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
+from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.replay.ladder import median_over_steps
+from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
+from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.analysis.replay.step_end import StepEnds
+from jitter.core.names.kernels import SYNC
+from jitter.core.numeric.arrays import Floats
+from jitter.core.step_key import StepKey
+
+_STEPS: Final = 6
+"""Steps that are replayed; the last one counts."""
+
+Meeting = tuple[tuple[int, int], ...]
+"""The (block, operation) that meet in a collective."""
+
+
+class UsualStep(NamedTuple):
+    """Times of a usual step, ns."""
+
+    own: SelfTimes
+    """(operations of all teams,)."""
+    transfers: Floats
+    """(meetings,) from the last arrival to the end."""
+
+
+class UsualAccount(NamedTuple):
+    """The account of one usual step with another one as its baseline."""
+
+    upper_ns: float
+    """Time of the one step."""
+    lower_ns: float
+    """Time of its baseline."""
+    losses: Losses
+    """They add up to the difference. The ranks are blocks, the collectives meetings."""
+
+
+class _Replayed(NamedTuple):
+    step: RecordedStep
+    nodes: NodeTimes
+    end_ns: float
+    """Mean over the blocks."""
+
+
+@dataclass(frozen=True)
+class UsualProgram:
+    """The program of a job in which one rank stands for each block of ranks that meet the same others."""
+
+    programs: Mapping[int, Program]
+    """By team, numbered from 0."""
+    rules: Mapping[int, Dependencies]
+    blocks: tuple[int, ...]
+    """The team of each block, ascending."""
+    meetings: tuple[Meeting, ...]
+
+    @cached_property
+    def _run(self) -> RunModel:
+        matching = CollectiveMatching(
+            tuple(RankBlock(team, (block,)) for block, team in enumerate(self.blocks)),
+            tuple(_collective(meeting) for meeting in self.meetings),
+            unrecorded=False,
+            named=0,
+            unpaired=0,
+        )
+        ordered = schedule(self.programs, self.rules, matching)
+        team_of = dict(enumerate(self.blocks))
+        model = InferredModel(team_of, dict(self.programs), dict(self.rules), matching, ordered)
+        return RunModel(None, model)  # type: ignore[arg-type]  # nothing is read of a recording
+
+    def time_ns(self, usual: UsualStep) -> float:
+        """Return the time of a usual step, ns."""
+        *_, before, last = self._replay(usual)
+        return last.end_ns - before.end_ns
+
+    def account(self, upper: UsualStep, lower: UsualStep) -> UsualAccount:
+        """Charge the difference of two usual steps of this program."""
+        silent = Noise(*np.zeros((2, len(self._run.job.launch_ns), len((START, CPU, GPU)))))
+        account = Account(self._run, StepEnds(self._run), lower.transfers, [silent] * _STEPS, own_row_ns=0.0)
+        replayed = self._replay(upper)
+        found = [account.step(one.step, lower.own) for one in replayed][-1]
+        upper_ns = replayed[-1].end_ns - replayed[-2].end_ns
+        return UsualAccount(upper_ns, upper_ns - found.loss_ns, found.losses)
+
+    def with_delays(
+        self, usual: UsualStep, launch_ns: Mapping[int, float], stream_ns: Mapping[int, float]
+    ) -> SelfTimes:
+        """Return the self times with which operations start as they do if launches and streams usually take this long.
+
+        By team, ns.
+        """
+        job, last = self._run.job, self._replay(usual)[-1]
+        delay = usual.own.delay.copy()
+        for team in self.programs:
+            block = self.blocks.index(team)
+            row, first, after = int(last.step.times.row[block]), int(job.first[team]), int(job.first[team + 1])
+            awaited = np.full(after - first, -np.inf)
+            for at in range(first, after):
+                for other in job.wait_on[job.first_wait[at] : job.first_wait[at + 1]].tolist():
+                    held = last.nodes.end[row + other] if other >= 0 else last.step.before.stream_end[block, ~other]
+                    awaited[at - first] = np.fmax(awaited[at - first], held)
+            cells, operations = slice(row, row + after - first), slice(first, after)
+            ready = [
+                np.fmax(
+                    np.fmax(
+                        last.nodes.back[cells] - usual.own.lead[operations] + launch, last.nodes.free[cells] + stream
+                    ),
+                    awaited,
+                )
+                for launch, stream in (
+                    (float(job.launch_ns[team]), float(job.stream_ns[team])),
+                    (launch_ns[team], stream_ns[team]),
+                )
+            ]
+            delay[operations] += np.nan_to_num(ready[0] - ready[1])
+        return usual.own._replace(delay=delay)
+
+    def _replay(self, usual: UsualStep) -> list[_Replayed]:
+        """Return the steps of a run whose steps are all alike, as a recording would have them."""
+        run, job, arrays = self._run, self._run.job, self._run.collective_arrays
+        team = np.array(self.blocks, np.int64)
+        sizes = np.diff(job.first)[team]
+        row = np.cumsum(sizes) - sizes
+        operation = np.concatenate([np.arange(job.first[one], job.first[one + 1]) for one in self.blocks])
+        # all blocks are on one clock, so the replay of a collective may begin anywhere: at 0
+        start = np.where(job.kind[operation] == SYNC, np.nan, 0.0)
+        end = start.copy()
+        end[row[arrays.rank] + arrays.place] = usual.transfers[arrays.group]
+        template = StepTimes(team, row, start, end, *np.zeros((2, len(start))))
+        own = SelfTimes(*(values[operation] for values in usual.own))
+        change = Change(np.ones((3, len(team)), np.bool_), usual.transfers, np.zeros(len(usual.transfers)), 0.0)
+        state = unknown_state(len(team), count_carried_ends(job), count_threads(job), int(job.queue.max(initial=0)))
+        before, ends, found = state._replace(back=np.zeros_like(state.back)), StepEnds(run), []
+        for number in range(_STEPS):
+            fresh = np.full(len(team), number == 0)
+            step = RecordedStep(number, StepKey(None, number), template, own, before, fresh, arrays)
+            nodes = NodeTimes(*np.empty((4, len(start))))
+            replay_step(job, run.schedule.array(), step, usual.own, change, state, nodes)
+            times = StepTimes(team, row, nodes.start, nodes.end, nodes.back - own.call, nodes.back)
+            cells = ends.cells(times)
+            step = RecordedStep(number, step.key, times, own, before, fresh, arrays)
+            found.append(_Replayed(step, nodes, float(nodes.end[cells[cells >= 0]].mean())))
+            before = state.copy()
+        return found
+
+
+def _collective(meeting: Meeting) -> Collective:
+    return Collective(tuple(Participants(block, place, np.zeros(1, np.int64)) for block, place in meeting), 1)
+
+
+def find_usual_step(
+    run: RunModel, baselines: Iterable[SelfTimes], transfers: Floats
+) -> tuple[UsualProgram, UsualStep, list[list[int]]]:
+    """Return the program and the usual step of a run, and by team the places of its operations in the run's program.
+
+    The operations are those of each team's commonest sequence. `baselines` are the steps' medians over ranks,
+    `transfers` (groups of all collectives,) those of the transfers.
+    """
+    places = [
+        sorted(place for place in program.places[program.reference].tolist() if place >= 0)
+        for _, program in sorted(run.programs.items())
+    ]
+    numbers = [{place: at for at, place in enumerate(own)} for own in places]
+    programs, rules = {}, {}
+    for team, own in enumerate(places):
+        operations, known = run.programs[team].operations, run.dependencies[team]
+        programs[team] = Program(tuple(operations[place] for place in own), {}, run.programs[team].reference)
+        rules[team] = Dependencies(
+            tuple(renumber_waits(known.waits, numbers[team])),
+            known.thread[own],
+            known.queue,
+            known.launch_ns,
+            known.stream_ns,
+            known.interference,
+            known.has_launches,
+            {numbers[team][place]: ns for place, ns in known.host_lead_ns.items() if place in numbers[team]},
+        )
+    blocks = tuple(block.team for block in run.matching.blocks)
+    meetings: list[Meeting] = []
+    took: list[float] = []
+    for collective, group in zip(run.matching.collectives, run.collective_arrays.first_group.tolist(), strict=False):
+        there = [(one.block, one.place) for one in collective.members if one.place in numbers[blocks[one.block]]]
+        meeting = tuple((block, numbers[blocks[block]][place]) for block, place in there)
+        # ranks of one block that meet at two places of their program, as in a ring, are represented by one rank
+        alone = len({block for block, _ in meeting}) < len(meeting)
+        found = [(one,) for one in meeting] if alone else [meeting] if meeting else []
+        meetings += found
+        took += [float(np.nan_to_num(transfers[group]))] * len(found)
+    every = np.concatenate([int(run.job.first[team]) + np.array(own, np.int64) for team, own in enumerate(places)])
+    own_times = SelfTimes(*(np.nan_to_num(values[every]) for values in median_over_steps(baselines)))
+    return UsualProgram(programs, rules, blocks, tuple(meetings)), UsualStep(own_times, np.array(took)), places
+
+
+def renumber_waits(waits: Sequence[Wait], numbers: Mapping[int, int]) -> list[Wait]:
+    """Return the waits between operations that have a new number, with these numbers."""
+    return [
+        wait._replace(
+            op_index=numbers[wait.op_index],
+            on_op_index=wait.on_op_index if wait.on_op_index < 0 else numbers[wait.on_op_index],
+        )
+        for wait in waits
+        if wait.op_index in numbers and (wait.on_op_index < 0 or wait.on_op_index in numbers)
+    ]

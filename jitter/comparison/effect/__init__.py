@@ -1,1 +1,0 @@
-"""The size of a difference between runs, and what of it is noise."""

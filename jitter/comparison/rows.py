@@ -1,0 +1,341 @@
+"""The rows of a comparison: every nanosecond by which the new run's step differs from the base's, charged once.
+
+First the usual steps: the account of the new run's usual step with that of the base as its baseline. Then what each run
+loses to jitter beyond it. What is left is one row: the median step is not just the usual step and its jitter.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+
+from jitter.analysis.account.losses import LossClass, Losses
+from jitter.analysis.account.usual_step import Meeting, UsualProgram, UsualStep, renumber_waits
+from jitter.analysis.alignment.program import Operation, Program
+from jitter.analysis.execution.dependencies import Dependencies, Wait
+from jitter.analysis.execution.self_times import SelfTimes
+from jitter.comparison.alignment import Slot, TeamPair, align_programs, list_operations
+from jitter.comparison.document import Document, TeamProgram
+from jitter.core.names.kernels import COLLECTIVE
+from jitter.core.numeric.arrays import Floats
+
+Rung = Literal["usual", "jitter", "rest"]
+Side = Literal["base", "new"]
+_NEVER_LATE_NS: Final = 1e9
+"""How early the launch of an operation is that a run lacks."""
+
+
+class Row(NamedTuple):
+    """A part of the difference, ns a step: more than 0 if the new run is slower for it."""
+
+    rung: Rung
+    loss_class: str
+    """The label of a `LossClass`."""
+    rank: int | None
+    """Of jitter, but for transfers."""
+    team: int | None
+    """Position in `AlignedRuns.teams`."""
+    slot: int | None
+    loss_ns: float
+
+
+@dataclass(frozen=True)
+class AlignedTeam:
+    """A team of the new run and its partner, or a team without one."""
+
+    base: int | None
+    new: int | None
+    slots: list[Slot]
+    names: list[tuple[str | None, str | None]]
+    """By slot the names in the base and in the new run."""
+    kernels: list[tuple[int, int | None, int | None]]
+    """The slots of kernels, with the kernel's index in the base and in the new run."""
+
+    def of(self, side: Side) -> int | None:
+        """Return the team of one run."""
+        return self.base if side == "base" else self.new
+
+    def operations(self, side: Side) -> list[int | None]:
+        """Return by slot the operation of one run."""
+        return [slot.base if side == "base" else slot.new for slot in self.slots]
+
+    def alone(self, side: Side) -> dict[int, str]:
+        """Return the names of one run's operations that the other one lacks."""
+        others = self.operations("new" if side == "base" else "base")
+        rows = zip(self.operations(side), others, self.names, strict=True)
+        return {own: (base or new or "") for own, other, (base, new) in rows if own is not None and other is None}
+
+
+class AlignedRuns:
+    """The programs of two runs, side by side: the teams of the new run in order, then those of the base alone."""
+
+    def __init__(self, base: Document, new: Document, pairs: Sequence[TeamPair]) -> None:
+        """Align the teams of `pairs`."""
+        self.base, self.new = base, new
+        self.has_programs = base.usual is not None and new.usual is not None
+        partner = {pair.new: pair.base for pair in pairs}
+        alone = [team for team in range(len(base.teams)) if team not in partner.values()]
+        both = [*((partner.get(team), team) for team in range(len(new.teams))), *((team, None) for team in alone)]
+        self.teams = [self._align(*one) for one in both]
+
+    def _align(self, base: int | None, new: int | None) -> AlignedTeam:
+        one = [] if base is None else list_operations(self.base, base, whole=self.has_programs)
+        other = [] if new is None else list_operations(self.new, new, whole=self.has_programs)
+        slots, names, kernels, counts = align_programs(one, other), [], [], [0, 0]
+        for at, slot in enumerate(slots):
+            there = [None if own is None else side[own] for own, side in zip(slot[:2], (one, other), strict=True)]
+            names.append((there[0] and there[0].name, there[1] and there[1].name))
+            if any(operation is not None and operation.is_kernel for operation in there):
+                kernels.append(
+                    (at, *(None if own is None else count for own, count in zip(there, counts, strict=True)))
+                )
+                counts = [count + (own is not None) for own, count in zip(there, counts, strict=True)]
+        return AlignedTeam(base, new, slots, names, kernels)  # type: ignore[arg-type]  # two indices
+
+    @cached_property
+    def slot_of(self) -> dict[tuple[Side, int], tuple[int, dict[int, int]]]:
+        """By run and team its position among the aligned teams, and the slot of each of its operations."""
+        found: dict[tuple[Side, int], tuple[int, dict[int, int]]] = {}
+        sides: tuple[Side, ...] = ("base", "new")
+        for number, team in enumerate(self.teams):
+            for side in sides:
+                if (own := team.of(side)) is not None:
+                    slots = {place: at for at, place in enumerate(team.operations(side)) if place is not None}
+                    found[side, own] = number, slots
+        return found
+
+
+def charge_difference(runs: AlignedRuns, difference_ns: float) -> list[Row]:
+    """Return the rows, which add up to the difference of two step times; none where a run has no usual step."""
+    if not runs.has_programs:
+        return []
+    rows = [*_charge_usual(runs), *_jitter(runs, runs.base, "base"), *_jitter(runs, runs.new, "new")]
+    rest_ns = difference_ns - sum(row.loss_ns for row in rows)
+    return [*rows, Row("rest", LossClass.UNEXPLAINED.label, None, None, None, rest_ns)]
+
+
+def _jitter(runs: AlignedRuns, run: Document, side: Side) -> Iterator[Row]:
+    sign = -1 if side == "base" else 1
+    for one in run.jitter:
+        team, slots = (None, {}) if one.team is None else runs.slot_of[side, one.team]
+        slot = None if one.operation is None else slots[one.operation]
+        yield Row("jitter", one.loss_class, one.rank, team, slot, sign * one.loss_ns)
+
+
+def _charge_usual(runs: AlignedRuns) -> Iterator[Row]:
+    common = _CommonProgram(runs)
+    found = common.program.account(common.upper, common.lower)
+    yield from common.list_rows(found.losses)
+    yield from common.charge_waits("new", 1, found.upper_ns)
+    yield from common.charge_waits("base", -1, found.lower_ns)
+
+
+class _Usual(NamedTuple):
+    """The usual step of one run."""
+
+    program: UsualProgram
+    step: UsualStep
+    first: list[int]
+    """By team where its operations begin in the self times."""
+
+
+def _read_usual_step(document: Document) -> _Usual:
+    """Return the usual step of a document that has one."""
+    assert document.usual is not None
+    teams, meetings = document.usual.teams, document.usual.meetings
+    programs = {number: _program(document, team) for number, team in enumerate(teams)}
+    own = [[ns for team in teams for ns in team.self_times[at]] for at in range(len(SelfTimes._fields))]
+    return _Usual(
+        UsualProgram(
+            programs,
+            {number: _rules(team) for number, team in enumerate(teams)},
+            document.usual.blocks,
+            tuple(one.members for one in meetings),
+        ),
+        UsualStep(SelfTimes(*np.array(own, np.float64)), np.array([one.transfer_ns for one in meetings], np.float64)),
+        [sum(len(team.names) for team in teams[:number]) for number in range(len(teams))],
+    )
+
+
+def _program(document: Document, team: TeamProgram) -> Program:
+    columns = zip(team.names, team.kinds, team.streams, team.threads, strict=True)
+    return _program_of(Operation(document.names[name], kind, stream, thread) for name, kind, stream, thread in columns)
+
+
+def _program_of(operations: Iterable[Operation]) -> Program:
+    return Program(tuple(operations), {}, ("", b""))  # no recording is fitted to it
+
+
+def _rules(team: TeamProgram) -> Dependencies:
+    return Dependencies(
+        tuple(
+            Wait(place, other, "event", back, "inferred" if is_of_host else "observed")
+            for place, other, back, is_of_host in team.waits
+        ),
+        np.array(team.threads, np.int64),
+        team.queue,
+        team.launch_ns,
+        team.stream_ns,
+        team.interference,
+        team.has_launches,
+        {place: float(ns) for place, ns in team.host_lead_ns},
+    )
+
+
+class _CommonProgram:
+    """The program that holds the operations of two runs; an operation that a run lacks takes no time in it.
+
+    It has the waits of both runs: a wait that never mattered in one of them is not seen there, and does no harm. But
+    what waits in one run alone, such as a new call that synchronises, would hold the other run back too: such waits are
+    left out, and charged by replays of the run's own program (`charge_waits`). The blocks of ranks, the launch queue
+    and the usual delays of launches are those of the new run.
+    """
+
+    def __init__(self, runs: AlignedRuns) -> None:
+        self._runs = runs
+        self._base, self._new = _read_usual_step(runs.base), _read_usual_step(runs.new)
+        self._teams = [team for team in runs.teams if team.new is not None]
+        meetings, upper, lower = self._meet()
+        self.program = UsualProgram(
+            {
+                number: _program_of(own.program.programs[its].operations[at] for own, its, at in self._origins(team))
+                for number, team in enumerate(self._teams)
+            },
+            {number: self._join_rules(number) for number in range(len(self._teams))},
+            self._new.program.blocks,
+            meetings,
+        )
+        partner = {team.base: self._new.program.rules[number] for number, team in enumerate(self._teams)}
+        rules = {team: partner.get(team, known) for team, known in self._base.program.rules.items()}
+        own_of_base = self._base.program.with_delays(
+            self._base.step,
+            {team: one.launch_ns for team, one in rules.items()},
+            {team: one.stream_ns for team, one in rules.items()},
+        )
+        self.upper = UsualStep(self._self_times("new", self._new.step.own), upper)
+        self.lower = UsualStep(self._self_times("base", own_of_base), lower)
+
+    def list_rows(self, losses: Losses) -> Iterator[Row]:
+        """Return the rows of the account of this program."""
+        columns = (losses.rank, losses.team, losses.loss_class, losses.place, losses.collective, losses.loss_ns)
+        for block, team, which, place, meeting, ns in zip(*(column.tolist() for column in columns), strict=True):
+            if which == LossClass.CARRIED:
+                yield from self._spread_carried(block, ns)
+            elif meeting >= 0:
+                own, operation = self.program.meetings[meeting][0]
+                yield Row("usual", LossClass(which).label, None, self.program.blocks[own], operation, ns)
+            else:
+                slot = None if place < 0 else place
+                yield Row("usual", LossClass(which).label, None, None if team < 0 else team, slot, ns)
+
+    def _spread_carried(self, block: int, carried_ns: float) -> Iterator[Row]:
+        """Return what earlier steps leave, charged to the host times that differ: all steps are alike."""
+        team = self.program.blocks[block]
+        first = sum(len(self.program.programs[other].operations) for other in range(team))
+        here = slice(first, first + len(self.program.programs[team].operations))
+        more = (self.upper.own.host - self.lower.own.host + self.upper.own.call - self.lower.own.call)[here]
+        whole = float(more.sum())
+        if whole * carried_ns <= 0:
+            yield Row("usual", LossClass.CARRIED.label, None, team, None, carried_ns)
+            return
+        start = self.program.programs[team].first_kernel
+        for at in np.flatnonzero(more).tolist():
+            which = LossClass.START if at <= start else LossClass.LAUNCH
+            yield Row("usual", which.label, None, team, at, carried_ns * float(more[at]) / whole)
+
+    def charge_waits(self, side: Side, sign: int, common_ns: float) -> Iterator[Row]:
+        """Return what calls and copies cost that wait and that the other run lacks, and what no row explains.
+
+        `common_ns` is the time of the run's usual step in the common program.
+        """
+        own = self._usual(side)
+        left_ns, rules = own.program.time_ns(own.step), dict(own.program.rules)
+        for number, team in enumerate(self._runs.teams):
+            its, alone = team.of(side), team.alone(side)
+            if its is None or team.base is None or team.new is None:
+                continue
+            for name in dict.fromkeys(alone[wait.op_index] for wait in rules[its].waits if wait.op_index in alone):
+                waits = tuple(wait for wait in rules[its].waits if alone.get(wait.op_index) != name)
+                rules[its] = replace(rules[its], waits=waits)
+                without_ns = replace(own.program, rules=dict(rules)).time_ns(own.step)
+                slot = next(at for at, place in enumerate(team.operations(side)) if alone.get(place or 0) == name)
+                yield Row("usual", LossClass.LAUNCH.label, None, number, slot, sign * (left_ns - without_ns))
+                left_ns = without_ns
+        yield Row("usual", LossClass.UNEXPLAINED.label, None, None, None, sign * (left_ns - common_ns))
+
+    def _usual(self, side: Side) -> _Usual:
+        return self._base if side == "base" else self._new
+
+    def _origins(self, team: AlignedTeam) -> Iterator[tuple[_Usual, int, int]]:
+        """Return by slot whose operation it is: the new run's, or the base's if the new run lacks it; team, number."""
+        for base, new in zip(team.operations("base"), team.operations("new"), strict=True):
+            if new is not None and team.new is not None:
+                yield self._new, team.new, new
+            elif base is not None and team.base is not None:
+                yield self._base, team.base, base
+
+    def _join_rules(self, number: int) -> Dependencies:
+        team, known = self._teams[number], self._new.program.rules[number]
+        waits: dict[tuple[int, int, int, bool], Wait] = {}
+        leads: dict[int, float] = {}
+        sides: tuple[Side, ...] = ("base", "new")
+        for side in sides:
+            if (own := team.of(side)) is None:
+                continue
+            rules, slots = self._usual(side).program.rules[own], self._runs.slot_of[side, own][1]
+            alone = team.alone(side) if team.base is not None else {}
+            for wait in renumber_waits([one for one in rules.waits if one.op_index not in alone], slots):
+                waits[wait.op_index, wait.on_op_index, wait.steps_back, wait.provenance == "inferred"] = wait
+            leads |= {slots[place]: ns for place, ns in rules.host_lead_ns.items()}
+        threads = [int(own.program.rules[its].thread[at]) for own, its, at in self._origins(team)]
+        return replace(
+            known,
+            waits=tuple(waits[key] for key in sorted(waits)),
+            thread=np.array(threads, np.int64),
+            host_lead_ns=leads,
+        )
+
+    def _self_times(self, side: Side, own: SelfTimes) -> SelfTimes:
+        found = []
+        for number, team in enumerate(self._teams):
+            places = np.array([-1 if place is None else place for place in team.operations(side)], np.int64)
+            absent = {"lead": _NEVER_LATE_NS, "delay": -self._new.program.rules[number].stream_ns}
+            columns = np.stack([np.full(len(places), absent.get(field, 0.0)) for field in SelfTimes._fields])
+            its, there = team.of(side), places >= 0
+            if its is not None:
+                columns[:, there] = np.stack(own)[:, self._usual(side).first[its] + places[there]]
+            found.append(columns)
+        return SelfTimes(*np.concatenate(found, axis=1))
+
+    def _meet(self) -> tuple[tuple[Meeting, ...], Floats, Floats]:
+        """Return the meetings of the new run, then those of the base alone; their transfers in the new run and base."""
+        blocks = self._base.program.blocks
+        took = {
+            (blocks[block], place): ns
+            for meeting, ns in zip(self._base.program.meetings, self._base.step.transfers.tolist(), strict=True)
+            for block, place in meeting
+        }
+        found: list[tuple[Meeting, float, float]] = []
+        slots = [self._runs.slot_of["new", number][1] for number in range(len(self._teams))]
+        for meeting, ns in zip(self._new.program.meetings, self._new.step.transfers.tolist(), strict=True):
+            teams = [self._new.program.blocks[block] for block, _ in meeting]
+            own = tuple((block, slots[team][place]) for team, (block, place) in zip(teams, meeting, strict=True))
+            known = [self._transfer(took, team, slot) for team, (_, slot) in zip(teams, own, strict=True)]
+            found.append((own, ns, max(known, default=0.0)))
+        for block, number in enumerate(self._new.program.blocks):
+            operations = enumerate(self._origins(self._teams[number]))
+            gone = [at for at, (own, its, place) in operations if own is self._base and _is_collective(own, its, place)]
+            found += [(((block, at),), 0.0, self._transfer(took, number, at)) for at in gone]
+        upper, lower = np.array([times for _, *times in found], np.float64).reshape(len(found), 2).T
+        return tuple(meeting for meeting, _, _ in found), upper, lower
+
+    def _transfer(self, took: dict[tuple[int, int], float], number: int, slot: int) -> float:
+        """Return the usual transfer in the base; 0 where the base lacks the collective."""
+        base, place = self._teams[number].base, self._teams[number].slots[slot].base
+        return 0.0 if base is None or place is None else took.get((base, place), 0.0)
+
+
+def _is_collective(own: _Usual, team: int, place: int) -> bool:
+    return own.program.programs[team].operations[place].kind == COLLECTIVE

@@ -1,0 +1,154 @@
+"""Sizes of effects with what of them is noise: a run's step time against others', and its loss to jitter.
+
+An effect on step time is the difference of medians. Intervals are block bootstraps over steps: steps that follow each
+other are drawn together, since what slows one step often slows the next. With several bases, runs are drawn first, then
+their steps, and the new run gets the difference of a base run from their median: equal runs differ by that much.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from jitter.comparison.document import Document
+from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.student_t import student_quantile
+
+MIN_STEPS: Final = 5
+MIN_NOISE: Final = 0.01
+"""Part of a step; a smaller effect is noise, however many steps show it."""
+_DRAWS: Final = 4000
+_SEED: Final = 20200324
+"""Fixed: two calls give one answer."""
+_COVERAGE: Final = 0.95
+_ENOUGH: Final = 10
+"""Values from which on the median's bootstrap interval agrees with that of the sign test, which assumes nothing."""
+
+
+@dataclass(frozen=True)
+class StepEffect:
+    """The effect on step time, ns."""
+
+    base_ns: float
+    new_ns: float
+    low_ns: float
+    """Of the 95% interval of the difference."""
+    high_ns: float
+    noise_fraction: float
+    """Largest effect that counts as noise, of the base's step."""
+    p: float
+    """How often equal runs would differ as much."""
+
+    @property
+    def difference_ns(self) -> float:
+        """Return new − base."""
+        return self.new_ns - self.base_ns
+
+    @property
+    def fraction(self) -> float:
+        """Return the difference as a part of the base's step."""
+        return self.difference_ns / self.base_ns
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Return the interval as parts of the base's step."""
+        return self.low_ns / self.base_ns, self.high_ns / self.base_ns
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the interval excludes 0 and the effect exceeds the noise."""
+        return (self.low_ns > 0 or self.high_ns < 0) and abs(self.fraction) > self.noise_fraction
+
+
+def measure_effect(bases: Sequence[Floats], new: Floats) -> StepEffect:
+    """Compare the step times of a run with those of others; (steps,) each, at least two, in order."""
+    rng = np.random.default_rng(_SEED)
+    medians = np.array([median(times) for times in bases])
+    base_ns, new_ns = median(medians), median(new)
+    drawn = np.stack([_draw(times, rng) for times in bases])
+    # between equal runs: a median of k runs hides part of what each of them differs by
+    residuals = (medians - base_ns) * np.sqrt(len(bases) / max(len(bases) - 1, 1))
+    if len(bases) > 1:
+        runs = rng.integers(len(bases), size=(len(bases), _DRAWS))
+        drawn = np.take_along_axis(drawn, runs, axis=0)
+    of_new = _draw(new, rng) + residuals[rng.integers(len(bases), size=_DRAWS)]
+    centre = new_ns - base_ns
+    fewest = min(len(new), len(bases) if len(bases) > 1 else len(bases[0]))
+    wide = centre + _widening(fewest) * (of_new - np.sort(drawn, axis=0)[(len(bases) - 1) // 2] - centre)
+    low, high = _interval_of(wide)
+    below, above = float((wide <= 0).mean()), float((wide >= 0).mean())
+    p = 1.0 if centre == 0 else min(1.0, max(2 * min(below, above), 2 / (_DRAWS + 1)))
+    return StepEffect(base_ns, new_ns, min(low, centre), max(high, centre), _noise(bases, medians, base_ns), p)
+
+
+def median(values: Floats) -> float:
+    """Return the lower median of (values,)."""
+    return float(np.partition(values, (len(values) - 1) // 2)[(len(values) - 1) // 2])
+
+
+def _draw(times: Floats, rng: np.random.Generator) -> Floats:
+    """Return, (draws,), medians of drawn steps."""
+    middle = (len(times) - 1) // 2
+    found: Floats = np.partition(times[_draw_steps(len(times), rng)], middle, axis=1)[:, middle]
+    return found
+
+
+def _noise(bases: Sequence[Floats], medians: Floats, base_ns: float) -> float:
+    """Return what equal stretches differ by: halves of a base and, of several bases, one and another."""
+    halves = [abs(median(times[: len(times) // 2]) - median(times[len(times) // 2 :])) for times in bases]
+    found = [MIN_NOISE, median(np.array(halves)) / base_ns]
+    if len(bases) > 1:
+        apart = np.abs(medians[:, None] - medians[None, :])
+        found.append(float(apart.sum() / (len(bases) * (len(bases) - 1))) / base_ns)
+    return max(found)
+
+
+class RunLoss(NamedTuple):
+    """Loss as a fraction of the run's time."""
+
+    fraction: float
+    interval: tuple[float, float]
+    """95% interval: where the loss of a longer run of the same job may lie; no run gains by jitter."""
+
+
+def measure_loss(run: Document) -> RunLoss | str:
+    """Return the loss of a run, or why its steps do not tell it.
+
+    The interval is a block bootstrap of Σ loss ÷ Σ step time over the steps that follow a recorded one.
+    """
+    if run.loss_fraction is None:
+        return "the loss of the run is unknown"
+    timed = [(step.loss_ns, step.step_time_ns) for step in run.steps if step.loss_ns is not None and step.step_time_ns]
+    if len(run.steps) < MIN_STEPS or len(timed) < MIN_STEPS - 2:
+        return f"the run has {len(timed)} steps of known time and loss, too few to measure its loss"
+    losses, times = np.array(timed, np.float64).T
+    at = _draw_steps(len(timed), np.random.default_rng(_SEED))
+    value = run.loss_fraction
+    drawn = losses[at].sum(axis=1) / times[at].sum(axis=1)
+    low, high = _interval_of(value + _widening(len(timed)) * (drawn - losses.sum() / times.sum()))
+    return RunLoss(value, (min(max(low, 0.0), value), max(high, value)))
+
+
+def _draw_steps(steps: int, rng: np.random.Generator) -> Ints:
+    """Return positions of steps, (draws, steps): blocks of about the cube root of their number, drawn with return."""
+    length = max(1, round(steps ** (1 / 3)))
+    blocks = -(-steps // length)
+    first = rng.integers(steps, size=(_DRAWS, blocks, 1))
+    at: Ints = (first + np.arange(length)).reshape(_DRAWS, -1)[:, :steps] % steps
+    return at
+
+
+def _widening(values: int) -> float:
+    """Return by how much draws of so few values spread too little, from Student's t."""
+    if values >= _ENOUGH:
+        return 1.0
+    upper = (1 + _COVERAGE) / 2
+    return student_quantile(upper, max(values - 1, 1)) / NormalDist().inv_cdf(upper)
+
+
+def _interval_of(draws: Floats) -> tuple[float, float]:
+    """Return the 95% interval of drawn values."""
+    low, high = np.quantile(draws, [(1 - _COVERAGE) / 2, (1 + _COVERAGE) / 2]).tolist()
+    return low, high

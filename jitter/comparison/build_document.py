@@ -2,8 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,9 +10,12 @@ import numpy as np
 
 from jitter._version import __version__
 from jitter.analysis.account.losses import LossClass, join_losses
-from jitter.analysis.account.usual_step import find_usual_step
+from jitter.analysis.account.usual_step import UsualRun, find_usual_step
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.execution.dependencies import Wait
+from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.api import Lake
 from jitter.comparison.document import (
     DOCUMENT_KIND,
@@ -22,7 +24,7 @@ from jitter.comparison.document import (
     CulpritEntry,
     Document,
     Environment,
-    JitterRow,
+    LossRow,
     Place,
     RankEntry,
     RungEntry,
@@ -47,8 +49,10 @@ _MAX_KERNEL_TIMES: Final = 140_000
 """Kernel times in a document, about 6 bytes each: a longer run keeps some steps at even distances."""
 _SELF_TIMES: Final = 6
 """Kernel times that take as much room as an operation of the usual step."""
-_MAX_JITTER_ROWS: Final = 6_000
-"""Rows of jitter with an operation, about 25 bytes each: the largest."""
+_MAX_LOSS_ROWS: Final = 5_000
+"""Rows of an account with an operation, about 25 bytes each: the largest."""
+_MAX_SLOW_STEPS: Final = 100
+"""Steps next to the median one that are compared with the usual step."""
 _LEAST_STEPS: Final = 3
 """Steps next to the median one whose jitter is that of a usual step; half of the steps, if these are more."""
 _MAX_STEPS: Final = 5_000
@@ -106,8 +110,11 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names") -> dict[str
 
     diagnosis, analysis = lake.diagnose(chosen), lake.analyze(chosen)
     analysis.accounts  # noqa: B018  # the pass gives the baselines too
-    usual, places = _usual(analysis, names)
-    jitter = _jitter(analysis, places)
+    alike = max(analysis.steps.of_kinds, key=len)  # the steps of one kind have one usual step: that of the commonest
+    baselines = [analysis.steps.baselines[number] for number in alike.tolist()]
+    usual = find_usual_step(analysis.run, baselines, analysis.baseline_transfers[alike[0]])
+    near = _near_median(analysis)
+    jitter = _jitter(analysis, usual, near)
     return {
         "steps": _step_entries(analysis, diagnosis),
         "teams": _teams(lake, analysis, names),
@@ -117,8 +124,9 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names") -> dict[str
         "collectives": tuple(_collectives(lake, chosen)),
         "culprits": _culprits(diagnosis),
         "notes": tuple(diagnosis.notes),
-        "usual": usual,
+        "usual": _usual_entry(usual, names),
         "jitter": jitter,
+        "slow_steps": _slow_steps(analysis, usual, near),
         "waterfall": tuple(RungEntry(*one) for one in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)),
     }
 
@@ -154,11 +162,11 @@ def _teams(lake: Lake, analysis: "RunAnalysis", names: "_Names") -> tuple[Team, 
     most = max(2, (_MAX_KERNEL_TIMES - _SELF_TIMES * operations) // max(1, sum(map(len, references.values()))))
     offset = max(0, count - _MAX_STEPS)
     kept = [at for at in spread_positions(count, most).tolist() if at >= offset]
-    times = [_kernel_times(analysis, number) for number in kept]
+    times = _kernel_times(analysis, kept)
     found = []
     for team, places in references.items():
         first = int(run.job.first[team])
-        own = np.array([values[first:][places] for values in times]).reshape(len(times), len(places))
+        own = np.array([times[number][first:][places] for number in kept]).reshape(len(kept), len(places))
         found.append(
             Team(
                 tuple(rank for rank, its in run.team_of.items() if its == team),
@@ -173,19 +181,40 @@ def _teams(lake: Lake, analysis: "RunAnalysis", names: "_Names") -> tuple[Team, 
     return tuple(found)
 
 
-def _kernel_times(analysis: "RunAnalysis", number: int) -> Floats:
-    """Return, (operations of all teams,), each kernel's own time in a step: the lower median over the team's ranks.
+def _kernel_times(analysis: "RunAnalysis", kept: Collection[int]) -> dict[int, Floats]:
+    """Return by step, (operations of all teams,), the median over a team's ranks of each operation's time on the GPU.
 
-    That of a collective is from its last arrival to its end, the median over groups.
+    That of a collective is from its last arrival to its end, the median over groups. NaN where no rank has it.
     """
-    run = analysis.run
-    found = analysis.steps.baselines[number].gpu.copy()
-    found[run.job.kind == COLLECTIVE] = np.nan
-    took, first = analysis.transfers[number], run.collective_arrays.first_group.tolist()
-    for collective, (begin, end) in zip(run.matching.collectives, pairwise(first), strict=True):
-        known = took[begin:end][~np.isnan(took[begin:end])]
-        for member in collective.members if len(known) else ():
-            found[int(run.job.first[run.matching.blocks[member.block].team]) + member.place] = np.median(known)
+    job, found = analysis.run.job, {}
+    for step in analysis.steps.steps():
+        if step.number in kept:
+            times = np.full(int(job.first[-1]), np.nan)
+            for team in range(len(job.launch_ns)):
+                taken = _durations_of_team(step, job, team)
+                known = ~np.isnan(taken).all(axis=0)
+                times[job.first[team] : job.first[team + 1]][known] = np.nanmedian(taken[:, known], axis=0)
+            found[step.number] = times
+        del step  # else it stays in memory while the next one is read
+    return found
+
+
+def _durations_of_team(step: RecordedStep, job: JobArrays, team: int) -> Floats:
+    """Return, (ranks that have the step, operations), times on the GPU; of collectives, the transfers."""
+    times, collectives, transfers = step.times, step.collectives, step.transfers
+    first, after = int(job.first[team]), int(job.first[team + 1])
+    ranks = np.flatnonzero((times.team == team) & (times.row >= 0))
+    begin = int(times.row[ranks[0]]) if len(ranks) else 0
+    cells = slice(begin, begin + len(ranks) * (after - first))
+    found: Floats = (times.end[cells] - times.start[cells]).reshape(len(ranks), after - first)
+    found[:, job.kind[first:after] == COLLECTIVE] = np.nan
+    sizes = np.diff(collectives.first_in_group)
+    for own, rank in zip(found, ranks.tolist(), strict=True):
+        base = int(collectives.first_place[collectives.block[rank]])
+        attended = np.flatnonzero(collectives.number_at[base : base + after - first] >= 0)
+        group = collectives.group[collectives.attendance_at[base + attended] + collectives.column[rank]]
+        known = transfers.mostly_complete[group] & (sizes[group] > 1)
+        own[attended[known]] = transfers.took[group[known]]
     return found
 
 
@@ -198,20 +227,17 @@ def _reference(program: Program) -> list[int]:
     )
 
 
-def _usual(analysis: "RunAnalysis", names: "_Names") -> tuple[UsualStepEntry, list[list[int]]]:
-    """Return the usual step, and by team the places of its operations in the run's program."""
-    baselines = [analysis.steps.baselines[number] for number in range(len(analysis.keys))]
-    program, usual, places = find_usual_step(analysis.run, baselines, analysis.baseline_transfers)
+def _usual_entry(usual: UsualRun, names: "_Names") -> UsualStepEntry:
     teams, first = [], 0
-    for team, own in program.programs.items():
-        rules, last = program.rules[team], first + len(own.operations)
+    for team, own in usual.program.programs.items():
+        rules, last = usual.program.rules[team], first + len(own.operations)
         teams.append(
             TeamProgram(
                 tuple(names.number(one.name) for one in own.operations),
                 tuple(own.kinds.tolist()),
                 tuple(own.streams.tolist()),
                 tuple(rules.thread.tolist()),
-                tuple(tuple(map(round, values[first:last].tolist())) for values in usual.own),
+                tuple(tuple(map(round, values[first:last].tolist())) for values in usual.step.own),
                 tuple((one.op_index, one.on_op_index, one.steps_back, _is_of_host(one)) for one in rules.waits),
                 tuple((place, round(ns)) for place, ns in rules.host_lead_ns.items()),
                 rules.launch_ns,
@@ -222,40 +248,76 @@ def _usual(analysis: "RunAnalysis", names: "_Names") -> tuple[UsualStepEntry, li
             )
         )
         first = last
-    meetings = zip(usual.transfers.tolist(), program.meetings, strict=True)
-    return UsualStepEntry(
-        tuple(teams), program.blocks, tuple(UsualMeeting(round(ns), members) for ns, members in meetings)
-    ), places
+    meetings = zip(usual.step.transfers.tolist(), usual.program.meetings, strict=True)
+    entries = tuple(UsualMeeting(round(ns), members) for ns, members in meetings)
+    return UsualStepEntry(tuple(teams), usual.program.blocks, entries)
 
 
 def _is_of_host(wait: Wait) -> bool:
     return wait.provenance == "inferred"
 
 
-def _jitter(analysis: "RunAnalysis", places: Sequence[Sequence[int]]) -> tuple[JitterRow, ...]:
-    """Return what a usual step loses to jitter, the largest rows first, then the sums of the others."""
-    run, step_ns = analysis.run, analysis.step_ns
-    timed = [account for account in analysis.accounts if len(account.losses) and not np.isnan(step_ns[account.number])]
-    if not timed:
+def _near_median(analysis: "RunAnalysis") -> list[int]:
+    """Return the half of the steps whose times are next to the median, the nearest first."""
+    times = analysis.step_ns
+    timed = np.array([one.number for one in analysis.accounts if len(one.losses) and not np.isnan(times[one.number])])
+    if not len(timed):
+        return []
+    apart = np.abs(times[timed] - lower_median(times[timed][None])[0, 0])
+    near: list[int] = timed[np.argsort(apart, kind="stable")].tolist()
+    return near[: max(_LEAST_STEPS, -(-len(near) // 2))]
+
+
+def _jitter(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -> tuple[LossRow, ...]:
+    """Return what a usual step loses to jitter: the mean over the steps next to the median one."""
+    if not near:
         return ()
-    times = np.array([step_ns[account.number] for account in timed])
-    apart = np.abs(times - lower_median(times[None])[0, 0])
-    chosen = np.argsort(apart, kind="stable")[: max(_LEAST_STEPS, -(-len(timed) // 2))].tolist()
-    losses = join_losses([timed[at].losses for at in chosen])
-    numbers = [{place: at for at, place in enumerate(own)} for own in places]
+    run = analysis.run
+    losses = join_losses([analysis.accounts[number].losses for number in near])
     meets = [(run.matching.blocks[one.members[0].block].team, one.members[0].place) for one in run.matching.collectives]
+    numbers = [{place: at for at, place in enumerate(own)} for own in usual.places]
     columns = (losses.rank, losses.team, losses.loss_class, losses.place, losses.collective, losses.loss_ns)
-    sums: dict[tuple[int, int, int, int], float] = {}
+    sums: _Sums = {}
     for rank, team, which, place, collective, ns in zip(*(column.tolist() for column in columns), strict=True):
         at = (team, place) if collective < 0 else meets[collective]
         key = rank, at[0], which, numbers[at[0]].get(at[1], -1) if at[0] >= 0 else -1
-        sums[key] = sums.get(key, 0.0) + ns / len(chosen)
-    for key in sorted(sums, key=lambda key: (-abs(sums[key]), key))[_MAX_JITTER_ROWS:]:
+        sums[key] = sums.get(key, 0.0) + ns / len(near)
+    return _list_rows(sums)
+
+
+def _slow_steps(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -> tuple[LossRow, ...]:
+    """Return what the steps next to the median one lose on all ranks alike against the usual step: the mean."""
+    known = sorted(near[:_MAX_SLOW_STEPS])
+    of_steps = [
+        SelfTimes(
+            *(
+                np.where(np.isnan(values[usual.cells]), instead, values[usual.cells])
+                for values, instead in zip(analysis.steps.baselines[number], usual.step.own, strict=True)
+            )
+        )
+        for number in known
+    ]
+    sums: _Sums = {}
+    for account in usual.program.account_steps(of_steps, usual.step) if known else ():
+        losses = account.losses
+        columns = (losses.team, losses.loss_class, losses.place, losses.loss_ns)
+        for team, which, place, ns in zip(*(column.tolist() for column in columns), strict=True):
+            sums[-1, team, which, place] = sums.get((-1, team, which, place), 0.0) + ns / len(known)
+    return _list_rows(sums)
+
+
+_Sums = dict[tuple[int, int, int, int], float]
+"""ns by rank, team, class and operation; -1 for none."""
+
+
+def _list_rows(sums: _Sums) -> tuple[LossRow, ...]:
+    """Return the rows, the largest first; where there are too many, small ones are summed up without operations."""
+    for key in sorted(sums, key=lambda key: (-abs(sums[key]), key))[_MAX_LOSS_ROWS:]:
         whole = (*key[:3], -1)
         if key != whole:
             sums[whole] = sums.get(whole, 0.0) + sums.pop(key)
     return tuple(
-        JitterRow(_known(rank), _known(team), LossClass(which).label, _known(operation), round(ns))
+        LossRow(_known(rank), _known(team), LossClass(which).label, _known(operation), round(ns))
         for (rank, team, which, operation), ns in sorted(sums.items(), key=lambda one: (-abs(one[1]), one[0]))
         if round(ns)
     )
@@ -306,7 +368,7 @@ def _launch_shapes(lake: Lake, analysis: "RunAnalysis", team: int) -> dict[int, 
     }
 
 
-def _rank_entries(lake: Lake, jitter: Sequence[JitterRow]) -> tuple[RankEntry, ...]:
+def _rank_entries(lake: Lake, jitter: Sequence[LossRow]) -> tuple[RankEntry, ...]:
     lost = dict.fromkeys(lake.ranks, 0)
     for row in jitter:
         if row.rank is not None:

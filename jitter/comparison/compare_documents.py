@@ -124,7 +124,7 @@ def _split(rows: Sequence[Row]) -> tuple[PartChange, ...]:
         return ()
     sums = {(one.label, is_jitter): 0.0 for one in LossClass for is_jitter in (False, True)}
     for row in rows:
-        sums[row.loss_class, row.rung == "jitter"] += row.loss_ns
+        sums[row.loss_class, row.rung == "ranks"] += row.loss_ns
     parts = {
         one.label: PartChange(one.label, *(round(sums[one.label, which]) for which in (False, True)))
         for one in LossClass
@@ -198,7 +198,7 @@ def _difference(one: CulpritEntry, rows: Sequence[Row]) -> int | None:
     if not rows or one.rung != "ranks" or one.loss_class is None:
         return None
     ranks = None if one.loss_class == LossClass.TRANSFER.label else {*one.ranks}
-    own = [row for row in rows if row.rung == "jitter" and row.loss_class == one.loss_class]
+    own = [row for row in rows if row.rung == "ranks" and row.loss_class == one.loss_class]
     return round(sum(row.loss_ns for row in own if ranks is None or row.rank in ranks))
 
 

@@ -97,11 +97,11 @@ class UsualStepEntry(msgspec.Struct, frozen=True):
     meetings: tuple[UsualMeeting, ...]
 
 
-class JitterRow(msgspec.Struct, frozen=True, array_like=True):
-    """What a usual step loses to jitter: one row of the account, the mean over the steps next to the median one."""
+class LossRow(msgspec.Struct, frozen=True, array_like=True):
+    """One row of the account of a run, the mean over the steps next to the median one."""
 
     rank: int | None
-    """None for a transfer."""
+    """None for a transfer, and for what all ranks lose alike."""
     team: int | None
     loss_class: str
     operation: int | None
@@ -212,7 +212,10 @@ class Document(msgspec.Struct, frozen=True):
     throughput: tuple[ThroughputEntry, ...] = ()
     notes: tuple[str, ...] = ()
     usual: UsualStepEntry | None = None
-    jitter: tuple[JitterRow, ...] = ()
+    jitter: tuple[LossRow, ...] = ()
+    """What the steps next to the median one lose to jitter."""
+    slow_steps: tuple[LossRow, ...] = ()
+    """What they lose without it, on all ranks alike, against the usual step."""
     waterfall: tuple[RungEntry, ...] = ()
 
 

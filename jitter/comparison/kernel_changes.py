@@ -35,6 +35,8 @@ _CLASSES: Final = frozenset(one.label for one in (LossClass.GPU, LossClass.TRANS
 """The classes of a kernel's own time, as against that of its launch."""
 
 _Key = tuple[str | None, str | None, Kind]
+_Cost = dict[tuple[int | None, int | None], dict[int | None, float]]
+"""By team and slot, and rank, ns."""
 
 
 @dataclass
@@ -128,22 +130,20 @@ def compare_kernels(
     spreads = {
         number: _spread(runs.base, team.base, more) for number, team in enumerate(runs.teams) if team.base is not None
     }
-    cost: dict[tuple[int | None, int | None], dict[int | None, float]] = defaultdict(dict)
+    cost: _Cost = defaultdict(dict)
     for row in rows:
         if row.loss_class in _CLASSES:
             of_place = cost[row.team, row.slot]
             of_place[row.rank] = of_place.get(row.rank, 0.0) + row.loss_ns
     changes: dict[_Key, KernelChange] = {}
     for key, own in _by_key(places).items():
-        by_rank: dict[int | None, float] = {}
-        for at in own:
-            for rank, ns in cost[places[at].team, places[at].slot].items():
-                by_rank[rank] = by_rank.get(rank, 0.0) + ns
         changed = [at for at in own if at not in p or _is_changed(places[at], p[at], spreads[places[at].team])]
-        loss_ns = sum(by_rank.values()) if rows else None
-        if changed or (loss_ns is not None and abs(loss_ns) >= least_ns):
-            changes[key] = _describe(key, [places[at] for at in changed or own], [p[at] for at in changed if at in p])
-            changes[key].loss_ns = loss_ns
+        if rows and abs(sum(_by_rank(cost, places, own).values())) >= least_ns:
+            changed = own
+        if changed:
+            by_rank = _by_rank(cost, places, changed)
+            changes[key] = _describe(key, [places[at] for at in changed], [p[at] for at in changed if at in p])
+            changes[key].loss_ns = sum(by_rank.values()) if rows else None
             changes[key].rank = _main_rank(by_rank)
     differences = [
         PlaceDifference(one.base, one.key[0] or "", sum(cost[one.team, one.slot].values()) if rows else _grown(one))
@@ -183,6 +183,15 @@ def _key(team: AlignedTeam, slots: Sequence[int]) -> _Key:
     if team.slots[slots[0]].is_same:
         return base, new, "changed"
     return base, new, "went" if new is None else "appeared" if base is None else "replaced"
+
+
+def _by_rank(cost: _Cost, places: Sequence[_Place], chosen: Sequence[int]) -> dict[int | None, float]:
+    """Return by rank what some of the places add to the step, ns."""
+    found: dict[int | None, float] = {}
+    for at in chosen:
+        for rank, ns in cost[places[at].team, places[at].slot].items():
+            found[rank] = found.get(rank, 0.0) + ns
+    return found
 
 
 def _by_key(places: Sequence[_Place]) -> dict[_Key, list[int]]:

@@ -31,7 +31,7 @@ class PartChange:
     part: str
     """The label of a `LossClass`."""
     usual_ns: int
-    """Between the usual steps, in which all ranks are alike."""
+    """Of all ranks alike: between the usual steps, and of the median steps above them."""
     jitter_ns: int
     """Of ranks that are later than others, and transfers above their usual time."""
 

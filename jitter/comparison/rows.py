@@ -1,7 +1,8 @@
 """The rows of a comparison: every nanosecond by which the new run's step differs from the base's, charged once.
 
 First the usual steps: the account of the new run's usual step with that of the base as its baseline. Then what each run
-loses to jitter beyond it. What is left is one row: the median step is not just the usual step and its jitter.
+loses above it: its median step is slower than the usual one for all ranks, and some ranks are slower than others. What
+no account explains is one row.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,11 +18,12 @@ from jitter.analysis.alignment.program import Operation, Program
 from jitter.analysis.execution.dependencies import Dependencies, Wait
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.comparison.alignment import Slot, TeamPair, align_programs, list_operations
-from jitter.comparison.document import Document, TeamProgram
+from jitter.comparison.document import Document, LossRow, TeamProgram
 from jitter.core.names.kernels import COLLECTIVE
 from jitter.core.numeric.arrays import Floats
 
-Rung = Literal["usual", "jitter", "rest"]
+Rung = Literal["usual", "steps", "ranks"]
+"""Between usual steps; then what runs lose above them on the rungs of the waterfall."""
 Side = Literal["base", "new"]
 _NEVER_LATE_NS: Final = 1e9
 """How early the launch of an operation is that a run lacks."""
@@ -111,17 +113,19 @@ def charge_difference(runs: AlignedRuns, difference_ns: float) -> list[Row]:
     """Return the rows, which add up to the difference of two step times; none where a run has no usual step."""
     if not runs.has_programs:
         return []
-    rows = [*_charge_usual(runs), *_jitter(runs, runs.base, "base"), *_jitter(runs, runs.new, "new")]
+    rows = [*_charge_usual(runs), *_above_usual(runs, runs.base, "base"), *_above_usual(runs, runs.new, "new")]
     rest_ns = difference_ns - sum(row.loss_ns for row in rows)
-    return [*rows, Row("rest", LossClass.UNEXPLAINED.label, None, None, None, rest_ns)]
+    return [*rows, Row("usual", LossClass.UNEXPLAINED.label, None, None, None, rest_ns)]
 
 
-def _jitter(runs: AlignedRuns, run: Document, side: Side) -> Iterator[Row]:
+def _above_usual(runs: AlignedRuns, run: Document, side: Side) -> Iterator[Row]:
     sign = -1 if side == "base" else 1
-    for one in run.jitter:
-        team, slots = (None, {}) if one.team is None else runs.slot_of[side, one.team]
-        slot = None if one.operation is None else slots[one.operation]
-        yield Row("jitter", one.loss_class, one.rank, team, slot, sign * one.loss_ns)
+    rungs: tuple[tuple[Rung, tuple[LossRow, ...]], ...] = (("steps", run.slow_steps), ("ranks", run.jitter))
+    for rung, losses in rungs:
+        for one in losses:
+            team, slots = (None, {}) if one.team is None else runs.slot_of[side, one.team]
+            slot = None if one.operation is None else slots[one.operation]
+            yield Row(rung, one.loss_class, one.rank, team, slot, sign * one.loss_ns)
 
 
 def _charge_usual(runs: AlignedRuns) -> Iterator[Row]:

@@ -58,7 +58,7 @@ def test_a_slower_run_fails_and_says_where(lakes, capsys):
     code, line = check(capsys, *regression(lakes, "slow", "3%"))
     assert code == 1
     assert line.startswith("FAIL slower than baseline by ")
-    assert "(limit 3%): compute +" in line
+    assert "(limit 3%): GPU time +" in line
 
 
 def test_a_lake_is_a_baseline_too(lakes, capsys):
@@ -147,7 +147,7 @@ def test_markdown(lakes, capsys):
     code, text = check(capsys, *regression(lakes, "slow", "3%", "--markdown"))
     assert code == 1
     assert text.startswith("# jitter check\n\n**FAIL slower than baseline")
-    assert "## Where the time goes" in text
+    assert "## Where the difference comes from" in text
 
 
 @pytest.mark.parametrize(

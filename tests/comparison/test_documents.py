@@ -16,9 +16,9 @@ from jitter.comparison.document import (
     StepEntry,
     decode_document,
     encode_document,
+    select_steps,
 )
 from jitter.comparison.json_form import comparison_document
-from jitter.comparison.step_selection import select_steps
 from jitter.core.errors import JitterError, UsageError
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
@@ -115,7 +115,7 @@ def test_the_largest_document_stays_below_its_limit(lakes):
     """50 steps of 903 kernels with long names on 960 ranks: the talk's job; and 5,000 steps."""
     document = build_document(lakes[0])
     team = document.teams[0]
-    steps = tuple(StepEntry(None, n, 10**9 + n, (10**9, 10**6, n, 0, 0, 0), 10**6) for n in range(5000))
+    steps = tuple(StepEntry(None, n, 10**9 + n, 10**6) for n in range(5000))
     names = tuple(f"{'x' * 300}{n}" for n in range(903))
     times = np.random.default_rng(1).integers(10**5, 10**6, (903, 155)).tolist()
     large = msgspec.structs.replace(

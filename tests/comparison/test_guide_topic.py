@@ -5,10 +5,11 @@ from typing import get_args
 import pytest
 
 import jitter
-from jitter.analysis.replay.time_on_path import PathPart
+from jitter.analysis.account.losses import LossClass
 from jitter.comparison.json_form import comparison_document
 from jitter.comparison.kernel_changes import Kind
 from jitter.comparison.model import Verdict
+from jitter.comparison.rows import Rung
 from jitter.comparison.runs import load_run
 from jitter.simulate import Fault, Job, simulate
 from tests.guide.test_guide import firsts, json_keys, tables
@@ -16,9 +17,10 @@ from tests.support.simulated import ingest_run
 
 
 def test_verdicts_parts_and_kinds():
-    verdicts, parts, kinds, *_ = tables("compare")
+    verdicts, rungs, parts, kinds, *_ = tables("compare")
+    assert tuple(firsts(rungs)) == get_args(Rung)
     assert tuple(firsts(verdicts)) == get_args(Verdict)
-    assert firsts(parts) == [part.name.lower() for part in PathPart]
+    assert firsts(parts) == [one.label for one in LossClass]
     assert tuple(firsts(kinds)) == get_args(Kind)
 
 
@@ -36,7 +38,7 @@ TESTED_ELSEWHERE = {"launch_shapes[]", "environment.", "throughput[]", "culprits
 
 
 def test_keys_of_the_json_form(comparison):
-    told = {row[0]: set(row[1].split(" or ")) for row in tables("compare")[4]}
+    told = {row[0]: set(row[1].split(" or ")) for row in tables("compare")[5]}
     found: dict[str, set[str]] = {}
     for key, kind in json_keys(comparison_document(comparison)):
         found.setdefault(key, set()).add(kind)

@@ -4,9 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from jitter.comparison.document import Document, Environment, Place, StepEntry, Team
+from jitter.comparison.alignment import pair_teams
+from jitter.comparison.document import Document, Environment, Place, StepEntry, Team, TeamProgram, UsualStepEntry
 from jitter.comparison.kernel_changes import compare_kernels
-from jitter.comparison.sequence_alignment import pair_teams
+from jitter.comparison.rows import AlignedRuns
+from jitter.core.names.kernels import COMPUTE
 
 STEPS = 8
 
@@ -23,7 +25,8 @@ def document(kernels: list[tuple[str, float]], seed: int, noise: float = 0.01, *
         steps=tuple(range(STEPS)),
         times_ns=tuple(tuple(round(time * (1 + noise * z)) for z in rng.standard_normal(STEPS)) for _, time in kernels),
     )
-    steps = tuple(StepEntry(None, n, None if n == 0 else 10**7, None, None) for n in range(STEPS))
+    step_ns = more.pop("step_ns", 10**7)
+    steps = tuple(StepEntry(None, n, None if n == 0 else step_ns, None) for n in range(STEPS))
     given = {
         "kind": "jitter baseline",
         "schema_version": 1,
@@ -47,11 +50,38 @@ def document(kernels: list[tuple[str, float]], seed: int, noise: float = 0.01, *
     return Document(**(given | more))  # type: ignore[arg-type]
 
 
+def usual_step(kernels: list[tuple[str, float]]) -> UsualStepEntry:
+    """The usual step of a run whose kernels follow each other without gaps, launched by a host that is never late."""
+    names = sorted({name for name, _ in kernels})
+    zeros = (0,) * len(kernels)
+    streams = tuple(int(name.startswith("*")) for name, _ in kernels)
+    times = tuple(round(time) for _, time in kernels)
+    program = TeamProgram(
+        names=tuple(names.index(name) for name, _ in kernels),
+        kinds=(COMPUTE,) * len(kernels),
+        streams=streams,
+        threads=zeros,
+        self_times=(zeros, zeros, zeros, zeros, times),
+        waits=(),
+        host_lead_ns=(),
+        launch_ns=0.0,
+        stream_ns=0.0,
+        queue=None,
+        interference=0.0,
+        has_launches=True,
+    )
+    return UsualStepEntry((program,), (0,), ())
+
+
 USUAL = [("gemm", 100_000.0), ("norm", 20_000.0), ("gelu", 30_000.0), ("drop", 10_000.0)] * 6 + [("*reduce", 5e4)]
 
 
+def aligned(base, new):
+    return AlignedRuns(base, new, pair_teams(base, new))
+
+
 def changes(base, new):
-    found = compare_kernels(base, new, pair_teams(base, new))
+    found = compare_kernels(aligned(base, new))
     return [(one.kernel_name, one.new_kernel_name, one.kind, one.places, one.new_places) for one in found.changes]
 
 
@@ -64,8 +94,8 @@ def test_a_slower_kernel_is_found_at_all_its_places():
     slower = [(name, 1.1 * time if name == "gelu" else time) for name, time in USUAL]
     base, new = document(USUAL, 1), document(slower, 2)
     assert changes(base, new) == [("gelu", "gelu", "changed", 6, 6)]
-    (one,) = compare_kernels(base, new, pair_teams(base, new)).changes
-    assert one.difference_ns == pytest.approx(6 * 3000, rel=0.25)
+    (one,) = compare_kernels(aligned(base, new)).changes
+    assert one.cost_ns == pytest.approx(6 * 3000, rel=0.25)
     assert one.p_adjusted is not None
     assert one.p_adjusted < 0.01
     assert one.indices == list(range(2, 24, 4))
@@ -97,7 +127,7 @@ def test_kernels_that_appear_and_go():
 def test_launch_shapes_are_named():
     base = document(USUAL, 1, shape=(8, 1, 1, 128, 1, 1))
     new = document(USUAL, 2, shape=(4, 1, 1, 256, 1, 1))
-    found = compare_kernels(base, new, pair_teams(base, new)).shapes
+    found = compare_kernels(aligned(base, new)).shapes
     assert {(one.kernel_name, one.base[0], one.new[3], one.places) for one in found} >= {("gemm", 8, 256, 6)}
 
 
@@ -108,7 +138,7 @@ def test_several_bases_raise_what_must_be_exceeded():
         document([(n, f * t if n == "gelu" else t) for n, t in USUAL], 10 + at) for at, f in enumerate((0.9, 1.1))
     ]
     assert changes(base, new) != []
-    found = compare_kernels(base, new, pair_teams(base, new), others)
+    found = compare_kernels(aligned(base, new), more=others)
     assert found.changes == []
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.comparison.labels import shortest_ends
+from jitter.comparison.runs import shortest_ends
 
 
 @pytest.mark.parametrize(

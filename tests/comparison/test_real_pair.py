@@ -39,25 +39,18 @@ def test_the_later_recording_is_slower_by_its_launches(documents):
     assert found["step_time"]["new_ns"] == pytest.approx(18.676e6, rel=1e-4)
     largest = max(found["split"], key=lambda part: abs(part["difference_ns"]))
     assert largest["part"] == "launch"
-    assert 1.7e6 <= largest["difference_ns"] <= 2.4e6
+    assert 0.8 <= largest["difference_ns"] / found["step_time"]["difference_ns"] <= 1.2
     assert found["kernels"] == []
     assert found["kernel_names"] == {"matched": 30, "base": 30}
     assert "launch" in found["sentence"]
     assert "spread between runs is unknown" in found["sentence"]
-    compute = found["split"][0]
-    assert compute["base_ns"] == pytest.approx(15.09e6, rel=2e-3)
-    assert compute["new_ns"] == pytest.approx(15.13e6, rel=2e-3)
 
 
 def test_the_parts_add_up_to_the_step(documents):
     found = comparison_document(jitter.compare(documents["before"], documents["after"]))
-    for side in ("base_ns", "new_ns", "difference_ns"):
-        assert sum(part[side] for part in found["split"]) == found["step_time"][side]
-    for document in documents.values():
-        for step in document.steps:
-            assert (step.step_time_ns is None) == (step.parts_ns is None)
-            assert step.parts_ns is None or sum(step.parts_ns) == step.step_time_ns
-            assert step.parts_ns is None or min(step.parts_ns) >= 0
+    difference_ns = found["step_time"]["difference_ns"]
+    assert sum(part["difference_ns"] for part in found["split"]) == difference_ns
+    assert sum(part["usual_ns"] + part["jitter_ns"] for part in found["split"]) == difference_ns
 
 
 @pytest.mark.parametrize("name", ["before", "after"])
@@ -75,4 +68,4 @@ def test_two_calls_give_one_answer(lakes, capsys):
         assert main(["compare", str(lakes / "before"), str(lakes / "after"), "--json"]) == 0
         said.append(capsys.readouterr().out)
     assert said[0] == said[1]
-    assert json.loads(said[0])["schema_version"] == 2
+    assert json.loads(said[0])["schema_version"] == 3

@@ -28,8 +28,6 @@ def test_a_recording_against_itself(source, tmp_path):
     content = encode_document(document)
     assert len(content) < MAX_DOCUMENT_BYTES
     assert decode_document(content, "file") == document
-    for step in document.steps:
-        assert step.parts_ns is None or sum(step.parts_ns) == step.step_time_ns
     found = jitter.compare(document, document)
     if len(document.steps) < 5:
         assert found.verdict == "incomparable"

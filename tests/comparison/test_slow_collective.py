@@ -26,9 +26,9 @@ def test_the_gain_is_that_of_communication(documents):
     assert found["step_time"]["new_ns"] == pytest.approx(11.11e6, abs=0.01e6)
     assert found["step_time"]["fraction"] == pytest.approx(-0.221, abs=0.001)
     parts = {part["part"]: part for part in found["split"]}
-    assert parts["compute"]["base_ns"] == pytest.approx(10.59e6, abs=0.02e6)
-    assert parts["compute"]["new_ns"] == pytest.approx(10.59e6, abs=0.02e6)
-    assert parts["exposed_communication"]["difference_ns"] <= 0.95 * found["step_time"]["difference_ns"]
+    # short transfers hide less of what GPUs differ by: jitter, and no difference of the usual step
+    assert parts["gpu"]["usual_ns"] == pytest.approx(0, abs=0.02e6)
+    assert parts["transfer"]["difference_ns"] == pytest.approx(found["step_time"]["difference_ns"], rel=0.05)
 
 
 def test_bandwidth_by_size(documents):
@@ -45,4 +45,4 @@ def test_the_other_way_round_is_the_loss(documents):
     found = comparison_document(jitter.compare(documents["usual"], documents["slow"]))
     assert found["verdict"] == "slower"
     assert found["kernels"][0]["kernel_name"].startswith("nccl")
-    assert "exposed communication" in found["sentence"]
+    assert "communication (network)" in found["sentence"]

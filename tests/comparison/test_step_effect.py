@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.comparison.effect.step_effect import MIN_NOISE, measure_effect, median
+from jitter.comparison.significance import MIN_NOISE, measure_effect, median
 from jitter.core.numeric.student_t import student_quantile, student_tail
 
 

@@ -51,8 +51,7 @@ def scaled(document: Document, number: int, factor: float = 1.0) -> Document:
         else StepEntry(
             step.epoch,
             step.step,
-            sum(parts := tuple(round(factor * part) for part in step.parts_ns or ())),
-            parts,
+            round(factor * step.step_time_ns),
             step.loss_ns,
         )
         for step in document.steps

@@ -5,7 +5,7 @@ usual step is replayed until it repeats: the first steps begin with idle GPUs, a
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -27,7 +27,7 @@ from jitter.analysis.replay.replay import Change, NodeTimes, replay_step
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.core.names.kernels import SYNC
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.step_key import StepKey
 
 _STEPS: Final = 6
@@ -60,8 +60,7 @@ class UsualAccount(NamedTuple):
 class _Replayed(NamedTuple):
     step: RecordedStep
     nodes: NodeTimes
-    end_ns: float
-    """Mean over the blocks."""
+    time_ns: float
 
 
 @dataclass(frozen=True)
@@ -91,17 +90,29 @@ class UsualProgram:
 
     def time_ns(self, usual: UsualStep) -> float:
         """Return the time of a usual step, ns."""
-        *_, before, last = self._replay(usual)
-        return last.end_ns - before.end_ns
+        return self._replay(usual)[-1].time_ns
 
     def account(self, upper: UsualStep, lower: UsualStep) -> UsualAccount:
         """Charge the difference of two usual steps of this program."""
+        return self._account(self._replay(upper), lower)[-1]
+
+    def account_steps(self, steps: Sequence[SelfTimes], usual: UsualStep) -> list[UsualAccount]:
+        """Charge the difference of each of some steps in which all ranks are alike to the usual step.
+
+        `steps` are their self times, as of the usual step; each is taken to follow the one before.
+        """
+        return self._account(self._replay(usual, steps), usual)[_STEPS:]
+
+    def _account(self, replayed: Sequence["_Replayed"], lower: UsualStep) -> list[UsualAccount]:
         silent = Noise(*np.zeros((2, len(self._run.job.launch_ns), len((START, CPU, GPU)))))
-        account = Account(self._run, StepEnds(self._run), lower.transfers, [silent] * _STEPS, own_row_ns=0.0)
-        replayed = self._replay(upper)
-        found = [account.step(one.step, lower.own) for one in replayed][-1]
-        upper_ns = replayed[-1].end_ns - replayed[-2].end_ns
-        return UsualAccount(upper_ns, upper_ns - found.loss_ns, found.losses)
+        noise = [silent] * len(replayed)
+        transfers = [lower.transfers] * len(replayed)
+        account = Account(self._run, StepEnds(self._run), transfers, noise, own_row_ns=0.0)
+        found = [account.step(one.step, lower.own) for one in replayed]
+        return [
+            UsualAccount(one.time_ns, one.time_ns - charged.loss_ns, charged.losses)
+            for one, charged in zip(replayed, found, strict=True)
+        ]
 
     def with_delays(
         self, usual: UsualStep, launch_ns: Mapping[int, float], stream_ns: Mapping[int, float]
@@ -136,8 +147,8 @@ class UsualProgram:
             delay[operations] += np.nan_to_num(ready[0] - ready[1])
         return usual.own._replace(delay=delay)
 
-    def _replay(self, usual: UsualStep) -> list[_Replayed]:
-        """Return the steps of a run whose steps are all alike, as a recording would have them."""
+    def _replay(self, usual: UsualStep, more: Sequence[SelfTimes] = ()) -> list[_Replayed]:
+        """Return the steps of a run whose steps are all alike but for some `more`, as a recording would have them."""
         run, job, arrays = self._run, self._run.job, self._run.collective_arrays
         team = np.array(self.blocks, np.int64)
         sizes = np.diff(job.first)[team]
@@ -148,31 +159,40 @@ class UsualProgram:
         end = start.copy()
         end[row[arrays.rank] + arrays.place] = usual.transfers[arrays.group]
         template = StepTimes(team, row, start, end, *np.zeros((2, len(start))))
-        own = SelfTimes(*(values[operation] for values in usual.own))
         change = Change(np.ones((3, len(team)), np.bool_), usual.transfers, np.zeros(len(usual.transfers)), 0.0)
         state = unknown_state(len(team), count_carried_ends(job), count_threads(job), int(job.queue.max(initial=0)))
-        before, ends, found = state._replace(back=np.zeros_like(state.back)), StepEnds(run), []
-        for number in range(_STEPS):
-            fresh = np.full(len(team), number == 0)
+        before, ends, ended_ns = state._replace(back=np.zeros_like(state.back)), StepEnds(run), np.nan
+        found = []
+        for number, of_team in enumerate([usual.own] * _STEPS + list(more)):
+            fresh, own = np.full(len(team), number == 0), SelfTimes(*(values[operation] for values in of_team))
             step = RecordedStep(number, StepKey(None, number), template, own, before, fresh, arrays)
             nodes = NodeTimes(*np.empty((4, len(start))))
-            replay_step(job, run.schedule.array(), step, usual.own, change, state, nodes)
+            replay_step(job, run.schedule.array(), step, of_team, change, state, nodes)
             times = StepTimes(team, row, nodes.start, nodes.end, nodes.back - own.call, nodes.back)
             cells = ends.cells(times)
-            step = RecordedStep(number, step.key, times, own, before, fresh, arrays)
-            found.append(_Replayed(step, nodes, float(nodes.end[cells[cells >= 0]].mean())))
-            before = state.copy()
+            end_ns = float(nodes.end[cells[cells >= 0]].mean())
+            found.append(_Replayed(replace(step, times=times), nodes, end_ns - ended_ns))
+            before, ended_ns = state.copy(), end_ns
         return found
+
+
+class UsualRun(NamedTuple):
+    """The usual step of a run, and where its operations are."""
+
+    program: UsualProgram
+    step: UsualStep
+    places: list[list[int]]
+    """By team the operations in the run's program."""
+    cells: Ints
+    """(operations of all teams,) in the run's baselines."""
 
 
 def _collective(meeting: Meeting) -> Collective:
     return Collective(tuple(Participants(block, place, np.zeros(1, np.int64)) for block, place in meeting), 1)
 
 
-def find_usual_step(
-    run: RunModel, baselines: Iterable[SelfTimes], transfers: Floats
-) -> tuple[UsualProgram, UsualStep, list[list[int]]]:
-    """Return the program and the usual step of a run, and by team the places of its operations in the run's program.
+def find_usual_step(run: RunModel, baselines: Iterable[SelfTimes], transfers: Floats) -> UsualRun:
+    """Return the program and the usual step of a run.
 
     The operations are those of each team's commonest sequence. `baselines` are the steps' medians over ranks,
     `transfers` (groups of all collectives,) those of the transfers.
@@ -207,9 +227,11 @@ def find_usual_step(
         found = [(one,) for one in meeting] if alone else [meeting] if meeting else []
         meetings += found
         took += [float(np.nan_to_num(transfers[group]))] * len(found)
-    every = np.concatenate([int(run.job.first[team]) + np.array(own, np.int64) for team, own in enumerate(places)])
-    own_times = SelfTimes(*(np.nan_to_num(values[every]) for values in median_over_steps(baselines)))
-    return UsualProgram(programs, rules, blocks, tuple(meetings)), UsualStep(own_times, np.array(took)), places
+    cells = np.concatenate([int(run.job.first[team]) + np.array(own, np.int64) for team, own in enumerate(places)])
+    own_times = SelfTimes(*(np.nan_to_num(values[cells]) for values in median_over_steps(baselines)))
+    return UsualRun(
+        UsualProgram(programs, rules, blocks, tuple(meetings)), UsualStep(own_times, np.array(took)), places, cells
+    )
 
 
 def renumber_waits(waits: Sequence[Wait], numbers: Mapping[int, int]) -> list[Wait]:

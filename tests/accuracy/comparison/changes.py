@@ -24,7 +24,7 @@ class Change:
     kernels: frozenset[str]
     """Names of the kernels that changed."""
     parts: frozenset[str]
-    """Parts of the step that may be named first instead."""
+    """Classes of time that may be named first instead."""
     rank: int | None = None
     """The rank that alone is slow."""
 
@@ -39,12 +39,12 @@ def make_change(kind: str, run: Run, rng: np.random.Generator) -> Change:
     if kind == "host":
         factor = round(float(rng.uniform(1.5, 3.0)), 2)
         slower = simulate(run.job, [Fault.parse(f"slow_cpu:{every},factor={factor}")])
-        return Change(kind, slower, frozenset(), frozenset({"launch", "late_start"}))
+        return Change(kind, slower, frozenset(), frozenset({"start", "launch", "after"}))
     if kind == "transfers":
         factor = round(float(rng.uniform(1.5, 4.0)), 2)
         slower = simulate(run.job, [Fault.parse(f"slow_collective:factor={factor}")])
         names = {op.name for program in run.plan.programs for op in program.step if op.kind == "collective"}
-        return Change(kind, slower, frozenset(names), frozenset({"exposed_communication"}))
+        return Change(kind, slower, frozenset(names), frozenset({"transfer"}))
     if kind == "fusion":
         return _fused(run, rng)
     if kind == "renamed":
@@ -59,8 +59,7 @@ def make_change(kind: str, run: Run, rng: np.random.Generator) -> Change:
         return Change(kind, more, frozenset(added), frozenset())
     rank = int(rng.integers(run.job.ranks))
     fault = str(rng.choice([f"slow_gpu:rank={rank},factor={rng.uniform(1.1, 1.5):.3f}", _late(run, rank, rng)]))
-    parts = frozenset({"waiting", "compute", "late_start", "launch"})
-    return Change(kind, simulate(run.job, [Fault.parse(fault)]), frozenset(), parts, rank)
+    return Change(kind, simulate(run.job, [Fault.parse(fault)]), frozenset(), frozenset(), rank)
 
 
 def _late(run: Run, rank: int, rng: np.random.Generator) -> str:

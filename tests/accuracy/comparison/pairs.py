@@ -47,7 +47,7 @@ class Score(NamedTuple):
     """The step's change in the simulator: the same seed without the change."""
     noise: float | None
     first_right: bool
-    """Whether the largest change of a kernel or part, or the new finding, is the known one."""
+    """Whether the kernel, class of time or rank that adds most to the step is the known one."""
 
     @property
     def counts(self) -> bool:
@@ -145,9 +145,10 @@ def _step_ns(run: Run) -> float:
 
 
 def _is_first(change: Change, found: Comparison) -> bool:
-    """Whether the known change is named first: among kernels, parts of the step, or new findings."""
-    if change.rank is not None and any(change.rank in one.ranks for one in found.culprits.appeared):
-        return True
+    """Whether the known change is named first: among kernels, classes of time or ranks."""
+    if change.rank is not None:
+        ranks = sorted(found.ranks, key=lambda one: -abs(one.difference_ns or 0))
+        return ranks[0].rank == change.rank
     kernels: list[Any] = [] if found.kernels is None else found.kernels.changes[:1]
     names = {name for one in kernels for joined in (one.kernel_name, one.new_kernel_name) for name in _split(joined)}
     if change.kernels & names:

@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
 
-_MAX_KERNEL_TIMES: Final = 140_000
+_MAX_KERNEL_TIMES: Final = 110_000
 """Kernel times in a document, about 6 bytes each: a longer run keeps some steps at even distances."""
-_SELF_TIMES: Final = 6
+_SELF_TIMES: Final = 5
 """Kernel times that take as much room as an operation of the usual step."""
-_MAX_LOSS_ROWS: Final = 5_000
+_MAX_LOSS_ROWS: Final = 3_000
 """Rows of an account with an operation, about 25 bytes each: the largest."""
 _MAX_SLOW_STEPS: Final = 100
 """Steps next to the median one that are compared with the usual step."""
 _LEAST_STEPS: Final = 3
-"""Steps next to the median one whose jitter is that of a usual step; half of the steps, if these are more."""
+"""Steps whose kernel times are kept, and steps next to the median one whose losses count (half of all, if more)."""
 _MAX_STEPS: Final = 5_000
 """Steps in a document, about 70 bytes each: a longer run keeps the last ones."""
 _MAX_NAME: Final = 320
@@ -159,7 +159,9 @@ def _teams(lake: Lake, analysis: "RunAnalysis", names: "_Names") -> tuple[Team, 
     run, count = analysis.run, len(analysis.keys)
     references = {team: _reference(program) for team, program in run.programs.items()}
     operations = sum(len(program.operations) for program in run.programs.values())
-    most = max(2, (_MAX_KERNEL_TIMES - _SELF_TIMES * operations) // max(1, sum(map(len, references.values()))))
+    most = max(
+        _LEAST_STEPS, (_MAX_KERNEL_TIMES - _SELF_TIMES * operations) // max(1, sum(map(len, references.values())))
+    )
     offset = max(0, count - _MAX_STEPS)
     kept = [at for at in spread_positions(count, most).tolist() if at >= offset]
     times = _kernel_times(analysis, kept)

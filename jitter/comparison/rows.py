@@ -115,6 +115,8 @@ def charge_difference(runs: AlignedRuns, difference_ns: float) -> list[Row]:
         return []
     rows = [*_charge_usual(runs), *_above_usual(runs, runs.base, "base"), *_above_usual(runs, runs.new, "new")]
     rest_ns = difference_ns - sum(row.loss_ns for row in rows)
+    if np.isnan(rest_ns):  # the usual step of a run has no end
+        return []
     return [*rows, Row("usual", LossClass.UNEXPLAINED.label, None, None, None, rest_ns)]
 
 

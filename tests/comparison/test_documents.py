@@ -12,8 +12,12 @@ from jitter.comparison.build_document import build_document
 from jitter.comparison.document import (
     DOCUMENT_SIGNATURE,
     MAX_DOCUMENT_BYTES,
+    LossRow,
     Place,
     StepEntry,
+    TeamProgram,
+    UsualMeeting,
+    UsualStepEntry,
     decode_document,
     encode_document,
     select_steps,
@@ -117,19 +121,40 @@ def test_the_largest_document_stays_below_its_limit(lakes):
     team = document.teams[0]
     steps = tuple(StepEntry(None, n, 10**9 + n, 10**6) for n in range(5000))
     names = tuple(f"{'x' * 300}{n}" for n in range(903))
-    times = np.random.default_rng(1).integers(10**5, 10**6, (903, 155)).tolist()
+    times = np.random.default_rng(1).integers(10**5, 10**6, (903, 117)).tolist()
+    program = TeamProgram(
+        names=tuple(range(903)),
+        kinds=(0,) * 903,
+        streams=(0,) * 903,
+        threads=(0,) * 903,
+        self_times=tuple(tuple(row) for row in np.random.default_rng(2).integers(10**4, 10**6, (5, 903)).tolist()),
+        waits=tuple((n, n - 1, 0, False) for n in range(1, 903)),
+        host_lead_ns=(),
+        launch_ns=1234.5,
+        stream_ns=678.9,
+        queue=1024,
+        interference=0.123456789,
+        has_launches=True,
+    )
+    classes = ("start", "launch", "after", "gpu", "overlap", "carried")
+    every = [(rank, name, None) for rank in range(960) for name in classes]
+    of_kernels = [(n % 960, "overlap", n % 903) for n in range(3000)]
+    rows = tuple(LossRow(rank, 0, name, place, -123_456) for rank, name, place in (*every, *of_kernels))
     large = msgspec.structs.replace(
         document,
         steps=steps,
         names=names,
         ranks=960,
         rank_entries=document.rank_entries * 320,
+        usual=UsualStepEntry((program,), (0,), tuple(UsualMeeting(1_234_567, ((0, n),)) for n in range(100))),
+        jitter=rows,
+        slow_steps=rows[-3000:],
         teams=(
             msgspec.structs.replace(
                 team,
                 ranks=tuple(range(960)),
                 places=tuple(Place(n, False, (1, 1, 1, 1, 1, 1)) for n in range(903)),
-                steps=tuple(range(155)),
+                steps=tuple(range(117)),
                 times_ns=tuple(map(tuple, times)),
             ),
         ),

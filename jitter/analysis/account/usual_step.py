@@ -61,6 +61,7 @@ class _Replayed(NamedTuple):
     step: RecordedStep
     nodes: NodeTimes
     time_ns: float
+    """NaN for the first step, and where no block has an operation with which its steps end."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +170,8 @@ class UsualProgram:
             nodes = NodeTimes(*np.empty((4, len(start))))
             replay_step(job, run.schedule.array(), step, of_team, change, state, nodes)
             times = StepTimes(team, row, nodes.start, nodes.end, nodes.back - own.call, nodes.back)
-            cells = ends.cells(times)
-            end_ns = float(nodes.end[cells[cells >= 0]].mean())
+            known = [cell for cell in ends.cells(times).tolist() if cell >= 0]
+            end_ns = float(nodes.end[known].mean()) if known else np.nan
             found.append(_Replayed(replace(step, times=times), nodes, end_ns - ended_ns))
             before, ended_ns = state.copy(), end_ns
         return found

@@ -1,0 +1,150 @@
+"""Simulated pairs with a known difference: its rows equal the true difference within 5%, and all rows add up."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+import pytest
+
+import jitter
+from jitter.comparison.document import Document
+from jitter.comparison.model import Comparison, Cost
+from jitter.comparison.runs import load_run
+from jitter.simulate import Fault, Job, Run, simulate
+from tests.support.simulated import ingest_run
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "data_parallel": {},
+    "tensor_parallel": {},
+    "sharded": {},
+    "pipeline": {"stages": 2, "microbatches": 3},
+}
+FAULTS = {
+    "every GPU 30% slower": "slow_gpu:rank=0-3,factor=1.3",
+    "one GPU 30% slower": "slow_gpu:rank=2,factor=1.3",
+    "slower network": "slow_collective:factor=4",
+    "a new kernel": "extra_kernel:rank=0-3,kernel=17,ms=0.3",
+}
+
+
+def job_of(shape: str, **more: Any) -> Job:
+    given = {"ranks": 4, "steps": 8, "kernels": 100, "seed": 3, "noise": 0.02, "gpus_per_node": 4, "shape": shape}
+    return Job(**{**given, "epoch": None, "marker": "profiler", **SHAPES[shape], **more})
+
+
+@pytest.fixture(scope="module")
+def document_of(tmp_path_factory: pytest.TempPathFactory):
+    """Return the document of a job with a fault, and the job's true step time; each is simulated once."""
+    known: dict[tuple[Job, str], tuple[Document, float]] = {}
+
+    def find(job: Job, fault: str = "") -> tuple[Document, float]:
+        if (job, fault) not in known:
+            run = simulate(job, [Fault.parse(fault)] if fault else [])
+            known[job, fault] = load_run(ingest_run(run, tmp_path_factory.mktemp("run"))), true_step_ns(run)
+        return known[job, fault]
+
+    return find
+
+
+def true_step_ns(run: Run) -> float:
+    return median(time for time in run.step_times().values() if time is not None)
+
+
+def add_up(found: Comparison) -> None:
+    assert found.effect is not None
+    difference_ns = round(found.effect.new_ns) - round(found.effect.base_ns)
+    assert sum(part.difference_ns for part in found.split) == difference_ns
+    assert sum(one.loss_ns for one in found.costs) == pytest.approx(difference_ns, abs=1)
+    for part in found.split:
+        of_part = sum(one.loss_ns for one in found.costs if one.loss_class == part.part)
+        assert of_part == pytest.approx(part.difference_ns, abs=2)
+    for rank in found.ranks:
+        of_rank = sum(one.loss_ns for one in found.costs if one.rank == rank.rank)
+        assert of_rank == pytest.approx(rank.difference_ns or 0, abs=2)
+
+
+def charged(costs: Iterable[Cost], **wanted: Any) -> float:
+    return sum(one.loss_ns for one in costs if all(getattr(one, name) == value for name, value in wanted.items()))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_the_new_run(shape: str, fault: str, document_of):
+    (base, usual_ns), (new, slow_ns) = document_of(job_of(shape)), document_of(job_of(shape), FAULTS[fault])
+    found = jitter.compare(base, new)
+    add_up(found)
+    true_ns, part = slow_ns - usual_ns, "transfer" if "network" in fault else "gpu"
+    assert found.verdict == "slower"
+    assert charged(found.costs, loss_class=part) == pytest.approx(true_ns, rel=0.05)
+    assert found.kernels is not None
+    assert found.kernels.changes
+    if fault == "one GPU 30% slower":
+        assert charged(found.costs, loss_class=part, rank=2) == pytest.approx(true_ns, rel=0.05)
+        assert "of rank 2" in found.sentence
+        assert {one.rank for one in found.kernels.changes} <= {2, None}
+    else:
+        assert charged(found.costs, loss_class=part, rung="usual") == pytest.approx(true_ns, rel=0.05)
+    if fault == "a new kernel":
+        (first, *_) = found.kernels.changes
+        assert (first.kind, first.kernel_name) == ("appeared", None)
+        assert first.loss_ns == pytest.approx(true_ns, rel=0.05)
+    back = jitter.compare(new, base)
+    add_up(back)
+    assert charged(back.costs, loss_class=part) == pytest.approx(-true_ns, rel=0.05)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_hosts_that_are_slower(shape: str, document_of):
+    """Launches become late: the host's classes have the difference, and neither GPUs nor transfers do."""
+    job = job_of(shape, cpu_bound=True)
+    (base, usual_ns), (new, slow_ns) = document_of(job), document_of(job, "slow_cpu:rank=0-3,factor=2")
+    found = jitter.compare(base, new)
+    add_up(found)
+    of_hosts = sum(charged(found.costs, loss_class=part) for part in ("start", "launch", "after"))
+    assert of_hosts == pytest.approx(slow_ns - usual_ns, rel=0.05)
+
+
+def test_a_renamed_kernel_is_one_change(document_of):
+    base, _ = document_of(job_of("data_parallel"))
+    old = max(set(base.names), key=lambda name: sum(base.names[place.name] == name for place in base.teams[0].places))
+    new = msgspec.structs.replace(base, names=tuple("renamed_kernel" if name == old else name for name in base.names))
+    found = jitter.compare(base, new)
+    add_up(found)
+    assert found.effect is not None
+    assert found.effect.difference_ns == 0
+    assert all(abs(one.loss_ns) < 1 for one in found.costs)
+    assert found.kernels is not None
+    assert {(one.kernel_name, one.new_kernel_name, one.kind) for one in found.kernels.changes} == {
+        (old, "renamed_kernel", "replaced")
+    }
+
+
+@pytest.mark.parametrize("change", [{"steps": 12}, {"ranks": 2, "gpus_per_node": 2}, {"seed": 4}])
+@pytest.mark.parametrize("shape", ["data_parallel", "tensor_parallel"])
+def test_another_size_of_the_same_job(shape: str, change: dict[str, Any], document_of):
+    """Other numbers of steps or ranks: all rows add up, and what is unexplained is little."""
+    (base, _), (new, _) = document_of(job_of(shape)), document_of(job_of(shape, **change))
+    found = jitter.compare(base, new)
+    add_up(found)
+    assert found.effect is not None
+    assert abs(charged(found.costs, loss_class="unexplained")) < 0.01 * found.effect.base_ns
+    slow, _ = document_of(job_of(shape, **change), "slow_gpu:rank=0-1,factor=1.3")
+    assert charged(jitter.compare(base, slow).costs, loss_class="gpu") > 0.1 * found.effect.base_ns
+
+
+def test_runs_of_an_earlier_version_have_no_rows(document_of, tmp_path: Path):
+    from tests.support.version_1_baseline import written_by_version_1
+
+    base, _ = document_of(job_of("data_parallel"))
+    new, _ = document_of(job_of("data_parallel"), FAULTS["every GPU 30% slower"])
+    old = tmp_path / "old.json"
+    old.write_bytes(written_by_version_1(base))
+    found = jitter.compare(old, new)
+    assert found.verdict == "slower"
+    assert (found.split, found.costs) == ((), ())
+    assert found.kernels is not None
+    assert found.kernels.changes
+    assert found.kernels.changes[0].loss_ns is None
+    assert any("jitter export LAKE --baseline FILE" in note for note in found.notes)

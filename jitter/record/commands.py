@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-Profiler = Literal["nsys", "rocprofv3", "torch"]
+Profiler = Literal["nsys", "rocprofv3", "torch", "jax", "vllm", "sglang"]
 Launcher = Literal["torchrun", "srun", "mpirun", "k8s"]
 
 _RANK_VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "OMPI_COMM_WORLD_RANK", "k8s": "RANK"}
@@ -24,17 +24,28 @@ class JobShape(NamedTuple):
     nodes: int
     gpus: int
     """GPUs per node."""
+    light: bool = False
+    """Whether GPU activities and markers alone are recorded, at the least overhead."""
 
 
 def recording_lines(profiler: Profiler, launcher: Launcher, job: JobShape) -> str:
     """Return the lines to type and to add to the training loop, with comments that say what they cost."""
-    parts = {"nsys": _nsys, "rocprofv3": _rocprofv3, "torch": _torch}[profiler](launcher, job)
+    parts = {
+        "nsys": _nsys,
+        "rocprofv3": _rocprofv3,
+        "torch": _torch,
+        "jax": _jax,
+        "vllm": _vllm,
+        "sglang": _sglang,
+    }[profiler](launcher, job)
     folder = shlex.quote(job.folder)
+    # a server's ranks record as many steps as come
+    expected = f" --expect {job.nodes * job.gpus}x{job.last - job.first + 1}" if profiler != "vllm" else ""
     lines = [
         *parts,
         "",
         f"# 3. check, then analyze{_CHECKING.get(profiler, '')}",
-        f"jitter inspect {folder} --expect {job.nodes * job.gpus}x{job.last - job.first + 1}",
+        f"jitter inspect {folder}{expected}",
         f"jitter report {folder}",
     ]
     return "".join(f"{line}\n" for line in lines)
@@ -42,7 +53,9 @@ def recording_lines(profiler: Profiler, launcher: Launcher, job: JobShape) -> st
 
 def _nsys(launcher: Launcher, job: JobShape) -> list[str]:
     profiler = [
-        *("nsys", "profile", "-t", "cuda,nvtx,osrt", "-o", f"{job.folder}/rank-%q{{{_RANK_VARIABLE[launcher]}}}"),
+        *("nsys", "profile", "-t", "cuda,nvtx" if job.light else "cuda,nvtx,osrt"),
+        *(("--sample=none", "--cpuctxsw=none") if job.light else ()),
+        *("-o", f"{job.folder}/rank-%q{{{_RANK_VARIABLE[launcher]}}}"),
         *("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--cuda-graph-trace=node"),
     ]
     return [
@@ -80,6 +93,45 @@ def _torch(launcher: Launcher, job: JobShape) -> list[str]:
         "",
         f"# 2. run; {_steps(job)} are recorded, about 0.2 kB per kernel (compressed), without stacks",
         *_launch(launcher, [], job),
+    ]
+
+
+def _jax(launcher: Launcher, job: JobShape) -> list[str]:
+    return [
+        "# 1. in the training loop",
+        f"#    if step == {job.first}:",
+        f'#        jax.profiler.start_trace(f"{job.folder}/rank{{jax.process_index()}}")',
+        '#    with jax.profiler.StepTraceAnnotation("train", step_num=step):',
+        "#        state = jax.block_until_ready(train_step(state, batch))",
+        f"#    if step == {job.last}:",
+        "#        jax.profiler.stop_trace()",
+        "",
+        f"# 2. run; {_steps(job)} are recorded, about 0.1 kB per kernel; one process per GPU, or give --rank-map",
+        *_launch(launcher, [], job),
+    ]
+
+
+def _vllm(_: Launcher, job: JobShape) -> list[str]:
+    return [
+        "# 1. start the server; newer versions take the folder from --profiler-config in place of the variable",
+        f"mkdir -p {shlex.quote(job.folder)}",
+        f"VLLM_TORCH_PROFILER_DIR={shlex.quote(job.folder)} vllm serve MODEL --tensor-parallel-size {job.gpus}",
+        "",
+        "# 2. under load, record about a second: every rank writes its trace",
+        "curl -X POST http://localhost:8000/start_profile; sleep 1; curl -X POST http://localhost:8000/stop_profile",
+    ]
+
+
+def _sglang(_: Launcher, job: JobShape) -> list[str]:
+    steps = job.last - job.first + 1
+    body = f'{{"output_dir": "{job.folder}", "num_steps": {steps}, "activities": ["CPU", "GPU"]}}'
+    return [
+        "# 1. start the server",
+        f"mkdir -p {shlex.quote(job.folder)}",
+        f"python -m sglang.launch_server --model-path MODEL --tp {job.gpus}",
+        "",
+        f"# 2. under load, record {steps} forward passes: every rank writes its trace",
+        f"curl -X POST http://localhost:30000/start_profile -H 'Content-Type: application/json' -d {shlex.quote(body)}",
     ]
 
 

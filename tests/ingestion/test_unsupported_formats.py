@@ -50,9 +50,7 @@ KNOWN = {
     "StringIds.arrow": (b"ARROW1\0\0", "Nsight Systems exports as Arrow", "nsys export -t sqlite"),
     "traces.otf2": (b"x", "OTF2 traces", "rocprofv3"),
     "perfetto-trace-0.proto": (b"\x0a\x04abcd", "Perfetto traces", "rocprofv3"),
-    "host.xplane.pb": (b"x", "XProf profiles of JAX or TensorFlow", "nsys profile"),
-    "renamed.bin": (b"\x0a\x90\x01\x12\x0d/device:GPU:0", "XProf profiles of JAX or TensorFlow", "nsys profile"),
-    "tpu.trace.json.gz": (gzip.compress(XLA.encode()), "traces of JAX or TensorFlow", "nsys profile"),
+    "tpu.trace.json.gz": (gzip.compress(XLA.encode()), "traces of JAX or TensorFlow", "give the .xplane.pb"),
 }
 
 

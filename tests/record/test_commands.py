@@ -23,7 +23,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return out
 
 
-@pytest.mark.parametrize("profiler", get_args(Profiler))
+@pytest.mark.parametrize("profiler", ["nsys", "rocprofv3", "torch"])
 @pytest.mark.parametrize("launcher", get_args(Launcher))
 def test_the_lines(capsys: pytest.CaptureFixture[str], profiler: str, launcher: str):
     text = printed(capsys, profiler, "--launcher", launcher, "--nodes", "2", "--gpus", "4", "--steps", "20-29")
@@ -49,6 +49,27 @@ def test_the_lines(capsys: pytest.CaptureFixture[str], profiler: str, launcher: 
         assert ("--no-python" in text) == (launcher in ("torchrun", "k8s"))
     counts = {"torchrun": "--nnodes 2 --nproc-per-node 4", "srun": "--nodes 2 --ntasks-per-node 4", "mpirun": "-np 8"}
     assert counts.get(launcher, '"--nproc-per-node", "4"') in text
+
+
+@pytest.mark.parametrize("profiler", ["jax", "vllm", "sglang"])
+def test_the_lines_of_frameworks(capsys: pytest.CaptureFixture[str], profiler: str):
+    assert profiler in get_args(Profiler)
+    text = printed(capsys, profiler, "--gpus", "4", "--steps", "20-29", "--folder", "my traces")
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    wanted = {
+        "jax": ["if step == 20:", "if step == 29:", 'StepTraceAnnotation("train", step_num=step)'],
+        "vllm": ["VLLM_TORCH_PROFILER_DIR='my traces'", "--tensor-parallel-size 4"],
+        "sglang": ['"num_steps": 10', "--tp 4"],
+    }
+    assert all(words in text for words in wanted[profiler])
+    assert rank_in_path(Path("my traces/rank3/plugins")) == 3
+    assert parse_marker(compile_step_pattern(None), None, "train#step_num=21#", 0, 1) is not None
+
+
+def test_a_light_recording(capsys: pytest.CaptureFixture[str]):
+    text = printed(capsys, "nsys", "--light")
+    assert "nsys profile -t cuda,nvtx --sample=none --cpuctxsw=none -o" in text
+    assert main(["record", "torch", "--light"]) == 2
 
 
 @pytest.mark.parametrize("nodes", ["1", "2"])

@@ -6,7 +6,7 @@ from jitter.core.errors import UsageError
 
 
 @click.command(short_help="Print the commands that record a job.", context_settings={"ignore_unknown_options": True})
-@click.argument("profiler", type=click.Choice(["nsys", "rocprofv3", "torch"]))
+@click.argument("profiler", type=click.Choice(["nsys", "rocprofv3", "torch", "jax", "vllm", "sglang"]))
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--launcher",
@@ -19,8 +19,18 @@ from jitter.core.errors import UsageError
 @click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Number of nodes.")
 @click.option("--gpus", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs per node.")
 @click.option("--folder", metavar="DIR", default="traces", show_default=True, help="Where the recordings go.")
+@click.option(
+    "--light", is_flag=True, help="nsys: GPU activities and markers alone, no sampling, no calls of the system."
+)
 def record(
-    profiler: str, program: tuple[str, ...], launcher: str, numbers: str, nodes: int, gpus: int, folder: str
+    profiler: str,
+    program: tuple[str, ...],
+    launcher: str,
+    numbers: str,
+    nodes: int,
+    gpus: int,
+    folder: str,
+    light: bool,
 ) -> None:
     """Print the commands that record a job, with step markers and names that `jitter ingest` understands.
 
@@ -31,6 +41,8 @@ def record(
         jitter record torch --launcher torchrun --nodes 2
         jitter record nsys --launcher srun --steps 200-209 train.py --config big.yaml
         jitter record rocprofv3 --launcher mpirun
+        jitter record nsys --launcher srun --light
+        jitter record sglang --gpus 8
     """
     from jitter.core.formatting import parse_numbers
     from jitter.record.commands import JobShape, recording_lines
@@ -38,5 +50,7 @@ def record(
     steps = sorted(set(parse_numbers(numbers, "--steps")))
     if steps != list(range(steps[0], steps[-1] + 1)):
         raise UsageError("--steps names steps that are not consecutive", "give A-B")
-    job = JobShape(program or ("train.py",), folder, steps[0], steps[-1], nodes, gpus)
+    if light and profiler != "nsys":
+        raise UsageError("--light is for nsys", f"what {profiler} records is printed without it")
+    job = JobShape(program or ("train.py",), folder, steps[0], steps[-1], nodes, gpus, light)
     click.echo(recording_lines(profiler, launcher, job), nl=False)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ _SHOWN_CHARACTERS: Final = 40
 _PACKED: Final = r"(?:\.gz|\.zst)?$"
 _EXPORT: Final = "export the report as SQLite: `nsys export -t sqlite --lazy=false REPORT.nsys-rep`"
 _AMD: Final = "record with `rocprofv3 --sys-trace -f rocpd` or `-f csv`"
-_XPROF: Final = "record with `nsys profile -t cuda,nvtx` or `rocprofv3 --sys-trace`"
+_XPROF: Final = "give the .xplane.pb, which JAX writes beside it and which has all events"
 _PYTORCH: Final = "export PyTorch profiles with `prof.export_chrome_trace(...)`"
 _EXECUTION: Final = (
     "it holds the operators and no times of GPUs: give the PyTorch profiler's trace of the same steps, which "
@@ -62,10 +62,6 @@ _FORMATS: Final = (
         head=_head(r'\s*\{\s*"schema"\s*:\s*"[\d.]{1,20}"\s*,\s*"pid"\s*:.{0,400}?"nodes"\s*:\s*\['),
     ),
     UnsupportedFormat("Chakra execution traces", _EXECUTION, _name(r"\.et$")),
-    UnsupportedFormat(
-        "XProf profiles of JAX or TensorFlow", _XPROF, head=_head(r"\n.{0,8000}?/(?:device:[GTC]PU:\d|host:CPU)")
-    ),
-    UnsupportedFormat("XProf profiles of JAX or TensorFlow", _XPROF, _name(r"\.xplane\.pb$")),
     UnsupportedFormat(
         "traces of JAX or TensorFlow",
         _XPROF,

@@ -1,0 +1,185 @@
+"""XPlane files of JAX and TensorFlow: the tables of the same run in another format; damage, hostile sizes."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import jitter
+from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.readers.testing import check
+from jitter.readers.xplane import READER
+from jitter.simulate import Fault, Job, RankRecording, simulate, write
+from jitter.simulate.capture import CaptureOptions, apply_capture
+from tests.support.xplane_traces import Plane, blob, integer, recorded, space, write_run
+
+METRICS = ("duration", "gap", "ttke", "launch_latency")
+JOB = Job(ranks=3, steps=3, kernels=48, seed=11, first_step=5, epoch=None, marker="profiler", gpus_per_node=2)
+RUN = simulate(JOB, [Fault.parse("cpu_stall:rank=1,step=6,kernel=17,ms=2")])
+
+
+def lake_of(folder: Path) -> jitter.Lake:
+    report = jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    assert (report.refused, len(report.added)) == ([], JOB.ranks)
+    return jitter.open(folder / "lake")
+
+
+def tables(lake: jitter.Lake) -> dict[tuple[int, str], pd.DataFrame]:
+    return {(step, metric): lake.table(metric, step=step) for step in JOB.step_numbers for metric in METRICS}
+
+
+@pytest.mark.parametrize("graphs", ["off", "node"])
+def test_same_tables_as_another_format(graphs: Any, tmp_path: Path):
+    write(RUN, tmp_path / "kineto" / "traces", "kineto", graphs=graphs)
+    options = CaptureOptions(graphs=graphs)
+    write_run((apply_capture(own, options) for own in RUN.ranks()), tmp_path / "xplane" / "traces")
+    kineto, xplane = (lake_of(tmp_path / name) for name in ("kineto", "xplane"))
+    for key, table in tables(kineto).items():
+        pd.testing.assert_frame_equal(tables(xplane)[key], table, check_exact=True, obj=str(key))
+    columns = "rank, step, ordinal, kind, device, stream, start_ns, launch_start_ns, launch_thread, grid_x, block_x, "
+    columns += "size_bytes, copy_direction"
+    by = f"SELECT {columns} FROM kernels WHERE kind != 'collective' ORDER BY rank, step, ordinal"
+    pd.testing.assert_frame_equal(xplane.sql(by).to_pandas(), kineto.sql(by).to_pandas())
+    told = {one.rank: (one.host, one.pid, one.utc_offset_ns) for one in xplane.sources}
+    assert told == {own.rank: (own.host, own.pid, own.clock.utc_epoch_ns) for own in RUN.ranks()}
+    assert {one.rank_told_by for one in xplane.sources} == {"file name"}
+
+
+def test_the_hlo_operation_is_the_operator(tmp_path: Path):
+    write_run(RUN.ranks(), tmp_path / "traces")
+    found = lake_of(tmp_path).sql("SELECT DISTINCT operator FROM kernels WHERE kind = 'compute'").to_pandas()
+    assert found["operator"].str.fullmatch(r"fusion\.\d+").all()
+    assert len(found) > 20
+
+
+def rank() -> RankRecording:
+    return next(iter(RUN.ranks([1])))
+
+
+def one_file(folder: Path, content: bytes) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / "host.xplane.pb"
+    path.write_bytes(content)
+    return path
+
+
+def rows_of(path: Path) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    advanced: list[int] = []
+    recording, batches = READER.open(path)
+    for batch in batches(advanced.append):
+        rows = batch.rows.to_pylist()
+        if "name" in batch.rows.schema.names:
+            for row in rows:
+                row["name"] = recording.names[row["name"]]
+        found.setdefault(batch.table, []).extend(rows)
+    assert sum(advanced) == path.stat().st_size
+    return found
+
+
+def test_contract(tmp_path: Path):
+    recording = check(READER, one_file(tmp_path / "a", recorded(rank())))
+    assert recording.processes[0].pid == rank().pid
+
+
+def gpu_plane(device: int = 0, at_ns: int = 1000) -> Plane:
+    plane = Plane(f"/device:GPU:{device}")
+    plane.add(7, "Stream #7", "gemm", at_ns, at_ns + 10, correlation_id=1)
+    return plane
+
+
+def test_statistics_as_texts(tmp_path: Path):
+    plane = gpu_plane()
+    event = integer(1, 1) + integer(2, 5_000_000) + integer(3, 1_000)
+    event += blob(4, plane.stat("kernel_details", "regs:8 shm:0 grid:3,2,1 block:64,1,1", as_text=True))
+    plane.lines[7][1].append(event)
+    (first, second) = rows_of(one_file(tmp_path / "a", space([plane])))["activities"]
+    assert (second["grid_x"], second["grid_y"], second["block_x"]) == (3, 2, 64)
+    assert (second["start_ns"], second["end_ns"]) == (5000, 5001)
+    assert first["grid_x"] is None
+
+
+def test_only_streams_are_activities(tmp_path: Path):
+    plane = gpu_plane()
+    for number, name in enumerate(("Steps", "XLA Modules", "XLA Ops", "Launch Stats"), 100):
+        plane.add(number, name, "jit_step", 0, 5000)
+    assert [row["name"] for row in rows_of(one_file(tmp_path / "a", space([plane])))["activities"]] == ["gemm"]
+
+
+def test_host_threads(tmp_path: Path):
+    host = Plane("/host:CPU")
+    host.add(41, "python", "train", 0, 900, _r=1, step_num=12)
+    host.add(41, "python", "my range", 10, 20)
+    host.add(41, "python", "$train.py:12 step", 10, 20)
+    host.add(41, "python", "ThunkExecutor::Execute", 10, 20, _src="cpu_client.cc")
+    host.add(41, "python", "cuLaunchKernel", 30, 40, correlation_id=1)
+    found = rows_of(one_file(tmp_path / "a", space([gpu_plane(), host])))
+    assert [row["text"] for row in found["ranges"]] == ["train#step_num=12#", "my range"]
+    assert [(row["name"], row["correlation"], row["thread"]) for row in found["calls"]] == [("cuLaunchKernel", 1, 41)]
+
+
+def test_all_gpus_of_a_process(tmp_path: Path):
+    path = one_file(tmp_path / "a", space([gpu_plane(0), gpu_plane(1)], "node7"))
+    assert sorted(row["device"] for row in rows_of(path)["activities"]) == [0, 1]
+    assert READER.open(path)[0].processes[0].host == "host"
+
+
+def test_times_since_1970(tmp_path: Path):
+    task, begun = Plane("Task Environment"), 1_718_000_000_000_000_000
+    task.own.append(task.stat("profile_start_time", begun))
+    for at_ns, offset in ((1000, begun), (begun + 1000, 0)):
+        recording, batches = READER.open(one_file(tmp_path / "a", space([gpu_plane(at_ns=0), task])))
+        plane = Plane("/device:GPU:0")
+        plane.lines[7] = "Stream #7", [integer(1, 1) + integer(2, 0) + integer(3, 1000)]
+        plane.event_names["gemm"] = 1
+        content = space([plane, task]).replace(integer(3, 0) + blob(4, b""), b"")
+        line = integer(1, 7) + blob(2, "Stream #7") + integer(3, at_ns) + blob(4, plane.lines[7][1][0])
+        names = blob(4, integer(1, 1) + blob(2, integer(1, 1) + blob(2, "gemm")))
+        content = blob(1, blob(2, "/device:GPU:0") + blob(3, line) + names) + blob(1, task.encode())
+        recording, batches = READER.open(one_file(tmp_path / "a", content))
+        list(batches(lambda _: None))
+        assert recording.utc_offset_ns == offset
+
+
+def test_a_file_without_gpus_says_so(tmp_path: Path):
+    host = Plane("/host:CPU")
+    host.add(41, "python", "train", 0, 900, step_num=12)
+    with pytest.raises(UnreadableTraceError, match="no plane of a GPU"):
+        rows_of(one_file(tmp_path / "a", space([host])))
+
+
+def test_what_precedes_the_cut_is_read(tmp_path: Path):
+    whole = recorded(rank())
+    rows = rows_of(one_file(tmp_path / "whole", whole))
+    task = space([Plane("Task Environment")])
+    cut = one_file(tmp_path / "cut", whole[: -len(task) - 200])
+    recording, batches = READER.open(cut)
+    found = [batch for batch in batches(lambda _: None) if batch.table == "calls"]
+    assert sum(batch.rows.num_rows for batch in found) == len(rows["calls"])
+    assert recording.is_incomplete
+    assert any("cut or damaged" in problem for problem in recording.problems)
+
+
+def test_no_damage_is_an_error_of_the_reader(tmp_path: Path):
+    whole = bytearray(recorded(rank())[:60_000])
+    draw = np.random.default_rng(3)
+    for _ in range(60):
+        damaged = whole[: int(draw.integers(1, len(whole)))]
+        for at in draw.integers(0, len(damaged), 4):
+            damaged[at] = int(draw.integers(256))
+        path = one_file(tmp_path / "a", bytes(damaged))
+        try:
+            if READER.sniff(path):
+                for batch in READER.open(path)[1](lambda _: None):
+                    batch.rows.validate(full=True)
+        except JitterError:
+            continue
+
+
+@pytest.mark.parametrize(
+    "content", [b"\n\xff\xff\xff\xff\xff\xff\xff\xff\x7f", b"\n\x05" + b"\xff" * 20, b"\n", b"\n\x00"]
+)
+def test_lengths_that_lie(content: bytes, tmp_path: Path):
+    assert not READER.sniff(one_file(tmp_path / "a", content))

@@ -29,7 +29,6 @@ def steps(lake: Path, kind: str | None, form: str | None, output: Path | None, f
     \b
     Examples:
         jitter steps
-        jitter steps --kind decode
         jitter steps run17-lake --format csv | sort -t, -k4 -n
     """
     from jitter.cli.open_lake import open_lake, prepare_diagnosis

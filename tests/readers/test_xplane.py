@@ -41,7 +41,7 @@ def test_same_tables_as_another_format(graphs: Any, tmp_path: Path):
     columns = "rank, step, ordinal, kind, device, stream, start_ns, launch_start_ns, launch_thread, grid_x, block_x, "
     columns += "size_bytes, copy_direction"
     by = f"SELECT {columns} FROM kernels WHERE kind != 'collective' ORDER BY rank, step, ordinal"
-    pd.testing.assert_frame_equal(xplane.sql(by).to_pandas(), kineto.sql(by).to_pandas())
+    pd.testing.assert_frame_equal(xplane.sql(by), kineto.sql(by))
     told = {one.rank: (one.host, one.pid, one.utc_offset_ns) for one in xplane.sources}
     assert told == {own.rank: (own.host, own.pid, own.clock.utc_epoch_ns) for own in RUN.ranks()}
     assert {one.rank_told_by for one in xplane.sources} == {"file name"}
@@ -49,7 +49,7 @@ def test_same_tables_as_another_format(graphs: Any, tmp_path: Path):
 
 def test_the_hlo_operation_is_the_operator(tmp_path: Path):
     write_run(RUN.ranks(), tmp_path / "traces")
-    found = lake_of(tmp_path).sql("SELECT DISTINCT operator FROM kernels WHERE kind = 'compute'").to_pandas()
+    found = lake_of(tmp_path).sql("SELECT DISTINCT operator FROM kernels WHERE kind = 'compute'")
     assert found["operator"].str.fullmatch(r"fusion\.\d+").all()
     assert len(found) > 20
 

@@ -41,7 +41,7 @@ def test_long_prefill_steps_are_not_slow_steps(slow_decode: jitter.Lake):
 
 
 def test_transfers_are_compared_within_a_kind(slow_decode: jitter.Lake):
-    calls = slow_decode.collective_calls().to_pandas()
+    calls = slow_decode.collective_calls()
     kinds = {key.step: kind for key, kind in slow_decode.kinds.items()}
     usual = calls.groupby(calls["step"].map(kinds))["usual_transfer_ns"]
     assert usual.median()["decode"] == pytest.approx(16e3, rel=0.01)
@@ -62,7 +62,7 @@ def test_a_rank_that_is_slow_in_steps_of_two_kinds_is_one_finding(tmp_path: Path
 def test_a_lone_rank_is_compared_with_its_steps_of_one_kind(tmp_path: Path):
     lake = ingested(tmp_path, ServingJob(slow_rank=None), only="rank0.json")
     assert lake.diagnose().culprits == ()
-    usual = lake.self_times().to_pandas()
+    usual = lake.self_times()
     kinds = {key.step: kind for key, kind in lake.kinds.items()}
     gemm = usual[usual["gpu_ns"].notna()].groupby(usual["step"].map(kinds))["usual_gpu_ns"].max()
     assert gemm["prefill"] > 20 * gemm["decode"]

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,10 +30,10 @@ from jitter.comparison.document import (
     StepEntry,
     Team,
     TeamProgram,
-    ThroughputEntry,
     UsualMeeting,
     UsualStepEntry,
 )
+from jitter.comparison.log_tables import list_bandwidths, list_throughputs
 from jitter.core.names.kernels import COLLECTIVE, MEMORY
 from jitter.core.numeric.arrays import Floats, spread_positions
 from jitter.core.numeric.stats import lower_median
@@ -91,7 +90,8 @@ def build_document(lake: Lake, steps: Sequence[StepKey] | None = None, label: st
         formats=tuple(sorted({source.format for source in lake.sources})),
         marker=_marker(lake, set(chosen)),
         environment=_environment(lake),
-        throughput=_throughput(lake),
+        throughput=list_throughputs(lake.log_table("throughput").to_pylist()),
+        bandwidths=list_bandwidths(lake.log_table("bandwidth").to_pylist()),
         names=tuple(names.known),
         **measured,
     )
@@ -455,16 +455,3 @@ def _environment(lake: Lake) -> Environment:
 
 def _sorted_texts(values: Any) -> tuple[str, ...]:
     return tuple(sorted({value for value in values if value}))
-
-
-def _throughput(lake: Lake) -> tuple[ThroughputEntry, ...]:
-    if not lake.logs:
-        return ()
-    found = []
-    seen: Counter[str] = Counter()
-    for row in lake.log_table("throughput").to_pylist():
-        name = Path(row["source"]).stem
-        seen[name] += 1
-        label = name if seen[name] == 1 else f"{name} {seen[name]}"
-        found.append(ThroughputEntry(label, row["seconds"], row["samples_per_s"]))
-    return tuple(found)

@@ -12,6 +12,7 @@ from jitter.comparison.alignment import pair_teams
 from jitter.comparison.comparability import describe_differences, find_reasons
 from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment
 from jitter.comparison.kernel_changes import compare_kernels
+from jitter.comparison.log_tables import compare_bandwidths, compare_throughputs, describe_logs
 from jitter.comparison.model import (
     CollectiveChange,
     Comparison,
@@ -21,7 +22,6 @@ from jitter.comparison.model import (
     PartChange,
     RankChange,
     Side,
-    ThroughputChange,
     Verdict,
 )
 from jitter.comparison.rows import AlignedRuns, Row, charge_difference
@@ -61,9 +61,14 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         split, costs = _split(rows), _costs(runs, rows)
         least_ns = _MIN_COST * effect.base_ns if effect.is_real else np.inf
         kernels = compare_kernels(runs, rows, ordered[1:], least_ns)
+    throughputs = compare_throughputs(base.throughput, new.throughput)
+    bandwidths = compare_bandwidths(base.bandwidths, new.bandwidths)
+    sentence = write_sentence(verdict, reasons, effect, split, costs, kernels, len(bases))
+    if effect is None and (by_logs := describe_logs(bandwidths, throughputs)):
+        sentence = f"{by_logs} Step times are not comparable: {'; '.join(reasons)}."
     return Comparison(
         verdict=verdict,
-        sentence=write_sentence(verdict, reasons, effect, split, costs, kernels, len(bases)),
+        sentence=sentence,
         reasons=tuple(reasons),
         notes=(*describe_differences(ordered, new, pairs), *_limits(bases, new)),
         base=_side(bases),
@@ -78,7 +83,8 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         ranks=_ranks(base, new),
         culprits=_culprits(base.culprits, new.culprits, rows),
         environment=_environment(base, new),
-        throughput=tuple(_throughput(base, new)),
+        throughput=throughputs,
+        bandwidths=bandwidths,
     )
 
 
@@ -210,17 +216,3 @@ def _environment(base: Document, new: Document) -> tuple[tuple[str, Environment]
     if base.environment == new.environment:
         return None
     return ("base", base.environment), ("new", new.environment)
-
-
-def _throughput(base: Document, new: Document) -> list[ThroughputChange]:
-    """Match results of equal labels; else, where each run has one result, these."""
-    its = {one.label: one for one in new.throughput}
-    found = [
-        ThroughputChange(one.label, one.seconds, its[one.label].seconds)
-        for one in base.throughput
-        if one.label in its and its[one.label].seconds > 0
-    ]
-    if not found and len(base.throughput) == len(new.throughput) == 1 and new.throughput[0].seconds > 0:
-        one, other = base.throughput[0], new.throughput[0]
-        found.append(ThroughputChange(other.label, one.seconds, other.seconds))
-    return found

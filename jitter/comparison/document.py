@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from jitter.comparison.log_tables import BandwidthEntry, ThroughputEntry
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import format_numbers
 
@@ -167,15 +168,6 @@ class CulpritEntry(msgspec.Struct, frozen=True):
     fraction: float | None = None
 
 
-class ThroughputEntry(msgspec.Struct, frozen=True):
-    """The result of a training, from a log beside the traces."""
-
-    label: str
-    """The log's file name without its suffix."""
-    seconds: float
-    samples_per_s: float | None
-
-
 class Environment(msgspec.Struct, frozen=True):
     """Software and network of a run as its records and logs name them; empty where they name nothing."""
 
@@ -210,6 +202,7 @@ class Document(msgspec.Struct, frozen=True):
     culprits: tuple[CulpritEntry, ...]
     environment: Environment
     throughput: tuple[ThroughputEntry, ...] = ()
+    bandwidths: tuple[BandwidthEntry, ...] = ()
     notes: tuple[str, ...] = ()
     usual: UsualStepEntry | None = None
     jitter: tuple[LossRow, ...] = ()

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from jitter.comparison.kernel_changes import KernelChange
+from jitter.comparison.log_tables import ThroughputChange
 from jitter.comparison.model import CollectiveChange, Comparison, Cost, CulpritChange, Side
 
 COMPARISON_SCHEMA_VERSION: Final = 3
@@ -69,13 +70,20 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "environment": None
         if comparison.environment is None
         else {side: msgspec.to_builtins(found) for side, found in comparison.environment},
-        "throughput": [{**asdict(one), "speedup": one.speedup} for one in comparison.throughput],
+        "throughput": [_throughput(one) for one in comparison.throughput],
+        "bandwidths": [{**asdict(one), "ratio": one.ratio} for one in comparison.bandwidths],
     }
 
 
 def _cost(one: Cost) -> dict[str, Any]:
     found = asdict(one)
     return {"rung": found.pop("rung"), "class": found.pop("loss_class"), **found, "loss_ns": round(one.loss_ns)}
+
+
+def _throughput(one: ThroughputChange) -> dict[str, Any]:
+    is_run = one.quantity == "seconds"
+    seconds = {"base_seconds": one.base if is_run else None, "new_seconds": one.new if is_run else None}
+    return {**asdict(one), **seconds, "speedup": one.speedup}
 
 
 def _side(side: Side) -> dict[str, Any]:

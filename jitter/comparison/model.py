@@ -5,6 +5,7 @@ from typing import Literal
 
 from jitter.comparison.document import CollectiveEntry, CulpritEntry, Environment
 from jitter.comparison.kernel_changes import KernelComparison
+from jitter.comparison.log_tables import BandwidthChange, ThroughputChange
 from jitter.comparison.significance import StepEffect
 
 Verdict = Literal["slower", "faster", "same", "incomparable"]
@@ -112,20 +113,6 @@ class CulpritChanges:
 
 
 @dataclass(frozen=True)
-class ThroughputChange:
-    """The training's run time, from logs beside the traces."""
-
-    label: str
-    base_seconds: float
-    new_seconds: float
-
-    @property
-    def speedup(self) -> float:
-        """Return base ÷ new."""
-        return self.base_seconds / self.new_seconds
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The differences between the base and the new run. Times in ns a step."""
 
@@ -153,3 +140,6 @@ class Comparison:
     environment: tuple[tuple[str, Environment], tuple[str, Environment]] | None
     """("base", its environment), ("new", its environment) where they differ."""
     throughput: tuple[ThroughputChange, ...]
+    """The trainings' speed, by the logs."""
+    bandwidths: tuple[BandwidthChange, ...] = ()
+    """What benchmarks measured in both runs."""

@@ -80,6 +80,18 @@ def format_count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+def format_bytes(size: int) -> str:
+    """Return a size with its unit, of powers of ten.
+
+    >>> format_bytes(512), format_bytes(4_194_304)
+    ('512 B', '4.19 MB')
+    """
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if size >= scale:
+            return f"{size / scale:.3g} {unit}"
+    return f"{size} B"
+
+
 def capitalize(sentence: str) -> str:
     """Return a sentence that begins with a capital letter and ends with a full stop.
 

@@ -111,7 +111,7 @@ def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
 
 def fact_rows(diagnosis: Diagnosis) -> pa.Table:
     """Return one row per fact of the logs (`FACTS_SCHEMA`), those of findings first, with the finding's number."""
-    of_findings = [(number, one) for number, culprit in enumerate(diagnosis.culprits) for one in culprit.facts]
+    of_findings = [(number, one) for number, culprit in enumerate(diagnosis.findings) for one in culprit.facts]
     found = [*of_findings, *((None, one) for one in diagnosis.facts)]
     return pa.Table.from_pylist([{**fact_row(one), "finding": number} for number, one in found], FACTS_SCHEMA)
 

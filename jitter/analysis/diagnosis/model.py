@@ -174,7 +174,7 @@ class Seen:
     of: int
 
 
-FactKind = Literal["network", "gpu_clock", "gpu_error", "placement", "contradiction"]
+FactKind = Literal["network", "gpu_clock", "gpu_error", "placement", "profiler", "contradiction"]
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,16 @@ class EvidenceThresholds:
     """To the median of the others. A rank moves often if it moves so many times as often."""
     lower_clock: float = 0.95
     """Of the other GPUs' median clock. A lower median is a lower clock."""
+    same_run_ns: int = 3_600_000_000_000
+    """Nanoseconds. A recording that ends longer before a hang, or after it, tells nothing of it."""
+    small_message_bytes: int = 4096
+    """Bytes. Messages up to here take a network no time: what they take is waiting."""
+    min_other_steps: int = 5
+    """Steps without a recording that a training log times: fewer have no median to speak of."""
+    min_overhead: float = 0.02
+    """Of a step's time. A smaller difference is that of any two parts of a run."""
+    max_overhead: float = 3.0
+    """To the other steps' time. A larger ratio is that of another program, not of a profiler."""
     log_sampling_ns: int = 5_000_000_000
     """Nanoseconds. Clock logs take a sample every few seconds, and steps are shorter: one so near belongs to a step."""
 

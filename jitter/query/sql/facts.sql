@@ -1,6 +1,6 @@
 -- What the logs state that is unusual, one row each. A query of it diagnoses the whole run.
 CREATE VIEW facts AS
-SELECT kind,                   -- network, gpu_clock, gpu_error, placement, contradiction
+SELECT kind,                   -- network, gpu_clock, gpu_error, placement, profiler, contradiction
        words,                  -- one clause, with the numbers
        causes,                 -- the causes that it speaks for
        certainty,              -- of such a cause, by this fact alone: certain, likely or unknown

@@ -7,8 +7,9 @@ from typing import Final, NamedTuple
 from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO
 from jitter.comparison.document import CulpritEntry, Environment
 from jitter.comparison.kernel_changes import KernelChange
+from jitter.comparison.log_tables import QUANTITIES
 from jitter.comparison.model import CollectiveChange, Comparison
-from jitter.core.formatting import UNKNOWN, abbreviate, format_count, format_rank, format_time
+from jitter.core.formatting import UNKNOWN, abbreviate, format_bytes, format_count, format_rank, format_time
 from jitter.core.names.kernels import short_name
 from jitter.report.text.cells import Measure, Shortened, measure_percent, measure_time
 
@@ -45,6 +46,7 @@ def build_tables(comparison: Comparison, most: int) -> list[ComparisonTable]:
         _culprits(comparison, most),
         _environment(comparison),
         _throughput(comparison),
+        _bandwidths(comparison, most),
     ]
     return [table for table in found if table.rows]
 
@@ -223,14 +225,29 @@ def _texts(environment: Environment, field: str) -> str:
 def _throughput(comparison: Comparison) -> ComparisonTable:
     rows = [
         (
-            one.label,
-            Measure(f"{one.base_seconds:,.1f} s", one.base_seconds, "s"),
-            Measure(f"{one.new_seconds:,.1f} s", one.new_seconds, "s"),
+            f"{one.label}, {QUANTITIES[one.quantity]}",
+            Measure(f"{one.base:,.5g}", one.base, ""),
+            Measure(f"{one.new:,.5g}", one.new, ""),
             Measure(f"{one.speedup:.2f}×", one.speedup, ""),
         )
         for one in comparison.throughput
     ]
-    return ComparisonTable("Training run time (train_runtime)", ("", "base", "new", "speed"), tuple(rows))
+    return ComparisonTable("Training, by its log", ("", "base", "new", "speed"), tuple(rows))
+
+
+def _bandwidths(comparison: Comparison, most: int) -> ComparisonTable:
+    """Return the benchmarks' bus bandwidths by size; of many rows, those at even distances."""
+    every = max(-(-len(comparison.bandwidths) // (2 * most)), 1)
+    rows = [
+        (
+            f"{one.collective} {format_bytes(one.size_bytes)}{' in place' if one.in_place else ''}",
+            Measure(f"{one.base:.3g} GB/s", one.base, "GB/s"),
+            Measure(f"{one.new:.3g} GB/s", one.new, "GB/s"),
+            Measure(f"{one.ratio:.2f}×", one.ratio, ""),
+        )
+        for one in comparison.bandwidths[::every]
+    ]
+    return ComparisonTable("Bus bandwidth, by benchmarks", ("", "base", "new", "ratio"), tuple(rows))
 
 
 def _number(value: float | None) -> Measure:

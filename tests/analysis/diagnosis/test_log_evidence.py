@@ -284,3 +284,25 @@ def test_where_the_clock_log_calls_a_busy_gpu_idle_the_trace_is_believed():
     assert "the trace is believed" in fact.words
     between = [replace(logs, gpu_clocks=[*others, *(at(row, 1_003) for row in idle)])]  # no step was running
     assert [one.kind for one in find_facts(between[0])] == ["gpu_clock"]
+
+
+def step_line(step: int, **values: float) -> dict[str, Any]:
+    row = {"step": step, "seconds": None, "samples_per_s": None, "tokens_per_s": None, "source": "train.log"}
+    return row | values
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        # steps 1 and 2 are recorded, and take a second each
+        ([step_line(step, seconds=1.2 if step in (1, 2) else 1.0) for step in range(12)], "20.0%"),
+        ([step_line(step, samples_per_s=80 if step in (1, 2) else 100) for step in range(12)], "25.0%"),
+        ([step_line(step, seconds=0.8) for step in range(10, 20)], "25.0%"),  # recorded steps are not in the log
+        ([step_line(step, seconds=1.0) for step in range(12)], None),
+        ([step_line(step, seconds=0.1) for step in range(10, 20)], None),  # another program
+        ([step_line(step, tokens_per_s=80) for step in range(10, 20)], None),
+    ],
+)
+def test_what_the_profiler_costs(lines: list[dict[str, Any]], said: str | None):
+    found = words(JobLogs(throughput=lines, step_times_ns=STEP_TIMES), "profiler")
+    assert [text.split(" longer")[0] for text in found] == ([] if said is None else [f"recorded steps take {said}"])

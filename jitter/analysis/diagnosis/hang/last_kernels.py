@@ -14,8 +14,6 @@ from jitter.lake.step_reader import StepColumns
 
 _MOST: Final = THRESHOLDS.sentences.max_named
 _COLUMNS: Final = ("kernel_name", "kind", "end_ns", "operator", "source_line")
-_SAME_RUN_NS: Final = 3_600_000_000_000
-"""A recording that ends longer before the hang, or after it, tells nothing of it."""
 
 
 class Recordings(Protocol):
@@ -46,7 +44,7 @@ def _describe(recordings: Recordings, rank: int, entered_ns: int | None) -> Iter
     before = ""
     if entered_ns is not None and record.utc_offset_ns is not None:
         ago = entered_ns - last["end_ns"] - record.utc_offset_ns
-        if abs(ago) > _SAME_RUN_NS:
+        if abs(ago) > THRESHOLDS.evidence.same_run_ns:
             return
         before = f", {format_time(abs(ago))} {'before' if ago >= 0 else 'after'} the call was entered"
     code = ", ".join(filter(None, (last["operator"], last["source_line"])))

@@ -34,11 +34,14 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
             of_steps = find_facts(logs.during(culprit.steps), _OF_TIMES)
             found[culprit.steps] = (*(one for one in facts if one.kind not in _OF_TIMES), *of_steps)
         joined.append(_join(culprit, found[culprit.steps], logs, diagnosis))
-    located = replace(diagnosis, culprits=tuple(joined))
+    of_job = tuple(one for one in facts if one.is_of_job)
+    shared = tuple(_join(culprit, of_job, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
+    located = replace(diagnosis, culprits=tuple(joined), of_all_ranks=shared)
     verdict = _reword(diagnosis, located, len(logs.places))
     if joined and joined[0].facts:
         by_logs = f" By the logs, {'; '.join(one.words for one in joined[0].facts[:_MOST])}."
         verdict = verdict.removesuffix(by_logs) + by_logs
+    joined += shared
     told = {one.subject for culprit in joined for one in culprit.facts}
     ranks_told = {(one.kind, rank) for culprit in joined for one in culprit.facts for rank in one.ranks}
     items = [

@@ -17,7 +17,16 @@ from jitter.lake.rank_places import RankPlace, short_host
 _LIMITS: Final = THRESHOLDS.evidence
 
 Rows = Sequence[Mapping[str, Any]]
-EVIDENCE_RELATIONS: Final = ("communicators", "edges", "gpu_clocks", "gpu_errors", "links", "bindings", "topology")
+EVIDENCE_RELATIONS: Final = (
+    "communicators",
+    "edges",
+    "gpu_clocks",
+    "gpu_errors",
+    "links",
+    "bindings",
+    "topology",
+    "throughput",
+)
 """The relations of `JobLogs`."""
 
 
@@ -58,6 +67,7 @@ class JobLogs:
     links: Rows = ()
     bindings: Rows = ()
     topology: Rows = ()
+    throughput: Rows = ()
     slow_network: Sequence[BaselineRow] = ()
     """Collectives whose bandwidth is below a measured baseline in every step."""
     places: Mapping[int, RankPlace] = field(default_factory=dict)

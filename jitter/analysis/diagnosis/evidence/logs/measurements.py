@@ -9,11 +9,10 @@ from typing import Any, Final, NamedTuple
 
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bandwidth as compute_bandwidth
-from jitter.core.formatting import escape_control, format_count, format_percent, format_time
+from jitter.core.formatting import escape_control, format_bytes, format_count, format_percent, format_time
 
 Rows = Sequence[Mapping[str, Any]]
 _MOST: Final = THRESHOLDS.sentences.max_named
-_SMALL_BYTES: Final = 4096
 MAX_MEASUREMENTS: Final = _MOST
 """Sentences that a verdict begins with."""
 
@@ -128,8 +127,8 @@ def _compare_tables(tables: Sequence[_Measured]) -> Iterator[str]:
         at = common[-1]
         yield (
             f"the slowest table of {collective}, {_file(slow.source)}, reaches {format_percent(ratio)} of the bus "
-            f"bandwidth of {_file(fast.source)} (median over {format_count(len(common), 'size')}; at {_size(at)} "
-            f"{slow.busbw[at]:.3g} against {fast.busbw[at]:.3g} GB/s)"
+            f"bandwidth of {_file(fast.source)} (median over {format_count(len(common), 'size')}; "
+            f"at {format_bytes(at)} {slow.busbw[at]:.3g} against {fast.busbw[at]:.3g} GB/s)"
         )
 
 
@@ -138,7 +137,7 @@ def _peaks(tables: Sequence[_Measured]) -> Iterator[str]:
     for table in ordered[:_MOST]:
         busbw, size = table.peak
         ranks = "" if table.ranks is None else f" of {format_count(table.ranks, 'rank')}"
-        reached = f"{busbw:.3g} GB/s at {_size(size)}"
+        reached = f"{busbw:.3g} GB/s at {format_bytes(size)}"
         yield f"the largest bus bandwidth of {table.collective}{ranks} is {reached} ({_file(table.source)})"
     if len(ordered) > _MOST:
         yield f"{format_count(len(ordered) - _MOST, 'more table')} of bandwidths (jitter query: relation bandwidth)"
@@ -218,7 +217,11 @@ def _small_messages(calls: Rows, most: Mapping[str, Any]) -> Iterator[str]:
         one for one in calls if one["rank"] == most["rank"] and one["call"] == most["call"] and one["average_bytes"]
     ]
     top = max(sizes, key=lambda one: float(one["seconds"]), default=None)
-    if top is not None and top["average_bytes"] <= _SMALL_BYTES and 2 * top["seconds"] > most["seconds"]:
+    if (
+        top is not None
+        and top["average_bytes"] <= THRESHOLDS.evidence.small_message_bytes
+        and 2 * top["seconds"] > most["seconds"]
+    ):
         yield (
             f"{top['calls']:,} of {most['calls']:,} calls of {most['call']} on rank {most['rank']} have "
             f"{top['average_bytes']:,.0f} B and take {top['seconds']:,.0f} s: ranks wait for each other there, the "
@@ -246,10 +249,3 @@ def _processors(ranks: Rows) -> Iterator[str]:
 
 def _file(source: str) -> str:
     return "/".join(PurePath(source).parts[-2:])
-
-
-def _size(size: int) -> str:
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= scale:
-            return f"{size / scale:.3g} {unit}"
-    return f"{size} B"

@@ -8,7 +8,14 @@ from typing import Any, Final, NamedTuple, get_args
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs, Rows
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Fact, FactKind
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import escape_control, format_count, format_numbers, format_ranks
+from jitter.core.formatting import (
+    escape_control,
+    format_count,
+    format_numbers,
+    format_percent,
+    format_ranks,
+    format_time,
+)
 
 _LIMITS: Final = THRESHOLDS.evidence
 _MOST: Final = THRESHOLDS.sentences.max_listed
@@ -25,8 +32,8 @@ _SLOWDOWNS: Final = {
 _EXPECTED: Final = frozenset(("its power cap",))
 """What limits healthy GPUs, too."""
 _GPU_CAUSES: Final[tuple[Cause, ...]] = ("gpu_compute", "gpu_time")
-_HOST_CAUSES: Final[tuple[Cause, ...]] = ("cpu_launch", "late_start", "cpu_after")
-_NETWORK: Final[tuple[Cause, ...]] = ("communication",)
+_HOST_CAUSES: Final[tuple[Cause, ...]] = ("cpu_launch", "late_start", "cpu_after", "launch_bound")
+_NETWORK: Final[tuple[Cause, ...]] = ("communication", "exposed_communication")
 _LINK_ERRORS: Final = frozenset((74, 137))
 """Xid numbers of NVLink."""
 
@@ -152,7 +159,9 @@ def _all_over_tcp(logs: JobLogs) -> Iterator[Match]:
     has_fabric = fabric or why or any(name.startswith(_FABRIC) for name in interfaces)
     if has_fabric or len({row["host"] for row in logs.communicators}) > 1:
         present = f", although {_listed(fabric)} is present" if fabric else ""
-        yield Match({"over": _over(rows), "present": present, "why": why}, is_item=bool(has_fabric))
+        certainty: CauseCertainty = "certain" if has_fabric else "likely"
+        values = {"over": _over(rows), "present": present, "why": why}
+        yield Match(values, certainty=certainty, is_item=bool(has_fabric))
 
 
 def _over(rows: Rows) -> str:
@@ -425,6 +434,32 @@ def _conflicts(logs: JobLogs) -> Iterator[Match]:
         yield Match({"first": f"rank {first} has {'; '.join(clauses)}", "more": more}, tuple(told))
 
 
+# ---- training
+
+
+def _profiler_overhead(logs: JobLogs) -> Iterator[Match]:
+    """Compare the steps that were recorded with the others that a training log times."""
+    recorded = {key.step: (last - first) / 1e9 for key, (first, last) in logs.step_times_ns.items()}
+    by_log: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in logs.throughput:
+        if row["step"] is not None and (row["seconds"] or row["samples_per_s"] or row["tokens_per_s"]):
+            by_log[row["source"]][row["step"]] = row["seconds"] or 1 / (row["samples_per_s"] or row["tokens_per_s"])
+    timed = {row["source"] for row in logs.throughput if row["seconds"]}
+    for source, steps in by_log.items():
+        profiled = [seconds for step, seconds in steps.items() if step in recorded]
+        others = [seconds for step, seconds in steps.items() if step not in recorded]
+        is_timed = source in timed
+        if not profiled and is_timed:  # the log prints every tenth step, or numbers them in another way
+            profiled = list(recorded.values())
+        if not profiled or len(others) < _LIMITS.min_other_steps:
+            continue
+        ratio = median(profiled) / median(others)
+        if 1 + _LIMITS.min_overhead <= ratio <= _LIMITS.max_overhead:
+            times = f"{format_time(median(profiled) * 1e9)} against {format_time(median(others) * 1e9)}, "
+            number = format_count(len(others), "step")
+            yield Match({"times": times if is_timed else "", "share": format_percent(ratio - 1), "others": number})
+
+
 def _name_ranks(chosen: Sequence[int], every: Sequence[int]) -> str:
     """Name the chosen ranks, or if they are most of all, the others."""
     others = set(every) - set(chosen)
@@ -482,6 +517,10 @@ RULES: Final[tuple[Rule, ...]] = (
          "bind each rank to the CPU cores near its GPU"),
     Rule("placement", (), "unknown", _sharing_ranks,
          "{n} of {all} share hardware threads with other ranks ({which})", "bind each rank to CPU cores of its own"),
+    Rule("profiler", (), "unknown", _profiler_overhead,
+         "recorded steps take {share} longer than the {others} that the training log times without the profiler "
+         "({times}medians): the profiler, or what else these steps do, costs that",
+         "record fewer activities: no stacks, no shapes, no memory"),
     Rule("contradiction", (), "unknown", _conflicts,
          "{first}{more}: their logs may be of another job; no log is joined to them by what differs"),
 )  # fmt: skip

@@ -1,0 +1,168 @@
+"""What the logs of two runs measured, compared: bus bandwidths by size, and the speed of a training.
+
+Runs without traces have these alone: benchmarks with and without a network plug-in, with one algorithm and another.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import PurePath
+from statistics import median
+from typing import Any, Final
+
+import msgspec
+
+from jitter.core.formatting import format_bytes, format_count
+
+_MOST_BANDWIDTHS: Final = 4_000
+"""Entries of a document: 20 sizes of 200 tables."""
+QUANTITIES: Final = {
+    "seconds": "run time",
+    "step_s": "step time",
+    "samples_per_s": "samples/s",
+    "tokens_per_s": "tokens/s",
+    "tflops": "TFLOP/s",
+}
+"""What trainings are compared by: the first one that both runs state."""
+
+
+class BandwidthEntry(msgspec.Struct, frozen=True, array_like=True):
+    """Bus bandwidth that a benchmark measured; the median of equal measurements."""
+
+    collective: str
+    ranks: int | None
+    in_place: bool | None
+    size_bytes: int
+    busbw: float
+    """GB/s (1e9 bytes)."""
+
+
+class ThroughputEntry(msgspec.Struct, frozen=True):
+    """What a training states of its speed; of a log with a line a step, medians over the steps."""
+
+    label: str
+    """The log's file name without its suffix."""
+    seconds: float | None = None
+    """Run time of the whole training."""
+    samples_per_s: float | None = None
+    step_s: float | None = None
+    tokens_per_s: float | None = None
+    """Of a GPU."""
+    tflops: float | None = None
+    """Of a GPU."""
+    ranks: int | None = None
+
+
+@dataclass(frozen=True)
+class BandwidthChange:
+    """One measurement in the base and in the new run."""
+
+    collective: str
+    ranks: int | None
+    in_place: bool | None
+    size_bytes: int
+    base: float
+    new: float
+
+    @property
+    def ratio(self) -> float:
+        """Return new ÷ base: above 1 the new run is faster."""
+        return self.new / self.base
+
+
+@dataclass(frozen=True)
+class ThroughputChange:
+    """The speed of a training in the base and in the new run."""
+
+    label: str
+    quantity: str
+    """One of `QUANTITIES`."""
+    base: float
+    new: float
+
+    @property
+    def speedup(self) -> float:
+        """Return how many times as fast the new run is."""
+        return self.base / self.new if self.quantity in ("seconds", "step_s") else self.new / self.base
+
+
+def list_bandwidths(rows: Iterable[Mapping[str, Any]]) -> tuple[BandwidthEntry, ...]:
+    """Return the bandwidths in rows of the relation `bandwidth`, by operation, ranks and size, up to a limit."""
+    found: dict[tuple[str, int | None, bool | None, int], list[float]] = defaultdict(list)
+    for row in rows:
+        if row["collective"] and row["size_bytes"] and row["busbw"]:
+            found[row["collective"], row["ranks"], row["in_place"], row["size_bytes"]].append(row["busbw"])
+    ordered = sorted(found, key=lambda key: (key[0], key[1] or 0, key[3], bool(key[2])))
+    return tuple(BandwidthEntry(*key, median(found[key])) for key in ordered[:_MOST_BANDWIDTHS])
+
+
+def list_throughputs(rows: Iterable[Mapping[str, Any]]) -> tuple[ThroughputEntry, ...]:
+    """Return the speed of each training in rows of the relation `throughput`, in their order."""
+    found = []
+    for source, of_log in groupby(rows, key=lambda row: str(row["source"])):
+        own = list(of_log)
+        name = PurePath(source).stem
+        whole = [row for row in own if row["step"] is None]
+        for number, row in enumerate(whole, 1):
+            label = name if number == 1 else f"{name} {number}"
+            found.append(ThroughputEntry(label, row["seconds"], row["samples_per_s"], ranks=row["ranks"]))
+        by_column = {
+            column: [row[name] for row in own if row["step"] is not None and row[name] is not None]
+            for name, column in (
+                ("seconds", "step_s"),
+                *((name, name) for name in ("samples_per_s", "tokens_per_s", "tflops")),
+            )
+        }
+        values = {column: median(known) for column, known in by_column.items() if known}
+        if values:
+            found.append(ThroughputEntry(f"{name} steps" if whole else name, **values))
+    return tuple(found)
+
+
+def compare_bandwidths(base: Sequence[BandwidthEntry], new: Sequence[BandwidthEntry]) -> tuple[BandwidthChange, ...]:
+    """Match measurements of one operation, size and number of ranks, in the order of the new run."""
+    known = {(one.collective, one.ranks, one.in_place, one.size_bytes): one.busbw for one in base}
+    return tuple(
+        BandwidthChange(*key, known[key], one.busbw)
+        for one in new
+        if (key := (one.collective, one.ranks, one.in_place, one.size_bytes)) in known
+    )
+
+
+def compare_throughputs(
+    base: Sequence[ThroughputEntry], new: Sequence[ThroughputEntry]
+) -> tuple[ThroughputChange, ...]:
+    """Match trainings of equal labels; else, where each run has one, these."""
+    of_base = {one.label: one for one in base}
+    pairs = [(of_base[one.label], one) for one in new if one.label in of_base]
+    if not pairs and len(base) == len(new) == 1:
+        pairs = [(base[0], new[0])]
+    found = []
+    for one, other in pairs:
+        stated = (name for name in QUANTITIES if getattr(one, name) and getattr(other, name))
+        if (quantity := next(stated, None)) is not None:
+            found.append(ThroughputChange(other.label, quantity, getattr(one, quantity), getattr(other, quantity)))
+    return tuple(found)
+
+
+def describe_logs(bandwidths: Sequence[BandwidthChange], throughputs: Sequence[ThroughputChange]) -> str:
+    """Return what changed by the logs, as one sentence; empty if both runs' logs measured nothing alike."""
+    told = [
+        f"{one.label}: {QUANTITIES[one.quantity]} {one.base:,.4g} to {one.new:,.4g}"
+        f"{' s' if one.quantity in ('seconds', 'step_s') else ''}, {one.speedup:.2f} × as fast"
+        for one in throughputs[:3]
+    ]
+    for (collective, ranks), group in groupby(bandwidths, key=lambda one: (one.collective, one.ranks)):
+        own = list(group)
+        first, last = own[0], own[-1]
+        of = "" if ranks is None else f" of {format_count(ranks, 'rank')}"
+        ends = "; ".join(
+            f"at {format_bytes(one.size_bytes)} {one.base:.3g} to {one.new:.3g} GB/s"
+            for one in dict.fromkeys((first, last))
+        )
+        told.append(
+            f"{collective}{of} reaches {median(one.ratio for one in own):.2f} × the bus bandwidth (median over "
+            f"{format_count(len(own), 'measurement')}; {ends})"
+        )
+    return f"By the logs, {'; '.join(told)}." if told else ""

@@ -29,7 +29,7 @@ from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps, find_steps
 from jitter.ingestion.transform.steps.step_markers import describe_unmatched_pattern
 from jitter.readers import Batch, ReaderError, Recording, describe_error, readers
-from jitter.readers.capture_times import LARGEST_NS
+from jitter.readers.columns import LARGEST_NS
 from jitter.readers.validation import BatchValidator
 
 _READ_BYTES = 1 << 18

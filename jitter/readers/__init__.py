@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from jitter.core.errors import JitterError
 from jitter.core.schema import READER_TABLES
-from jitter.readers.integers import fit_integers
+from jitter.readers.columns import fit_integers
 
 Advance = Callable[[int], None]
 """Called with the number of further bytes of the source that were read."""

@@ -1,25 +1,28 @@
-"""SQLite files read in typed Arrow batches; no file is written next to them."""
+"""SQLite databases as a source: their tables, and typed Arrow batches of SQL expressions; nothing is written."""
 
 import shlex
 import sqlite3
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, suppress
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import adbc_driver_manager
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
-
-if TYPE_CHECKING:
-    from adbc_driver_manager.dbapi import Connection
+from jitter.readers import first_line
 
 DAMAGE: Final = (sqlite3.Error, adbc_driver_manager.Error, pa.ArrowException, OSError, UnicodeDecodeError)
 """Errors of the libraries for a damaged database; sqlite3 raises the last for names that are not UTF-8."""
+VALUES_PER_QUERY: Final = 5_000
+"""Values that a query lists at most."""
 _HEADER_BYTES: Final = 100
 _MAGIC: Final = b"SQLite format 3\x00"
 
@@ -37,77 +40,180 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def reject_unfinished(path: Path, hint: str) -> None:
-    """Raise UnreadableTraceError if a log of an unfinished writer exists; reading it would write next to the file."""
-    for suffix in ("-wal", "-journal"):
-        rest = path.with_name(path.name + suffix)
-        if rest.exists() and rest.stat().st_size:
-            raise UnreadableTraceError(
-                f"{path}: still being written, or its writer was stopped ({rest.name} is not empty)", hint
-            )
+def list_tables(path: Path) -> dict[str, frozenset[str]]:
+    """Return the columns of each table and view. Raises an error of `DAMAGE` if they cannot be listed."""
+    tables: dict[str, frozenset[str]] = {}
+    with closing(connect(path)) as connection:
+        listed = "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+        for (table,) in connection.execute(listed).fetchall():
+            tables[table] = frozenset()
+            with suppress(sqlite3.Error):  # a view with functions that this SQLite lacks
+                columns = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+                tables[table] = frozenset(name for (name,) in columns)
+    return tables
 
 
-def reject_utf16(path: Path) -> None:
-    """Raise UnreadableTraceError for a database whose text encoding is UTF-16; profilers write UTF-8."""
-    with path.open("rb") as file:
-        header = file.read(_HEADER_BYTES)
-    if int.from_bytes(header[56:60], "big") in (2, 3):
-        raise UnreadableTraceError(
-            f"{path}: a UTF-16 database, which jitter does not read",
-            f"convert it: sqlite3 {shlex.quote(str(path))} .dump | sqlite3 converted{path.suffix}",
-        )
+def sniff_tables(path: Path, *suffixes: str) -> dict[str, frozenset[str]]:
+    """Return `list_tables` of a database with one of these suffixes; empty for other and for damaged files."""
+    try:
+        if path.suffix.lower() in suffixes and path.is_file() and is_sqlite(path):
+            return list_tables(path)
+    except DAMAGE:
+        pass
+    return {}
 
 
-def truncation(path: Path) -> EOFError | None:
-    """Return what a database lacks that is shorter than its header states; None for a complete one.
+class Database:
+    """A database, opened for reading. All methods raise UnreadableTraceError for a damaged one."""
 
-    SQLite itself fills a truncated last page with zeros and reads rows of NULLs from it.
-    """
-    size, whole = path.stat().st_size, _whole_size(path)
-    return EOFError(f"{size:,} of {whole:,} bytes") if size < whole else None
+    what = "database"
+    """The kind of file, in messages."""
+    if_damaged = "copy it again, or record again"
+    if_unfinished = "let the profiler finish, or record again"
+
+    def __init__(self, path: Path) -> None:
+        """List the tables. Raises UnreadableTraceError for a truncated, an unfinished or a UTF-16 database."""
+        self.path = path
+        self.size = path.stat().st_size
+        """Bytes of the file."""
+        _reject_unfinished(path, self.if_unfinished)
+        try:
+            with path.open("rb") as file:
+                header = file.read(_HEADER_BYTES)
+            _reject_utf16(path, header)
+            whole = _whole_size(header)
+            if self.size < whole:
+                # SQLite itself fills a truncated last page with zeros and reads rows of NULLs from it
+                raise OSError(f"{self.size:,} of {whole:,} bytes")
+            self.tables = list_tables(path)
+        except DAMAGE as error:
+            raise self.damaged(error) from error
+        self.no_integers: Counter[str] = Counter()
+        """Number of values read so far that should be integers and state none, by column."""
+
+    def has(self, table: str, *columns: str) -> bool:
+        """Return whether the table exists with these columns."""
+        return table in self.tables and self.tables[table].issuperset(columns)
+
+    def count(self, table: str) -> int:
+        """Return the approximate number of rows, for progress, without reading the table."""
+        try:
+            rows = self.rows(f'SELECT max(rowid) FROM "{table}"')
+        except UnreadableTraceError:  # a table WITHOUT ROWID or a view, or damage, which shows again
+            rows = []
+        if not rows or not isinstance(rows[0][0], int):
+            rows = self.rows(f'SELECT count(*) FROM (SELECT 1 FROM "{table}")')
+        return max(0, int(rows[0][0]))
+
+    def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return all rows of a small query."""
+        try:
+            with closing(connect(self.path)) as connection:
+                return connection.execute(query, values).fetchall()
+        except DAMAGE as error:
+            raise self.damaged(error) from error
+
+    def stream(
+        self, integers: Mapping[str, str], texts: Mapping[str, str], source: str, rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield batches of at most `rows` rows: `integers` as int64, `texts` as binary, null where unknown.
+
+        Both map column names to SQL expressions; `source` is the SQL after FROM. Values among the integers that are of
+        another type and state no integer are null, and counted.
+        """
+        try:
+            yield from self._stream(integers, texts, source, rows)
+        except DAMAGE as error:
+            raise self.damaged(error) from error
+
+    def problems(self) -> list[str]:
+        """Return a sentence about values read so far that should be integers and state none, if there are any."""
+        return describe_no_integers(self.no_integers)
+
+    def damaged(self, error: BaseException) -> UnreadableTraceError:
+        """Return the error for a database that a library could not read."""
+        return damage_error(self.path, error, self.what, self.if_damaged)
+
+    def _stream(
+        self, integers: Mapping[str, str], texts: Mapping[str, str], source: str, rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        # texts are bytes because ADBC does not check UTF-8, and never NULL because ADBC makes a column that starts
+        # with NULLs one of integers
+        columns = [f"CAST(ifnull({one}, '') AS BLOB), {one} IS NULL" for one in texts.values()]
+        done = 0
+        # nearly always all values are integers, and reading them as they are takes half the time; ADBC raises an error
+        # for a value that is not of the type of its column's first ones
+        with suppress(*DAMAGE):
+            for batch in self._query([*integers.values(), *columns], source, rows):
+                if any(kind != pa.int64() for kind in batch.schema.types[: len(integers)]):
+                    break
+                done += batch.num_rows
+                yield _with_texts(batch.columns[: len(integers)], batch, integers, texts)
+            else:
+                return
+        numbers = [f"CAST({one} AS INTEGER)" for one in integers.values()]
+        # a value that states no integer differs from what the cast makes of it: zero, or the nearest integer
+        differ = [f"((({one}) <> CAST({one} AS INTEGER)) IS TRUE)" for one in integers.values()]
+        for batch in self._query([*numbers, *columns, *differ], f"{source} LIMIT -1 OFFSET {done}", rows):
+            arrays = [column.cast(pa.int64()) for column in batch.columns[: len(integers)]]
+            others = batch.columns[batch.num_columns - len(integers) :]
+            for position, (name, is_other) in enumerate(zip(integers, others, strict=True)):
+                if count := pc.sum(is_other).as_py():
+                    self.no_integers[name] += count
+                    arrays[position] = pc.if_else(is_other.cast(pa.bool_()), None, arrays[position])
+            yield _with_texts(arrays, batch, integers, texts)
+
+    def _query(self, columns: Sequence[str], source: str, rows: int) -> Iterator[pa.RecordBatch]:
+        with self._connection.cursor() as cursor:
+            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(rows)})
+            cursor.execute(f"SELECT {', '.join(columns)} FROM {source}")
+            with cursor.fetch_record_batch() as reader:
+                yield from (batch for batch in reader if batch.num_rows)
+
+    @cached_property
+    def _connection(self) -> Any:
+        """One connection for all tables: many are small."""
+        from adbc_driver_sqlite import dbapi  # imported here: the import is slow, and most recordings do not need it
+
+        connection = dbapi.connect(_uri(self.path), autocommit=True)
+        weakref.finalize(self, connection.close)
+        return connection
 
 
-def connect_adbc(path: Path) -> "Connection":
-    """Return an ADBC connection for `read_batches`; the caller closes it."""
-    from adbc_driver_sqlite import dbapi  # imported here: the import is slow, and most recordings do not need it
+class StringTable:
+    """The strings of a table with the columns `id` and `string`, cached: names of calls and kernels are few."""
 
-    return dbapi.connect(_uri(path), autocommit=True)
+    def __init__(self, database: Database, table: str) -> None:
+        self._database = database
+        self._table = table
+        self._known: dict[int | None, str] = {None: ""}
+
+    def texts(self, ids: pa.Array) -> pa.Array:
+        """Return the strings of ids; "" where the id is null or absent."""
+        wanted = [id_ for id_ in ids.unique().to_pylist() if id_ not in self._known]
+        for first in range(0, len(wanted), VALUES_PER_QUERY):
+            some = ", ".join(map(str, wanted[first : first + VALUES_PER_QUERY]))
+            found = self._database.rows(f'SELECT id, "string" FROM "{self._table}" WHERE id IN ({some})')
+            self._known |= {id_: str(text or "") for id_, text in found}
+        return map_distinct(ids, lambda id_: self._known.get(id_, ""), pa.string())
 
 
-def read_batches(
-    database: "Path | Connection",
-    integers: dict[str, str],
-    texts: dict[str, str],
-    source: str,
-    rows: int,
-    no_integers: Counter[str] | None = None,
-) -> Iterator[pa.RecordBatch]:
-    """Yield batches of at most `rows` rows: `integers` as int64, `texts` as binary, null where unknown.
+def _with_texts(
+    arrays: Sequence[pa.Array], batch: pa.RecordBatch, integers: Mapping[str, str], texts: Mapping[str, str]
+) -> pa.RecordBatch:
+    """Return a batch of the integers in `arrays` and the texts, whose values and nulls follow them in `batch`."""
+    found = []
+    for position in range(len(integers), len(integers) + 2 * len(texts), 2):
+        is_null = batch.column(position + 1).cast(pa.bool_())
+        found.append(pc.if_else(is_null, None, batch.column(position).cast(pa.binary())))
+    return pa.RecordBatch.from_arrays([*arrays, *found], [*integers, *texts])
 
-    `integers` and `texts` map column names to SQL expressions; `source` is the SQL after FROM. Values among the
-    integers that are of another type and state no integer are null, and counted by column name in `no_integers`.
-    Raises the errors of sqlite3, ADBC and Arrow for a damaged file.
-    """
-    # casts fix the types, which ADBC takes from its first batch; texts are bytes because ADBC does not check UTF-8,
-    # and never NULL because ADBC makes a column that starts with NULLs one of integers
-    columns = [f"CAST({one} AS INTEGER)" for one in integers.values()]
-    # a value that states no integer differs from what the cast makes of it: zero, or the nearest integer
-    differ = [f"((({one}) <> CAST({one} AS INTEGER)) IS TRUE) << {bit}" for bit, one in enumerate(integers.values())]
-    columns.append(" | ".join(["0", *(f"({one})" for one in differ)]))
-    columns += [f"CAST(ifnull({one}, '') AS BLOB), {one} IS NULL" for one in texts.values()]
-    names = [*integers, *texts]
-    for batch in _batches(database, f"SELECT {', '.join(columns)} FROM {source}", rows):
-        arrays = [column.cast(pa.int64()) for column in batch.columns[: len(integers)]]
-        bits = batch.column(len(integers)).cast(pa.int64()).to_numpy()
-        for bit, name in enumerate(integers) if bits.any() else ():
-            is_other = bits >> bit & 1 != 0
-            arrays[bit] = pc.if_else(pa.array(is_other), pa.scalar(None, pa.int64()), arrays[bit])
-            if no_integers is not None:
-                no_integers[name] += int(is_other.sum())
-        for position in range(len(integers) + 1, batch.num_columns, 2):
-            is_null = batch.column(position + 1).cast(pa.bool_())
-            arrays.append(pc.if_else(is_null, None, batch.column(position).cast(pa.binary())))
-        yield pa.RecordBatch.from_arrays(arrays, names)
+
+def damage_error(path: Path, error: BaseException, what: str, hint: str) -> UnreadableTraceError:
+    """Return the error for a file or folder that a library could not read; `what` names its kind."""
+    if isinstance(error, OSError) and error.strerror:
+        return UnreadableTraceError(f"{path}: cannot be read ({error.strerror})", "check the path and its permissions")
+    return UnreadableTraceError(f"{path}: the {what} is damaged or cut short ({first_line(error)})", hint)
 
 
 def describe_no_integers(counts: Mapping[str, int]) -> list[str]:
@@ -122,19 +228,26 @@ def quote_columns(names: Sequence[str]) -> dict[str, str]:
     return {name: f'"{name}"' for name in names}
 
 
-def _batches(database: "Path | Connection", query: str, rows: int) -> Iterator[pa.RecordBatch]:
-    opened = connect_adbc(database) if isinstance(database, Path) else nullcontext(database)
-    with opened as connection, connection.cursor() as cursor:
-        cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(rows)})
-        cursor.execute(query)
-        with cursor.fetch_record_batch() as reader:
-            yield from (batch for batch in reader if batch.num_rows)
+def _reject_unfinished(path: Path, hint: str) -> None:
+    """Raise UnreadableTraceError if a log of an unfinished writer exists; reading it would write next to the file."""
+    for suffix in ("-wal", "-journal"):
+        rest = path.with_name(path.name + suffix)
+        if rest.exists() and rest.stat().st_size:
+            raise UnreadableTraceError(
+                f"{path}: still being written, or its writer was stopped ({rest.name} is not empty)", hint
+            )
 
 
-def _whole_size(path: Path) -> int:
-    """Return the size in bytes that the header states; 0 if it states none."""
-    with path.open("rb") as file:
-        header = file.read(_HEADER_BYTES)
+def _reject_utf16(path: Path, header: bytes) -> None:
+    if int.from_bytes(header[56:60], "big") in (2, 3):
+        raise UnreadableTraceError(
+            f"{path}: a UTF-16 database, which jitter does not read",
+            f"convert it: sqlite3 {shlex.quote(str(path))} .dump | sqlite3 converted{path.suffix}",
+        )
+
+
+def _whole_size(header: bytes) -> int:
+    """Return the size in bytes that a database's header states; 0 if it states none."""
     if len(header) < _HEADER_BYTES or header[24:28] != header[92:96]:
         return 0
     page_size = int.from_bytes(header[16:18], "big")

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from jitter.readers.kineto.byte_stream import is_packed, read_head
+from jitter.readers.compression import is_packed, read_head
 
 _HEAD_BYTES: Final = 1 << 16
 _TRACE_SUFFIX: Final = re.compile(

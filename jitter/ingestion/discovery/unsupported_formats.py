@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from jitter.core.errors import JitterError
-from jitter.readers.kineto.byte_stream import read_head
+from jitter.readers.compression import read_head
 from jitter.readers.sqlite import connect, is_sqlite
 
 _HEAD_BYTES: Final = 1 << 16

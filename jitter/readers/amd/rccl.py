@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from jitter.core.bandwidth import element_bytes, size_of_message
 from jitter.core.names.kernels import collective_operation, parse_operation
 from jitter.core.numeric.arrays import Bools, Ints
-from jitter.readers.amd.batches import decode_text
 
 _UNKNOWN = -1
 _COUNTS: Final = ("count", "sendcount", "recvcount")
@@ -37,16 +36,16 @@ class RcclCalls:
         self,
         processes: pa.Array,
         threads: pa.Array,
-        names: pa.Array,
+        names: Sequence[str],
         starts: pa.Array,
         ends: pa.Array,
         sizes: Sequence[int | None] | None = None,
     ) -> None:
-        """Add calls; columns of equal length, names as binary; `sizes` are message sizes in bytes, where recorded."""
-        columns = (column.to_pylist() for column in (processes, threads, names, starts, ends))
+        """Add calls; columns of equal length; `sizes` are message sizes in bytes, where recorded."""
+        columns = (column.to_pylist() for column in (processes, threads, starts, ends))
         sizes = [None] * len(names) if sizes is None else sizes
-        for process, thread, name, start, end, size in zip(*columns, sizes, strict=True):
-            said = parse_operation(decode_text(name).removeprefix("nccl"))
+        for process, thread, start, end, name, size in zip(*columns, names, sizes, strict=True):
+            said = parse_operation(name.removeprefix("nccl"))
             if said is not None and start is not None and end is not None:
                 self._calls[process, thread].append((start, end, said, _UNKNOWN if size is None else size))
         self._sorted = False

@@ -1,26 +1,25 @@
 """Reader of PyTorch profiler (Kineto) traces: Chrome-trace JSON, plain, gzip or zstd, also damaged."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from msgspec import Raw
 
 from jitter.core.errors import UnreadableTraceError, reason_of
 from jitter.readers import Advance, Batch, Files, Reader, Recording
+from jitter.readers.chrome_trace import HEADER_BYTES, EventList, TraceHeader, parse_header
+from jitter.readers.compression import CHUNK_BYTES, read_chunks
 from jitter.readers.kineto.batches import KinetoBatches
-from jitter.readers.kineto.byte_stream import CHUNK_BYTES, read_chunks
-from jitter.readers.kineto.event_selection import ROWS, EventSelection
-from jitter.readers.kineto.events import EventList
-from jitter.readers.kineto.header import (
-    HEADER_BYTES,
-    TraceHeader,
+from jitter.readers.kineto.event_selection import ROWS, EventSelection, decode_events, looks_like_event
+from jitter.readers.kineto.metadata import (
     base_time_ns,
     distributed_rank,
     distributed_world_size,
     gpu_models,
     host_in_file_name,
     is_kineto,
-    parse_header,
+    members_in_damaged,
     parse_trailer,
     profiler_version,
     recorded_host,
@@ -89,8 +88,8 @@ class _Trace:
     def check(self) -> None:
         """Read the file up to the first event; raise UnreadableTraceError if there is none."""
         problems: list[str] = []
-        _, head = self._begin(read_chunks(self._path, self._piece_bytes, _ignore, problems), problems)
-        self._members = head.members
+        text, head = self._begin(read_chunks(self._path, self._piece_bytes, _ignore, problems), problems)
+        self._members = members_in_damaged(text[: head.start]) if head.is_damaged else head.members
         self.recording.profiler_version = profiler_version(self._members)
 
     def batches(self, advance: Advance) -> Iterator[Batch]:
@@ -107,7 +106,8 @@ class _Trace:
         text, head = self._begin(source, problems)
         if head.is_damaged:
             problems.append("the header before the events is damaged: the rank or the base time may be missing")
-        events = EventList(source, text[head.start :], head.start, self._selection)
+        decode = partial(decode_events, selection=self._selection)
+        events = EventList(source, text[head.start :], head.start, decode, looks_like_event)
         rows = KinetoBatches(self._selection)
         self.recording.processes = rows.processes.listed
         self.recording.names = rows.names.listed

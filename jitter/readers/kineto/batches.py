@@ -15,7 +15,7 @@ from jitter.core.names.kernels import is_collective
 from jitter.core.numeric.arrays import Bools, Codes
 from jitter.core.schema import CALLS, RANGES
 from jitter.readers import Batch
-from jitter.readers.capture_times import CaptureTimes
+from jitter.readers.columns import CaptureTimes
 from jitter.readers.kineto.collectives import CollectiveArgs, parse_collective_args
 from jitter.readers.kineto.columns import EventBuffer, Times, integer_column, nullable_int64, select
 from jitter.readers.kineto.event_selection import (

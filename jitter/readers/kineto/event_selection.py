@@ -1,11 +1,15 @@
-"""Selection of events by category: which events of a trace are decoded, and the kind of row that each becomes."""
+"""Events of a trace: which are decoded, by category, and the kind of row that each becomes."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, Union
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, defstruct
+
+from jitter.readers.chrome_trace import INVALID
+from jitter.readers.kineto.python_functions import put_python_functions
 
 NULL: Final = Raw(b"null")
 
@@ -124,3 +128,35 @@ class EventSelection:
 
 ROWS: Final = EventSelection()
 """The events that become rows."""
+_ANY_EVENTS: Final = msgspec.json.Decoder(list[Event])
+_ANY_EVENT: Final = msgspec.json.Decoder(Event)
+_VALUES: Final = msgspec.json.Decoder(list[Raw])
+
+
+def decode_events(text: bytes, selection: EventSelection) -> list[Any]:
+    """Return the events of a JSON list of any values. Raises `chrome_trace.INVALID` if it is no valid list.
+
+    Events that are not selected may have only their category; values that are no events are events without one.
+    """
+    if text.rfind(RECORD_PARAM_COMMS) < 0:  # takes a third of the time of `in`
+        with suppress(*INVALID):
+            events: list[Any] = selection.decoder.decode(text)
+            if selection.module_type is not None:
+                put_python_functions(text, events, selection.python_type, selection.module_type)
+            return events
+    try:
+        return _ANY_EVENTS.decode(text)
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        return [_decode_event(one) for one in _VALUES.decode(text)]
+
+
+def _decode_event(text: Raw) -> Event:
+    try:
+        return _ANY_EVENT.decode(text)
+    except INVALID:
+        return Event()
+
+
+def looks_like_event(event: Any) -> bool:
+    """Return whether it looks like an event and not like an object inside one."""
+    return event.cat is not None or event.ts is not NULL or (event.name is not NULL and event.pid is not UNSET)

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Raw
 
 from jitter.core.numeric.arrays import Bools, Ints
-from jitter.readers.capture_times import LARGEST_NS
+from jitter.readers.columns import LARGEST_NS
 
 _COMMA: Final = ord(",")
 _DOT: Final = ord(".")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from jitter.core.numeric.arrays import Codes
 from jitter.core.schema import BACKWARD, OPERATORS
 from jitter.readers import Batch
-from jitter.readers.capture_times import CaptureTimes
+from jitter.readers.columns import CaptureTimes
 from jitter.readers.kineto.columns import EventBuffer, integer_column, parse_int
 from jitter.readers.kineto.event_selection import Event
 from jitter.readers.kineto.names import NameTable

@@ -2,20 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
+from jitter.readers.columns import Progress
 from jitter.readers.nsys.batches import NsysBatches
 from jitter.readers.nsys.metadata import ExportMetadata, read_metadata
 from jitter.readers.nsys.names import resolve_names
-from jitter.readers.nsys.parquet_tables import ParquetTables, is_parquet_export
-from jitter.readers.nsys.sqlite_tables import SqliteTables, is_sqlite_export
-from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, RUNTIME, Tables, damage_error
-from jitter.readers.sqlite import DAMAGE, describe_no_integers
+from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, RUNTIME, ParquetTables, SqliteTables, Tables, is_export
 
 _PID_BITS = 0xFF_FFFF
-_Item = TypeVar("_Item")
 
 
 class NsysReader:
@@ -26,7 +22,7 @@ class NsysReader:
 
     def sniff(self, path: Path) -> bool:
         try:
-            return is_parquet_export(path) if path.is_dir() else is_sqlite_export(path)
+            return is_export(path)
         except (OSError, ValueError):
             return False
 
@@ -38,16 +34,12 @@ class NsysReader:
 
         Raises UnreadableTraceError for a damaged or unfinished export, and for one without GPU kernels.
         """
-        kind = ParquetTables if path.is_dir() else SqliteTables
-        try:
-            tables: Tables = kind(path)
-            if not any(tables.columns(table) and tables.has_rows(table) for table in (KERNEL, GRAPH_TRACE)):
-                raise UnreadableTraceError(
-                    f"{path}: no GPU kernels in this export", "was it recorded with `nsys profile -t cuda`?"
-                )
-            export = _Export(tables, read_metadata(tables))
-        except DAMAGE as error:
-            raise damage_error(path, error, kind.export_type) from error
+        tables: Tables = ParquetTables(path) if path.is_dir() else SqliteTables(path)
+        if not any(tables.columns(table) and tables.count(table) for table in (KERNEL, GRAPH_TRACE)):
+            raise UnreadableTraceError(
+                f"{path}: no GPU kernels in this export", "was it recorded with `nsys profile -t cuda`?"
+            )
+        export = _Export(tables, read_metadata(tables))
         return export.recording, export.batches
 
 
@@ -74,27 +66,18 @@ class _Export:
         """Yield all rows, then complete the recording. Raises UnreadableTraceError where the export is damaged."""
         rows = NsysBatches(self._tables, self._origin)
         parts = rows.parts()
-        total = sum(self._guarded(lambda: (self._tables.rows(table) for table in parts)))
-        seen = reported = 0
+        progress = Progress(self._tables.size, sum(self._tables.count(table) for table in parts))
         for part in parts.values():
-            for batch in self._guarded(part):
-                seen += batch.rows.num_rows
-                # the total is an estimate: the rest is reported at the end
-                due = self._tables.size * min(seen, total) // max(total, 1)
-                advance(due - reported)
-                reported = due
+            for batch in part():
+                advance(progress.seen(batch.rows.num_rows))
                 self._add_processes(rows)
                 if batch.rows.num_rows:
                     yield batch
-        list(self._guarded(lambda: self._finish(rows)))
-        advance(self._tables.size - reported)
-
-    def _guarded(self, part: Callable[[], Iterator[_Item]]) -> Iterator[_Item]:
-        # only around the reading: errors of `advance`, which may write to a closed pipe, are not damage
-        try:
-            yield from part()
-        except DAMAGE as error:
-            raise damage_error(self._tables.path, error, self._tables.export_type) from error
+        # names, ranks and problems are known after the last row
+        self.recording.names, missing, invalid = resolve_names(self._tables, rows.names.keys)
+        self._add_ranks(rows)
+        self.recording.problems += _problems(rows, missing, invalid + rows.invalid_texts, self._tables)
+        advance(progress.rest())
 
     def _add_processes(self, rows: NsysBatches) -> None:
         origin = self._origin
@@ -107,14 +90,6 @@ class _Export:
                     launcher_rank_from=origin.launcher_rank_from,
                 )
             )
-
-    def _finish(self, rows: NsysBatches) -> Iterator[None]:
-        """Complete the recording with names, ranks and problems, which are known after the last row."""
-        names, missing, invalid = resolve_names(self._tables, rows.names.keys)
-        self.recording.names = names
-        self._add_ranks(rows)
-        self.recording.problems += _problems(rows, missing, invalid + rows.invalid_texts, self._tables)
-        yield from ()
 
     def _add_ranks(self, rows: NsysBatches) -> None:
         for process, key in zip(self.recording.processes, rows.processes.keys, strict=True):
@@ -144,7 +119,7 @@ def _problems(rows: NsysBatches, missing_names: int, invalid_texts: int, tables:
     problems += [
         f"{count} {what} without a possible time were left out" for what, count in rows.without_time.items() if count
     ]
-    problems += describe_no_integers(tables.no_integers)
+    problems += tables.problems()
     if rows.nccl.unknown_sizes:
         problems.append(
             f"sizes of {rows.nccl.unknown_sizes} collective calls are unknown: the creation of their communicators, "

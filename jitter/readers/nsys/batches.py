@@ -14,11 +14,10 @@ from jitter.core.arrow import column_or_nulls
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.schema import ACTIVITIES, MIGRATION, OFF_CPU
 from jitter.readers import Batch, make_batch
-from jitter.readers.capture_times import CaptureTimes
-from jitter.readers.nsys.call_chains import CallChains
-from jitter.readers.nsys.copy_names import name_copies
+from jitter.readers.columns import CaptureTimes, Interner, drop_early_ends
+from jitter.readers.nsys.host_threads import SCHEDULING_COLUMNS, CallChains, ThreadScheduling
 from jitter.readers.nsys.metadata import ExportMetadata, process_key
-from jitter.readers.nsys.names import Interner, decode_utf8, read_registered_strings
+from jitter.readers.nsys.names import NameKey, decode_utf8, name_copies, read_registered_strings
 from jitter.readers.nsys.nccl_messages import Message, NcclMessages
 from jitter.readers.nsys.tables import (
     CALL_CHAINS,
@@ -33,8 +32,6 @@ from jitter.readers.nsys.tables import (
     RowFilter,
     Tables,
 )
-from jitter.readers.nsys.thread_scheduling import COLUMNS as SCHEDULING_COLUMNS
-from jitter.readers.nsys.thread_scheduling import ThreadScheduling
 
 _CALLS: Final = RowFilter("eventClass", (0, 1))  # runtime and driver; 67 repeats a call with its call chain
 _CHAINED: Final = RowFilter("eventClass", (67,))
@@ -45,8 +42,6 @@ _THREAD_BITS: Final = 0xFF_FFFF
 _LONG_CALL_NS: Final = 50_000
 """Shortest call of the operating system's libraries that is read: shorter ones delay no launch noticeably."""
 _GRID: Final = {f"{part}_{axis}": f"{part}{axis.upper()}" for part in ("grid", "block") for axis in "xyz"}
-NameKey = int | str | None
-"""The key of a name until it is looked up: an id of StringIds, or the name itself."""
 
 
 class NsysBatches:
@@ -168,7 +163,7 @@ class NsysBatches:
                 "thread": pc.bit_wise_and(threads, _THREAD_BITS),
                 "name": self.names.positions(_column(rows, "nameId"), lambda id_: id_),
                 "start_ns": rows["start"],
-                "end_ns": _possible_end(rows),
+                "end_ns": drop_early_ends(rows["start"], rows["end"]),
                 "correlation": _column(rows, "correlationId"),
             }
             yield make_batch("calls", columns)
@@ -199,7 +194,7 @@ class NsysBatches:
                 "thread": pc.bit_wise_and(threads, _THREAD_BITS),
                 "text": text,
                 "start_ns": rows["start"],
-                "end_ns": _possible_end(rows),
+                "end_ns": drop_early_ends(rows["start"], rows["end"]),
             }
             yield make_batch("ranges", columns)
 
@@ -238,7 +233,7 @@ class NsysBatches:
             is_known = (function >= 0) & read["start"].is_valid().to_numpy(zero_copy_only=False)
             rows = read.filter(pa.array(is_known))
             start_ns = pc.subtract(rows["start"], 1)  # around the call
-            ends = pc.fill_null(_possible_end(rows), rows["start"])
+            ends = pc.fill_null(drop_early_ends(rows["start"], rows["end"]), rows["start"])
             functions = pa.array(names[function[is_known]])
             yield self._operators(rows["globalTid"], functions, start_ns, ends, is_module=True)
 
@@ -335,8 +330,3 @@ def _process_key(global_id: int | None) -> int | None:
 def _column(rows: pa.RecordBatch, name: str) -> pa.Array:
     """Return the column, or nulls if the table of this version lacks it."""
     return column_or_nulls(rows, name, pa.int64())
-
-
-def _possible_end(rows: pa.RecordBatch) -> pa.Array:
-    """Return the ends, null where not recorded or before the start."""
-    return pc.if_else(pc.greater_equal(rows["end"], rows["start"]), rows["end"], pa.scalar(None, pa.int64()))

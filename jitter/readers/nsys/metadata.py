@@ -1,12 +1,12 @@
 """Metadata of an Nsight Systems export: version, clock, hosts, ranks, GPUs; no other environment variables."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
-from jitter.readers.nsys.tables import Tables
+from jitter.readers.nsys.tables import Tables, small_rows
 
 _VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES + SIZE_VARIABLES).encode() + rb')="?(\d{1,9})"?')
 # a display name that is no host name: "Local (CLI)", "localhost"
@@ -46,18 +46,18 @@ def read_metadata(tables: Tables) -> ExportMetadata:
     """Read the small tables that this version has. Raises the errors of `tables`."""
     origin = ExportMetadata()
     for meta in ("EXPORT_META_DATA", "META_DATA_EXPORT"):
-        for name, value in _rows(tables, meta, [], ["name", "value"]):
+        for name, value in small_rows(tables, meta, [], ["name", "value"]):
             if name == b"EXPORT_PRODUCT_VERSION" and value:
                 origin.profiler_version = _text(value)
-    for (utc,) in _rows(tables, _UTC_TABLE, ["utcEpochNs"], []):
+    for (utc,) in small_rows(tables, _UTC_TABLE, ["utcEpochNs"], []):
         origin.utc_offset_ns = utc
-    for thread, rank in _rows(tables, "MPI_RANKS", ["globalTid", "rank"], []):
+    for thread, rank in small_rows(tables, "MPI_RANKS", ["globalTid", "rank"], []):
         if thread is not None and rank is not None:
             origin.mpi_ranks.setdefault(process_key(thread), set()).add(rank)
-    for gpu, cuda, pid in _rows(tables, "TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId", "pid"], []):
+    for gpu, cuda, pid in small_rows(tables, "TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId", "pid"], []):
         if gpu is not None and cuda is not None and pid is not None:
             origin.gpus[pid, cuda] = gpu
-    for kind, label in _rows(tables, "ENUM_CUDA_MEMCPY_OPER", ["id"], ["label"]):
+    for kind, label in small_rows(tables, "ENUM_CUDA_MEMCPY_OPER", ["id"], ["label"]):
         if kind is not None and label:
             origin.copy_kinds[kind] = _text(label)
     origin.gpu_models = _gpu_models(tables, origin)
@@ -73,7 +73,9 @@ def process_key(global_id: int) -> int:
 
 def _gpu_models(tables: Tables, origin: ExportMetadata) -> dict[int | None, str]:
     models: dict[int | None, str] = {
-        gpu: _text(name) for gpu, name in _rows(tables, "TARGET_INFO_GPU", ["id"], ["name"]) if gpu is not None and name
+        gpu: _text(name)
+        for gpu, name in small_rows(tables, "TARGET_INFO_GPU", ["id"], ["name"])
+        if gpu is not None and name
     }
     if len(set(models.values())) == 1:
         return {None: next(iter(models.values()))}
@@ -93,7 +95,7 @@ def _bus_ids(tables: Tables, origin: ExportMetadata) -> dict[int | None, str]:
 
 def _read_system(tables: Tables, origin: ExportMetadata) -> None:
     environment: list[bytes] = []
-    for vid, name, value in _rows(tables, "TARGET_INFO_SYSTEM_ENV", ["globalVid"], ["name", "value"]):
+    for vid, name, value in small_rows(tables, "TARGET_INFO_SYSTEM_ENV", ["globalVid"], ["name", "value"]):
         if name == b"Hostname" and value:
             origin.hosts[None if vid is None else process_key(vid) >> 24] = _text(value)
         elif name == b"DeviceEnvironment" and value:
@@ -101,7 +103,7 @@ def _read_system(tables: Tables, origin: ExportMetadata) -> None:
             environment += re.split(rb"[\x00;]", value)
     display_name = None
     launched: list[bytes] = []
-    for name, value in _rows(tables, "META_DATA_CAPTURE", [], ["name", "value"]):
+    for name, value in small_rows(tables, "META_DATA_CAPTURE", [], ["name", "value"]):
         if name == b"PROCESS_0:ENVIRONMENT_VARIABLE" and value:
             launched.append(value)
         elif name == b"DEVICE_DISPLAY_NAME" and value:
@@ -120,13 +122,6 @@ def _ranks(environment: Sequence[bytes]) -> dict[str, int]:
         if match := _VARIABLE.fullmatch(variable.strip()):
             found.setdefault(match[1].decode(), set()).add(int(match[2]))
     return {name: values.pop() for name, values in found.items() if len(values) == 1}
-
-
-def _rows(tables: Tables, table: str, integers: Sequence[str], texts: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    if not tables.columns(table).issuperset([*integers, *texts]):
-        return
-    for batch in tables.read(table, integers, texts):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def _text(value: bytes) -> str:

@@ -5,7 +5,6 @@ NVTX_PAYLOAD_SCHEMA_ENTRIES gives, as Nsight Systems 2025 and later export it.
 """
 
 import struct
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from jitter.core.names.kernels import parse_operation
 from jitter.core.numeric.arrays import Codes, Ints
 from jitter.readers.nsys.metadata import process_key
 from jitter.readers.nsys.names import read_registered_strings
-from jitter.readers.nsys.tables import NVTX, RUNTIME, RowFilter, Tables
+from jitter.readers.nsys.tables import NVTX, RUNTIME, RowFilter, Tables, small_rows
 
 _ENTRIES: Final = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
 _HEADER: Final = struct.Struct("<IIIIQQ")
@@ -165,19 +164,12 @@ def _ranges_by_thread(tables: Tables, ranks: dict[int, int]) -> dict[int, list[_
 def _schemas(tables: Tables) -> tuple[dict[tuple[int, int], dict[str, int]], set[int]]:
     """Return the offsets of the fields of interest by (domain, schema), and the domains that have any."""
     offsets: dict[tuple[int, int], dict[str, int]] = {}
-    for row in _rows(tables):
-        domain, schema, offset, name = row
+    for domain, schema, offset, label in small_rows(tables, _ENTRIES, ["domainId", "schemaId", "offset"], ["name"]):
+        name = (label or b"").decode("utf-8", "replace")
         if name in _WIDTHS and domain is not None and schema is not None:
             # the first field's offset is null
             offsets.setdefault((domain, schema), {})[name] = offset or 0
     return offsets, {domain for domain, _ in offsets}
-
-
-def _rows(tables: Tables) -> Iterator[tuple[int | None, int | None, int | None, str]]:
-    for batch in tables.read(_ENTRIES, ["domainId", "schemaId", "offset"], ["name"]):
-        columns = (batch[name].to_pylist() for name in ("domainId", "schemaId", "offset", "name"))
-        for domain, schema, offset, name in zip(*columns, strict=True):
-            yield domain, schema, offset, (name or b"").decode("utf-8", "replace")
 
 
 def _fields(payload: bytes | None, offsets: dict[tuple[int, int], dict[str, int]]) -> dict[str, int]:

@@ -1,14 +1,28 @@
-"""Tables of an Nsight Systems export, the same in both export types, read as streams of batches."""
+"""Tables of an Nsight Systems export, SQLite or parquet (`--type parquetdir`), read as streams of batches."""
 
+import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.readers import first_line
+from jitter.readers.columns import to_int64
+from jitter.readers.sqlite import (
+    DAMAGE,
+    VALUES_PER_QUERY,
+    Database,
+    connect,
+    damage_error,
+    describe_no_integers,
+    is_sqlite,
+    quote_columns,
+)
 
 KERNEL: Final = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY: Final = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -21,11 +35,13 @@ CALL_CHAINS: Final = "CUDA_CALLCHAINS"
 NVTX: Final = "NVTX_EVENTS"
 STRINGS: Final = "StringIds"
 
-BATCH_ROWS: Final = 65_536
-TEXT_BATCH_ROWS: Final = 16_384
+_BATCH_ROWS: Final = 65_536
+_TEXT_BATCH_ROWS: Final = 16_384
 """Rows of a batch with texts (NVTX), which are long: fewer rows make the same few MB."""
-
 _OF_NSYS: Final = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_", "META_DATA_", "EXPORT_META_DATA")
+_HEAD_BYTES: Final = 1 << 18
+_BUFFER_BYTES: Final = 1 << 20
+_AGAIN: Final = "copy it again, or export the report again: nsys export --type {} REPORT.nsys-rep"
 
 
 class RowFilter(NamedTuple):
@@ -36,25 +52,19 @@ class RowFilter(NamedTuple):
 
 
 class Tables(Protocol):
-    """The tables of one export. Methods raise `sqlite.DAMAGE` where it is damaged."""
+    """The tables of one export. Methods raise UnreadableTraceError where it is damaged."""
 
     path: Path
     size: int
     """Bytes of the export."""
     export_type: str
     """Name of this kind in `nsys export --type`."""
-    no_integers: Counter[str]
-    """Number of values read so far that should be integers and state none, by column."""
 
     def columns(self, table: str) -> frozenset[str]:
         """Return the columns of a table; empty if the export has no such table."""
         ...
 
-    def has_rows(self, table: str) -> bool:
-        """Return whether an existing table has rows."""
-        ...
-
-    def rows(self, table: str) -> int:
+    def count(self, table: str) -> int:
         """Return the approximate number of rows, for progress, without reading the table."""
         ...
 
@@ -64,17 +74,126 @@ class Tables(Protocol):
         """Yield non-empty batches of existing columns: integers as int64, texts as binary, null where unknown."""
         ...
 
+    def problems(self) -> list[str]:
+        """Return a sentence about values read so far that should be integers and state none, if there are any."""
+        ...
 
-def looks_like_nsys(tables: Sequence[str]) -> bool:
+
+def is_export(path: Path) -> bool:
+    """Return whether a file or folder is such an export, possibly damaged. Raises OSError if it cannot be opened."""
+    if path.is_dir():
+        return _are_of_nsys([file.stem for file in path.glob("*.parquet")])
+    if not is_sqlite(path):
+        return False
+    try:
+        with closing(connect(path)) as connection:
+            return _are_of_nsys([name for (name,) in connection.execute("SELECT name FROM sqlite_master")])
+    except (sqlite3.Error, UnicodeDecodeError):
+        # too damaged to list its tables: look for their definitions in the first pages
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        return b"CREATE TABLE StringIds" in head and (b"CUPTI_ACTIVITY_KIND_" in head or b"TARGET_INFO_" in head)
+
+
+def _are_of_nsys(tables: Sequence[str]) -> bool:
     """Return whether these are tables of Nsight Systems; nvprof and rocpd have no StringIds."""
     return STRINGS in tables and any(table.startswith(_OF_NSYS) for table in tables)
 
 
-def damage_error(path: Path, error: BaseException, export_type: str) -> UnreadableTraceError:
-    """Return the error for an export that a library could not read."""
-    if isinstance(error, OSError) and error.strerror:
-        return UnreadableTraceError(f"{path}: cannot be read ({error.strerror})", "check the path and its permissions")
-    return UnreadableTraceError(
-        f"{path}: the export is damaged or cut short ({first_line(error)})",
-        f"copy it again, or export the report again: nsys export --type {export_type} REPORT.nsys-rep",
-    )
+def small_rows(
+    tables: Tables, table: str, integers: Collection[str], texts: Collection[str]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a small table; none if this version lacks the table or one of the columns."""
+    if tables.columns(table).issuperset([*integers, *texts]):
+        for batch in tables.read(table, [*integers], [*texts]):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+class SqliteTables(Database):
+    """The tables of one SQLite export; see `Tables`."""
+
+    export_type = "sqlite"
+    what = "export"
+    if_damaged = _AGAIN.format(export_type)
+    if_unfinished = "let `nsys export` finish, or export the report again"
+
+    def columns(self, table: str) -> frozenset[str]:
+        return self.tables.get(table, frozenset())
+
+    def read(
+        self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        rows = _TEXT_BATCH_ROWS if texts else _BATCH_ROWS
+        sources = [f'"{table}"']
+        if only is not None:
+            values = list(map(int, only.values))
+            some = [values[first : first + VALUES_PER_QUERY] for first in range(0, len(values), VALUES_PER_QUERY)]
+            sources = [f'"{table}" WHERE "{only.column}" IN ({", ".join(map(str, part))})' for part in some]
+        for source in sources:
+            yield from self.stream(quote_columns(integers), quote_columns(texts), source, rows)
+
+
+class ParquetTables:
+    """The tables of one parquetdir export; see `Tables`. The path is the folder."""
+
+    export_type = "parquetdir"
+
+    def __init__(self, folder: Path) -> None:
+        """List the files without reading them."""
+        self.path = folder
+        self._files = {file.stem: file for file in sorted(folder.glob("*.parquet"))}
+        self.size = sum(file.stat().st_size for file in self._files.values())
+        self._no_integers: Counter[str] = Counter()
+        self._columns: dict[str, frozenset[str]] = {}
+
+    def columns(self, table: str) -> frozenset[str]:
+        if table not in self._files:
+            return frozenset()
+        if table not in self._columns:
+            with self._open(table) as file:
+                self._columns[table] = frozenset(file.schema_arrow.names)
+        return self._columns[table]
+
+    def count(self, table: str) -> int:
+        with self._open(table) as file:
+            return int(file.metadata.num_rows)
+
+    def read(
+        self, table: str, integers: Sequence[str], texts: Sequence[str] = (), only: RowFilter | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        names = [*integers, *texts]
+        columns = names if only is None or only.column in names else [*names, only.column]
+        try:
+            with self._open(table) as file:
+                for batch in file.iter_batches(_TEXT_BATCH_ROWS if texts else _BATCH_ROWS, columns=columns):
+                    rows = self._typed(batch, columns, texts)
+                    if only is not None:
+                        kept = pc.is_in(rows[only.column], value_set=pa.array(only.values, pa.int64()))
+                        rows = rows.filter(kept).select(names)
+                    if rows.num_rows:
+                        yield rows
+        except DAMAGE as error:
+            raise self._damaged(self._files[table], error) from error
+
+    def problems(self) -> list[str]:
+        return describe_no_integers(self._no_integers)
+
+    def _typed(self, batch: pa.RecordBatch, columns: Sequence[str], texts: Sequence[str]) -> pa.RecordBatch:
+        arrays = []
+        for name in columns:
+            array = batch.column(name)
+            array = array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+            arrays.append(array.cast(pa.binary()) if name in texts else to_int64(array))
+            self._no_integers[name] += arrays[-1].null_count - array.null_count
+        return pa.RecordBatch.from_arrays(arrays, list(columns))
+
+    def _open(self, table: str) -> pq.ParquetFile:
+        path = self._files[table]
+        try:
+            # buffered: without it a whole row group, here possibly the table, is loaded before its first row
+            return pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        except DAMAGE as error:
+            raise self._damaged(path, error) from error
+
+    def _damaged(self, path: Path, error: BaseException) -> UnreadableTraceError:
+        return damage_error(path, error, "export", _AGAIN.format(self.export_type))

@@ -13,7 +13,8 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.launchers import RANK_VARIABLES, first_number
 from jitter.lake.folder import LakeFolder
 from jitter.readers import readers
-from jitter.readers.amd.rocpd.metadata import _variables
+from jitter.readers.amd.rocpd import Session, find_sessions, read_variables
+from jitter.readers.sqlite import Database
 from jitter.simulate import Job, simulate, write
 from jitter.simulate.formats.rocpd import SECRET
 from tests.support.amd_traces import needs_traces, read, real
@@ -96,13 +97,11 @@ def test_the_database_is_not_touched(tmp_path: Path):
 def test_the_plan_reads_no_table_more_than_once(tmp_path: Path):
     """The databases have no index: every join must go by row id."""
     (path, _) = sample(tmp_path)
-    from jitter.readers.amd.rocpd.tables import find_sessions
-    from jitter.readers.amd.sqlite_tables import Database
-
     database = Database(path)
-    (session,) = find_sessions(database.tables)
+    (suffix,) = find_sessions(database.tables)
+    session = Session(database, suffix)
     for table in ("kernel_dispatch", "memory_copy", "region"):
-        source, columns = session.source(database, table)
+        source, columns = session.source(table)
         plan = database.rows(f"EXPLAIN QUERY PLAN SELECT {', '.join(columns.values())} FROM {source}")
         steps = [str(row[-1]) for row in plan]
         assert [step for step in steps if step.startswith("SCAN")] == ["SCAN x"]
@@ -157,7 +156,7 @@ def test_ranks_nobody_recorded(tmp_path: Path):
     ],
 )
 def test_variables(environment: str | None, told: tuple[int | None, str | None]):
-    assert first_number(_variables(environment), RANK_VARIABLES) == told
+    assert first_number(read_variables(environment), RANK_VARIABLES) == told
 
 
 def test_several_sessions_in_one_database(tmp_path: Path):

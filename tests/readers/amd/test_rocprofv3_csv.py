@@ -11,9 +11,9 @@ import jitter
 from jitter.core.errors import UnreadableTraceError
 from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
-from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.csv_file import _ValidUtf8
-from jitter.readers.integers import to_int64
+from jitter.readers.amd.rows import Agents
+from jitter.readers.columns import to_int64
+from jitter.readers.csv_file import _ValidUtf8
 from jitter.simulate import Job, simulate, write
 from tests.support.amd_traces import needs_traces, read, real
 

@@ -11,9 +11,8 @@ import pytest
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.kernels import is_collective
-from jitter.readers import readers
-from jitter.readers.amd.rocprofv3 import json_stream
-from jitter.readers.amd.rocprofv3.json_stream import JsonStream
+from jitter.readers import json_document, readers
+from jitter.readers.json_document import JsonStream
 from tests.support.amd_traces import needs_traces, read, real
 
 KINDS = ["NONE", "HIP_RUNTIME_API", "MARKER_CORE_API", "KERNEL_DISPATCH", "MEMORY_COPY", "RCCL_API"]
@@ -110,8 +109,8 @@ def test_real_counts():
 @pytest.mark.parametrize("dump", [{}, {"indent": 1}, {"separators": (",", ":")}])
 @pytest.mark.parametrize("piece", [1, 300, 1 << 22])
 def test_all_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dump: dict[str, Any], piece: int):
-    monkeypatch.setattr(json_stream, "_PART_BYTES", piece)
-    monkeypatch.setattr(json_stream, "_READ_BYTES", piece)
+    monkeypatch.setattr(json_document, "_PART_BYTES", piece)
+    monkeypatch.setattr(json_document, "_READ_BYTES", piece)
     path = document(tmp_path / "rank-1_results.json", tool(**WHOLE), **dump)
     found = read(path)
     collective = [(found.name(k), k["collective"], (found.launch(k) or {})["start_ns"]) for k in found.kernels]
@@ -145,9 +144,9 @@ def test_several_processes(tmp_path: Path):
 @pytest.mark.parametrize("read", [1, 7, 4096])
 @pytest.mark.parametrize("part", [1, 300, 1000])
 def test_parts_cover_every_record(monkeypatch: pytest.MonkeyPatch, read: int, part: int):
-    monkeypatch.setattr(json_stream, "_PART_BYTES", part)
-    monkeypatch.setattr(json_stream, "_READ_BYTES", read)
-    monkeypatch.setattr(json_stream, "_FIRST_BYTES", 2)
+    monkeypatch.setattr(json_document, "_PART_BYTES", part)
+    monkeypatch.setattr(json_document, "_READ_BYTES", read)
+    monkeypatch.setattr(json_document, "_FIRST_BYTES", 2)
     nested = [{"size": 1, "x": [1]}, {"size": 2}]
     records = [{"size": 1, "text": f'}}, {{"size": {n}é', "n": n, "nested": nested} for n in range(100)]
     document = {"before": [{"x": 12}, -1.5e3, "a\\"], "records": records, "none": [], "after": {"records": records}}

@@ -145,7 +145,7 @@ def test_no_numbers(tmp_path: Path, word: str, piece: int) -> None:
         (b'"grid": [1, 1, 1]', b'"grid": {1, 1, 1]', 1),
         (b'"grid": [1, 1, 1]', b'"grid": [1, 1, 1', 1),
         (b'"grid": [1, 1, 1], "block": [32, 2, 1]}}', b'"grid": [1, 1, 1], "block": [32, 2, 1]}', 2),
-        (b'"grid": [1, 1, 1], "block": [32, 2, 1]}}', b'"grid": [1, 1, 1], "block": [32, 2, 1]}}}', 1),
+        (b'"grid": [1, 1, 1], "block": [32, 2, 1]}}', b'"grid": [1, 1, 1], "block": [32, 2, 1]}}}', 0),
         (b'"grid": [1, 1, 1], "block": [32, 2, 1]}}', b'"grid": [1, 1, 1], "block": [32, 2, 1]}}]', 0),
         (b'"grid": [1, 1, 1]', b'"grid": [{"a": 1}, {"b": 1}', 1),
         (b'"grid": [1, 1, 1]', b'"grid": [{"a": [{"ab"c": 1}, {"b": 1}], "x": 1}]', 1),
@@ -216,7 +216,7 @@ def test_trailing_commas_and_backslashes(tmp_path: Path) -> None:
 
 def test_text_without_an_end_is_not_held_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for limit in ("_HELD_BYTES", "_SALVAGE_BYTES"):
-        monkeypatch.setattr(f"jitter.readers.kineto.events.{limit}", 10_000)
+        monkeypatch.setattr(f"jitter.readers.chrome_trace.{limit}", 10_000)
     content = text([*EVENTS, kernel("x" * 50_000), kernel("y", 2000), kernel("z", 3000)], after={"INFO": "y" * 50_000})
     recording, rows = one(tmp_path, content, 1000)
     assert len(rows["activities"]) == 7

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.readers.kineto.header import host_in_file_name
+from jitter.readers.kineto.metadata import host_in_file_name
 from jitter.simulate import Job, simulate, write
 
 

@@ -11,9 +11,8 @@ import pytest
 
 import jitter
 from jitter.core.schema import MIGRATION, OFF_CPU
-from jitter.readers.nsys.call_chains import CallChains
-from jitter.readers.nsys.sqlite_tables import SqliteTables
-from jitter.readers.nsys.thread_scheduling import COLUMNS, ThreadScheduling
+from jitter.readers.nsys.host_threads import SCHEDULING_COLUMNS, CallChains, ThreadScheduling
+from jitter.readers.nsys.tables import SqliteTables
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
 
@@ -23,7 +22,9 @@ needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="JITTER_TRACES nam
 
 def events(*rows: tuple[int | None, ...]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
-    return pa.RecordBatch.from_arrays([pa.array(values, pa.int64()) for values in columns], names=list(COLUMNS))
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, pa.int64()) for values in columns], names=list(SCHEDULING_COLUMNS)
+    )
 
 
 def test_intervals_span_batches_and_threads():
@@ -48,7 +49,7 @@ def test_real_scheduling_against_plain_sql(name: str):
                 longest = max(longest, start - before[thread][0])
             before[thread] = start, cpu, is_in
     threads = ThreadScheduling()
-    found = [threads.pair(rows) for rows in SqliteTables(path).read("SCHED_EVENTS", list(COLUMNS))]
+    found = [threads.pair(rows) for rows in SqliteTables(path).read("SCHED_EVENTS", list(SCHEDULING_COLUMNS))]
     assert sum(int(one.is_migration.sum()) for one in found) == moves
     assert max(int((one.end_ns - one.start_ns).max()) for one in found) == longest
     if name.startswith("pipit"):

@@ -8,45 +8,59 @@ from io import StringIO
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import abbreviate, format_count
-from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.amd.agents import Agents
-from jitter.readers.amd.batches import join_names
-from jitter.readers.amd.csv_file import CsvFile, read_header
+from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
 from jitter.readers.amd.file_names import NAMING_HINT, pid_in_file_name, rank_in_file_name, sibling_files
-from jitter.readers.amd.rocprofv3.csv_batches import KNOWN_COLUMNS, CsvBatches
+from jitter.readers.amd.rows import SHAPE, Agents, RowBuilder, decode_text, join_names
+from jitter.readers.columns import ColumnMap
+from jitter.readers.csv_file import CsvFile, sniff_columns
 
+_SPAN: Final = {"start_ns": "start_timestamp", "end_ns": "end_timestamp"}
+_ALL: Final = {**_SPAN, "correlation": "correlation_id", "pid": "process_id"}
+_CALLS: Final = ColumnMap({**_ALL, "thread": "thread_id"}, {"guid": "guid", "name": "function"})
+_MARKERS: Final = ColumnMap(_CALLS.integers, {"guid": "guid", "text": "function", "domain": "domain"})
+_KERNELS: Final = ColumnMap(
+    {**_ALL, **SHAPE, "stream": ("stream_id", "queue_id"), "launched_by": "thread_id"},
+    {"guid": "guid", "agent": "agent_id", "name": "kernel_name"},
+)
+_COPIES: Final = ColumnMap(
+    {**_ALL, "stream": "stream_id"},
+    {"guid": "guid", "name": ("direction", "name"), "from": "source_agent_id", "to": "destination_agent_id"},
+)
+_FILES: Final = (
+    # calls come before kernels, and markers after them
+    ("rccl", r"rccl(?:_api)?_trace", _CALLS),
+    ("hsa", r"hsa(?:_core|_amd|_amd_ext)?(?:_api)?_trace", _CALLS),
+    ("hip", r"hip(?:_runtime|_compiler)?(?:_api)?_trace", _CALLS),
+    ("kernels", r"kernel_trace", _KERNELS),
+    ("copy", r"memory_copy_trace", _COPIES),
+    ("marker", r"marker(?:_api)?_trace", _MARKERS),
+)
+"""The files of a recording in the order of reading: kind, name after the prefix, columns."""
+_PARTS: Final = {kind: name for kind, name, _ in _FILES if kind != "kernels"} | {"agents": r"agent_info"}
 _NEEDED: Final = frozenset({"agent_id", "kernel_name", "start_timestamp", "end_timestamp"})
+_KNOWN: Final = frozenset(
+    {"guid", "domain", "function", "process_id", "thread_id", "start_timestamp", "end_timestamp", "correlation_id"}
+    | {"agent_id", "queue_id", "stream_id", "kernel_name", "direction", "name", "source_agent_id", *SHAPE.values()}
+    | {"destination_agent_id", "kind", "dispatch_id", "kernel_id", "region", "category", "pid", "tid", "size"}
+    | {"private_segment_size", "group_segment_size", "lds_block_size", "lds_block_size_v", "scratch_size"}
+    | {"vgpr_count", "accum_vgpr_count", "sgpr_count", "agent_abs_index"}
+)
+"""All columns of the known versions, in lower case."""
 _KERNEL_TRACE: Final = re.compile(r"(?P<prefix>(?:.*_)?)kernel_trace\.csv", re.IGNORECASE)
-_PARTS: Final = {
-    "hip": r"hip(?:_runtime|_compiler)?(?:_api)?_trace",
-    "hsa": r"hsa(?:_core|_amd|_amd_ext)?(?:_api)?_trace",
-    "marker": r"marker(?:_api)?_trace",
-    "rccl": r"rccl(?:_api)?_trace",
-    "copy": r"memory_copy_trace",
-    "agents": r"agent_info",
-}
 _DOMAINS: Final = (
     r"(?:hsa|hip|kernel|marker|rccl|memory_copy|memory_allocation|scratch_memory|domain|rocdecode|rocjpeg|counter)"
     r"(?:_(?:api|runtime|compiler|core|amd|image|finalize|ext|range|control|name))*"
 )
 _SPARE: Final = re.compile(_DOMAINS + r"_(?:stats|trace|collection)\.csv|results\.json(?:\.gz)?", re.IGNORECASE)
-
 _MOST_AGENTS: Final = 1 << 24
 """Bytes of a list of agents that are read."""
-
-
-@dataclass
-class _Parts:
-    """The files of one recording by content."""
-
-    stem: str = ""
-    files: dict[str, list[Path]] = field(default_factory=dict)
-    spare: list[Path] = field(default_factory=list)
-
-    def of(self, kind: str) -> list[Path]:
-        return self.files.get(kind, [])
+_MANY_THREADS: Final = 10_000
 
 
 class RocprofCsvReader:
@@ -56,12 +70,7 @@ class RocprofCsvReader:
     version = 1
 
     def sniff(self, path: Path) -> bool:
-        if path.suffix.lower() != ".csv" or not path.is_file():
-            return False
-        try:
-            columns = {name.lower() for name in read_header(path)}
-        except OSError:
-            return False
+        columns = sniff_columns(path)
         # a file with counters has one row per counter; another file has each kernel once
         return columns >= _NEEDED and "counter_name" not in columns
 
@@ -82,6 +91,15 @@ class RocprofCsvReader:
 READER: Reader = RocprofCsvReader()
 
 
+@dataclass
+class _Parts:
+    """The companion files of one kernel trace by content."""
+
+    stem: str = ""
+    files: dict[str, list[Path]] = field(default_factory=dict)
+    spare: list[Path] = field(default_factory=list)
+
+
 class _Trace:
     """One open kernel trace with its companion files: its batches."""
 
@@ -90,8 +108,12 @@ class _Trace:
         self._parts = parts
         self._recording = recording
         self._problems: list[str] = []
-        self._files = (kernels.path, *(file for found in parts.files.values() for file in found))
-        self._kernel_rows = 0
+        self._agents = Agents()
+        self._rows = RowBuilder()
+        self._threads: set[int] = set()
+        """Threads that launched kernels; where no process id is recorded, it is one of them."""
+        self._renamed: set[str] = set()
+        """Kernel names that are texts of markers: rocprofv3 --kernel-rename wrote them."""
         self._advanced = 0
 
     def batches(self, advance: Advance) -> Iterator[Batch]:
@@ -101,38 +123,85 @@ class _Trace:
             self._advanced += size
             advance(size)
 
-        agents = self._agents(counted)
-        rows = CsvBatches(agents, pid_in_file_name(self._parts.stem))
+        self._agents = self._read_agents(counted)
         files: list[CsvFile] = []
-        for kind, make in (
-            ("rccl", rows.rccl),
-            ("hsa", rows.calls),
-            ("hip", rows.calls),
-        ):
-            for path in self._parts.of(kind):
+        for kind, _, columns in _FILES:
+            if kind == "kernels":
+                files.append(self._kernels)
+                for read in self._kernels.read(columns, counted):
+                    yield self._kernel_rows(read)
+                if not self._rows.counts["kernels"]:
+                    raise UnreadableTraceError(
+                        f"{self._recording.path}: no kernels in it",
+                        "did the process use a GPU? record with --kernel-trace",
+                    )
+                continue
+            for path in self._parts.files.get(kind, []):
                 files.append(CsvFile(path))
-                yield from self._companion(make(files[-1], counted), files[-1])
-        files.append(self._kernels)
-        for batch in rows.kernels(self._kernels, counted):
-            self._kernel_rows += batch.rows.num_rows
-            yield batch
-        for kind, make in (("copy", rows.copies), ("marker", rows.markers)):
-            for path in self._parts.of(kind):
-                files.append(CsvFile(path))
-                yield from self._companion(make(files[-1], counted), files[-1])
-        self._finish(rows, files)
+                yield from self._companion(kind, files[-1], columns, counted)
+        self._finish(files)
         # the rest of a companion file that could not be read
-        advance(sum(file.stat().st_size for file in self._files) - self._advanced)
+        size = sum(path.stat().st_size for some in self._parts.files.values() for path in some)
+        advance(self._kernels.path.stat().st_size + size - self._advanced)
 
-    def _companion(self, batches: Iterator[Batch], file: CsvFile) -> Iterator[Batch]:
+    def _companion(self, kind: str, file: CsvFile, columns: ColumnMap, advance: Advance) -> Iterator[Batch]:
+        needed = {"copy": (), "marker": ("domain", "function")}.get(kind, ("function",))
         try:
-            yield from batches
+            file.require(*needed, *_SPAN.values())
+            for read in file.read(columns, advance):
+                process = self._processes(read)
+                if kind == "rccl":
+                    self._rows.rccl_calls(read | {"process": process})
+                else:
+                    make = {"copy": self._copy_rows, "marker": self._marker_rows}.get(kind, self._call_rows)
+                    yield make(read, process)
         except UnreadableTraceError as error:
             self._problems.append(f"{file.path.name}: {error.message.partition(': ')[2]}; it is left out")
 
-    def _agents(self, advance: Advance) -> Agents:
+    def _call_rows(self, read: dict[str, pa.Array], process: pa.Array) -> Batch:
+        return self._rows.calls(_without(read, "guid", "pid") | {"process": process})
+
+    def _kernel_rows(self, read: dict[str, pa.Array]) -> Batch:
+        if len(self._threads) < _MANY_THREADS:
+            self._threads.update(pc.drop_null(pc.unique(read["launched_by"])).to_pylist())
+        changed = {"process": self._processes(read), "device": self._devices(read["agent"])}
+        return self._rows.kernels(_without(read, "guid", "pid", "agent", "launched_by") | changed)
+
+    def _copy_rows(self, read: dict[str, pa.Array], process: pa.Array) -> Batch:
+        # the device is the agent that is not the host
+        to_device = pc.match_substring(read["name"], b"HOST_TO_DEVICE")
+        device = self._devices(pc.if_else(to_device, read["to"], read["from"]))
+        return self._rows.copies(_without(read, "guid", "pid", "from", "to") | {"process": process, "device": device})
+
+    def _marker_rows(self, read: dict[str, pa.Array], process: pa.Array) -> Batch:
+        kernels = pa.array([name.encode() for name in self._rows.names], pa.binary())
+        is_range = pc.starts_with(read["domain"], b"MARKER_CORE")
+        columns = {
+            name: column.filter(is_range)
+            for name, column in (_without(read, "guid", "pid", "domain", "correlation") | {"process": process}).items()
+        }
+        same = columns["text"].filter(pc.is_in(columns["text"], kernels))
+        self._renamed.update(decode_text(text) for text in pc.unique(same).to_pylist())
+        return self._rows.ranges(columns)
+
+    def _devices(self, agents: pa.Array) -> pa.Array:
+        return map_distinct(agents, lambda text: self._agents.device(decode_text(text)), pa.int32())
+
+    def _processes(self, read: dict[str, pa.Array]) -> pa.Array:
+        """Return the processes: one, or one per guid where databases were merged; with pids where recorded."""
+        found = map_distinct(read["guid"], lambda guid: self._rows.process(guid, lambda: Process(None)), pa.int32())
+        positions = found.unique().to_pylist()
+        for position in positions:
+            process = self._rows.processes[position]
+            if process.pid is None:
+                pids = pc.drop_null(read["pid"].filter(pc.equal(found, position)))
+                in_name = pid_in_file_name(self._parts.stem) if len(positions) == 1 else None
+                process.pid = pids[0].as_py() if len(pids) else in_name
+        return found
+
+    def _read_agents(self, advance: Advance) -> Agents:
         found: list[tuple[str, int, int | None]] = []
-        for path in self._parts.of("agents"):
+        for path in self._parts.files.get("agents", []):
             advance(path.stat().st_size)
             try:
                 with path.open("rb") as file:
@@ -147,38 +216,33 @@ class _Trace:
                 self._problems.append(f"{path.name}: cannot be read ({error}): GPUs are numbered as recorded")
         return Agents.of(found)
 
-    def _finish(self, rows: CsvBatches, files: list[CsvFile]) -> None:
-        recording = self._recording
-        if not self._kernel_rows:
-            raise UnreadableTraceError(
-                f"{recording.path}: no kernels in it", "did the process use a GPU? record with --kernel-trace"
-            )
-        recording.processes = rows.rows.processes
-        recording.names = rows.rows.names
-        pids = frozenset(p.pid for p in recording.processes if p.pid is not None)
-        recording.rank_in_name = rank_in_file_name(self._parts.stem, pids or frozenset(rows.threads))
-        recording.problems += self._problems
+    def _finish(self, files: list[CsvFile]) -> None:
+        recording, problems = self._recording, self._problems
         for kind, option, consequence in (
             ("hip", "--hip-trace", "the launching calls are unknown"),
             ("marker", "--marker-trace", "roctx ranges that name steps are unknown"),
         ):
-            if not self._parts.of(kind):
-                recording.problems.append(f"no {kind}_api_trace.csv in the folder: {consequence}; record with {option}")
+            if kind not in self._parts.files:
+                problems.append(f"no {kind}_api_trace.csv in the folder: {consequence}; record with {option}")
         for file in files:
-            recording.problems += file.problems()
+            problems += file.problems()
             recording.is_incomplete |= file.is_cut
-            unknown = [name for name in file.columns if name not in KNOWN_COLUMNS]
+            unknown = [name for name in file.columns if name not in _KNOWN]
             if unknown:
-                recording.problems.append(
-                    f"{file.path.name}: columns unknown to jitter are not read: {join_names(unknown)}"
-                )
-        if rows.renamed:
-            count = format_count(len(rows.renamed), "kernel name is the text", "kernel names are texts")
-            recording.problems.append(
-                f"{count} of markers ({abbreviate(sorted(rows.renamed)[0])}): kernels inside one marker look alike; "
+                problems.append(f"{file.path.name}: columns unknown to jitter are not read: {join_names(unknown)}")
+        if self._renamed:
+            count = format_count(len(self._renamed), "kernel name is the text", "kernel names are texts")
+            problems.append(
+                f"{count} of markers ({abbreviate(sorted(self._renamed)[0])}): kernels inside one marker look alike; "
                 "record without --kernel-rename"
             )
-        recording.problems += rows.rows.problems()
+        self._rows.complete(recording, self._parts.stem, problems)
+        if all(process.pid is None for process in recording.processes):
+            recording.rank_in_name = rank_in_file_name(self._parts.stem, frozenset(self._threads))
+
+
+def _without(columns: dict[str, pa.Array], *names: str) -> dict[str, pa.Array]:
+    return {name: column for name, column in columns.items() if name not in names}
 
 
 def is_companion_csv(prefix: str, name: str) -> bool:

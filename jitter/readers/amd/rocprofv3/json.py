@@ -5,26 +5,50 @@ document is decompressed again for each, which takes less time than reading its 
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 from isal import igzip
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
-from jitter.readers.amd.batches import BatchBuilder
 from jitter.readers.amd.file_names import NAMING_HINT
-from jitter.readers.amd.rocprofv3.json_batches import TABLES, ToolBatches
-from jitter.readers.amd.rocprofv3.json_records import Agent, Kind, Metadata, Symbol, Text, Tool
-from jitter.readers.amd.rocprofv3.json_stream import JsonStream
+from jitter.readers.amd.rows import NO_CALLS, NO_RANGES, Agents, RowBuilder
+from jitter.readers.columns import Integer64
 from jitter.readers.compression import GZIP_DAMAGE, UnpackedLimit
+from jitter.readers.json_document import JsonStream
 
 _HEAD: Final = 4096
 _NAME: Final = re.compile(r"(?P<stem>.*?)_?results\.json(?:\.gz)?", re.IGNORECASE)
+_SPAN: Final = {
+    "start_ns": "start_timestamp",
+    "end_ns": "end_timestamp",
+    "correlation": "correlation_id.internal",
+}
+_CALLS: Final = {**_SPAN, "thread": "thread_id"}
+_KERNELS: Final = {
+    **_SPAN,
+    "device": "dispatch_info.agent_id.handle",
+    "stream": "stream_id.handle",
+    "queue": "dispatch_info.queue_id.handle",
+    "name": "dispatch_info.kernel_id",
+    **{f"grid_{axis}": f"dispatch_info.grid_size.{axis}" for axis in "xyz"},
+    **{f"block_{axis}": f"dispatch_info.workgroup_size.{axis}" for axis in "xyz"},
+}
+_COPIES: Final = {
+    **_SPAN,
+    "stream": "stream_id.handle",
+    "from": "src_agent_id.handle",
+    "to": "dst_agent_id.handle",
+    "size_bytes": "bytes",
+}
 
 
 class RocprofJsonReader:
@@ -55,39 +79,239 @@ class RocprofJsonReader:
 READER: Reader = RocprofJsonReader()
 
 
+class _Handle(msgspec.Struct):
+    """A reference by handle."""
+
+    handle: Integer64 | None = None
+
+
+class _Correlation(msgspec.Struct):
+    """The correlation of a call and the kernels it launched."""
+
+    internal: Integer64 | None = None
+
+
+class _Dimensions(msgspec.Struct):
+    """Size of a grid or group, in work items."""
+
+    x: Integer64 | None = None
+    y: Integer64 | None = None
+    z: Integer64 | None = None
+
+
+class _Dispatch(msgspec.Struct):
+    """The kernel, agent, queue and shape of a dispatch."""
+
+    agent_id: _Handle
+    kernel_id: Integer64
+    queue_id: _Handle = msgspec.field(default_factory=_Handle)
+    workgroup_size: _Dimensions = msgspec.field(default_factory=_Dimensions)
+    grid_size: _Dimensions = msgspec.field(default_factory=_Dimensions)
+
+
+class _Record(msgspec.Struct, kw_only=True):
+    """A record; times in ns."""
+
+    start_timestamp: Integer64
+    end_timestamp: Integer64
+    correlation_id: _Correlation = msgspec.field(default_factory=_Correlation)
+
+
+class _Kernel(_Record, kw_only=True):
+    """A kernel dispatch."""
+
+    dispatch_info: _Dispatch
+    stream_id: _Handle = msgspec.field(default_factory=_Handle)
+
+
+class _Api(_Record, kw_only=True):
+    """An API call or a roctx range."""
+
+    kind: Integer64 | str
+    operation: Integer64 | str
+    thread_id: Integer64 | None = None
+
+
+class _Copy(_Record, kw_only=True):
+    """A copy."""
+
+    kind: Integer64 | str
+    operation: Integer64 | str
+    dst_agent_id: _Handle = msgspec.field(default_factory=_Handle)
+    src_agent_id: _Handle = msgspec.field(default_factory=_Handle)
+    bytes: Integer64 | None = None
+    stream_id: _Handle = msgspec.field(default_factory=_Handle)
+
+
+_TABLES: Final[Mapping[str, tuple[type[_Record], Mapping[str, str]]]] = {
+    # in the order of reading: calls come before kernels
+    "rccl_api": (_Api, _CALLS),
+    "hip_api": (_Api, _CALLS),
+    "hsa_api": (_Api, _CALLS),
+    "kernel_dispatch": (_Kernel, _KERNELS),
+    "memory_copy": (_Copy, _COPIES),
+    "marker_api": (_Api, _CALLS),
+}
+"""The lists of records that are read: the type of a record, and the paths of the columns."""
+
+
+class _Node(msgspec.Struct):
+    hostname: str | None = None
+
+
+class _Metadata(msgspec.Struct):
+    """The recorded process."""
+
+    pid: Integer64 | None = None
+    node: _Node = msgspec.field(default_factory=_Node)
+
+
+class _Agent(msgspec.Struct):
+    """A processor or a GPU."""
+
+    id: _Handle
+    type: Integer64 | str
+    node_id: Integer64
+
+
+class _Symbol(msgspec.Struct):
+    """A kernel's names."""
+
+    kernel_id: Integer64
+    formatted_kernel_name: str = ""
+    kernel_name: str = ""
+
+
+class _Kind(msgspec.Struct):
+    """A kind of records and the names of its operations."""
+
+    kind: str
+    operations: list[str] = msgspec.field(default_factory=list)
+
+
+class _Text(msgspec.Struct):
+    """The text of a roctx range by correlation."""
+
+    key: Integer64
+    value: str
+
+
+class _Tool(msgspec.Struct):
+    """The records of one process: its short values, and the positions of its lists of records in the document."""
+
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    gpus: dict[int | None, int] = msgspec.field(default_factory=dict)
+    """Ordinals of GPUs by handle."""
+    names: dict[int, str] = msgspec.field(default_factory=dict)
+    """Names of kernels by id."""
+    kinds: list[_Kind] = msgspec.field(default_factory=list)
+    texts: dict[int | None, str] = msgspec.field(default_factory=dict)
+    """Texts of roctx ranges by correlation."""
+    tables: dict[str, int] = msgspec.field(default_factory=dict)
+    """Position of each list of records by name."""
+    nameless: set[int] = msgspec.field(default_factory=set)
+    """Kernels without a name."""
+
+
 def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
     """Yield all rows, then complete the recording. Raises UnreadableTraceError for cut or invalid JSON."""
     path = recording.path
     size = path.stat().st_size
-    rows = BatchBuilder()
+    rows = RowBuilder()
     problems: list[str] = []
-    kernels = reported = done = 0
+    reported = done = 0
     with path.open("rb") as packed, _opened(packed, path) as file, _reading(path):
         stream = JsonStream(file, UnpackedLimit(path) if _is_packed(path) else None, packed.tell)
         tools = list(_tools(stream))
         length, stream.limit = stream.position, None
         for position, tool in enumerate(tools):
             process = rows.process(position, lambda tool=tool: Process(tool.metadata.pid, tool.metadata.node.hostname))  # type: ignore[misc]
-            parts = ToolBatches(tool, stream, rows, process)
-            for batch, read in parts.batches():
-                kernels += batch.rows.num_rows if batch.table == "activities" else 0
+            before = rows.counts.copy()
+            for batch, read in _tool_batches(tool, stream, rows, process):
                 done += read
                 advance(size * done // length - reported)
                 reported = size * done // length
-                if batch.rows.num_rows:
+                if batch is not None and batch.rows.num_rows:
                     yield batch
-            problems += parts.problems()
+            if rows.counts["calls"] == before["calls"]:
+                problems.append(NO_CALLS)
+            if rows.counts["ranges"] == before["ranges"]:
+                problems.append(NO_RANGES)
+            if tool.nameless:
+                problems.append(f"{len(tool.nameless)} kernels' names are missing from its kernel_symbols")
         if stream.invalid:
             left_out = format_count(stream.invalid, "record has", "records have")
             problems.append(f"{left_out} values of another type or size, and were left out")
-    if not kernels:
+    if not rows.counts["kernels"] + rows.counts["copies"]:
         raise UnreadableTraceError(f"{path}: no kernels in it", "did the process use a GPU? record with --kernel-trace")
     advance(size - reported)
     named = _NAME.fullmatch(path.name)
     rows.complete(recording, named["stem"] if named else path.name.partition(".")[0], problems)
 
 
-def _tools(stream: JsonStream) -> Iterator[Tool]:
+def _tool_batches(
+    tool: _Tool, stream: JsonStream, rows: RowBuilder, process: int
+) -> Iterator[tuple[Batch | None, int]]:
+    """Yield each batch of the records of one process with the bytes of the document read for it."""
+    for table, (kind, paths) in _TABLES.items():
+        if table not in tool.tables:
+            continue
+        stream.seek(tool.tables[table])
+        before = stream.position
+        for records in stream.parts(kind):
+            columns = {name: pa.array(list(map(attrgetter(path), records)), pa.int64()) for name, path in paths.items()}
+            columns["process"] = pa.repeat(pa.scalar(process, pa.int32()), len(records))
+            batch = _batch(table, records, columns, tool, rows)
+            yield batch, stream.position - before
+            before = stream.position
+
+
+def _batch(
+    table: str, records: Sequence[Any], columns: dict[str, pa.Array], tool: _Tool, rows: RowBuilder
+) -> Batch | None:
+    """Return the batch of some records; None for calls of RCCL, which are only noted."""
+    if table == "kernel_dispatch":
+        agents = columns["device"].to_pylist()
+        columns["device"] = pa.array([tool.gpus.get(agent, agent) for agent in agents], pa.int64())
+        columns["stream"] = pc.coalesce(columns["stream"], columns.pop("queue"))
+        kernels = columns["name"].to_pylist()
+        columns["name"] = pa.array([rows.name(_kernel_name(kernel, tool)) for kernel in kernels], pa.int32())
+        return rows.kernels(columns)
+    if table == "marker_api":
+        texts = [tool.texts.get(correlation or 0) for correlation in columns.pop("correlation").to_pylist()]
+        return rows.ranges(columns | {"text": pa.array(texts, pa.string())})
+    names = [_operation(record, tool.kinds) for record in records]
+    columns["name"] = pa.array(names, pa.string())
+    if table == "memory_copy":
+        # the device is the agent that is not the host
+        ends = pc.if_else(pc.match_substring(columns["name"], "HOST_TO_DEVICE"), columns.pop("to"), columns.pop("from"))
+        columns["device"] = pa.array([tool.gpus.get(end) for end in ends.to_pylist()], pa.int64())
+        return rows.copies(columns)
+    if table == "rccl_api":
+        rows.rccl_calls(columns)
+        return None
+    return rows.calls(columns)
+
+
+def _kernel_name(kernel: int, tool: _Tool) -> str:
+    name = tool.names.get(kernel)
+    if name is None:
+        tool.nameless.add(kernel)
+    return name or f"[kernel {kernel} is not in the file]"
+
+
+def _operation(record: _Api | _Copy, kinds: Sequence[_Kind]) -> str:
+    """Return the name of the record's operation; kind and operation are indices into the file's lists."""
+    if isinstance(record.operation, str):
+        return record.operation
+    if isinstance(record.kind, int) and record.kind < len(kinds):
+        operations = kinds[record.kind].operations
+        if record.operation < len(operations):
+            return operations[record.operation]
+    return f"operation {record.operation} of {record.kind}"
+
+
+def _tools(stream: JsonStream) -> Iterator[_Tool]:
     """Yield the processes of a document; their lists of records are located and not read."""
     for member in stream.members():
         if member == "rocprofiler-sdk-tool":
@@ -97,21 +321,25 @@ def _tools(stream: JsonStream) -> Iterator[Tool]:
             stream.skip()
 
 
-def _tool(stream: JsonStream) -> Tool:
-    tool, has_records = Tool(), False
+def _tool(stream: JsonStream) -> _Tool:
+    tool, has_records = _Tool(), False
     for member in stream.members():
         if member == "metadata":
-            tool.metadata = stream.value(Metadata)
+            tool.metadata = stream.value(_Metadata)
         elif member == "agents":
-            tool.agents = stream.value(list[Agent])
+            tool.gpus = _gpus(stream.value(list[_Agent]))
         elif member == "kernel_symbols":
-            for symbols in stream.parts(Symbol):
+            for symbols in stream.parts(_Symbol):
                 tool.names |= {one.kernel_id: one.formatted_kernel_name or one.kernel_name for one in symbols}
         elif member == "strings":
             _read_strings(stream, tool)
         elif member == "buffer_records":
             has_records = True
-            tool.tables |= _locate_tables(stream)
+            for table in stream.members():
+                stream.peek()
+                if table in _TABLES:
+                    tool.tables[table] = stream.position
+                stream.skip()
         else:
             stream.skip()
     if not has_records:
@@ -119,26 +347,23 @@ def _tool(stream: JsonStream) -> Tool:
     return tool
 
 
-def _read_strings(stream: JsonStream, tool: Tool) -> None:
+def _read_strings(stream: JsonStream, tool: _Tool) -> None:
     for member in stream.members():
         if member == "buffer_records":
-            tool.kinds = stream.value(list[Kind])
+            tool.kinds = stream.value(list[_Kind])
         elif member == "marker_api":
-            for texts in stream.parts(Text):
+            for texts in stream.parts(_Text):
                 tool.texts |= {text.key: text.value for text in texts}
         else:
             stream.skip()
 
 
-def _locate_tables(stream: JsonStream) -> dict[str, int]:
-    """Return the position of each list of records that is read."""
-    found = {}
-    for member in stream.members():
-        stream.peek()
-        if member in TABLES:
-            found[member] = stream.position
-        stream.skip()
-    return found
+def _gpus(agents: Sequence[_Agent]) -> dict[int | None, int]:
+    """Return the ordinal of each GPU by handle."""
+    kinds = {1: "CPU", 2: "GPU"}
+    rows = [(kinds.get(a.type, "") if isinstance(a.type, int) else a.type, a.node_id, None) for a in agents]
+    ordinals = Agents.of(rows).by_node
+    return {agent.id.handle: ordinals[agent.node_id] for agent in agents if agent.node_id in ordinals}
 
 
 @contextmanager
@@ -146,13 +371,9 @@ def _reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (msgspec.DecodeError, UnicodeDecodeError, *GZIP_DAMAGE) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: BaseException) -> UnreadableTraceError:
-    return UnreadableTraceError(
-        f"{path}: damaged or cut short ({error})", "copy it again, or record again (as rocpd: it survives more)"
-    )
+        raise UnreadableTraceError(
+            f"{path}: damaged or cut short ({error})", "copy it again, or record again (as rocpd: it survives more)"
+        ) from error
 
 
 def _is_packed(path: Path) -> bool:

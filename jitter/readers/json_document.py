@@ -1,14 +1,13 @@
-"""Reading of a large JSON document in bounded memory: member by member, and long lists in parts of a few MB."""
+"""A large JSON document as a source: read member by member in bounded memory, long lists in parts of a few MB."""
 
 import re
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, Final, TypeVar
+from typing import BinaryIO, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from jitter.readers.compression import UnpackedLimit
-from jitter.readers.json_faults import decode_fault
 
 Value = TypeVar("Value")
 
@@ -25,6 +24,37 @@ _NEAR_TRIES: Final = 8
 _BLANKS: Final = b" \t\r\n"
 _CLOSING: Final = b'"]}el'
 """The last characters of all values but numbers: a text, a list, an object, true, false and null."""
+_FAULT: Final = re.compile(r"(?:JSON is malformed: )?(?P<reason>.*) \(byte (?P<at>\d+)\)$")
+_ANY: Final = msgspec.json.Decoder(Raw)
+
+
+class DecodeFault(NamedTuple):
+    """Reason why a text is not the value expected; `at` is the byte position in the text."""
+
+    kind: Literal["open", "ended", "bad"]
+    """open: the text stops early; ended: the value ends at `at` and text follows; bad: invalid at `at`."""
+    at: int
+    reason: str
+
+
+def find_fault(text: bytes | memoryview) -> DecodeFault | None:
+    """Return why a text is not one JSON value; None if it is."""
+    try:
+        _ANY.decode(text)
+    except msgspec.DecodeError as error:
+        return _describe_fault(error)
+    except RecursionError:
+        return DecodeFault("bad", 0, "nested too deeply")
+    return None
+
+
+def _describe_fault(error: msgspec.DecodeError) -> DecodeFault:
+    found = _FAULT.match(str(error))
+    if found is None:
+        return DecodeFault("open", 0, "cut")
+    at, reason = int(found["at"]), found["reason"]
+    # the decoder states the position of the second character after the end
+    return DecodeFault("ended", at - 1, reason) if reason == "trailing characters" else DecodeFault("bad", at, reason)
 
 
 class JsonStream:
@@ -107,7 +137,7 @@ class JsonStream:
             try:
                 found = self._decode_list(text, kind)
             except msgspec.DecodeError as error:
-                fault = decode_fault(error)
+                fault = _describe_fault(error)
                 if fault.kind == "ended":
                     self._at += fault.at - 1
                     yield self._decode_list(text[: fault.at], kind)
@@ -204,14 +234,12 @@ def _decode_valid(text: Raw, kind: type[Value]) -> Value | None:
 
 def _value_end(text: bytes, *, is_whole: bool) -> int | None:
     """Return the length of the value at the start of a text; None if the text stops within it."""
-    try:
-        msgspec.json.decode(text, type=Raw)
-    except msgspec.DecodeError as error:
-        fault = decode_fault(error)
-        if fault.kind == "bad":
-            raise
-        return fault.at if fault.kind == "ended" else None
-    return len(text) if is_whole or text[-1:] in _CLOSING else None
+    fault = find_fault(text)
+    if fault is None:
+        return len(text) if is_whole or text[-1:] in _CLOSING else None
+    if fault.kind == "bad":
+        raise msgspec.DecodeError(f"JSON is malformed: {fault.reason} (byte {fault.at})")
+    return fault.at if fault.kind == "ended" else None
 
 
 def _check_size(size: int) -> None:

@@ -1,20 +1,22 @@
-"""A profiler's CSV file as batches of columns: names ignore case, incomplete rows are left out."""
+"""CSV files as a source: columns by name in any case, incomplete rows are left out."""
 
 import codecs
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.csv
 
 from jitter.core.errors import UnreadableTraceError, reason_of
 from jitter.readers import Advance, first_line
-from jitter.readers.amd.batches import INVALID_BYTE
+from jitter.readers.columns import ColumnMap, to_int64
 
+INVALID_BYTE: Final = "\x1a"
+"""Stands for an invalid byte in the texts: the control character SUBSTITUTE, which no name contains."""
 _BLOCK_BYTES = 1 << 21
 _HEADER_BYTES = 1 << 16
 
@@ -81,32 +83,31 @@ class CsvFile:
         if missing:
             raise UnreadableTraceError(f"{self.path}: no column {', '.join(missing)}", "record again")
 
-    def batches(self, wanted: Sequence[str], advance: Advance) -> Iterator[pa.RecordBatch]:
-        """Yield batches of the columns `wanted` (lower case) that the file has, as binary.
+    def read(self, columns: ColumnMap, advance: Advance) -> Iterator[dict[str, pa.Array]]:
+        """Yield the columns (there: lower case) by name, some rows at a time: int64, null where unknown, and binary.
 
-        Raises UnreadableTraceError for damage beyond single rows.
+        Columns that the file lacks are null. Raises UnreadableTraceError for damage beyond single rows.
         """
-        present = [name for name in dict.fromkeys(wanted) if name in self.columns]
+        integers, texts = columns.present(self.columns)
         reported = 0
         try:
             with self.path.open("rb") as file:
                 file.readline()
-                if not present or not file.peek(1):
-                    advance(self.path.stat().st_size)
-                    return
-                for batch in self._stream(file, present):
+                wanted = {*integers.values(), *texts.values()}
+                for batch in self._stream(file, wanted) if wanted and file.peek(1) else ():
                     done = file.tell()
                     if batch.num_rows:
-                        yield batch
+                        found = dict.fromkeys(columns.integers, pa.nulls(batch.num_rows, pa.int64()))
+                        found |= dict.fromkeys(columns.texts, pa.nulls(batch.num_rows, pa.binary()))
+                        found |= {ours: to_int64(batch[theirs]) for ours, theirs in integers.items()}
+                        yield found | {ours: batch[theirs] for ours, theirs in texts.items()}
                     advance(done - reported)
                     reported = done
         except pa.ArrowException as error:
-            if "Empty CSV" in str(error):  # nothing but blank lines
-                advance(self.path.stat().st_size - reported)
-                return
-            raise UnreadableTraceError(
-                f"{self.path}: no CSV that can be read ({first_line(error)})", "copy it again, or record again"
-            ) from error
+            if "Empty CSV" not in str(error):  # nothing but blank lines
+                raise UnreadableTraceError(
+                    f"{self.path}: no CSV that can be read ({first_line(error)})", "copy it again, or record again"
+                ) from error
         advance(self.path.stat().st_size - reported)
 
     @property
@@ -123,7 +124,7 @@ class CsvFile:
             return []
         return [f"{self.path.name}: {self.cut_rows} rows are cut or have the wrong number of cells; they were left out"]
 
-    def _stream(self, file: BinaryIO, present: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def _stream(self, file: BinaryIO, wanted: set[str]) -> Iterator[pa.RecordBatch]:
         def cut(_row: object) -> str:
             self.cut_rows += 1
             return "skip"
@@ -135,7 +136,7 @@ class CsvFile:
             convert_options=pa.csv.ConvertOptions(
                 check_utf8=False,
                 column_types={name: pa.binary() for name in self.columns},
-                include_columns=list(present),
+                include_columns=sorted(wanted),
                 strings_can_be_null=False,
             ),
         )
@@ -152,3 +153,13 @@ def read_header(path: Path) -> list[str]:
     except (UnicodeDecodeError, csv.Error):
         return []
     return [cell.strip() for cell in cells]
+
+
+def sniff_columns(path: Path) -> frozenset[str]:
+    """Return the column names of a `.csv` file in lower case; empty for other files and those that cannot be read."""
+    if path.suffix.lower() != ".csv" or not path.is_file():
+        return frozenset()
+    try:
+        return frozenset(name.lower() for name in read_header(path))
+    except OSError:
+        return frozenset()

@@ -1,8 +1,8 @@
-"""Integers taken from a database's pages are those that SQLite gives, and what SQLite refuses is refused."""
+"""Integers of a database are those that SQLite gives, and what SQLite refuses is refused."""
 
 import random
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jitter.readers.nsys import sqlite_tables
-from jitter.readers.nsys.sqlite_tables import SqliteTables
-from jitter.readers.nsys.tables import RowFilter
-from jitter.readers.sqlite import DAMAGE
-from jitter.readers.sqlite_pages import UnsupportedTable, read_integer_columns
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers.nsys import tables
+from jitter.readers.nsys.tables import RowFilter, SqliteTables
 
 EDGES = [0, 1, -1, None, *(sign * (1 << bits) + more for bits in (7, 8, 15, 23, 31, 47, 62) for sign in (1, -1)
                            for more in (-1, 0, 1)), 2**63 - 1, -(2**63)]  # fmt: skip
@@ -64,20 +62,9 @@ def through_jitter(path: Path, columns: Sequence[str], only: RowFilter | None = 
     return [row for batch in batches for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)]
 
 
-def is_plain(path: Path, columns: Sequence[str]) -> bool:
-    """Whether the pages alone tell it."""
-    try:
-        for _ in SqliteTables(path)._plain("t", columns, None):
-            pass
-    except UnsupportedTable:
-        return False
-    return True
-
-
 @pytest.mark.parametrize("page_size", PAGE_SIZES)
 @pytest.mark.parametrize("seed", range(4))
-def test_all_lengths_of_numbers(seed: int, page_size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("jitter.readers.sqlite_pages._BYTES_AT_ONCE", 3 * page_size)
+def test_all_lengths_of_numbers(seed: int, page_size: int, tmp_path: Path):
     pick = random.Random(seed)
     width = pick.choice((1, 3, 27, 120))
     names = [f"c{number}" for number in range(width)]
@@ -86,8 +73,6 @@ def test_all_lengths_of_numbers(seed: int, page_size: int, tmp_path: Path, monke
     columns = ", ".join(f"{name} {pick.choice(('INTEGER', 'INTEGER', ''))}" for name in names)
     path = make(tmp_path / "t.sqlite", rows, columns, page_size, ["DELETE FROM t WHERE rowid % 7 = 3"] * (seed % 2))
     some = pick.sample(names, min(width, 5))
-    overflows = page_size == 512 and width == 120
-    assert is_plain(path, some) or overflows
     assert through_jitter(path, some) == through_sqlite(path, some)
     only = RowFilter(names[-1], [7, 1, 0])
     expected = through_sqlite(path, some, f" WHERE {names[-1]} IN (7, 1, 0)")
@@ -108,9 +93,8 @@ def test_all_lengths_of_numbers(seed: int, page_size: int, tmp_path: Path, monke
         (", ".join(["a INTEGER, b INTEGER", *(f"c{n} INTEGER" for n in range(140))]), (1, 2, *range(140)), []),
     ],
 )
-def test_what_is_not_plain_is_left_to_sqlite(columns: str, row: Any, further: list[str], tmp_path: Path):
+def test_values_of_other_types_and_unusual_columns(columns: str, row: Any, further: list[str], tmp_path: Path):
     path = make(tmp_path / "t.sqlite", [row] * 5, columns, further=further)
-    assert not is_plain(path, ["a", "b"])
     assert through_jitter(path, ["b", "a"]) == through_sqlite(path, ["b", "a"])
 
 
@@ -131,24 +115,19 @@ def test_unusual_tables(columns: str, tmp_path: Path):
     assert through_jitter(path, ["b", "a"]) == through_sqlite(path, ["b", "a"])
 
 
-def test_what_stops_being_plain_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("jitter.readers.sqlite_pages._BYTES_AT_ONCE", 512)
+@pytest.mark.parametrize("other", ["text", "7", 2.5, 3.0, b"1"])
+def test_a_value_of_another_type_after_the_first_batches(other: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tables, "_BATCH_ROWS", 64)
     rows: list[tuple[Any, Any]] = [(n, n % 3) for n in range(700)]
-    rows[500] = ("text", 1)
-    path = make(tmp_path / "t.sqlite", rows, "a INTEGER, b INTEGER", 512)
-    from_pages: list[int] = []
-    really = read_integer_columns
-
-    def watched(*how: Any) -> Iterator[Any]:
-        for found in really(*how):
-            from_pages.append(len(found[0].values))
-            yield found
-
-    monkeypatch.setattr(sqlite_tables, "read_integer_columns", watched)
+    rows[500] = (other, 1)
+    path = make(tmp_path / "t.sqlite", rows, "a, b INTEGER", 512)
     assert through_jitter(path, ["a", "b"]) == through_sqlite(path, ["a", "b"])
-    assert 300 < sum(from_pages) <= 500
     expected = through_sqlite(path, ["a"], " WHERE b IN (1)")
     assert through_jitter(path, ["a"], RowFilter("b", [1])) == expected
+    export = SqliteTables(path)
+    assert sum(batch.num_rows for batch in export.read("t", ["a", "b"])) == 700
+    is_integer = other in ("7", 3.0)
+    assert export.problems() == ([] if is_integer else ["1 value is unknown, because no integer stands there (a)"])
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -175,6 +154,6 @@ def test_damage(seed: int, tmp_path: Path):
         expected = None
     try:
         found: Any = through_jitter(path, columns)
-    except DAMAGE:
+    except UnreadableTraceError:
         found = None
     assert found == expected

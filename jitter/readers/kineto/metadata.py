@@ -1,21 +1,14 @@
-"""Header and trailer of a trace: the start of the events, the rank, the base time, the versions."""
+"""The members of a trace beside its events: the rank, the base time, the host, the versions."""
 
 import re
-from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
-from jitter.readers.kineto.scanner import parse_object_tail
+from jitter.readers.chrome_trace import opening_bracket, parse_object_tail
 
-HEADER_BYTES: Final = 16 << 20
 _SNIFFED_BYTES: Final = 64 * 1024
-_MOST_LISTS: Final = 64
-"""Occurrences of the list's name that are tried as its start."""
-_EVENTS: Final = re.compile(rb'(?<!\\)"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
-_BARE: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[(?=[ \t\r\n]*[{\]])")
-_OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{")
 _CATEGORIES: Final = (
     rb"cpu_op|user_annotation|gpu_user_annotation|cuda_runtime|cuda_driver|kernel|gpu_memcpy|gpu_memset|overhead"
     rb"|python_function|cpu_instant_event|cuda_sync|ac2g|fwdbwd|Trace|Operator|Runtime|Kernel|Memcpy|Memset"
@@ -40,43 +33,13 @@ _VERSIONS: Final = (
 )
 
 
-class TraceHeader(NamedTuple):
-    """The start of the list of events (byte position), and the members before it."""
-
-    start: int
-    members: dict[str, Raw]
-    is_damaged: bool
-    is_bare: bool = False
-    """Whether the file is a bare list of events."""
-
-
 def is_kineto(text: bytes) -> bool:
     """Return whether a file with this beginning is a PyTorch profiler trace and not another Chrome trace."""
     text = text[:_SNIFFED_BYTES]
     if _NOT_KINETO.search(text) or not _KINETO.search(text):
         return False
-    if _BARE.match(text):
-        return b'"ph"' in text
-    return _OBJECT.match(text) is not None and (b'"traceEvents"' in text or b'"schemaVersion"' in text)
-
-
-def parse_header(text: bytes) -> TraceHeader | None:
-    """Return the header of a trace; None if the list of events does not start in `text`."""
-    bare = _BARE.match(text)
-    if bare:
-        return TraceHeader(bare.end(), {}, False, is_bare=True)
-    opening = _OBJECT.match(text)
-    if opening is None:
-        return None
-    first: TraceHeader | None = None
-    for found in islice(_EVENTS.finditer(text, opening.end() - 1), _MOST_LISTS):
-        # closed here it must be a JSON object, else the match is inside another value
-        before = text[opening.end() : found.end()]
-        members = parse_object_tail(b"," + before + b"]}")
-        if members is not None:
-            return TraceHeader(found.end(), members, False)
-        first = first or TraceHeader(found.end(), _members_in(before), True)
-    return first
+    words = {b"[": (b'"ph"',), b"{": (b'"traceEvents"', b'"schemaVersion"')}
+    return any(word in text for word in words.get(opening_bracket(text), ()))
 
 
 def parse_trailer(tail: bytes, *, is_bare: bool) -> tuple[dict[str, Raw], bool]:
@@ -84,10 +47,10 @@ def parse_trailer(tail: bytes, *, is_bare: bool) -> tuple[dict[str, Raw], bool]:
     if is_bare:
         return {}, False
     members = parse_object_tail(tail)
-    return (members, False) if members is not None else (_members_in(tail), True)
+    return (members, False) if members is not None else (members_in_damaged(tail), True)
 
 
-def _members_in(text: bytes) -> dict[str, Raw]:
+def members_in_damaged(text: bytes) -> dict[str, Raw]:
     """Return the needed members of damaged JSON that are complete."""
     found = {}
     for name, value in re.findall(rb'"(baseTimeNanoseconds|schemaVersion)"\s*:\s*(\d+)\b', text):

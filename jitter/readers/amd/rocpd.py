@@ -1,0 +1,361 @@
+"""Reader of rocpd, rocprofv3's databases: table names end with a guid, one set of tables per session."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.arrow import column_or_nulls, map_distinct
+from jitter.core.errors import UnreadableTraceError
+from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
+from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
+from jitter.readers.amd.file_names import NAMING_HINT, sibling_files
+from jitter.readers.amd.rccl import message_bytes
+from jitter.readers.amd.rocprofv3.csv import is_companion_csv
+from jitter.readers.amd.rows import BATCH_ROWS, NO_CALLS, NO_RANGES, SHAPE, Agents, RowBuilder, columns_of, decode_text
+from jitter.readers.columns import Progress, parse_integer
+from jitter.readers.sqlite import VALUES_PER_QUERY, Database, StringTable, sniff_tables
+
+_OTHER_FORMS: Final = (".json", ".json.gz", ".pftrace", ".otf2")
+_DISPATCH: Final = re.compile(r"rocpd_kernel_dispatch(?P<suffix>(?:_[0-9A-Za-z_]+)?)")
+_READ: Final = ("kernel_dispatch", "memory_copy", "region")
+_PLACE: Final = ("pid", "tid", "agent_id", "queue_id", "stream_id")
+_HOST: Final = {"start": "start_ns", "end": "end_ns", "pid": "process", "tid": "thread", "stack_id": "correlation"}
+_GPU: Final = {"start": "start_ns", "end": "end_ns", "pid": "process", "stack_id": "correlation"}
+"""The columns of `Session.source` that are read of regions and of GPU activities, and their names here."""
+_NUMBERS: Final = frozenset({"id", "nid", "pid", "tid", "absolute_index"})
+_MARKERS: Final = "MARKER_CORE"
+
+
+class RocpdReader:
+    """Reads databases of rocprofv3 and rocprof-sys, not RPD's, whose table names start with rocpd_ as well."""
+
+    name = "rocpd"
+    version = 1
+
+    def sniff(self, path: Path) -> bool:
+        return bool(find_sessions(sniff_tables(path, ".db", ".rocpd", ".sqlite", ".sqlite3")))
+
+    def files(self, path: Path) -> Files:
+        prefix = path.stem.removesuffix("results")
+        others = [path.with_name(path.stem + form) for form in _OTHER_FORMS]
+        if prefix != path.stem:
+            # the same run as CSV, if both were recorded
+            others += [file for file in sibling_files(path, prefix) if is_companion_csv(prefix, file.name)]
+        return Files((path,), tuple(file for file in others if file.is_file()))
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """Return the recording and its batches.
+
+        Raises UnreadableTraceError for a damaged database, for one without kernels and for unknown schemas.
+        """
+        database = Database(path)
+        sessions = [Session(database, suffix) for suffix in find_sessions(database.tables)]
+        if not any(database.count(session.table("kernel_dispatch")) for session in sessions):
+            raise UnreadableTraceError(
+                f"{path}: no kernels in this database", "did the process use a GPU? record with --kernel-trace"
+            )
+        recording = Recording(path=path, format=self.name, rank_hint=NAMING_HINT)
+        return recording, lambda advance: _batches(recording, database, sessions, advance)
+
+
+READER: Reader = RocpdReader()
+
+
+def find_sessions(tables: Mapping[str, frozenset[str]]) -> list[str]:
+    """Return the suffixes of a database's sessions; RPD's tables have neither a guid nor these columns."""
+    suffixes = set()
+    for table in tables:
+        found = _DISPATCH.fullmatch(table)
+        if found and {"guid", "kernel_id", "event_id"} <= tables[table]:
+            suffixes.add(found["suffix"])
+    # a table without a guid is a view of the others, if there are any
+    return sorted(suffixes - {""} or suffixes)
+
+
+def _batches(recording: Recording, database: Database, sessions: list["Session"], advance: Advance) -> Iterator[Batch]:
+    rows = RowBuilder()
+    progress = Progress(database.size, sum(session.size for session in sessions))
+    problems: list[str] = []
+    for session in sessions:
+        metadata = SessionMetadata.read(session)
+        recording.profiler_version = recording.profiler_version or metadata.version
+        recording.world_size = recording.world_size or metadata.world_size
+        parts = _SessionBatches(session, metadata, rows)
+        for batch, read in parts.batches():
+            advance(progress.seen(read))
+            if batch.rows.num_rows:
+                yield batch
+        problems += parts.problems
+    rows.complete(
+        recording, recording.path.stem.removesuffix("results"), [*dict.fromkeys(problems), *database.problems()]
+    )
+    advance(progress.rest())
+
+
+class Session:
+    """The tables of one guid, in the layouts of several schema versions."""
+
+    def __init__(self, database: Database, suffix: str) -> None:
+        """Check the schema; `suffix` ends each table name: `_` and the guid.
+
+        Raises UnreadableTraceError for a schema in which times, processes or agents of kernels are not found.
+        """
+        self.database = database
+        self.suffix = suffix
+        kernels = "kernel_dispatch"
+        has_times = self.has(kernels, "start", "end") or (
+            self.has(kernels, "start_id", "end_id") and self.has("timestamp", "value")
+        )
+        has_places = self.has(kernels, "pid", "agent_id") or (
+            self.has(kernels, "track_id") and self.has("track", "pid", "agent_id")
+        )
+        if not has_times or not has_places:
+            raise UnreadableTraceError(
+                f"{database.path}: a rocpd schema that jitter does not know", "record as CSV: rocprofv3 -f csv"
+            )
+
+    @property
+    def size(self) -> int:
+        """The approximate number of rows to read."""
+        return sum(self.database.count(self.table(name)) for name in _READ if self.has(name))
+
+    def table(self, name: str) -> str:
+        """Return the full name of a table: `region` gives `rocpd_region_0199…`."""
+        return f"rocpd_{name}{self.suffix}"
+
+    def has(self, name: str, *columns: str) -> bool:
+        """Return whether the table exists with these columns."""
+        return self.database.has(self.table(name), *columns)
+
+    def source(self, name: str) -> tuple[str, dict[str, str]]:
+        """Return the SQL after FROM to read a table, and expressions for columns that may be in other tables.
+
+        All joins use row ids, so none needs an index. The alias of the table is `x`, of its event `e`.
+        """
+        source = f'"{self.table(name)}" AS x'
+        found = {column: f'x."{column}"' for column in ("start", "end", *_PLACE) if self.has(name, column)}
+        for column in ("start", "end"):
+            if column not in found:
+                source += f' LEFT JOIN "{self.table("timestamp")}" AS {column}s ON {column}s.id = x.{column}_id'
+                found[column] = f"{column}s.value"
+        if self.has(name, "track_id") and self.has("track", "id"):
+            source += f' LEFT JOIN "{self.table("track")}" AS t ON t.id = x.track_id'
+            found |= {one: f't."{one}"' for one in _PLACE if one not in found and self.has("track", one)}
+        if self.has("event", "id", "stack_id"):
+            source += f' LEFT JOIN "{self.table("event")}" AS e ON e.id = x.event_id'
+            found |= {"stack_id": "e.stack_id", "category_id": "e.category_id", "extdata": "e.extdata"}
+        return source, found
+
+    def rows(self, table: str, *wanted: str) -> list[dict[str, Any]]:
+        """Return all rows of a small table, none if it does not exist; columns that this version lacks are None."""
+        present = [column for column in wanted if self.has(table, column)]
+        if not present:
+            return []
+        columns = ", ".join(f'"{column}"' for column in present)
+        return [
+            dict.fromkeys(wanted)
+            | {name: parse_integer(v) if name in _NUMBERS else v for name, v in zip(present, row, strict=True)}
+            for row in self.database.rows(f'SELECT {columns} FROM "{self.table(table)}"')
+        ]
+
+
+@dataclass
+class SessionMetadata:
+    """Contents of the small tables of one session; of the environment only the rank."""
+
+    version: str | None = None
+    world_size: int | None = None
+    processes: dict[int | None, Process] = field(default_factory=dict)
+    """By the row id of info_process."""
+    threads: dict[int, int] = field(default_factory=dict)
+    """Thread ids by the row id of info_thread."""
+    gpus: dict[int, int] = field(default_factory=dict)
+    """Ordinals of GPUs by the row id of info_agent."""
+    kernels: dict[int | None, str] = field(default_factory=dict)
+    """Names by the row id of info_kernel_symbol."""
+
+    @classmethod
+    def read(cls, session: Session) -> "SessionMetadata":
+        """Read the small tables that exist. Raises UnreadableTraceError for a damaged database."""
+        found = cls()
+        hosts = {row["id"]: row["hostname"] for row in session.rows("info_node", "id", "hostname")}
+        for row in session.rows("info_process", "id", "nid", "pid", "environment"):
+            process = Process(row["pid"], _text(hosts.get(row["nid"])))
+            variables = read_variables(row["environment"])
+            process.rank, process.rank_from = first_number(variables, RANK_VARIABLES)
+            found.world_size = found.world_size or first_number(variables, SIZE_VARIABLES)[0] or None
+            found.processes[row["id"]] = process
+        for row in session.rows("info_thread", "id", "tid"):
+            if row["tid"] is not None:
+                found.threads[row["id"]] = row["tid"]
+        # the GPUs of each process are numbered separately, because each process lists all agents of its node
+        agents: dict[tuple[Any, Any], list[dict[str, Any]]] = defaultdict(list)
+        for row in session.rows("info_agent", "id", "nid", "pid", "type", "absolute_index"):
+            if row["absolute_index"] is not None:
+                agents[row["nid"], row["pid"]].append(row)
+        for listed in agents.values():
+            ordinals = Agents.of((str(one["type"] or ""), one["absolute_index"], None) for one in listed).by_node
+            found.gpus |= {
+                one["id"]: ordinals[one["absolute_index"]] for one in listed if one["absolute_index"] in ordinals
+            }
+        for row in session.rows("info_kernel_symbol", "id", "display_name", "kernel_name"):
+            found.kernels[row["id"]] = _text(row["display_name"]) or _text(row["kernel_name"]) or ""
+        for row in session.rows("metadata", "tag", "value"):
+            if row["tag"] == "schema_version":
+                found.version = f"rocpd schema {row['value']}"
+        return found
+
+
+def read_variables(environment: object) -> dict[str, Any]:
+    """Return the environment of a process, which is JSON; empty if it is not recorded or damaged."""
+    try:
+        found = json.loads(environment) if isinstance(environment, str | bytes) else None
+    except ValueError:
+        found = None
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return decode_text(value) if isinstance(value, str | bytes) else None
+
+
+class _SessionBatches:
+    """Batches of the tables of one session; `stack_id` is the correlation of kernels and calls."""
+
+    def __init__(self, session: Session, metadata: SessionMetadata, rows: RowBuilder) -> None:
+        self._session = session
+        self._database = session.database
+        self._metadata = metadata
+        self._rows = rows
+        self._strings = StringTable(self._database, session.table("string"))
+        self._packed = 0
+        self.problems: list[str] = []
+        """What is missing, one sentence each; complete after the last batch."""
+
+    def batches(self) -> Iterator[tuple[Batch, int]]:
+        """Yield each batch with the number of rows read for it; calls come before kernels."""
+        before = self._rows.counts.copy()
+        for read in self._regions("RCCL_"):
+            names = pc.cast(self._strings.texts(read["name"]), pa.binary())
+            self._rows.rccl_calls(self._columns(read) | {"name": names}, self._message_sizes(read))
+        for read in self._regions("HIP_", "HSA_"):
+            names = self._strings.texts(read["name"])
+            yield self._rows.calls(_without(self._columns(read), "event") | {"name": names}), read.num_rows
+        for read in self._activities("kernel_dispatch", {"name": "kernel_id", **SHAPE}):
+            columns = _without(self._columns(read), "agent_id", "queue_id", "stream_id")
+            agents = _column(read, "agent_id")
+            columns["device"] = pc.coalesce(self._gpus(agents), agents)
+            columns["stream"] = _column(read, "stream_id" if "stream_id" in read.schema.names else "queue_id")
+            columns["name"] = self._kernel_names(read["name"])
+            yield self._rows.kernels(columns), read.num_rows
+        copies = {"name": "name_id", "size_bytes": "size", "from": "src_agent_id", "to": "dst_agent_id"}
+        for read in self._activities("memory_copy", copies) if self._session.has("memory_copy") else ():
+            columns = _without(self._columns(read), "agent_id", "queue_id", "stream_id", "from", "to")
+            columns["device"] = pc.coalesce(*(self._gpus(_column(read, end)) for end in ("to", "from")))
+            columns["name"] = self._strings.texts(_column(read, "name"))
+            columns["stream"] = _column(read, "stream_id")
+            yield self._rows.copies(columns), read.num_rows
+        for read in self._regions(_MARKERS, texts=True):
+            columns = _without(self._columns(read), "event", "name", "correlation", "extdata", "own")
+            texts = map(self._message, read["extdata"].to_pylist(), read["own"].to_pylist())
+            yield self._rows.ranges(columns | {"text": pa.array(list(texts), pa.string())}), read.num_rows
+        self.problems += [NO_CALLS] if self._rows.counts["calls"] == before["calls"] else []
+        self.problems += [NO_RANGES] if self._rows.counts["ranges"] == before["ranges"] else []
+        if self._packed:
+            self.problems.append(f"{self._packed} roctx ranges' texts are packed (lz4) or damaged and cannot be read")
+
+    def _regions(self, *words: str, texts: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield regions of the categories whose names start with these words."""
+        if not self._session.has("region"):
+            return
+        source, expressions = self._session.source("region")
+        ids = [str(id_) for word in words for id_ in self._category_ids(word)]
+        if not ids or "category_id" not in expressions:
+            return
+        integers = {ours: expressions[name] for name, ours in _HOST.items() if name in expressions}
+        source += f" WHERE {expressions['category_id']} IN ({', '.join(ids)})"
+        more = {"extdata": expressions["extdata"], "own": "x.extdata"} if texts else {}
+        yield from self._database.stream(
+            integers | {"name": "x.name_id", "event": "x.event_id"}, more, source, BATCH_ROWS
+        )
+
+    def _category_ids(self, word: str) -> list[int]:
+        table, column = "string", "string"
+        if self._session.has("info_category", "id", "name"):
+            table, column = "info_category", "name"
+        query = f'SELECT id FROM "{self._session.table(table)}" WHERE "{column}" LIKE ? ESCAPE ?'
+        return [id_ for (id_,) in self._database.rows(query, word.replace("_", r"\_") + "%", "\\")]
+
+    def _activities(self, table: str, further: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+        """Yield GPU activities with places, times and those further columns (name here to name there) that exist."""
+        source, expressions = self._session.source(table)
+        integers = {ours: expressions[name] for name, ours in _GPU.items() if name in expressions}
+        integers |= {name: expressions[name] for name in _PLACE[2:] if name in expressions}
+        integers |= {ours: f'x."{name}"' for ours, name in further.items() if self._session.has(table, name)}
+        yield from self._database.stream(integers, {}, source, BATCH_ROWS)
+
+    def _columns(self, read: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return the columns with positions of processes and ids of threads, which stand in other tables."""
+        columns = columns_of(read)
+        rows = columns.get("process", pa.nulls(read.num_rows, pa.int64()))
+        columns["process"] = map_distinct(rows, self._process, pa.int32())
+        if "thread" in columns:
+            columns["thread"] = map_distinct(columns["thread"], self._metadata.threads.get, pa.int64())
+        return columns
+
+    def _process(self, row: int | None) -> int:
+        return self._rows.process(
+            (self._session.suffix, row), lambda: self._metadata.processes.get(row) or Process(None)
+        )
+
+    def _gpus(self, agents: pa.Array) -> pa.Array:
+        """Return GPU ordinals; null for processors and unknown agents."""
+        return map_distinct(agents, self._metadata.gpus.get, pa.int64())
+
+    def _kernel_names(self, symbols: pa.Array) -> pa.Array:
+        def name(symbol: int | None) -> int:
+            return self._rows.name(self._metadata.kernels.get(symbol) or f"[kernel {symbol} is not in the database]")
+
+        return map_distinct(symbols, name, pa.int32())
+
+    def _message_sizes(self, calls: pa.RecordBatch) -> list[int | None]:
+        """Return the message size of each RCCL call, bytes, from its arguments; None where they are not recorded."""
+        if not self._session.has("arg", "event_id", "name", "value"):
+            return [None] * calls.num_rows
+        events = calls["event"].to_pylist()
+        arguments: dict[int, dict[str, str]] = defaultdict(dict)
+        for first in range(0, len(events), VALUES_PER_QUERY):
+            some = ", ".join(str(event) for event in events[first : first + VALUES_PER_QUERY] if event is not None)
+            query = f'SELECT event_id, name, value FROM "{self._session.table("arg")}" WHERE event_id IN ({some})'
+            for event, name, value in self._database.rows(query):
+                arguments[event][decode_text(name)] = decode_text(value)
+        return [message_bytes(arguments.get(event, {})) for event in events]
+
+    def _message(self, *extdata: bytes | None) -> str | None:
+        for data in extdata:
+            if not data or data == b"{}":
+                continue
+            try:
+                said: Any = msgspec.json.decode(data)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                self._packed += 1
+                return None
+            if isinstance(said, dict) and isinstance(said.get("message"), str):
+                return str(said["message"])
+        return None
+
+
+def _column(read: pa.RecordBatch, name: str) -> pa.Array:
+    return column_or_nulls(read, name, pa.int64())
+
+
+def _without(columns: dict[str, pa.Array], *names: str) -> dict[str, pa.Array]:
+    return {name: column for name, column in columns.items() if name not in names}

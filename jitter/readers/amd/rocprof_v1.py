@@ -1,0 +1,337 @@
+"""Reader of rocprof (version 1): `NAME.db`, `NAME.json`, `NAME.csv` of a run are one recording; .db has the most."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Advance, Batch, Files, Reader, Recording
+from jitter.readers.amd.file_names import NAMING_HINT
+from jitter.readers.amd.flow_events import EventLocation, FlowEvents
+from jitter.readers.amd.rows import BATCH_ROWS, NO_CALLS, Agents, RowBuilder, columns_of
+from jitter.readers.chrome_trace import EventList, parse_header
+from jitter.readers.columns import ColumnMap, Integer64, Progress, parse_integer
+from jitter.readers.compression import CHUNK_BYTES, read_chunks
+from jitter.readers.csv_file import CsvFile, sniff_columns
+from jitter.readers.sqlite import Database, sniff_tables
+
+_TIMES: Final = {"process": "pid", "start_ns": "BeginNs", "end_ns": "EndNs"}
+_ON_GPU: Final = ColumnMap(
+    {**_TIMES, "device": "dev-id", "stream": ("stream-id", "queue-id"), "correlation": "Index"}, {"name": "Name"}
+)
+_TABLES: Final[Mapping[str, ColumnMap]] = {
+    "OPS": _ON_GPU,
+    "COPY": _ON_GPU,
+    "HIP": ColumnMap({**_TIMES, "thread": "tid", "correlation": "Index"}, {"name": "Name"}),
+    "rocTX": ColumnMap({**_TIMES, "thread": "tid"}, {"text": "Name"}),
+}
+"""The tables of a database; the Chrome trace has the same columns as arguments of events."""
+_CSV: Final = ColumnMap(
+    {"process": "pid", "device": "gpu-id", "stream": "queue-id", "start_ns": "beginns", "end_ns": "endns"},
+    {"name": "kernelname"},
+)
+_CSV_COLUMNS: Final = frozenset({"index", "kernelname", "gpu-id", "queue-id"})
+"""Columns that are always present, in lower case."""
+_OPS: Final = frozenset({"BeginNs", "EndNs", "dev-id", "queue-id", "Name"})
+_FORMS: Final = (".db", ".json", ".csv")
+_SUMS: Final = (".stats.csv", ".hip_stats.csv", ".hsa_stats.csv", ".copy_stats.csv")
+_HINT: Final = f"or name rocprof's output after it: `rocprof -o rank-$RANK.csv …`; with rocprofv3, {NAMING_HINT}"
+_MOST_SYSINFO: Final = 1 << 24
+_HEAD: Final = 4096
+_LANES: Final = {0: "rocTX", 1: "COPY", 2: "HIP"}
+"""The tables of a Chrome trace by the number that events have as process; GPUs have further numbers."""
+_GPU_LANES: Final = range(6, 518)
+"""Later numbers are barriers."""
+_LAUNCHING: Final = re.compile(r"hip\w*(?:Launch|Mem)")
+_EVENTS_A_BATCH: Final = 8192
+
+
+class _Read(Protocol):
+    """Yields all rows of a file and appends what is wrong with it to `problems`."""
+
+    def __call__(
+        self, path: Path, rows: RowBuilder, agents: Agents, problems: list[str], advance: Advance
+    ) -> Iterator[Batch]: ...
+
+
+class RocprofV1Reader:
+    """Reads the database, the Chrome trace or the CSV, in that order of preference."""
+
+    name = "rocprof-v1"
+    version = 1
+
+    def sniff(self, path: Path) -> bool:
+        form = path.suffix.lower()
+        if form == ".json":
+            return path.is_file() and _is_chrome_trace(path)
+        return sniff_tables(path, ".db").get("OPS", frozenset()) >= _OPS or sniff_columns(path) >= _CSV_COLUMNS
+
+    def files(self, path: Path) -> Files:
+        sysinfo = path.with_suffix(".sysinfo.txt")
+        worse = _FORMS[_FORMS.index(path.suffix.lower()) + 1 :]
+        siblings = [path.with_suffix(form) for form in (*worse, *_SUMS)]
+        read = (path, sysinfo) if sysinfo.is_file() else (path,)
+        return Files(read, tuple(file for file in siblings if file.is_file()))
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """Return the recording and its batches. Raises UnreadableTraceError for a CSV file without times."""
+        if path.suffix.lower() == ".csv" and not CsvFile(path).has("beginns", "endns"):
+            raise UnreadableTraceError(
+                f"{path}: counters only, without times of kernels", "record again with `rocprof --timestamp on`"
+            )
+        recording = Recording(path=path, format=self.name, rank_hint=_HINT)
+        return recording, lambda advance: _batches(recording, advance)
+
+
+READER: Reader = RocprofV1Reader()
+
+
+def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
+    path, rows = recording.path, RowBuilder()
+    problems: list[str] = []
+    agents = Agents()
+    sysinfo = path.with_suffix(".sysinfo.txt")
+    if sysinfo.is_file():
+        advance(sysinfo.stat().st_size)
+        with sysinfo.open("rb") as file:
+            agents = Agents.of_rocminfo(file.read(_MOST_SYSINFO).decode("utf-8", "replace"))
+    for batch in _READ[path.suffix.lower()](path, rows, agents, problems, advance):
+        if batch.rows.num_rows:
+            yield batch
+    if not rows.counts["kernels"] + rows.counts["copies"]:
+        raise UnreadableTraceError(f"{path}: no kernels in it", "did the process use a GPU? record with --hip-trace")
+    rows.complete(recording, path.stem, problems)
+
+
+def _batch(table: str, columns: dict[str, pa.Array], rows: RowBuilder, agents: Agents) -> Batch:
+    if table == "rocTX":
+        return rows.ranges(columns)
+    if table == "HIP":
+        return rows.calls(columns)
+    columns["device"] = agents.ordinals(columns["device"])
+    return rows.copies(columns) if table == "COPY" else rows.kernels(columns)
+
+
+def _read_database(
+    path: Path, rows: RowBuilder, agents: Agents, problems: list[str], advance: Advance
+) -> Iterator[Batch]:
+    """Yield all rows of a database. Raises UnreadableTraceError for a damaged one."""
+    database = Database(path)
+    present = [table for table in _TABLES if database.has(table, "BeginNs", "EndNs", "Name")]
+    if "HIP" not in present or not database.count("HIP"):
+        problems.append(NO_CALLS)
+    if "OPS" not in present:
+        raise UnreadableTraceError(f"{path}: no table OPS of kernels", "record again with --hip-trace")
+    progress = Progress(database.size, sum(database.count(table) for table in present))
+    for table in present:
+        integers, texts = _TABLES[table].present(database.tables[table])
+        for read in database.stream(_quoted(integers), _quoted(texts), f'"{table}"', BATCH_ROWS):
+            nulls = dict.fromkeys(_TABLES[table].integers, pa.nulls(read.num_rows, pa.int64()))
+            yield _batch(table, nulls | columns_of(read), rows, agents)
+            advance(progress.seen(read.num_rows))
+    problems += database.problems()
+    advance(progress.rest())
+
+
+def _quoted(columns: Mapping[str, str]) -> dict[str, str]:
+    return {ours: f'"{theirs}"' for ours, theirs in columns.items()}
+
+
+def _read_csv(path: Path, rows: RowBuilder, agents: Agents, problems: list[str], advance: Advance) -> Iterator[Batch]:
+    """Yield all kernels; counters stand between the columns, and names are quoted or bare."""
+    file = CsvFile(path)
+    problems.append("a CSV file of kernels states neither their launching calls nor their steps")
+    for columns in file.read(_CSV, advance):
+        yield _batch("OPS", columns, rows, agents)
+    problems += file.problems()
+
+
+class _Args(msgspec.Struct, rename={"begin_ns": "BeginNs", "end_ns": "EndNs", "name": "Name", "stream": "stream-id",
+                                    "device": "dev-id", "queue": "queue-id"}):  # fmt: skip
+    """Arguments of an event that are read."""
+
+    begin_ns: Integer64 | None = None
+    end_ns: Integer64 | None = None
+    pid: Integer64 | None = None
+    tid: Integer64 | None = None
+    device: Integer64 | None = None
+    queue: Integer64 | None = None
+    stream: Integer64 | None = None
+    name: str | None = None
+
+
+class _FlowEvent(msgspec.Struct):
+    """The members of an event that a flow needs; numbers may be strings."""
+
+    ph: str | None = None
+    pid: Integer64 | None = None
+    tid: Integer64 | None = None
+    ts: Integer64 | None = None
+    id: Integer64 | None = None
+
+
+class _Event(_FlowEvent):
+    """An event."""
+
+    name: str | None = None
+    dur: Integer64 | None = None
+    args: _Args | None = None
+
+
+class _AnyEvent(msgspec.Struct):
+    """An event with invalid members."""
+
+    ph: Any = None
+    name: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: Any = None
+    dur: Any = None
+    id: Any = None
+    args: Any = None
+
+
+_ANY: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def _decode(text: bytes, decoder: Any) -> list[Any]:
+    """Return the events of a list; invalid numbers are unknown. Raises `chrome_trace.INVALID`."""
+    try:
+        events: list[Any] = decoder.decode(text)
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        events = [_forgiven(one) for one in _ANY.decode(text)]
+    return events
+
+
+def _forgiven(text: msgspec.Raw) -> _Event:
+    try:
+        loose = msgspec.json.decode(text, type=_AnyEvent)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _Event()
+    numbers = {name: parse_integer(getattr(loose, name)) for name in ("pid", "tid", "ts", "dur", "id")}
+    texts = {name: value for name in ("ph", "name") if isinstance(value := getattr(loose, name), str)}
+    args: dict[str, object] | None = None
+    if isinstance(loose.args, dict):
+        name = loose.args.get("Name")
+        args = {key: parse_integer(value) for key, value in loose.args.items() if key != "Name"}
+        args |= {"Name": name} if isinstance(name, str) else {}
+    return msgspec.convert({**numbers, **texts, "args": args}, _Event)
+
+
+def _is_chrome_trace(path: Path) -> bool:
+    """Return whether it starts like rocprof's traces: an empty event, then processes named after HIP and HSA."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return False
+    squeezed = head.replace(b" ", b"").replace(b"\n", b"")
+    return squeezed.startswith(b'{"traceEvents":[{}') and (b'"CPUH' in squeezed or b'"MarkersandRanges' in squeezed)
+
+
+def _events(path: Path, kind: type[Any], advance: Advance, problems: list[str]) -> Iterator[list[Any]]:
+    """Yield the events of a Chrome trace as `kind`. Raises UnreadableTraceError if it has no list of events."""
+    left = path.stat().st_size
+
+    def count(size: int) -> None:
+        nonlocal left
+        left -= size
+        advance(size)
+
+    pieces = read_chunks(path, CHUNK_BYTES, count, problems)
+    text = next(pieces, b"")
+    header = parse_header(text)
+    if header is None:
+        raise UnreadableTraceError(f"{path}: no list of trace events begins in it", "copy it again, or record again")
+    decoder = msgspec.json.Decoder(list[kind], strict=False)  # type: ignore[valid-type]
+    events = EventList(
+        pieces, text[header.start :], header.start, partial(_decode, decoder=decoder), lambda one: one.ph is not None
+    )
+    yield from events
+    advance(left)  # the rest of a file that was not read to its end
+    problems += events.problems()
+
+
+def _read_chrome_trace(
+    path: Path, rows: RowBuilder, agents: Agents, problems: list[str], advance: Advance
+) -> Iterator[Batch]:
+    """Yield all rows; kernels without a flow event have no correlation.
+
+    Flow events (`s` from the call, `t` to the kernel) are at the end of the file and are read in a first pass.
+    """
+    flows = FlowEvents()
+    for some in _events(path, _FlowEvent, lambda _: None, []):
+        for event in some:
+            if event.ph in ("s", "t"):
+                flows.add(event.ph == "s", _place(event), event.id)
+    flows.close()
+    waiting: dict[str, list[_Event]] = {}
+    for events in _events(path, _Event, advance, problems):
+        for event in events:
+            table = _table(event)
+            if table is not None:
+                waiting.setdefault(table, []).append(event)
+        for table, held in waiting.items():
+            if len(held) >= _EVENTS_A_BATCH:
+                yield _batch(table, _event_columns(table, held, flows), rows, agents)
+                held.clear()
+    for table, held in waiting.items():
+        if held:
+            yield _batch(table, _event_columns(table, held, flows), rows, agents)
+    if flows.ambiguous:
+        problems.append(
+            f"{flows.ambiguous} kernels start in the same microsecond as another: their launching calls are unknown; "
+            "keep the .db in the folder of the .json"
+        )
+
+
+_READ: Final[dict[str, _Read]] = {".db": _read_database, ".json": _read_chrome_trace, ".csv": _read_csv}
+
+
+def _table(event: _Event) -> str | None:
+    """Return the table of rocprof's database for the event; None if it is not read."""
+    if event.ph != "X" or event.args is None or event.pid is None:
+        return None
+    return "OPS" if event.pid in _GPU_LANES else _LANES.get(event.pid)
+
+
+def _event_columns(table: str, events: list[_Event], flows: FlowEvents) -> dict[str, pa.Array]:
+    args = [event.args or _Args() for event in events]
+    names = [arg.name or event.name or "" for arg, event in zip(args, events, strict=True)]
+
+    def column(name: str, of: list[Any] = args) -> pa.Array:
+        return pa.array([getattr(one, name) for one in of], pa.int64())
+
+    # older versions record times only in microseconds
+    starts, lasts = column("ts", events), column("dur", events)
+    columns = {
+        "process": column("pid"),
+        "start_ns": pc.coalesce(column("begin_ns"), pc.multiply(starts, 1000)),
+        "end_ns": pc.coalesce(column("end_ns"), pc.multiply(pc.add(starts, lasts), 1000)),
+    }
+    if table == "rocTX":
+        return columns | {"thread": column("tid"), "text": pa.array(names, pa.string())}
+    columns["name"] = pa.array(names, pa.string())
+    if table == "HIP":
+        # a call that launches nothing may start in the same microsecond as one that does
+        launching = [
+            _place(e) if _LAUNCHING.match(n) else (None, None, None) for e, n in zip(events, names, strict=True)
+        ]
+        columns["correlation"] = flows.of_calls(launching, [event.dur or 0 for event in events])
+        return columns | {"thread": column("tid")}
+    streams = column("stream")
+    columns["stream"] = streams if streams.null_count < len(streams) else column("queue")
+    columns["device"] = column("device")
+    if table == "OPS":
+        columns["correlation"] = flows.of_kernels([_place(event) for event in events])
+    return columns
+
+
+def _place(event: _FlowEvent) -> EventLocation:
+    return event.pid, event.tid, event.ts

@@ -1,0 +1,269 @@
+"""Rows of AMD's profilers: the columns of a source become activities, calls and ranges; GPUs are numbered from 0."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.arrow import map_distinct
+from jitter.readers import Batch, Process, Recording, make_batch
+from jitter.readers.amd.file_names import rank_in_file_name
+from jitter.readers.amd.rccl import RcclCalls
+from jitter.readers.columns import CaptureTimes, drop_early_ends
+from jitter.readers.csv_file import INVALID_BYTE
+
+Columns = Mapping[str, pa.Array]
+BATCH_ROWS: Final = 32_768
+SHAPE: Final = {
+    f"{column}_{axis}": f"{source}_size_{axis}"
+    for column, source in (("grid", "grid"), ("block", "workgroup"))
+    for axis in "xyz"
+}
+"""The columns of launch shapes by those of `schema.ACTIVITIES`, as rocprofv3 names them in CSV files and databases."""
+NO_CALLS: Final = "no HIP API calls recorded: the launching calls are unknown; record with --hip-trace"
+NO_RANGES: Final = "no roctx ranges recorded; record with --marker-trace"
+_MOST_NAMES: Final = 5
+_WORDS: Final = {
+    **dict.fromkeys(("kernels", "copies"), "GPU activities"),
+    "calls": "API calls",
+    "ranges": "roctx ranges",
+}
+# queue entries that order other entries and run nothing
+_NO_KERNEL: Final = re.compile(r'^"*<?\s*barrier(?:\s+packet)?\s*>?"*$|^Marker$|^Barrier(?:Packet)?$', re.IGNORECASE)
+# kernels with which HIP copies and fills where it does not use copy engines
+_BLIT: Final = re.compile(r"^__amd_rocclr_(?:copy|fill)")
+_LOADER_SUFFIX: Final = re.compile(r"(?: \[clone \.kd\]|\.kd)$")
+# calls that are read: of HIP, and those of HSA that write a queue's doorbell, which launches kernels
+_IS_READ: Final = re.compile(r"(?i:hip)|hsa_(?:signal_store|queue_(?:store|add|cas)_write)")
+_AGENT: Final = re.compile(r"(?:(?P<word>Agent|GPU)\s*)?(?P<number>\d{1,9})", re.IGNORECASE)
+_ROCMINFO_NODE: Final = re.compile(r"^\s*Node:\s*(\d+)\s*$")
+_ROCMINFO_TYPE: Final = re.compile(r"^\s*Device Type:\s*(\w+)\s*$")
+
+
+class RowBuilder:
+    """Builds batches from columns of a source, with shared processes, names and counts.
+
+    All methods take columns of our tables, int64 or texts (binary or string); absent ones are null. Processes are
+    process ids (int64) or already positions (int32).
+    """
+
+    def __init__(self) -> None:
+        self.processes: list[Process] = []
+        self.names: list[str] = []
+        self.counts: Counter[str] = Counter()
+        """Number of kernels, copies, calls and ranges so far."""
+        self.left_out: Counter[str] = Counter()
+        """Number of rows that could not be used, by reason."""
+        self.rccl = RcclCalls()
+        # one for each kind of file: those of one recording may have several clocks
+        self._times: defaultdict[str, CaptureTimes] = defaultdict(CaptureTimes)
+        self._process_of: dict[Hashable, int] = {}
+        self._name_of: dict[str, int] = {}
+        self._is_blit: list[bool] = []
+        self._is_kernel: list[bool] = []
+
+    def process(self, key: Hashable, make: Callable[[], Process]) -> int:
+        """Return the position of the process with this key; `make` creates a new one."""
+        if key not in self._process_of:
+            self._process_of[key] = len(self.processes)
+            self.processes.append(make())
+        return self._process_of[key]
+
+    def name(self, text: str) -> int:
+        """Return the position of a name."""
+        text = _LOADER_SUFFIX.sub("", text)
+        if text not in self._name_of:
+            self._name_of[text] = len(self.names)
+            self.names.append(text)
+            self._is_blit.append(_BLIT.match(text) is not None)
+            self._is_kernel.append(_NO_KERNEL.match(text) is None)
+        return self._name_of[text]
+
+    def kernels(self, columns: Columns, *, grids_in_items: bool = True) -> Batch:
+        """Return a batch of kernels; grids in work items become work groups.
+
+        Barriers and markers are dropped; rows without a valid time are counted and left out.
+        """
+        typed = self._typed(columns)
+        typed["collective"] = self.rccl.operations(typed, self.names)
+        typed |= self.rccl.sizes(typed)
+        return self._activities("kernels", typed, grids_in_items=grids_in_items)
+
+    def copies(self, columns: Columns) -> Batch:
+        """Return a batch of copies and fills; rows without a valid time are counted and left out."""
+        return self._activities("copies", self._typed(columns), grids_in_items=False)
+
+    def rccl_calls(self, columns: Columns, sizes: Sequence[int | None] | None = None) -> None:
+        """Note calls of RCCL, whose `sizes` are message sizes in bytes; call before the HIP calls inside them."""
+        names = [decode_text(name) for name in columns["name"].to_pylist()]
+        typed = self._typed({name: column for name, column in columns.items() if name != "name"})
+        self.rccl.add(typed["process"], typed["thread"], names, typed["start_ns"], typed["end_ns"], sizes)
+
+    def calls(self, columns: Columns) -> Batch:
+        """Return a batch of HIP calls and of HSA calls that launch kernels; others are dropped.
+
+        Rows without a possible time are counted and left out.
+        """
+        is_read = map_distinct(columns["name"], lambda name: _IS_READ.match(decode_text(name)) is not None, pa.bool_())
+        typed = self._typed({name: column.filter(is_read) for name, column in columns.items()})
+        self.counts["calls"] += len(typed["name"])
+        self.rccl.note_launches(typed)
+        return make_batch("calls", self._started("calls", typed))
+
+    def ranges(self, columns: Columns) -> Batch:
+        """Return a batch of ranges.
+
+        Marks (no duration) are dropped; rows without a possible time or a text are counted and left out.
+        """
+        self.counts["ranges"] += len(columns["text"])
+        is_range = pc.invert(pc.fill_null(pc.equal(columns["start_ns"], columns["end_ns"]), False))
+        started = self._started("ranges", self._typed({name: each.filter(is_range) for name, each in columns.items()}))
+        texts = [None if value is None else decode_text(value) for value in started["text"].to_pylist()]
+        started["text"] = pa.array(texts, pa.string())
+        has_text = started["text"].is_valid()
+        if has_text.false_count:
+            self.left_out["roctx ranges without a text"] += has_text.false_count
+        return make_batch("ranges", {name: column.filter(has_text) for name, column in started.items()})
+
+    def complete(self, recording: Recording, name: str, problems: Iterable[str] = ()) -> None:
+        """Complete a recording after the last row: processes, names, the rank that `name` ends with, problems."""
+        recording.processes, recording.names = self.processes, self.names
+        pids = frozenset(process.pid for process in self.processes if process.pid is not None)
+        recording.rank_in_name = rank_in_file_name(name, pids)
+        left_out = [f"{count} {what} were left out" for what, count in self.left_out.items() if count]
+        recording.problems += [*problems, *left_out]
+
+    def _typed(self, columns: Columns) -> dict[str, pa.Array]:
+        """Return the columns with positions of processes and names, and without the number 0 of an unknown thread."""
+        typed = dict(columns)
+        typed["process"] = self._process_column(columns)
+        if "name" in columns and columns["name"].type != pa.int32():
+            typed["name"] = map_distinct(columns["name"], lambda text: self.name(decode_text(text)), pa.int32())
+        if "thread" in columns:
+            is_known = pc.not_equal(columns["thread"], 0)
+            typed["thread"] = pc.if_else(is_known, columns["thread"], pa.scalar(None, pa.int64()))
+        return typed
+
+    def _process_column(self, columns: Columns) -> pa.Array:
+        processes = columns.get("process", pa.nulls(len(columns["start_ns"]), pa.int64()))
+        if processes.type == pa.int32():
+            return processes
+        return map_distinct(processes, lambda pid: self.process(pid, lambda: Process(pid)), pa.int32())
+
+    def _activities(
+        self, kind: Literal["kernels", "copies"], columns: dict[str, pa.Array], *, grids_in_items: bool
+    ) -> Batch:
+        names = columns["name"].to_numpy()
+        is_kernel = np.array(self._is_kernel, np.bool_)[names]
+        ends_after = pc.fill_null(pc.greater_equal(columns["end_ns"], columns["start_ns"]), False)
+        is_possible = pc.and_(ends_after, self._times[kind].check(columns["start_ns"], columns["end_ns"]))
+        is_possible = is_possible.to_numpy(zero_copy_only=False)
+        self._leave_out(kind, int((is_kernel & ~is_possible).sum()))
+        mask = pa.array(is_kernel & is_possible)
+        kept = {name: column.filter(mask) for name, column in columns.items()}
+        names = kept["name"].to_numpy()
+        self.counts[kind] += len(names)
+        kept["is_memory"] = pa.array(np.array(self._is_blit, np.bool_)[names] | (kind == "copies"))
+        for axis in "xyz" if grids_in_items else "":
+            items, group = kept.get(f"grid_{axis}"), kept.get(f"block_{axis}")
+            if items is not None and group is not None:
+                kept[f"grid_{axis}"] = _groups(items, group)
+        return make_batch("activities", kept)
+
+    def _started(self, table: Literal["calls", "ranges"], columns: Columns) -> dict[str, pa.Array]:
+        is_possible = self._times[table].check(columns["start_ns"], columns["end_ns"])
+        self._leave_out(table, is_possible.false_count)
+        kept = {name: column.filter(is_possible) for name, column in columns.items()}
+        kept["end_ns"] = drop_early_ends(kept["start_ns"], kept["end_ns"])
+        return kept
+
+    def _leave_out(self, table: str, count: int) -> None:
+        if count:
+            self.left_out[f"{_WORDS[table]} without a possible time"] += count
+
+
+@dataclass
+class Agents:
+    """GPU ordinals by node number and by logical number; empty if not recorded.
+
+    HSA numbers processors and GPUs together.
+    """
+
+    by_node: dict[int, int] = field(default_factory=dict)
+    by_logical: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, int, int | None]]) -> Self:
+        """Build from (type, node number, logical number or None) of each agent."""
+        logical_by_node = {node: logical for kind, node, logical in rows if kind.strip().upper() == "GPU"}
+        nodes = sorted(logical_by_node)
+        logical = [logical_by_node[node] for node in nodes]
+        return cls(
+            {node: ordinal for ordinal, node in enumerate(nodes)},
+            {number: ordinal for ordinal, number in enumerate(logical) if number is not None},
+        )
+
+    @classmethod
+    def of_rocminfo(cls, text: str) -> Self:
+        """Build from the output of `rocminfo`; empty if it lists no agents."""
+        rows: list[tuple[str, int, int | None]] = []
+        kind: str | None = None
+        node: int | None = None
+        for line in text.splitlines():
+            # in some versions the type comes before its node
+            if found := _ROCMINFO_NODE.match(line):
+                node = int(found[1])
+            elif found := _ROCMINFO_TYPE.match(line):
+                kind = found[1]
+            if kind is not None and node is not None:
+                rows.append((kind, node, None))
+                kind = node = None
+        return cls.of(rows)
+
+    def device(self, text: str) -> int | None:
+        """Return the ordinal of "4" (node), "Agent 4" (logical) or "GPU 0"; the recorded number if unknown."""
+        found = _AGENT.fullmatch(text.strip())
+        if found is None:
+            return None
+        number = int(found["number"])
+        word = (found["word"] or "").lower()
+        if word == "gpu":
+            return number
+        for numbers in (self.by_logical, self.by_node) if word == "agent" else (self.by_node, self.by_logical):
+            if number in numbers:
+                return numbers[number]
+        return number
+
+    def ordinals(self, nodes: pa.Array) -> pa.Array:
+        """Return the ordinal of each node number (int64); the recorded number if unknown."""
+        return map_distinct(nodes, lambda node: self.by_node.get(node, node), pa.int64())
+
+
+def columns_of(rows: pa.RecordBatch) -> dict[str, pa.Array]:
+    """Return the columns of a batch by name."""
+    return dict(zip(rows.schema.names, rows.columns, strict=True))
+
+
+def decode_text(value: bytes | str | None) -> str:
+    """Return a name or text as a string; invalid UTF-8 is replaced, null is empty."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else value.decode("utf-8", "replace")
+    return text.replace(INVALID_BYTE, "\ufffd")
+
+
+def join_names(names: Sequence[str]) -> str:
+    """Return the first names as text, with the number of the others."""
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
+def _groups(items: pa.Array, group: pa.Array) -> pa.Array:
+    size = pc.if_else(pc.greater(group, 0), group, pa.scalar(None, group.type))
+    groups = pc.divide(pc.add(items, pc.subtract(size, 1)), size)
+    return pc.if_else(pc.less(groups, 2**31), groups, pa.scalar(None, groups.type))

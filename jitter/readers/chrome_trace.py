@@ -1,0 +1,436 @@
+"""A Chrome trace (JSON) as a source: the list of events, decoded in blocks, and the members around it.
+
+After damage, reading resumes at the next event that can be decoded; the bytes before it are counted.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from jitter.readers.json_document import DecodeFault, find_fault
+
+Decode = Callable[[bytes], list[Any]]
+"""Returns the events of a valid JSON list of any values, one for each. Raises the errors `INVALID`."""
+INVALID: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+HEADER_BYTES: Final = 16 << 20
+_MOST_LISTS: Final = 64
+"""Occurrences of the list's name that are tried as its start."""
+_EVENTS: Final = re.compile(rb'(?<!\\)"traceEvents"[ \t\r\n]*:[ \t\r\n]*\[')
+_BARE: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\[(?=[ \t\r\n]*[{\]])")
+_OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*\{")
+_MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
+
+_SALVAGE_BYTES: Final = 8 << 20
+"""Bytes that are held in wait for the end of an event; one that does not end in them counts as damaged."""
+_HELD_BYTES: Final = 64 << 20
+"""Bytes held at most after the events."""
+_MOST_DAMAGE: Final = 256 << 20
+"""Bytes without an event after which the rest of the file is not read: a hole of a terabyte is no trace."""
+_MOST_SCANS: Final = 64
+"""Times that a text is scanned at most in search of events: those that open something and never close it have no end
+before the end of the text."""
+_MOST_REPAIRS: Final = 1000
+"""Repairs of one event; an event with more is damaged."""
+_TRIES: Final = 16
+"""Ends tried of an event that is repaired: it may contain lists of objects itself."""
+_MOST_BRACES: Final = 50_000
+"""Braces tried as the start of an event; a list inside an event may have many."""
+_SHOWN: Final = 5
+_TAIL_SEEN: Final = 4096
+_WORD: Final = 16
+"""Bytes at the end of an incomplete text in which a fault may be a word that is cut."""
+_BLANKS: Final = b" \t\r\n"
+_BLOCK_BYTES: Final = 4096
+_BETWEEN: Final = re.compile(rb"[ \t\r\n,]*")
+_START: Final = re.compile(rb",[ \t\r\n]*(?=\{)")
+_TAIL: Final = re.compile(rb"[ \t\r\n]*(?:\Z|\}[ \t\r\n]*\Z|,[ \t\r\n]*\")")
+_END_OF_LIST: Final = re.compile(rb"\}[ \t\r\n]*(?=\])")
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
+_HOLE: Final = re.compile(_CONTROL.pattern + rb"{16}")
+"""A run of control characters that is a hole in the file, not text of a string."""
+_NO_NUMBER: Final = rb"-?(?:NaN|Infinity|nan|inf(?:inity)?)(?=[ \t\r\n,\]}])"
+_STRING_OR_NO_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|(?<=[:,\[ \t\r\n])' + _NO_NUMBER, re.DOTALL)
+_NO_NUMBER_HERE: Final = re.compile(_NO_NUMBER)
+
+
+class TraceHeader(NamedTuple):
+    """The start of the list of events (byte position), and the members before it."""
+
+    start: int
+    members: dict[str, Raw]
+    is_damaged: bool
+    is_bare: bool = False
+    """Whether the file is a bare list of events."""
+
+
+def parse_header(text: bytes) -> TraceHeader | None:
+    """Return the header of a trace; None if the list of events does not start in `text`.
+
+    The members of a damaged header are not given.
+    """
+    bare = _BARE.match(text)
+    if bare:
+        return TraceHeader(bare.end(), {}, False, is_bare=True)
+    opening = _OBJECT.match(text)
+    if opening is None:
+        return None
+    damaged: TraceHeader | None = None
+    for found in islice(_EVENTS.finditer(text, opening.end() - 1), _MOST_LISTS):
+        # closed here it must be a JSON object, else the match is inside another value
+        members = parse_object_tail(b"," + text[opening.end() : found.end()] + b"]}")
+        if members is not None:
+            return TraceHeader(found.end(), members, False)
+        damaged = damaged or TraceHeader(found.end(), {}, True)
+    return damaged
+
+
+def opening_bracket(text: bytes) -> bytes:
+    """Return `[` for a text that begins with a list of objects, `{` for one with an object, else nothing."""
+    return b"[" if _BARE.match(text) else b"{" if _OBJECT.match(text) else b""
+
+
+def parse_object_tail(tail: bytes) -> dict[str, Raw] | None:
+    """Return the members in the rest of a JSON object after a value; None if it is damaged or cut."""
+    try:
+        found: dict[str, Raw] = _MEMBERS.decode(b'{"":0' + tail)
+    except INVALID:
+        return None
+    return found
+
+
+class DamagedSpan(NamedTuple):
+    """A damaged span of the JSON: byte positions in the decompressed text, and the reason."""
+
+    first: int
+    last: int
+    at: int
+    reason: str
+    holds_event: bool
+    """Whether more was lost than brackets and commas."""
+
+
+class EventList:
+    """Iterates over the events in blocks. `text` is the text after the list's bracket, `pieces` yields the rest.
+
+    `position` is the position of `text` in the decompressed file, in bytes; `is_event` returns whether what `decode`
+    returns looks like an event and not like an object inside one.
+    """
+
+    def __init__(
+        self, pieces: Iterator[bytes], text: bytes, position: int, decode: Decode, is_event: Callable[[Any], bool]
+    ) -> None:
+        self._pieces = pieces
+        self._decode = decode
+        self._is_event = is_event
+        self._text = text
+        self._at = 0  # position in the text of what is not read yet
+        self._is_lost = False  # True after damage, until the next valid event
+        self._scanned = 0  # bytes of values in this text that did not end or were invalid
+        self._position = position  # of the text
+        self.count = 0
+        """Number of events read so far, of any kind."""
+        self.damage: list[DamagedSpan] = []
+        self.tail: bytes | None = None
+        """The text after the list; None if the list does not end."""
+        self.unfinished = 0
+        """Bytes of an incomplete event at the end of the text."""
+
+    @property
+    def position(self) -> int:
+        """Position after the events read so far, in bytes of the decompressed file."""
+        return self._position + self._at
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        yield from self._read(self._text, at_end=False)
+        waiting, held, wanted = [self._text], len(self._text), 0
+        for piece in self._pieces:
+            waiting.append(piece)
+            held += len(piece)
+            if self.tail is not None and held > _HELD_BYTES:
+                break
+            if self.tail is not None or held < wanted:
+                continue  # joined at once: appending each piece to a long text copies that again and again
+            yield from self._read(b"".join(waiting), at_end=False)
+            waiting, held = [self._text], len(self._text)
+            # without this, one long event would be scanned again with every piece
+            wanted = 2 * held if held > len(piece) else 0
+            if self._is_given_up():
+                break
+        text = b"".join(waiting)
+        if self.tail is None:
+            yield from self._read(text, at_end=True)
+            text = self._text
+        if self.tail is None:
+            self.unfinished = len(text) if text.strip(b" \t\r\n,") else 0
+        else:
+            self.tail = text
+
+    def problems(self) -> list[str]:
+        """Return what is missing or damaged, in events and bytes."""
+        found = []
+        if self.damage:
+            lost = sum(one.last - one.first for one in self.damage)
+            places = ", ".join(f"byte {one.at:,} ({one.reason})" for one in self.damage[:_SHOWN])
+            more = f" and {len(self.damage) - _SHOWN:,} more" if len(self.damage) > _SHOWN else ""
+            events = sum(one.holds_event for one in self.damage)
+            at_least = (
+                f", at least {events:,} events; the other {self.count:,}" if events else f"; {self.count:,} events"
+            )
+            found.append(f"the JSON is damaged at {places}{more}: {lost:,} bytes were left out{at_least} were read")
+        if self.tail is None and self._is_given_up():
+            found.append(
+                f"no event begins in {_MOST_DAMAGE >> 20} MB: the trace was read to byte {self.position:,}, "
+                "and how many events came after cannot be known"
+            )
+        elif self.tail is None:
+            unfinished = f"1 unfinished event of {self.unfinished:,} bytes is lost, and " if self.unfinished else ""
+            found.append(
+                f"the trace is cut: {self.count:,} complete events were read, to byte {self.position:,} of the JSON; "
+                f"{unfinished}how many events came after cannot be known"
+            )
+        return found
+
+    def _is_given_up(self) -> bool:
+        """Return whether so many bytes hold no event that the rest is not read."""
+        if self.tail is not None or not self._is_lost or not self.damage:
+            return False
+        return self.damage[-1].last - self.damage[-1].first > _MOST_DAMAGE
+
+    def _read(self, text: bytes, *, at_end: bool) -> Iterator[list[Any]]:
+        """Yield the events of a text, up to the last one that is complete; what remains is the text then."""
+        self._text, self._at, self._scanned = text, 0, 0
+        stop = 0 if self._is_lost else _last_end(text)
+        if stop:
+            try:
+                events = self._decode(b"".join((b"[", memoryview(text)[:stop], b"]")))
+            except INVALID:
+                pass
+            else:
+                yield self._take(events, stop)
+        while self.tail is None and (some := self._next(at_end=at_end)) is not None:
+            if some:
+                yield some
+        self._position += self._at
+        self._text, self._at = self._text[self._at :], 0
+
+    def _take(self, events: list[Any], end: int) -> list[Any]:
+        self._is_lost = False
+        self.count += len(events)
+        self._at = end
+        return events
+
+    def _next(self, *, at_end: bool) -> list[Any] | None:
+        """Take the events up to the next fault, or pass over it; None if that needs more text or nothing is left."""
+        values, at, fault = self._whole_values()
+        if values:
+            return self._take_values(values)
+        self._at = at
+        if at == len(self._text):
+            return None
+        if fault is None:
+            return self._end_list(at, at_end=at_end)
+        if fault.kind == "bad":
+            events, fault = self._repair(at, fault)
+            if fault is None:
+                return events
+        return self._skip(at, fault, at_end=at_end)
+
+    def _take_values(self, values: list[tuple[int, int]]) -> list[Any]:
+        text = memoryview(self._text)
+        events = self._decode(b"[" + b",".join(text[first:last] for first, last in values) + b"]")
+        if self._is_lost:  # maybe inside an event
+            passed = next((place for place, event in enumerate(events) if self._is_event(event)), len(events))
+            if passed:
+                self._leave_out([*values, (values[-1][1],)][passed][0], self._at, "")
+            events = events[passed:]
+        return self._take(events, values[-1][1]) if events else []
+
+    def _whole_values(self) -> tuple[list[tuple[int, int]], int, DecodeFault | None]:
+        """Return the values that come next and are valid (start, end), where they stop, and why.
+
+        They stop at a bracket or at the end of the text, or at a fault.
+        """
+        text = memoryview(self._text)
+        values: list[tuple[int, int]] = []
+        at = self._at
+        if self._is_lost and self._text[at : at + 1] not in (b"{", b"]"):
+            return [], at, DecodeFault("bad", 0, "")
+        while True:
+            at = _BETWEEN.match(self._text, at).end()  # type: ignore[union-attr]  # it matches an empty text, too
+            if at == len(text) or text[at] == 0x5D:  # a closing bracket
+                return values, at, None
+            fault = find_fault(text[at:])
+            if fault is not None and fault.kind != "ended":
+                if not values:
+                    self._scanned += fault.at if fault.kind == "bad" else len(text) - at
+                return values, at, fault
+            end = len(text) if fault is None else at + fault.at
+            values.append((at, end))
+            at = end
+
+    def _end_list(self, at: int, *, at_end: bool) -> list[Any] | None:
+        """End the list at a bracket, unless that is misplaced."""
+        if not at_end and len(self._text) - at <= _TAIL_SEEN:
+            return None
+        if self._is_lost and (start := self._next_whole_event(at)) is not None:
+            return self._leave_out(start, at, "")  # it ended a list inside a damaged event
+        if not _TAIL.match(self._text, at + 1):
+            return self._skip(at, DecodeFault("bad", 0, "the list of events ends and continues"), at_end=at_end)
+        self._at = at + 1
+        self.tail = b""
+        return []
+
+    def _replace_no_numbers(self, at: int) -> bool:
+        """Replace NaN and Infinity in all events from the next one on if the fault at `at` is one of them."""
+        # the decoder stops up to two characters inside the word
+        if not any(_NO_NUMBER_HERE.match(self._text, start) for start in range(max(0, at - 2), at + 1)):
+            return False
+        rest = self._text[self._at :]
+        changed = _STRING_OR_NO_NUMBER.sub(_null, rest)
+        self._scanned += len(rest)
+        self._position += self._at
+        self._text, self._at = changed, 0
+        return changed != rest
+
+    def _repair(self, at: int, fault: DecodeFault) -> tuple[list[Any], DecodeFault | None]:
+        """Take the event at `at` if its faults are harmless; else return no event, and the fault that remains."""
+        if self._replace_no_numbers(at + fault.at):
+            return [], None
+        for stop in self._ends(at + fault.at):
+            text = self._text[at:stop]
+            remaining: DecodeFault | None = fault
+            for _ in range(_MOST_REPAIRS):
+                self._scanned += len(text)
+                mended = None if remaining is None or self._is_exhausted() else repair(text, remaining.at)
+                if mended is None:
+                    return [], fault
+                text, remaining = mended, find_fault(mended)
+                if remaining is None or remaining.kind == "ended":
+                    size = len(text) if remaining is None else remaining.at
+                    return self._take(self._decode(b"[%s]" % text[:size]), stop - (len(text) - size)), None
+                if remaining.kind == "open":
+                    break
+        return [], fault._replace(kind="open")
+
+    def _is_exhausted(self) -> bool:
+        return self._scanned > _MOST_SCANS * len(self._text) + _SALVAGE_BYTES
+
+    def _ends(self, first: int) -> Iterator[int]:
+        """Yield where the event may end that is invalid at `first`: before the next ones, or with the text."""
+        starts = [found.start() for found in islice(_START.finditer(self._text, first), _TRIES)]
+        yield from starts
+        if len(starts) < _TRIES:
+            yield len(self._text)
+
+    def _skip(self, at: int, fault: DecodeFault, *, at_end: bool) -> list[Any] | None:
+        """Leave out the text up to the next event; None if that needs more text or the trace is cut here."""
+        if self._is_exhausted():
+            return self._leave_out(len(self._text), at, "too much that opens is never closed")
+        can_wait = not at_end and len(self._text) - at <= _SALVAGE_BYTES
+        if can_wait and (fault.kind == "open" or at + fault.at > len(self._text) - _WORD):
+            return None
+        if fault.kind == "open":
+            end = self._next_whole_event(at) or (None if at_end else len(self._text))
+            return None if end is None else self._leave_out(end, at, "something opens and is never closed")
+        found = _START.search(self._text, at)
+        if found is None and can_wait:
+            return None
+        place, reason = at + fault.at, fault.reason
+        quote = _whitespace_start(self._text, place) - 1
+        if self._text[quote : quote + 1] == b'"' and reason.startswith("expected ','"):
+            place, reason = quote, "unescaped quote"
+        return self._leave_out(self._last_event_end(at) if found is None else found.end(), place, reason)
+
+    def _last_event_end(self, at: int) -> int:
+        """Return the end of the damaged event at `at`, after which none begins: at the list's end, or the text's."""
+        for end in islice(_END_OF_LIST.finditer(self._text, at), _TRIES):
+            after = self._text[end.end() + 1 :]
+            if _TAIL.match(after) and (not after.strip() or parse_object_tail(after) is not None):
+                return end.end()
+        return len(self._text)
+
+    def _next_whole_event(self, at: int) -> int | None:
+        """Return the start of the next event after the one at `at` that can be decoded."""
+        text = memoryview(self._text)
+        for found in _START.finditer(self._text, at):
+            start = found.end()
+            fault = find_fault(text[start:])
+            if fault is None or fault.kind == "ended":
+                size = len(text) - start if fault is None else fault.at
+                if self._is_event(self._decode(b"[%s]" % text[start : start + size])[0]):
+                    return start
+                continue
+            self._scanned += fault.at if fault.kind == "bad" else len(text) - start
+            if self._is_exhausted():
+                break
+        return None
+
+    def _leave_out(self, end: int, at: int, reason: str) -> list[Any]:
+        """Drop the text up to `end` as damaged at `at`."""
+        last, holds_event = self._position + end, b'"' in self._text[self._at : end]
+        if self._is_lost and self.damage:  # the previous span continues
+            self.damage[-1] = self.damage[-1]._replace(
+                last=last, holds_event=holds_event or self.damage[-1].holds_event
+            )
+        else:
+            self.damage.append(DamagedSpan(self.position, last, self._position + at, reason, holds_event))
+        self._is_lost = True
+        self._at = end
+        return []
+
+
+def _last_end(text: bytes) -> int:
+    """Return where the last event before another one seems to end; 0 if there is none."""
+    brace = text.rfind(b"{")
+    for _ in range(_MOST_BRACES):
+        if brace <= 0:
+            break
+        at = _whitespace_start(text, brace)
+        if at > 0 and text[at - 1] == 0x2C:  # a comma
+            at = _whitespace_start(text, at - 1)
+            if at > 0 and text[at - 1] == 0x7D:  # a closing brace
+                return at
+        brace = text.rfind(b"{", 0, brace)
+    return 0
+
+
+def _whitespace_start(text: bytes, at: int) -> int:
+    """Return the start of the whitespace that ends at `at`."""
+    while at > 0 and text[at - 1] in _BLANKS:
+        block = text[max(0, at - _BLOCK_BYTES) : at]
+        at -= len(block) - len(block.rstrip(_BLANKS))
+    return at
+
+
+def repair(text: bytes, at: int) -> bytes | None:
+    """Return the text with the fault at `at` repaired; None if it is not one of the known harmless faults.
+
+    Harmless and common are control characters in strings, commas before a closing bracket, and single backslashes.
+    """
+    if at < len(text) and text[at] < 0x20:
+        return _escape_controls(text, at)
+    comma = _whitespace_start(text, at) - 1
+    if comma > 0 and text[comma] == 0x2C and text[at : at + 1] in (b"]", b"}"):
+        return b"%s %s" % (text[:comma], text[comma + 1 :])
+    if text[at - 1 : at] == b"\\":
+        return b"%s\\%s" % (text[:at], text[at:])
+    return None
+
+
+def _escape_controls(text: bytes, at: int) -> bytes | None:
+    if _HOLE.match(text, at):
+        return None
+    if text[at] in b"\t\r\n":
+        return b"%s\\u%04x%s" % (text[:at], text[at], text[at + 1 :])
+    return _CONTROL.sub(lambda found: b"\\u%04x" % found[0][0], text)
+
+
+def _null(found: re.Match[bytes]) -> bytes:
+    word = found[0]
+    if word.startswith(b'"'):
+        return word
+    return (b"null" if len(word) >= 4 else b'""').ljust(len(word))  # same length, so that positions stay valid

@@ -1,0 +1,151 @@
+"""Columns of sources: column maps, integers of any type, plausible times, keys numbered in order of appearance."""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jitter.core.arrow import map_distinct
+from jitter.core.numeric.arrays import Bools, Ints
+
+Integer64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""The type of a JSON member that is an integer of 64 bits."""
+LONGEST_NS: Final = 7 * 86_400 * 10**9
+"""Longest capture in ns; a time this far from the others is damaged."""
+LARGEST_NS: Final = 2**62
+"""All times are below: differences of larger ones do not fit in 64 bits."""
+_DIGITS: Final = re.compile(r"\s*[+-]?\d{1,19}\s*")
+_MOST: Final = 2**63
+Key = TypeVar("Key")
+
+
+class ColumnMap(NamedTuple):
+    """The columns of a source that are read: name of the column here to name there; of several the first present."""
+
+    integers: Mapping[str, str | tuple[str, ...]]
+    texts: Mapping[str, str | tuple[str, ...]] = {}
+
+    def present(self, names: Collection[str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the integers and the texts that a source with columns of these names has, each under one name."""
+        return _present(self.integers, names), _present(self.texts, names)
+
+
+def _present(columns: Mapping[str, str | tuple[str, ...]], names: Collection[str]) -> dict[str, str]:
+    listed = {ours: (theirs,) if isinstance(theirs, str) else theirs for ours, theirs in columns.items()}
+    first = {ours: next((name for name in theirs if name in names), None) for ours, theirs in listed.items()}
+    return {ours: name for ours, name in first.items() if name is not None}
+
+
+def parse_integer(value: object) -> int | None:
+    """Return the integer that a value is or that its text states; None for anything else and beyond 64 bits."""
+    if isinstance(value, bytes):
+        value = value.decode("ascii", "replace")
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if type(value) is int and -_MOST <= value < _MOST else None
+
+
+def to_int64(values: pa.Array) -> pa.Array:
+    """Return numbers or texts of any type as int64; unsigned values of 64 bits keep their bits."""
+    if pa.types.is_uint64(values.type):
+        return values.cast(pa.int64(), safe=False)
+    try:
+        if pa.types.is_binary(values.type):
+            return values.cast(pa.string()).cast(pa.int64())
+        return values.cast(pa.int64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return map_distinct(values, parse_integer, pa.int64())
+
+
+def fit_integers(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return integers in a type of fewer bits; values beyond it are null."""
+    if values.type == kind:
+        return values
+    limits = np.iinfo(kind.to_pandas_dtype())
+    fits = pc.and_(pc.greater_equal(values, int(limits.min)), pc.less_equal(values, int(limits.max)))
+    return pc.if_else(fits, values, pa.scalar(None, values.type)).cast(kind)
+
+
+class CaptureTimes:
+    """Tells which times of one recording are possible, from the times of its first rows."""
+
+    def __init__(self) -> None:
+        self.about_ns: int | None = None
+        """The median start of the first rows, in ns; None before the first row."""
+
+    def are_possible(self, start_ns: Ints, end_ns: Ints, has_start: Bools, has_end: Bools) -> Bools:
+        """Return which rows have a start near the others and, if any, an end near it.
+
+        An end before its start counts as not recorded.
+        """
+        valid = has_start & (start_ns > -LARGEST_NS) & (start_ns < LARGEST_NS)
+        if self.about_ns is None and valid.any():
+            starts = np.sort(start_ns[valid])
+            self.about_ns = int(starts[len(starts) // 2])
+        start_ns = np.where(valid, start_ns, 0)
+        valid &= np.abs(start_ns - (self.about_ns or 0)) < LONGEST_NS
+        last_ns = np.where(has_end, np.maximum(end_ns, start_ns), start_ns)
+        possible: Bools = valid & (last_ns < LARGEST_NS) & (last_ns - start_ns < LONGEST_NS)
+        return possible
+
+    def check(self, start_ns: pa.Array, end_ns: pa.Array) -> pa.BooleanArray:
+        """Return `are_possible` of int64 columns in which unknown times are null."""
+        columns = (column.fill_null(0).to_numpy(zero_copy_only=False) for column in (start_ns, end_ns))
+        known = (column.is_valid().to_numpy(zero_copy_only=False) for column in (start_ns, end_ns))
+        return pa.array(self.are_possible(*columns, *known))
+
+
+def drop_early_ends(start_ns: pa.Array, end_ns: pa.Array) -> pa.Array:
+    """Return the ends (int64), null where not recorded or before the start."""
+    return pc.if_else(pc.greater_equal(end_ns, start_ns), end_ns, pa.scalar(None, pa.int64()))
+
+
+class Interner(Generic[Key]):
+    """Numbers keys in order of first appearance."""
+
+    def __init__(self) -> None:
+        self.keys: list[Key] = []
+        self._positions: dict[Key, int] = {}
+
+    def position(self, key: Key) -> int:
+        """Return the number of a key; a new key gets the next number."""
+        if key not in self._positions:
+            self._positions[key] = len(self.keys)
+            self.keys.append(key)
+        return self._positions[key]
+
+    def positions(self, values: pa.Array, key: Callable[[Any], Key]) -> pa.Array:
+        """Return the numbers (int32, no nulls) of the keys of `values`; `key` is called once per distinct value."""
+        encoded = values.dictionary_encode("encode")
+        lookup = np.array([self.position(key(value)) for value in encoded.dictionary.to_pylist()], np.int32)
+        return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
+
+
+class Progress:
+    """Progress in bytes through a source, in proportion to the rows read."""
+
+    def __init__(self, size: int, rows: int) -> None:
+        """`rows` is an estimate of all rows."""
+        self._size = size
+        self._rows = max(rows, 1)
+        self._seen = 0
+        self._reported = 0
+
+    def seen(self, rows: int) -> int:
+        """Return the bytes to report for these further rows."""
+        self._seen += rows
+        return self._report(self._size * min(self._seen, self._rows) // self._rows)
+
+    def rest(self) -> int:
+        """Return the bytes not yet reported."""
+        return self._report(self._size)
+
+    def _report(self, due: int) -> int:
+        further, self._reported = due - self._reported, due
+        return further

@@ -74,10 +74,10 @@ class Database:
     def __init__(self, path: Path) -> None:
         """List the tables. Raises UnreadableTraceError for a truncated, an unfinished or a UTF-16 database."""
         self.path = path
-        self.size = path.stat().st_size
-        """Bytes of the file."""
         _reject_unfinished(path, self.if_unfinished)
         try:
+            self.size = path.stat().st_size
+            """Bytes of the file."""
             with path.open("rb") as file:
                 header = file.read(_HEADER_BYTES)
             _reject_utf16(path, header)

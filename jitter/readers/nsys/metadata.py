@@ -32,8 +32,9 @@ class ExportMetadata:
     """The recording's GPU number by (pid, the process's device number); since 2025."""
     copy_kinds: dict[int, str] = field(default_factory=dict)
     gpu_models: dict[int | None, str] = field(default_factory=dict)
-    bus_ids: dict[int | None, str] = field(default_factory=dict)
     """Model by the recording's GPU number; None: the model of all, if they are of one."""
+    bus_ids: dict[int | None, str] = field(default_factory=dict)
+    """PCI address by the recording's GPU number; None: of the only GPU."""
 
     def host(self, process: int | None) -> str | None:
         """Return the host name of a process (globalPid >> 24); None if unknown."""
@@ -85,7 +86,7 @@ def _gpu_models(tables: Tables, origin: ExportMetadata) -> dict[int | None, str]
 def _bus_ids(tables: Tables, origin: ExportMetadata) -> dict[int | None, str]:
     """Return the GPUs' PCI addresses; none where processes may number GPUs in another way than the table."""
     found: dict[int | None, str] = {}
-    for gpu, location in _rows(tables, "TARGET_INFO_GPU", ["id"], ["busLocation"]):
+    for gpu, location in small_rows(tables, "TARGET_INFO_GPU", ["id"], ["busLocation"]):
         if location and (address := _BUS.fullmatch(_text(location))):
             found[gpu] = f"{int(address[1], 16):04x}:{address[2]}".lower()
     if len(found) == 1:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording, TableName, make_batch
-from jitter.readers.capture_times import CaptureTimes
+from jitter.readers.columns import CaptureTimes
 
 _ROWS: Final = 20_000
 """Rows of a batch."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,13 +14,14 @@ import pyarrow.compute as pc
 from jitter.analysis.alignment.kernel_index import KernelIndex, KernelIndices
 from jitter.analysis.metrics.step_metrics import METRICS, StepMetrics
 from jitter.api.contents import NOTHING_LEFT_OUT, LakeContents
-from jitter.api.derived_forms import DERIVED_FORMS, DerivedForm, Progress, write_derived_forms
 from jitter.api.run_results import RunResults
 from jitter.core.arrow import to_frame
 from jitter.core.errors import DamagedFileError, LakeError, UsageError
 from jitter.core.formatting import format_numbers
 from jitter.core.parallel.executors import Executor
 from jitter.core.step_key import StepKey
+from jitter.lake import catalog
+from jitter.lake.folder import LakeFolder
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from jitter.analysis.metrics.communication import Communication
     from jitter.analysis.metrics.recorded_sizes import RecordedSizes
     from jitter.analysis.metrics.ttke_reading import TtkeReading
-    from jitter.lake.derived.timing_cache import TimingCaches
     from jitter.lake.step_reader import StepColumns
 
 
@@ -39,6 +39,8 @@ Frame: TypeAlias = Any
 """A pandas DataFrame; with `arrow=True` a `pyarrow.Table`."""
 Steps: TypeAlias = int | StepKey | Sequence[int | StepKey] | None
 """One step or several, each as its number or its `StepKey`; None: all steps."""
+DerivedForm = Literal["catalog", "answers"]
+DERIVED_FORMS: Final[tuple[DerivedForm, ...]] = ("catalog", "answers")
 
 
 class Lake(LakeContents):
@@ -330,14 +332,7 @@ class Lake(LakeContents):
         from jitter.analysis.execution.run_reader import RunReader
 
         sizes = self.recorded_sizes or None
-        return RunReader(self.root, self._by_step, self.kernel_indices, steps, sizes, self.timing_caches)
-
-    @cached_property
-    def timing_caches(self) -> "TimingCaches":
-        """The times that a diagnosis reads, in one file per recording."""
-        from jitter.lake.derived.timing_cache import TimingCaches
-
-        return TimingCaches(self.root)
+        return RunReader(self.root, self._by_step, self.kernel_indices, steps, sizes)
 
     @cached_property
     def recorded_sizes(self) -> "RecordedSizes":
@@ -388,21 +383,21 @@ class Lake(LakeContents):
 
     def prepare(
         self,
-        progress: Progress | None = None,
         *,
         forms: Collection[DerivedForm] = DERIVED_FORMS,
         steps: Steps = None,
         executor: Executor | None = None,
     ) -> None:
-        """Write the derived data that a large lake lacks, which make later calls and commands faster.
+        """Write what makes later calls and commands faster and the lake lacks.
 
-        `forms` chooses among: "catalog" (the records for SQL), "timings" (the times that a diagnosis reads),
-        "compacted" (the rows of many ranks in one file, for SQL over kernels), "answers" (the diagnosis). `steps`
-        limits "compacted" and "answers" to some steps; `executor` is where a diagnosis is computed. `progress` is
-        called with (done, total). Small lakes get the catalog only, and a lake that cannot be written to is left as
-        it is. Raises the errors of `diagnose`.
+        `forms` chooses among "catalog" (the records for SQL) and "answers" (the diagnosis of `steps`, default: all,
+        computed on `executor`; a small lake gets none). A lake that cannot be written to is left as it is. Raises the
+        errors of `diagnose`.
         """
-        write_derived_forms(self, self._results, forms, self._chosen(steps), progress, executor)
+        if "catalog" in forms:
+            catalog.refresh(self.root, lambda: LakeFolder(self.root).intact_records()[0])
+        if "answers" in forms:
+            self._results.keep_answers(self._chosen(steps), executor)
 
     def _metrics(self, key: StepKey, metrics: Sequence[str]) -> StepMetrics:
         def read(columns: Sequence[str], ranks: Sequence[int]) -> "StepColumns":

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jitter.cli.damaged_files import damaged_files
-from jitter.cli.output.progress import preparation_progress
 from jitter.cli.output.stdio import say
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_count
@@ -46,8 +45,7 @@ def open_lake(path: Path) -> "Lake":
 def prepare_diagnosis(
     lake: "Lake", steps: "Sequence[StepKey] | None" = None, executor: "Executor | None" = None
 ) -> None:
-    """Write the derived data that a diagnosis of these steps (default: all) uses and makes."""
-    lake.prepare(preparation_progress(), forms=["timings"])
+    """Keep the diagnosis of these steps (default: all) in the lake, unless the lake is small."""
     if executor is not None:
         lake.analyze(steps, executor)
     lake.prepare(forms=["answers"], steps=steps)

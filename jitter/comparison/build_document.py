@@ -38,7 +38,7 @@ from jitter.core.names.kernels import COLLECTIVE, MEMORY
 from jitter.core.numeric.arrays import Floats, spread_positions
 from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
-from jitter.lake.derived.freshness import made_from
+from jitter.lake.freshness import made_from
 
 if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis

@@ -32,7 +32,6 @@ from jitter.ingestion.ranks.leading_job import LeadingJob
 from jitter.ingestion.ranks.other_jobs import OtherJobError, left_out_errors
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import catalog
-from jitter.lake.derived.compact_step import remove_outdated
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import DEFAULT_LAKE
 from jitter.lake.rank_coverage import coverage_notes
@@ -232,7 +231,7 @@ def ingest_discovered(
         report.logs = ingest_logs(folder, found.logs, label)
         report.rejected += [RejectedSource(path, None, error) for path, error in report.logs.rejected]
         if report.added or report.rejected or report.logs.added:
-            remove_outdated(folder.root, publisher.records)
+            folder.remove_derived()
     return report
 
 

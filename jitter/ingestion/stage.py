@@ -22,13 +22,13 @@ from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps
 from jitter.ingestion.transform.steps.step_alignment import RankRepetition
 from jitter.ingestion.transform.steps.step_kinds import StepKind, parse_step_kind
-from jitter.lake.derived.timing_cache_writer import TimingCacheWriter
-from jitter.lake.layout import host_file, kernels_file, timing_cache_file
+from jitter.lake.layout import host_file, kernels_file, times_file
 from jitter.lake.parquet import write_host, write_kernels
 from jitter.lake.records import RECORD_VERSION, RepetitionRecord, SourceRecord, StepRecord
+from jitter.lake.times import append_times
 from jitter.readers import Recording, readers
 
-_TIMING_CACHE = Path("timings")
+_TIMES = Path("times.bin")
 
 
 @dataclass
@@ -56,9 +56,7 @@ class StagedRank:
             for path, key in self.files
             if key is None or key in kept
         ]
-        if (self.folder / _TIMING_CACHE).exists():
-            places.append((_TIMING_CACHE, timing_cache_file(digest)))
-        return places
+        return [*places, (_TIMES, times_file(digest))] if self.record.steps else places
 
 
 class Stager:
@@ -95,7 +93,6 @@ class Stager:
         ranked = [(use, decision) for use, decision in zip(uses, decisions, strict=True) if decision.rank is not None]
         ranks: dict[Gpu, StagedRank] = {}
         builders: dict[Gpu, KernelRowBuilder] = {}
-        caches: dict[Gpu, TimingCacheWriter] = {}
         for number, (use, decision) in enumerate(ranked):
             record = self._record(use, decision, number, len(ranked))
             # a folder takes longer to remove than its files take to move, so one GPU gets none
@@ -106,12 +103,10 @@ class Stager:
             builders[use.gpu] = KernelRowBuilder(
                 self._recording.names, record.rank, use.main_stream, self._communication
             )
-            caches[use.gpu] = TimingCacheWriter()
         for gpu, activities in self._joined.in_steps(self._ranges):
             if gpu in ranks:
                 for step in builders[gpu].build(self._scopes.annotate(gpu.process, activities)):
                     self._stage_step(ranks[gpu], gpu, step)
-                    caches[gpu].add(ranks[gpu].record.steps[-1], step.rows)
         host = self._joined.host(self._ranges)
         for gpu, staged in ranks.items():
             if self._recording.is_incomplete:
@@ -119,7 +114,6 @@ class Stager:
             mine = self._with_operations(host.filter(pc.equal(host["process"], gpu.process)), gpu.process)
             self._stage_host(staged, gpu, mine)
             self._note_side_work(staged, gpu, mine)
-            caches[gpu].write(staged.folder / _TIMING_CACHE, staged.record, mine)
             self._remark(staged, gpu)
         return list(ranks.values())
 
@@ -149,6 +143,7 @@ class Stager:
                 kind=kind.kind,
                 requests=kind.requests,
                 tokens=kind.tokens,
+                times=append_times(staged.folder / _TIMES, rows, marked.start_ns),
             )
         )
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from jitter.core.errors import LakeError, reason_of
 from jitter.lake import staging
-from jitter.lake.derived.freshness import file_state, made_from
+from jitter.lake.freshness import file_state, made_from
 from jitter.lake.integrity.containment import LARGEST_FILE_BYTES
 from jitter.lake.records import SourceRecord, StepRecord, plain_fields
 

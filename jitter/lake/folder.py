@@ -21,7 +21,7 @@ from jitter.core.files import errors_name
 from jitter.lake import staging
 from jitter.lake.integrity.checksums import is_sealed
 from jitter.lake.integrity.containment import LAKE_ENTRIES, read_lake_file, refuse_links
-from jitter.lake.layout import files_of_record, is_own_file
+from jitter.lake.layout import DERIVED, files_of_record, is_own_file
 from jitter.lake.records import DamagedRecord, SourceRecord, decode_record, encode_record, read_record_files
 
 _MARK = "jitter.json"
@@ -260,11 +260,15 @@ class LakeFolder:
         if (self.root / staging.NAME).exists():
             return
         with suppress(OSError):  # not empty
-            for folder in (self.root / "kernels", self.root / "host", self.root / "derived", self.sources):
+            for folder in (self.root / part for part in ("kernels", "host", "times", DERIVED, "sources")):
                 if folder.exists():
                     folder.rmdir()
             (self.root / _MARK).unlink()
             self.root.rmdir()
+
+    def remove_derived(self) -> None:
+        """Remove the derived files, of older versions too: what they were made from has changed."""
+        shutil.rmtree(self.root / DERIVED, ignore_errors=True)
 
     def sweep(self) -> None:
         """Undo the unfinished changes of dead runs and remove their staging folders. A reader never calls this."""

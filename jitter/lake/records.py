@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Final, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Final, Literal, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -40,6 +40,16 @@ RANK_ASSUMED: Final = "assumption"
 """In `rank_told_by`: nothing states the rank of the lake's only recording, which counts as rank 0."""
 
 
+class TimesRecord(msgspec.Struct, forbid_unknown_fields=False):
+    """Where a step lies in its recording's file of times: see `jitter.lake.times`."""
+
+    offset: Count
+    """Bytes."""
+    width: Literal[4, 8]
+    """Bytes of one time."""
+    checksum: str
+
+
 class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=False):
     """One step of one rank. Times in ns on the rank's own clock."""
 
@@ -71,6 +81,8 @@ class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fals
     """Requests in the batch of a serving engine; None: not stated."""
     tokens: Count | None = None
     """Tokens that it computes; None: not stated."""
+    times: TimesRecord | None = None
+    """Where its times lie; None in records of older versions."""
 
     @property
     def rows(self) -> int:

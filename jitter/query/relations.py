@@ -25,8 +25,7 @@ from jitter.lake.integrity.rank_files import check_files
 from jitter.lake.layout import kernels_file
 from jitter.lake.log_records import LogRecord
 from jitter.lake.rank_places import RankPlace
-from jitter.lake.records import SourceRecord, StepRecord, plain_fields, records_by_step
-from jitter.lake.step_reader import StepFiles
+from jitter.lake.records import SourceRecord, StepRecord, plain_fields
 from jitter.logs import SCHEMAS as LOG_SCHEMAS
 from jitter.query.diagnosis_rows import (
     CULPRITS_SCHEMA,
@@ -231,26 +230,15 @@ _RANKS = pa.schema(
 
 
 def _kernel_files(lake: QueryableLake) -> list[Path]:
-    """Return the compacted files that are fresh for all their ranks, and the ranks' own files for the rest.
-
-    Compacted files come first: DuckDB takes the columns from the first file. DuckDB verifies no checksums, so those of
-    the ranks' own files are checked here; compacted files were checked when they were opened.
-    """
-    compact: list[Path] = []
-    small: list[tuple[Path, str | None]] = []
-    for key, held in records_by_step(lake.sources).items():
-        files = StepFiles(lake.root, key, held)
-        fresh = [
-            file for file in files.compacted if all(files.file_of_rank.get(span.rank) is file for span in file.spans)
-        ]
-        compact += [file.path for file in fresh]
-        small += [
-            (lake.root / kernels_file(key, rank), its.step.checksum)
-            for rank, its in held.items()
-            if files.file_of_rank.get(rank) not in fresh
-        ]
-    check_files(small)
-    return compact + [path for path, _ in small]
+    """Return the parquet files of all ranks. DuckDB verifies no checksums, so they are checked here."""
+    files = [
+        (lake.root / kernels_file(step.key, record.rank), step.checksum)
+        for record in lake.sources
+        if record.rank is not None
+        for step in record.steps
+    ]
+    check_files(files)
+    return [path for path, _ in files]
 
 
 def _has_old_files(lake: QueryableLake) -> bool:

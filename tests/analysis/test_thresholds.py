@@ -27,8 +27,8 @@ NOT_THRESHOLDS = {
     "account/usual_step.py": {"_STEPS"},
     # memory, threads and caches: they decide how fast an answer comes, never which one
     "replay/run_steps.py": {"_SMALL_STEP"},
-    "execution/activity_reader.py": {"_BYTES_AHEAD", "_STEPS_AHEAD"},
-    "execution/run_reader.py": {"_STEPS_KEPT", "_BYTES_KEPT"},
+    "execution/activity_reader.py": {"_ROWS_AT_ONCE"},
+    "execution/run_reader.py": {"_BYTES_KEPT", "_BYTES_PER_ROW"},
     "metrics/time_shares.py": {"_ROWS_AT_ONCE"},
     "detection/executors/local_executor.py": {"_LARGE", "_MOST_THREADS", "_MOST_CELLS", "_RANGES"},
     "detection/executors/dask_executor.py": {"_RANGES_PER_WORKER"},

@@ -4,8 +4,7 @@ python -m tests.bench.answers [--quick] [--lake FOLDER] [--fault FAULT] [--round
 
 The lake is simulated and mostly copies (see `grown_lake.py`). Cold: a process of its own each time, the lake's files
 out of the system's cache. pandas does a few steps, scaled; the floor is DuckDB reading the columns that a diagnosis
-needs from the compacted lake. A report reads the ranks' extracts instead, which an ingest makes, and compacts nothing:
-it is measured on the lake as ingested, then the lake is compacted, and it is measured beside the others again.
+needs from the same files.
 """
 
 import argparse
@@ -20,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from jitter.lake.layout import ANSWER_CACHE, COMPACTED_STEPS
+from jitter.lake.layout import ANSWER_CACHE
 from tests.bench.grown_lake import FAULT, FIRST_STEP, SIMULATED, grow
 from tests.bench.measure import Cost, alternating, run
 
@@ -68,32 +67,25 @@ def table(lake: Path, *words: str) -> Cost:
 
 
 def contestants(lake: Path, size: Size) -> dict[str, Callable[[], Cost]]:
-    """The work that is run in turn on a compacted lake."""
+    """The work that is run in turn."""
     steps = [str(FIRST_STEP + at) for at in range(size.pandas_steps)]
     pandas = [sys.executable, "-m", "tests.bench.pandas_answers", lake, *steps]
     return {
         "report": partial(report, lake),
         "report, asked again": partial(report_again, lake),
         "pandas": partial(cold, lake, pandas, "kernels"),
-        "floor": partial(cold, lake, [sys.executable, "-m", "tests.bench.read_floor", lake], str(COMPACTED_STEPS)),
+        "floor": partial(cold, lake, [sys.executable, "-m", "tests.bench.read_floor", lake], "kernels"),
         "table --metric gap": partial(table, lake, "--metric", "gap"),
         "table --metric ttke --deviation": partial(table, lake, "--metric", "ttke", "--deviation"),
     }
 
 
 def compare(lake: Path, size: Size) -> None:
-    """Print what answers cost, before the lake is compacted and after it."""
-    shutil.rmtree(lake / COMPACTED_STEPS, ignore_errors=True)
-    as_ingested = {
-        "report, nothing compacted": partial(report, lake),
-        "table --metric gap, nothing compacted": partial(table, lake, "--metric", "gap"),
-    }
-    before = alternating(as_ingested, size.rounds)
-    print(f"compacting: {run([sys.executable, '-m', 'tests.bench.compacted', lake])}")
+    """Print what answers cost."""
     costs = alternating(contestants(lake, size), size.rounds)
-    for name, cost in {**before, **costs}.items():
+    for name, cost in costs.items():
         print(f"{name}: {cost}")
-    ours, floor = before["report, nothing compacted"], costs["floor"]
+    ours, floor = costs["report"], costs["floor"]
     scaled = size.steps / size.pandas_steps
     theirs = costs["pandas"].seconds * scaled
     print(

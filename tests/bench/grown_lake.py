@@ -25,11 +25,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jitter.core.schema import KERNELS
-from jitter.lake.derived.timing_cache_writer import TimingCacheWriter
 from jitter.lake.folder import LakeFolder
-from jitter.lake.layout import host_file, kernels_file, timing_cache_file
+from jitter.lake.layout import host_file, kernels_file, times_file
 from jitter.lake.parquet import write_host, write_kernels
 from jitter.lake.records import SourceRecord
+from jitter.lake.times import append_times
 from jitter.simulate.faults import Fault
 
 SIMULATED = 16
@@ -78,13 +78,12 @@ def _copy(lake: Path, source: SourceRecord, ranks: Sequence[int]) -> None:
     for rank in ranks:
         moved = _Clock(rank, kept)
         digest = f"{rank:04x}{source.digest[4:]}"
-        record, extract, own_host = _record(source, rank, digest, moved), TimingCacheWriter(), moved.table(host)
+        record, own_host = _record(source, rank, digest, moved), moved.table(host)
         for step, (key, rows) in zip(record.steps, tables, strict=True):
             own = moved.table(rows).set_column(0, "rank", _all(rank, rows.num_rows))
             step.checksum, step.size = write_kernels(lake / kernels_file(key, rank), own)
-            extract.add(step, own)
+            step.times = append_times(lake / times_file(digest), own, step.start_ns)
         record.host_checksum, record.host_size = write_host(lake / host_file(rank, digest), own_host)
-        extract.write(lake / timing_cache_file(digest), record, own_host)
         folder.write_record(record)
     folder.close()
 

@@ -1,4 +1,4 @@
-"""How answers grow with the ranks: `jitter report --json`, compaction and one step's table on 60, 240 and 960 ranks.
+"""How answers grow with the ranks: `jitter report --json` and one step's table on 60, 240 and 960 ranks.
 
 python -m tests.bench.growth [--quick] [--lake FOLDER]
 
@@ -8,7 +8,6 @@ The smaller lakes are the first ranks of the large one (see `grown_lake.py`).
 import argparse
 import os
 import shutil
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import files_of_record
 from tests.bench.answers import QUICK, TALK, report, table
 from tests.bench.grown_lake import grow
-from tests.bench.measure import Cost, exponent, run
+from tests.bench.measure import Cost, exponent
 
 RANKS = (60, 240, 960)
 
@@ -36,10 +35,9 @@ def first_ranks(lake: Path, small: Path, ranks: int) -> None:
 
 
 def measure(lake: Path) -> dict[str, Cost]:
-    """The lake's size as ingested, the time to compact it, and the time of a table then."""
+    """The time of a report and of a table."""
     return {
         "report --json": report(lake),
-        "compacting": run([sys.executable, "-m", "tests.bench.compacted", lake]),
         "table": table(lake, "--metric", "gap"),
     }
 

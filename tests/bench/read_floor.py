@@ -1,4 +1,4 @@
-"""The floor for answers: DuckDB reads the columns that a diagnosis needs from the compacted lake, and nothing else.
+"""The floor for answers: DuckDB reads the columns that a diagnosis needs from the ranks' files, and nothing else.
 
 python -m tests.bench.read_floor LAKE
 """
@@ -16,7 +16,7 @@ _READ = """
 
 def main(lake: Path) -> None:
     """Read."""
-    files = [str(path) for path in sorted((lake / "derived" / "compact").rglob("*.parquet"))]
+    files = [str(path) for path in sorted((lake / "kernels").rglob("*.parquet"))]
     print(duckdb.execute(_READ, {"files": files}).fetchall())
 
 

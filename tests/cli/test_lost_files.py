@@ -51,7 +51,6 @@ def test_a_report_goes_on_without_a_damaged_rank(
 ):
     copy = tmp_path / "lake"
     shutil.copytree(small_lake, copy)
-    shutil.rmtree(copy / "derived")  # it holds what a diagnosis reads
     path = copy / part
     if part != "sources":
         path = path if path.suffix else next(path.iterdir())
@@ -94,7 +93,6 @@ def test_every_verb_goes_on_without_a_damaged_rank_and_says_so(
     monkeypatch.chdir(tmp_path)
     for lake, to in ((small_lake, "lake"), (two_ranks, "two")):
         shutil.copytree(lake, tmp_path / to)
-        shutil.rmtree(tmp_path / to / "derived")
     lost = Path("lake/kernels/epoch=1/step=2001/rank=2.parquet")
     damage(lost, "cut")
     said, files = {}, {}
@@ -120,7 +118,6 @@ def test_a_part_of_a_run_is_neither_judged_nor_kept(
 ):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(small_lake, tmp_path / "lake")
-    shutil.rmtree(tmp_path / "lake" / "derived")
     lost = Path("lake/kernels/epoch=1/step=2001/rank=2.parquet")
     damage(lost, "cut")
     verbs = 2 if words[0] == "history" else 1
@@ -146,7 +143,6 @@ def test_kernels_of_a_damaged_file_are_not_exported(small_lake: Path, tmp_path: 
 def test_a_lake_with_nothing_intact_names_the_first_file(small_lake: Path, tmp_path: Path, capsys):
     copy = tmp_path / "lake"
     shutil.copytree(small_lake, copy)
-    shutil.rmtree(copy / "derived")
     for path in copy.glob("kernels/*/*/*.parquet"):
         path.unlink()
     assert main(["report", str(copy)]) == 3

@@ -9,7 +9,6 @@ import pytest
 
 import jitter
 from jitter.core.schema import KERNELS
-from jitter.lake import derived
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import kernels_file
 from jitter.lake.step_reader import read_step
@@ -50,23 +49,13 @@ def expected(ingested: Path) -> list[dict[str, object]]:
     return [row | dict.fromkeys(LACKING) if row["rank"] in (1, 2) else row for row in rows]
 
 
-@pytest.mark.parametrize("is_compacted", [False, True])
-def test_kernels_by_sql(old: Path, ingested: Path, is_compacted: bool, monkeypatch: pytest.MonkeyPatch):
-    lake = jitter.open(old)
-    if is_compacted:
-        monkeypatch.setattr(derived, "MANY_FILES", 0)
-        lake.prepare(forms=["compacted"])
-        assert list((old / "derived" / "compact").rglob("*.parquet"))
-    found = lake.sql("from kernels order by epoch, step, rank, ordinal", arrow=True).to_pylist()
+def test_kernels_by_sql(old: Path, ingested: Path):
+    found = jitter.open(old).sql("from kernels order by epoch, step, rank, ordinal", arrow=True).to_pylist()
     assert found == expected(ingested)
 
 
-@pytest.mark.parametrize("is_compacted", [False, True])
-def test_a_step(old: Path, ingested: Path, is_compacted: bool, monkeypatch: pytest.MonkeyPatch):
+def test_a_step(old: Path, ingested: Path):
     lake = jitter.open(old)
-    if is_compacted:
-        monkeypatch.setattr(derived, "MANY_FILES", 0)
-        lake.prepare(forms=["compacted"])
     key = lake.step_keys[0]
     found = read_step(old, key, lake._by_step[key], KERNELS.names).table
     assert found.schema.names == KERNELS.names

@@ -2,7 +2,6 @@
 
 import io
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,18 +10,15 @@ import pytest
 import jitter
 from jitter.analysis.diagnosis import answer_cache
 from jitter.cli import main
-from jitter.cli.output.progress import PreparationProgress
 from jitter.core.errors import LakeError
-from jitter.lake import catalog, derived, staging
-from jitter.lake.derived.compaction import compact_steps
+from jitter.lake import catalog, staging
 from jitter.lake.folder import LakeFolder
-from jitter.lake.layout import ANSWER_CACHE, COMPACTED_STEPS, TIMING_CACHE, compacted_folder
+from jitter.lake.layout import ANSWER_CACHE, DERIVED
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.killed_process import fork, run_killed, wait_for
 
 RANKS, STEPS = 6, 4
-FILES = RANKS * STEPS
-Large = Callable[..., None]
+Large = Callable[[], None]
 KERNELS = "select step, sum(duration_ns) from kernels group by all order by all"
 
 
@@ -37,19 +33,14 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def without_derived(root: Path) -> Path:
-    shutil.rmtree(root / "derived")
+    assert not (root / DERIVED).exists()  # an ingest writes none
     return root
 
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> Large:
-    """Set the number of files from which on a lake is large."""
-
-    def set_to(files: int = FILES) -> None:
-        monkeypatch.setattr(derived, "MANY_FILES", files)
-        monkeypatch.setattr(answer_cache, "MIN_ACTIVITIES", 0)
-
-    return set_to
+    """Let every lake count as large."""
+    return lambda: monkeypatch.setattr(answer_cache, "MIN_ACTIVITIES", 0)
 
 
 @pytest.fixture
@@ -87,14 +78,6 @@ def content(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
-def compacted(root: Path) -> int:
-    return len(list((root / COMPACTED_STEPS).rglob("*.parquet")))
-
-
-def timings(root: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (root / TIMING_CACHE).glob("*")}
-
-
 def all_answers(lake: jitter.Lake) -> list[object]:
     """Return what every method of a lake returns."""
     return [
@@ -121,7 +104,7 @@ def all_answers(lake: jitter.Lake) -> list[object]:
 
 def test_reading_writes_nothing(without_derived: Path, large: Large):
     root = without_derived
-    large(0)
+    large()
     (root / "catalog.sqlite").unlink()
     before = content(root)
     all_answers(jitter.open(root))
@@ -129,18 +112,16 @@ def test_reading_writes_nothing(without_derived: Path, large: Large):
     assert not (root / ".staging").exists()
 
 
-@pytest.mark.parametrize("form", ["catalog", "timings", "compacted", "answers"])
+@pytest.mark.parametrize("form", ["catalog", "answers"])
 def test_prepare_writes_one_form_and_changes_no_answer(without_derived: Path, large: Large, form):
     root = without_derived
-    large(0)
+    large()
     (root / "catalog.sqlite").unlink()
     lake = jitter.open(root)
     wanted = all_answers(lake)
     lake.prepare(forms=[form])
     written = {
         "catalog": catalog.is_current(root),
-        "timings": len(timings(root)) == RANKS,
-        "compacted": compacted(root) == STEPS,
         "answers": len(list((root / ANSWER_CACHE).glob("*"))) == 1,
     }
     assert written == {name: name == form for name in written}
@@ -162,16 +143,14 @@ def test_a_read_only_lake_answers_everything(read_only: Path, large: Large, inge
     with pytest.raises(PermissionError):
         (read_only / "file").write_text("")
     lake = jitter.open(read_only)
-    calls: list[tuple[int, int]] = []
-    lake.prepare(lambda done, total: calls.append((done, total)))
-    assert calls == []
+    lake.prepare()
     assert all_answers(lake) == all_answers(jitter.open(ingested))
     assert content(read_only) == before
 
 
 def test_what_a_killed_prepare_left_is_removed_by_the_next_ingest(without_derived: Path, large: Large):
     root = without_derived
-    large(0)
+    large()
     (root / "catalog.sqlite").unlink()
     left: set[str] = set()
     for death in range(8):
@@ -203,73 +182,15 @@ def test_prepare_leaves_the_files_of_a_live_run(root: Path):
     assert not (root / ".staging").exists()
 
 
-def test_the_progress_of_compaction(root: Path, large: Large):
-    large(FILES + 1)
-    jitter.open(root).prepare()
-    assert compacted(root) == 0
-    large()
-    calls: list[tuple[int, int]] = []
-    jitter.open(root).prepare(lambda done, total: calls.append((done, total)), forms=["compacted"])
-    assert compacted(root) == STEPS
-    assert calls == [(done, STEPS) for done in range(STEPS + 1)]
-
-
-def test_only_the_chosen_steps_count(root: Path, large: Large):
-    large(2 * RANKS)
-    lake = jitter.open(root)
-    lake.prepare(forms=["compacted"], steps=lake.step_keys[1:2])
-    assert compacted(root) == 0
-    lake.prepare(forms=["compacted"], steps=[key.step for key in lake.step_keys[:2]])
-    assert [(root / compacted_folder(key)).exists() for key in lake.step_keys] == [True, True, False, False]
-
-
-def test_an_ingest_leaves_no_timings_to_prepare(root: Path, large: Large):
-    large()
-    made = timings(root)
-    calls: list[tuple[int, int]] = []
-    jitter.open(root).prepare(lambda done, total: calls.append((done, total)), forms=["timings"])
-    assert calls == []
-    assert timings(root) == made
-
-
-def test_timings_are_those_of_the_ingest(root: Path, large: Large):
-    made = timings(root)
-    assert len(made) == RANKS
-    shutil.rmtree(root / "derived")
-    large(FILES + 1)
-    jitter.open(root).prepare(forms=["timings"])
-    assert timings(root) == {}
-    large()
-    calls: list[tuple[int, int]] = []
-    jitter.open(root).prepare(lambda done, total: calls.append((done, total)), forms=["timings"])
-    assert timings(root) == made
-    assert calls == [(done, RANKS) for done in range(1, RANKS + 1)]
-    assert not (root / ".staging").exists()
-
-
-def test_only_the_recordings_without_timings_count(root: Path, large: Large):
-    made = timings(root)
-    for name in sorted(made)[:2]:
-        (root / TIMING_CACHE / name).unlink()
-    large(2 * STEPS + 1)
-    jitter.open(root).prepare(forms=["timings"])
-    assert len(timings(root)) == RANKS - 2
-    large(2 * STEPS)
-    calls: list[tuple[int, int]] = []
-    jitter.open(root).prepare(lambda done, total: calls.append((done, total)), forms=["timings"])
-    assert timings(root) == made
-    assert calls == [(1, 2), (2, 2)]
-
-
 @pytest.mark.parametrize(
     ("words", "written"),
     [
-        (["report", "--json"], {"timings", "answers"}),
-        (["steps"], {"timings", "answers"}),
-        (["table"], {"timings", "answers"}),
+        (["report", "--json"], {"answers"}),
+        (["steps"], {"answers"}),
+        (["table"], {"answers"}),
         (["table", "--step", "1", "--epoch", "1"], set()),
-        (["query", KERNELS], {"compact"}),
-        (["query", "select step, cause from steps"], {"timings", "answers"}),
+        (["query", KERNELS], set()),
+        (["query", "select step, cause from steps"], {"answers"}),
         (["query", "from rank_steps"], set()),
     ],
 )
@@ -287,13 +208,11 @@ def test_commands_prepare_what_they_read(
     assert capsys.readouterr().out == first
 
 
-def test_what_cannot_be_written_is_read_from_the_ranks_own_files(without_derived: Path, large: Large):
+def test_what_cannot_be_written_is_computed_again(without_derived: Path, large: Large):
     root = without_derived
     wanted = all_answers(jitter.open(root))
     large()
-    (root / COMPACTED_STEPS.parts[0]).write_text("no folder can be made here")
-    with pytest.raises(LakeError, match="cannot be compacted"):
-        compact_steps(root)
+    (root / "derived").write_text("no folder can be made here")
     jitter.open(root).prepare()
     assert all_answers(jitter.open(root)) == wanted
     assert not (root / ".staging").exists()
@@ -304,20 +223,5 @@ def test_a_lost_file_is_reported_when_it_is_read(without_derived: Path, large: L
     large()
     lost = sorted((root / "kernels").rglob("rank=3.parquet"))[0]
     lost.unlink()
-    jitter.open(root).prepare(forms=["timings"])
-    assert len(timings(root)) == RANKS - 1
     with pytest.raises(LakeError, match=r"rank=3\.parquet: cannot be read"):
         jitter.open(root).diagnose()
-
-
-def test_the_line_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    now = iter([0.0, 0.5, 1.5, 9.0, 20.0, 20.1, 20.2])
-    monkeypatch.setattr("time.monotonic", lambda: next(now))
-    line = PreparationProgress()
-    for done in range(4):
-        line(done, 3)
-    said = "preparing the lake (only once): 2 of 3"
-    assert capsys.readouterr().err == f"\r{said}\r{' ' * len(said)}\r"
-    for done in range(3):  # too short to be shown
-        line(done, 2)
-    assert capsys.readouterr().err == ""

@@ -11,8 +11,7 @@ import jitter
 from jitter.cli import main
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.step_key import StepKey
-from jitter.lake.derived.compaction import compact_steps
-from jitter.lake.layout import compacted_folder, kernels_file
+from jitter.lake.layout import kernels_file
 from jitter.query.run_query import describe_relations, prepare_query
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.oracles import metrics as oracle
@@ -30,20 +29,10 @@ def rows(lake: "jitter.Lake", text: str) -> list[dict]:
     return lake.sql(text, arrow=True).to_pylist()
 
 
-@pytest.mark.parametrize("compacted", ["not", "whole", "stale in part", "grown", "twice"])
-def test_kernels(tmp_path: Path, compacted: str):
+def test_kernels(tmp_path: Path):
     made = RandomLake(tmp_path / "step=4" / "epoch=9" / "lake")
     for rank in range(4):
         made.put(rank, BOTH)
-    if compacted != "not":
-        compact_steps(made.root)
-    if compacted == "stale in part":
-        made.put(2, BOTH[:2])
-    if compacted == "twice":  # two processes that did not see each other's work
-        [part, *_] = (made.root / compacted_folder(BOTH[1])).iterdir()
-        shutil.copy(part, part.with_name("twin.parquet"))
-    if compacted == "grown":
-        made.put(5, BOTH)
     lake = jitter.open(made.root)
     wanted = [
         {"epoch": key.epoch, "step": key.step} | row

@@ -9,12 +9,11 @@ from unittest.mock import patch
 import jitter
 import jitter.analysis.diagnosis.answer_cache
 from jitter.core.errors import LakeError
-from jitter.lake import derived
 from jitter.lake.integrity.verify import verify_lake
 from jitter.simulate import Fault, Job, simulate, write
 from tests.torture.figures import Figures
 
-PARTS = ("kernels", "host", "sources", "derived/timings", "derived/compact", "derived/answers", "catalog.sqlite")
+PARTS = ("kernels", "host", "sources", "derived/answers", "catalog.sqlite")
 QUERY = "select rank, step, sum(duration_ns) as ns, max(kernel_name) as name from kernels group by all order by all"
 
 
@@ -23,7 +22,6 @@ def flip_bits(flips: int, seed: int) -> Figures:
     figures, chance = Figures("flipped bits"), random.Random(seed)
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(derived, "MANY_FILES", 0),
         patch.object(jitter.analysis.diagnosis.answer_cache, "MIN_ACTIVITIES", 0),
     ):
         good, lake = Path(folder, "good"), Path(folder, "lake")

@@ -25,7 +25,6 @@ import xxhash
 
 import jitter
 from jitter.cli import main
-from jitter.lake.derived.timing_cache import CHECKSUM_KEY, HEADER_KEY, checksum_of
 from jitter.lake.integrity.checksums import checksum, seal_json
 from jitter.simulate import Fault, Job, simulate, write
 from tests.torture.figures import Figures
@@ -205,36 +204,6 @@ def _record_checksum(enemy: Enemy, path: Path, count: int) -> None:
         file.write_bytes(seal_json(msgspec.json.format(msgspec.json.encode(record), indent=1)))
 
 
-def change_cache(enemy: Enemy) -> str:
-    """Put hostile values into the header of a timing cache, with the right checksum."""
-    files = enemy.files("derived/timings/*.arrow")
-    if not files:
-        return "nothing"
-    path = enemy.chance.choice(files)
-    reader = pa.ipc.open_file(path.read_bytes())
-    batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-    header = msgspec.json.decode(reader.schema.metadata[HEADER_KEY])
-    for _ in range(enemy.chance.randint(1, 3)):
-        target = enemy.chance.choice((header, enemy.chance.choice(header["steps"])))
-        name = enemy.chance.choice([name for name in sorted(target) if name not in ("made_from", "steps")])
-        target[name] = [enemy.evil_number()] if isinstance(target[name], list) else enemy.evil_number()
-    encoded = msgspec.json.encode(header)
-    if enemy.chance.random() < 0.5:  # times and kinds that the schema allows and no recording has
-        batches = [_with_random_bytes(batch, enemy.chance) for batch in batches]
-    metadata = {HEADER_KEY: encoded, CHECKSUM_KEY: checksum_of(encoded, [batch.columns for batch in batches])}
-    schema = reader.schema.with_metadata(metadata)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(pa.record_batch(batch.columns, schema=schema))
-    return "timing cache"
-
-
-def _with_random_bytes(batch: pa.RecordBatch, chance: random.Random) -> pa.RecordBatch:
-    times = batch.column(0)
-    values = pa.array([chance.choice((-5, 0, 2**31 - 1, -(2**31))) for _ in times.values], times.values.type)
-    return pa.record_batch([pa.ListArray.from_arrays(times.offsets, values), batch.column(1)], schema=batch.schema)
-
-
 def change_catalog(enemy: Enemy) -> str:
     """Replace the catalog by another database, or by no database."""
     path = enemy.root / "catalog.sqlite"
@@ -299,7 +268,6 @@ def add_names(enemy: Enemy) -> str:
 
 CHANGES: Final[tuple[Change, ...]] = (
     link_entry, add_special, leave_run, leave_run, change_record, change_record, change_record, change_rows,
-    change_rows, change_cache, change_catalog, change_mark, grow_file, add_names,
 )  # fmt: skip
 
 

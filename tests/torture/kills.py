@@ -14,7 +14,6 @@ from unittest.mock import patch
 import jitter
 import jitter.analysis.diagnosis.answer_cache
 from jitter.cli import main
-from jitter.lake import derived
 from jitter.lake.integrity.verify import verify_lake
 from jitter.report.live.server import ServedRun
 from jitter.report.views.run_report import RunReport
@@ -33,7 +32,6 @@ def kill_changes(rounds: int, seed: int) -> Figures:
     figures, chance = Figures("kills before a change"), random.Random(seed)
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(derived, "MANY_FILES", 0),
         patch.object(jitter.analysis.diagnosis.answer_cache, "MIN_ACTIVITIES", 0),
     ):
         place, ingested = Path(folder, "place"), Path(folder, "ingested")

@@ -5,11 +5,9 @@ import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 import jitter
 from jitter.core.errors import JitterError
-from jitter.lake import derived
 from jitter.lake.integrity.verify import verify_lake
 from jitter.simulate import Job, simulate, write
 from tests.support.killed_process import fork, wait_for
@@ -20,7 +18,7 @@ from tests.torture.kills import primary_content
 def work_at_once(rounds: int, seed: int) -> Figures:
     """Run ingests, reports and the making of derived data on one lake at the same time."""
     figures, chance = Figures("simultaneous work"), random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder, patch.object(derived, "MANY_FILES", 0):
+    with tempfile.TemporaryDirectory() as folder:
         traces, whole = Path(folder, "in"), Path(folder, "whole")
         paths = write(simulate(Job(ranks=4, steps=2, kernels=16, seed=5)), traces, "nsys")
         jitter.ingest([traces], whole, executor=jitter.LocalExecutor())

@@ -1,4 +1,4 @@
-"""A cache of the diagnosis of a large lake, so that a second report is fast. Derived data.
+"""The diagnosis of a lake, kept in it so that a second report is fast: the only derived data.
 
 A file's name is a digest of what it was made from: the lake's records, the chosen steps, and jitter's own code. An
 ingest that changes the lake removes the files: that costs time, never information.
@@ -16,14 +16,14 @@ from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.core.step_key import StepKey
 from jitter.lake import staging
-from jitter.lake.derived.freshness import file_state, made_from
+from jitter.lake.freshness import file_state, made_from
 from jitter.lake.integrity.checksums import is_sealed, seal_json
 from jitter.lake.integrity.containment import read_lake_file
 from jitter.lake.layout import ANSWER_CACHE
 from jitter.lake.records import SourceRecord
 
-MIN_ACTIVITIES = 2_000_000
-"""Activities in a lake. The diagnosis of fewer takes a second or two: not worth a file."""
+MIN_ACTIVITIES = 200_000
+"""Activities in a lake. The diagnosis of fewer takes a second: not worth a file."""
 
 
 @dataclass(frozen=True)

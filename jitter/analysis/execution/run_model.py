@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -222,10 +221,6 @@ class RunModel:
     def sizes(self) -> Counter[int]:
         """How many ranks each team has."""
         return Counter(self.team_of.values())
-
-    def announce(self, keys: Sequence[StepKey]) -> AbstractContextManager[None]:
-        """Return a context in which these steps are read in this order."""
-        return self._source.announce(keys)
 
     def _members(self, key: StepKey) -> Sequence[Member]:
         if key not in self._known_members:

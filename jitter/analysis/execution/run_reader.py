@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -23,7 +22,6 @@ from jitter.core.arrow import to_list
 from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Floats, Ints, joined
 from jitter.core.step_key import StepKey
-from jitter.lake.derived.timing_cache import TimingCaches
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
 from jitter.lake.records import RankStepRecord, SourceRecord, commonest_kind
 from jitter.lake.step_reader import read_step
@@ -46,8 +44,6 @@ class Source:
     members: Callable[[StepKey], Sequence[Member]]
     rank_groups: Callable[[StepKey], Sequence[IdenticalRanks]]
     """The ranks of a step, in groups that did the same."""
-    announce: Callable[[Sequence[StepKey]], AbstractContextManager[None]]
-    """Context in which these steps' ranks are asked for in this order."""
     example: Callable[[StepKey, int], Example]
     """Activities of a rank in a step."""
     groups: Callable[[StepKey], Mapping[int, Mapping[int, Group | None]]]
@@ -108,9 +104,9 @@ class RunSyncCalls:
         return StepSyncCalls(*where, self._start_ns, self._end_ns, self._thread, self._name, self._names)
 
 
-_STEPS_KEPT = 3
 _BYTES_KEPT = 64 << 20
 """Size of cached steps above which `make_room` drops them."""
+_BYTES_PER_ROW = 4 * 8
 
 
 class LaunchShapes(NamedTuple):
@@ -141,12 +137,12 @@ class RunReader:
         indices: Callable[[StepKey], Sequence[KernelIndex]],
         steps: Sequence[StepKey],
         recorded_sizes: RecordedSizes | None = None,
-        caches: TimingCaches | None = None,
     ) -> None:
         self._sizes = recorded_sizes
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
-        self._activities = ActivityReader(root, held, TimingCaches(root) if caches is None else caches)
+        self._rows = sum(one.step.rows for key in self._steps for one in held[key].values())
+        self._activities = ActivityReader(root, held, is_large=self._rows * _BYTES_PER_ROW > _BYTES_KEPT)
         self._rank_groups: OrderedDict[StepKey, list[IdenticalRanks]] = OrderedDict()
         self._hosts: dict[str, HostEvents] = {}
         self._numbers: dict[str, int] = {}
@@ -168,16 +164,13 @@ class RunReader:
     @cached_property
     def source(self) -> Source:
         """The run."""
-        rows = sum(one.step.rows for key in self._steps for one in self._held[key].values())
-        groups, announce = self.rank_groups, self._activities.announce
         return Source(
             self._steps,
             self._members,
-            groups,
-            announce,
+            self.rank_groups,
             self._example,
             self._groups,
-            rows,
+            self._rows,
             self._beginnings,
             self.make_room,
         )
@@ -262,7 +255,7 @@ class RunReader:
         return sorted(found, key=lambda member: member.rank)
 
     def rank_groups(self, key: StepKey) -> list[IdenticalRanks]:
-        """Return a step's ranks in groups that did the same. The last few steps are cached. Thread-safe."""
+        """Return a step's ranks in groups that did the same. Thread-safe; steps stay in memory while there is room."""
         with self._one_looks:
             if key in self._rank_groups:
                 self._rank_groups.move_to_end(key)
@@ -275,8 +268,6 @@ class RunReader:
         ]
         with self._one_looks:
             self._rank_groups[key] = found
-            while len(self._rank_groups) > _STEPS_KEPT:
-                self._rank_groups.popitem(last=False)
         return found
 
     def make_room(self) -> None:
@@ -294,8 +285,7 @@ class RunReader:
         return RunSyncCalls(self._steps, self._held, self._calls, self._threads)
 
     def _calls(self, held: RankStepRecord) -> SyncCalls:
-        calls = self._activities.calls(held.record)
-        return self._host(held.record).calls if calls is None else calls
+        return HostEvents(self._root, held.record).calls
 
     @cached_property
     def _threads(self) -> dict[int, Ints]:
@@ -308,7 +298,12 @@ class RunReader:
                 waiting -= self._held[key].keys()
         found: dict[int, Ints] = {}
         for key, ranks in asked.items():
-            for rank, own in self._activities.threads(key, ranks).items():
+            if not ranks:
+                continue
+            rows = read_step(self._root, key, self._held[key], ("launch_thread",), sorted(ranks))
+            threads, known = rows.values("launch_thread"), rows.known("launch_thread")
+            for rank, (first, last) in zip(rows.ranks, pairwise(rows.bounds.tolist()), strict=True):
+                own = np.unique(threads[first:last][known[first:last]])
                 found[rank] = own if rank not in found else np.union1d(found[rank], own)
         return found
 
@@ -327,7 +322,8 @@ class RunReader:
 
     def _groups(self, key: StepKey) -> dict[int, dict[int, Group | None]]:
         groups_of: dict[int, dict[int, Group | None]] = {rank: {} for rank in self._held[key]}
-        ranks = sorted(rank for rank, held in self._held[key].items() if self._activities.may_be_grouped(held))
+        ungrouped = {"group_name", "group_ranks"}
+        ranks = sorted(rank for rank, held in self._held[key].items() if not ungrouped <= set(held.empty_columns))
         if ranks:
             read = read_step(self._root, key, self._held[key], ("kind", *GROUP_COLUMNS), ranks)
             rows = np.flatnonzero(read.equals("kind", "collective"))

@@ -169,18 +169,17 @@ class RunSteps:
         run, tracker = self.run, self.run.tracker()
         begin = max(0, first - run.remembered)
         keys = run.keys[begin:last]
-        with run.announce(keys):
-            for number, key in enumerate(keys, begin):
-                times = run.step_times(key)
-                self.lake.make_room()
-                fresh = tracker.enter(key, times.row >= 0)
-                if not run.has_consecutive_steps:
-                    self._begin_at_markers(key, times, tracker.state)
-                before = tracker.state.copy()
-                own = follow_step(run.job, times, tracker.state)
-                if number >= first:
-                    yield RecordedStep(number, key, times, own, before, fresh, run.collective_arrays)
-                del times, own, before  # else they stay in memory while the next step is read
+        for number, key in enumerate(keys, begin):
+            times = run.step_times(key)
+            self.lake.make_room()
+            fresh = tracker.enter(key, times.row >= 0)
+            if not run.has_consecutive_steps:
+                self._begin_at_markers(key, times, tracker.state)
+            before = tracker.state.copy()
+            own = follow_step(run.job, times, tracker.state)
+            if number >= first:
+                yield RecordedStep(number, key, times, own, before, fresh, run.collective_arrays)
+            del times, own, before  # else they stay in memory while the next step is read
 
     def _begin_at_markers(self, key: StepKey, times: StepTimes, state: CarriedState) -> None:
         """Let each rank begin with its step marker: the host time before its first launch is its own."""

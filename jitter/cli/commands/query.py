@@ -104,7 +104,6 @@ def _answer(
 
     server_context(*_PROCESS_MODULES)  # imports modules while this process makes the relations
     from jitter.cli.open_lake import open_lake, prepare_diagnosis
-    from jitter.cli.output.progress import preparation_progress
     from jitter.cli.output.rows import answer_query, write_chunks
     from jitter.core.interrupts import TimeLimit
     from jitter.query.prepared_query import memory_error
@@ -113,8 +112,6 @@ def _answer(
     def prepare(relations: frozenset[str]) -> None:
         if relations & {"steps", "culprits"}:
             prepare_diagnosis(lake)
-        if "kernels" in relations:
-            lake.prepare(preparation_progress(), forms=["compacted"])
 
     with ExitStack() as stack:
         with TimeLimit(None if deadline_s is None else deadline_s - time.monotonic()):

@@ -16,7 +16,7 @@ from jitter.core.errors import LakeError
 LARGEST_FILE_BYTES: Final = 4 << 30
 """A larger file in a lake is refused: one GPU's step of 10 million kernels takes 0.3 GB."""
 LAKE_ENTRIES: Final = (
-    "jitter.json", "catalog.sqlite", ".staging", "derived", "sources", "kernels", "host", "logs"
+    "jitter.json", "catalog.sqlite", ".staging", "derived", "sources", "kernels", "host", "times", "logs"
 )  # fmt: skip
 """The names in a lake's folder that jitter uses. Other names are not touched."""
 

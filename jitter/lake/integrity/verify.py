@@ -6,21 +6,19 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
-import pyarrow as pa
 
 from jitter.core.errors import DamagedFileError, LakeError
 from jitter.lake import catalog
-from jitter.lake.derived.compacted_file import CompactedFile
-from jitter.lake.derived.timing_cache import StaleCacheError, TimingCache
 from jitter.lake.folder import LakeFolder
 from jitter.lake.host_events import read_host_events
 from jitter.lake.integrity.checksums import file_checksum, is_sealed
 from jitter.lake.integrity.containment import read_lake_file
 from jitter.lake.integrity.rank_files import read_rank_step
-from jitter.lake.layout import ANSWER_CACHE, COMPACTED_STEPS, files_of_record, timing_cache_file
+from jitter.lake.layout import ANSWER_CACHE, files_of_record, times_file
 from jitter.lake.log_records import LogRecord, intact_log_records, log_record_file, relation_file
-from jitter.lake.parquet import unreadable_file_error, wrong_checksum_error
+from jitter.lake.parquet import HOW_TO_READ_AGAIN, unreadable_file_error, wrong_checksum_error
 from jitter.lake.records import RankStepRecord, SourceRecord
+from jitter.lake.times import read_times
 
 Progress = Callable[[int, int], None]
 
@@ -72,11 +70,16 @@ def verify_lake(root: Path, progress: Progress | None = None) -> Verification:
 
     for record in found.records:
         found.problems += record_problems(root, record)
+        if any(step.times and read_times(root, RankStepRecord(record, step)) is None for step in record.steps):
+            path = root / times_file(record.digest)
+            found.problems.append(
+                Problem(path, "is missing or damaged; reading is slower without it", HOW_TO_READ_AGAIN)
+            )
         advance([root / "sources" / record.name, *(root / place for place in files_of_record(record))])
     for log in found.logs:
         found.problems += log_problems(root, log)
         advance([root / relation_file(relation, log.digest) for relation in log.relations])
-    found.problems += _derived_problems(root, found.records, advance)
+    found.problems += _answer_problems(root, advance)
     found.problems += _catalog_problems(root, records)
     if not damaged and not damaged_logs:  # else files of damaged records would seem to belong to none
         found.problems += _files_without_record(root, records, found.logs)
@@ -123,25 +126,7 @@ def _as_problem(path: Path, error: LakeError) -> Problem:
     return Problem(path, error.message.removeprefix(f"{path}: "), error.hint or "")
 
 
-def _derived_problems(
-    root: Path, records: Sequence[SourceRecord], advance: Callable[[Sequence[Path]], None]
-) -> Iterator[Problem]:
-    for record in records:
-        path = root / timing_cache_file(record.digest)
-        try:
-            if path.exists():
-                TimingCache(path, record)
-        except StaleCacheError:  # not used, and made again
-            continue
-        except (OSError, ValueError):
-            yield Problem(path, "the timing cache is damaged", _REMOVE_DERIVED)
-    for path in sorted((root / COMPACTED_STEPS).rglob("*.parquet")):
-        try:
-            if "." in path.stem:  # else an older version wrote it, and it is not used
-                CompactedFile(path)
-        except (OSError, ValueError, pa.ArrowException):
-            yield Problem(path, "the compacted step is damaged", _REMOVE_DERIVED)
-        advance([path])
+def _answer_problems(root: Path, advance: Callable[[Sequence[Path]], None]) -> Iterator[Problem]:
     for path in sorted((root / ANSWER_CACHE).glob("*.json")):
         try:
             content = read_lake_file(path)
@@ -164,12 +149,12 @@ def _files_without_record(root: Path, records: Sequence[SourceRecord], logs: Seq
     known = {place for record in records for place in files_of_record(record)}
     known |= {relation_file(relation, log.digest) for log in logs for relation in log.relations}
     known |= {log_record_file(log) for log in logs}
-    for part in ("kernels", "host", "logs"):
+    for part in ("kernels", "host", "times", "logs"):
         for path in sorted((root / part).rglob("*")):
             if path.is_file() and path.relative_to(root) not in known:
                 yield Problem(path, "belongs to no record", "remove it, or ingest its trace again")
 
 
 def _all_files(root: Path) -> Iterator[Path]:
-    for part in ("kernels", "host", "logs", "sources", "derived"):
+    for part in ("kernels", "host", "times", "logs", "sources", "derived"):
         yield from (path for path in (root / part).rglob("*") if path.is_file())

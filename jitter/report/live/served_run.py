@@ -55,10 +55,8 @@ class ServedRun:
         page, loading = self.page, self.loading
         if loading.ready:
             return
-        if page.steps == page.lake.step_keys:  # derived data make later starts faster
-            page.lake.prepare(loading.count, forms=["timings"])
-            loading.enter("diagnosing the run")
-            page.lake.prepare(forms=["answers"])
+        if page.steps == page.lake.step_keys:
+            page.lake.prepare(forms=["answers"])  # which makes later starts faster
         page.diagnosis, page.facts  # noqa: B018
         loading.enter("reading the costliest step")
         self._first = self._costliest_whole()

@@ -8,7 +8,7 @@ import pytest
 import jitter
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis import answer_cache
-from jitter.lake.derived.compact_step import remove_outdated
+from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import ANSWER_CACHE
 
 
@@ -67,7 +67,7 @@ def test_another_source_is_another_lake(lake: Path, examined: list[int]):
     assert after.team_of.keys() == before.team_of.keys() - {gone.rank}
     assert len(examined) == 2
     assert len(kept(lake)) == 2
-    remove_outdated(lake, opened.sources)
+    LakeFolder(lake).remove_derived()
     assert kept(lake) == []
 
 

@@ -15,7 +15,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
 
 if TYPE_CHECKING:
-    from jitter.analysis.detection.executors.passes import StepExecutor
+    from jitter.analysis.detection.passes import StepExecutor
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
@@ -204,10 +204,10 @@ class RunResults:
         return AnswerCache(lake.root, lake.sources, digests) if activities >= MIN_ACTIVITIES else None
 
     def _step_executor(self, executor: Executor | None) -> "Callable[[RunSteps], StepExecutor]":
-        from jitter.analysis.detection.executors.local_executor import ThreadedStepExecutor
+        from jitter.analysis.detection.passes import ThreadedStepExecutor
 
         if isinstance(executor, DaskExecutor):
-            from jitter.analysis.detection.executors.dask_executor import dask_executor
+            from jitter.analysis.detection.dask_executor import dask_executor
 
             return self._connections.enter_context(dask_executor(executor, self._lake.root))
         if isinstance(executor, LocalExecutor):

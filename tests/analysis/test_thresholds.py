@@ -20,7 +20,7 @@ NOT_THRESHOLDS = {
     "collectives/group_inference.py": {"ALONE"},
     "execution/dependencies.py": {"_NONE"},
     # mathematics: constants of distributions, first guesses and ends of iterations, rounding
-    "detection/outliers/significance.py": {"QN_TO_SIGMA", "_QUARTILE", "_PRECISION"},
+    "detection/significance.py": {"QN_TO_SIGMA", "_QUARTILE", "_PRECISION"},
     "diagnosis/grouping/scopes.py": {"_ROUNDING"},
     "execution/host_waits.py": {"_SCALES"},
     "execution/interference.py": {"_FIRST_GUESS", "_ITERATIONS"},
@@ -30,8 +30,8 @@ NOT_THRESHOLDS = {
     "execution/activity_reader.py": {"_ROWS_AT_ONCE"},
     "execution/run_reader.py": {"_BYTES_KEPT", "_BYTES_PER_ROW"},
     "metrics/time_shares.py": {"_ROWS_AT_ONCE"},
-    "detection/executors/local_executor.py": {"_LARGE", "_MOST_THREADS", "_MOST_CELLS", "_RANGES"},
-    "detection/executors/dask_executor.py": {"_RANGES_PER_WORKER"},
+    "detection/passes.py": {"_LARGE", "_MOST_THREADS", "_MOST_CELLS", "_RANGES"},
+    "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},
     "diagnosis/hang/find_hang.py": {"_LARGEST_GROUP", "_MOST_LAST_CALLS"},
 }

@@ -15,7 +15,7 @@ import jitter
 from jitter.cli import main
 from jitter.core.errors import ExitCode
 from jitter.simulate import Fault, Job, Run, simulate
-from tests.support.json_report import assert_fits_schema
+from tests.support.json_report import assert_fits_schema, differing
 from tests.support.simulated import accept_changed_files, ingest_run, small
 
 SLOW = Fault.parse("slow_gpu:rank=2,factor=1.6")
@@ -57,8 +57,8 @@ def healthy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_document_of_a_run_with_one_culprit(root: Path, run: Run, capsys: pytest.CaptureFixture[str]):
     found = document(root, capsys)
-    assert [(one["scope"], one["ranks"], one["cause"]) for one in found["culprits"]] == [("rank", [2], "gpu_compute")]
-    (one,) = found["culprits"]
+    assert [(one["scope"], one["ranks"], one["cause"]) for one in differing(found)] == [("rank", [2], "gpu_compute")]
+    (one,) = differing(found)
     ends, without = run.last_collective_ends(), run.without().last_collective_ends()
     assert one["gain_ns"] == pytest.approx(ends[-1] - ends[0] - (without[-1] - without[0]), rel=0.01)
     assert found["what_if"]["culprits_repaired_ns"] == one["gain_ns"]
@@ -103,7 +103,7 @@ def test_look_at_lies_in_the_step_of_the_recording(root: Path, capsys: pytest.Ca
 
 def test_a_healthy_run_names_nobody(healthy: Path, capsys: pytest.CaptureFixture[str]):
     found = document(healthy, capsys)
-    assert found["culprits"] == []
+    assert differing(found) == []
     assert {step["cause"] for step in found["steps"]} == {"none"}
     assert {json.dumps(step["divergence"]) for step in found["steps"]} == {"null"}
     assert found["what_if"]["culprits_repaired_ns"] == 0
@@ -239,21 +239,21 @@ def test_every_sort_of_run_is_told(tmp_path: Path, sort: str, capsys: pytest.Cap
     root = ingest_run(simulate(job, [Fault.parse(fault) for fault in faults]), tmp_path, "nsys").root
     found = document(root, capsys)
     if sort in CULPRITS:
-        told = [(one["scope"], one["ranks"], one["cause"]) for one in found["culprits"]]
+        told = [(one["scope"], one["ranks"], one["cause"]) for one in differing(found)]
         assert sorted(told) == sorted(CULPRITS[sort])
-    for one in found["culprits"]:
+    for one in differing(found):
         assert ("epochs" in one) == (job.epoch is not None)
     if sort == "slow collectives":
         slow = [step["step"] for step in found["steps"] if step["cause"] == "communication"]
         assert slow == [4, 5]
     if job.ranks == 1:
         assert {step["max_rank"] for step in found["steps"]} == {None}
-        assert {one["confidence"] for one in found["culprits"]} <= {"low"}
+        assert {one["confidence"] for one in differing(found)} <= {"low"}
         assert any("Only one rank" in warning for warning in found["run"]["warnings"])
     if job.steps == 1:
         assert found["steps"][0]["step_time_ns"] > 0  # its span
         assert any("Only one step" in warning for warning in found["run"]["warnings"])
-    assert len(said(root, capsys).splitlines()) >= 4 + len(found["culprits"])
+    assert len(said(root, capsys).splitlines()) >= 4 + len(differing(found))
     assert said(root, capsys, "--markdown")
     assert main(["steps", str(root)]) == ExitCode.DONE
 
@@ -292,7 +292,7 @@ def test_names_full_of_markup(root: Path, tmp_path: Path, run: Run, capsys: pyte
     began = [step["divergence"]["kernel_name"] for step in found["steps"] if step["divergence"]]
     assert began
     assert all(name.startswith(MARKUP) for name in began)
-    assert [one["ranks"] for one in found["culprits"]] == [[2]]
+    assert [one["ranks"] for one in differing(found)] == [[2]]
     text = said(mine, capsys, "--markdown")
     assert "\\|\\*b\\*\\_i\\_\\`c\\`\\~\\~\\&amp;\\\\" in text
     for line in text.splitlines():

@@ -251,4 +251,4 @@ def test_a_healthy_run_has_no_culprits(tmp_path: Path):
     run = simulate(
         Job(ranks=3, steps=3, kernels=16, first_step=2000), [Fault.parse("extra_kernel:rank=1,step=2001,kernel=7")]
     )
-    assert rows(ingest_run(run, tmp_path, "nsys"), "from culprits") == []
+    assert rows(ingest_run(run, tmp_path, "nsys"), "from culprits where rung = 'ranks'") == []

@@ -168,6 +168,11 @@ def _assert_waterfall_adds_up(said: dict[str, Any]) -> None:
         assert math.isclose(ranks["loss_ns"], sum(step["loss_ns"] for step in timed) / len(timed), abs_tol=1)
 
 
+def differing(said: dict[str, Any]) -> list[dict[str, Any]]:
+    """The findings about what differs between ranks or steps: those of the program, of all ranks alike, left out."""
+    return [one for one in said["culprits"] if one["rung"] not in ("sync", "launch", "overlap")]
+
+
 def _assert_holds(said: dict[str, Any]) -> None:
     assert said["schema_version"] == 2
     assert len(said["steps"]) == said["run"]["steps"]

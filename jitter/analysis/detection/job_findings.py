@@ -1,12 +1,27 @@
-"""Findings about the whole job: what slows all of its ranks, or single ranks at random. Each is one thing to fix."""
+"""Findings about several ranks: late together, at random, slow or fast clusters, steps that are slow for all."""
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
-from jitter.analysis.detection.outliers.find_outliers import Outlier, places_in
-from jitter.analysis.execution.self_times import TimePart
-from jitter.core.numeric.arrays import Ints
+import numpy as np
+
+from jitter.analysis.detection.deviations import (
+    TeamDeviations,
+    compare_with_one_rank,
+    sigma_within,
+    spread_within_steps,
+)
+from jitter.analysis.detection.outliers import Outlier, places_in
+from jitter.analysis.detection.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import format_count, format_numbers, format_time
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.stats import known_median, lower_median
+from jitter.core.numeric.student_t import student_tail
 
 JobFindingKind = Literal[
     "launch_bound", "slow_steps", "random_pauses", "two_clusters", "late_together", "unequal_stages", "slow_stage"
@@ -68,3 +83,271 @@ def join_outliers(kind: JobFindingKind, members: Sequence[Outlier], evidence: st
         chance,
         tuple(members),
     )
+
+
+def join_late_ranks(found: Sequence[Outlier]) -> list[Outlier | JobFinding]:
+    """Return at most `max_priced_outliers` candidates, those with the most excess.
+
+    Of more outliers, ranks that are late with one part of their time in the same steps are joined, the most ranks
+    first: to leave out some of them would hide what fixing all of them saves.
+    """
+    single = sorted(found, key=lambda one: -one.excess_ns)
+    clusters = sorted(_by_part_and_steps(single, THRESHOLDS.same_steps_share), key=len)
+    joined: list[JobFinding] = []
+    while len(single) + len(joined) > THRESHOLDS.max_priced_outliers and clusters:
+        members = clusters.pop()
+        if len(members) < THRESHOLDS.min_masked_ranks:
+            break
+        joined.append(_join(members))
+        ranks = {(one.rank, one.part) for one in members}
+        single = [one for one in single if (one.rank, one.part) not in ranks]
+    every: list[Outlier | JobFinding] = [*joined, *single]
+    return sorted(every, key=lambda one: -one.excess_ns)[: THRESHOLDS.max_priced_outliers]
+
+
+def _by_part_and_steps(found: Sequence[Outlier], share: float) -> list[list[Outlier]]:
+    """Divide outliers by part, and by steps: the Jaccard index of each one's and the first one's steps."""
+    clusters: list[tuple[set[int], list[Outlier]]] = []
+    for one in found:
+        steps = set(one.steps)
+        for known, members in clusters:
+            is_alike = len(known & steps) >= share * len(known | steps)
+            if is_alike and members[0].part is one.part and (members[0].pace is None) is (one.pace is None):
+                members.append(one)
+                break
+        else:
+            clusters.append((steps, [one]))
+    return [members for _, members in clusters]
+
+
+def _join(members: Sequence[Outlier]) -> JobFinding:
+    told = f"{format_count(len(members), 'rank')} are late in the same steps"
+    return join_outliers("late_together", members, told, max(one.chance for one in members))
+
+
+_LIMITS: Final = THRESHOLDS.random_events
+
+
+def split_random_events(found: Sequence[Outlier], ranks: int, steps: int) -> tuple[list[Outlier], list[JobFinding]]:
+    """Join events on random ranks; return the other outliers, and the joined ones.
+
+    An event is one step in which one rank stands out. Events are random if at least `min_random_ranks` ranks have some,
+    and so many thrown at random ranks and steps would share ranks, and share steps, as often by chance.
+
+    Args:
+        found: one team's outliers of one part.
+        ranks: how many ranks the team has.
+        steps: how many steps the run has.
+
+    """
+    single = [one for one in found if not one.persistent]
+    others = [one for one in found if one.persistent]
+    events = [(one.rank, step) for one in single for step in one.steps]
+    if not events or ranks < 2:
+        return list(found), []
+    is_even = _is_by_chance([rank for rank, _ in events], ranks, THRESHOLDS.max_chance)
+    if not is_even:
+        return list(found), []
+    is_scattered = _is_by_chance([step for _, step in events], steps, THRESHOLDS.medium_chance)
+    if len(single) >= THRESHOLDS.min_random_ranks and is_scattered and steps >= THRESHOLDS.min_steps_for_scatter:
+        return others, [_random_pauses(single)]
+    return list(found), []
+
+
+def _random_pauses(members: Sequence[Outlier]) -> JobFinding:
+    events = sum(len(one.steps) for one in members)
+    told = (
+        f"{format_count(events, 'event')} on {format_count(len(members), 'rank')}, each on one rank in one step: "
+        "no rank has more of them than chance gives"
+    )
+    return join_outliers("random_pauses", members, told, min(one.chance for one in members))
+
+
+def _is_by_chance(places: Sequence[int], size: int, max_chance: float) -> bool:
+    """Return whether so many events thrown at so many places share places as often as these do, or more often."""
+    count = min(len(places), _LIMITS.max_events)
+    seen = sum(n * (n - 1) for n in Counter(places[:count]).values())
+    drawn = np.random.default_rng(0).integers(0, size, (_LIMITS.draws, count))
+    drawn.sort(axis=1)
+    first = np.flatnonzero(np.diff(drawn, axis=1, prepend=-1))  # of each run of equal values, which ends with its row
+    shared = np.diff(first, append=drawn.size)
+    pairs = np.bincount(first // count, shared * (shared - 1))
+    return bool((pairs >= seen).mean() > max_chance)
+
+
+def find_clusters(deviations: TeamDeviations, step_ns: Floats, known: Sequence[Outlier]) -> list[JobFinding]:
+    """Return the parts in which one team's ranks fall into a slow and a fast cluster, the slow one not fewer.
+
+    The ranks' medians over steps are cut where the clusters' means differ most, in standard deviations within them.
+
+    Args:
+        deviations: of the team.
+        step_ns: (steps,) each step's time, NaN where unknown.
+        known: the team's outliers; slow ranks that are all among them need no other finding.
+
+    """
+    steps, ranks = deviations.total_ns.shape[1:]
+    usual_step = known_median(step_ns)
+    if ranks < THRESHOLDS.min_cluster_ranks or usual_step <= 0 or np.isnan(deviations.total_ns).all(axis=1).any():
+        return []
+    timed = int((~np.isnan(step_ns)).sum())
+    found = []
+    for part in OWN_PARTS:
+        own = compare_with_one_rank(deviations.total_ns[part])
+        levels = np.nanmedian(own, axis=0)
+        order = np.argsort(levels)
+        ordered = levels[order]
+        share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
+        floor = max(share * float(np.nanmedian(deviations.usual_ns[part])), 1.0)
+        best = (0.0, 0, 0.0)
+        for cut in range(2, ranks - 1):
+            low, high = ordered[:cut], ordered[cut:]
+            sigma = max(float(sigma_within(low, high)), floor)
+            if ordered[cut] - ordered[cut - 1] >= THRESHOLDS.cluster_gap_sigmas * sigma:
+                best = max(best, (float(high.mean() - low.mean()) / sigma, cut, float(high.mean() - low.mean())))
+        apart, cut, excess = best
+        slow = tuple(sorted(int(rank) for rank in deviations.ranks[order[cut:]]))
+        if apart < THRESHOLDS.cluster_sigmas or excess < THRESHOLDS.min_cluster_share * usual_step or 2 * cut > ranks:
+            continue
+        if not differ_steadily(own, order[cut:], order[:cut]):
+            continue
+        if set(slow) <= {one.rank for one in known if one.part is part}:
+            continue
+        every = tuple(range(steps))
+        chance = float(student_tail(apart, THRESHOLDS.max_degrees)) * ranks * len(OWN_PARTS)
+        members = tuple(Outlier(deviations.team, rank, part, every, excess * steps, apart, chance) for rank in slow)
+        told = (
+            f"ranks {format_numbers(slow)} take {format_time(excess)} per step longer than the other "
+            f"{format_count(cut, 'rank')}, and differ less among themselves"
+        )
+        gain = None  # of equal halves the lower median is the fast one's: the loss contains it
+        if 2 * cut < ranks:
+            told += ": the loss, which compares with the median rank, does not contain it"
+            # they are late together: the step is shorter by what one of them takes longer
+            gain = excess * timed
+        found.append(
+            JobFinding(
+                "two_clusters", part, dict.fromkeys(slow, every), excess * steps, apart, (told,), chance, members, gain
+            )
+        )
+    return found
+
+
+def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: Floats) -> list[JobFinding]:
+    """Return the steps in which all ranks are slow: the step would be longer than usual even without its loss.
+
+    It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
+
+    Args:
+        teams: the deviations of each team; the usual times of the one with most ranks say in which part.
+        step_ns: (steps,) each step's time, NaN where unknown.
+        loss_ns: (steps,) each step's loss.
+
+    """
+    largest = max(teams, key=lambda team: len(team.ranks), default=None)
+    if largest is None or len(largest.ranks) < 2:
+        return []  # a single rank cannot be told from all of them
+    # a short step after a long one has a negative loss, which does not make it a slow one
+    base = (step_ns - np.maximum(np.nan_to_num(loss_ns), 0.0))[:, None]
+    known = ~np.isnan(base[:, 0])
+    count = int(known.sum())
+    if count < THRESHOLDS.min_steps_for_scatter:
+        return []
+    sigma = qn_sigma(base)
+    level = float(quiet_level(base, sigma)[0])
+    least = max(float(sigma[0]), THRESHOLDS.min_slow_step_share * level / THRESHOLDS.step_sigmas)
+    noise = np.maximum(least, _sigma_of_medians(largest))
+    excess = np.where(known, base[:, 0] - level, 0.0)
+    tails = np.where(known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
+    slow = known & (excess >= THRESHOLDS.min_slow_step_share * level) & (excess >= THRESHOLDS.step_sigmas * noise)
+    if not slow.any() or 2 * slow.sum() > count:
+        return []
+    chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
+    if chance > THRESHOLDS.max_chance:
+        return []
+    usual = largest.usual_ns[:, :, 0]
+    more = np.nan_to_num(usual[:, slow] - lower_median(usual[:, known & ~slow])).sum(axis=1)
+    gain = float(excess[slow].sum())
+    part = TimePart(int(np.argmax(more)))
+    if more[part] < THRESHOLDS.cause_share * gain:
+        return []  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
+    steps = tuple(np.flatnonzero(slow).tolist())
+    sigmas = float((excess / noise)[slow].max())
+    share = float(np.median(_slower_shares(largest, part, slow, known)))
+    members = tuple(
+        Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True)
+        for team in teams
+        for rank, own in zip(team.ranks.tolist(), _slower_shares(team, part, slow, known).tolist(), strict=True)
+        if own >= THRESHOLDS.evidence.slower_team_share * share
+    )
+    ranks = tuple(sorted(one.rank for one in members))
+    which = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
+    told = (
+        f"in {format_count(len(steps), 'step')} {which} take {format_time(gain / len(steps))} longer than in the "
+        "other steps: the loss, which compares ranks within a step, does not contain it"
+    )
+    return [JobFinding("slow_steps", part, dict.fromkeys(ranks, steps), gain, sigmas, (told,), chance, members, gain)]
+
+
+def _sigma_of_medians(team: TeamDeviations) -> Floats:
+    """Return (steps,) the standard deviation, ns, of the median rank's own time, of ranks that vary independently.
+
+    That of the median of n normal variables: √(π / 2n) times theirs, the larger one of their spread in the step and
+    their variation over steps. 0 of few ranks.
+    """
+    if len(team.ranks) < THRESHOLDS.min_ranks_for_noise:
+        return np.zeros(team.total_ns.shape[1])
+    in_halves = np.zeros(team.total_ns.shape[1], np.bool_)
+    within = [spread_within_steps(own - lower_median(own.T).T, in_halves)[:, 0] for own in team.total_ns]
+    spreads = [np.maximum(here, np.median(qn_sigma(own))) for here, own in zip(within, team.total_ns, strict=True)]
+    found: Floats = math.sqrt(math.pi / 2 / len(team.ranks)) * np.linalg.norm(spreads, axis=0)
+    return found
+
+
+def _slower_shares(team: TeamDeviations, part: TimePart, slow: Bools, known: Bools) -> Floats:
+    """Return (ranks,) how much longer each rank takes in slow steps, as a share of its time in the other steps."""
+    apart = compare_with_one_rank(team.total_ns[part])
+    own = team.usual_ns[part] + apart - lower_median(apart)
+    found = np.zeros(len(team.ranks))
+    for column in range(len(found)):
+        here = known & ~np.isnan(own[:, column])
+        if (here & slow).any() and (here & ~slow).any():
+            level = float(np.median(own[here & ~slow, column]))
+            found[column] = (float(own[here & slow, column].mean()) - level) / max(level, 1.0)
+    return found
+
+
+class FastRanks(NamedTuple):
+    """The fast ranks of one team, and how far the others are behind."""
+
+    fast: tuple[int, ...]
+    slow: tuple[int, ...]
+    behind_ns: float
+    """GPU time per step of the fastest slow rank above that of the slowest fast one."""
+
+
+def find_fast_ranks(deviations: TeamDeviations, usual_step_ns: float) -> FastRanks | None:
+    """Return the ranks of a team, less than half of it, whose GPUs need much less time than all others; None if none.
+
+    The ranks' medians over steps are cut at the widest gap. It must be `min_fast_share` of a step, and
+    `fast_gap_ratio` times the range of the slow ranks: GPUs of one model spread, but leave no gap. Of two ranks
+    neither is few.
+    """
+    gpu = deviations.total_ns[TimePart.GPU]
+    most = (gpu.shape[1] - 1) // 2
+    if most < 1 or not usual_step_ns > 0 or np.isnan(gpu).all(axis=0).any():
+        return None
+    own = compare_with_one_rank(gpu)
+    levels = np.nanmedian(own, axis=0)
+    order = np.argsort(levels)
+    ordered = levels[order]
+    gaps = np.diff(ordered)[:most]
+    cut = int(np.argmax(gaps)) + 1
+    behind = float(gaps[cut - 1])
+    spread = float(ordered[-1] - ordered[cut])
+    if behind < max(THRESHOLDS.min_fast_share * usual_step_ns, THRESHOLDS.fast_gap_ratio * spread):
+        return None
+    if not differ_steadily(own, order[cut:], order[:cut]):
+        return None
+    fast, slow = (tuple(sorted(deviations.ranks[part].tolist())) for part in (order[:cut], order[cut:]))
+    return FastRanks(fast, slow, behind)

@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 import numpy as np
 
-from jitter.analysis.detection.outliers.deviations import TeamDeviations
-from jitter.analysis.detection.outliers.significance import binomial_tail, log_binomial, spread_of_others
+from jitter.analysis.detection.deviations import TeamDeviations
+from jitter.analysis.detection.significance import binomial_tail, log_binomial, spread_of_others
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints

@@ -9,29 +9,30 @@ import numpy as np
 from jitter.analysis.account.losses import CLASSES_OF_PART
 from jitter.analysis.account.noise import Noise, noise_of_operations
 from jitter.analysis.account.step_account import StepAccount
-from jitter.analysis.detection.communication.expected_transfers import (
+from jitter.analysis.detection.candidates import Candidate, repair_scenario
+from jitter.analysis.detection.data_quality import StepQuality
+from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
+from jitter.analysis.detection.job_findings import (
+    FastRanks,
+    JobFinding,
+    find_clusters,
+    find_fast_ranks,
+    find_slow_steps,
+    join_late_ranks,
+    split_random_events,
+)
+from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
+from jitter.analysis.detection.outliers import Outlier, find_outliers, join_kinds_of_steps, places_in
+from jitter.analysis.detection.passes import Arrivals, RunReplay, StepExecutor, StepStatistics, ThreadedStepExecutor
+from jitter.analysis.detection.pipeline_stages import find_unequal_stages
+from jitter.analysis.detection.slow_communication import (
+    SlowCommunication,
+    attribute_to_ranks,
+    find_slow_collectives,
     slow_communication,
     slow_in_every_step,
     transfers_by_benchmark,
 )
-from jitter.analysis.detection.communication.slow_collectives import (
-    SlowCommunication,
-    attribute_to_ranks,
-    find_slow_collectives,
-)
-from jitter.analysis.detection.data_quality import StepQuality
-from jitter.analysis.detection.executors.local_executor import ThreadedStepExecutor
-from jitter.analysis.detection.executors.passes import Arrivals, RunReplay, StepExecutor, StepStatistics
-from jitter.analysis.detection.findings import Candidate, repair_scenario
-from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.outliers.deviations import TeamDeviations, collect_deviations
-from jitter.analysis.detection.outliers.fast_ranks import FastRanks, find_fast_ranks
-from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers, join_kinds_of_steps, places_in
-from jitter.analysis.detection.outliers.job_outliers import find_clusters, find_slow_steps
-from jitter.analysis.detection.outliers.late_together import join_late_ranks
-from jitter.analysis.detection.outliers.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
-from jitter.analysis.detection.outliers.random_events import split_random_events
-from jitter.analysis.detection.outliers.unequal_stages import find_unequal_stages
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline

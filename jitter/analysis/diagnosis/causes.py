@@ -15,9 +15,9 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
 
 if TYPE_CHECKING:
-    from jitter.analysis.detection.communication.slow_collectives import SlowCommunication
-    from jitter.analysis.detection.findings import Candidate
-    from jitter.analysis.detection.outliers.find_outliers import Outlier
+    from jitter.analysis.detection.candidates import Candidate
+    from jitter.analysis.detection.outliers import Outlier
+    from jitter.analysis.detection.slow_communication import SlowCommunication
     from jitter.analysis.diagnosis.evidence.facts import Evidence
 
 Side = Literal["CPU", "GPU", "network"]

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from jitter.analysis.detection.communication.likely_communication import CommunicationSurvey
+from jitter.analysis.detection.likely_communication import CommunicationSurvey
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.thresholds import THRESHOLDS

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from jitter.analysis.detection.communication.likely_communication import survey_communication
+from jitter.analysis.detection.likely_communication import survey_communication
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.communication_limits import limit_to_communication
 from jitter.analysis.diagnosis.conclusion import conclude

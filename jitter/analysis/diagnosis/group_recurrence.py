@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jitter.analysis.detection.communication.slow_collectives import SlowCommunication
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.recurrence import Recurrence, Recurs, decide_recurrence, decide_repetition, is_random
+from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.thresholds import THRESHOLDS

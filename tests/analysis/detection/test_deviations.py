@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from jitter.analysis.detection.outliers.deviations import (
+from jitter.analysis.detection.deviations import (
     StepDeviations,
     TeamDeviations,
     collect_deviations,
     subtract_median_of_others,
 )
-from jitter.analysis.detection.outliers.find_outliers import find_outliers
-from jitter.analysis.detection.outliers.significance import estimate_sigma
+from jitter.analysis.detection.outliers import find_outliers
+from jitter.analysis.detection.significance import estimate_sigma
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.stats import lower_median, mad_sigma

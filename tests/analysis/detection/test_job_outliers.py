@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.outliers.deviations import TeamDeviations, subtract_median_of_others
-from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers
-from jitter.analysis.detection.outliers.job_outliers import find_clusters, find_slow_steps
+from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
+from jitter.analysis.detection.job_findings import find_clusters, find_slow_steps
+from jitter.analysis.detection.outliers import Outlier, find_outliers
 from jitter.analysis.execution.self_times import TimePart
 
 STEP = 1e6

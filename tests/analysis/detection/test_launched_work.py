@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.outliers import launched_work
-from jitter.analysis.detection.outliers.launched_work import expected_times
+from jitter.analysis.detection import launched_work
+from jitter.analysis.detection.launched_work import expected_times
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS

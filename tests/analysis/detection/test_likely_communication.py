@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.communication.likely_communication import (
+from jitter.analysis.detection.likely_communication import (
     CommunicationSurvey,
     LikelyKernel,
     is_likely_communication,

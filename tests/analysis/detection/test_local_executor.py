@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.executors import local_executor
+from jitter.analysis.detection import passes
 from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.replay import run_steps
 from jitter.core.errors import LakeError
@@ -35,16 +35,16 @@ def wanted(root: Path) -> "jitter.Diagnosis":
 @pytest.fixture
 def names(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Have even a small run measured by three threads; gives the names of those that did."""
-    monkeypatch.setattr(local_executor, "_LARGE", 0)
-    monkeypatch.setattr(local_executor, "cpu_count", lambda: 3)
+    monkeypatch.setattr(passes, "_LARGE", 0)
+    monkeypatch.setattr(passes, "cpu_count", lambda: 3)
     seen: set[str] = set()
-    measure = local_executor.measure_steps
+    measure = passes.measure_steps
 
     def watched(*told, **options):
         seen.add(threading.current_thread().name)
         return measure(*told, **options)
 
-    monkeypatch.setattr(local_executor, "measure_steps", watched)
+    monkeypatch.setattr(passes, "measure_steps", watched)
     return seen
 
 
@@ -78,8 +78,8 @@ def test_what_cannot_be_read_is_said(root: Path, tmp_path: Path):
 def test_what_is_small_is_done_by_one(
     root: Path, processors: int, large: int, names: set[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(local_executor, "_LARGE", large)
-    monkeypatch.setattr(local_executor, "cpu_count", lambda: processors)
+    monkeypatch.setattr(passes, "_LARGE", large)
+    monkeypatch.setattr(passes, "cpu_count", lambda: processors)
     jitter.open(root).diagnose()
     assert names == {threading.current_thread().name}
 
@@ -90,12 +90,12 @@ def test_scenarios_of_tiny_steps_are_replayed_by_one_thread(
     root: Path, small_step: int, has_pool: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(run_steps, "_SMALL_STEP", small_step)
-    replay, pools = local_executor.replay_steps, []
+    replay, pools = passes.replay_steps, []
 
     def watched(*told):
         pools.append(len(told) == 5 and told[4] is not None)
         return replay(*told)
 
-    monkeypatch.setattr(local_executor, "replay_steps", watched)
+    monkeypatch.setattr(passes, "replay_steps", watched)
     jitter.open(root).diagnose()
     assert pools[0] is has_pool

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.outliers.deviations import subtract_median_of_others
+from jitter.analysis.detection.deviations import subtract_median_of_others
 
 
 def oracle(total: np.ndarray) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from jitter.analysis.detection.outliers.deviations import TeamDeviations
-from jitter.analysis.detection.outliers.find_outliers import find_outliers
+from jitter.analysis.detection.deviations import TeamDeviations
+from jitter.analysis.detection.outliers import find_outliers
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 
 

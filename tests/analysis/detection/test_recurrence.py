@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.outliers.deviations import TeamDeviations, subtract_median_of_others
+from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
 from jitter.analysis.detection.recurrence import (
     Recurrence,
     count_more_steps,

@@ -7,17 +7,17 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.outliers import random_events
-from jitter.analysis.detection.outliers.find_outliers import Outlier
-from jitter.analysis.detection.outliers.random_events import split_random_events
-from jitter.analysis.detection.outliers.significance import (
+from jitter.analysis.detection import job_findings
+from jitter.analysis.detection.job_findings import split_random_events
+from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.recurrence import is_random, log_odds_of_all_ranks
+from jitter.analysis.detection.significance import (
     binomial_tail,
     effective_count,
     qn_sigma,
     quiet_level,
     spread_of_others,
 )
-from jitter.analysis.detection.recurrence import is_random, log_odds_of_all_ranks
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.student_t import student_tail
@@ -159,9 +159,9 @@ def test_ranks_that_are_late_in_the_same_step_are_not_random():
 def test_more_coincidences_than_seen_count_as_chance(monkeypatch: pytest.MonkeyPatch):
     """Twelve events, six each on two of three ranks: 7% of all draws are as uneven, most of them with more on one."""
     found = [outlier(0, *range(6)), outlier(1, *range(6, 12))]
-    monkeypatch.setattr(random_events, "THRESHOLDS", replace(THRESHOLDS, max_chance=0.065, min_random_ranks=2))
+    monkeypatch.setattr(job_findings, "THRESHOLDS", replace(THRESHOLDS, max_chance=0.065, min_random_ranks=2))
     assert len(split_random_events(found, 3, 12)[1]) == 1
-    monkeypatch.setattr(random_events, "THRESHOLDS", replace(THRESHOLDS, max_chance=0.085, min_random_ranks=2))
+    monkeypatch.setattr(job_findings, "THRESHOLDS", replace(THRESHOLDS, max_chance=0.085, min_random_ranks=2))
     assert split_random_events(found, 3, 12) == (found, [])
 
 

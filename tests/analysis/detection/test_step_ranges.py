@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.executors.passes import measure_steps
+from jitter.analysis.detection.passes import measure_steps
 from jitter.analysis.execution import run_reader
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.core.parallel import prefetch

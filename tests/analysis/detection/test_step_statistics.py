@@ -7,7 +7,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.executors.passes import measure_steps
+from jitter.analysis.detection.passes import measure_steps
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.run_steps import RunSteps

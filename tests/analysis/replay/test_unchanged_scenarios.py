@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.detection.executors.local_executor import ThreadedStepExecutor
+from jitter.analysis.detection.passes import ThreadedStepExecutor
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass, Losses
-from jitter.analysis.detection.communication.slow_collectives import SlowCommunication
-from jitter.analysis.detection.findings import Candidate, PricedFinding
+from jitter.analysis.detection.candidates import Candidate, PricedFinding
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.outliers.find_outliers import Outlier
+from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.detection.recurrence import Standouts, find_standouts
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator
 from jitter.analysis.diagnosis.evidence.marker_numbers import describe_marker_numbers

@@ -10,11 +10,11 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass
-from jitter.analysis.detection.findings import PricedFinding, repair_scenario
+from jitter.analysis.detection.candidates import PricedFinding, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.outliers.find_outliers import Outlier
-from jitter.analysis.detection.outliers.significance import binomial_tail
+from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.recurrence import find_standouts
+from jitter.analysis.detection.significance import binomial_tail
 from jitter.analysis.diagnosis.causes import find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from jitter.analysis.detection.outliers.significance import hypergeometric_tail
+from jitter.analysis.detection.significance import hypergeometric_tail
 from jitter.analysis.diagnosis.model import Scope
 from jitter.analysis.thresholds import THRESHOLDS
 

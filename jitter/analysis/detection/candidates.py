@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from jitter.analysis.detection.communication.slow_collectives import SlowCommunication
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.outliers.find_outliers import Outlier
+from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.replay.what_if import Scenario
 
 Candidate = Outlier | SlowCommunication | JobFinding

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.outliers.deviations import TeamDeviations, settle_halves, spread_within_steps
-from jitter.analysis.detection.outliers.significance import (
+from jitter.analysis.detection.deviations import TeamDeviations, settle_halves, spread_within_steps
+from jitter.analysis.detection.significance import (
     binomial_tail,
     drift_line,
     effective_count,

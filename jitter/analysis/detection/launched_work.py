@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.detection.outliers.deviations import TeamDeviations, subtract_median_of_others
-from jitter.analysis.detection.outliers.find_outliers import Outlier, find_outliers
-from jitter.analysis.detection.outliers.significance import qn_sigma
+from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
+from jitter.analysis.detection.outliers import Outlier, find_outliers
+from jitter.analysis.detection.significance import qn_sigma
 from jitter.analysis.execution.run_reader import LaunchShapes, RunReader
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RunSteps

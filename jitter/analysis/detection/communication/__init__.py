@@ -1,1 +1,0 @@
-"""Slow communication, and communication that nothing names so."""

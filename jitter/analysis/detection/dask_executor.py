@@ -1,0 +1,190 @@
+"""Analyse a run on a Dask cluster that runs already; its workers see the lake under the same path as this process.
+
+This process infers what the whole run tells. The workers read the steps, range by range, and each replays some of the
+scenarios over all steps; one keeps the account. The computations are those of `passes`. A worker opens the lake for
+itself and is given what the whole run tells.
+"""
+
+import socket
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from jitter.analysis.account.noise import Noise
+from jitter.analysis.account.step_account import StepAccount
+from jitter.analysis.alignment.kernel_index import KernelIndices
+from jitter.analysis.detection.passes import (
+    RunReplay,
+    StepExecutor,
+    StepStatistics,
+    measure_steps,
+    replay_steps,
+    step_ranges,
+)
+from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.execution.self_times import SelfTimes
+from jitter.analysis.replay.run_steps import RunSteps, Shared
+from jitter.analysis.replay.what_if import Scenario
+from jitter.core.errors import JitterError, LakeError
+from jitter.core.numeric.arrays import Floats
+from jitter.core.parallel.dask_client import Cluster, connect
+from jitter.core.parallel.executors import DaskExecutor
+from jitter.core.step_key import StepKey
+from jitter.lake.folder import LakeFolder
+from jitter.lake.records import records_by_step
+
+if TYPE_CHECKING:
+    from distributed import Future
+
+Baselines = Mapping[int, SelfTimes]
+"""By step the medians of self times."""
+
+
+class RemoteRun(NamedTuple):
+    """Description of a run with which a worker process goes through its steps."""
+
+    name: str
+    """Unique to the run."""
+    root: Path
+    steps: tuple[StepKey, ...]
+    shared: Shared
+    digests: frozenset[str]
+    """Of the recordings that the run consists of: others may have come into the lake since."""
+
+
+def remote_run(root: Path, steps: RunSteps) -> RemoteRun:
+    """Describe a run to other processes; `root` is the lake's folder as they see it."""
+    return RemoteRun(uuid.uuid4().hex, root, tuple(steps.run.keys), steps.shared, steps.lake.digests)
+
+
+def measure_remotely(run: RemoteRun, first: int, last: int) -> list[StepStatistics]:
+    """Measure each step of a range."""
+    return measure_steps(_opened(run), first, last)
+
+
+def account_remotely(
+    run: RemoteRun, baseline_transfers: Sequence[Floats], baselines: Baselines, noise: Sequence[Noise]
+) -> list[StepAccount]:
+    """Keep the account of the run; `baselines` are the medians of its steps, `noise` that of each."""
+    writable = [Noise(*(np.array(values, np.float64) for values in one)) for one in noise]
+    return replay_steps(_with_baselines(run, baselines), _writable(baseline_transfers), [], writable).accounts
+
+
+def replay_remotely(
+    run: RemoteRun, scenarios: Sequence[Scenario], baseline_transfers: Sequence[Floats], baselines: Baselines
+) -> Floats:
+    """Replay the run: (steps, scenarios) gained."""
+    return replay_steps(_with_baselines(run, baselines), _writable(baseline_transfers), scenarios).gained_ns
+
+
+def _writable(transfers: Sequence[Floats]) -> list[Floats]:
+    """Return the transfers of each step; arrays that are one object stay one."""
+    copies = {id(one): np.array(one, np.float64) for one in transfers}
+    return [copies[id(one)] for one in transfers]
+
+
+def _with_baselines(run: RemoteRun, baselines: Baselines) -> RunSteps:
+    steps = _opened(run)
+    for number, found in baselines.items():
+        # arrays as they are sent may be read-only, which compiled loops take for another type
+        steps.baselines[number] = SelfTimes(*(np.array(values, np.float64) for values in found))
+    return steps
+
+
+_open: dict[str, RunSteps] = {}
+_one_opens = Lock()
+
+
+def _opened(run: RemoteRun) -> RunSteps:
+    """Return the run's steps, opened once in this process."""
+    with _one_opens:
+        if run.name not in _open:
+            _open.clear()
+            if not run.root.exists():
+                raise LakeError(
+                    f"{run.root}: the worker on {socket.gethostname()} does not see it",
+                    "the lake must lie on a file system that all workers share, under the same path",
+                )
+            folder = LakeFolder(run.root)
+            folder.require()
+            records = [record for record in folder.intact_records()[0] if record.digest in run.digests]
+            if len(records) < len(run.digests):
+                raise LakeError(f"{run.root}: has changed while it was read", "run it again when no ingest is running")
+            held = records_by_step(records)
+            lake = RunReader(run.root, held, KernelIndices(run.root, held).of, run.steps)
+            _open[run.name] = RunSteps(lake, run.shared)
+        return _open[run.name]
+
+
+_RANGES_PER_WORKER = 2
+
+
+@contextmanager
+def dask_executor(executor: DaskExecutor, root: Path) -> Iterator[Callable[[RunSteps], StepExecutor]]:
+    """Connect to a cluster; yield what makes the executor of a run of the lake in the folder `root`.
+
+    Raises `UsageError` without Dask, `JitterError` if no scheduler answers, or stops to, or has no workers, or workers
+    of another version of jitter, or its workers die of it.
+    """
+    with connect(executor) as cluster:
+        yield lambda steps: DaskStepExecutor(cluster, root.absolute(), steps)
+
+
+class DaskStepExecutor:
+    """Goes through the steps on a cluster."""
+
+    def __init__(self, cluster: Cluster, root: Path, steps: RunSteps) -> None:
+        self._cluster, self._client, self._root, self._steps = cluster, cluster.client, root, steps
+        self._sent: Future | None = None
+
+    def measure(self) -> list[StepStatistics]:
+        """See `StepExecutor`."""
+        found = self._gather([self._submit(measure_remotely, *one) for one in self._ranges()])
+        return [seen for part in found for seen in part]
+
+    def replay(
+        self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None
+    ) -> RunReplay:
+        """See `StepExecutor`."""
+        shares = [part.tolist() for part in np.array_split(np.arange(len(scenarios)), self._workers()) if len(part)]
+        baselines = self._steps.baselines
+        # the account takes longest, so it begins first
+        kept = [] if noise is None else [self._submit(account_remotely, usual, baselines, noise)]
+        replays = [self._submit(replay_remotely, [scenarios[at] for at in part], usual, baselines) for part in shares]
+        found = self._gather([*kept, *replays])
+        nothing = np.zeros((len(self._steps.run.keys), 0))
+        return RunReplay(np.concatenate([nothing, *found[len(kept) :]], axis=1), found[0] if kept else [])
+
+    def _workers(self) -> int:
+        return max(1, len(self._client.ncores()))
+
+    def _ranges(self) -> list[tuple[int, int]]:
+        return step_ranges(len(self._steps.run.keys), _RANGES_PER_WORKER * self._workers())
+
+    def _submit(self, work: Callable[..., Any], *arguments: Any) -> "Future":
+        if self._sent is None:
+            # not scattered: data that lie on a worker are lost with it, what a task made is made again
+            self._sent = self._client.submit(_itself, remote_run(self._root, self._steps), pure=False)
+        return self._client.submit(work, self._sent, *arguments, pure=False)
+
+    def _gather(self, futures: "Sequence[Future]") -> list[Any]:
+        from distributed import KilledWorker
+
+        try:
+            for future in self._cluster.completed(futures):
+                self._cluster.result(future)  # the first error ends the wait
+            return [self._cluster.result(future) for future in futures]
+        except KilledWorker as error:
+            raise JitterError(
+                f"{self._root}: workers that examined it died, one after the other ({error.allowed_failures + 1})",
+                "give each about 2 GB of memory",
+            ) from None
+
+
+def _itself(run: RemoteRun) -> RemoteRun:
+    return run

@@ -1,1 +1,0 @@
-"""Per-step computations over the run's steps: here, on threads, or on a Dask cluster."""

@@ -237,19 +237,22 @@ class _CommonProgram:
                 yield Row("usual", LossClass(which).label, None, None if team < 0 else team, slot, ns)
 
     def _spread_carried(self, block: int, carried_ns: float) -> Iterator[Row]:
-        """Return what earlier steps leave, charged to the host times that differ: all steps are alike."""
+        """Return what earlier steps leave, charged to the self times that differ: all steps are alike.
+
+        To those of the host if they lead the same way, else to those of the GPU.
+        """
         team = self.program.blocks[block]
         first = sum(len(self.program.programs[other].operations) for other in range(team))
         here = slice(first, first + len(self.program.programs[team].operations))
-        more = (self.upper.own.host - self.lower.own.host + self.upper.own.call - self.lower.own.call)[here]
-        whole = float(more.sum())
-        if whole * carried_ns <= 0:
-            yield Row("usual", LossClass.CARRIED.label, None, team, None, carried_ns)
-            return
+        more = SelfTimes(*(one[here] - other[here] for one, other in zip(self.upper.own, self.lower.own, strict=True)))
         start = self.program.programs[team].first_kernel
-        for at in np.flatnonzero(more).tolist():
-            which = LossClass.START if at <= start else LossClass.LAUNCH
-            yield Row("usual", which.label, None, team, at, carried_ns * float(more[at]) / whole)
+        for by, of_host in ((more.host + more.call, True), (more.delay + more.gpu, False)):
+            if (whole := float(by.sum())) * carried_ns > 0:
+                for at in np.flatnonzero(by).tolist():
+                    which = LossClass.GPU if not of_host else LossClass.START if at <= start else LossClass.LAUNCH
+                    yield Row("usual", which.label, None, team, at, carried_ns * float(by[at]) / whole)
+                return
+        yield Row("usual", LossClass.CARRIED.label, None, team, None, carried_ns)
 
     def charge_waits(self, side: Side, sign: int, common_ns: float) -> Iterator[Row]:
         """Return what calls and copies cost that wait and that the other run lacks, and what no row explains.

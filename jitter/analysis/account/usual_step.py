@@ -159,7 +159,9 @@ class UsualProgram:
         start = np.where(job.kind[operation] == SYNC, np.nan, 0.0)
         end = start.copy()
         end[row[arrays.rank] + arrays.place] = usual.transfers[arrays.group]
-        template = StepTimes(team, row, start, end, *np.zeros((2, len(start))))
+        # without recorded launches, host time is a delay on the stream: no call has it
+        call = np.where(np.repeat(job.has_launches[team], sizes), 0.0, np.nan)
+        template = StepTimes(team, row, start, end, call, call)
         change = Change(np.ones((3, len(team)), np.bool_), usual.transfers, np.zeros(len(usual.transfers)), 0.0)
         state = unknown_state(len(team), count_carried_ends(job), count_threads(job), int(job.queue.max(initial=0)))
         before, ends, ended_ns = state._replace(back=np.zeros_like(state.back)), StepEnds(run), np.nan
@@ -169,7 +171,7 @@ class UsualProgram:
             step = RecordedStep(number, StepKey(None, number), template, own, before, fresh, arrays)
             nodes = NodeTimes(*np.empty((4, len(start))))
             replay_step(job, run.schedule.array(), step, of_team, change, state, nodes)
-            times = StepTimes(team, row, nodes.start, nodes.end, nodes.back - own.call, nodes.back)
+            times = StepTimes(team, row, nodes.start, nodes.end, call + nodes.back - own.call, call + nodes.back)
             known = [cell for cell in ends.cells(times).tolist() if cell >= 0]
             end_ns = float(nodes.end[known].mean()) if known else np.nan
             found.append(_Replayed(replace(step, times=times), nodes, end_ns - ended_ns))

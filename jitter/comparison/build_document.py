@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from jitter.analysis.detection.run_analysis import RunAnalysis
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
 
-_MAX_KERNEL_TIMES: Final = 110_000
+_MAX_KERNEL_TIMES: Final = 100_000
 """Kernel times in a document, about 6 bytes each: a longer run keeps some steps at even distances."""
 _SELF_TIMES: Final = 5
 """Kernel times that take as much room as an operation of the usual step."""

@@ -81,7 +81,8 @@ def name_runs(documents: Sequence[Document], paths: Sequence[Path | None], names
     """
     if names and len(names) != len(documents):
         raise UsageError(
-            f"{len(names)} names for {len(documents)} runs", "give one name for each run, in the order of the runs"
+            f"{format_count(len(names), 'name')} for {format_count(len(documents), 'run')}",
+            "give one name for each run, in the order of the runs",
         )
     times = Counter(document.label for document in documents)
     ends = shortest_ends([None if path is None else path.resolve() for path in paths])

@@ -32,3 +32,13 @@ def test_lakes_of_one_name(small_lake: Path, tmp_path: Path, capsys: pytest.Capt
     assert "after/jitter-lake" in out
     found = jitter.compare(*(jitter.open(lake) for lake in lakes))
     assert (found.base.label, found.new.label) == ("before/jitter-lake", "after/jitter-lake")
+
+
+def test_names_that_are_given(small_lake: Path, capsys: pytest.CaptureFixture[str]):
+    given = ["compare", str(small_lake), str(small_lake)]
+    assert main([*given, "--names", "main, branch", "--markdown"]) == 0
+    out = capsys.readouterr().out
+    assert "base: main (" in out
+    assert "new: branch (" in out
+    assert main([*given, "--names", "main"]) == 2
+    assert "1 name for 2 runs" in capsys.readouterr().err

@@ -49,7 +49,11 @@ KNOWN = {
     "report1.arrow": (_arrow(), "Nsight Systems exports as Arrow", "nsys export -t sqlite"),
     "StringIds.arrow": (b"ARROW1\0\0", "Nsight Systems exports as Arrow", "nsys export -t sqlite"),
     "traces.otf2": (b"x", "OTF2 traces", "rocprofv3"),
-    "perfetto-trace-0.proto": (b"\x0a\x04abcd", "Perfetto traces", "rocprofv3"),
+    "perfetto-trace-0.proto.gz": (
+        gzip.compress(b"\x0a\x04abcd"),
+        "Perfetto traces of other tools, or packed",
+        "rocprofv3",
+    ),
     "tpu.trace.json.gz": (gzip.compress(XLA.encode()), "traces of JAX or TensorFlow", "give the .xplane.pb"),
 }
 

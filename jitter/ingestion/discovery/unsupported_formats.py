@@ -93,7 +93,7 @@ _FORMATS: Final = (
     ),
     UnsupportedFormat("Nsight Compute reports", "record with `nsys profile -t cuda,nvtx`", _name(r"\.ncu-rep$")),
     UnsupportedFormat(
-        "Perfetto traces",
+        "Perfetto traces of other tools, or packed",
         _AMD,
         _name(rf"\.(?:pftrace|perfetto-trace){_PACKED}|perfetto[^/]*\.proto{_PACKED}"),
     ),

@@ -1,0 +1,269 @@
+"""Reader of Perfetto traces of rocprofv3 (`.pftrace`) and rocprof-sys (`perfetto-trace-0.proto`).
+
+A trace is a sequence of packets (perfetto/trace/trace_packet.proto). Slices state kernel, agent, queue, thread,
+correlation and their times in annotations; their names are interned per sequence of packets.
+"""
+
+import mmap
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from jitter.core.errors import UnreadableTraceError
+from jitter.core.formatting import format_count
+from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
+from jitter.readers.protobuf import RowBatches, Span, fields, signed, text_at, varint
+
+_NAME: Final = re.compile(r"(?i)\.(?:pftrace|perfetto-trace)$|perfetto[^/]*\.proto$")
+_PACKET: Final = b"\x0a"
+_KERNELS, _COPIES, _MARKERS = "kernel_dispatch", "memory_copy", "marker"
+_CATEGORIES: Final = {
+    **dict.fromkeys(("kernel_dispatch", "rocm_kernel_dispatch", "device_hip", "device_activity"), _KERNELS),
+    **dict.fromkeys(("memory_copy", "rocm_memory_copy"), _COPIES),
+    **dict.fromkeys(("marker_api", "rocm_marker_api", "rocm_roctx", "user"), _MARKERS),
+    **dict.fromkeys(("hip_api", "rocm_hip_api", "host_hip"), "calls"),
+}
+"""Categories of slices that are read, and what they are; others (HSA, RCCL calls, counters) are not."""
+_SLICE_BEGIN, _SLICE_END = 1, 2
+_INTERNED: Final = {1: "category", 2: "event", 3: "annotation", 29: "text"}
+"""Fields of InternedData that are read."""
+_STATE_CLEARED: Final = 1
+"""Flag of a packet: names that its sequence has interned before are void."""
+_REALTIME, _BOOTTIME = 1, 6
+"""Clocks; rocprofiler's times are of the latter."""
+_HEAD_BYTES: Final = 4096
+_FIRST_FIELDS: Final = frozenset(range(1, 120)) | {1000}
+_RUN_PREFIX: Final = re.compile(r"(?i)(?:^|[^a-z])rank[-_.]?(\d{1,6})")
+
+
+class PerfettoReader:
+    """Reads the kernels, copies, HIP calls and markers of rocprofv3 and rocprof-sys."""
+
+    name = "rocprof-perfetto"
+    version = 1
+
+    def sniff(self, path: Path) -> bool:
+        if not path.is_file() or not _NAME.search(path.name):
+            return False
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if not head.startswith(_PACKET):
+            return False
+        try:
+            length, start = varint(head, 1)
+            return all(
+                number in _FIRST_FIELDS
+                for number, *_ in fields(head, start, min(start + length, len(head)), clamp=True)
+            )
+        except (ValueError, IndexError):
+            return False
+
+    def files(self, path: Path) -> Files:
+        return Files((path,))
+
+    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
+        """Return the recording and its batches; raises OSError."""
+        rank = _RUN_PREFIX.search(path.stem)
+        recording = Recording(
+            path,
+            self.name,
+            processes=[Process(None)],
+            rank_in_name=int(rank[1]) if rank else None,
+            rank_hint="name it after the rank: rocprofv3 -o rank%env{RANK}%",
+        )
+        return recording, _Trace(recording).batches
+
+
+READER: Reader = PerfettoReader()
+
+
+@dataclass
+class _Sequence:
+    """Names that a sequence of packets has interned."""
+
+    category: dict[int, str] = field(default_factory=dict)
+    event: dict[int, str] = field(default_factory=dict)
+    annotation: dict[int, str] = field(default_factory=dict)
+    text: dict[int, str] = field(default_factory=dict)
+    open: dict[int, list["_Slice"]] = field(default_factory=dict)
+    """By track the slices that have not ended."""
+
+
+@dataclass
+class _Slice:
+    kind: str
+    name: str
+    track: int
+    stated: dict[str, Any]
+
+
+class _Trace:
+    """One trace that is being read."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._rows = RowBatches(recording)
+        self._sequences: dict[int, _Sequence] = {}
+        self._kernels = self._endless = 0
+
+    def batches(self, advance: Advance) -> Iterator[Batch]:
+        """Yield the rows of the slices as they end."""
+        path, problems = self._recording.path, self._recording.problems
+        size = path.stat().st_size
+        read = 0
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            data = memoryview(mapped)
+            try:
+                for number, _, start, stop in fields(data, 0, len(data), clamp=True):
+                    self._recording.is_incomplete |= stop > size
+                    if number == 1:
+                        self._packet(bytes(data[start:stop]))
+                    if self._rows.is_full:
+                        yield from self._rows.flush()
+                        advance(min(stop, size) - read)
+                        read = min(stop, size)
+            except (ValueError, IndexError) as error:
+                self._recording.is_incomplete = True
+                problems.append(f"the file is cut or damaged ({error}): what follows was not read")
+            finally:
+                data.release()
+        yield from self._rows.flush()
+        advance(size - read)
+        self._endless += sum(len(slices) for one in self._sequences.values() for slices in one.open.values())
+        if self._endless:
+            self._recording.is_incomplete = True
+            problems.append(f"{format_count(self._endless, 'slice')} without an end left out")
+        problems += self._rows.problems()
+        if not self._kernels:
+            raise UnreadableTraceError(
+                f"{path}: a Perfetto trace without kernels of rocprofv3 or rocprof-sys",
+                "record with `rocprofv3 --sys-trace -f rocpd` or `-f pftrace`",
+            )
+
+    def _packet(self, data: bytes) -> None:
+        event: Span | None = None
+        interned: Span | None = None
+        sequence_number = flags = 0
+        for number, value, start, stop in fields(data, 0, len(data)):
+            if number == 11:
+                event = start, stop
+            elif number == 12:
+                interned = start, stop
+            elif number == 10:
+                sequence_number = value
+            elif number == 13:
+                flags = value
+            elif number == 6 and self._recording.utc_offset_ns is None:
+                self._clocks(data, start, stop)
+            elif number == 60 and self._recording.processes[0].pid is None:
+                self._process(data, start, stop)
+        sequence = self._sequences.get(sequence_number)
+        if sequence is None or flags & _STATE_CLEARED:
+            opened = {} if sequence is None else sequence.open
+            sequence = self._sequences[sequence_number] = _Sequence(open=opened)
+        if interned is not None:
+            for number, _, start, stop in fields(data, *interned):
+                if (kind := _INTERNED.get(number)) is not None:
+                    iid, name = _interned(data, start, stop)
+                    getattr(sequence, kind)[iid] = name
+        if event is not None:
+            self._event(data, event, sequence)
+
+    def _clocks(self, data: bytes, at: int, end: int) -> None:
+        """Take the wall clock from a snapshot of clocks."""
+        found: dict[int, int] = {}
+        for number, _, start, stop in fields(data, at, end):
+            if number == 1:
+                clock = {which: value for which, value, _, _ in fields(data, start, stop)}
+                found[clock.get(1, 0)] = clock.get(2, 0)
+        if _REALTIME in found and _BOOTTIME in found:
+            self._recording.utc_offset_ns = found[_REALTIME] - found[_BOOTTIME]
+
+    def _process(self, data: bytes, at: int, end: int) -> None:
+        for number, _, start, stop in fields(data, at, end):
+            if number in (3, 4):  # a process, or a thread of it
+                pid = next((value for which, value, _, _ in fields(data, start, stop) if which == 1), None)
+                self._recording.processes[0].pid = pid
+
+    def _event(self, data: bytes, event: Span, sequence: _Sequence) -> None:
+        kind = track = 0
+        name, category = "", None
+        stated: list[Span] = []
+        for number, value, start, stop in fields(data, *event):
+            if number == 9:
+                kind = value
+            elif number == 11:
+                track = value
+            elif number == 10:
+                name = sequence.event.get(value, "")
+            elif number == 23:
+                name = text_at(data, (start, stop))
+            elif number == 3:
+                iid = value if start == stop or value else varint(data, start)[0]
+                category = category or _CATEGORIES.get(sequence.category.get(iid, ""))
+            elif number == 22:
+                category = category or _CATEGORIES.get(text_at(data, (start, stop)))
+            elif number == 4:
+                stated.append((start, stop))
+        if kind == _SLICE_BEGIN:
+            annotations = dict(_annotation(data, span, sequence) for span in stated) if category else {}
+            one = _Slice(category or "", name, track, annotations)
+            sequence.open.setdefault(track, []).append(one)
+        elif kind == _SLICE_END and (opened := sequence.open.get(track)):
+            ended = opened.pop()
+            if ended.kind:
+                ended.stated.update(_annotation(data, span, sequence) for span in stated)
+                self._add(ended)
+
+    def _add(self, one: _Slice) -> None:
+        stated = {name: signed(value) for name, value in one.stated.items() if isinstance(value, int)}
+        start_ns, end_ns = stated.get("begin_ns"), stated.get("end_ns")
+        if start_ns is None or end_ns is None or not -(2**62) < start_ns <= end_ns < 2**62:
+            self._endless += start_ns is None or end_ns is None
+            self._rows.impossible += start_ns is not None and end_ns is not None
+            return
+        name, times = self._rows.name(one.name), (start_ns, end_ns)
+        correlation, thread = stated.get("corr_id", stated.get("stack_id")), stated.get("tid", one.track >> 1)
+        if one.kind == "calls":
+            self._rows.add("calls", 0, thread, name, *times, correlation)
+        elif one.kind == _MARKERS:
+            self._rows.add("ranges", 0, thread, one.name, *times)
+        else:
+            is_memory = one.kind == _COPIES
+            agents = [stated.get(which) for which in ("agent", "src_agent", "dst_agent")]
+            device = agents[1] if is_memory and "TO_HOST" in one.name else agents[2] if is_memory else agents[0]
+            queue = stated.get("queue") if not is_memory else None
+            size = stated.get("copy_bytes")
+            self._rows.add("activities", 0, device, queue, name, is_memory, *times, correlation, *[None] * 6, size)
+            self._kernels += not is_memory
+
+
+def _interned(data: bytes, at: int, end: int) -> tuple[int, str]:
+    """Return the number and the name of interned data."""
+    iid, name = 0, ""
+    for number, value, start, stop in fields(data, at, end):
+        if number == 1:
+            iid = value
+        elif number == 2:
+            name = text_at(data, (start, stop))
+    return iid, name
+
+
+def _annotation(data: bytes, span: Span, sequence: _Sequence) -> tuple[str, Any]:
+    """Return the name and the value of a debug annotation; the value is None unless it is an integer or a text."""
+    name = ""
+    found: Any = None
+    for number, value, start, stop in fields(data, *span):
+        if number == 1:
+            name = sequence.annotation.get(value, "")
+        elif number == 10:
+            name = text_at(data, (start, stop))
+        elif number in (3, 4, 7):
+            found = value
+        elif number == 6:
+            found = text_at(data, (start, stop))
+        elif number == 17:
+            found = sequence.text.get(value)
+    return name, found

@@ -13,6 +13,7 @@ from jitter.logs.line_parser import Context, LineParser
 from jitter.logs.nccl import ras
 from jitter.logs.programs import throughput
 from jitter.logs.programs.mpitrace import MpitraceParser
+from jitter.logs.programs.perftools import PerftoolsParser
 from jitter.logs.programs.profiler_table import ProfilerTableParser
 from jitter.logs.programs.watchdog import WatchdogParser
 from jitter.logs.recorded import flight_recorder
@@ -39,6 +40,7 @@ _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
     ProfilerPluginParser,
     MpitraceParser,
     ProfilerTableParser,
+    PerftoolsParser,
     WatchdogParser,
     ras.RasParser,
     placement.JobstepParser,

@@ -156,6 +156,8 @@ LOG_SENTENCES: Final = {
     "mpi_calls": "Time in MPI calls by rank, function and message size.",
     "mpi_ranks": "Time in MPI, elapsed time and memory of each rank.",
     "operators": "Time of operators or kernels, summed up by a profiler.",
+    "regions": "Time, kernels and copies of regions of the program, by HPE's Perftools.",
+    "copy_sizes": "Copies of such a region by direction and size.",
     "throughput": "What a training program prints of its own speed, by step or of the whole run.",
 }
 

@@ -16,7 +16,7 @@ def measured(source: str, size: int, busbw: float, **given: object) -> dict[str,
 
 
 def facts(**relations: list) -> list[str]:
-    names = ("bandwidth", "benchmark_ranks", "recorded", "communicators", "mpi_ranks", "mpi_calls")
+    names = ("bandwidth", "benchmark_ranks", "recorded", "communicators", "mpi_ranks", "mpi_calls", "copy_sizes")
     return describe_measurements(**{name: relations.get(name, []) for name in names})
 
 

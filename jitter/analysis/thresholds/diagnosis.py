@@ -65,6 +65,10 @@ class EvidenceThresholds:
     """Nanoseconds. A recording that ends longer before a hang, or after it, tells nothing of it."""
     small_message_bytes: int = 4096
     """Bytes. Messages up to here take a network no time: what they take is waiting."""
+    single_value_bytes: int = 16
+    """Bytes. A smaller copy from the GPU reads a value or two."""
+    min_small_copies: int = 100
+    """Copies of single values in a run: fewer cost nothing."""
     min_other_steps: int = 5
     """Steps without a recording that a training log times: fewer have no median to speak of."""
     min_overhead: float = 0.02

@@ -76,7 +76,29 @@ def describe_history(
             f"The last run, {runs[last.run].name}, is outside the spread of the runs before: {describe_change(last)}. "
             "The next run tells whether the step time changed."
         )
-    return sentences or ["No change of the step time beyond the spread between runs."], heads, rows
+    sentences = sentences or ["No change of the step time beyond the spread between runs."]
+    return [*sentences, *describe_scaling(runs, documents)], heads, rows
+
+
+def describe_scaling(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> list[str]:
+    """Return how the throughput that logs state grows with the ranks, and its efficiency against the fewest ranks.
+
+    Of several runs on equally many ranks the last one counts.
+    """
+    rates: dict[int, float] = {}
+    for run, document in zip(runs, documents, strict=True):
+        for entry in document.throughput:
+            if entry.samples_per_s and (entry.ranks or run.ranks):
+                rates[entry.ranks or run.ranks] = entry.samples_per_s
+    if len(rates) < 2:
+        return []
+    fewest = min(rates)
+    told = [
+        f"{rate:,.0f} samples/s on {ranks} ranks"
+        + (f" ({format_percent(rate / ranks / (rates[fewest] / fewest))} per rank)" if ranks != fewest else "")
+        for ranks, rate in sorted(rates.items())
+    ]
+    return [f"Scaling, by the logs: {', '.join(told)}."]
 
 
 def waterfall_parts(document: Document) -> dict[str, int | None]:

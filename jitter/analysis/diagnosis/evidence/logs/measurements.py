@@ -13,6 +13,8 @@ from jitter.core.formatting import escape_control, format_bytes, format_count, f
 
 Rows = Sequence[Mapping[str, Any]]
 _MOST: Final = THRESHOLDS.sentences.max_named
+_LIMITS: Final = THRESHOLDS.evidence
+_SINGLE: Final = _LIMITS.single_value_bytes
 MAX_MEASUREMENTS: Final = _MOST
 """Sentences that a verdict begins with."""
 
@@ -40,6 +42,7 @@ def describe_measurements(
     communicators: Rows,
     mpi_ranks: Rows,
     mpi_calls: Rows,
+    copy_sizes: Rows,
 ) -> list[str]:
     """Return what the logs measured, as sentences, the most telling first. Arguments are rows of these relations."""
     tables = _tables(bandwidth, benchmark_ranks)
@@ -50,6 +53,7 @@ def describe_measurements(
         *_last_rank(recorded),
         *_time_in_proxies(recorded),
         *_time_in_mpi(mpi_ranks, mpi_calls),
+        *_small_copies(copy_sizes),
         *_peaks([*tables, *_recorded_bandwidths(recorded, communicators)]),
     ]
     return [escape_control(text) for text in sentences]
@@ -245,6 +249,20 @@ def _processors(ranks: Rows) -> Iterator[str]:
         usual = median(count for one, count in switched.items() if one != rank)
         if switched[rank] > THRESHOLDS.evidence.migration_ratio * usual:
             yield f"rank {rank} has {switched[rank]:,} context switches, the other ranks {usual:,.0f} (median)"
+
+
+def _small_copies(rows: Rows) -> Iterator[str]:
+    """Name the region with the most copies of single values from the GPU."""
+    small = [row for row in rows if row["direction"] == "AtoH" and row["below_bytes"] and row["below_bytes"] <= _SINGLE]
+    total = next((row["copies"] for row in small if row["depth"] == 0), None)
+    inner = [row for row in small if row["depth"] > 0]
+    if total is not None and total >= _LIMITS.min_small_copies:
+        most = max(inner, key=lambda row: (row["copies"], row["depth"]), default=None)
+        where = "" if most is None else f", {most['copies']:,.0f} of them in {most['region']}"
+        yield (
+            f"{total:,.0f} copies from the GPU have less than {_SINGLE} B{where}: reading a value waits for the GPU "
+            "each time"
+        )
 
 
 def _file(source: str) -> str:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from jitter.api.lake import Lake
-from jitter.lake.layout import DEFAULT_LAKE
+from jitter.lake import DEFAULT_LAKE
 
 __all__ = ["Lake", "open"]
 

@@ -8,35 +8,36 @@ import threading
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import click
 
 from jitter._version import __version__
-from jitter.cli.damaged_files import damaged_files_left_out
+from jitter.cli.lakes import damaged_files_left_out
 from jitter.cli.output import stdio
 from jitter.cli.output.stdio import say
 from jitter.core.errors import DamagedFileError, ExitCode, JitterError
 from jitter.core.interrupts import received_signal, signal_exit_code, signal_line
 
-_VERBS = (
-    "inspect",
-    "ingest",
-    "report",
-    "table",
-    "steps",
-    "collectives",
-    "compare",
-    "check",
-    "history",
-    "query",
-    "export",
-    "serve",
-    "verify",
-    "record",
-    "sample",
-    "explain",
-)
+_VERBS: Final = {
+    "inspect": "Show what an ingest would read; write nothing.",
+    "ingest": "Read traces into a lake: one file per GPU and step.",
+    "report": "Say what jitter costs, which GPU causes it, and where.",
+    "table": "Print a metric of a step: kernels by ranks.",
+    "steps": "List the steps: time, loss, ranks, cause.",
+    "collectives": "Show calls, sizes, bandwidth and waiting of collectives.",
+    "compare": "Compare a run with an earlier one.",
+    "check": "Check a run against limits: PASS, FAIL or UNKNOWN.",
+    "history": "Keep the runs of a job; show where step times change.",
+    "query": "Run SQL over the lake.",
+    "export": "Write CSV files, a timeline for Perfetto or a baseline.",
+    "serve": "Serve the report to a browser: any step, any ranks.",
+    "verify": "Check the files of a lake against their checksums.",
+    "record": "Print the commands that record a job.",
+    "sample": "Write simulated traces with known faults.",
+    "explain": "Print a topic of the guide.",
+}
+"""Each verb with its line in the help, in the order of a typical session."""
 
 
 class _Verbs(click.Group):
@@ -45,6 +46,11 @@ class _Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the verbs in the order of a typical session."""
         return list(_VERBS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs with their lines: importing all of their modules takes longer than the rest of the help."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_VERBS.items()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the module of a verb; None for an unknown verb."""

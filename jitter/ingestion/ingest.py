@@ -31,9 +31,8 @@ from jitter.ingestion.ranks.decide_ranks import RankOptions, parse_rank_options,
 from jitter.ingestion.ranks.leading_job import LeadingJob
 from jitter.ingestion.ranks.other_jobs import OtherJobError, left_out_errors
 from jitter.ingestion.workers import Progress, convert_in_pool
-from jitter.lake import catalog
+from jitter.lake import DEFAULT_LAKE, catalog
 from jitter.lake.folder import LakeFolder
-from jitter.lake.layout import DEFAULT_LAKE
 from jitter.lake.rank_coverage import coverage_notes
 from jitter.lake.records import SourceRecord
 

@@ -8,7 +8,6 @@ from typing import Final
 from jitter.core.step_key import StepKey
 from jitter.lake.records import DIGEST, SourceRecord
 
-DEFAULT_LAKE = Path("jitter-lake")
 DERIVED = Path("derived")
 """Disposable files, which make reading faster: deleting them costs time, never information."""
 ANSWER_CACHE = DERIVED / "answers"

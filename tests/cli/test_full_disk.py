@@ -58,7 +58,7 @@ def test_an_error_of_another_file_is_not_one_of_stdout(monkeypatch: pytest.Monke
     def full(*_arguments: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("jitter.cli.open_lake.open_lake", full)
+    monkeypatch.setattr("jitter.cli.lakes.open_lake", full)
     assert main(["steps", str(small_lake)]) == 3
     assert capsys.readouterr().err == "jitter: a file cannot be written: No space left on device\n  is the disk full?\n"
 

@@ -19,7 +19,7 @@ def test_no_row_of_a_lake_lies_in_arrows_own_pool(tmp_path: Path):
     lake = ingest_run(simulate(small(steps=2)), tmp_path).root
     script = f"""
 from pathlib import Path
-from jitter.cli.open_lake import open_lake
+from jitter.cli.lakes import open_lake
 open_lake(Path({str(lake)!r})).measure_collectives()
 import pyarrow
 print(pyarrow.default_memory_pool().backend_name)

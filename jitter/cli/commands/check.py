@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from jitter.cli.options import lake_argument
+from jitter.cli.options import json_option, lake_argument, steps_option
 from jitter.core.errors import ExitCode, JitterError, UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Limits(NamedTuple):
         return found
 
 
-@click.command(short_help="Check a run against limits: PASS, FAIL or UNKNOWN.")
+@click.command
 @lake_argument
 @click.option("--max-loss", metavar="LIMIT", help="Largest loss to jitter, as a part of the run's time: 5%.")
 @click.option(
@@ -48,9 +48,9 @@ class Limits(NamedTuple):
 @click.option("--max-regression", metavar="LIMIT", help="Largest increase of the step time against the baseline: 3%.")
 @click.option("--last", type=click.IntRange(min=1), help="Of history:JOB: compare with the last N runs. Default: 10.")
 @click.option("--fail-on", metavar="CAUSES", help="Causes that fail the run if a finding of high confidence has one.")
-@click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
+@steps_option
 @click.option("--accept-unknown", is_flag=True, help="Exit with 0 if a limit cannot be measured.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON with a versioned schema instead of the line.")
+@json_option
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for the summary of a job.")
 def check(
     lake: Path,
@@ -59,7 +59,7 @@ def check(
     max_regression: str | None,
     last: int | None,
     fail_on: str | None,
-    numbers: str | None,
+    steps: list[int] | None,
     accept_unknown: bool,
     as_json: bool,
     as_markdown: bool,
@@ -76,14 +76,12 @@ def check(
         jitter check run17-lake --baseline history:gpt-13b --last 10 --max-regression 3% --markdown
     """
     from jitter.comparison.gates import parse_causes, parse_limit
-    from jitter.core.formatting import parse_numbers
 
     limits = Limits(
         None if max_loss is None else parse_limit(max_loss, "--max-loss"),
         None if max_regression is None else parse_limit(max_regression, "--max-regression"),
         None if fail_on is None else parse_causes(fail_on),
     )
-    steps = None if numbers is None else parse_numbers(numbers, "--steps")
     _check_usage(limits, baseline, last, both=as_json and as_markdown)
     run: Document | None = None
     comparison: Comparison | None = None
@@ -128,8 +126,7 @@ def _missing(lake: Path, baseline: str | None) -> str | None:
 def _measure(
     lake: Path, baseline: str | None, last: int | None, steps: list[int] | None, limits: Limits
 ) -> "tuple[Document, Comparison | None, list[Gate]]":
-    from jitter.cli.damaged_files import damaged_files
-    from jitter.cli.load_runs import load_baselines, load_run
+    from jitter.cli.lakes import damaged_files, load_baselines, load_run
     from jitter.comparison.compare_documents import compare_documents
     from jitter.comparison.gates import check_findings, check_loss, check_regression
 

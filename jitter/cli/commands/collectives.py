@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jitter.cli.options import force_option, lake_argument
+from jitter.cli.options import force_option, json_option, lake_argument, steps_option, table_output_option
 
 if TYPE_CHECKING:
     from jitter.analysis.metrics.bandwidth_baseline import Baseline
     from jitter.api import Lake
 
 
-@click.command(short_help="Show calls, sizes, bandwidth and waiting of collectives.")
+@click.command
 @lake_argument
-@click.option("--steps", "numbers", metavar="A-B", help="Only these steps: 2000-2049 leaves warm-up out.")
+@steps_option
 @click.option("--group", metavar="NAME", help="Only collectives of this process group (or ranks: 0,1,2,3).")
 @click.option(
     "--by",
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 @click.option(
     "--baseline", metavar="FILE|LABEL", help="Bandwidths to compare with: an nccl-tests log, or a label of the lake."
 )
-@click.option("--json", "as_json", is_flag=True, help="For scripts; its schema is versioned.")
+@json_option
 @click.option("--format", "form", type=click.Choice(["text", "csv"]), help="Default: text, or -o's suffix.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write here instead of to stdout.")
+@table_output_option
 @force_option
 def collectives(
     lake: Path,
-    numbers: str | None,
+    steps: list[int] | None,
     group: str | None,
     by: str,
     baseline: str | None,
@@ -54,12 +54,11 @@ def collectives(
         jitter collectives --by group --format csv -o collectives.csv
     """
     from jitter.analysis.metrics.communication import tabulate
-    from jitter.cli.open_lake import open_lake
+    from jitter.cli.lakes import open_lake
     from jitter.cli.output.collectives import CollectiveReport, format_report, report_document
     from jitter.cli.output.table import choose_format, write_table
     from jitter.core.errors import UsageError
     from jitter.core.files import check_overwrite, write_text
-    from jitter.core.formatting import parse_numbers
 
     if as_json and form is not None:
         raise UsageError("--json and --format are two forms", "give one of them")
@@ -70,7 +69,6 @@ def collectives(
         check_overwrite(output, force, b'"schema_version"')
     if chosen == "text" and output is not None:
         check_overwrite(output, force, b"collective")
-    steps = None if numbers is None else parse_numbers(numbers, "--steps")
     opened = open_lake(lake)
     measured = opened.measure_collectives(opened.steps_numbered(steps), group)
     report = CollectiveReport(measured, opened.hosts, None if baseline is None else _baseline(opened, baseline), by)

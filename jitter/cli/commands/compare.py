@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jitter.cli.options import force_option, form_options
+from jitter.cli.options import PATH, force_option, form_options, numbers_option, steps_option
 from jitter.cli.output.report_outputs import ReportOutputs, choose_outputs, take_outputs
 from jitter.core.errors import UsageError
 
@@ -17,10 +17,10 @@ DEFAULT_PAGE = Path("jitter-compare.html")
 """The path of the page without `-o`."""
 
 
-@click.command(short_help="Compare a run with an earlier one.")
-@click.argument("runs", nargs=-1, metavar="BASE... NEW", type=click.Path(path_type=Path))
-@click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
-@click.option("--base-steps", "base_numbers", metavar="A-B", help="Use these steps of the base. Default: as --steps.")
+@click.command
+@click.argument("runs", nargs=-1, metavar="BASE... NEW", type=PATH)
+@steps_option
+@numbers_option("--base-steps", metavar="A-B", help="Use these steps of the base. Default: as --steps.")
 @click.option(
     "--names", metavar="A,B", help="Names of the runs, in their order. Default: the shortest paths that differ."
 )
@@ -28,8 +28,8 @@ DEFAULT_PAGE = Path("jitter-compare.html")
 @force_option
 def compare(
     runs: tuple[Path, ...],
-    numbers: str | None,
-    base_numbers: str | None,
+    steps: list[int] | None,
+    base_steps: list[int] | None,
     names: str | None,
     as_html: bool,
     as_json: bool,
@@ -61,19 +61,16 @@ def compare(
     chosen = choose_outputs(forms, (*outputs, *named), of_traces=False, page=DEFAULT_PAGE)
     for form, path in chosen.files.items():
         check_overwrite(path, force, COMPARISON_SIGNATURES[form])
-    _write(*_load(runs, numbers, base_numbers, names), chosen)
+    _write(*_load(runs, steps, steps if base_steps is None else base_steps, names), chosen)
 
 
 def _load(
-    runs: tuple[Path, ...], numbers: str | None, base_numbers: str | None, names: str | None
+    runs: tuple[Path, ...], steps: list[int] | None, of_base: list[int] | None, names: str | None
 ) -> "tuple[list[Document], Document, Comparison]":
-    from jitter.cli.load_runs import load_run
+    from jitter.cli.lakes import load_run
     from jitter.comparison.compare_documents import compare_documents
     from jitter.comparison.runs import name_runs
-    from jitter.core.formatting import parse_numbers
 
-    steps = None if numbers is None else parse_numbers(numbers, "--steps")
-    of_base = steps if base_numbers is None else parse_numbers(base_numbers, "--base-steps")
     loaded = [*(load_run(run, of_base) for run in runs[:-1]), load_run(runs[-1], steps)]
     given = [] if names is None else [name.strip() for name in names.split(",")]
     *bases, new = name_runs(loaded, runs, given)

@@ -5,7 +5,7 @@ import sys
 import click
 
 
-@click.command(short_help="Print a topic of the guide.")
+@click.command
 @click.argument("topic", required=False)
 def explain(topic: str | None) -> None:
     """Print a topic of the guide: definitions, formats, how to record. Without a topic, list them.

@@ -5,40 +5,39 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jitter.cli.options import force_option, lake_argument
+from jitter.cli.options import PATH, force_option, lake_argument, numbers_option
 from jitter.cli.output.stdio import say
 
 if TYPE_CHECKING:
     from jitter.api import Lake
 
 
-@click.command(short_help="Write CSV files, a timeline for Perfetto or a baseline.")
+@click.command
 @lake_argument
-@click.option(
-    "--csv", "folder", type=click.Path(path_type=Path), help="Write one CSV file per GPU and step into this folder."
-)
+@click.option("--csv", "folder", type=PATH, help="Write one CSV file per GPU and step into this folder.")
 @click.option(
     "--perfetto",
     "timeline",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Write ranks of one step on one aligned timeline to FILE.json or FILE.json.gz, for ui.perfetto.dev.",
 )
 @click.option(
     "--baseline",
     "baseline",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Write what a comparison needs of the lake into this file, at most 2 MB; see `jitter compare`.",
 )
 @click.option("--label", help="Name of the run in the baseline. Default: the lake's folder.")
-@click.option(
+@numbers_option(
     "--step",
-    "numbers",
+    "wanted",
     metavar="LIST",
     help="Steps: 2003 or 2000-2004,2010. Default: all; for --perfetto the costliest.",
 )
 @click.option("--epoch", type=int, help="Use only this epoch.")
-@click.option(
+@numbers_option(
     "--ranks",
+    "chosen",
     metavar="LIST",
     help="Ranks: 0-7,180. Default: all; for --perfetto the min rank, the max rank and their neighbours.",
 )
@@ -49,9 +48,9 @@ def export(
     timeline: Path | None,
     baseline: Path | None,
     label: str | None,
-    numbers: str | None,
+    wanted: list[int] | None,
     epoch: int | None,
-    ranks: str | None,
+    chosen: list[int] | None,
     force: bool,
 ) -> None:
     """Write one CSV file per GPU and step with a row per kernel, the timeline of one step, or a baseline to compare to.
@@ -64,16 +63,13 @@ def export(
         jitter export run17-lake --perfetto step2003.json --step 2003 --ranks 176-183
         jitter export run17-lake --baseline base.json
     """
-    from jitter.cli.open_lake import open_lake
+    from jitter.cli.lakes import open_lake
     from jitter.core.errors import UsageError
-    from jitter.core.formatting import parse_numbers
 
     if sum(given is not None for given in (folder, timeline, baseline)) != 1:
         raise UsageError("nothing to write", "give one of --csv DIR, --perfetto FILE.json and --baseline FILE.json")
     if label is not None and baseline is None:
         raise UsageError("--label names the run of a baseline", "give --baseline FILE.json")
-    wanted = None if numbers is None else parse_numbers(numbers, "--step")
-    chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
     if baseline is not None:
         _baseline(lake, baseline, wanted, label, force)
         return
@@ -85,8 +81,7 @@ def export(
 
 
 def _baseline(lake: Path, path: Path, wanted: list[int] | None, label: str | None, force: bool) -> None:
-    from jitter.cli.damaged_files import damaged_files
-    from jitter.cli.load_runs import load_run
+    from jitter.cli.lakes import damaged_files, load_run
     from jitter.comparison.document import DOCUMENT_SIGNATURE, encode_document
     from jitter.core.errors import UsageError
     from jitter.core.files import atomic_file, check_overwrite
@@ -140,7 +135,7 @@ def _csv(
 def _timeline(
     lake: "Lake", path: Path, wanted: list[int] | None, epoch: int | None, chosen: list[int] | None, force: bool
 ) -> None:
-    from jitter.cli.open_lake import prepare_diagnosis
+    from jitter.cli.lakes import prepare_diagnosis
     from jitter.core.errors import UsageError
     from jitter.core.files import check_overwrite
     from jitter.core.formatting import format_numbers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jitter.cli.options import force_option, lake_argument
+from jitter.cli.options import PATH, force_option, json_option, lake_argument, steps_option
 from jitter.cli.output.stdio import say
 from jitter.core.errors import UsageError
 
@@ -24,7 +24,7 @@ _db_option = click.option(
 )
 
 
-@click.group(short_help="Keep the runs of a job; show where step times change.")
+@click.group
 def history() -> None:
     """Keep the runs of a job, show how its step time changes, and check new runs against their spread.
 
@@ -42,25 +42,24 @@ def history() -> None:
 @click.option("--job", required=True, metavar="NAME", help="Job that the run belongs to: its runs are compared.")
 @click.option("--label", "labels", multiple=True, metavar="NAME=VALUE,…", help="Labels of the run; repeatable.")
 @click.option("--name", help="Name of the run. Default: the lake's folder.")
-@click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
+@steps_option
 @_db_option
-def add(lake: Path, job: str, labels: tuple[str, ...], name: str | None, numbers: str | None, db: str | None) -> None:
+def add(
+    lake: Path, job: str, labels: tuple[str, ...], name: str | None, steps: list[int] | None, db: str | None
+) -> None:
     """Add a lake, or a file of `jitter export --baseline`, to a job. The same run is added once.
 
     \b
     Example:
         jitter history add run17-lake --job gpt-13b --label commit=ab12cd
     """
-    from jitter.cli.damaged_files import damaged_files
-    from jitter.cli.load_runs import load_run
-    from jitter.core.formatting import parse_numbers
+    from jitter.cli.lakes import damaged_files, load_run
     from jitter.history.database import Database, history_location
     from jitter.history.runs import add_run
 
     damaged_files().forbid()
 
     given = _parse_labels(labels)
-    steps = None if numbers is None else parse_numbers(numbers, "--steps")
     with closing(Database(history_location(db))) as database:
         document = load_run(lake, steps, name)
         added = add_run(database, job, document, given)
@@ -69,7 +68,7 @@ def add(lake: Path, job: str, labels: tuple[str, ...], name: str | None, numbers
 
 @history.command(name="list")
 @click.option("--job", metavar="NAME", help="Only this job.")
-@click.option("--json", "as_json", is_flag=True, help="For scripts; its schema is versioned.")
+@json_option
 @_db_option
 def list_(job: str | None, as_json: bool, db: str | None) -> None:
     """List the runs: step time, loss, labels, and where the step time changed.
@@ -95,7 +94,7 @@ def list_(job: str | None, as_json: bool, db: str | None) -> None:
 @history.command()
 @click.option("--job", required=True, metavar="NAME", help="The job.")
 @click.option("--html", "as_html", is_flag=True, help=f"Write one self-contained page. Default file: ./{DEFAULT_PAGE}.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the page to this file.")
+@click.option("-o", "--output", type=PATH, help="Write the page to this file.")
 @force_option
 @_db_option
 def show(job: str, as_html: bool, output: Path | None, force: bool, db: str | None) -> None:

@@ -7,34 +7,34 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from jitter.cli.options import (
-    IngestOptions,
+    PATH,
+    ReadingOptions,
     choose_executor,
-    ingest_options,
     quiet_option,
     reading_options,
     same_job_option,
-    wait_option,
+    scheduler_options,
 )
 from jitter.cli.output.progress import byte_progress
 from jitter.core.errors import ExitCode
-from jitter.lake.layout import DEFAULT_LAKE
+from jitter.lake import DEFAULT_LAKE
 
 if TYPE_CHECKING:
     from jitter.ingestion.ingest import IngestReport
 
 
-@click.command(short_help="Read traces into a lake: one file per GPU and step.")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.command
+@click.argument("paths", nargs=-1, required=True, type=PATH)
 @click.option(
     "-o",
     "--output",
     "lake",
-    type=click.Path(path_type=Path),
+    type=PATH,
     default=DEFAULT_LAKE,
     show_default=True,
     help="Lake to write to; created if missing.",
 )
-@ingest_options
+@reading_options
 @click.option("--label", metavar="NAME", help="Name of what the logs belong to. Default: the folder of each.")
 @click.option(
     "--replace",
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     help="If two sources hold the same rank and step, keep the newer; replace another job; read damaged sources again.",
 )
 @same_job_option
-@click.option("--scheduler", metavar="ADDRESS", help="Convert on a Dask cluster, such as tcp://host:8786.")
-@wait_option
+@scheduler_options("Convert")
 @click.option("--strict", is_flag=True, help="Exit 3 if any trace was left out.")
 @quiet_option
 def ingest(
@@ -56,7 +55,8 @@ def ingest(
     same_job: bool,
     strict: bool,
     quiet: bool,
-    **options: Unpack[IngestOptions],
+    jobs: int | None,
+    **reading: Unpack[ReadingOptions],
 ) -> ExitCode:
     """Read traces into a lake: one Parquet file per GPU and step.
 
@@ -83,7 +83,8 @@ def ingest(
         same_job=same_job,
         scheduler=scheduler,
         wait_s=wait_s,
-        **options,
+        jobs=jobs,
+        **reading,
     )
     # after the ingest: it loads numpy, for which `run_ingest` sets the environment
     from jitter.cli.output.ingest import print_ingest_report
@@ -101,16 +102,17 @@ def run_ingest(
     same_job: bool = False,
     scheduler: str | None = None,
     wait_s: float = 60,
-    **options: Unpack[IngestOptions],
+    jobs: int | None = None,
+    **reading: Unpack[ReadingOptions],
 ) -> "IngestReport":
     """Ingest `paths` into `lake` with a progress bar; raises as `jitter.ingest` does."""
-    from jitter.cli.open_lake import check_lake_path
+    from jitter.cli.lakes import check_lake_path
 
     check_lake_path(lake)
     # numpy would start threads for linear algebra, which spin and are never used
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    executor = choose_executor(options["jobs"], scheduler, wait_s)
-    if options["jobs"] != 1 and scheduler is None:
+    executor = choose_executor(jobs, scheduler, wait_s)
+    if jobs != 1 and scheduler is None:
         from jitter.core.parallel.processes import server_context
         from jitter.ingestion import worker_modules
 
@@ -130,5 +132,5 @@ def run_ingest(
             same_job=same_job,
             executor=executor,
             progress=progress,
-            **reading_options(options),
+            **reading,
         )

@@ -6,24 +6,29 @@ from typing import Unpack
 
 import click
 
-from jitter.cli.options import IngestOptions, choose_executor, ingest_options, quiet_option, reading_options
+from jitter.cli.options import PATH, ReadingOptions, choose_executor, json_option, quiet_option, reading_options
 from jitter.cli.output.progress import byte_progress
 from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode
 
 
-@click.command(short_help="Show what an ingest would read; write nothing.")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@ingest_options
+@click.command
+@click.argument("paths", nargs=-1, required=True, type=PATH)
+@reading_options
 @click.option(
     "--expect",
     metavar="RANKSxSTEPS",
     help="Exit 3 and list what is missing unless ranks 0 to RANKS-1 recorded STEPS complete steps each, the same ones.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON. Default: text.")
+@json_option
 @quiet_option
 def inspect(
-    paths: tuple[Path, ...], expect: str | None, as_json: bool, quiet: bool, **options: Unpack[IngestOptions]
+    paths: tuple[Path, ...],
+    expect: str | None,
+    as_json: bool,
+    quiet: bool,
+    jobs: int | None,
+    **reading: Unpack[ReadingOptions],
 ) -> ExitCode:
     """Show what `jitter ingest` would read: file, format, rank, host, steps, problems. Write nothing.
 
@@ -40,9 +45,7 @@ def inspect(
 
     expected = None if expect is None else parse_expectation(expect)
     with byte_progress("Reading", quiet) as progress:
-        inspected = inspect_traces(
-            paths, progress=progress, executor=choose_executor(options["jobs"]), **reading_options(options)
-        )
+        inspected = inspect_traces(paths, progress=progress, executor=choose_executor(jobs), **reading)
     if not inspected:
         say(f"no traces in {', '.join(map(str, paths))}")
         say(NO_TRACES_HINT)

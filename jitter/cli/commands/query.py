@@ -9,7 +9,7 @@ import click
 
 from jitter.cli.options import force_option, table_output_option
 from jitter.cli.output.stdio import say
-from jitter.lake.layout import DEFAULT_LAKE
+from jitter.lake import DEFAULT_LAKE
 
 if TYPE_CHECKING:
     from jitter.cli.output.rows import RowFormat
@@ -20,7 +20,7 @@ _PROCESS_MODULES: Final = ("jitter.cli.output.rows", "jitter.query.prepared_quer
 """Modules of the process that executes a query."""
 
 
-@click.command(short_help="Run SQL over the lake.")
+@click.command
 @click.argument("words", nargs=-1, metavar="[LAKE] SELECT")
 @click.option("--relations", "listing", is_flag=True, help="List the relations and their columns; run no query.")
 @click.option(
@@ -103,7 +103,7 @@ def _answer(
     from jitter.core.parallel.processes import WorkerDied, server_context, stream_from_process
 
     server_context(*_PROCESS_MODULES)  # imports modules while this process makes the relations
-    from jitter.cli.open_lake import open_lake, prepare_diagnosis
+    from jitter.cli.lakes import open_lake, prepare_diagnosis
     from jitter.cli.output.rows import answer_query, write_chunks
     from jitter.core.interrupts import TimeLimit
     from jitter.query.prepared_query import memory_error
@@ -125,7 +125,7 @@ def _answer(
 
 
 def _print_relations(path: Path) -> None:
-    from jitter.cli.open_lake import open_lake
+    from jitter.cli.lakes import open_lake
     from jitter.query.run_query import describe_relations
 
     click.echo("\n\n".join(_format_relation(relation) for relation in describe_relations(open_lake(path))))

@@ -2,10 +2,11 @@
 
 import click
 
+from jitter.cli.options import numbers_option
 from jitter.core.errors import UsageError
 
 
-@click.command(short_help="Print the commands that record a job.", context_settings={"ignore_unknown_options": True})
+@click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("profiler", type=click.Choice(["nsys", "rocprofv3", "torch", "jax", "vllm", "sglang"]))
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @click.option(
@@ -15,7 +16,13 @@ from jitter.core.errors import UsageError
     show_default=True,
     help="What starts the job's processes.",
 )
-@click.option("--steps", "numbers", metavar="A-B", default="100-109", show_default=True, help="Steps to record.")
+@numbers_option(
+    "--steps",
+    metavar="A-B",
+    default="100-109",
+    show_default=True,
+    help="Steps to record.",
+)
 @click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True, help="Number of nodes.")
 @click.option("--gpus", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs per node.")
 @click.option("--folder", metavar="DIR", default="traces", show_default=True, help="Where the recordings go.")
@@ -26,7 +33,7 @@ def record(
     profiler: str,
     program: tuple[str, ...],
     launcher: str,
-    numbers: str,
+    steps: list[int],
     nodes: int,
     gpus: int,
     folder: str,
@@ -44,10 +51,8 @@ def record(
         jitter record nsys --launcher srun --light
         jitter record sglang --gpus 8
     """
-    from jitter.core.formatting import parse_numbers
     from jitter.record.commands import JobShape, recording_lines
 
-    steps = sorted(set(parse_numbers(numbers, "--steps")))
     if steps != list(range(steps[0], steps[-1] + 1)):
         raise UsageError("--steps names steps that are not consecutive", "give A-B")
     if light and profiler != "nsys":

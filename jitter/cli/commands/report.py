@@ -7,40 +7,41 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from jitter.cli.options import (
-    IngestOptions,
+    PATH,
+    ReadingOptions,
     force_option,
     form_options,
-    ingest_options,
     quiet_option,
+    reading_options,
     same_job_option,
-    wait_option,
+    scheduler_options,
+    steps_option,
 )
 from jitter.cli.output.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs, take_outputs
 from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, LakeError, UsageError
 from jitter.core.files import write_text
 from jitter.core.parallel.executors import DaskExecutor
-from jitter.lake.layout import DEFAULT_LAKE
+from jitter.lake import DEFAULT_LAKE
 
 if TYPE_CHECKING:
     from jitter.api import Lake
     from jitter.core.step_key import StepKey
 
 
-@click.command(short_help="Say what jitter costs, which GPU causes it, and where.")
-@click.argument("paths", nargs=-1, metavar="[LAKE | TRACES...]", type=click.Path(path_type=Path))
+@click.command
+@click.argument("paths", nargs=-1, metavar="[LAKE | TRACES...]", type=PATH)
 @click.option(
     "-L",
     "--lake",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help=f"Lake that TRACES are ingested into; created if missing. Default: ./{DEFAULT_LAKE}.",
 )
 @form_options(DEFAULT_PAGE)
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the desktop's browser.")
-@click.option("--steps", "numbers", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
-@click.option("--scheduler", metavar="ADDRESS", help="Analyze on a Dask cluster, such as tcp://host:8786.")
-@wait_option
-@ingest_options
+@steps_option
+@scheduler_options("Analyze")
+@reading_options
 @same_job_option
 @force_option
 @quiet_option
@@ -53,14 +54,15 @@ def report(
     as_markdown: bool,
     outputs: tuple[Path, ...],
     open_page: bool,
-    numbers: str | None,
+    steps: list[int] | None,
     scheduler: str | None,
     wait_s: float,
     same_job: bool,
     force: bool,
     quiet: bool,
     verbose: bool,
-    **options: Unpack[IngestOptions],
+    jobs: int | None,
+    **reading: Unpack[ReadingOptions],
 ) -> ExitCode:
     """Report what jitter costs, which step, node and GPU cause it, where in the step it begins, and CPU or GPU.
 
@@ -92,12 +94,12 @@ def report(
         check_report_file(path, form, force)
     done = ExitCode.DONE
     if traces:
-        done = _ingest(traces, root, quiet, same_job, options)
-    elif unused := [name for name, value in options.items() if value is not None]:
+        done = _ingest(traces, root, quiet, same_job, jobs, reading)
+    elif unused := [name for name, value in [*reading.items(), ("jobs", jobs)] if value is not None]:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
     if done == ExitCode.DONE:
         executor = None if scheduler is None else DaskExecutor(scheduler, wait_s)
-        _write(*_open(root, numbers, executor, chosen), chosen, verbose=verbose)
+        _write(*_open(root, steps, executor, chosen), chosen, verbose=verbose)
         if open_page:
             _open_in_browser(chosen.files["html"])
     return done
@@ -108,7 +110,7 @@ def _traces_and_lake(paths: Sequence[Path], lakes: Sequence[Path], lake: Path | 
 
     Raises `UsageError` for more than one lake and for a lake among traces, `LakeError` for a path that is not there.
     """
-    from jitter.cli.open_lake import check_lake_path
+    from jitter.cli.lakes import check_lake_path
 
     if lakes:
         if len(paths) > 1 or (lake is not None and lake != lakes[0]):
@@ -120,27 +122,28 @@ def _traces_and_lake(paths: Sequence[Path], lakes: Sequence[Path], lake: Path | 
     return list(paths), lake or DEFAULT_LAKE
 
 
-def _ingest(traces: list[Path], lake: Path, quiet: bool, same_job: bool, options: IngestOptions) -> ExitCode:
+def _ingest(
+    traces: list[Path], lake: Path, quiet: bool, same_job: bool, jobs: int | None, reading: ReadingOptions
+) -> ExitCode:
     from jitter.cli.commands.ingest import run_ingest
 
-    report = run_ingest(tuple(traces), lake, quiet=quiet, same_job=same_job, **options)
+    report = run_ingest(tuple(traces), lake, quiet=quiet, same_job=same_job, jobs=jobs, **reading)
     from jitter.cli.output.ingest import print_ingest_report
 
     return print_ingest_report(report, traces, strict=False)
 
 
 def _open(
-    root: Path, numbers: str | None, executor: DaskExecutor | None, chosen: ReportOutputs
+    root: Path, numbers: list[int] | None, executor: DaskExecutor | None, chosen: ReportOutputs
 ) -> "tuple[Lake, list[StepKey]]":
     """Return the lake, opened for these outputs, and the chosen steps; with `executor`, analyze on that cluster."""
-    from jitter.cli.open_lake import open_lake, prepare_diagnosis
-    from jitter.core.formatting import parse_numbers
+    from jitter.cli.lakes import open_lake, prepare_diagnosis
     from jitter.core.parallel.prefetch import import_ahead
 
     lake = open_lake(root)
     if "html" in chosen.files:
         import_ahead("jitter.report.html")
-    steps = lake.steps_numbered(None if numbers is None else parse_numbers(numbers, "--steps"))
+    steps = lake.steps_numbered(numbers)
     prepare_diagnosis(lake, steps, executor)
     return lake, steps
 

@@ -82,7 +82,7 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
     ctx.exit()
 
 
-@click.command(short_help="Write simulated traces with known faults.", epilog=_EXAMPLES)
+@click.command(epilog=_EXAMPLES)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--ranks", default=8, show_default=True, help="Number of GPUs.")
 @click.option("--steps", default=4, show_default=True, help="Number of recorded steps.")

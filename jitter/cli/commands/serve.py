@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jitter.core.step_key import StepKey
 
 
-@click.command(short_help="Serve the report to a browser: any step, any ranks.")
+@click.command
 @lake_argument
 @click.option(
     "--address",
@@ -45,7 +45,7 @@ def serve(lake: Path, address: str, port: int, allowed_hosts: tuple[str, ...]) -
         jitter serve run17-lake --port 8080
         ssh -L 5006:localhost:5006 cluster jitter serve run17-lake   # open http://localhost:5006/
     """
-    from jitter.cli.open_lake import open_lake
+    from jitter.cli.lakes import open_lake
 
     opened = open_lake(lake)
     from jitter.export.aligned_step import AlignedStep

@@ -9,7 +9,7 @@ from jitter.cli.options import force_option, lake_argument, table_output_option
 from jitter.core.errors import UsageError
 
 
-@click.command(short_help="List the steps: time, loss, ranks, cause.")
+@click.command
 @lake_argument
 @click.option(
     "--format",
@@ -31,7 +31,7 @@ def steps(lake: Path, kind: str | None, form: str | None, output: Path | None, f
         jitter steps
         jitter steps run17-lake --format csv | sort -t, -k4 -n
     """
-    from jitter.cli.open_lake import open_lake, prepare_diagnosis
+    from jitter.cli.lakes import open_lake, prepare_diagnosis
     from jitter.cli.output.table import write_table
     from jitter.query.diagnosis_rows import steps_table
     from jitter.report.text.step_table import format_steps

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import click
 
-from jitter.cli.options import force_option, lake_argument, table_output_option
+from jitter.cli.options import force_option, lake_argument, numbers_option, table_output_option
 from jitter.cli.output.stdio import say
 
 
-@click.command(short_help="Print a metric of a step: kernels by ranks.")
+@click.command
 @lake_argument
 @click.option(
     "--metric",
@@ -26,7 +26,11 @@ from jitter.cli.output.stdio import say
 @click.option("--epoch", type=int, help="Epoch, if several have the same step number.")
 @click.option("--cohort", type=int, help="Cohort, if ranks run different kernels.")
 @click.option("--deviation", is_flag=True, help="Show value − mean in the columns of the ranks.")
-@click.option("--ranks", metavar="LIST", help="Ranks to show: 0-7,180. Default: all. The mean is over all ranks.")
+@numbers_option(
+    "--ranks",
+    metavar="LIST",
+    help="Ranks to show: 0-7,180. Default: all. The mean is over all ranks.",
+)
 @click.option("--unmatched", is_flag=True, help="List the kernels without a kernel index instead.")
 @click.option(
     "--format",
@@ -44,7 +48,7 @@ def table(
     epoch: int | None,
     cohort: int | None,
     deviation: bool,
-    ranks: str | None,
+    ranks: list[int] | None,
     unmatched: bool,
     form: str | None,
     output: Path | None,
@@ -59,14 +63,12 @@ def table(
         jitter table --metric duration --step 2003 --ranks 0-7,180
         jitter table run17-lake --metric ttke -o ttke.parquet
     """
-    from jitter.cli.open_lake import open_lake, prepare_diagnosis
+    from jitter.cli.lakes import open_lake, prepare_diagnosis
     from jitter.cli.output.table import write_table
-    from jitter.core.formatting import parse_numbers
 
-    chosen = None if ranks is None else parse_numbers(ranks, "--ranks")
     opened = open_lake(lake)
     if by is not None:
-        write_table(opened.table(by=by, step=step, epoch=epoch, ranks=chosen, arrow=True), form, output, force)
+        write_table(opened.table(by=by, step=step, epoch=epoch, ranks=ranks, arrow=True), form, output, force)
         return
     if step is None:
         prepare_diagnosis(opened)
@@ -78,5 +80,5 @@ def table(
 
         rows = select_unmatched(opened.metrics(step, epoch).rows)
     else:
-        rows = opened.table(metric, step, epoch, cohort=cohort, deviation=deviation, ranks=chosen, arrow=True)
+        rows = opened.table(metric, step, epoch, cohort=cohort, deviation=deviation, ranks=ranks, arrow=True)
     write_table(rows, form, output, force)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jitter.cli.options import lake_argument, quiet_option
+from jitter.cli.options import json_option, lake_argument, quiet_option
 from jitter.cli.output.progress import byte_progress
 from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from jitter.lake.integrity.verify import Verification
 
 
-@click.command(short_help="Check the files of a lake against their checksums.")
+@click.command
 @lake_argument
 @click.option("--sources", is_flag=True, help="Also read the traces again, where they still lie, and compare.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON. Default: one line per problem.")
+@json_option
 @quiet_option
 def verify(lake: Path, sources: bool, as_json: bool, quiet: bool) -> ExitCode:
     """Check every file of a lake against its checksum and its record. Write nothing. Exit 3 if there is a problem.

@@ -12,6 +12,7 @@ from jitter.comparison.build_document import build_document
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document, decode_document, select_steps
 from jitter.core.errors import JitterError, UsageError
+from jitter.core.formatting import format_count
 
 if TYPE_CHECKING:
     from jitter.comparison.model import Comparison

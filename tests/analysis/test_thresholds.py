@@ -33,6 +33,7 @@ NOT_THRESHOLDS = {
     "detection/passes.py": {"_LARGE", "_MOST_THREADS", "_MOST_CELLS", "_RANGES"},
     "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},
+    "diagnosis/diagnosis.py": {"_REPR_LENGTH"},
     "diagnosis/hang/find_hang.py": {"_LARGEST_GROUP", "_MOST_LAST_CALLS"},
 }
 

@@ -143,10 +143,10 @@ def test_markdown_answers_the_same(root: Path, capsys: pytest.CaptureFixture[str
     assert text.startswith("# jitter report\n")
     at = [text.index(f"{number}. **{question}**") for number, question in enumerate(QUESTIONS, 1)]
     assert at == sorted(at)
-    assert "| Rank 2 (node0001) | slower execution of the same kernels (GPU) | high |" in text
+    assert re.search(r"\| Rank 2 \(node0001\) \| slower execution of the same kernels \(GPU\) \| .* \| high \|", text)
     for line in text.splitlines():
         if line.startswith("|"):
-            assert len(re.findall(r"(?<!\\)\|", line)) in (5, 9, 13)
+            assert len(re.findall(r"(?<!\\)\|", line)) in (5, 10, 13)
 
 
 def test_the_suffix_picks_the_form(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -298,7 +298,7 @@ def test_names_full_of_markup(root: Path, tmp_path: Path, run: Run, capsys: pyte
     for line in text.splitlines():
         assert not line.startswith("# h")
         if line.startswith("|"):
-            assert len(re.findall(r"(?<!\\)\|", line)) in (5, 9, 13)
+            assert len(re.findall(r"(?<!\\)\|", line)) in (5, 10, 13)
         bare = re.sub(r"\\[\\`*_\[\]<>|~&]", "", line.replace("**", "", 2))
         assert not re.search(r"[`*_\[\]<>~&]", bare), line
     assert "|*b*_i_`c`~~&amp;\\" in "".join(said(mine, capsys).split())

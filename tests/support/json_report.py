@@ -98,6 +98,19 @@ DOCUMENT = {
     "culprits": [CULPRIT],
     "hang": (NULL,),
     "efficiency": [{"scope": TEXT, "kind": TEXT, "finding": TEXT, "share": (int, float, NULL)}],
+    "facts": [
+        {
+            "kind": TEXT,
+            "words": TEXT,
+            "causes": [TEXT],
+            "certainty": TEXT,
+            "ranks": [INT],
+            "host": (str, NULL),
+            "device": (int, NULL),
+            "advice": TEXT,
+            "reason": TEXT,
+        }
+    ],
     "what_if": {"culprits_repaired_ns": (int, NULL), "all_repaired_ns": (int, NULL)},
     "conclusion": {
         "status": TEXT,

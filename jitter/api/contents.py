@@ -16,7 +16,7 @@ from jitter.core.errors import DamagedFileError, JitterError, LakeError, UsageEr
 from jitter.core.formatting import format_numbers
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
-from jitter.lake.integrity.damage import describe_left_out
+from jitter.lake.integrity.verify import describe_left_out
 from jitter.lake.log_records import intact_log_records, read_relation
 from jitter.lake.rank_places import PLACE_RELATIONS, RankPlace, fill_hosts, find_rank_places, host_of_file
 from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, commonest_kind, records_by_step

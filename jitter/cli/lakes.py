@@ -51,7 +51,7 @@ class DamagedFiles:
         root = next((root for root in self._errors if error.path.is_relative_to(root)), None)
         if root is None or not self._is_allowed or stdio.written_bytes() != self._written:
             return False
-        from jitter.lake.integrity.damage import find_damage, has_changed
+        from jitter.lake.integrity.verify import find_damage, has_changed
 
         lake = self._opened.get(root)
         sources = [] if lake is None else lake.sources

@@ -10,7 +10,7 @@ from jitter.api import Lake
 from jitter.core.files import atomic_file
 from jitter.core.formatting import csv_text
 from jitter.core.step_key import StepKey
-from jitter.lake.integrity.rank_files import read_rank_step
+from jitter.lake.parquet import read_rank_step
 
 CSV_COLUMNS = (
     "nvtx_text",

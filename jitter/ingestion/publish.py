@@ -10,18 +10,25 @@ from jitter.core.errors import JitterError, UnknownRankError
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome, file_digest
 from jitter.ingestion.discovery.discover import Source
-from jitter.ingestion.ranks.choose_job import GivenJob, GivenRecording, JobChoice, choose_job, take_as_one_job
+from jitter.ingestion.ranks.choose_job import (
+    GivenJob,
+    GivenRecording,
+    JobChoice,
+    LeadingJob,
+    StepConflict,
+    choose_job,
+    find_conflicts,
+    not_in_lake_error,
+    take_as_one_job,
+)
 from jitter.ingestion.ranks.decide_ranks import RankOptions, rank_by_pattern, rank_map_rows, unknown_rank_error
 from jitter.ingestion.ranks.job_identity import RecordedRank, ranks_in_lake, records_of_other_job
-from jitter.ingestion.ranks.leading_job import LeadingJob
-from jitter.ingestion.ranks.other_jobs import not_in_lake_error
 from jitter.ingestion.ranks.rank_names import rank_in_path
-from jitter.ingestion.ranks.step_conflicts import StepConflict, find_conflicts
 from jitter.ingestion.stage import StagedRank
 from jitter.lake.folder import LakeFolder
-from jitter.lake.integrity.rank_files import find_incomplete
 from jitter.lake.integrity.verify import record_problems
 from jitter.lake.layout import files_of_record
+from jitter.lake.parquet import find_incomplete
 from jitter.lake.records import RECORD_VERSION, SourceRecord, encode_record
 from jitter.readers import readers
 

@@ -20,7 +20,7 @@ from jitter.ingestion.transform.joins.launch_join import Gpu, GpuUsage, JoinedCa
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps
-from jitter.ingestion.transform.steps.step_alignment import RankRepetition
+from jitter.ingestion.transform.steps.repetition import RankRepetition
 from jitter.ingestion.transform.steps.step_kinds import StepKind, parse_step_kind
 from jitter.lake.layout import host_file, kernels_file, times_file
 from jitter.lake.parquet import write_host, write_kernels

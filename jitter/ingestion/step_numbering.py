@@ -12,10 +12,8 @@ from jitter.core.errors import JitterError, UnknownRankError
 from jitter.core.schema import HOST
 from jitter.ingestion.convert import Outcome
 from jitter.ingestion.stage import StagedRank
-from jitter.ingestion.transform.steps.repetition import Repetition
-from jitter.ingestion.transform.steps.step_alignment import RankRepetition, find_rotation, step_offset
-from jitter.lake.integrity.rank_files import read_rank_step
-from jitter.lake.parquet import read_host, write_host
+from jitter.ingestion.transform.steps.repetition import RankRepetition, Repetition, find_rotation, step_offset
+from jitter.lake.parquet import read_host, read_rank_step, write_host
 from jitter.lake.records import RankStepRecord, SourceRecord
 
 _WAY_OUT = "mark the steps (an NVTX range `step N`) or give --step-pattern"

@@ -15,9 +15,8 @@ from jitter.core.numeric.arrays import Bools, Codes, Ints, begins_of, pieces_of
 from jitter.core.parallel.prefetch import announce_reads
 from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
-from jitter.lake.integrity.rank_files import read_rank_step
 from jitter.lake.layout import kernels_file
-from jitter.lake.parquet import select_columns
+from jitter.lake.parquet import read_rank_step, select_columns
 from jitter.lake.records import RankStepRecord
 
 _ROWS_PER_PIECE: Final = 1 << 16

@@ -21,9 +21,9 @@ from jitter.core.names.marker_numbers import parse_marker_numbers
 from jitter.core.schema import HOST, KERNELS
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import host_path
-from jitter.lake.integrity.rank_files import check_files
 from jitter.lake.layout import kernels_file
 from jitter.lake.log_records import LogRecord
+from jitter.lake.parquet import check_files
 from jitter.lake.rank_places import RankPlace
 from jitter.lake.records import SourceRecord, StepRecord, plain_fields
 from jitter.logs import SCHEMAS as LOG_SCHEMAS

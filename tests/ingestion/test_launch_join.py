@@ -14,7 +14,7 @@ from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.core.step_key import StepKey
 from jitter.ingestion.transform import capture
 from jitter.ingestion.transform.capture import Capture
-from jitter.ingestion.transform.joins import duckdb_join, duckdb_launches, memory_join
+from jitter.ingestion.transform.joins import duckdb_join, memory_join
 from jitter.ingestion.transform.joins.launch_join import Gpu, JoinedCapture
 from jitter.ingestion.transform.steps.step_markers import StepRange
 from jitter.readers import Batch
@@ -248,7 +248,7 @@ def use_join(join: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(capture, "SPILL_BYTES", 0)
         monkeypatch.setattr(duckdb_join, "ROWS_AN_INSERT", 50)
         monkeypatch.setattr(duckdb_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
-        monkeypatch.setattr(duckdb_launches, "ROWS_AT_ONCE", 30 + seed % 5 * 100)
+        monkeypatch.setattr(duckdb_join, "ROWS_AT_ONCE", 30 + seed % 5 * 100)
 
 
 @pytest.mark.parametrize("seed", range(30))

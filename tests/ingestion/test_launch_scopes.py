@@ -11,8 +11,7 @@ import pytest
 from jitter.core.schema import BACKWARD, OPERATORS, RANGES
 from jitter.ingestion.patterns import compile_step_pattern
 from jitter.ingestion.transform.capture import Capture
-from jitter.ingestion.transform.launch_scopes import LaunchScopes
-from jitter.ingestion.transform.scope_names import parse_operator, parse_phase
+from jitter.ingestion.transform.launch_scopes import LaunchScopes, parse_operator, parse_phase
 from jitter.readers import Batch
 
 NAMES = ["aten::mm", "nn.Module: Block_0", "nn.Module: Linear_1", "aten::relu"]

@@ -8,7 +8,7 @@ import pytest
 
 import jitter
 from jitter.ingestion.transform import capture
-from jitter.ingestion.transform.joins import duckdb_join, duckdb_launches
+from jitter.ingestion.transform.joins import duckdb_join
 from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import content
 
@@ -23,7 +23,7 @@ def test_on_disk_as_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(capture, "SPILL_BYTES", 4096)
     monkeypatch.setattr(duckdb_join, "ROWS_AN_INSERT", 50)
     monkeypatch.setattr(duckdb_join, "STEP_ROWS_AT_ONCE", 70)
-    monkeypatch.setattr(duckdb_launches, "ROWS_AT_ONCE", 60)
+    monkeypatch.setattr(duckdb_join, "ROWS_AT_ONCE", 60)
     spilled = _watch(monkeypatch)
     jitter.ingest([traces], tmp_path / "disk", executor=jitter.LocalExecutor())
     assert len(spilled) == 2

@@ -3,8 +3,7 @@
 import pytest
 
 from jitter.core.errors import UnknownRankError
-from jitter.ingestion.transform.steps.repetition import Repetition
-from jitter.ingestion.transform.steps.step_alignment import RankRepetition, find_rotation, step_offset
+from jitter.ingestion.transform.steps.repetition import RankRepetition, Repetition, find_rotation, step_offset
 
 PERIOD = 10_000_000
 

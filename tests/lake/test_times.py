@@ -17,10 +17,9 @@ from jitter.core.errors import LakeError
 from jitter.core.names.kernels import KINDS
 from jitter.core.numeric.arrays import is_unknown
 from jitter.lake.folder import LakeFolder
-from jitter.lake.integrity.rank_files import read_rank_step
 from jitter.lake.integrity.verify import verify_lake
 from jitter.lake.layout import times_file
-from jitter.lake.parquet import TYPES_AS_READ
+from jitter.lake.parquet import TYPES_AS_READ, read_rank_step
 from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord
 from jitter.lake.times import TIMES, ActivityTimes, append_times, read_times
 from jitter.simulate import Fault, Job, simulate, write

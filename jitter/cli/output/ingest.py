@@ -9,7 +9,7 @@ from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, JitterError
 from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.ingest import IngestReport
-from jitter.ingestion.ranks.other_jobs import OtherJobError, UndecidedJobError
+from jitter.ingestion.ranks.choose_job import OtherJobError, UndecidedJobError
 
 _MAX_WARNINGS = 20
 

@@ -1,12 +1,18 @@
 """The job to take where recordings of several jobs are given: the largest group that can be of one job."""
 
-from collections.abc import Iterable, Sequence
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from jitter.core.errors import JitterError
 from jitter.core.formatting import format_count
+from jitter.core.step_key import StepKey
 from jitter.ingestion.ranks.job_identity import (
+    RESTART_NS,
     SHARED_LEAST,
     JobRanks,
     Mismatch,
@@ -221,3 +227,287 @@ def _merge(groups: Sequence[GivenJob], lake: GivenJob | None) -> list[GivenJob]:
 def _distance(one: GivenJob, other: GivenJob) -> tuple[float, int, int]:
     """Return how little two groups have in common: in kernels, in time, and by their size."""
     return -one.shared_kernels(other), one.time_apart(other), -one.rank_steps - other.rank_steps
+
+
+_MAJORITY: Final = 2 / 3
+"""Share of the recordings, in number and in bytes, above which their job is taken whatever the others are."""
+
+
+class LeadingJob:
+    """Divides recordings into jobs while they are read, and tells which of them are of the leading job for certain.
+
+    These run the sequence of kernels of another rank, and no other recording holds their steps. The others wait until
+    all are read. The job of a lake always leads.
+    """
+
+    def __init__(self, in_lake: Sequence[RecordedRank], given: int, given_bytes: int) -> None:
+        """`given` is the number of recordings that are to be read, `given_bytes` the bytes of their files."""
+        self._has_lake = bool(in_lake)
+        self._groups: list[GivenJob] = [GivenJob(is_one_run=False)] if in_lake else []
+        self._rank_of: dict[str, int | None] = {}
+        """The rank that runs a sequence of kernels; None: several ranks do."""
+        self._alone: dict[str, list[GivenRecording]] = {}
+        """The recordings of a sequence that one rank runs."""
+        self._met: set[GivenRecording] = set()
+        self._holder: dict[tuple[int, StepKey], GivenRecording] = {}
+        self._contested: set[GivenRecording] = set()
+        self._waiting: dict[GivenRecording, None] = {}
+        """Recordings that are in a group and have not been returned, in the order in which they came."""
+        by_file: dict[str, list[RecordedRank]] = {}
+        for rank in in_lake:
+            by_file.setdefault(rank.record.file, []).append(rank)
+        for file, ranks in by_file.items():
+            recording = GivenRecording(Path(file), ranks)
+            self._groups[0].add(recording)
+            self._claim(recording)
+            self._find_met(recording)
+            self._met.add(recording)
+        if in_lake:
+            self._groups[0].programs = distinct_programs(in_lake)
+        self._count = given + len(by_file)
+        self._bytes = given_bytes + sum(ranks[0].record.size for ranks in by_file.values())
+
+    def add(self, recording: GivenRecording) -> list[GivenRecording]:
+        """Add a recording, and return the recordings that have become certain by it."""
+        self._claim(recording)
+        for met in self._find_met(recording):
+            add_by_program(met, self._groups, is_one_run=not self._has_lake)
+            self._waiting[met] = None
+        largest = self._groups[:1] if self._has_lake else self._groups
+        leading = max(largest, key=lambda group: len(group.recordings), default=GivenJob())
+        size = sum(one.size for one in leading.recordings)
+        if len(leading.recordings) <= _MAJORITY * self._count or size <= _MAJORITY * self._bytes:
+            return []
+        members = set(leading.recordings)
+        certain = [one for one in self._waiting if one in members and one not in self._contested]
+        for one in certain:
+            del self._waiting[one]
+        return certain
+
+    def _claim(self, recording: GivenRecording) -> None:
+        """Note the steps that a recording holds, and which recordings hold one of them too."""
+        for rank in recording.ranks:
+            for step in rank.record.steps:
+                holder = self._holder.setdefault((rank.rank, step.key), recording)
+                if holder is not recording:
+                    self._contested |= {holder, recording}
+
+    def _find_met(self, recording: GivenRecording) -> list[GivenRecording]:
+        """Return the recordings of which it turns out that another rank runs their sequence, this one last."""
+        found: dict[GivenRecording, None] = {}
+        is_met = False
+        for rank in recording.ranks:
+            for sequence in rank.sequences:
+                if self._rank_of.setdefault(sequence, rank.rank) == rank.rank:
+                    self._alone.setdefault(sequence, []).append(recording)
+                else:
+                    self._rank_of[sequence] = None
+                    found |= dict.fromkeys(self._alone.pop(sequence, []))
+                    is_met = True
+        new = [one for one in found if one not in self._met and one is not recording]
+        new += [recording] if is_met else []
+        self._met |= set(new)
+        return new
+
+
+_SAME_JOB = "--same-job if it is the same job"
+
+
+class OtherJobError(JitterError):
+    """A recording that cannot belong to the job that is taken."""
+
+    job = ""
+    """The other job in words, equal for all of its recordings."""
+
+
+class UndecidedJobError(OtherJobError):
+    """A recording of one of several jobs of similar size, of which none is taken."""
+
+
+def left_out_errors(choice: JobChoice, lake: Path) -> list[tuple[GivenRecording, OtherJobError]]:
+    """Return the recordings that are not taken, each with its error. `lake` is the lake's folder."""
+    if choice.taken is None:
+        return _undecided_errors(choice)
+    found = []
+    place = "in the lake" if choice.is_in_lake else "in the job that is taken"
+    for job in choice.left_out:
+        for recording, reason in _reasons(choice.taken, job, place):
+            if choice.is_in_lake:
+                error = not_in_lake_error(recording.path, reason, choice.taken, job, lake)
+            else:
+                error = _not_taken_error(recording.path, reason, choice.taken, job)
+            found.append((recording, error))
+    return found
+
+
+def not_in_lake_error(path: Path, reason: str, in_lake: GivenJob, job: GivenJob, lake: Path) -> OtherJobError:
+    """Return the error for a recording of `job`, which is another one than the job in the lake."""
+    size = "the job in the lake is the smaller one: " if job.rank_steps > in_lake.rank_steps else ""
+    replace = f"jitter ingest {shlex.quote(str(_folder(job)))} -o {shlex.quote(str(lake))} --replace"
+    error = OtherJobError(
+        f"{path}: recorded in another job than the one in the lake: {reason}. In the lake: {in_lake.describe()}. "
+        f"Left out: {job.describe()}",
+        f"{size}a lake holds one job: use another lake (`ingest -o LAKE`, `report -L LAKE`), `{replace}` to replace "
+        f"the job in the lake, or {_SAME_JOB}",
+    )
+    error.job = job.describe()
+    return error
+
+
+def _not_taken_error(path: Path, reason: str, taken: GivenJob, job: GivenJob) -> OtherJobError:
+    error = OtherJobError(
+        f"{path}: recorded in another job than most of these traces: {reason}. Taken: "
+        f"{taken.describe()}. Left out: {job.describe()}",
+        f"a lake holds one job: ingest the other one alone into another lake (`ingest -o LAKE`), or {_SAME_JOB}",
+    )
+    error.job = job.describe()
+    return error
+
+
+def _undecided_errors(choice: JobChoice) -> list[tuple[GivenRecording, OtherJobError]]:
+    """Return one error for all recordings."""
+    first, second = choice.jobs[:2]
+    (example, reason), *_ = _reasons(first, second, "in the first")
+    described = "; ".join(f"{number}) {job.describe()}" for number, job in enumerate(choice.jobs, 1))
+    folders = [shlex.quote(str(_folder(job))) for job in choice.jobs]
+    way = "move the files of one job into a folder of its own, and ingest that"
+    if len(set(folders)) == len(folders):
+        way = f"ingest one of them: `jitter ingest {folders[0]}` or `jitter ingest {folders[1]}`"
+    error = UndecidedJobError(
+        f"{format_count(len(choice.jobs), 'job')} stand here, none of them clearly the largest, and a lake holds one: "
+        f"{described}. Of {example.path.name} in the second, {reason}. Nothing was written",
+        f"{way}; or give {_SAME_JOB}",
+    )
+    return [(recording, error) for job in choice.jobs for recording in job.recordings]
+
+
+def _reasons(taken: GivenJob, job: GivenJob, place: str) -> Iterator[tuple[GivenRecording, str]]:
+    """Yield each recording of a job with the reason why it is not of the job that is taken."""
+    recordings = sorted(job.recordings, key=lambda recording: recording.path)
+    found = [(recording, taken.find_mismatch(recording, place)) for recording in recordings]
+    example = next(((one.path.name, mismatch.reason) for one, mismatch in found if mismatch is not None), None)
+    for recording, mismatch in found:
+        if mismatch is not None:
+            yield recording, mismatch.reason
+        elif example is not None:
+            yield recording, f"it goes with {example[0]}, of which: {example[1]}"
+        else:
+            yield recording, "its kernels are those of another job"
+
+
+def _folder(job: GivenJob) -> Path:
+    """Return the folder that holds all recordings of a job."""
+    return Path(os.path.commonpath([one.path.parent for one in job.recordings]))
+
+
+_REASONS: Final = (
+    "which runs the sequence of kernels of more other ranks",
+    "which shares more kernels with the other ranks",
+    "which was recorded nearer in time to the other ranks",
+    "which holds more whole steps",
+    "which holds more kernels",
+    "which is of the format of more other ranks",
+)
+"""Why one of two recordings is the more likely one: for each value of `_fit`."""
+_SAME_RUN: Final = "a second recording of the same time, of which one is enough"
+_UNDECIDED: Final = "and nothing tells which of the two is right: neither is taken"
+
+
+Claims = list[tuple[int, StepKey]]
+"""Ranks with a step."""
+Rivals = dict[GivenRecording, dict[GivenRecording, Claims]]
+"""By recording the other ones that hold some of its steps, with these."""
+
+
+class StepConflict(NamedTuple):
+    """A recording that is left out, and another one that holds some of its steps; `reason` describes the other one."""
+
+    recording: GivenRecording
+    other: GivenRecording
+    rank: int
+    steps: list[StepKey]
+    reason: str
+
+
+def find_conflicts(recordings: Iterable[GivenRecording], ranks: Sequence[RecordedRank]) -> list[StepConflict]:
+    """Return the recordings to leave out because another one holds the same step of the same rank.
+
+    Of two such recordings the one that is more like the other `ranks` of the job is taken, then the more complete one.
+    Of two that nothing tells apart, one is taken if they are of the same time, else none.
+    """
+    rivals = _rivals(recordings)
+    fits = {one: _fit(one, ranks) for one in rivals}
+    found: dict[GivenRecording, StepConflict] = {}
+    undecided: set[GivenRecording] = set()
+    for _, equals in groupby(sorted(rivals, key=lambda one: (fits[one], _content(one))), key=fits.__getitem__):
+        left = []
+        for one in equals:
+            better = [other for other in rivals[one] if fits[other] < fits[one]]
+            better = [other for other in better if other not in found or other in undecided]
+            if better:
+                found[one] = _conflict(one, better[0], rivals[one], _explain(fits[one], fits[better[0]]))
+            else:
+                left.append(one)
+        for place, one in enumerate(left):
+            alike = [other for other in left if other in rivals[one]]
+            apart = [other for other in alike if not _is_same_time(one, other)]
+            before = [other for other in alike if other in left[:place] and other not in found]
+            if apart:
+                found[one] = _conflict(one, apart[0], rivals[one], _UNDECIDED)
+                undecided.add(one)
+            elif before:
+                found[one] = _conflict(one, before[0], rivals[one], _SAME_RUN)
+    return list(found.values())
+
+
+def _rivals(recordings: Iterable[GivenRecording]) -> Rivals:
+    claims: dict[tuple[int, StepKey], list[GivenRecording]] = {}
+    for recording in recordings:
+        for rank in recording.ranks:
+            for step in rank.record.steps:
+                claims.setdefault((rank.rank, step.key), []).append(recording)
+    rivals: Rivals = {}
+    for claim, holders in claims.items():
+        for one in holders if len(holders) > 1 else ():
+            for other in holders:
+                if other is not one:
+                    rivals.setdefault(one, {}).setdefault(other, []).append(claim)
+    return rivals
+
+
+def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[float, ...]:
+    """Return how unlikely a recording is, compared with `ranks`: the least is the most likely."""
+    own = {rank.rank for rank in recording.ranks}
+    others = [other for other in ranks if other.rank not in own]
+    pairs = [(rank, other) for rank in recording.ranks for other in others]
+    steps = [step for rank in recording.ranks for step in rank.record.steps]
+    return (
+        -sum(bool(rank.sequences & other.sequences) for rank, other in pairs),
+        -max((rank.shared_kernels(other) or 0.0 for rank, other in pairs), default=0.0),
+        min((time_apart(rank.utc_range, other.utc_range) for rank, other in pairs), default=0),
+        -sum(not step.cut for step in steps),
+        -sum(step.kernels for step in steps),
+        -sum(rank.record.format == other.record.format for rank, other in pairs),
+    )
+
+
+def _content(recording: GivenRecording) -> str:
+    return recording.ranks[0].record.file_digest
+
+
+def _explain(fit: tuple[float, ...], better: tuple[float, ...]) -> str:
+    return next(reason for reason, own, other in zip(_REASONS, fit, better, strict=True) if own != other)
+
+
+def _conflict(
+    one: GivenRecording, other: GivenRecording, rivals: dict[GivenRecording, Claims], reason: str
+) -> StepConflict:
+    rank = min(rank for rank, _ in rivals[other])
+    steps = sorted((key for of_rank, key in rivals[other] if of_rank == rank), key=lambda key: key.order)
+    return StepConflict(one, other, rank, steps, reason)
+
+
+def _is_same_time(one: GivenRecording, other: GivenRecording) -> bool:
+    """Return whether two recordings state wall clocks that overlap: one execution was recorded twice."""
+    ranges = one.utc_range, other.utc_range
+    return None not in ranges and time_apart(*ranges) <= RESTART_NS

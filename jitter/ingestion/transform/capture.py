@@ -16,11 +16,10 @@ import pyarrow.compute as pc
 
 from jitter.core.arrow import column_or_nulls
 from jitter.core.schema import RANGES
-from jitter.ingestion.transform.code_ranges import NO_THREAD, CodeRanges
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
 from jitter.ingestion.transform.joins.launch_join import HostRange, JoinedCapture
 from jitter.ingestion.transform.joins.memory_join import MemoryJoin
-from jitter.ingestion.transform.scope_names import DETAILS
+from jitter.ingestion.transform.launch_scopes import DETAILS, NO_THREAD, CodeRanges
 from jitter.ingestion.transform.steps.step_markers import Marker, parse_marker
 from jitter.ingestion.transform.steps.step_names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step
 from jitter.readers import Batch

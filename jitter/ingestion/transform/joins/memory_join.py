@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import groupby, pairwise
 from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +22,6 @@ from jitter.ingestion.transform.api_calls import (
     is_synchronising,
 )
 from jitter.ingestion.transform.collective_calls import Communication, find_enclosing_calls
-from jitter.ingestion.transform.joins.correlation import match_launches
 from jitter.ingestion.transform.joins.launch_join import (
     COLLECTIVE_COLUMNS,
     Gpu,
@@ -29,7 +30,149 @@ from jitter.ingestion.transform.joins.launch_join import (
     Steps,
     locate_in_steps,
 )
-from jitter.ingestion.transform.streams import Streams
+
+_NONE = -1
+_DENSE = 4
+
+
+class LaunchMatch(NamedTuple):
+    """The matching of activities and calls."""
+
+    call: Ints
+    """For each activity the index of its launching call; -1 if there is none."""
+    is_outer: Bools
+    """For each call whether it counts: of the calls with the correlation of one activity only the outermost does."""
+    is_answered: Bools
+    """For each call whether an activity has its correlation; True for calls without a correlation."""
+
+
+def match_launches(activities: pa.Table, calls: pa.Table) -> LaunchMatch:
+    """Match activities and calls within each process by correlation.
+
+    Needs `process` and `correlation` of both tables, and the other columns of `schema.CALLS` of `calls`.
+    """
+    call_keys, activity_keys, size = _keys(calls, activities)
+    first = np.full(size + 1, _NONE, np.int64)  # the last entry stands for rows without a correlation
+    first[call_keys] = np.arange(len(call_keys))
+    first[size] = _NONE
+    launching = np.zeros(size + 1, np.bool_)
+    launching[activity_keys] = True
+    launching[size] = True
+    is_outer = np.ones(len(call_keys), np.bool_)
+    if (launching[:size] & (np.bincount(call_keys, minlength=size + 1)[:size] > 1)).any():
+        # the outermost call is written last, so it stays
+        first[call_keys] = _NONE
+        order = _outermost_first(calls)[::-1]
+        first[call_keys[order]] = order
+        first[size] = _NONE
+        is_outer = (first[call_keys] == np.arange(len(call_keys))) | (call_keys == size)
+    return LaunchMatch(first[activity_keys], is_outer, launching[call_keys])
+
+
+def _keys(calls: pa.Table, activities: pa.Table) -> tuple[Ints, Ints, int]:
+    """Return keys of calls and activities below `size`, equal where process and correlation are equal.
+
+    Rows without a correlation have the key `size`.
+    """
+    correlations = pa.chunked_array([*calls["correlation"].chunks, *activities["correlation"].chunks], pa.int64())
+    codes, size = _codes(correlations.combine_chunks())
+    processes = pa.chunked_array([*calls["process"].chunks, *activities["process"].chunks], pa.int32())
+    of_process, number = _codes(processes.combine_chunks())
+    if number > 1:
+        of_both, both = _codes(pa.array(codes * number + of_process, mask=codes == size))
+        codes, size = of_both, both
+    return codes[: len(calls)], codes[len(calls) :], size
+
+
+def _codes(values: pa.Array) -> tuple[Ints, int]:
+    """Return equal codes for equal values, and the number of codes, which is the code of null."""
+    bounds = pc.min_max(values)
+    low, high = bounds["min"].as_py(), bounds["max"].as_py()
+    if low is not None and high - low < _DENSE * len(
+        values
+    ):  # profilers count correlations up, so values are dense and serve as codes
+        above = high - low + 1
+        codes: Ints = values.fill_null(low).to_numpy().astype(np.int64) - low
+        if values.null_count:
+            codes[values.is_null().to_numpy(zero_copy_only=False)] = above
+        return codes, above
+    encoded = values.dictionary_encode()
+    size = len(encoded.dictionary)
+    return encoded.indices.cast(pa.int64()).fill_null(size).to_numpy(), size
+
+
+def _outermost_first(calls: pa.Table) -> Ints:
+    """Return call indices by start, longest first: a driver call lies inside its runtime call; as `outermost.sql`."""
+    keys = [("start_ns", "ascending"), ("end_ns", "descending"), ("thread", "ascending"), ("name", "ascending")]
+    order: npt.NDArray[np.uint64] = pc.sort_indices(calls, sort_keys=keys).to_numpy()
+    return order.astype(np.int64)
+
+
+class Stream(NamedTuple):
+    """One stream of one GPU of one process."""
+
+    gpu: Gpu
+    stream: int | None
+
+
+class Streams:
+    """Number the streams and GPUs of activities, in order of process, device and stream; unknown ones last."""
+
+    def __init__(self, activities: pa.Table) -> None:
+        """Number the streams of `activities`; needs the columns `process`, `device` and `stream`."""
+        processes, process = _numbered(activities["process"])
+        devices, device = _numbered(activities["device"])
+        streams, stream = _numbered(activities["stream"])
+        both, gpu = _numbered(pa.array(process * len(devices) + device))
+        self.gpus = [Gpu(processes[number // len(devices)], devices[number % len(devices)]) for number in both]
+        self.gpu_of_row = gpu
+        """For each activity the position of its GPU in `gpus`."""
+        all_three, self.of_row = _numbered(pa.array(gpu * len(streams) + stream))
+        """For each activity the position of its stream in `streams`."""
+        self.streams = [
+            Stream(self.gpus[number // len(streams)], streams[number % len(streams)]) for number in all_three
+        ]
+
+    def uses(self, is_kernel: Bools, is_compute: Bools, start_ns: Ints, end_ns: Ints) -> list[GpuUsage]:
+        """Return the totals of each GPU in order, without GPUs that ran no kernel; arrays (activities,)."""
+        stream = self.of_row[is_kernel]
+        kernels = np.bincount(stream, minlength=len(self.streams)).tolist()
+        compute = np.bincount(self.of_row[is_compute], minlength=len(self.streams)).tolist()
+        first_ns = np.full(len(self.streams), np.iinfo(np.int64).max)
+        np.minimum.at(first_ns, stream, start_ns[is_kernel])
+        last_ns = np.full(len(self.streams), np.iinfo(np.int64).min)
+        np.maximum.at(last_ns, stream, end_ns[is_kernel])
+        uses = []
+        for gpu in self.gpus:
+            own = [number for number, one in enumerate(self.streams) if one.gpu == gpu and kernels[number]]
+            if own:
+                main = max(own, key=lambda number: (compute[number], -number))
+                uses.append(
+                    GpuUsage(
+                        gpu,
+                        sum(kernels[number] for number in own),
+                        sum(compute[number] for number in own),
+                        self.streams[main].stream if compute[main] else None,
+                        int(first_ns[own].min()),
+                        int(last_ns[own].max()),
+                    )
+                )
+        return uses
+
+
+def _numbered(column: Any) -> tuple[list[Any], Ints]:
+    """Return the distinct values in order, null last, and for each row the index of its value."""
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    bounds = pc.min_max(values)
+    if len(values) and values.null_count == 0 and bounds["min"] == bounds["max"]:
+        return [bounds["min"].as_py()], np.zeros(len(values), np.int64)
+    encoded = values.dictionary_encode("encode")
+    found = encoded.dictionary.to_pylist()
+    order = sorted(range(len(found)), key=lambda at: (found[at] is None, found[at] or 0))
+    positions = np.empty(len(found), np.int64)
+    positions[order] = np.arange(len(found))
+    return [found[at] for at in order], positions[encoded.indices.to_numpy()]
+
 
 _LAUNCH_COLUMNS = {
     "launch_name": "name",

@@ -9,9 +9,14 @@ import numpy as np
 
 from jitter.core.step_key import StepKey
 from jitter.ingestion.transform.joins.launch_join import GpuUsage, JoinedCapture
-from jitter.ingestion.transform.steps.repetition import Repetition, cut_at_pattern, find_repetition
-from jitter.ingestion.transform.steps.step_alignment import find_rotation
-from jitter.ingestion.transform.steps.step_cycles import StepCycles, find_cycles
+from jitter.ingestion.transform.steps.repetition import (
+    Repetition,
+    StepCycles,
+    cut_at_pattern,
+    find_cycles,
+    find_repetition,
+    find_rotation,
+)
 from jitter.ingestion.transform.steps.step_markers import (
     Marker,
     StepRange,

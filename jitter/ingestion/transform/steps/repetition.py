@@ -1,12 +1,15 @@
-"""Steps of a recording without markers: the repetition of its kernel sequence."""
+"""Steps of a recording without markers: where kernels repeat, which repetitions are layers, and equal step numbers."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from jitter.core.numeric.arrays import Codes, Ints
+from jitter.core.errors import UnknownRankError
+from jitter.core.numeric.arrays import Bools, Codes, Ints
 
 _GRAM = 8
 _CANDIDATES = 64
@@ -169,3 +172,173 @@ def _complete(ids: Codes, hits: list[int], pattern: Codes) -> list[int]:
         return []
     whole = np.array_equal(ids[hits[-1] : hits[-1] + pattern.size], pattern)
     return hits if whole else hits[:-1]
+
+
+_OPTIMIZER: Final = re.compile(
+    r"(?i)multi_?tensor_?apply|fused_?(?:adam|sgd|lamb|lion|adagrad)|(?<![a-z])(?:adamw?|lamb|lion|adagrad|adafactor)"
+    r"(?:_?(?:kernel|step|update|functor|w))|optimi[sz]er"
+)
+_LEAST_REPETITIONS: Final = 2
+"""Repetitions between two events; with fewer the repetition is not inside a longer cycle."""
+_IRREGULAR: Final = 0.25
+"""Largest relative deviation of a cycle from the median cycle, in repetitions."""
+_PARTIAL: Final = 0.9
+"""Kernels before the first event, relative to the median cycle, from which they are a complete cycle."""
+
+
+class StepCycles(NamedTuple):
+    """The result of `find_cycles`."""
+
+    repetition: Repetition | None
+    """The cycles as a repetition; None if fewer than two are complete."""
+    event: str
+    """Description of the event that ends each cycle, for people."""
+
+
+def is_optimizer(name: str) -> bool:
+    """Return whether a kernel belongs to an optimizer, by its name."""
+    return _OPTIMIZER.search(name) is not None
+
+
+def find_cycles(
+    repetition: Repetition, ids: Codes, places_ns: Ints, names: list[str],
+    collectives_ns: Ints,
+) -> StepCycles | None:  # fmt: skip
+    """Return the longer cycles around a repetition; None if the repetition is not inside a longer cycle.
+
+    `ids` (n,) are indices into `names` in launch order, launched at `places_ns` (n,), of the main stream;
+    `collectives_ns` (m,) are the launches of collectives on any stream.
+    """
+    if any(is_optimizer(name) for name in repetition.names):
+        return None
+    starts_ns = np.array(repetition.starts_ns)
+    by_name = np.array([is_optimizer(name) for name in names], np.bool_)
+    optimizer_ns = places_ns[by_name[ids]]
+    # before all repetitions it is no step's end: optimizers initialize their state with kernels of their own
+    if optimizer_ns.size and optimizer_ns[-1] > starts_ns[_LEAST_REPETITIONS - 1]:
+        ends_ns = _cluster_ends(optimizer_ns, starts_ns)
+        return StepCycles(_cut_after(ends_ns, ids, places_ns, names), "the optimizer's kernels")
+    ends_ns = _cluster_ends(collectives_ns, starts_ns)
+    if ends_ns.size >= 3 and _is_regular(ends_ns, starts_ns):
+        return StepCycles(_cut_after(ends_ns, ids, places_ns, names), "the collectives")
+    return None
+
+
+def _cluster_ends(events_ns: Ints, starts_ns: Ints) -> Ints:
+    """Return the last event of each cluster; clusters have at least two repetition starts between them."""
+    if not events_ns.size:
+        return events_ns
+    before = np.searchsorted(starts_ns, events_ns, side="right")
+    is_last = np.append(np.diff(before) >= _LEAST_REPETITIONS, True)
+    ends: Ints = events_ns[is_last]
+    return ends
+
+
+def _is_regular(ends_ns: Ints, starts_ns: Ints) -> bool:
+    """Return whether the numbers of repetitions between events are nearly equal, and at least two."""
+    cycles = np.diff(np.searchsorted(starts_ns, ends_ns))
+    median = float(np.median(cycles))
+    return bool(median >= _LEAST_REPETITIONS and (np.abs(cycles - median) <= _IRREGULAR * median).all())
+
+
+def _cut_after(ends_ns: Ints, ids: Codes, places_ns: Ints, names: list[str]) -> Repetition | None:
+    """Return the cycles that end with these events; None if fewer than two are complete."""
+    bounds = np.searchsorted(places_ns, ends_ns, side="right")
+    lengths = np.diff(bounds)
+    if lengths.size and bounds[0] >= _PARTIAL * np.median(lengths):
+        bounds = np.append(0, bounds)
+    if bounds.size < 3:
+        return None
+    starts = bounds[:-1]
+    is_new: Bools = np.diff(places_ns[starts]) > 0
+    if not is_new.all():
+        return None
+    return Repetition(
+        tuple(names[i] for i in ids[bounds[0] : bounds[1]]),
+        tuple(places_ns[starts].tolist()),
+        int(places_ns[bounds[-1] - 1]),
+    )
+
+
+@dataclass(frozen=True)
+class RankRepetition:
+    """The repetition of one rank, with its clock and collectives.
+
+    `utc_offset_ns` added to the times gives UTC (None: unknown); ranks with equal `clock` share one clock exactly.
+    `collectives_before` counts, for each repetition, the collectives launched before it. `collectives` is a digest of
+    the sequence of collectives of the whole capture, None if there are none.
+    """
+
+    label: str
+    clock: str
+    utc_offset_ns: int | None
+    repetition: Repetition
+    collectives_before: tuple[int, ...]
+    collectives: str | None
+
+
+def find_rotation(names: Sequence[str], of: Sequence[str]) -> int | None:
+    """Return by how many kernels `names` is a rotation of `of`; None if it is none."""
+    if len(names) != len(of):
+        return None
+    ids = {name: number for number, name in enumerate(dict.fromkeys(of))}
+    if not ids.keys() >= set(names):
+        return None
+    circle = np.array([ids[name] for name in of] * 2, dtype=np.int64)
+    wanted = np.array([ids[name] for name in names], dtype=np.int64)
+    hits = np.flatnonzero(circle[: len(of)] == wanted[0])
+    return next((int(hit) for hit in hits if np.array_equal(circle[hit : hit + len(of)], wanted)), None)
+
+
+def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
+    """Return the number to add to a repetition's index on `other` to get its index on `reference`.
+
+    Uses the clock they share, else wall clock, else an equal sequence of collectives. Raises `UnknownRankError` if
+    none of these relates the two ranks.
+    """
+    shift_ns = _shift(reference, other)
+    if shift_ns is not None:
+        return _offset_by_time(reference, other, shift_ns)
+    if reference.collectives is not None and reference.collectives == other.collectives:
+        counts = {count: position for position, count in enumerate(reference.collectives_before)}
+        found = {counts[count] - position for position, count in enumerate(other.collectives_before) if count in counts}
+        if len(found) == 1:
+            return found.pop()
+    raise UnknownRankError(
+        f"{other.label}: has no step markers, and its repeating steps cannot be aligned with those of "
+        f"{reference.label}: no wall clock was recorded and their sequences of collectives differ",
+        "mark the steps (an NVTX range `step N`) or give --step-pattern",
+    )
+
+
+def _shift(reference: RankRepetition, other: RankRepetition) -> int | None:
+    """Return the ns to add to a time of `other` to get the reference's time; None if no clock relates them."""
+    if reference.clock == other.clock:
+        return 0
+    if reference.utc_offset_ns is None or other.utc_offset_ns is None:
+        return None
+    return other.utc_offset_ns - reference.utc_offset_ns
+
+
+def _offset_by_time(reference: RankRepetition, other: RankRepetition, shift_ns: int) -> int:
+    """Match each start to the nearest start of the reference, at most a quarter of a period away."""
+    reference_starts = np.array(reference.repetition.starts_ns)
+    starts = np.array(other.repetition.starts_ns) + shift_ns
+    period_ns = float(np.median(np.diff(reference_starts)))
+    # steps before and after the reference's recording are extrapolated with its period
+    positions = np.interp(starts, reference_starts, np.arange(reference_starts.size))
+    positions = np.where(starts < reference_starts[0], (starts - reference_starts[0]) / period_ns, positions)
+    positions = np.where(
+        starts > reference_starts[-1],
+        reference_starts.size - 1 + (starts - reference_starts[-1]) / period_ns,
+        positions,
+    )
+    differences = positions - np.arange(starts.size)
+    found = round(float(np.median(differences)))
+    if abs(float(np.median(differences)) - found) > 0.25:
+        raise UnknownRankError(
+            f"{other.label}: has no step markers, and by wall clock its repeating steps fall between those of "
+            f"{reference.label}",
+            "mark the steps (an NVTX range `step N`) or give --step-pattern",
+        )
+    return found

@@ -6,10 +6,10 @@ correlation and their times in annotations; their names are interned per sequenc
 
 import mmap
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
@@ -27,8 +27,15 @@ _CATEGORIES: Final = {
 }
 """Categories of slices that are read, and what they are; others (HSA, RCCL calls, counters) are not."""
 _SLICE_BEGIN, _SLICE_END = 1, 2
-_INTERNED: Final = {1: "category", 2: "event", 3: "annotation", 29: "text"}
+_INTERNED: Final = {1: "category", 2: "event", 3: "annotation"}
 """Fields of InternedData that are read."""
+_STATED: Final = frozenset(
+    ("begin_ns", "end_ns", "corr_id", "stack_id", "tid", "agent", "src_agent", "dst_agent", "queue", "copy_bytes")
+)
+"""Annotations that are read."""
+_ANNOTATION_NUMBER: Final = 0x08
+_INTEGERS: Final = frozenset({0x18, 0x20, 0x38})
+"""First bytes of fields: number and kind."""
 _STATE_CLEARED: Final = 1
 """Flag of a packet: names that its sequence has interned before are void."""
 _REALTIME, _BOOTTIME = 1, 6
@@ -86,7 +93,6 @@ class _Sequence:
     category: dict[int, str] = field(default_factory=dict)
     event: dict[int, str] = field(default_factory=dict)
     annotation: dict[int, str] = field(default_factory=dict)
-    text: dict[int, str] = field(default_factory=dict)
     open: dict[int, list["_Slice"]] = field(default_factory=dict)
     """By track the slices that have not ended."""
 
@@ -96,7 +102,7 @@ class _Slice:
     kind: str
     name: str
     track: int
-    stated: dict[str, Any]
+    stated: dict[str, int]
 
 
 class _Trace:
@@ -164,10 +170,7 @@ class _Trace:
             opened = {} if sequence is None else sequence.open
             sequence = self._sequences[sequence_number] = _Sequence(open=opened)
         if interned is not None:
-            for number, _, start, stop in fields(data, *interned):
-                if (kind := _INTERNED.get(number)) is not None:
-                    iid, name = _interned(data, start, stop)
-                    getattr(sequence, kind)[iid] = name
+            _intern(data, interned, sequence)
         if event is not None:
             self._event(data, event, sequence)
 
@@ -208,17 +211,17 @@ class _Trace:
             elif number == 4:
                 stated.append((start, stop))
         if kind == _SLICE_BEGIN:
-            annotations = dict(_annotation(data, span, sequence) for span in stated) if category else {}
+            annotations = dict(_annotations(data, stated, sequence.annotation)) if category else {}
             one = _Slice(category or "", name, track, annotations)
             sequence.open.setdefault(track, []).append(one)
         elif kind == _SLICE_END and (opened := sequence.open.get(track)):
             ended = opened.pop()
             if ended.kind:
-                ended.stated.update(_annotation(data, span, sequence) for span in stated)
+                ended.stated.update(_annotations(data, stated, sequence.annotation))
                 self._add(ended)
 
     def _add(self, one: _Slice) -> None:
-        stated = {name: signed(value) for name, value in one.stated.items() if isinstance(value, int)}
+        stated = one.stated
         start_ns, end_ns = stated.get("begin_ns"), stated.get("end_ns")
         if start_ns is None or end_ns is None or not -(2**62) < start_ns <= end_ns < 2**62:
             self._endless += start_ns is None or end_ns is None
@@ -240,6 +243,14 @@ class _Trace:
             self._kernels += not is_memory
 
 
+def _intern(data: bytes, span: Span, sequence: _Sequence) -> None:
+    for number, _, start, stop in fields(data, *span):
+        if (kind := _INTERNED.get(number)) is not None:
+            iid, name = _interned(data, start, stop)
+            if kind != "annotation" or name in _STATED:
+                getattr(sequence, kind)[iid] = name
+
+
 def _interned(data: bytes, at: int, end: int) -> tuple[int, str]:
     """Return the number and the name of interned data."""
     iid, name = 0, ""
@@ -251,19 +262,23 @@ def _interned(data: bytes, at: int, end: int) -> tuple[int, str]:
     return iid, name
 
 
-def _annotation(data: bytes, span: Span, sequence: _Sequence) -> tuple[str, Any]:
-    """Return the name and the value of a debug annotation; the value is None unless it is an integer or a text."""
-    name = ""
-    found: Any = None
-    for number, value, start, stop in fields(data, *span):
-        if number == 1:
-            name = sequence.annotation.get(value, "")
-        elif number == 10:
-            name = text_at(data, (start, stop))
-        elif number in (3, 4, 7):
-            found = value
-        elif number == 6:
-            found = text_at(data, (start, stop))
-        elif number == 17:
-            found = sequence.text.get(value)
-    return name, found
+def _annotations(data: bytes, spans: Iterable[Span], names: Mapping[int, str]) -> Iterator[tuple[str, int]]:
+    """Yield name and value of the integers among annotations; `names` are the names that are read, by number."""
+    for at, end in spans:
+        if data[at] == _ANNOTATION_NUMBER:  # the common form, and many of them are not read
+            number, value = varint(data, at + 1)
+            if number not in names:
+                continue
+            if value < end and data[value] in _INTEGERS:
+                yield names[number], signed(varint(data, value + 1)[0])
+                continue
+        name, found = "", None
+        for number, value, start, stop in fields(data, at, end):
+            if number == 1:
+                name = names.get(value, "")
+            elif number == 10:
+                name = text_at(data, (start, stop))
+            elif number in (3, 4, 7):
+                found = signed(value)
+        if found is not None and name in _STATED:
+            yield name, found

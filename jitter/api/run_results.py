@@ -87,7 +87,7 @@ class RunResults:
     def _diagnose(self, steps: Steps, executor: Executor | None) -> "Answers":
         from jitter.analysis.diagnosis.answer_cache import Answers
         from jitter.analysis.diagnosis.diagnose import diagnose
-        from jitter.analysis.diagnosis.efficiency.find import find_bound
+        from jitter.analysis.diagnosis.efficiency import find_bound
         from jitter.analysis.diagnosis.evidence.facts import Evidence
         from jitter.analysis.diagnosis.loss.all_ranks import choose_steps, find_losses_of_all_ranks
         from jitter.analysis.diagnosis.loss.waterfall import judge_lower_rungs
@@ -111,7 +111,7 @@ class RunResults:
 
     def _with_evidence(self, answers: "Answers", steps: Steps) -> "Answers":
         """Add what the program and the job's logs tell of the culprits, and the logs of the whole job."""
-        from jitter.analysis.diagnosis.efficiency.bounds import find_bounds_in_tables
+        from jitter.analysis.diagnosis.efficiency import find_bounds_in_tables
         from jitter.analysis.diagnosis.evidence.code import add_code_evidence
 
         lake = self._lake

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO
+from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
 from jitter.comparison.kernel_changes import KernelChange, KernelComparison
 from jitter.comparison.model import Cost, PartChange, Verdict
 from jitter.comparison.significance import StepEffect

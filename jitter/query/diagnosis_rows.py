@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pyarrow as pa
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
+from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
 from jitter.analysis.diagnosis.model import Culprit, Fact, StepAnswer
 from jitter.analysis.diagnosis.verdict import write_advice
 

@@ -6,10 +6,9 @@ from dataclasses import astuple
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO, describe_ranks
+from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks
 from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer
-from jitter.analysis.diagnosis.recurrence_words import describe_seen
-from jitter.analysis.diagnosis.verdict import name_culprit
+from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit
 from jitter.core.formatting import abbreviate, capitalize, escape_control, format_percent, format_time
 from jitter.core.names.kernels import short_name
 from jitter.report.signatures import MARKDOWN_SIGNATURE

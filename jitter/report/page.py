@@ -11,9 +11,8 @@ from markupsafe import Markup
 
 from jitter import guide
 from jitter._version import __version__
-from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO, describe_ranks
-from jitter.analysis.diagnosis.recurrence_words import describe_seen
-from jitter.analysis.diagnosis.verdict import name_culprit
+from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks
+from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit
 from jitter.core.formatting import (
     abbreviate,
     capitalize,

@@ -12,10 +12,16 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.hang.words import write_hang_verdict
+from jitter.analysis.diagnosis.limitations import explain_unrecorded
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
-from jitter.analysis.diagnosis.recurrence_words import advise_recurrence, describe_seen
-from jitter.analysis.diagnosis.unrecorded_ranks import explain_unrecorded
-from jitter.analysis.diagnosis.verdict import describe_advice, describe_saving, name_cause, name_culprit
+from jitter.analysis.diagnosis.verdict import (
+    advise_recurrence,
+    describe_advice,
+    describe_saving,
+    describe_seen,
+    name_cause,
+    name_culprit,
+)
 from jitter.core.formatting import (
     capitalize,
     escape_control,

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 
 from jitter.analysis.detection.likely_communication import survey_communication
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.communication_limits import limit_to_communication
-from jitter.analysis.diagnosis.conclusion import conclude
+from jitter.analysis.diagnosis.conclusion import conclude, limit_to_communication
 from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.first_steps import describe_warm_up
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup, group_findings, group_job_findings
 from jitter.analysis.diagnosis.grouping.leads import find_leads
-from jitter.analysis.diagnosis.limitations import list_limitations
+from jitter.analysis.diagnosis.limitations import describe_warm_up, list_limitations
 from jitter.analysis.diagnosis.loss.split import split_loss
 from jitter.analysis.diagnosis.model import Loss, LossShare, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.step_answers import TtkeExtremes, answer_steps

@@ -6,12 +6,11 @@ from html import escape
 from typing import Final
 
 from jitter.analysis.diagnosis.causes import CAUSES
-from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
+from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
 from jitter.analysis.diagnosis.hang.model import Hang
-from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO, describe_ranks, format_share
+from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, format_share
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Fact, Loss, LossShare, Rung, StepAnswer, WhatIf
-from jitter.analysis.diagnosis.recurrence_words import describe_seen
-from jitter.analysis.diagnosis.verdict import name_culprit
+from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit
 from jitter.core.formatting import abbreviate, format_count, format_time
 
 _REPR_LENGTH: Final = 100

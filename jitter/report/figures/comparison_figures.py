@@ -14,7 +14,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO
+from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
 from jitter.comparison.document import Document
 from jitter.comparison.model import Comparison
 from jitter.core.formatting import format_time

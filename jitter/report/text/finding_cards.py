@@ -9,8 +9,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
-from jitter.analysis.diagnosis.recurrence_words import advise_recurrence, describe_seen
-from jitter.analysis.diagnosis.verdict import name_cause, name_culprit
+from jitter.analysis.diagnosis.verdict import advise_recurrence, describe_seen, name_cause, name_culprit
 from jitter.core.formatting import (
     format_numbers,
     format_percent,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.loss.parts import (
+from jitter.analysis.diagnosis.loss.split import (
     LOSS_CLASS_INFO,
     describe_ranks,
     describe_ranks_of_loss,
@@ -16,8 +16,13 @@ from jitter.analysis.diagnosis.loss.parts import (
 )
 from jitter.analysis.diagnosis.loss.waterfall import build_waterfall, describe_waterfall
 from jitter.analysis.diagnosis.model import Culprit
-from jitter.analysis.diagnosis.recurrence_words import describe_recurrence, describe_seen
-from jitter.analysis.diagnosis.verdict import describe_gain, describe_unverified_network, name_culprit
+from jitter.analysis.diagnosis.verdict import (
+    describe_gain,
+    describe_recurrence,
+    describe_seen,
+    describe_unverified_network,
+    name_culprit,
+)
 from jitter.core.formatting import (
     format_count,
     format_percent,

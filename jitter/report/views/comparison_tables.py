@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final, NamedTuple
 
-from jitter.analysis.diagnosis.loss.parts import LOSS_CLASS_INFO
+from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
 from jitter.comparison.document import CulpritEntry, Environment
 from jitter.comparison.kernel_changes import KernelChange
 from jitter.comparison.log_tables import QUANTITIES

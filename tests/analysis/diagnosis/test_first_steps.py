@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jitter.analysis.diagnosis.first_steps import first_start_spread
+from jitter.analysis.diagnosis.limitations import first_start_spread
 from jitter.simulate import Fault, simulate
 from tests.support.lakes import RankLake, collective, lake_of
 from tests.support.simulated import ingest_run, small

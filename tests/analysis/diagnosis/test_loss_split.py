@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.account.losses import LossClass, Losses
-from jitter.analysis.diagnosis.loss.parts import describe_ranks, describe_split
-from jitter.analysis.diagnosis.loss.split import round_shares, split_loss, split_step
+from jitter.analysis.diagnosis.loss.split import describe_ranks, describe_split, round_shares, split_loss, split_step
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 

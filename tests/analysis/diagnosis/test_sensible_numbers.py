@@ -10,7 +10,7 @@ import jitter
 from jitter.analysis.diagnosis.culprits import cap_gain, describe_excess
 from jitter.analysis.diagnosis.diagnose import diagnose
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.loss.parts import describe_ranks
+from jitter.analysis.diagnosis.loss.split import describe_ranks
 from jitter.analysis.diagnosis.model import LossShare, RankShare
 from jitter.report.text.questions import answer_questions
 from jitter.simulate import Fault, simulate

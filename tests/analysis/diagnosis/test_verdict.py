@@ -21,8 +21,7 @@ from jitter.analysis.diagnosis.model import (
     StepAnswer,
     WhatIf,
 )
-from jitter.analysis.diagnosis.recurrence_words import advise_recurrence
-from jitter.analysis.diagnosis.verdict import write_verdict
+from jitter.analysis.diagnosis.verdict import advise_recurrence, write_verdict
 from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace

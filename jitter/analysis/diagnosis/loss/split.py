@@ -1,10 +1,112 @@
-"""The loss by class and rank: sums of the account's shares in whole ns, which add up to the loss exactly."""
+"""The loss by class, in words and in whole ns; the side (CPU, GPU or network) of each class."""
 
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, TypeVar
 
 from jitter.analysis.account.losses import LossClass, Losses
-from jitter.analysis.diagnosis.model import ClassShares, LossShare, RankShare
+from jitter.analysis.diagnosis.causes import CAUSES, Side
+from jitter.analysis.diagnosis.model import Cause, ClassShares, LossShare, RankShare
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import format_percent, format_time
+
+_LIMITS: Final = THRESHOLDS.sentences
+
+
+@dataclass(frozen=True)
+class LossClassInfo:
+    """Everything about one class of lost time."""
+
+    words: str
+    """Its name in prose."""
+    cause: Cause
+    """The cause of a finding that takes the whole class; `none` for what none explains."""
+
+    @property
+    def side(self) -> Side | None:
+        """The side of the cause."""
+        return CAUSES[self.cause].side
+
+
+LOSS_CLASS_INFO: Final[Mapping[str, LossClassInfo]] = MappingProxyType(
+    {
+        LossClass.START.label: LossClassInfo("late step starts (CPU)", "late_start"),
+        LossClass.LAUNCH.label: LossClassInfo("late kernel launches (CPU)", "cpu_launch"),
+        LossClass.AFTER.label: LossClassInfo("host time after the last launch (CPU)", "cpu_after"),
+        LossClass.GPU.label: LossClassInfo("GPU time", "gpu_compute"),
+        LossClass.TRANSFER.label: LossClassInfo("communication (network)", "communication"),
+        LossClass.OVERLAP.label: LossClassInfo("kernels beside communication", "none"),
+        LossClass.CARRIED.label: LossClassInfo("carried over from earlier steps", "none"),
+        LossClass.UNEXPLAINED.label: LossClassInfo("unexplained", "none"),
+    }
+)
+"""By the label of the class."""
+
+
+def format_share(share: LossShare) -> str:
+    """Return a share's size with the percentage of the run: `8.14 ms (9.05% of the run)`."""
+    return format_time(share.ns) + ("" if share.fraction is None else f" ({format_percent(share.fraction)} of the run)")
+
+
+def describe_ranks(share: LossShare) -> str:
+    """Return the ranks with the most of a share: `ranks 6 (48%), 0 (45%) and 6 more`; empty if it has none."""
+    sign = 1 if share.ns >= 0 else -1
+    return _list_ranks({one.rank: sign * one.ns for one in share.ranks[::sign]})
+
+
+def describe_ranks_of_loss(split: Sequence[LossShare]) -> str:
+    """Return the ranks with the most of the loss, all parts together; empty if no rank has any."""
+    found: Counter[int] = Counter()
+    for share in split:
+        for one in share.ranks:
+            found[one.rank] += one.ns
+    return _list_ranks(dict(found.most_common()))
+
+
+def main_rank(split: Sequence[LossShare]) -> int | None:
+    """Return the rank that has most of the loss; None if no rank has."""
+    found: Counter[int] = Counter()
+    for share in split:
+        for one in share.ranks:
+            found[one.rank] += one.ns
+    whole = sum(share.ns for share in split)
+    rank, ns = next(iter(found.most_common(1)), (None, 0))
+    return rank if ns > THRESHOLDS.max_share_of_one_rank * whole > 0 else None
+
+
+def _list_ranks(ns_of: Mapping[int, int]) -> str:
+    ns_of = {rank: ns for rank, ns in ns_of.items() if ns > 0}
+    whole = sum(ns_of.values())
+    if not whole:
+        return ""
+    if len(ns_of) == 1:
+        return f"rank {next(iter(ns_of))}"
+    listed = {rank: ns for rank, ns in ns_of.items() if ns >= _LIMITS.min_rank_share * whole}
+    if len(listed) == 1:
+        return f"rank {next(iter(listed))} (nearly all)"
+    named = ", ".join(f"{rank} ({100 * ns / whole:.0f}%)" for rank, ns in list(listed.items())[: _LIMITS.max_named])
+    more = len(listed) - _LIMITS.max_named
+    return f"ranks {named}" + (f" and {more} more" if more > 0 else "")
+
+
+def describe_split(split: Sequence[LossShare]) -> str:
+    """Return the parts of the loss as one sentence, largest first; empty without a loss to split."""
+    whole = sum(abs(share.ns) for share in split)
+    if sum(share.ns for share in split) <= 0:
+        return ""
+    listed = [
+        share for share in sorted(split, key=lambda one: -abs(one.ns)) if abs(share.ns) > _LIMITS.min_part_share * whole
+    ]
+    if all(LOSS_CLASS_INFO[share.loss_class].cause == "none" for share in listed):
+        return ""
+    parts = []
+    for share in listed:
+        ranks, words = describe_ranks(share), LOSS_CLASS_INFO[share.loss_class].words
+        parts.append(f"{words} {format_share(share)}" + (f", {ranks}" if ranks else ""))
+    return "; ".join(parts)
+
 
 Key = TypeVar("Key")
 

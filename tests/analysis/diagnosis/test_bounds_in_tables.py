@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jitter.analysis.diagnosis.efficiency.bounds import find_bounds_in_tables
+from jitter.analysis.diagnosis.efficiency import find_bounds_in_tables
 
 
 def table(**shares: float) -> list[dict[str, Any]]:

@@ -1,13 +1,13 @@
-"""Whether computation or communication takes the time of the steps, and what bandwidth the communication reaches."""
+"""Whether computation or communication takes the time of all ranks alike, and what bandwidth communication reaches."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from jitter.analysis.diagnosis.efficiency.finding import EfficiencyFinding
-from jitter.analysis.metrics.bandwidth_baseline import Baseline, BaselineRow
+from jitter.analysis.metrics.bandwidth_baseline import Baseline, BaselineRow, below_in_every_step
 from jitter.analysis.metrics.collective_calls import UNMATCHED
 from jitter.analysis.metrics.communication import Communication, tabulate_collectives
 from jitter.analysis.metrics.time_shares import SHARES
@@ -15,6 +15,20 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent
 from jitter.core.names.collectives import find_collective_name
 from jitter.core.names.kernels import copy_direction
+
+EfficiencyKind = Literal["compute_bound", "communication"]
+EFFICIENCY_KINDS: Final[tuple[EfficiencyKind, ...]] = get_args(EfficiencyKind)
+
+
+@dataclass(frozen=True)
+class EfficiencyFinding:
+    """A limit of all ranks alike whose cost is not known."""
+
+    kind: EfficiencyKind
+    sentence: str
+    share: float | None = None
+    """The time that it concerns, as a fraction of the steps' time; None if unknown."""
+
 
 _LIMITS: Final = THRESHOLDS.efficiency
 
@@ -100,3 +114,8 @@ def is_communication(name: str) -> bool:
     (True, True, False)
     """
     return name.startswith(_COMMUNICATION_OPERATORS) or find_collective_name(name) is not None
+
+
+def find_bound(measured: Communication, benchmark: Baseline | None) -> EfficiencyFinding | None:
+    """Return whether compute or communication, `measured` in some steps, takes the time; None if neither is known."""
+    return describe_bound(measured, benchmark, [] if benchmark is None else below_in_every_step(measured, benchmark))

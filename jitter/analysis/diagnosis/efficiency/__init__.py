@@ -1,1 +1,0 @@
-"""Findings about the efficiency of the whole job, which no comparison of ranks or steps shows."""

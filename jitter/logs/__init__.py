@@ -10,8 +10,8 @@ out of the tables. Texts are kept as they are: what prints them escapes them.
 from typing import Final
 
 from jitter.core.bandwidth import bandwidth
+from jitter.logs.line_parser import Problem
 from jitter.logs.log_file import ParsedLog, parse, parse_stream, sniff
-from jitter.logs.problems import Problem
 from jitter.logs.schemas import SCHEMAS
 
 VERSION: Final = 2

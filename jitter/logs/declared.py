@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import pyarrow.types as kinds
 
-from jitter.logs.line_parser import Context, LineParser
-from jitter.logs.prefixes import split_prefix
+from jitter.logs.line_parser import Context, LineParser, split_prefix
 from jitter.logs.schemas import SCHEMAS
 from jitter.logs.values import bus_address, number, time_ns
 

@@ -1,13 +1,112 @@
-"""Interface of a parser of one log format: it takes lines, fills tables and counts lines that it cannot read."""
+"""Interface of a parser of one log format: it takes lines, fills tables and counts lines that it cannot read.
+
+Launchers put prefixes before each line of a log, some with the rank: Open MPI `[1,0]<stdout>:` (5.x
+`[prterun-host-1@1,0]<stdout>:`), `srun -l` `0: `, torchrun `[default0]:`, MPICH `[0] `, PyTorch `[rank0]:`, Ray
+`(Worker pid=1, ip=…)`, Kubernetes times and CRI's `stdout F`, ANSI colours.
+"""
 
 import csv
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import Final
 
-from jitter.logs.problems import Problems
 from jitter.logs.tables import Tables
+
+LOCATIONS: Final = 5
+"""Locations kept of each kind of problem."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something in a log that could not be used, or is only partly known."""
+
+    format: str
+    reason: str
+    count: int
+    lines: tuple[int, ...]
+    """Numbers of the first lines concerned, from 1; empty where the problem has no line."""
+
+    def __str__(self) -> str:
+        """Return it as a person reads it."""
+        if not self.lines:
+            return f"{self.format}: {self.reason}"
+        more = ", …" if self.count > len(self.lines) else ""
+        noun = "line" if self.count == 1 else "lines"
+        return f"{self.format}: {self.count} {noun} {self.reason} ({', '.join(map(str, self.lines))}{more})"
+
+
+class Problems:
+    """Counts problems by format and reason."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], int] = {}
+        self._lines: dict[tuple[str, str], list[int]] = {}
+
+    def broken(self, format_: str, line: int, reason: str = "cannot be read") -> None:
+        """Count a line that is lost; `reason` continues the sentence "3 lines …"."""
+        key = (format_, reason)
+        self._counts[key] = self._counts.get(key, 0) + 1
+        lines = self._lines.setdefault(key, [])
+        if len(lines) < LOCATIONS:
+            lines.append(line)
+
+    def note(self, format_: str, reason: str) -> None:
+        """State something about the file; said once."""
+        self._counts[format_, reason] = 1
+
+    def listed(self) -> list[Problem]:
+        """Return all, in the order of their first occurrence."""
+        return [
+            Problem(format_, reason, count, tuple(self._lines.get((format_, reason), ())))
+            for (format_, reason), count in self._counts.items()
+        ]
+
+
+_ESCAPES: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+_PREFIX: Final = re.compile(
+    r"""\s*(?:
+        (?:[A-Z][a-z]{2}\ [A-Z][a-z]{2}\ +\d+\ [\d:.]+\ \d{4})?\[[^\[\]\s]*?\d+,(?P<mpi>\d+)\]<std\w+>:\ ?
+      | (?P<srun>\d+):\ (?=\S|\s|$)
+      | \[(?:rank)(?P<rank>\d+)\]:?\ ?
+      | \[default\d+\]:\ ?
+      | \[\d+\]:?\ (?=[^\[\s]|\s)
+      | \([\w.<>-]+(?:\([\w.]+\))?\ pid=\d+(?:,\ ip=[\d.:a-f]+)?\)\ ?
+      | \(pid=\d+(?:,\ ip=[\d.:a-f]+)?\)\ ?
+      | \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)\ (?:std(?:out|err)\ [FP]\ )?
+      | \[pod/[^\]\s]+\]\ ?
+    )""",
+    re.VERBOSE,
+)
+_MOST: Final = 5
+
+
+def without_escapes(line: bytes) -> bytes:
+    """Return the line without terminal escapes (colours, titles)."""
+    return _ESCAPES.sub(b"", line) if b"\x1b" in line else line
+
+
+def decoded(line: bytes) -> str:
+    """Return the line as text, without escapes and line end; bytes that are no UTF-8 are replaced."""
+    return without_escapes(line).rstrip(b"\r\n").decode("utf-8", "replace")
+
+
+def split_prefix(line: bytes) -> tuple[str, str, int | None]:
+    """Return the prefixes of a line, the text after them, and the rank that they state."""
+    text = decoded(line)
+    at = 0
+    rank = None
+    for _ in range(_MOST):
+        found = _PREFIX.match(text, at)
+        if found is None:
+            break
+        stated = found["mpi"] or found["srun"] or found["rank"]
+        if stated is not None and len(stated) < 10:
+            rank = int(stated)
+        at = found.end()
+    return text[:at].strip(), text[at:], rank
+
 
 Lines = Sequence[tuple[int, bytes]]
 """Lines without their ends, each with its number in the file, from 1."""

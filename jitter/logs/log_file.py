@@ -1,18 +1,63 @@
 """Read a log file in one pass: every format's parser sees its lines, whatever else the file holds."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 import pyarrow as pa
 
-from jitter.logs.line_parser import Context, Lines
-from jitter.logs.nccl.debug_log import NcclDebugParser
-from jitter.logs.problems import Problem, Problems
-from jitter.logs.registry import Document, document_of, line_parsers
+from jitter.logs import flight_recorder, gpu, nccl_tests, ncclras, placement, throughput
+from jitter.logs.inspector import InspectorParser
+from jitter.logs.line_parser import Context, LineParser, Lines, Problem, Problems
+from jitter.logs.mpitrace import MpitraceParser
+from jitter.logs.nccl_debug import NcclDebugParser
+from jitter.logs.perftools import PerftoolsParser
+from jitter.logs.profiler_plugin import ProfilerPluginParser
+from jitter.logs.profiler_table import ProfilerTableParser
 from jitter.logs.tables import Tables
+from jitter.logs.watchdog import WatchdogParser
+
+
+class Document(NamedTuple):
+    """A format and what reads a file of it."""
+
+    format: str
+    read: Callable[[bytes, Context], None]
+
+
+_DOCUMENTS: Final = (
+    (flight_recorder.is_json, Document(flight_recorder.FORMAT, flight_recorder.read_json)),
+    (flight_recorder.is_pickle, Document(flight_recorder.FORMAT, flight_recorder.read_pickle)),
+    (ncclras.is_json, Document(ncclras.FORMAT, ncclras.read_json)),
+    (nccl_tests.is_report, Document(nccl_tests.JSON_FORMAT, nccl_tests.read_report)),
+)
+_PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
+    nccl_tests.NcclTestsParser,
+    InspectorParser,
+    ProfilerPluginParser,
+    MpitraceParser,
+    ProfilerTableParser,
+    PerftoolsParser,
+    WatchdogParser,
+    ncclras.RasParser,
+    placement.JobstepParser,
+    placement.NvidiaTopologyParser,
+    placement.RocmTopologyParser,
+    *(declared.parser for declared in (placement.BINDINGS, *gpu.FORMATS, *throughput.FORMATS)),
+)
+
+
+def line_parsers(context: Context) -> list[LineParser]:
+    """Return a parser of each format for one file."""
+    return [parser(context) for parser in _PARSERS]
+
+
+def document_of(head: bytes) -> Document | None:
+    """Return the format of a file that begins like this, or None where it is read line by line."""
+    return next((document for recognised, document in _DOCUMENTS if recognised(head)), None)
+
 
 _CHUNK: Final = 1 << 20
 _LONGEST_LINE: Final = 4 << 20

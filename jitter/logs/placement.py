@@ -4,8 +4,7 @@ import re
 from typing import Final
 
 from jitter.logs.declared import Patterns, Rule, Values
-from jitter.logs.line_parser import Context, LineParser
-from jitter.logs.prefixes import decoded, split_prefix
+from jitter.logs.line_parser import Context, LineParser, decoded, split_prefix
 from jitter.logs.values import cpu_list, cpu_mask
 
 _RANK: Final = re.compile(r"(?:\b(?:[Rr]ank|RANK|PROCID|task)[ =:]*(\d{1,9})|^\s*(\d{1,9}) +(?:--|:|->|-))")

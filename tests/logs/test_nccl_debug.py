@@ -192,8 +192,8 @@ def test_broken_edges_are_counted_with_their_lines():
 
 
 def test_edges_beyond_what_is_held_at_once_are_merged(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("jitter.logs.nccl.edges._MOST_MESSAGES", 7)
-    monkeypatch.setattr("jitter.logs.nccl.edges._MOST_BATCHES", 3)
+    monkeypatch.setattr("jitter.logs.nccl_debug._MOST_MESSAGES", 7)
+    monkeypatch.setattr("jitter.logs.nccl_debug._MOST_BATCHES", 3)
     line = HEAD + "Channel {0:02} : {1} -> {2} via {3}\n"
     via = ("P2P/IPC", "NET/IB/0")
     text = "".join(line.format(at % 3, at % 10, at % 10 + 1, via[at % 2]) for at in range(300))

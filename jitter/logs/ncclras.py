@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from jitter.logs.line_parser import Context, LineParser
-from jitter.logs.prefixes import decoded
+from jitter.logs.line_parser import Context, LineParser, decoded
 from jitter.logs.values import as_integer, as_text, time_ns
 
 FORMAT: Final = "nccl-ras"

@@ -8,8 +8,7 @@ size: HtoA to the GPU, AtoH from it, AtoA within it.
 import re
 from typing import Final
 
-from jitter.logs.line_parser import Context, LineParser
-from jitter.logs.prefixes import split_prefix
+from jitter.logs.line_parser import Context, LineParser, split_prefix
 from jitter.logs.values import number
 
 _TITLE: Final = "Time and Bytes Transferred for Accelerator Regions"

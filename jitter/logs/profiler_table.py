@@ -8,8 +8,7 @@ two blanks.
 import re
 from typing import Final
 
-from jitter.logs.line_parser import Context, LineParser
-from jitter.logs.prefixes import split_prefix
+from jitter.logs.line_parser import Context, LineParser, split_prefix
 from jitter.logs.values import duration_ns
 
 _RULER: Final = re.compile(r"-{3,}(?:  -{3,})+\s*")

@@ -8,8 +8,7 @@ the group; the launcher's or logger's prefix (`[rank3]:`) is the global rank. Th
 import re
 from typing import Any, Final
 
-from jitter.logs.line_parser import Context, LineParser
-from jitter.logs.prefixes import split_prefix
+from jitter.logs.line_parser import Context, LineParser, split_prefix
 
 _OWNER: Final = re.compile(
     r"\[(?:PG (?:ID \d+ PG GUID )?(?P<group>[\w.:-]+?) ?(?:\((?P<description>[^()]*)\))? )?Rank (?P<rank>\d{1,9})\]"

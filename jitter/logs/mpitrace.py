@@ -8,8 +8,7 @@ the same columns without names. Older ones print `MBytes` and `hostname`, newer 
 import re
 from typing import Any, Final
 
-from jitter.logs.line_parser import Context, LineParser
-from jitter.logs.prefixes import split_prefix
+from jitter.logs.line_parser import Context, LineParser, split_prefix
 
 _START: Final = re.compile(r"Data for MPI rank (\d{1,9}) of \d+")
 _CALL: Final = re.compile(r"\s*(MPIX?_\w+)\s+(\d{1,18})\s+(\d+\.\d+)\s+(\d+\.\d+)\s*")

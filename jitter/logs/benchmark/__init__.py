@@ -1,1 +1,0 @@
-"""nccl-tests and rccl-tests: measured bandwidths."""

@@ -1,1 +1,0 @@
-"""NCCL's and RCCL's debug logs: communicators and edges."""

@@ -1,0 +1,439 @@
+"""Logs of NCCL_DEBUG=INFO: NCCL 2.4 to 2.30, RCCL, the aws-ofi plug-ins.
+
+The hot path of the package: a log can have a gigabyte. Most lines state an edge, and equal edges repeat; a line costs
+a few searches for a substring, and only a text that is new is matched against a pattern.
+
+The head of a record is `host:pid:tid [device] NCCL INFO`. WARN puts the source's file and line before `NCCL`, 2.26 on
+can put a time before the host, CALL has no device. Where lines of several processes run into each other, a line holds
+several records.
+
+Communicators: `comm 0x… rank R nranks N cudaDev D busId B - Init COMPLETE` (2.4 on; RCCL adds words before the dash),
+from 2.19 on with the function's name, `nvmlDev` and the `commId` that all ranks share; `Init START`, `Destroy COMPLETE`
+alike. Plug-in: 2.4 `NET/Plugin : No plugin found`, 2.5 on `NET/Plugin: Loaded net plugin X (v5)`, `NET/OFI …` of
+aws-ofi.
+
+Edges: `Channel 00/0 : 0[a01c0] -> 8[101c0] [send] via NET/IB/0/GDRDMA`, `Ring 00 : …` in NCCL 2.4; the brackets hold
+the PCI address to 2.16 and NVML's device from 2.18 on; RCCL adds `comm 0x… nRanks 16`. Transports:
+`NET/<name>/<device>[(proxy rank)][/GDRDMA[(PCI)]][/Shared]`, `COLLNET/…` alike, `P2P/IPC`, `P2P/CUMEM`,
+`P2P/direct pointer`, `SHM/direct/direct`, to 2.12 `direct shared memory`.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+
+from jitter.logs.line_parser import Context, LineParser, Lines, Problems, without_escapes
+from jitter.logs.schemas import SCHEMAS
+from jitter.logs.tables import Tables
+from jitter.logs.values import bus_address
+
+MARK: Final = b" NCCL "
+_LEVELS: Final = (b"INFO", b"WARN", b"TRACE", b"CALL", b"VERSION", b"ABORT")
+_HEAD: Final = re.compile(
+    rb"(?P<host>[A-Za-z0-9_][\w.-]*|<[\w-]+>):(?P<pid>\d{1,10}):(?P<tid>\d{1,10})\s(?:\[(?P<device>\d{1,4})\]\s)?"
+    rb"(?P<place>[\w./+-]+:\d+\s)?$"
+)
+_SPLIT: Final = re.compile(
+    rb"([A-Za-z0-9_][\w.-]*:\d{1,10}:\d{1,10}\s(?:\[\d{1,4}\]\s)?(?:[\w./+-]+:\d+\s)?NCCL (?:INFO|WARN|TRACE|CALL) )"
+)
+
+
+class Head(NamedTuple):
+    """The process that wrote a record."""
+
+    host: str | None
+    pid: int | None
+
+
+NO_HEAD: Final = Head(None, None)
+
+
+def head_of(text: bytes) -> Head:
+    """Return the process that the text before " NCCL " names, or Nones where it names none."""
+    found = _HEAD.search(text[-400:] + b" ")
+    if found is None:
+        return NO_HEAD
+    return Head(found["host"].decode(), int(found["pid"]))
+
+
+def message_of(record: bytes, at: int) -> bytes | None:
+    """Return what follows "NCCL INFO " of a record with " NCCL " at `at`, or None where no level follows."""
+    level, _, message = record[at + len(MARK) :].partition(b" ")
+    return message if level in _LEVELS else None
+
+
+def split_records(line: bytes, hosts: set[str]) -> list[bytes]:
+    """Return the records of a line that holds several, each with its head.
+
+    Where a record begins within a word, the longest known host name decides.
+    """
+    parts = _SPLIT.split(line)
+    records = [parts[0]]
+    for head, rest in zip(parts[1::2], parts[2::2], strict=True):
+        cut = _foreign(head.partition(b":")[0], hosts)
+        records[-1] += head[:cut]
+        records.append(head[cut:] + rest)
+    return [record for record in records if record.strip()]
+
+
+def before_nccl_record(line: bytes, hosts: set[str]) -> bytes:
+    """Return a line without the record of NCCL that ran into it."""
+    at = line.find(MARK)
+    if at < 0:
+        return line
+    found = _HEAD.search(line[: at + 1])
+    if found is None:
+        return line
+    return line[: found.start() + _foreign(found["host"], hosts)]
+
+
+def _foreign(host: bytes, hosts: set[str]) -> int:
+    """Return how much of what looks like a host's name belongs to the text before it."""
+    name = host.decode("ascii", "replace")
+    if name in hosts:
+        return 0
+    known = max((host for host in hosts if name.endswith(host)), key=len, default=name)
+    return len(name) - len(known)
+
+
+_COMM: Final = re.compile(
+    rb"comm (0x[\w.]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: cudaDev (\d{1,5}))?(?: nvmlDev \d+)?(?: busId (\w+))?"
+    rb"(?: commId (0x[\w.]+))?"
+)
+_NETWORK: Final = re.compile(rb"Using network ([A-Za-z][\w .+-]*)")
+_TRANSPORT: Final = re.compile(rb"NET/(\w+) ?: Using (\[0\].*)")
+_INTERFACE: Final = re.compile(rb"\[\d+\]([A-Za-z][\w.@-]*)(?::(\d+/\w+))?")
+_BOOTSTRAP: Final = re.compile(rb"Bootstrap ?: Using (?:\[0\])?([A-Za-z][\w.@-]*):")
+_LOADED: Final = re.compile(rb"Loaded net plugin ([\w][\w .+-]* \(v\d+\))")
+_OFI: Final = re.compile(rb"NET/OFI Using (aws-ofi-\w+ [\w.-]+|[\w.-]+ \d[\w.-]*)")
+_PROVIDER: Final = re.compile(rb"NET/OFI Selected [Pp]rovider is ([\w;-]+)")
+_FAILED: Final = re.compile(
+    rb"Failed to initialize (?:any )?NET plugin|Failed to find ncclNetPlugin symbol|NET/OFI .*[Ii]nitialization failed"
+    rb"|Failed to load.*net plugin|NET/OFI .*No eligible providers"
+)
+_NONE: Final = re.compile(
+    rb"[Nn]o plugin found|using internal (?:network|implementation)|Using internal net|Could not find: .*libnccl-net"
+)
+_NO_IB: Final = re.compile(rb"NET/IB ?: No (?:\w+ )?device found")
+_VERSION: Final = re.compile(rb"(?:NCCL|RCCL) version ?:? ?(\d[\w.+-]*)")
+_NEWEST: Final = (2, 30)
+
+INTERESTING: Final = re.compile(
+    rb" n[rR]anks |Using network|NET/\w+ ?: |NET/OFI |Bootstrap ?: Using|CCL version|NET plugin|net plugin"
+)
+"""Messages that may state one of these; all other messages are skipped."""
+
+
+@dataclass
+class _Process:
+    """Statements of one process; the first of each counts, so that reading a line again changes nothing."""
+
+    version: str | None = None
+    network: str | None = None
+    transport: str | None = None
+    """The transport that found interfaces: the network where none is stated."""
+    plugin: str | None = None
+    provider: str | None = None
+    interfaces: list[str] = field(default_factory=list)
+    bootstrap: str | None = None
+    lacks_ib: bool = False
+    members: dict[tuple[str, int], dict[str, object]] = field(default_factory=dict)
+
+
+class Communicators:
+    """Statements of each process of a log about its communicators."""
+
+    def __init__(self, hosts: set[str]) -> None:
+        """Start without processes; names of hosts are added to `hosts`."""
+        self._hosts = hosts
+        self._processes: dict[Head, _Process] = {}
+        self._versions: dict[str, None] = {}
+
+    def read(self, head: Head, message: bytes) -> None:
+        """Read a message of a process."""
+        process = self._processes.get(head)
+        if process is None:
+            process = self._processes[head] = _Process()
+            if head.host:
+                self._hosts.add(head.host)
+        if found := _COMM.search(message):
+            _read_member(process, found)
+        elif found := _NETWORK.search(message):
+            process.network = process.network or found[1].decode().strip()
+        elif found := _TRANSPORT.match(message):
+            process.transport = process.transport or found[1].decode()
+            used = found[2].partition(b";")[0]
+            process.interfaces = process.interfaces or [_interface(*pair) for pair in _INTERFACE.findall(used)]
+        elif _NO_IB.match(message):
+            process.lacks_ib = True
+        elif found := _BOOTSTRAP.match(message):
+            process.bootstrap = process.bootstrap or found[1].decode()
+        elif found := _VERSION.search(message):
+            process.version = process.version or self.read_version(message)
+        else:
+            _read_plugin(process, message)
+
+    def read_version(self, line: bytes) -> str | None:
+        """Read the version that a line states, with or without a process."""
+        found = _VERSION.search(line)
+        if found is None:
+            return None
+        version = found[1].decode().rstrip(".")
+        self._versions[version] = None
+        return version
+
+    def unknown_versions(self) -> list[str]:
+        """Return versions newer than the newest known one."""
+        return [version for version in self._versions if _major_minor(version) > _NEWEST]
+
+    def add_to(self, tables: Tables) -> None:
+        """Add a row for each rank of each communicator, and for each process that states its network alone."""
+        only = next(iter(self._versions)) if len(self._versions) == 1 else None
+        for head, process in self._processes.items():
+            plugin = process.plugin
+            if process.provider:
+                plugin = f"{plugin or 'OFI'} ({process.provider})"
+            common = {
+                "host": head.host,
+                "version": process.version or only,
+                "network": process.network or process.transport,
+                "plugin": plugin,
+                "interfaces": process.interfaces or ([process.bootstrap] if process.bootstrap else None),
+                "lacks_ib": process.lacks_ib or None,
+            }
+            stated = process.network or process.transport or process.plugin or process.interfaces
+            for member in process.members.values() or ([{}] if stated else []):
+                tables.add("communicators", **common, **member)
+
+
+def _read_member(process: _Process, found: re.Match[bytes]) -> None:
+    address, rank, ranks, device, bus_id, shared = found.groups()
+    member = process.members.setdefault((address.decode(), int(rank)), {})
+    name = shared if shared and b"." not in shared else address
+    if "comm" not in member or shared:
+        member["comm"] = None if b"." in name else name.decode()
+    stated = {
+        "rank": int(rank),
+        "ranks": int(ranks),
+        "device": int(device) if device else None,
+        "bus_id": bus_address(bus_id.decode()) if bus_id else None,
+    }
+    member.update({key: value for key, value in stated.items() if value is not None})
+
+
+def _read_plugin(process: _Process, message: bytes) -> None:
+    """Read what a message states about the network plug-in: a failure stands, a name stands over none."""
+    if found := _PROVIDER.search(message):
+        process.provider = process.provider or found[1].decode()
+    elif found := _LOADED.search(message) or _OFI.search(message):
+        if process.plugin in {None, "none"}:
+            process.plugin = found[1].decode()
+    elif _FAILED.search(message):
+        process.plugin = "failed"
+    elif process.plugin is None and _NONE.search(message):
+        process.plugin = "none"
+
+
+def _interface(name: bytes, port: bytes) -> str:
+    return f"{name.decode()}:{port.decode()}" if port else name.decode()
+
+
+def _major_minor(version: str) -> tuple[int, int]:
+    major, _, rest = version.partition(".")
+    minor = re.match(r"\d+", rest)
+    return (int(major), int(minor[0])) if major.isdigit() and minor else (0, 0)
+
+
+_EDGE: Final = re.compile(
+    rb"(?:Channel|Ring) (\d{1,6})(?:/\d+)?\s*:\s*(\d{1,9})(?:\[\w+\])? -> (\d{1,9})(?:\[\w+\])? "
+    rb"(?:\[(?:send|receive)\] )?via (.+?)(?: comm 0x\w+ nRanks \d+)?\s*"
+)
+_NETWORK_EDGE: Final = re.compile(rb"((?:NET|COLLNET)/[\w][\w .+-]*)/(\d{1,4})(?:\(\d+\))?((?:/\w+(?:\([\w:.]+\))?)*)")
+_LOCAL: Final = re.compile(rb"[A-Za-z][\w]*(?:/[\w][\w \[\]-]*)*|direct shared memory")
+_KNOWN_LOCAL: Final = re.compile(
+    rb"(?:P2P/(?:IPC|CUMEM|MNNVL|direct pointer|common device)(?:/read)?(?:/CE)?|SHM/\w+(?:/\w+)?|direct shared memory)"
+    rb"(?=[^\w/])"
+)
+"""The rest of an edge that another record interrupted."""
+_MOST_MESSAGES: Final = 20_000
+_MOST_BATCHES: Final = 200
+_KEYS: Final = ["channel", "from_rank", "to_rank", "transport", "nic", "gdr"]
+_RELATION: Final = pa.schema([field for field in SCHEMAS["edges"] if field.name != "source"])
+_SCHEMA: Final = _RELATION.set(3, pa.field("transport", pa.dictionary(pa.int32(), pa.string())))
+"""Few texts of transports for many edges."""
+
+_Edge = tuple[int, int, int, str, int | None, bool | None]
+
+
+class Edges:
+    """Edges with the number of lines that state each; equal texts are matched once."""
+
+    def __init__(self, format_: str, problems: Problems) -> None:
+        self._format = format_
+        self._problems = problems
+        self.texts: dict[bytes, int] = {}
+        """How often each text of an edge occurs; the caller counts known texts here, without a call of `count`."""
+        self._line: dict[bytes, int] = {}
+        self._batches: list[pa.Table] = []
+
+    def count(self, text: bytes, line: int) -> None:
+        """Count a message that begins like an edge; orders of a ring (`Channel 00/08 : 0 1 2`) state none."""
+        if text in self.texts:
+            self.texts[text] += 1
+            return
+        if b" -> " not in text or (b" via " not in text and text.count(b" -> ") > 1):
+            return
+        self.texts[text] = 1
+        self._line[text] = line
+        if len(self.texts) >= _MOST_MESSAGES:
+            self._drain()
+
+    def add_to(self, tables: Tables) -> None:
+        """Add all edges, ordered by channel and ranks, as rows of the relation."""
+        self._drain()
+        if not self._batches:
+            return
+        self._merge()
+        table = self._batches.pop()
+        table = table.set_column(3, _RELATION.field(3), table["transport"].cast(pa.string()))
+        for batch in table.sort_by([(key, "ascending") for key in _KEYS]).to_batches(max_chunksize=65_536):
+            tables.add_batch("edges", batch.cast(_RELATION))
+
+    def _drain(self) -> None:
+        """Parse the texts and put their edges into a batch."""
+        edges: dict[_Edge, int] = {}
+        for text, count in self.texts.items():
+            edge = _parsed(text)
+            if edge is None:
+                for _ in range(count):
+                    self._problems.broken(self._format, self._line[text])
+            else:
+                edges[edge] = edges.get(edge, 0) + count
+        self.texts.clear()
+        self._line.clear()
+        if edges:
+            columns = [*zip(*edges, strict=True), tuple(edges.values())]
+            arrays = [pa.array(column, kind) for column, kind in zip(columns, _SCHEMA.types, strict=True)]
+            self._batches.append(pa.Table.from_arrays(arrays, schema=_SCHEMA))
+        if len(self._batches) >= _MOST_BATCHES:
+            self._merge()
+
+    def _merge(self) -> None:
+        merged = (
+            pa.concat_tables(self._batches)
+            .unify_dictionaries()
+            .group_by(_KEYS, use_threads=False)
+            .aggregate([("lines", "sum")])
+        )
+        self._batches = [merged.rename_columns({"lines_sum": "lines"}).select(_SCHEMA.names).cast(_SCHEMA)]
+
+
+def _parsed(text: bytes) -> _Edge | None:
+    found = _EDGE.fullmatch(text)
+    if found is None:
+        return None
+    channel, source, target, via = found.groups()
+    nic: int | None = None
+    gdr: bool | None = None
+    if network := _NETWORK_EDGE.fullmatch(via):
+        via, nic, gdr = network[1], int(network[2]), b"/GDRDMA" in network[3]
+    elif not _LOCAL.fullmatch(via):
+        known = _KNOWN_LOCAL.match(via)
+        if known is None:
+            return None
+        via = known[0]
+    if max(int(source), int(target)) >= 1 << 31:
+        return None
+    return int(channel), int(source), int(target), via.decode("ascii", "replace"), nic, gdr
+
+
+_INFO: Final = b" NCCL INFO "
+_LONGEST_HEAD: Final = 96
+_MOST_SILENT: Final = 20_000
+_SILENT: Final = re.compile(rb"[\w ,:;|/.+=>\[\]-]{1,400}")
+"""Messages that state nothing of use and hold no other record."""
+_PLAIN: Final = re.compile(rb"[\w ,:;|/.+=<>%\[\]-]{1,400}")
+
+
+class NcclDebugParser(LineParser):
+    """Communicators and edges."""
+
+    format = "nccl-debug"
+    triggers = (b"NCCL ", b"RCCL version")
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._edges = Edges(self.format, context.problems)
+        self._communicators = Communicators(context.hosts)
+        self._records = 0
+        self._silent: set[bytes] = set()
+        self._facts: set[bytes] = set()
+
+    def take(self, lines: Lines) -> Lines:
+        """Read the records among the lines, and return the lines that other parsers may have to read, too.
+
+        A line is left to them unless it holds nothing but a record: its head is short, and its message is known to
+        state an edge, or nothing.
+        """
+        texts = self._edges.texts
+        silent = self._silent
+        facts = self._facts
+        rest = []
+        records = 0
+        for pair in lines:
+            line = pair[1]
+            at = line.find(_INFO)
+            if 0 <= at < _LONGEST_HEAD:
+                text = line[at + len(_INFO) :]
+                if text in texts:
+                    texts[text] += 1
+                    records += 1
+                    continue
+                if text in silent or line in facts:
+                    records += 1
+                    continue
+            rest.append(pair)
+            if at >= 0 or b"CCL " in line:
+                self.read_line(line, pair[0])
+        self._records += records
+        return rest
+
+    def line(self, line: bytes, number: int) -> None:
+        """Read a line that states no edge, or several records."""
+        line = without_escapes(line).rstrip(b"\r")
+        if line.count(MARK) > 1:
+            for record in split_records(line, self.context.hosts):
+                self._read_record(record, number)
+        else:
+            self._read_record(line, number)
+
+    def finish(self) -> None:
+        """Add communicators and edges."""
+        self._edges.add_to(self.context.tables)
+        self._communicators.add_to(self.context.tables)
+        if self._records:
+            self.context.count(self.format, self._records)
+        for version in self._communicators.unknown_versions():
+            reason = f"version {version} is newer than the newest known one (2.30); what is known of it was read"
+            self.context.problems.note(self.format, reason)
+
+    def _read_record(self, record: bytes, number: int) -> None:
+        at = record.find(MARK)
+        if at < 0 and record.startswith(MARK[1:]):
+            record, at = b" " + record, 0
+        message = message_of(record, at) if at >= 0 else None
+        if message is None:
+            self._communicators.read_version(record)
+            return
+        if record[at + len(MARK) :].startswith((b"INFO ", b"WARN ")):
+            self._records += 1
+        if message.startswith((b"Channel ", b"Ring ")):
+            self._edges.count(message, number)
+        elif INTERESTING.search(message):
+            self._communicators.read(head_of(record[:at]), message)
+            if len(self._facts) < _MOST_SILENT and _PLAIN.fullmatch(message):
+                self._facts.add(record)  # reading it again would change nothing
+        elif len(self._silent) < _MOST_SILENT and _SILENT.fullmatch(message):
+            self._silent.add(message)

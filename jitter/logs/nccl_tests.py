@@ -1,0 +1,359 @@
+"""Text of nccl-tests and rccl-tests, all layouts.
+
+NVIDIA/nccl-tests: 2019 (cbe7f65) `size count type redop time algbw busbw error` twice, the columns `redop` and `root`
+only where the operation has them; 2022-08 (51af557) always `redop root`, `#wrong` for `error`; 2024-07 to 2025-09 an
+extra column before `#wrong`; 2025-10 `-S` a time at the end; 2026-07 `-I` four columns after each `#wrong`. rccl-tests
+(ae3e635) prints the same, and can print the in-place half alone.
+
+JSON (`-J FILE`, 2025-10 on; JSON_FILE_VERSION 3 and 4): times in µs, bandwidths in GB/s.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import ceil, floor
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from jitter.core.bandwidth import bus_factor
+from jitter.core.names.kernels import parse_operation
+from jitter.logs.line_parser import Context, LineParser, split_prefix
+from jitter.logs.nccl_debug import before_nccl_record
+
+_LEAST_SHARE: Final = 2 / 3
+"""Share of the rows that must agree on the ranks: damaged rows must not decide."""
+_MOST_RANKS: Final = 1 << 20
+_WIDEST: Final = 64
+_FAMILY: Final = {"all_reduce": "all_reduce"} | dict.fromkeys(
+    ("all_gather", "reduce_scatter", "all_to_all"), "all_gather"
+)
+
+
+class Measurement(NamedTuple):
+    """A half of a row: in place or out of place."""
+
+    time_us: float
+    algbw: float
+    busbw: float
+    algbw_text: str
+    busbw_text: str
+    wrong: int | None
+
+
+class Row(NamedTuple):
+    """A row as printed."""
+
+    line: int
+    size: int
+    dtype: str
+    redop: str | None
+    root: int | None
+    halves: tuple[Measurement, ...]
+
+
+@dataclass
+class Block:
+    """A table and its banner."""
+
+    hint: str | None
+    """The collective that the program's or the file's name states."""
+    ranks: int | None = None
+    columns: list[str] = field(default_factory=list)
+    in_place_only: bool = False
+    rows: list[Row] = field(default_factory=list)
+
+    def resolved(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Return the rows of the relation, each with the number of its line."""
+        family, ranks = self._family_and_ranks()
+        for row in self.rows:
+            collective = self._collective(family, row)
+            for half, measured in enumerate(row.halves):
+                yield (
+                    row.line,
+                    {
+                        "collective": collective,
+                        "size_bytes": row.size,
+                        "dtype": row.dtype,
+                        "ranks": ranks,
+                        "in_place": self.in_place_only if len(row.halves) == 1 else half == 1,
+                        "time_us": measured.time_us,
+                        "algbw": measured.algbw,
+                        "busbw": measured.busbw,
+                        "wrong": measured.wrong,
+                    },
+                )
+
+    def _family_and_ranks(self) -> tuple[str | None, int | None]:
+        """Return whose formula busbw / algbw follows, and for how many ranks: what most rows agree on."""
+        ratios = [_ratios(half) for row in self.rows for half in row.halves if half.algbw > 0]
+        ratios = [ratio for ratio in ratios if ratio[1] - ratio[0] < 0.5]
+        if not ratios:
+            return _FAMILY.get(self.hint or "", self.hint), self.ranks
+        hinted = _FAMILY.get(self.hint or "", self.hint)
+        votes: dict[tuple[str, int], int] = {}
+        for family in ("all_reduce", "all_gather"):
+            for ranks in self._candidates(family, ratios):
+                votes[family, ranks] = _votes(ratios, bus_factor(family, ranks))
+        if self.ranks:
+            votes["broadcast", self.ranks] = _votes(ratios, 1.0)
+        best = max(votes.values(), default=0)
+        if best < _LEAST_SHARE * len(ratios):
+            unit = _votes(ratios, 1.0) >= _LEAST_SHARE * len(ratios)
+            return (hinted if unit and hinted not in {"all_gather"} else None), self.ranks if unit else None
+        winners = [key for key, count in votes.items() if count == best]
+        stated = [key for key in winners if key[1] == self.ranks] or winners
+        families = {family for family, _ in stated}
+        if len(families) > 1:
+            stated = [key for key in stated if key[0] == (hinted if hinted in families else self._family_of_redop())]
+        ranks_found = {ranks for _, ranks in stated}
+        family_found = {family for family, _ in stated}
+        family_name = family_found.pop() if len(family_found) == 1 else None
+        if family_name == "broadcast":
+            family_name = hinted if hinted not in {"all_reduce", "all_gather"} else None
+        return family_name, ranks_found.pop() if len(ranks_found) == 1 else None
+
+    def _candidates(self, family: str, ratios: list[tuple[float, float]]) -> set[int]:
+        """Return the numbers of ranks that the three most precise rows allow, and the stated one."""
+        found = {self.ranks} if self.ranks else set()
+        scale = 2.0 if family == "all_reduce" else 1.0
+        for low, high in sorted(ratios, key=lambda ratio: ratio[1] - ratio[0])[:3]:
+            if low / scale >= 1:
+                continue
+            least = max(2, ceil(1 / (1 - low / scale) - 1e-9)) if low > 0 else 2
+            most = floor(1 / (1 - high / scale) + 1e-9) if high < scale else _MOST_RANKS
+            found |= set(range(least, min(most, least + _WIDEST) + 1))
+        return found
+
+    def _family_of_redop(self) -> str:
+        """Return the family of a collective where two fit: two ranks make all_reduce's factor 1."""
+        reduces = sum(row.redop not in {None, "none"} and (row.root is None or row.root < 0) for row in self.rows)
+        return "all_reduce" if 2 * reduces > len(self.rows) else "broadcast"
+
+    def _collective(self, family: str | None, row: Row) -> str | None:
+        """Return the collective of a row; the family of all_gather holds three."""
+        if family != "all_gather":
+            return family
+        if self.hint in {"gather", "scatter"} or _FAMILY.get(self.hint or "") == family:
+            return self.hint
+        if row.redop not in {None, "none"}:
+            return "reduce_scatter"
+        if not self.columns or row.redop is not None:
+            return None
+        return "all_to_all" if "redop" in self.columns else "all_gather"
+
+
+def _ratios(half: Measurement) -> tuple[float, float]:
+    """Return the least and the largest busbw / algbw that round to what is printed."""
+    low = (half.busbw - _rounding(half.busbw_text)) / (half.algbw + _rounding(half.algbw_text))
+    below = half.algbw - _rounding(half.algbw_text)
+    high = (half.busbw + _rounding(half.busbw_text)) / below if below > 0 else float("inf")
+    return max(low, 0.0), high
+
+
+def _rounding(text: str) -> float:
+    decimals = text.partition(".")[2]
+    return 0.50005 * 10.0 ** -len(decimals) if "e" not in text else abs(float(text)) * 0.05
+
+
+def _votes(ratios: list[tuple[float, float]], factor: float) -> int:
+    return sum(low <= factor <= high for low, high in ratios)
+
+
+_TYPES: Final = (
+    "int8|uint8|char|int32|uint32|int64|uint64|int|half|float16|bfloat16|float32|float64|float|double|"
+    "fp8_e4m3|fp8_e5m2|f8e4m3|f8e5m2|fp8"
+)
+_ROW: Final = re.compile(rf"\s*(\d{{1,18}})\s+\d+\s+({_TYPES})\s+(\S.*)")
+_ROW_START: Final = re.compile(rf"\s*\d+\s+\d+\s+(?:{_TYPES})\s")
+_TIMESTAMP: Final = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
+_RANK: Final = re.compile(r"#\s*Rank\s+(\d{1,7})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on(?:\s+(\S+)\s+device\s+(\d{1,5}))?")
+_PROGRAM: Final = re.compile(
+    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|reduce|gather|scatter|sendrecv)_perf\b"
+)
+_GROUP: Final = 4
+"""Columns of a half: time, algbw, busbw, #wrong."""
+
+
+class NcclTestsParser(LineParser):
+    """Rows of the tables, one table at a time for each prefix: ranks that are not built with MPI print one each."""
+
+    format = "nccl-tests"
+    triggers = (
+        b"busbw", b"-place", b"# Rank", b"#  Rank", b"#   Rank", b"_perf", b"# Avg bus", b"# nThread",
+        *(b" " + name.encode() + b" " for name in _TYPES.split("|")),
+        *(b"\t" + name.encode() + b"\t" for name in ("float", "half", "bfloat16", "double")),
+    )  # fmt: skip
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._blocks: dict[str, Block] = {}
+        self._hint = parse_operation(context.path.name)
+
+    def line(self, line: bytes, number: int) -> None:
+        """Read a banner, a header or a row."""
+        task, text, _ = split_prefix(before_nccl_record(line, self.context.hosts))
+        if found := _PROGRAM.search(text):
+            self._hint = parse_operation(found[1])
+            if "Collective test starting" in text:
+                self._end(task)
+            return
+        block = self._blocks.setdefault(task, Block(self._hint))
+        if text.lstrip().startswith("#"):
+            self._read_comment(text, task, block)
+        elif _ROW_START.match(text):
+            self._read_row(text, block, number)
+
+    def finish(self) -> None:
+        """Add the tables that have no end."""
+        for task in list(self._blocks):
+            self._end(task)
+
+    def _read_comment(self, text: str, task: str, block: Block) -> None:
+        if found := _RANK.match(text.strip()):
+            block.ranks = max(block.ranks or 0, int(found[1]) + 1)
+            if found[2]:
+                where = {"host": found[2], "device": int(found[3])}
+                self.context.tables.add("benchmark_ranks", rank=int(found[1]), **where)
+        elif "nThread" in text or "Avg bus" in text:
+            self._end(task)
+        elif "algbw" in text or "busbw" in text:
+            if block.rows:
+                self._end(task)
+                block = self._blocks.setdefault(task, Block(self._hint))
+            words = text.split()
+            block.columns = words
+        elif "-place" in text:
+            block.in_place_only = "out-of-place" not in text
+
+    def _read_row(self, text: str, block: Block, line: int) -> None:
+        found = _ROW.fullmatch(_TIMESTAMP.sub("", text.rstrip()))
+        if found is None:
+            raise ValueError("not a row")
+        size, dtype, rest = found.groups()
+        values = rest.split()
+        redop = None
+        if not _NUMBER.fullmatch(values[0]):
+            redop = values.pop(0)
+        has_root, width = _layout(len(values), block.columns)
+        root = int(values.pop(0)) if has_root else None
+        block.hint = self._hint if block.hint is None else block.hint
+        halves = [_measurement(values[at : at + width]) for at in range(0, len(values), width)]
+        block.rows.append(Row(line, int(size), dtype, redop, root, tuple(halves)))
+
+    def _end(self, task: str) -> None:
+        block = self._blocks.pop(task, None)
+        if block is None:
+            return
+        for line, row in block.resolved():
+            try:
+                self.add("bandwidth", label=self.context.label, **row)
+            except (ValueError, OverflowError):
+                self.context.problems.broken(self.format, line)
+
+
+def _layout(values: int, header: list[str]) -> tuple[bool, int]:
+    """Return whether a row of so many values has a root, and the columns of its halves.
+
+    The header decides between layouts of equal length; where it is lost, the older layout is assumed.
+    """
+    widths = [_GROUP, _GROUP + 1, 2 * _GROUP]
+    if "i_min" in header:
+        widths = [2 * _GROUP, 2 * _GROUP + 1]
+    elif "copybw" in header:
+        widths = [_GROUP + 1]
+    for halves in (2, 1):
+        for width in widths:
+            if values == halves * width + 1:
+                return True, width
+            if values == halves * width and width == _GROUP:
+                return False, width
+    raise ValueError("not the columns of a row")
+
+
+def _measurement(values: list[str]) -> Measurement:
+    """Return time, bandwidths and wrong elements; the 2019 layout's error is no count of them."""
+    time, algorithm, bus = (float(value) for value in values[:3])
+    if min(time, algorithm, bus) < 0:
+        raise ValueError("not a measurement")
+    wrong = values[-1] if len(values) <= _GROUP + 1 else values[len(values) - _GROUP - 1]
+    return Measurement(time, algorithm, bus, values[1], values[2], int(wrong) if wrong.isdigit() else None)
+
+
+JSON_FORMAT: Final = "nccl-tests-json"
+_KNOWN_VERSIONS: Final = range(1, 5)
+
+
+class _Report(msgspec.Struct):
+    results: list[msgspec.Raw]
+    version: Any = None
+    args: Any = None
+    config: Any = None
+
+
+class _Half(msgspec.Struct):
+    alg_bw: float
+    bus_bw: float
+    time: float | None = None
+    cpu_time: float | None = None
+    nwrong: Any = None
+
+
+class _Result(msgspec.Struct):
+    size: int
+    type: str
+    out_of_place: _Half | None = None
+    in_place: _Half | None = None
+    experiment_name: Any = None
+
+
+def is_report(head: bytes) -> bool:
+    """Return whether a file begins like a report of nccl-tests."""
+    return head.lstrip()[:1] == b"{" and b'"alg_bw"' in head and b'"bus_bw"' in head and b'"results"' in head
+
+
+def read_report(content: bytes, context: Context) -> None:
+    """Read the report; a result that cannot be read loses itself."""
+    try:
+        report = msgspec.json.decode(content, type=_Report)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        context.problems.broken(JSON_FORMAT, 1)
+        return
+    if report.version is not None and report.version not in _KNOWN_VERSIONS:
+        context.problems.note(JSON_FORMAT, f"version {str(report.version)[:20]} is unknown; read as version 4")
+    ranks = _ranks(report.config)
+    program = report.args[0] if isinstance(report.args, list) and report.args else None
+    named = parse_operation(str(program).rpartition("/")[2]) if program else None
+    named = named or parse_operation(context.path.name)
+    for at, raw in enumerate(report.results):
+        try:
+            _add(msgspec.json.decode(raw, type=_Result), named, ranks, context)
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+            context.problems.broken(JSON_FORMAT, at + 1, "of the results cannot be read")
+
+
+def _add(result: _Result, named: str | None, ranks: int | None, context: Context) -> None:
+    for in_place, half in ((False, result.out_of_place), (True, result.in_place)):
+        if half is None:
+            continue
+        wrong = half.nwrong
+        context.tables.add(
+            "bandwidth",
+            label=context.label,
+            collective=parse_operation(str(result.experiment_name)) or named,
+            size_bytes=result.size,
+            dtype=result.type,
+            ranks=ranks,
+            in_place=in_place,
+            time_us=half.time if half.time is not None else half.cpu_time,
+            algbw=half.alg_bw,
+            busbw=half.bus_bw,
+            wrong=int(wrong) if isinstance(wrong, int | float) else None,
+        )
+        context.count(JSON_FORMAT)
+
+
+def _ranks(config: Any) -> int | None:
+    devices = config.get("devices") if isinstance(config, dict) else None
+    return len(devices) if isinstance(devices, list) and devices else None

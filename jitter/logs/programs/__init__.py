@@ -1,1 +1,0 @@
-"""Summaries that programs and profilers print: MPI time, operators, throughput."""

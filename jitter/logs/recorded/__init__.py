@@ -1,1 +1,0 @@
-"""Collectives that NCCL's profilers and PyTorch's Flight Recorder record one by one."""

@@ -1,8 +1,10 @@
 """Reader of PyTorch profiler (Kineto) traces: Chrome-trace JSON, plain, gzip or zstd, also damaged."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from msgspec import Raw
 
@@ -71,6 +73,10 @@ class KinetoReader:
 READER: Reader = KinetoReader()
 
 
+_LABELLED_PROCESS: Final = re.compile(rb'"pid"\s*:\s*"(\[[\w\- ]{1,40}\]) ?\w{1,40}"')
+"""A process as SGLang's merger of profiles names it: `[TP00-DP00] 4242`."""
+
+
 def _ignore(_: int) -> None:
     pass
 
@@ -89,6 +95,13 @@ class _Trace:
         """Read the file up to the first event; raise UnreadableTraceError if there is none."""
         problems: list[str] = []
         text, head = self._begin(read_chunks(self._path, self._piece_bytes, _ignore, problems), problems)
+        if labelled := _LABELLED_PROCESS.search(text):
+            label = labelled[1].decode("ascii", "replace")
+            raise self._unreadable(
+                f"several ranks merged into one file (processes are labelled, as {label}), whose calls cannot be told "
+                "apart",
+                "give the ranks' own files; SGLang writes them beside it",
+            )
         self._members = members_in_damaged(text[: head.start]) if head.is_damaged else head.members
         self.recording.profiler_version = profiler_version(self._members)
 

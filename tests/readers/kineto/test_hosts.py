@@ -5,8 +5,12 @@ from pathlib import Path
 import pytest
 
 import jitter
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers.kineto import KinetoReader
 from jitter.readers.kineto.metadata import host_in_file_name
-from jitter.simulate import Job, simulate, write
+from jitter.simulate import Job, simulate
+from jitter.simulate import write as write_run
+from tests.support.kineto_traces import small, write
 
 
 @pytest.mark.parametrize(
@@ -33,9 +37,16 @@ def test_an_unknown_process_proves_no_host():
 
 def test_hosts_reach_the_lake(tmp_path: Path):
     run = simulate(Job(ranks=4, gpus_per_node=2, steps=2, kernels=12, seed=3))
-    paths = write(run, tmp_path / "traces", "kineto", names="host")
+    paths = write_run(run, tmp_path / "traces", "kineto", names="host")
     for path in paths[3:]:  # another process than the one inside
         path.rename(path.with_name(path.name.replace("_", "_9", 1)))
     jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
     truth = {one.rank: one.host for one in run.ranks()}
     assert jitter.open(tmp_path / "lake").hosts == truth | {3: None}
+
+
+def test_a_merged_file_of_several_ranks_is_refused(tmp_path: Path):
+    events = [event | {"pid": f"[TP0{rank}] {event['pid']}"} for rank in range(2) for event in small()]
+    path = write(tmp_path / "merged-1.trace.json", events)
+    with pytest.raises(UnreadableTraceError, match=r"several ranks merged into one file .*\[TP00\]"):
+        KinetoReader().open(path)

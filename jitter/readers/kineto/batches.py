@@ -17,7 +17,16 @@ from jitter.core.schema import CALLS, RANGES
 from jitter.readers import Batch
 from jitter.readers.columns import CaptureTimes
 from jitter.readers.kineto.collectives import CollectiveArgs, parse_collective_args
-from jitter.readers.kineto.columns import EventBuffer, Times, integer_column, nullable_int64, select
+from jitter.readers.kineto.columns import (
+    CallArgs,
+    EventBuffer,
+    NameTable,
+    Times,
+    integer_column,
+    integers,
+    nullable_int64,
+    select,
+)
 from jitter.readers.kineto.event_selection import (
     CATEGORIES,
     FOREIGN_DEVICES,
@@ -27,7 +36,6 @@ from jitter.readers.kineto.event_selection import (
     EventSelection,
 )
 from jitter.readers.kineto.gpu_activities import ActivityBuffer
-from jitter.readers.kineto.names import NameTable
 from jitter.readers.kineto.operators import OperatorBuffer, PassLinks
 from jitter.readers.kineto.processes import ProcessTable
 
@@ -228,7 +236,9 @@ class KinetoBatches:
         chosen = None if keep.all() else keep
         self._endless += int((keep & ~times.has_end).sum())
         process = self._processes(select(calls.pids(), chosen))
-        correlation = integer_column(select([args.correlation for args in calls.call_args()], chosen), pa.int64())
+        correlation = integer_column(
+            select(integers([args.correlation for args in calls.args(CallArgs)]), chosen), pa.int64()
+        )
         starts = times.start_ns[keep]
         numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
         for one in np.unique(process).tolist():

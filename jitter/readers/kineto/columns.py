@@ -1,42 +1,95 @@
-"""Columns of events: JSON values are collected as text and decoded per batch, which is faster than per event."""
+"""Columns of events: names, exact times and other values, decoded per batch, which is faster than per event."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeVar
+from types import NoneType
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from msgspec import Raw, Struct, field
 
 from jitter.core.numeric.arrays import Bools, Ints
+from jitter.readers.chrome_trace import INVALID
+from jitter.readers.columns import LARGEST_NS
 from jitter.readers.kineto.event_selection import NULL, Event
-from jitter.readers.kineto.numbers import join_values, parse_microseconds
 
+_UNNAMED: Final = "(no name)"
+_COMMA: Final = ord(",")
+_DOT: Final = ord(".")
+_MOST_PLACES: Final = 16
+_IS_PLAIN: Final = np.zeros(256, dtype=bool)
+_IS_PLAIN[list(b"0123456789,.")] = True
 _RAWS: Final = msgspec.json.Decoder(list[Raw])
 _Args = TypeVar("_Args", bound=Struct)
 _ts, _dur, _pid, _tid, _args = map(attrgetter, ("ts", "dur", "pid", "tid", "args"))
 
 
+class NameTable:
+    """The distinct names of a trace, numbered in order of first appearance."""
+
+    def __init__(self) -> None:
+        self.listed: list[str] = []
+        self.invalid = 0
+        """Number of names that are not valid UTF-8; their invalid bytes are replaced."""
+        self._by_text: dict[bytes, int] = {}
+        self._by_name: dict[str, int] = {}
+
+    def of(self, names: Sequence[Raw | str]) -> list[int]:
+        """Return the numbers of names, which are either all strings or all JSON."""
+        known: Mapping[Any, int] = self._by_name if names and type(names[0]) is str else self._by_text
+        keys: Iterable[Any] = names if known is self._by_name else map(bytes, cast(Sequence[Raw], names))
+        numbers = list(map(known.get, keys))
+        if None in numbers:
+            numbers = [
+                self._number_of(name) if number is None else number for number, name in zip(numbers, names, strict=True)
+            ]
+        return cast(list[int], numbers)
+
+    def number(self, name: str) -> int | None:
+        """Return the number of a name; None if it has not appeared."""
+        return self._by_name.get(name)
+
+    def text_of(self, name: Raw | str) -> str:
+        """Return a string given as text or JSON, without numbering it."""
+        return name if isinstance(name, str) else self._decoded(bytes(name))
+
+    def _number_of(self, given: Raw | str) -> int:
+        if isinstance(given, str):
+            return self._number_of_name(given or _UNNAMED)
+        text = bytes(given)
+        number = self._by_text.get(text)
+        if number is None:
+            number = self._by_text[text] = self._number_of_name(self._decoded(text) or _UNNAMED)
+        return number
+
+    def _number_of_name(self, name: str) -> int:
+        number = self._by_name.setdefault(name, len(self.listed))
+        if number == len(self.listed):
+            self.listed.append(name)
+        return number
+
+    def _decoded(self, text: bytes) -> str:
+        if not text.startswith(b'"'):
+            return "" if text == b"null" else text.decode("utf-8", "replace")
+        try:
+            words = text.decode()
+        except UnicodeDecodeError:
+            self.invalid += 1
+            words = text.decode("utf-8", "replace")
+        if "\\" in words:
+            words = str(json.loads(words, strict=False))
+            # half of a surrogate pair cannot be stored as UTF-8
+            return words.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return words[1:-1]
+
+
 class GpuArgs(Struct, gc=False):
-    """Arguments of a GPU activity: where it ran and its launch shape."""
+    """Arguments of a GPU activity: where it ran and its launch shape. Values may be of any type."""
 
-    correlation: int | None = None
-    device: int | None = None
-    stream: int | str | None = None
-    grid: Raw = NULL
-    block: Raw = NULL
-    kind: str | None = None
-    copied: int | None = field(name="bytes", default=None)
-    collective: Raw = field(name="Collective name", default=NULL)
-
-
-class CallArgs(Struct, gc=False):
-    """Arguments of an API call."""
-
-    correlation: int | None = None
-
-
-class _AnyGpuArgs(Struct):
     correlation: Any = None
     device: Any = None
     stream: Any = None
@@ -47,7 +100,9 @@ class _AnyGpuArgs(Struct):
     collective: Raw = field(name="Collective name", default=NULL)
 
 
-class _AnyCallArgs(Struct):
+class CallArgs(Struct, gc=False):
+    """Arguments of an API call. Values may be of any type."""
+
     correlation: Any = None
 
 
@@ -94,58 +149,34 @@ class EventBuffer:
 
     def pids(self) -> list[int | None]:
         """Return the process ids; for GPU activities the devices."""
-        return _integers(self._pids)
+        return integers(self._pids)
 
     def tids(self) -> list[int | None]:
         """Return the thread ids; for GPU activities the streams."""
-        return _integers(self._tids)
+        return integers(self._tids)
 
-    def gpu_args(self) -> list[GpuArgs]:
-        """Return the arguments of GPU activities."""
+    def args(self, kind: type[_Args]) -> list[_Args]:
+        """Return the arguments of the events as `kind`; those that are no object have its defaults."""
+        text = b"[" + b",".join(self._args) + b"]"
+        found: list[_Args | None]
         try:
-            found = _GPU_ARGS.decode(_list(self._args))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            loose = [_lenient(text, _AnyGpuArgs) for text in _RAWS.decode(_list(self._args))]
-            return [
-                GpuArgs(
-                    parse_int(args.correlation),
-                    parse_int(args.device),
-                    parse_int(args.stream),
-                    args.grid,
-                    args.block,
-                    args.kind if isinstance(args.kind, str) else None,
-                    parse_int(args.copied),
-                    args.collective,
-                )
-                for args in loose
-            ]
-        return [args or _NO_GPU_ARGS for args in found]
+            found = msgspec.json.decode(text, type=list[kind | None])  # type: ignore[valid-type]
+        except INVALID:
+            found = [_decode_args(one, kind) for one in _RAWS.decode(text)]
+        missing = kind()
+        return [one or missing for one in found]
 
     def args_of(self, rows: Sequence[int]) -> list[bytes]:
         """Return the arguments of some events as JSON."""
-        found = _RAWS.decode(_list(self._args)) if rows else []
+        found = _RAWS.decode(b"[" + b",".join(self._args) + b"]") if rows else []
         return [bytes(found[row]) for row in rows]
 
-    def call_args(self) -> list[CallArgs]:
-        """Return the arguments of API calls."""
-        try:
-            found = _CALL_ARGS.decode(_list(self._args))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return [
-                CallArgs(parse_int(_lenient(text, _AnyCallArgs).correlation))
-                for text in _RAWS.decode(_list(self._args))
-            ]
-        return [args or _NO_CALL_ARGS for args in found]
 
-
-_GPU_ARGS: Final = msgspec.json.Decoder(list[GpuArgs | None])
-_CALL_ARGS: Final = msgspec.json.Decoder(list[CallArgs | None])
-_NO_GPU_ARGS: Final = GpuArgs()
-_NO_CALL_ARGS: Final = CallArgs()
-
-
-def _list(texts: Sequence[bytes]) -> bytes:
-    return b"[" + b",".join(texts) + b"]"
+def _decode_args(text: Raw, kind: type[_Args]) -> _Args | None:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except INVALID:
+        return None
 
 
 def _shared(values: list[Any]) -> list[Any]:
@@ -159,15 +190,9 @@ def _shared(values: list[Any]) -> list[Any]:
     return list(map(seen.setdefault, values, values))
 
 
-def _integers(values: list[Any]) -> list[int | None]:
-    return values if set(map(type, values)) == {int} else list(map(parse_int, values))
-
-
-def _lenient(text: Raw, kind: type[_Args]) -> _Args:
-    try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return kind()
+def integers(values: list[Any]) -> list[int | None]:
+    """Return the integers that values are or state, None for others; without running Python code if all are."""
+    return values if set(map(type, values)) <= {int, NoneType} else list(map(parse_int, values))
 
 
 def parse_int(value: object) -> int | None:
@@ -189,7 +214,7 @@ def parse_shape(text: bytes) -> list[int | None]:
     """Return the three integers of a JSON list, missing ones as 1; three None if it is no such list."""
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except INVALID:
         value = None
     if not isinstance(value, list) or not 0 < len(value) <= 3:
         return [None] * 3
@@ -214,3 +239,71 @@ def nullable_int64(values: Ints, valid: Bools) -> pa.Array:
 def select(values: Sequence[Any], keep: Bools | None) -> Sequence[Any]:
     """Return the values where `keep` is True; None keeps all."""
     return values if keep is None else [value for value, keeps in zip(values, keep.tolist(), strict=True) if keeps]
+
+
+def join_values(values: Sequence[Raw]) -> bytes:
+    """Join JSON values with commas; values that contain commas become null."""
+    text = b",".join(cast(Sequence[bytes], values))
+    if text.count(b",") == len(values) - 1 or not values:
+        return text
+    return b",".join(b"null" if b"," in value else value for value in map(bytes, values))
+
+
+def parse_microseconds(texts: Sequence[bytes]) -> tuple[Ints, Bools]:
+    """Parse times in microseconds; `texts` are JSON values joined with commas.
+
+    Returns the times in ns, rounded where there are more than three decimals, and whether each is valid: False (and
+    the value 0) for values that are no number or exceed 64 bits.
+    """
+    text = b",".join(texts)
+    if not text:
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool)
+    plain = _plain(text)
+    return plain if plain is not None else _any(text)
+
+
+def _plain(text: bytes) -> tuple[Ints, Bools] | None:
+    """Parse non-negative integers, or decimals that all have one to three places; None for anything else."""
+    codes = np.frombuffer(text, dtype=np.uint8)
+    if not _IS_PLAIN[codes].all():
+        return None
+    commas = np.flatnonzero(codes == _COMMA)
+    ends = np.append(commas, len(codes))
+    starts = np.append(0, commas + 1)
+    dots = np.flatnonzero(codes == _DOT)
+    if (ends == starts).any():
+        return None
+    if len(dots) == 0:
+        places = np.zeros(len(ends), dtype=np.int64)
+    elif len(dots) == len(ends) and (dots > starts).all() and (dots < ends - 1).all():
+        places = ends - dots - 1
+        if places.max() > 3:
+            return None
+        text = text.replace(b".", b"")
+    else:
+        return None
+    scales = np.array([1000, 100, 10, 1], dtype=np.int64)[places]
+    values = np.fromstring(text, dtype=np.int64, sep=",")  # values beyond 64 bits become the largest int64
+    if len(values) != len(ends) or (values // (LARGEST_NS // scales) != 0).any():
+        return None
+    return values * scales, np.ones(len(values), dtype=bool)
+
+
+def _any(text: bytes) -> tuple[Ints, Bools]:
+    values = [_one(word) for word in text.decode("utf-8", "replace").split(",")]
+    return (
+        np.array([value or 0 for value in values], dtype=np.int64),
+        np.array([value is not None for value in values], dtype=bool),
+    )
+
+
+def _one(word: str) -> int | None:
+    try:
+        exact = Decimal(word.strip('"'))  # some tools write times as strings
+    except InvalidOperation:
+        return None
+    # test the size first: 1e999999 has too many digits to expand
+    if not exact.is_finite() or exact.adjusted() > _MOST_PLACES:
+        return None
+    value = int((exact * 1000).to_integral_value())
+    return value if abs(value) < LARGEST_NS else None

@@ -13,9 +13,18 @@ from jitter.core.numeric.arrays import Bools
 from jitter.core.schema import ACTIVITIES
 from jitter.readers import Batch, make_batch
 from jitter.readers.kineto.collectives import CollectiveArgs, parse_collective_args
-from jitter.readers.kineto.columns import EventBuffer, Times, integer_column, parse_int, parse_shape, select
+from jitter.readers.kineto.columns import (
+    EventBuffer,
+    GpuArgs,
+    NameTable,
+    Times,
+    integer_column,
+    integers,
+    parse_int,
+    parse_shape,
+    select,
+)
 from jitter.readers.kineto.event_selection import NULL, Event
-from jitter.readers.kineto.names import NameTable
 from jitter.readers.kineto.processes import ProcessTable
 
 _MARKER: Final = "Marker"
@@ -53,22 +62,24 @@ class ActivityBuffer:
     def batch(self, times: Times, keep: Bools, processes: ProcessTable, names: NameTable) -> Batch:
         """Return the batch of the rows where `keep` is True. Call once."""
         gathered = self._gathered
-        args = gathered.gpu_args()
+        args = gathered.args(GpuArgs)
         # kernels with other names may be collectives, too
         custom = [row for row, one in enumerate(args) if one.collective is not NULL and row not in self._comms]
         for row, text in zip(custom, gathered.args_of(custom), strict=True):
             collective_args = parse_collective_args(text)[1]
             if collective_args is not None:
                 self._comms[row] = collective_args
-        devices: list[int | None] = list(map(attrgetter("device"), args))
+        devices = integers(list(map(attrgetter("device"), args)))
         if None in devices:
             devices = [pid if own is None else own for own, pid in zip(devices, gathered.pids(), strict=True)]
         streams = list(map(attrgetter("stream"), args))
         if set(map(type, streams)) != {int}:
+            numbers = integers(streams)
             streams = [
-                tid if own is None else parse_int(own) for own, tid in zip(streams, gathered.tids(), strict=True)
+                tid if number is None and not isinstance(stream, str) else number
+                for stream, number, tid in zip(streams, numbers, gathered.tids(), strict=True)
             ]
-        correlations = list(map(attrgetter("correlation"), args))
+        correlations = integers(list(map(attrgetter("correlation"), args)))
         marker = names.number(_MARKER)
         if marker in gathered.names or _MARKER in map(attrgetter("kind"), args):
             markers = [name == marker or one.kind == _MARKER for name, one in zip(gathered.names, args, strict=True)]
@@ -95,7 +106,10 @@ class ActivityBuffer:
             columns[f"block_{letter}"] = blocks[axis]
         columns |= self._collective_columns(keep)
         if any(self._is_memory):
-            copied = [one.copied if is_memory else None for one, is_memory in zip(args, self._is_memory, strict=True)]
+            copied = [
+                parse_int(one.copied) if is_memory else None
+                for one, is_memory in zip(args, self._is_memory, strict=True)
+            ]
             of_copies = integer_column(select(copied, chosen), pa.int64())
             columns["size_bytes"] = pc.coalesce(columns.get("size_bytes", of_copies), of_copies)
         return make_batch("activities", columns)

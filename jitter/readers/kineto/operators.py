@@ -12,10 +12,15 @@ from jitter.core.numeric.arrays import Codes
 from jitter.core.schema import BACKWARD, OPERATORS
 from jitter.readers import Batch
 from jitter.readers.columns import CaptureTimes
-from jitter.readers.kineto.columns import EventBuffer, integer_column, parse_int
+from jitter.readers.kineto.columns import (
+    EventBuffer,
+    NameTable,
+    integer_column,
+    join_values,
+    parse_int,
+    parse_microseconds,
+)
 from jitter.readers.kineto.event_selection import Event
-from jitter.readers.kineto.names import NameTable
-from jitter.readers.kineto.numbers import join_values, parse_microseconds
 from jitter.readers.kineto.python_functions import is_module_or_frame
 
 _LAUNCHES_NOTHING: Final = frozenset(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from jitter.readers.kineto.numbers import join_values, parse_microseconds
+from jitter.readers.kineto.columns import join_values, parse_microseconds
 from tests.support.kineto_traces import call, kernel, read, step, write
 
 PLAIN = st.builds(

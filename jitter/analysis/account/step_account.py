@@ -201,7 +201,7 @@ class Account:
         find_recorded_nodes(self._run.job, step.times, before.copy(), nodes)
         upper = Setting(nodes, before, step.transfers.took, *self._slots(step.times, nodes, before))
         self._find_heads(step, baseline, upper, lower, room.heads)
-        cells = self._ends.cells(step.times)
+        cells = step.end_cells
         last = np.where(cells >= 0, cells - step.times.row, -1)
         here, shift = np.flatnonzero(last >= 0), self._shift
         later = step.times.end[cells[here]] - lower.nodes.end[cells[here]]

@@ -165,16 +165,16 @@ class UsualProgram:
         change = Change(np.ones((3, len(team)), np.bool_), usual.transfers, np.zeros(len(usual.transfers)), 0.0)
         state = unknown_state(len(team), count_carried_ends(job), count_threads(job), int(job.queue.max(initial=0)))
         before, ends, ended_ns = state._replace(back=np.zeros_like(state.back)), StepEnds(run), np.nan
-        found = []
+        found, unknown = [], np.full(len(team), -1)
         for number, of_team in enumerate([usual.own] * _STEPS + list(more)):
             fresh, own = np.full(len(team), number == 0), SelfTimes(*(values[operation] for values in of_team))
-            step = RecordedStep(number, StepKey(None, number), template, own, before, fresh, arrays)
+            step = RecordedStep(number, StepKey(None, number), template, own, before, fresh, arrays, unknown)
             nodes = NodeTimes(*np.empty((4, len(start))))
             replay_step(job, run.schedule.array(), step, of_team, change, state, nodes)
             times = StepTimes(team, row, nodes.start, nodes.end, call + nodes.back - own.call, call + nodes.back)
-            known = [cell for cell in ends.cells(times).tolist() if cell >= 0]
-            end_ns = float(nodes.end[known].mean()) if known else np.nan
-            found.append(_Replayed(replace(step, times=times), nodes, end_ns - ended_ns))
+            cells = ends.cells(times)
+            end_ns = float(nodes.end[cells[cells >= 0]].mean()) if (cells >= 0).any() else np.nan
+            found.append(_Replayed(replace(step, times=times, end_cells=cells), nodes, end_ns - ended_ns))
             before, ended_ns = state.copy(), end_ns
         return found
 

@@ -329,16 +329,10 @@ class _Clocks:
         self.error_ns = float(np.median(np.concatenate(errors))) if errors else 0.0
         """By how much ranks of one group usually leave apart."""
         self.offset, self.component = align_clocks(end, found)
-
-    @property
-    def are_comparable(self) -> bool:
+        self.are_comparable = len(np.unique(self.component)) == 1
         """Whether the collectives connect all ranks."""
-        return len(np.unique(self.component)) == 1
-
-    @property
-    def limit_ns(self) -> float:
+        self.limit_ns = _error_limit(self.error_ns)
         """By how much ranks of one group may leave apart."""
-        return _error_limit(self.error_ns)
 
     def fitting(self, end: Floats) -> list[Ints]:
         """Return the partitions, all ranks together among them, by which (steps, ranks) ends are left together."""
@@ -439,9 +433,10 @@ def _with_last_arrivals(at: int, labels: Ints, end: Floats, took: Floats, clocks
 
     The last rank of a group to arrive waits for none. Where even it waits, it waits for a rank of another group.
     """
-    if not clocks.are_comparable:
+    count = len(np.unique(labels))
+    if count == 1 or not clocks.are_comparable:
         return labels
-    own, count = took[:, at : at + 1], len(np.unique(labels))
+    own = took[:, at : at + 1]
     coarser = [other for other in clocks.fitting(end[:, at]) if len(np.unique(other)) < count]
     best = min(coarser, key=lambda other: (_wait_ns(own, other), -len(np.unique(other))), default=labels)
     return best if waits_more(own, labels, best) else labels

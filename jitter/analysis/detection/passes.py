@@ -87,7 +87,7 @@ def measure_steps(steps: RunSteps, first: int, last: int, *, ahead: bool = True)
     """Measure each step of a range by itself; `ahead`: read the next step meanwhile."""
     run, times, found = steps.run, StepDurations(), []
     for step in steps.steps(max(first - 1, 0), last, ahead=ahead):
-        cells = steps.ends.cells(step.times)
+        cells = step.end_cells
         which = cells >= 0
         time_ns = times.of(step.key, run.rank_numbers[which], step.times.end[cells[which]])
         if step.number < first:

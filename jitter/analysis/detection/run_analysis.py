@@ -86,7 +86,7 @@ class RunAnalysis:
         self.steps.baselines.update((number, one.baseline) for number, one in enumerate(seen))
         return seen
 
-    @property
+    @cached_property
     def arrivals(self) -> list[Arrivals]:
         """How the ranks of each step came to their collectives."""
         return [seen.arrivals for seen in self._seen]

@@ -41,6 +41,7 @@ from jitter.analysis.execution.step_times import (
     fill_group,
     of_rank,
     of_team,
+    select_ranks,
 )
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, SYNC
@@ -169,6 +170,8 @@ def _take_turns(own: Ints, steps: Iterable[TeamTimes]) -> bool:
 
 
 _WAIT_LIMITS: Final = THRESHOLDS.host_waits
+_CELLS_KEPT: Final = 2_000_000
+"""Operations × ranks × steps of a run that stay in memory once read: some 80 bytes each, with their self times."""
 
 
 class InferredModel(NamedTuple):
@@ -182,11 +185,21 @@ class InferredModel(NamedTuple):
 
 
 class RunModel:
-    """The inferences from the whole run. Rows are read step by step, each time the steps are gone through."""
+    """The inferences from the whole run. Rows are read step by step, of a large run at each pass over the steps."""
 
-    def __init__(self, source: Source, understood: InferredModel | None = None) -> None:
-        """Infer from the rows of `source`; `understood` is what another process inferred from the same run."""
+    def __init__(
+        self,
+        source: Source,
+        understood: InferredModel | None = None,
+        times: dict[StepKey, StepTimes] | None = None,
+    ) -> None:
+        """Infer from the rows of `source`; `understood` is what another process inferred from the same run.
+
+        `times` are steps that were read with the same programs.
+        """
         self._source = source
+        self.times = {} if times is None else times
+        """Of a small run the steps that were read."""
         if understood is not None:
             self.__dict__.update(understood._asdict())  # in place of what would be inferred
         self._known_members: dict[StepKey, Sequence[Member]] = {}
@@ -325,14 +338,32 @@ class RunModel:
             self._operations[team],
         )
 
+    @property
+    def is_small(self) -> bool:
+        """Whether all steps of the run may stay in memory."""
+        return self._source.rows <= _CELLS_KEPT
+
     def step_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
-        """Read a step of all ranks, or of those in the mask `wanted`, (ranks of the run,)."""
+        """Return a step of all ranks, or of those in the mask `wanted`, (ranks of the run,)."""
+        if not self.is_small:
+            return self._read_times(key, wanted)
+        if key not in self.times:
+            self.times[key] = self._read_times(key)
+        step = self.times[key]
+        return step if wanted is None else select_ranks(step, wanted, self._operations_of_ranks)
+
+    @cached_property
+    def _operations_of_ranks(self) -> Ints:
+        """(ranks of the run,) how many operations each one's program has."""
+        operations = np.array([self._operations[team] for team in sorted(self._operations)], np.int64)
+        return operations[self._teams]
+
+    def _read_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
         here = np.zeros(len(self.rank_numbers), np.bool_)
         here[[self.number_of[member.rank] for member in self._members(key)]] = True
         if wanted is not None:
             here &= wanted
-        operations = np.array([self._operations[own] for own in sorted(self._operations)], np.int64)
-        step = empty_step(self._teams, operations[self._teams], here)
+        step = empty_step(self._teams, self._operations_of_ranks, here)
         number_of = np.full(int(self.rank_numbers.max(initial=-1)) + 2, -1, np.int64)
         number_of[self.rank_numbers[here]] = np.flatnonzero(here)
         for group in self._source.rank_groups(key):
@@ -453,23 +484,32 @@ class RunModel:
         first: dict[int, dict[int, Group | None]] = {}
         every: dict[int, dict[int, Group | None]] = {}
         in_cut_steps: dict[int, dict[int, Group | None]] = {rank: {} for rank in self.team_of}
-        surveyed = set(self._surveyed())
         for key in self._source.steps:
-            if key not in surveyed and all(member.cut or member.rank in every for member in self._members(key)):
-                continue
-            group_of, groups = self._group_of_rank(key), None
-            for member in self._members(key):
-                own, seen = group_of[member.rank], in_cut_steps if member.cut else every
+            new = self._survey.new.get(key)
+            if new is None:
+                if all(member.cut or member.rank in every for member in self._members(key)):
+                    continue
+                group_of = self._group_of_rank(key)
+                new = [(member, group_of[member.rank].signature) for member in self._members(key)]
+                for group in group_of.values():
+                    self._survey.collective_rows.setdefault(group.signature, _collective_rows(group))
+            groups = None
+            for member, signature in new:
+                seen = in_cut_steps if member.cut else every
                 known = seen.get(member.rank)
-                place = self._places(self.team_of[member.rank], key, own, member.rank)
-                at = np.flatnonzero((own.kind == COLLECTIVE) & (place >= 0))
-                if known is not None and known.keys() >= set(place[at].tolist()):
+                program = self.programs[self.team_of[member.rank]]
+                if signature not in program.places:
+                    program.fit(signature, self._source.example(key, member.rank))
+                operations, rows = self._survey.collective_rows[signature]
+                places = program.places[signature][operations].tolist()
+                if known is not None and known.keys() >= {place for place in places if place >= 0}:
                     continue
                 groups = self._source.groups(key) if groups is None else groups
-                found = {int(place[i]): groups[member.rank].get(int(own.row[i])) for i in at.tolist()}
-                seen[member.rank] = found | (known or {})
+                of_rank = groups[member.rank]
+                attended = {at: of_rank.get(row) for at, row in zip(places, rows.tolist(), strict=True) if at >= 0}
+                seen[member.rank] = attended | (known or {})
                 if not member.cut:
-                    first.setdefault(member.rank, found)
+                    first.setdefault(member.rank, attended)
         for rank in self.team_of.keys() - first.keys():
             peer = min((other for other in first if self.team_of[other] == self.team_of[rank]), default=None)
             of_peer = {} if peer is None else first[peer]
@@ -528,11 +568,22 @@ class RunModel:
         return 1 + max(held, default=0)
 
 
+def _collective_rows(group: IdenticalRanks) -> tuple[Ints, Ints]:
+    """Return, (collectives,) each, which of a group's operations are collectives, and their rows in the files."""
+    operations = np.flatnonzero(group.kind == COLLECTIVE)
+    return operations, group.row[operations]
+
+
 class _Survey:
     def __init__(self) -> None:
         self.by_rank: dict[int, Counter[Signature]] = defaultdict(Counter)
         self.examples: dict[Signature, tuple[StepKey, int]] = {}
         self.kinds: dict[Signature, KindCodes] = {}
+        self.collective_rows: dict[Signature, tuple[Ints, Ints]] = {}
+        """By signature which operations are collectives, and their rows in the files."""
+        self.new: dict[StepKey, list[tuple[Member, Signature]]] = {}
+        """By surveyed step the ranks that ran in no earlier surveyed one, complete or cut alike, the same."""
+        self._seen: set[tuple[int, bool, Signature]] = set()
 
     def add(self, key: StepKey, member: Member, group: IdenticalRanks) -> None:
         signature = group.signature
@@ -540,3 +591,9 @@ class _Survey:
         self.by_rank[member.rank][signature] += 0 if member.cut else 1
         self.examples.setdefault(signature, (key, member.rank))
         self.kinds.setdefault(signature, group.kind)
+        if signature not in self.collective_rows:
+            self.collective_rows[signature] = _collective_rows(group)
+        new = self.new.setdefault(key, [])
+        if (member.rank, member.cut, signature) not in self._seen:
+            self._seen.add((member.rank, member.cut, signature))
+            new.append((member, signature))

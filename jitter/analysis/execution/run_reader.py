@@ -107,6 +107,8 @@ class RunSyncCalls:
 _BYTES_KEPT = 64 << 20
 """Size of cached steps above which `make_room` drops them."""
 _BYTES_PER_ROW = 4 * 8
+_BYTES_OF_GROUP = 1 << 10
+"""Size of the objects that hold a group of ranks, their times aside."""
 
 
 class LaunchShapes(NamedTuple):
@@ -144,6 +146,7 @@ class RunReader:
         self._rows = sum(one.step.rows for key in self._steps for one in held[key].values())
         self._activities = ActivityReader(root, held, is_large=self._rows * _BYTES_PER_ROW > _BYTES_KEPT)
         self._rank_groups: OrderedDict[StepKey, list[IdenticalRanks]] = OrderedDict()
+        self._bytes_kept = 0
         self._hosts: dict[str, HostEvents] = {}
         self._numbers: dict[str, int] = {}
         """Of kernels' names: the same in all steps."""
@@ -267,17 +270,18 @@ class RunReader:
             group for part in self._activities.of_step(key) for group in group_identical_ranks(part, syncs, origins)
         ]
         with self._one_looks:
+            if key not in self._rank_groups:
+                self._bytes_kept += _size(found)
             self._rank_groups[key] = found
         return found
 
     def make_room(self) -> None:
         """Drop cached steps, the oldest first, while they take much memory, and give freed memory to the system."""
         with self._one_looks:
-            size = sum(one.times.nbytes for kept in self._rank_groups.values() for one in kept)
-            if size <= _BYTES_KEPT:
+            if self._bytes_kept <= _BYTES_KEPT:
                 return
-            while size > _BYTES_KEPT:
-                size -= sum(one.times.nbytes for one in self._rank_groups.popitem(last=False)[1])
+            while self._bytes_kept > _BYTES_KEPT:
+                self._bytes_kept -= _size(self._rank_groups.popitem(last=False)[1])
         release_freed_memory()
 
     @cached_property
@@ -333,6 +337,11 @@ class RunReader:
             for at, place, code in zip(of_rank.tolist(), places.tolist(), codes.tolist(), strict=True):
                 groups_of[read.ranks[at]][place] = groups[code]
         return groups_of
+
+
+def _size(groups: Sequence[IdenticalRanks]) -> int:
+    """Return the memory that groups of ranks take, in bytes."""
+    return sum(_BYTES_OF_GROUP + one.times.nbytes for one in groups)
 
 
 def _call(name: str, thread: int) -> tuple[str, int, int, None]:

@@ -195,7 +195,7 @@ class _ProgramReplay:
         program = self._program
         own = program.own[self._kind[step.number]]
         ends = replay_step(program.job, self._instructions, step, own, change, self._state).end
-        cells = self._ends.cells(step.times)
+        cells = step.end_cells
         cells = cells[cells >= 0]
         shift = ends[cells] - step.times.end[cells]
         shift = shift[~np.isnan(shift)]

@@ -78,7 +78,7 @@ class _ChangedProgram:
             took = np.where(np.isnan(took), took, 0.0)
         change = Change(self._as_recorded, took, np.zeros(len(took)), self.saved_ns)
         ends = replay_step(self._job, self._instructions, changed, self._baseline, change, self._state).end
-        cells = self._ends.cells(step.times)
+        cells = step.end_cells
         cells = cells[cells >= 0]
         shift = ends[cells] - step.times.end[cells]
         known = shift[~np.isnan(shift)]

@@ -49,6 +49,8 @@ class RecordedStep:
     fresh: Bools
     """(ranks of the run,) whose step before is not known, or that have not this one."""
     collectives: CollectiveArrays
+    end_cells: Ints
+    """(ranks of the run,) the cell of the operation with which each rank's step ends; -1 if unknown."""
 
     def without_self_times(self) -> "RecordedStep":
         """Return the step with empty self times, which take more than half of its memory."""
@@ -130,13 +132,15 @@ class RunSteps:
         self.ends = StepEnds(self.run)
         self.baselines: dict[int, SelfTimes] = {}
         """By step the medians of self times, (operations of all teams,), as far as they are known."""
+        self._kept: dict[int, RecordedStep] = {}
+        """Of a small run the steps that were gone through."""
         if shared is not None:
             self.alone = shared.alone
 
     def with_model(self, understood: InferredModel) -> "RunSteps":
         """Return the same steps with other inferences."""
         found = RunSteps(self.lake)
-        found.run = RunModel(self.lake.source, understood)
+        found.run = RunModel(self.lake.source, understood, self.run.times)
         found.ends = StepEnds(found.run)
         return found
 
@@ -157,10 +161,13 @@ class RunSteps:
         return Shared(self.run.understood, self.alone)
 
     def steps(self, first: int = 0, last: int | None = None, *, ahead: bool = True) -> Iterator[RecordedStep]:
-        """Go through steps from the `first` up to but not including the `last` (all).
+        """Go through steps from the `first` up to but not including the `last` (all); of a small run each is read once.
 
         With `ahead`, each step is read while the one before it is used, unless steps are tiny or large.
         """
+        numbers = range(first, len(self.run.keys) if last is None else last)
+        if all(number in self._kept for number in numbers):
+            return map(self._kept.__getitem__, numbers)
         found, worth = self._steps(first, last), not self.are_tiny and self.largest_step < LARGE_STEP
         return prefetch(found) if ahead and worth else found
 
@@ -178,7 +185,12 @@ class RunSteps:
             before = tracker.state.copy()
             own = follow_step(run.job, times, tracker.state)
             if number >= first:
-                yield RecordedStep(number, key, times, own, before, fresh, run.collective_arrays)
+                ends = self.ends.cells(times)
+                step = RecordedStep(number, key, times, own, before, fresh, run.collective_arrays, ends)
+                if run.is_small:
+                    self._kept[number] = step
+                yield step
+                del step
             del times, own, before  # else they stay in memory while the next step is read
 
     def _begin_at_markers(self, key: StepKey, times: StepTimes, state: CarriedState) -> None:

@@ -105,7 +105,7 @@ class ScenarioReplay:
 
     def step(self, step: RecordedStep, baseline: SelfTimes) -> None:
         """Compute one step; `baseline` (operations of all teams,) are its medians."""
-        cells = self._ends.cells(step.times)
+        cells = step.end_cells
         cells = cells[cells >= 0]
         chosen = self._to_compute(step)
         if not len(chosen):

@@ -1,6 +1,7 @@
 """Memory of large steps: what is dropped before the next step is read."""
 
 import weakref
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,12 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.execution import run_reader
+from jitter.analysis.execution import run_model, run_reader
+from jitter.analysis.execution.activity_reader import ActivityReader
 from jitter.analysis.execution.self_times import follow_step
 from jitter.analysis.replay import run_steps
 from jitter.comparison.build_document import build_document
+from jitter.core.step_key import StepKey
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
@@ -37,6 +40,7 @@ def test_self_times_of_one_step_at_most_are_kept_while_the_next_one_is_read(
         steps.append([weakref.ref(values) for values in own])
         return own
 
+    monkeypatch.setattr(run_model, "_CELLS_KEPT", 0)
     monkeypatch.setattr(run_steps, "follow_step", followed)
     lake = jitter.open(root)
     assert lake.diagnose().culprits
@@ -48,8 +52,37 @@ def test_self_times_of_one_step_at_most_are_kept_while_the_next_one_is_read(
 
 
 def test_rows_of_a_large_step_are_dropped_when_its_times_are_known(root: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run_model, "_CELLS_KEPT", 0)
     monkeypatch.setattr(run_reader, "_BYTES_KEPT", 0)
     analysis = jitter.open(root).analyze()
     for step in analysis.steps.steps():
         assert not analysis.lake._rank_groups
         assert not np.isnan(step.times.end).all()
+
+
+def test_steps_of_a_small_run_are_read_once_and_followed_once(root: Path, monkeypatch: pytest.MonkeyPatch):
+    large = jitter.open(root)
+    with monkeypatch.context() as patch:
+        patch.setattr(run_model, "_CELLS_KEPT", 0)
+        of_large = large.analyze()
+        expected = [of_large.step_ns.tolist(), of_large.loss_ns.tolist()]
+    read: Counter[StepKey] = Counter()
+    followed: list[int] = []
+    of_step = ActivityReader.of_step
+
+    def count_read(reader: ActivityReader, key: StepKey) -> Any:
+        read[key] += 1
+        return of_step(reader, key)
+
+    def count_followed(*step: Any) -> Any:
+        followed.append(1)
+        return follow_step(*step)
+
+    monkeypatch.setattr(ActivityReader, "of_step", count_read)
+    monkeypatch.setattr(run_steps, "follow_step", count_followed)
+    lake = jitter.open(root)
+    analysis = lake.analyze()
+    np.testing.assert_equal([analysis.step_ns.tolist(), analysis.loss_ns.tolist()], expected)
+    list(analysis.steps.steps())
+    assert set(read.values()) == {1}
+    assert len(followed) == len(read)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from jitter.analysis.collectives.matching import match
+from jitter.analysis.collectives.matching import Group, match
 from jitter.analysis.execution.dependencies import Dependencies
 from jitter.analysis.execution.interference import (
     collectives_before,
@@ -119,7 +119,7 @@ def test_no_interference():
 
 def test_a_kernel_is_replayed_when_the_end_of_the_collective_beside_it_is_known():
     programs = {0: program("kakk")}
-    matching = match(programs, {0: 0, 1: 0}, {rank: [(1, (0, 1))] for rank in (0, 1)})
+    matching = match(programs, {0: 0, 1: 0}, {rank: [(1, Group((0, 1)))] for rank in (0, 1)})
     plain = schedule(programs, {0: dependencies("kakk")}, matching).instructions
     assert plain == (RunOperations(0, 0, 4), EndCollective(0))
     slowed = Dependencies((), np.zeros(4, np.int64), None, 0.0, 0.0, interference=0.2)
@@ -138,7 +138,8 @@ def test_kernels_that_would_wait_for_each_others_collectives_are_replayed_withou
         programs[team] = type(programs[team])(
             (first._replace(stream=3), *rest), programs[team].places, programs[team].reference
         )
-    attended = {0: [(0, (0, 1)), (2, ("other", 0, 1))], 1: [(0, ("other", 0, 1)), (2, (0, 1))]}
+    one, other = Group((0, 1)), Group((0, 1), "other")
+    attended = {0: [(0, one), (2, other)], 1: [(0, other), (2, one)]}
     matching = match(programs, {0: 0, 1: 1}, attended)
     slowed = Dependencies((), np.zeros(4, np.int64), None, 0.0, 0.0, interference=0.2)
     found = schedule(programs, {0: slowed, 1: slowed}, matching)

@@ -35,7 +35,7 @@ def replayed(times: dict[str, list[list[float]]], queue: int | None, repaired: b
     own = follow_step(job, step, before.copy())
     fresh, changed = np.ones(RANKS, np.bool_), np.zeros((3, RANKS), np.bool_)
     changed[CPU, 1] = repaired
-    recorded = RecordedStep(0, StepKey(None, 0), step, own, before, fresh, collectives)
+    recorded = RecordedStep(0, StepKey(None, 0), step, own, before, fresh, collectives, np.zeros(0, np.int64))
     change = Change(changed, np.zeros(0), np.zeros(0), 0.0)
     ends = replay_step(job, order.array(), recorded, baselines(job, step, own), change, no_state(RANKS, queue)).end
     return ends[3:6].tolist()

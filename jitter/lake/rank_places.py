@@ -15,6 +15,8 @@ from jitter.lake.records import SourceRecord
 _WORD: Final = "(?<![A-Za-z0-9]){}(?![A-Za-z0-9])"
 PLACE_RELATIONS: Final = {"communicators": "NCCL", "ras": "NCCL RAS", "bindings": "CPU binding", "mpi_ranks": "MPI"}
 """Relations whose rows name ranks and hosts, and what wrote them; the first one counts."""
+_ADDRESS: Final = re.compile(r"[\d.]+|[\da-fA-F:]*:[\da-fA-F:.]*")
+"""An IP address, which is no name of a host: `ncclras` prints these."""
 _RECORDING: Final = "recording"
 
 Rows = Sequence[Mapping[str, Any]]
@@ -36,8 +38,8 @@ class RankPlace(NamedTuple):
 
 
 def short_host(host: str | None) -> str | None:
-    """Return a host's name without its domain."""
-    return None if host is None else host.partition(".")[0]
+    """Return a host's name without its domain; an IP address as it is."""
+    return host if host is None or _ADDRESS.fullmatch(host) else host.partition(".")[0]
 
 
 def find_rank_places(records: Iterable[SourceRecord], relations: Mapping[str, Rows]) -> dict[int, RankPlace]:
@@ -95,7 +97,7 @@ def _state(of_rank: dict[str, list[tuple[Any, str]]], values: Mapping[str, Any],
 
 def _rows_of_job(rows: Rows, recorded: Collection[int]) -> Iterator[Mapping[str, Any]]:
     """Return the rows whose rank is the job's: of the largest communicators, if these hold all recorded ranks."""
-    rows = [row for row in rows if row["rank"] is not None and row["host"] is not None]
+    rows = [row for row in rows if row["rank"] is not None and not _ADDRESS.fullmatch(row["host"] or "0.0.0.0")]
     worlds = [row["ranks"] for row in rows if row.get("ranks")]
     if worlds and recorded and max(worlds) <= max(recorded):
         return

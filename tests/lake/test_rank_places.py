@@ -117,3 +117,10 @@ def test_clocks_of_two_hosts_are_kept_apart(tmp_path: Path, capsys: pytest.Captu
     assert clocks == [
         "GPU 1 of node0001 limited by heat: 1,650 of 1,980 MHz, the other GPUs' median, in 5 of 5 samples"
     ]
+
+
+def test_an_ip_address_names_no_host() -> None:
+    ras = [row(rank, "172.16.64.213" if rank < 2 else "fe80::1") for rank in range(4)]
+    places = find_rank_places(recordings(4, host="node0"), {"ras": ras})
+    assert {place.host for place in places.values()} == {"node0"}
+    assert not any(place.conflicts for place in places.values())

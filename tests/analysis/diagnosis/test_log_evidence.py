@@ -306,3 +306,17 @@ def step_line(step: int, **values: float) -> dict[str, Any]:
 def test_what_the_profiler_costs(lines: list[dict[str, Any]], said: str | None):
     found = words(JobLogs(throughput=lines, step_times_ns=STEP_TIMES), "profiler")
     assert [text.split(" longer")[0] for text in found] == ([] if said is None else [f"recorded steps take {said}"])
+
+
+def test_the_gpu_of_an_unknown_rank_is_evidence_of_no_rank():
+    """Two hosts, and a clock log that names none: its GPU 1 is one of two."""
+    places = {rank: RankPlace(f"node{rank // 2}", rank % 2) for rank in range(4)}
+    clocks = [clock(0, 1410.0), clock(1, 1000.0)]
+    errors = [{"host": None, "bus_id": "0000:01:00", "code": 79}, {"host": "node1", "bus_id": None, "code": 48}]
+    found = find_facts(JobLogs(gpu_clocks=clocks, gpu_errors=errors, places=places))
+    assert [(one.kind, one.ranks, bool(one.causes), one.is_item) for one in found] == [
+        ("gpu_clock", (), False, True),
+        ("gpu_error", (), True, True),  # of node1: evidence of its ranks, and proof of nothing
+        ("gpu_error", (), False, True),
+    ]
+    assert (found[1].host, found[1].certainty) == ("node1", "unknown")

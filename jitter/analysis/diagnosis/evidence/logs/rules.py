@@ -314,12 +314,14 @@ def _clocks(logs: JobLogs) -> Iterator[Match]:
         speed = f": {own:,.0f} of {others:,.0f} MHz" if is_lower else ""
         parts = ["the other GPUs' median"] if is_lower else []
         parts += [f"in {count} of {len(rows)} samples" for count in dict.fromkeys(unusual.values())]
+        ranks = logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id or rows[0].get("bus_id"))
         yield Match(
             {"told": f"{gpu.name}{by}{speed}{', ' if speed else ' '}{', '.join(parts)}", "reason": f"{by}{speed}"},
-            logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id or rows[0].get("bus_id")),
+            ranks,
             gpu.host,
             gpu.device,
             certainty="certain" if is_lower or is_strong else "likely",
+            causes=_GPU_CAUSES if ranks else (),  # the GPU of an unknown rank is evidence of no rank
             is_item=is_lower or (is_strong and not _EXPECTED.issuperset(unusual)),
         )
 
@@ -366,9 +368,15 @@ def _errors(logs: JobLogs) -> Iterator[Match]:
         gpu = f" of GPU {device}" if device is not None else f" of the GPU at {bus_id}" if bus_id else ""
         if ranks:
             gpu += f" ({format_ranks(ranks)})"
-        causes = _NETWORK if all(code >= 10_000 or code in _LINK_ERRORS for code in codes) else _GPU_CAUSES
+        causes: tuple[Cause, ...] = (
+            _NETWORK if all(code >= 10_000 or code in _LINK_ERRORS for code in codes) else _GPU_CAUSES
+        )
         where = f"on {host}" if host is not None else "in a kernel log"
-        yield Match({"errors": _listed(listed), "gpu": gpu, "where": where}, ranks, host, device, causes=causes)
+        if not ranks and host is None:
+            causes = ()  # of an unknown host: evidence of no rank
+        values = {"errors": _listed(listed), "gpu": gpu, "where": where}
+        certainty: CauseCertainty | None = None if ranks else "unknown"
+        yield Match(values, ranks, host, device, certainty, causes)
 
 
 def _name_error(code: int, count: int) -> str:

@@ -97,7 +97,7 @@ def _culprit(one: Culprit) -> Sequence[str]:
 def _step(step: StepAnswer) -> Sequence[str]:
     began, split = step.divergence, step.split
     return (
-        str(step.key),
+        f"{step.key}{step.kind_in_words}",
         format_time(step.step_time_ns),
         format_time(step.loss_ns),
         format_percent(step.loss_fraction),

@@ -193,7 +193,7 @@ def _step_cells(step: StepAnswer, worst_ns: int) -> tuple[str, str, str, str, Te
     share = "" if step.loss_fraction is None else format_percent(step.loss_fraction)
     bar = "█" * round(_BAR_WIDTH * (step.loss_ns or 0) / worst_ns) if worst_ns else ""
     rank = "-" if step.max_rank is None else str(step.max_rank)
-    return name, format_time(step.step_time_ns), share, rank, Text(bar, style="yellow")
+    return name + step.kind_in_words, format_time(step.step_time_ns), share, rank, Text(bar, style="yellow")
 
 
 def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """Kinds of steps: from the markers of serving engines and RL jobs to `jitter steps`, SQL, JSON and the API."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,10 @@ def test_every_step_has_its_kind_everywhere(lake: Path, capsys):
     assert set(opened.losses()["kind"]) == {"prefill", "decode"}
     assert main(["report", str(lake), "--json"]) == 0
     assert [step["kind"] for step in json.loads(capsys.readouterr().out)["steps"]] == list(ServingJob().kinds)
+    assert main(["report", str(lake)]) == 0
+    assert re.search(r"^ *\d+ \(decode\) ", capsys.readouterr().out, re.MULTILINE)
+    assert main(["report", str(lake), "--markdown"]) == 0
+    assert "(decode)" in capsys.readouterr().out
 
 
 def test_steps_of_one_kind(lake: Path, capsys):

@@ -124,6 +124,11 @@ class StepAnswer:
     kind: str = TRAIN
     """What the step does, as the markers of most ranks say."""
 
+    @property
+    def kind_in_words(self) -> str:
+        """The kind behind the step's number, ` (decode)`; empty for a step of training."""
+        return "" if self.kind == TRAIN else f" ({self.kind})"
+
 
 @dataclass(frozen=True)
 class ProfileLocation:

@@ -51,7 +51,7 @@ def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, 
     `cohorts` is the number of cohorts of the run; `transfers_ns` is what the step lost to communication, None
     if unknown.
     """
-    title = str(step.key) if cohorts == 1 else f"{step.key}, cohort {view.cohort}"
+    title = f"{step.key}{step.kind_in_words}" + ("" if cohorts == 1 else f", cohort {view.cohort}")
     began = step.divergence
     return StepText(
         title=title,

@@ -6,9 +6,7 @@ The simulator shares no code with the analysis. It is deterministic and computes
                    [Fault.parse("cpu_stall:rank=3,step=2002,kernel=17,ms=2")])
     for recording in run.ranks():          # RankRecording: numpy columns, ranges, calls, on the rank's clock
         recording.start_ns, recording.clock.offset_ns, recording.steps
-    run.truth()                            # (epoch, step, rank) -> [KernelTruth], the three metrics
     truth_document(run)                    # ranks, cause and cost of each fault: the content of truth.json
-    run.dependencies()                     # stage -> [Dependency]: which operation waits for which
     run.step_times()                       # step -> ns, in global time; run.last_collective_ends()
     run.without(fault)                     # the same run and noise without it
     write_logs(run, folder)              # paths of the logs of the job: nccl-tests' and NCCL's
@@ -19,20 +17,15 @@ from jitter.simulate.faults import Fault
 from jitter.simulate.formats import write
 from jitter.simulate.job import Job
 from jitter.simulate.job_logs import write_logs
-from jitter.simulate.kernel_truth import KernelTruth, match_reference
 from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run, simulate
-from jitter.simulate.true_dependencies import Dependency
 from jitter.simulate.truth_document import truth_document
 
 __all__ = [
-    "Dependency",
     "Fault",
     "Job",
-    "KernelTruth",
     "RankRecording",
     "Run",
-    "match_reference",
     "simulate",
     "truth_document",
     "write",

@@ -13,13 +13,11 @@ from jitter.simulate.engine import BlockState, PhaseEvents, simulate_phase
 from jitter.simulate.faults import Fault
 from jitter.simulate.job import Job
 from jitter.simulate.kernel_names import EXTRA_KERNEL
-from jitter.simulate.kernel_truth import TruthTable, compute_truth, find_cohorts
 from jitter.simulate.program import WORLD, Ints, Operation, Plan, Program
 from jitter.simulate.record_rank import record_rank
 from jitter.simulate.recording import RankRecording
 from jitter.simulate.rendezvous import CollectiveEnds, StageRun, run_stages
 from jitter.simulate.shapes import plan
-from jitter.simulate.true_dependencies import Dependency, find_dependencies
 
 _BLOCK_CELLS = 4_000_000
 """Cells (operations x ranks x steps) in memory at once, about 32 bytes each."""
@@ -128,24 +126,9 @@ class Run:
         times = [None, *(after - before for before, after in pairwise(ends))]
         return dict(zip(self.job.step_numbers, times, strict=True))
 
-    def cohorts(self) -> list[list[int]]:
-        """Return the groups of ranks with similar programs, commonest first."""
-        return find_cohorts(self.plan)
-
-    def truth(self) -> TruthTable:
-        """Return the true metrics of every kernel; see `jitter.simulate.kernel_truth`."""
-        found: TruthTable = {}
-        for ranks in self.cohorts():
-            found |= compute_truth(list(self.ranks(ranks)), self.job.epoch)
-        return dict(sorted(found.items(), key=lambda one: one[0][1:]))
-
-    def dependencies(self) -> dict[int, list[Dependency]]:
-        """Return the true dependencies of each stage; see `jitter.simulate.true_dependencies`."""
-        found = {}
-        for stage, program in enumerate(self.plan.programs):
-            phases = self._first_pass[1].get(stage) or self._replay(stage, self.plan.ranks_of(stage))
-            found[stage] = find_dependencies(self.job, program.step, phases)
-        return found
+    def events(self, stage: int) -> list[PhaseEvents]:
+        """Return the events of the ranks of a pipeline stage in each phase: the steps, and one before and after."""
+        return self._first_pass[1].get(stage) or self._replay(stage, self.plan.ranks_of(stage))
 
     def without(self, *faults: Fault) -> "Run":
         """Return the same run with the same noise, without these faults (default: without all)."""

@@ -20,6 +20,7 @@ from tests.accuracy.scoring import Score, score
 from tests.accuracy.table import misses, table, targets
 from tests.accuracy.waits import _reach, _Wait, broken, compare
 from tests.support.partial_run import PartialRun
+from tests.support.true_dependencies import true_dependencies
 
 SMALL = {"ranks": 4, "gpus_per_node": 2, "steps": 5, "kernels": 110, "seed": 8, "epoch": None, "marker": "profiler"}
 
@@ -52,7 +53,7 @@ class FakeLake:
 def truthful(run: Run) -> FakeLake:
     """One cohort a stage, and all that is true."""
     lake = FakeLake({rank: int(stage) for rank, stage in enumerate(run.plan.stage)})
-    for stage, found in run.dependencies().items():
+    for stage, found in true_dependencies(run).items():
         lake.told[stage] = [wait for wait in found if not wait.steps_back]
     return lake
 

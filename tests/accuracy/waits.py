@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from jitter.simulate import Dependency, RankRecording, Run
+from jitter.simulate import RankRecording, Run
 from jitter.simulate.program import GPU_KINDS
+from tests.support.true_dependencies import Dependency, true_dependencies
 
 NOISE_NS: Final = 20_000
 """A wait that never held anything by more than this may be missed: METRICS cannot tell it from being right after."""
@@ -31,7 +32,7 @@ def compare(run: Run, lake: Any) -> Found:
 
     A cohort of several stages has the waits of one of them, as its reference is one's: the one they fit best counts.
     """
-    true = run.dependencies()
+    true = true_dependencies(run)
     total = Found(0, 0, 0, 0)
     for cohort in sorted(set(lake.cohorts.values())):
         inferred = _inferred(lake, cohort)

@@ -11,6 +11,7 @@ import pytest
 import jitter
 from jitter.core.names.kernels import is_collective
 from jitter.simulate import Fault, Job, simulate, write
+from tests.support.kernel_truth import kernel_truth
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")
 JOB = Job(ranks=3, steps=3, kernels=48, seed=11, first_step=5, epoch=None, marker="profiler", gpus_per_node=2)
@@ -61,7 +62,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 
 def test_the_reference_is_the_truth(reference: Tables):
-    truth = the_run().truth()
+    truth = kernel_truth(the_run())
     for step in JOB.step_numbers:
         for rank in range(JOB.ranks):
             told = {k.kernel_index: k for k in truth[None, step, rank] if k.kernel_index is not None}

@@ -29,7 +29,8 @@ CHECKS = {
         assert diverges == culprit.kernel_index.first == KERNEL
         assert culprit.cause == "cpu_launch" == fault["cause"]
         assert abs(culprit.gain_ns - fault["gain_ns"]) < 0.02 * fault["gain_ns"]
-        of_all = simulated.truth()
+        from tests.support.kernel_truth import kernel_truth
+        of_all = kernel_truth(simulated)
         for number, found in late.items():
             for rank in (extremes.loc[number, "min_gpu"], extremes.loc[number, "max_gpu"]):
                 index = found.loc[rank, "kernel_index"]

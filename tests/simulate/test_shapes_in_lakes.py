@@ -8,6 +8,7 @@ import pytest
 import jitter
 from jitter.simulate import Job, Run, simulate, write
 from jitter.simulate.shapes import SHAPES
+from tests.support.kernel_truth import kernel_truth
 from tests.support.metric_assertions import assert_matches_truth
 
 pytestmark = pytest.mark.slow
@@ -31,7 +32,7 @@ def test_a_job_of_any_shape_arrives(tmp_path: Path, shape: str, form: str):
     jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
     recordings = list(run.ranks())
     if form != "rocpd":  # RCCL has one name for all collectives
-        assert_matches_truth(jitter.open(tmp_path / "lake"), run.truth())
+        assert_matches_truth(jitter.open(tmp_path / "lake"), kernel_truth(run))
     host = rows(tmp_path / "lake", "host")
     syncs = host[host["kind"] == "sync"]
     wanted = sorted((call.start_ns, call.end_ns) for one in recordings for call in one.calls if call.is_sync)

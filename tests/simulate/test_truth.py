@@ -7,10 +7,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitter.simulate import Fault, Job, RankRecording, match_reference, simulate
+from jitter.simulate import Fault, Job, RankRecording, simulate
 from jitter.simulate.clock import Clock
-from jitter.simulate.kernel_truth import compute_truth
 from jitter.simulate.program import Operation
+from tests.support.kernel_truth import compute_truth, kernel_truth, match_reference
 
 OPS = (
     Operation("first", "compute", "cudaLaunchKernel", 7),
@@ -67,7 +67,7 @@ def test_an_added_kernel_has_no_index_and_counts_all_the_same():
         Fault.parse("extra_kernel:rank=1,step=1,kernel=17,ms=0.1"),
         Fault.parse("missing_kernel:rank=2,step=1,kernel=20"),
     ]
-    found = simulate(job, faults).truth()
+    found = kernel_truth(simulate(job, faults))
     assert set(found) == {(1, step, rank) for step in (0, 1) for rank in range(3)}
     indices = [k.kernel_index for k in found[1, 1, 1]]
     assert indices == [*range(17), None, *range(17, 60)]
@@ -81,7 +81,7 @@ def test_an_added_kernel_has_no_index_and_counts_all_the_same():
 
 def test_a_stall_shows_where_it_was():
     job = Job(ranks=3, steps=2, kernels=60, noise=0, cpu_noise=0)
-    found = simulate(job, [Fault.parse("cpu_stall:rank=1,step=1,kernel=17,ms=3")]).truth()
+    found = kernel_truth(simulate(job, [Fault.parse("cpu_stall:rank=1,step=1,kernel=17,ms=3")]))
     stalled, other = found[1, 1, 1], found[1, 1, 2]
     worse = [a.gap_ns - b.gap_ns for a, b in zip(stalled[1:], other[1:], strict=True)]
     assert max(range(59), key=worse.__getitem__) == 16

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import jitter
-from jitter.simulate import KernelTruth
+from tests.support.kernel_truth import KernelTruth
 from tests.support.oracles import metrics as oracle
 
 DEVIATION = 1e-3

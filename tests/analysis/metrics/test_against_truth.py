@@ -8,9 +8,9 @@ import pytest
 import jitter
 from jitter.analysis.metrics.tables import select_unmatched
 from jitter.readers import readers
-from jitter.simulate import Fault, Job, KernelTruth, RankRecording, Run, simulate, truth_document, write
+from jitter.simulate import Fault, Job, RankRecording, Run, simulate, truth_document, write
 from jitter.simulate.capture import CaptureOptions, apply_capture
-from jitter.simulate.kernel_truth import compute_truth
+from tests.support.kernel_truth import KernelTruth, compute_truth, kernel_truth
 from tests.support.metric_assertions import assert_matches_oracle, assert_matches_truth
 from tests.support.simulated import ingest_run
 
@@ -35,7 +35,7 @@ def nothing_is_lost(lake: "jitter.Lake") -> None:
 def test_every_layout(tmp_path, layout, seed, options):
     run = simulate(Job(**SMALL, seed=seed, first_step=2000, era="2020" if layout == "2020.3" else "2024"))
     lake = ingest_run(run, tmp_path, "nsys", layout=layout, **options)
-    assert_matches_truth(lake, run.truth())
+    assert_matches_truth(lake, kernel_truth(run))
     nothing_is_lost(lake)
     # before the first step and after the last
     assert {source.outside_steps for source in lake.sources} == {run.job.warmup_kernels + run.job.tail_kernels}
@@ -48,7 +48,7 @@ def test_pytorch_traces(tmp_path, layout):
     lake = ingest_run(run, tmp_path, "kineto", layout=layout)
     wanted = {
         (None, step, rank): [_as_rccl(kernel) if layout == "rocm" else kernel for kernel in kernels]
-        for (_, step, rank), kernels in run.truth().items()
+        for (_, step, rank), kernels in kernel_truth(run).items()
     }
     assert_matches_truth(lake, wanted)
 
@@ -66,7 +66,7 @@ def test_a_kernel_more_and_a_kernel_less_shift_nobody(tmp_path):
     ]
     run = simulate(Job(ranks=4, steps=2, kernels=40), faults)
     lake = ingest_run(run, tmp_path, "nsys")
-    assert_matches_truth(lake, run.truth())
+    assert_matches_truth(lake, kernel_truth(run))
     assert_matches_oracle(lake)
     unmatched = select_unmatched(lake.metrics(1, 1).rows).to_pandas()
     assert unmatched[["rank", "position"]].to_numpy().tolist() == [[1, 17]]
@@ -142,7 +142,7 @@ def test_a_cut_capture_counts_where_it_reaches_and_nowhere_else(tmp_path):
         write(one, tmp_path / f"cut{cut}", "nsys", cut_kernels=cut)
         (tmp_path / f"cut{cut}" / f"rank{rank}.sqlite").replace(folder / f"rank{rank}.sqlite")
     lake = _ingested(folder, tmp_path)
-    wanted = {key: kernels for key, kernels in run.truth().items() if key[1] == 0}
+    wanted = {key: kernels for key, kernels in kernel_truth(run).items() if key[1] == 0}
     assert_matches_oracle(lake)
     state = {
         source.rank: [(step.cut, step.launches_without_kernel) for step in source.steps] for source in lake.sources
@@ -163,7 +163,7 @@ def test_the_last_range_is_open_on_every_rank(tmp_path):
     run = simulate(Job(ranks=3, steps=3, kernels=40, tail_kernels=0))
     lake = ingest_run(run, tmp_path, "nsys", open_last=True)
     assert [[step.cut for step in source.steps] for source in lake.sources] == [[False, False, True]] * 3
-    assert_matches_truth(lake, run.truth())
+    assert_matches_truth(lake, kernel_truth(run))
     assert_matches_oracle(lake)
 
 
@@ -186,7 +186,7 @@ def test_all_that_stalls_before_its_last_collective_is_left_out(tmp_path):
 
 def assert_as_truth_of(lake: "jitter.Lake", run: Run, step: int) -> None:
     rows = lake.metrics(step, 1).rows.to_pylist()
-    wanted = {rank: kernels for (_, at, rank), kernels in run.truth().items() if at == step}
+    wanted = {rank: kernels for (_, at, rank), kernels in kernel_truth(run).items() if at == step}
     assert [row["ttke_ns"] for row in rows] == [k.ttke_ns for rank in sorted(wanted) for k in wanted[rank]]
 
 
@@ -196,7 +196,7 @@ def test_a_rank_missing_a_step_shifts_nobody(tmp_path):
     write(run, folder, "nsys")
     _without_marker(folder / "rank1.sqlite", "step1-")
     lake = _ingested(folder, tmp_path)
-    wanted = {key: kernels for key, kernels in run.truth().items() if key != (1, 1, 1)}
+    wanted = {key: kernels for key, kernels in kernel_truth(run).items() if key != (1, 1, 1)}
     # the earliest of those that are left has gap 0 in that step
     least = min(wanted[1, 1, rank][0].gap_ns for rank in (0, 2))
     for rank in (0, 2):
@@ -218,7 +218,7 @@ def test_two_epochs_with_the_same_step_numbers(tmp_path):
     for run in runs:
         write(run, tmp_path / "traces" / f"epoch{run.job.epoch}", "nsys")
     lake = _ingested(tmp_path / "traces", tmp_path)
-    assert_matches_truth(lake, {**runs[0].truth(), **runs[1].truth()})
+    assert_matches_truth(lake, {**kernel_truth(runs[0]), **kernel_truth(runs[1])})
     assert [tuple(step.key) for step in lake.diagnose().steps] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert [step.step_time_ns is None for step in lake.diagnose().steps] == [True, False, True, False]
     with pytest.raises(jitter.core.errors.UsageError, match="epochs 1, 2"):
@@ -248,7 +248,7 @@ def test_one_rank_recorded_twice_is_on_two_clocks(tmp_path):
                 _without_marker(path, text)
             _moved(path, offset)
     lake = _ingested(tmp_path / "traces", tmp_path)
-    assert_matches_truth(lake, run.truth())
+    assert_matches_truth(lake, kernel_truth(run))
     times = [step["step_time_ns"] for step in truth_document(run)["steps"]]
     assert [step.step_time_ns for step in lake.diagnose().steps] == times
 

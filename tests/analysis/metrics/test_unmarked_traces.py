@@ -8,6 +8,7 @@ import pytest
 
 import jitter
 from jitter.simulate import Job, simulate, write
+from tests.support.kernel_truth import kernel_truth
 from tests.support.metric_assertions import assert_matches_truth
 
 # twenty times slower GPUs: a step lasts much longer than wall clocks are wrong
@@ -29,7 +30,7 @@ def test_every_step_of_every_rank(tmp_path, seed):
     assert report.refused == []
     lake = jitter.open(tmp_path / "lake")
     assert {source.steps_from for source in lake.sources} == {"repetition"}
-    assert_matches_truth(lake, {(None, step, rank): kernels for (_, step, rank), kernels in run.truth().items()})
+    assert_matches_truth(lake, {(None, step, rank): kernels for (_, step, rank), kernels in kernel_truth(run).items()})
     for source in lake.sources:
         assert (
             sum(step.kernels for step in source.steps) + source.outside_steps + source.before_capture == source.kernels
@@ -47,7 +48,7 @@ def test_a_rank_that_was_recorded_later_has_the_same_numbers(tmp_path):
         1: [1, 2, 3],
         2: [0, 1, 2, 3],
     }
-    truth = run.truth()
+    truth = kernel_truth(run)
     for step in (1, 2, 3):
         rows = lake.metrics(step).rows.to_pylist()
         for rank in range(3):
@@ -60,7 +61,7 @@ def test_without_wall_clock_the_same_collectives_tell(tmp_path):
     write(run, tmp_path / "traces", "nsys", layout="2020.3")
     assert ingested(tmp_path / "traces", tmp_path).refused == []
     lake = jitter.open(tmp_path / "lake")
-    assert_matches_truth(lake, {(None, step, rank): kernels for (_, step, rank), kernels in run.truth().items()})
+    assert_matches_truth(lake, {(None, step, rank): kernels for (_, step, rank), kernels in kernel_truth(run).items()})
 
 
 def test_without_wall_clock_and_with_other_collectives_a_rank_is_refused(tmp_path):

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from jitter.simulate.engine import DEVICE_SYNCS, WAKE_NS, PhaseEvents
 from jitter.simulate.job import Job
 from jitter.simulate.program import GPU_KINDS, Ints, Operation
+from jitter.simulate.run import Run
 
 DependencyKind = Literal["event", "sync", "queue"]
 
@@ -28,6 +29,12 @@ class Dependency(NamedTuple):
     """Number of (rank, step) cells in which this wait was binding."""
     margin_ns: int
     """Longest binding wait, in ns."""
+
+
+def true_dependencies(run: Run) -> dict[int, list[Dependency]]:
+    """Return the true dependencies of each stage of a run."""
+    programs = enumerate(run.plan.programs)
+    return {stage: find_dependencies(run.job, program.step, run.events(stage)) for stage, program in programs}
 
 
 def find_dependencies(job: Job, ops: Sequence[Operation], phases: Sequence[PhaseEvents]) -> list[Dependency]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from jitter.simulate.program import KERNEL_KINDS, Plan
 from jitter.simulate.recording import RankRecording
+from jitter.simulate.run import Run
 
 
 class KernelTruth(NamedTuple):
@@ -40,6 +41,14 @@ class _Kernel(NamedTuple):
 
 TruthTable = dict[tuple[int | None, int, int], list[KernelTruth]]
 """Kernels by (epoch, step, rank)."""
+
+
+def kernel_truth(run: Run) -> TruthTable:
+    """Return the true metrics of every kernel of a run, cohort by cohort."""
+    found: TruthTable = {}
+    for ranks in find_cohorts(run.plan):
+        found |= compute_truth(list(run.ranks(ranks)), run.job.epoch)
+    return dict(sorted(found.items(), key=lambda one: one[0][1:]))
 
 
 def compute_truth(recordings: Sequence[RankRecording], epoch: int | None) -> TruthTable:

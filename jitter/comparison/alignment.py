@@ -10,7 +10,7 @@ from jitter.comparison.document import Document, Team
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 
 
-class Operation(NamedTuple):
+class AlignedOperation(NamedTuple):
     """An operation of a team, as runs have it in common."""
 
     name: str
@@ -70,23 +70,25 @@ def _kernel_words(document: Document, team: Team, words: dict[tuple[str, bool], 
     return tuple(words.setdefault((names[place.name], place.concurrent), len(words)) for place in team.places)
 
 
-def list_operations(document: Document, team: int, *, whole: bool) -> list[Operation]:
+def list_operations(document: Document, team: int, *, whole: bool) -> list[AlignedOperation]:
     """Return the operations of a team: all of its program, or its kernels alone, which every document has."""
     names = document.names
     if document.usual is None or not whole:
-        return [Operation(names[place.name], None, not place.concurrent) for place in document.teams[team].places]
+        return [
+            AlignedOperation(names[place.name], None, not place.concurrent) for place in document.teams[team].places
+        ]
     program = document.usual.teams[team]
     columns = zip(program.names, program.kinds, program.streams, strict=True)
-    return [Operation(names[name], kind, stream == MAIN) for name, kind, stream in columns]
+    return [AlignedOperation(names[name], kind, stream == MAIN) for name, kind, stream in columns]
 
 
-def align_programs(base: Sequence[Operation], new: Sequence[Operation]) -> list[Slot]:
+def align_programs(base: Sequence[AlignedOperation], new: Sequence[AlignedOperation]) -> list[Slot]:
     """Return the operations of both programs in launch order.
 
     Operations of equal names are partners along the longest common subsequence. Of the kernels between two of them,
     what is left of both runs stands for each other: one for one where there are equally many, else as a whole.
     """
-    words: dict[Operation, int] = {}
+    words: dict[AlignedOperation, int] = {}
     first, second = ([words.setdefault(one, len(words)) for one in side] for side in (base, new))
     slots: list[Slot] = []
     for of_new, of_base in find_gaps(align(second, first), len(first)):
@@ -97,7 +99,7 @@ def align_programs(base: Sequence[Operation], new: Sequence[Operation]) -> list[
 
 
 def _fill_gap(
-    slots: list[Slot], base: Sequence[Operation], new: Sequence[Operation], left: range, right: range
+    slots: list[Slot], base: Sequence[AlignedOperation], new: Sequence[AlignedOperation], left: range, right: range
 ) -> None:
     """Add the operations between two that are partners; what comes first in either run comes first."""
     one, other = ([at for at in gap if side[at].is_kernel] for side, gap in ((base, left), (new, right)))

@@ -22,9 +22,9 @@ from jitter.comparison.document import Document, LossRow, TeamProgram
 from jitter.core.names.kernels import COLLECTIVE
 from jitter.core.numeric.arrays import Floats
 
-Rung = Literal["usual", "steps", "ranks"]
+RowRung = Literal["usual", "steps", "ranks"]
 """Between usual steps; then what runs lose above them on the rungs of the waterfall."""
-Side = Literal["base", "new"]
+RunName = Literal["base", "new"]
 _NEVER_LATE_NS: Final = 1e9
 """How early the launch of an operation is that a run lacks."""
 
@@ -32,7 +32,7 @@ _NEVER_LATE_NS: Final = 1e9
 class Row(NamedTuple):
     """A part of the difference, ns a step: more than 0 if the new run is slower for it."""
 
-    rung: Rung
+    rung: RowRung
     loss_class: str
     """The label of a `LossClass`."""
     rank: int | None
@@ -55,15 +55,15 @@ class AlignedTeam:
     kernels: list[tuple[int, int | None, int | None]]
     """The slots of kernels, with the kernel's index in the base and in the new run."""
 
-    def of(self, side: Side) -> int | None:
+    def of(self, side: RunName) -> int | None:
         """Return the team of one run."""
         return self.base if side == "base" else self.new
 
-    def operations(self, side: Side) -> list[int | None]:
+    def operations(self, side: RunName) -> list[int | None]:
         """Return by slot the operation of one run."""
         return [slot.base if side == "base" else slot.new for slot in self.slots]
 
-    def alone(self, side: Side) -> dict[int, str]:
+    def alone(self, side: RunName) -> dict[int, str]:
         """Return the names of one run's operations that the other one lacks."""
         others = self.operations("new" if side == "base" else "base")
         rows = zip(self.operations(side), others, self.names, strict=True)
@@ -97,10 +97,10 @@ class AlignedRuns:
         return AlignedTeam(base, new, slots, names, kernels)  # type: ignore[arg-type]  # two indices
 
     @cached_property
-    def slot_of(self) -> dict[tuple[Side, int], tuple[int, dict[int, int]]]:
+    def slot_of(self) -> dict[tuple[RunName, int], tuple[int, dict[int, int]]]:
         """By run and team its position among the aligned teams, and the slot of each of its operations."""
-        found: dict[tuple[Side, int], tuple[int, dict[int, int]]] = {}
-        sides: tuple[Side, ...] = ("base", "new")
+        found: dict[tuple[RunName, int], tuple[int, dict[int, int]]] = {}
+        sides: tuple[RunName, ...] = ("base", "new")
         for number, team in enumerate(self.teams):
             for side in sides:
                 if (own := team.of(side)) is not None:
@@ -120,9 +120,9 @@ def charge_difference(runs: AlignedRuns, difference_ns: float) -> list[Row]:
     return [*rows, Row("usual", LossClass.UNEXPLAINED.label, None, None, None, rest_ns)]
 
 
-def _above_usual(runs: AlignedRuns, run: Document, side: Side) -> Iterator[Row]:
+def _above_usual(runs: AlignedRuns, run: Document, side: RunName) -> Iterator[Row]:
     sign = -1 if side == "base" else 1
-    rungs: tuple[tuple[Rung, tuple[LossRow, ...]], ...] = (("steps", run.slow_steps), ("ranks", run.jitter))
+    rungs: tuple[tuple[RowRung, tuple[LossRow, ...]], ...] = (("steps", run.slow_steps), ("ranks", run.jitter))
     for rung, losses in rungs:
         for one in losses:
             team, slots = (None, {}) if one.team is None else runs.slot_of[side, one.team]
@@ -254,7 +254,7 @@ class _CommonProgram:
                 return
         yield Row("usual", LossClass.CARRIED.label, None, team, None, carried_ns)
 
-    def charge_waits(self, side: Side, sign: int, common_ns: float) -> Iterator[Row]:
+    def charge_waits(self, side: RunName, sign: int, common_ns: float) -> Iterator[Row]:
         """Return what calls and copies cost that wait and that the other run lacks, and what no row explains.
 
         `common_ns` is the time of the run's usual step in the common program.
@@ -274,7 +274,7 @@ class _CommonProgram:
                 left_ns = without_ns
         yield Row("usual", LossClass.UNEXPLAINED.label, None, None, None, sign * (left_ns - common_ns))
 
-    def _usual(self, side: Side) -> _Usual:
+    def _usual(self, side: RunName) -> _Usual:
         return self._base if side == "base" else self._new
 
     def _origins(self, team: AlignedTeam) -> Iterator[tuple[_Usual, int, int]]:
@@ -289,7 +289,7 @@ class _CommonProgram:
         team, known = self._teams[number], self._new.program.rules[number]
         waits: dict[tuple[int, int, int, bool], Wait] = {}
         leads: dict[int, float] = {}
-        sides: tuple[Side, ...] = ("base", "new")
+        sides: tuple[RunName, ...] = ("base", "new")
         for side in sides:
             if (own := team.of(side)) is None:
                 continue
@@ -306,7 +306,7 @@ class _CommonProgram:
             host_lead_ns=leads,
         )
 
-    def _self_times(self, side: Side, own: SelfTimes) -> SelfTimes:
+    def _self_times(self, side: RunName, own: SelfTimes) -> SelfTimes:
         found = []
         for number, team in enumerate(self._teams):
             places = np.array([-1 if place is None else place for place in team.operations(side)], np.int64)

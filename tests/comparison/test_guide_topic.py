@@ -9,7 +9,7 @@ from jitter.analysis.account.losses import LossClass
 from jitter.comparison.json_form import comparison_document
 from jitter.comparison.kernel_changes import Kind
 from jitter.comparison.model import Verdict
-from jitter.comparison.rows import Rung
+from jitter.comparison.rows import RowRung
 from jitter.comparison.runs import load_run
 from jitter.simulate import Fault, Job, simulate
 from tests.guide.test_guide import firsts, json_keys, tables
@@ -18,7 +18,7 @@ from tests.support.simulated import ingest_run
 
 def test_verdicts_parts_and_kinds():
     verdicts, rungs, parts, kinds, *_ = tables("compare")
-    assert tuple(firsts(rungs)) == get_args(Rung)
+    assert tuple(firsts(rungs)) == get_args(RowRung)
     assert tuple(firsts(verdicts)) == get_args(Verdict)
     assert firsts(parts) == [one.label for one in LossClass]
     assert tuple(firsts(kinds)) == get_args(Kind)

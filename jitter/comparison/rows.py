@@ -134,8 +134,8 @@ def _charge_usual(runs: AlignedRuns) -> Iterator[Row]:
     common = _CommonProgram(runs)
     found = common.program.account(common.upper, common.lower)
     yield from common.list_rows(found.losses)
-    yield from common.charge_waits("new", 1, found.upper_ns)
-    yield from common.charge_waits("base", -1, found.lower_ns)
+    yield from common.charge_own_rules("new", 1, found.upper_ns)
+    yield from common.charge_own_rules("base", -1, found.lower_ns)
 
 
 class _Usual(NamedTuple):
@@ -195,7 +195,7 @@ class _CommonProgram:
 
     It has the waits of both runs: a wait that never mattered in one of them is not seen there, and does no harm. But
     what waits in one run alone, such as a new call that synchronises, would hold the other run back too: such waits are
-    left out, and charged by replays of the run's own program (`charge_waits`). The blocks of ranks, the launch queue
+    left out, and charged by replays with them (`charge_own_rules`). The blocks of ranks, the launch queue
     and the usual delays of launches are those of the new run.
     """
 
@@ -254,25 +254,40 @@ class _CommonProgram:
                 return
         yield Row("usual", LossClass.CARRIED.label, None, team, None, carried_ns)
 
-    def charge_waits(self, side: RunName, sign: int, common_ns: float) -> Iterator[Row]:
-        """Return what calls and copies cost that wait and that the other run lacks, and what no row explains.
+    def charge_own_rules(self, side: RunName, sign: int, common_ns: float) -> Iterator[Row]:
+        """Return what waits, collectives that slow kernels, and a launch queue of a run cost, and what no row explains.
+
+        The waits are those of calls and copies that the other run lacks.
 
         `common_ns` is the time of the run's usual step in the common program.
         """
-        own = self._usual(side)
-        left_ns, rules = own.program.time_ns(own.step), dict(own.program.rules)
-        for number, team in enumerate(self._runs.teams):
-            its, alone = team.of(side), team.alone(side)
-            if its is None or team.base is None or team.new is None:
+        own, step = self._usual(side), self.upper if side == "new" else self.lower
+        alone: dict[tuple[int, str], list[Wait]] = {}
+        for number, team in enumerate(self._teams):
+            its, names = team.of(side), team.alone(side)
+            if its is None or team.base is None:
                 continue
-            for name in dict.fromkeys(alone[wait.op_index] for wait in rules[its].waits if wait.op_index in alone):
-                waits = tuple(wait for wait in rules[its].waits if alone.get(wait.op_index) != name)
-                rules[its] = replace(rules[its], waits=waits)
-                without_ns = replace(own.program, rules=dict(rules)).time_ns(own.step)
-                slot = next(at for at, place in enumerate(team.operations(side)) if alone.get(place or 0) == name)
-                yield Row("usual", LossClass.LAUNCH.label, None, number, slot, sign * (left_ns - without_ns))
-                left_ns = without_ns
-        yield Row("usual", LossClass.UNEXPLAINED.label, None, None, None, sign * (left_ns - common_ns))
+            waits = [wait for wait in own.program.rules[its].waits if wait.op_index in names]
+            for wait, here in zip(waits, renumber_waits(waits, self._runs.slot_of[side, its][1]), strict=True):
+                alone.setdefault((number, names[wait.op_index]), []).append(here)
+        left_ns = common_ns
+        rules = dict(self.program.rules)
+        for (number, _), waits in alone.items():
+            rules[number] = replace(rules[number], waits=(*rules[number].waits, *waits))
+            with_ns = replace(self.program, rules=dict(rules)).time_ns(step)
+            yield Row("usual", LossClass.LAUNCH.label, None, number, waits[0].op_index, sign * (with_ns - left_ns))
+            left_ns = with_ns
+        teams = [(number, team.of(side)) for number, team in enumerate(self._teams)]
+        own_rules = {number: own.program.rules[its] for number, its in teams if its is not None}
+        for which, field in ((LossClass.OVERLAP, "interference"), (LossClass.LAUNCH, "queue")):
+            known = {number: getattr(one, field) for number, one in own_rules.items()}
+            if any(getattr(rules[number], field) != value for number, value in known.items()):
+                rules |= {number: replace(rules[number], **{field: value}) for number, value in known.items()}
+                with_ns = replace(self.program, rules=dict(rules)).time_ns(step)
+                yield Row("usual", which.label, None, None, None, sign * (with_ns - left_ns))
+                left_ns = with_ns
+        rest_ns = own.program.time_ns(own.step) - left_ns
+        yield Row("usual", LossClass.UNEXPLAINED.label, None, None, None, sign * rest_ns)
 
     def _usual(self, side: RunName) -> _Usual:
         return self._base if side == "base" else self._new

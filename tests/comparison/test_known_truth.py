@@ -148,3 +148,24 @@ def test_runs_of_an_earlier_version_have_no_rows(document_of, tmp_path: Path):
     assert found.kernels.changes
     assert found.kernels.changes[0].loss_ns is None
     assert any("jitter export LAKE --baseline FILE" in note for note in found.notes)
+
+
+PROGRAMS: dict[str, tuple[dict[str, Any], set[str]]] = {
+    "new calls that wait for the GPU": ({"syncs": frozenset({"loss", "before", "after"})}, {"launch"}),
+    "kernels slowed beside collectives": ({"interference": 0.3}, {"overlap"}),
+    "longer gaps between kernels": ({"stream_gap_ns": 3000}, {"gpu"}),
+}
+
+
+@pytest.mark.parametrize("change", PROGRAMS)
+def test_another_program(change: str, document_of):
+    """What changes in how a step runs is charged to its class, both ways round."""
+    more, classes = PROGRAMS[change]
+    (base, usual_ns), (new, slow_ns) = (
+        document_of(job_of("data_parallel")),
+        document_of(job_of("data_parallel", **more)),
+    )
+    for one, other, true_ns in ((base, new, slow_ns - usual_ns), (new, base, usual_ns - slow_ns)):
+        found = jitter.compare(one, other)
+        add_up(found)
+        assert sum(charged(found.costs, loss_class=part) for part in classes) == pytest.approx(true_ns, rel=0.05)

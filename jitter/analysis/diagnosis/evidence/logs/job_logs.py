@@ -151,12 +151,10 @@ class JobLogs:
 def _within(rows: Rows, times: Sequence[tuple[int, int]], margin_ns: int) -> Rows:
     starts, ends = (np.array(column, np.int64) for column in zip(*sorted(times), strict=True))
     last_end = np.maximum.accumulate(ends)
-    kept = []
-    for row in rows:
-        time_ns = row.get("time_ns")
-        if time_ns is not None:
-            begun = int(np.searchsorted(starts, time_ns + margin_ns, side="right"))
-            if not begun or last_end[begun - 1] < time_ns - margin_ns:
-                continue
-        kept.append(row)
-    return kept
+    stated = [row.get("time_ns") for row in rows]
+    at = np.array([0 if time_ns is None else time_ns for time_ns in stated], np.int64)
+    begun = np.searchsorted(starts, at + margin_ns, side="right")
+    is_within = (begun > 0) & (last_end[np.maximum(begun - 1, 0)] >= at - margin_ns)
+    return [
+        row for row, time_ns, within in zip(rows, stated, is_within.tolist(), strict=True) if time_ns is None or within
+    ]

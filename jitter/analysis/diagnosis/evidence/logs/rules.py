@@ -5,6 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from statistics import median
 from typing import Any, Final, NamedTuple, get_args
 
+import numpy as np
+
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs, Rows
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Fact, FactKind
 from jitter.analysis.thresholds import THRESHOLDS
@@ -286,16 +288,19 @@ def _clocks(logs: JobLogs) -> Iterator[Match]:
     by_gpu = _clock_rows(logs)
     idle = {gpu for gpu, *_ in _idle_gpus(logs)}
     speeds = {gpu: [row["sm_mhz"] for row in rows if row["sm_mhz"] is not None] for gpu, rows in by_gpu.items()}
-    usual = median([mhz for own in speeds.values() for mhz in own] or [0.0])
+    values = np.array([mhz for own in speeds.values() for mhz in own] or [0.0])
+    owners = np.repeat(np.arange(len(speeds)), [len(own) for own in speeds.values()])
+    usual = float(np.median(values))
     limited = {gpu: Counter(limit for row in rows for limit in _limits_of(row)) for gpu, rows in by_gpu.items()}
     everywhere: Counter[str] = sum(limited.values(), Counter())
     samples = sum(map(len, by_gpu.values()))
-    for gpu, rows in sorted(by_gpu.items(), key=str):
+    for number, (gpu, rows) in enumerate(by_gpu.items()):
         if gpu in idle:
             continue
         own, others = median(speeds[gpu] or [0.0]), usual
         if own and len(speeds) > 1 and own < usual:
-            others = median([mhz for one, all_mhz in speeds.items() if one != gpu for mhz in all_mhz] or [0.0])
+            rest_of_job = values[owners != number]
+            others = float(np.median(rest_of_job)) if len(rest_of_job) else 0.0
         is_lower = bool(own) and len(speeds) > 1 and own < _LIMITS.lower_clock * others
         shares = {limit: count / len(rows) for limit, count in limited[gpu].items()}
         rest = max(samples - len(rows), 1)

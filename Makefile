@@ -76,7 +76,7 @@ picture: $(RUNTIME)  ## make data/report.png anew: the page of the sample in Chr
 	rm -rf $(PLACE) && mkdir -p $(PLACE) && cp -r data/sample $(PLACE)/traces
 	cd $(PLACE) && $(PYTHON) -m jitter ingest traces --quiet && $(PYTHON) -m jitter report --html
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --disable-background-networking \
-		--user-data-dir=$(PLACE)/profile --virtual-time-budget=8000 --window-size=1200,1760 \
+		--user-data-dir=$(PLACE)/profile --virtual-time-budget=8000 --window-size=1440,870 \
 		--screenshot=$(CURDIR)/data/report.png file://$(PLACE)/jitter-report.html
 	rm -rf $(PLACE)
 

@@ -3,18 +3,19 @@
 from collections.abc import Sequence
 
 from bokeh.models import GridPlot
+from bokeh.plotting import figure
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
-from jitter.report.figures import collective_sizes, run_figures, step_figures, step_split
+from jitter.report.figures.collective_sizes import draw_collective_sizes
 from jitter.report.figures.frame import stack_figures
-from jitter.report.figures.kernel_axis import build_kernel_axis
-from jitter.report.figures.rank_lines import draw_ranks
-from jitter.report.figures.step_axis import StepAxis, build_step_axis
+from jitter.report.figures.heatmap import draw_heatmap
+from jitter.report.figures.kernel_maps import draw_kernel_map, draw_kernel_strip
+from jitter.report.figures.kernels import build_kernel_axis, draw_divergence, draw_other_series, rank_columns
+from jitter.report.figures.steps import StepAxis, build_step_axis, draw_loss_by_class, draw_step_times
 from jitter.report.views.run_report import RunReport
-from jitter.report.views.step_view import KernelNames
 
 
 class Figures:
@@ -40,13 +41,15 @@ class Figures:
         return self._page.diagnosis
 
     def run(self) -> GridPlot:
-        """Return the figures over the steps: map of excess, min and max rank, loss, step time.
+        """Return the figures over the steps: map of ranks by steps, and step times with the loss in them.
 
         Raises `UsageError` if nothing is known of the steps, such as for two steps that are not consecutive.
         """
-        page = self._page
-        grid = run_figures.build(self._axis(), page.run, page.excess, page.named)
-        return _require(grid, "step times are unknown")
+        report, axis = self._page, self._axis()
+        drawn = [] if report.excess is None else [draw_heatmap(axis, report.excess, report.named)]
+        if any(step.step_time_ns is not None for step in report.run.steps):
+            drawn.append(draw_step_times(axis))
+        return _require(drawn, "step times are unknown")
 
     def split(self) -> GridPlot:
         """Return each step's loss by class, in ns: late start, CPU, GPU, communication, rest.
@@ -54,31 +57,48 @@ class Figures:
         Raises `UsageError` if no step has a known loss.
         """
         known = any(step.by_class for step in self._page.run.steps)
-        return _require(stack_figures([step_split.build(self._axis())]) if known else None, "no step has a known loss")
+        return _require([draw_loss_by_class(self._axis())] if known else [], "no step has a known loss")
 
     def step(self, step: int, epoch: int | None = None, *, ranks: Sequence[int] = ()) -> GridPlot:
-        """Return the deviations of ttke, gap and duration over one step's kernels, and launch latency, in ns.
+        """Return the divergence along one step's kernels, in ns: cumulative, gap, duration, waits, ttke, latency.
 
         Max rank, min rank and `ranks` are lines, the other ranks a band. Raises `UsageError` for an unknown step or
         rank, and for a step that no rank recorded completely.
         """
-        grid, names = self._page.grid(self.lake.step(step, epoch)), KernelNames()
-        axis = build_kernel_axis(self._page.view(grid, names), names.names)
-        draw_ranks(axis, grid, ranks)
-        return step_figures.build(axis)
+        grid = self._page.grid(self.lake.step(step, epoch))
+        view = self._page.view(grid)
+        axis = build_kernel_axis(view)
+        for name, columns in rank_columns(grid, ranks).items():
+            axis.chosen[name].data = columns
+        return stack_figures([*draw_divergence(axis, [view]), *draw_other_series(axis, [view])])
+
+    def kernels(self, step: int, epoch: int | None = None) -> GridPlot:
+        """Return what each kernel of a step adds on each rank, as a map of ranks by kernels, in ns.
+
+        Raises `UsageError` for an unknown step and for a single rank.
+        """
+        view = self._page.view(self._page.grid(self.lake.step(step, epoch)))
+        drawn = [] if view.map is None else [draw_kernel_map(build_kernel_axis(view), view.map)]
+        return _require(drawn, "a single rank has no other ranks to compare with")
+
+    def kernel(self, kernel: int, step: int, epoch: int | None = None) -> GridPlot:
+        """Return the duration of one kernel on each rank over all steps, in ns; `kernel` is its index in `step`.
+
+        Raises `UsageError` for an unknown step or kernel.
+        """
+        grid = self._page.grid(self.lake.step(step, epoch))
+        known = kernel in grid.kernel_index
+        drawn = [draw_kernel_strip(self._page.durations(grid, [kernel]), kernel)] if known else []
+        return _require(drawn, f"{grid.key} has no kernel {kernel}")
 
     def collectives(self, step: int, epoch: int | None = None) -> GridPlot:
         """Return one step's collectives: time from the last arrival to the end (ns) against message size (bytes).
 
         Raises `UsageError` for an unknown step, and if message sizes were not recorded.
         """
-        key, names = self.lake.step(step, epoch), KernelNames()
-        view = self._page.view(self._page.grid(key), names)
-        drawn = (
-            stack_figures([collective_sizes.build(build_kernel_axis(view, names.names))])
-            if view.collectives.sized
-            else None
-        )
+        key = self.lake.step(step, epoch)
+        view = self._page.view(self._page.grid(key))
+        drawn = [draw_collective_sizes(build_kernel_axis(view))] if view.collectives.sized else []
         return _require(drawn, f"{key}: no collective has a recorded size")
 
     def _axis(self) -> StepAxis:
@@ -86,7 +106,7 @@ class Figures:
         return build_step_axis(run, run.position(self.diagnosis.costliest.key), range(len(run.steps)))
 
 
-def _require(grid: GridPlot | None, otherwise: str) -> GridPlot:
-    if grid is None:
+def _require(drawn: Sequence[figure], otherwise: str) -> GridPlot:
+    if not drawn:
         raise UsageError(otherwise, "see the notes of the diagnosis: lake.diagnose().notes")
-    return grid
+    return stack_figures(drawn)

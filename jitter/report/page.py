@@ -1,18 +1,28 @@
-"""The text and tables of the page as HTML, for a written and a live page. Text from traces is escaped."""
+"""The page of a report, for a written and a live page: text, tables and figures. Text from traces is escaped."""
 
+import base64
+import gzip
+import json
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+from bokeh.core.json_encoder import serialize_json
+from bokeh.document import Document
+from bokeh.models import LayoutDOM
+from bokeh.resources import Resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markdown_it import MarkdownIt
 from markupsafe import Markup
 
 from jitter import guide
 from jitter._version import __version__
+from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks
-from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit
+from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS, build_waterfall
+from jitter.analysis.diagnosis.verdict import advise_recurrence
 from jitter.core.formatting import (
     abbreviate,
     capitalize,
@@ -21,37 +31,45 @@ from jitter.core.formatting import (
     format_percent,
     format_rank,
     format_time,
-    format_timeline_span,
 )
 from jitter.core.names.kernels import short_name
-from jitter.core.step_key import StepKey
-from jitter.report.figures.rank_lines import RankLine
-from jitter.report.text.cells import percent_cell, render_cell, render_prose, render_sentences, time_cell
-from jitter.report.text.finding_cards import build_cards
-from jitter.report.text.questions import answer_questions
-from jitter.report.text.run_text import (
-    describe_alignment,
-    describe_coverage,
-    describe_excluded,
-    format_kernels_per_step,
+from jitter.report.figures.collective_sizes import draw_collective_sizes
+from jitter.report.figures.frame import read_script, stack_figures
+from jitter.report.figures.heatmap import draw_heatmap
+from jitter.report.figures.kernel_maps import draw_kernel_map, draw_kernel_strip, map_ceiling, map_columns
+from jitter.report.figures.kernels import (
+    build_kernel_axis,
+    draw_divergence,
+    draw_other_series,
+    rank_columns,
+    style_ranks,
+    view_columns,
 )
+from jitter.report.figures.steps import build_step_axis, draw_loss_by_class, draw_step_times
+from jitter.report.markdown import render_markdown
+from jitter.report.terminal_details import describe_run
+from jitter.report.text.cells import percent_cell, render_cell, render_prose, render_sentences, time_cell
+from jitter.report.text.fix_list import describe_action, describe_cost, list_fixes, write_headline
+from jitter.report.text.questions import answer_questions
+from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded
 from jitter.report.text.step_text import describe_cause
+from jitter.report.views.kernel_durations import KernelDurations
 from jitter.report.views.run_report import RunReport, StepSection
-from jitter.report.views.step_tables import PARTS
+from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_tables import PARTS, StepTables
 
-MAX_TABLE_ROWS = 200
+MAX_TABLE_ROWS: Final = 200
 """Rows of the table of steps."""
-_SCRIPTS: Final = ("colours.js", "narrow.js", "load_figures.js", "step_map.js", "kernel_keys.js", "page.js")
-"""Scripts of the figures, in the order in which they are run."""
+MAX_FIXES: Final = 6
+"""Items of the fix list on the first screen; the others are folded."""
 
 
-class StepChoice(NamedTuple):
-    """A step that the page can show: its position in the run, its label, and its name in the page's address."""
+class Headline(NamedTuple):
+    """The first lines of the page: what costs most, and rows of what it costs and what to do."""
 
-    place: int
-    label: str
-    step: str
-    """The step in the address of the page, such as `2017` or `1/2017`."""
+    text: str
+    rows: tuple[tuple[str, str], ...]
+    is_calm: bool
 
 
 @cache
@@ -60,7 +78,7 @@ def template_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("jitter.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.globals.update(version=__version__, parts=PARTS, scripts=_SCRIPTS)
+    environment.globals.update(version=__version__, parts=PARTS, rung_words=RUNG_WORDS, figure_words=read_script())
     environment.filters.update(
         ranges=format_numbers,
         time=format_time,
@@ -69,79 +87,75 @@ def template_environment() -> Environment:
         cell=render_cell,
         time_cell=time_cell,
         percent_cell=percent_cell,
-        timeline=format_timeline_span,
         percent=format_percent,
         short=short_name,
         count=format_count,
-        subject=name_culprit,
         brief=abbreviate,
         cause=describe_cause,
         ranks=describe_ranks,
-        seen=describe_seen,
+        rank=format_rank,
         sentence=capitalize,
         loss_class=lambda loss_class: LOSS_CLASS_INFO[loss_class].words,
     )
     return environment
 
 
-def render_page_body(
-    page: RunReport,
-    sections: Sequence[StepSection],
-    choices: Sequence[StepChoice],
-    roots: Collection[str],
-    *,
-    live: bool,
+def render_body(
+    report: RunReport, sections: Sequence[StepSection], tables: StepTables | None, roots: Collection[str], *, live: bool
 ) -> Markup:
-    """Return the body of the page: findings, run, step in view, how to read it, with placeholders for the figures.
+    """Return the body of the page, with placeholders for the figures.
 
-    `sections` are the steps with details (of a live page only the first), `choices` the steps that can be chosen,
-    `roots` the names of the figures that exist.
+    `sections` are the steps with details (of a live page only the first), `tables` those of the first, `roots` the
+    names of the figures that exist.
     """
-    run = page.run
-    text = (
-        template_environment()
-        .get_template("body.html.j2")
-        .render(
-            **_findings(page, live=live),
-            run=run,
-            excess=page.excess,
-            most=_describe_highest(page),
-            serve=f"jitter serve {shlex.quote(str(page.lake.root))}",
-            sections=sections,
-            choices=choices,
-            embedded={run.steps[choice.place].key: choice.place for choice in choices},
-            lines=run.steps[:MAX_TABLE_ROWS],
-            lines_left_out=max(0, len(run.steps) - MAX_TABLE_ROWS),
-            roots=list(roots),
-            excess_known=any(section.view.has_self_excess for section in sections),
-            reading=how_to_read(),
-        )
-    )
-    return Markup(text)
-
-
-def render_findings(page: RunReport) -> Markup:
-    """Return the first part of a live page, while the data of its figures are still read."""
-    template = template_environment().get_template("answers.html.j2")
-    return Markup(template.render(**_findings(page, live=True), sections=[], embedded={}))
-
-
-def _findings(page: RunReport, *, live: bool) -> dict[str, Any]:
-    """Return what the first part of the page shows."""
-    facts, diagnosis = page.facts, page.diagnosis
-    cards = build_cards(diagnosis, page.lake.cohorts, page.lake.root)
-    return {
-        "lake": str(page.lake.root),
+    lake, run, diagnosis, facts = report.lake, report.run, report.diagnosis, report.facts
+    fixes = list_fixes(diagnosis, lake.cohorts, lake.root)
+    shown = [(describe_launch(one.code) or "", *one.evidence) for one in diagnosis.culprits]
+    waterfall = build_waterfall(diagnosis.steps, diagnosis.lower_rungs)
+    places = range(len(run.steps)) if live else [section.place for section in sections]
+    content = {
+        "lake": str(lake.root),
+        "summary": describe_run(facts),
         "facts": facts,
         "diagnosis": diagnosis,
-        "cards": cards,
-        "questions": answer_questions(diagnosis, page.lake.hosts, [(card.code, *card.evidence) for card in cards]),
+        "hosts": lake.hosts,
+        "headline": find_first_lines(report),
+        "fixes": fixes,
+        "perfetto": next(((at, one.export) for at, one in enumerate(fixes, 1) if one.is_jitter and one.export), None),
+        "most_fixes": MAX_FIXES,
+        "waterfall": waterfall,
+        "judged": [one for one in waterfall[1:] if one.loss_ns],
+        "best_ns": next((one.step_time_ns for one in reversed(waterfall) if one.step_time_ns is not None), None),
+        "questions": answer_questions(diagnosis, lake.hosts, shown),
         "alignment": describe_alignment(facts.alignment),
         "coverage": describe_coverage(facts),
         "remainder": describe_excluded(facts),
-        "kernels_per_step": format_kernels_per_step(facts),
+        "run": run,
+        "excess": report.excess if roots else None,
+        "serve": f"jitter serve {shlex.quote(str(lake.root))}",
+        "sections": sections,
+        "tables": tables,
+        "choices": [(at, run.labels[at], run.steps[at]) for at in places],
+        "lines": run.steps[:MAX_TABLE_ROWS],
+        "roots": list(roots),
+        "reading": how_to_read(),
         "live": live,
     }
+    return Markup(template_environment().get_template("report.html.j2").render(content))
+
+
+def find_first_lines(report: RunReport) -> Headline:
+    """Return the headline with its rows: the costliest culprit; of a run without any, the verdict."""
+    diagnosis = report.diagnosis
+    first = diagnosis.headline
+    if diagnosis.hang is not None:
+        rows = tuple(("seen", line) for line in diagnosis.hang.evidence)
+        return Headline(diagnosis.hang.headline, (*rows, ("do", capitalize(diagnosis.hang.advice))), is_calm=False)
+    if first is None or not diagnosis.culprits:  # what all ranks lose alike is in the fix list
+        return Headline(diagnosis.verdict, (), is_calm=True)
+    rows = (("cost", describe_cost(first, diagnosis)), ("do", describe_action(first)))
+    again = (("again", advise_recurrence(first)),) if first.recurs != "yes" else ()
+    return Headline(write_headline(first, diagnosis), (*rows, *again), is_calm=False)
 
 
 @cache
@@ -150,28 +164,152 @@ def how_to_read() -> Markup:
     return Markup(MarkdownIt("commonmark", {"html": False}).render(guide.body("reading")))
 
 
-def render_step(section: StepSection, lines: Sequence[RankLine] = ()) -> tuple[Markup, Markup]:
-    """Return the legend and the text of a step: the parts that a live page replaces when another step is chosen.
+def draw_figures(
+    report: RunReport, sections: Sequence[StepSection], durations: KernelDurations, embedded: Collection[int]
+) -> dict[str, LayoutDOM]:
+    """Draw the figures that have data by placeholder, with the first section in view.
 
-    `lines` are the lines of chosen ranks.
+    `embedded` are the positions of the steps that a click can show.
     """
+    views = [section.view for section in sections]
+    steps, kernels = build_step_axis(report.run, sections[0].place, embedded), build_kernel_axis(views[0])
+    along_steps = [] if report.excess is None else [draw_heatmap(steps, report.excess, report.named)]
+    if any(step.step_time_ns is not None for step in report.run.steps):
+        along_steps.append(draw_step_times(steps))
+    groups = {
+        "run": along_steps,
+        "kernels": draw_divergence(kernels, views),
+        "split": [draw_loss_by_class(steps)] if any(step.by_class for step in report.run.steps) else [],
+        "series": draw_other_series(kernels, views),
+        "map": [] if views[0].map is None else [draw_kernel_map(kernels, views[0].map)],
+        "strip": [draw_kernel_strip(durations, choose_kernel(report, durations))] if durations.kernel_index else [],
+        "sizes": [draw_collective_sizes(kernels)] if any(view.collectives.sized for view in views) else [],
+    }
+    items: dict[str, LayoutDOM] = {
+        name: stack_figures(drawn, has_toolbar=False) for name, drawn in groups.items() if drawn
+    }
+    # sources without a renderer
+    items["kernels"].tags = [*kernels.sources.values(), *kernels.chosen.values()]
+    return items
+
+
+def choose_kernel(report: RunReport, durations: KernelDurations) -> int:
+    """Return the kernel to show first: where the first culprit or the costliest step begins to diverge."""
+    first = report.diagnosis.headline
+    began = report.diagnosis.costliest.divergence
+    wanted = [
+        *([] if began is None else [began.kernel_index]),
+        *([] if first is None or first.kernel_index is None else [first.kernel_index.first]),
+    ]
+    return next((kernel for kernel in wanted if kernel in durations.kernel_index), durations.kernel_index[0])
+
+
+def render_document(
+    title: str, body: Markup, items: Mapping[str, LayoutDOM], data: Markup | None = None, *, live: bool = False
+) -> str:
+    """Return a page that needs no network, unless `live`: `body` has an element `figures-<name>` for each figure.
+
+    `data` is what the script of a report reads; None for a page of another kind.
+    """
+    return (
+        template_environment()
+        .get_template("page.html.j2")
+        .render(
+            title=title,
+            body=body,
+            is_drawn=bool(items),
+            figures=serialize_figures(items),
+            data=data,
+            library="" if live else _library(),
+            live=live,
+        )
+    )
+
+
+@cache
+def _library() -> str:
+    """Return BokehJS, compressed to a quarter, as base64."""
+    script = "\n".join(Resources(mode="inline", components=["bokeh"], minified=True).js_raw)
+    return base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
+
+
+def serialize_figures(items: Mapping[str, LayoutDOM]) -> Markup:
+    """Return all figures as one JSON document, so that they share axes and data; safe inside a script element."""
+    document = Document()
+    with document.models.freeze():  # else all models are looked for with each root
+        for item in items.values():
+            document.add_root(item)
+    roots = {item.id: f"figures-{name}" for name, item in items.items()}
+    return script_json(serialize_json({"document": document.to_json(deferred=False), "roots": roots}))
+
+
+def script_json(text: str) -> Markup:
+    """Return JSON that is safe inside a script element."""
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return Markup(text)
+
+
+def render_step(section: StepSection, ranks: Sequence[int] = ()) -> tuple[Markup, Markup]:
+    """Return the legend and the text of a step; `ranks` have lines of their own."""
     environment = template_environment()
-    given = {"section": section, "number": 0, "live_lines": lines}
-    legend, text = (environment.get_template(name).render(given) for name in ("key.html.j2", "section.html.j2"))
-    return Markup(legend), Markup(text)
+    given = {"section": section, "lines": style_ranks(ranks)}
+    return tuple(Markup(environment.get_template(f"{name}.html.j2").render(given)) for name in ("key", "step"))  # type: ignore[return-value]
 
 
-def step_choice(page: RunReport, key: StepKey) -> StepChoice:
-    """Return the entry of a step in the list of steps."""
-    place = page.run.position(key)
-    return StepChoice(place, f"{key} · loss {format_time(page.answer(key).loss_ns)}", page.run.labels[place])
+def render_tables(tables: StepTables) -> Markup:
+    """Return the tables of a step."""
+    return Markup(template_environment().get_template("step_tables.html.j2").render(tables=tables))
 
 
-def _describe_highest(page: RunReport) -> str:
-    """Return a sentence on the highest value in the first layer of the map."""
-    excess = page.excess
-    if excess is None or excess.layers[0].most is None:
-        return "No rank is above its peers."
-    rank, at, ns = excess.layers[0].most
-    where = f"{format_rank(rank, page.lake.hosts.get(rank))} in {page.run.steps[at].key}"
-    return f"Highest: {where}, {format_time(ns)} ({excess.layers[0].title})."
+def step_payload(
+    report: RunReport, grid: StepGrid, section: StepSection, tables: StepTables | None = None, ranks: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Return what the page needs to show a step, as plain data: columns of the figures by source, and HTML.
+
+    Raises `UsageError` for ranks that the step lacks.
+    """
+    view = section.view
+    columns = view_columns(view) | ({} if view.map is None else map_columns(view.map))
+    key, text = render_step(section, ranks)
+    return {
+        "place": section.place,
+        "label": report.run.labels[section.place],
+        "columns": encode(columns),
+        "chosen": encode(rank_columns(grid, ranks)),
+        "ceiling": None if view.map is None else map_ceiling(view.map, view.scale_ns),
+        "key": key,
+        "text": text,
+        "tables": None if tables is None else render_tables(tables),
+    }
+
+
+def durations_payload(durations: KernelDurations) -> dict[str, Any]:
+    """Return durations of kernels as plain data."""
+    return {
+        "kernels": list(durations.kernel_index),
+        "names": [short_name(name) for name in durations.names],
+        "ranks": list(durations.ranks),
+        "steps": [str(key.step) for key in durations.steps],
+        "duration_ns": encode(durations.duration_ns),
+    }
+
+
+def page_data(
+    report: RunReport, steps: Sequence[Mapping[str, Any]], durations: KernelDurations, *, live: bool
+) -> Markup:
+    """Return what the page's script reads, as JSON."""
+    markdown = render_markdown(report.diagnosis, report.facts, report.lake.hosts)
+    found = {"live": live, "steps": list(steps), "durations": durations_payload(durations), "markdown": markdown}
+    return script_json(json.dumps(found, allow_nan=False, separators=(",", ":")))
+
+
+def encode(value: Any) -> Any:
+    """Return plain data with arrays as base64 of their bytes, little-endian; `page.js` reads them."""
+    if isinstance(value, Mapping):
+        return {key: encode(one) for key, one in value.items()}
+    if isinstance(value, np.ndarray):
+        small = value.astype({"int64": np.int32, "bool": np.int8}.get(value.dtype.name, value.dtype))
+        text = base64.b64encode(np.ascontiguousarray(small).tobytes()).decode()
+        return {"b64": text, "dtype": small.dtype.name, "shape": list(small.shape)}
+    return [encode(one) for one in value] if isinstance(value, (list, tuple)) else value

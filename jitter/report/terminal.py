@@ -14,14 +14,7 @@ from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.hang.words import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import explain_unrecorded
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
-from jitter.analysis.diagnosis.verdict import (
-    advise_recurrence,
-    describe_advice,
-    describe_saving,
-    describe_seen,
-    name_cause,
-    name_culprit,
-)
+from jitter.analysis.diagnosis.verdict import advise_recurrence, describe_seen, name_culprit
 from jitter.core.formatting import (
     capitalize,
     escape_control,
@@ -31,6 +24,7 @@ from jitter.core.formatting import (
     format_timeline_span,
 )
 from jitter.report.terminal_details import describe_run, render_details
+from jitter.report.text.fix_list import describe_action, describe_cost, describe_symptom, write_headline
 from jitter.report.text.kernel_text import describe_kernels
 from jitter.report.text.questions import Hosts
 from jitter.report.text.run_text import describe_coverage
@@ -86,8 +80,7 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
         yield _grid([*rows, ("do", capitalize(hang.advice))])
     verdict = diagnosis.verdict.removeprefix("" if hang is None else f"{write_hang_verdict(hang)} ")
     if (first := diagnosis.headline) is not None:
-        seen = "" if first.is_of_program else f", {describe_seen(first)}"
-        yield _text(f"{name_culprit(first)}: {_symptom(first, diagnosis)}{seen}", "bold")
+        yield _text(write_headline(first, diagnosis), "bold")
         yield _grid([*_rows(first, diagnosis, limits), *([] if diagnosis.culprits else [("jitter", verdict)])])
     elif hang is None or diagnosis.steps:
         yield _text(verdict, "bold")
@@ -98,16 +91,8 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
     yield _grid(list(_data_quality(diagnosis, facts, limits)))
 
 
-def _symptom(culprit: Culprit, diagnosis: Diagnosis) -> str:
-    """Return what the culprit does and where: `late kernel launches (CPU), kernel 17`."""
-    cause = CAUSES[culprit.cause]
-    side = "" if cause.side is None else f" ({cause.side})"
-    kernels = describe_kernels(culprit, diagnosis).partition(", starting at ")[0] or cause.place
-    return ", ".join(filter(None, (f"{name_cause(culprit)}{side}", kernels)))
-
-
 def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
-    yield "cost", _cost(culprit, diagnosis)
+    yield "cost", describe_cost(culprit, diagnosis)
     code = describe_launch(culprit.code)
     cost = format_time(culprit.loss_ns)
     told = culprit.evidence[1:] if culprit.is_of_program else culprit.evidence  # the first one says the cost
@@ -119,8 +104,7 @@ def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tu
         yield "where", where
     if (look := culprit.look_at) is not None:
         yield "look", f"{_from_here(look.file)}  {format_timeline_span(look.start_ns, look.end_ns)}"
-    stated = [one.advice for one in culprit.facts if one.certainty == "certain" and one.advice]
-    yield "do", capitalize((*stated, describe_advice(culprit).rpartition(": ")[2])[0])
+    yield "do", describe_action(culprit)
     if culprit.recurs != "yes":
         yield "again", advise_recurrence(culprit)
 
@@ -129,21 +113,6 @@ def _from_here(file: str) -> str:
     """Return the path of a recording as typed in the working directory, if it lies below that."""
     here, path = Path.cwd(), Path(file)
     return str(path.relative_to(here)) if path.is_relative_to(here) else file
-
-
-def _cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
-    """Return the culprit's share of the loss, what fixing it alone saves where that differs, and the whole loss."""
-    share, saving = format_time(culprit.loss_ns), describe_saving(culprit)
-    part = "" if culprit.fraction is None else f" = {format_percent(culprit.fraction)} of the run"
-    told = [f"{share}{part}"]
-    if share not in saving:
-        told.append(saving)
-    loss = diagnosis.loss
-    if loss.ns is not None and loss.ns > 0 and not culprit.is_of_program:
-        counted = sum(step.loss_ns is not None for step in diagnosis.steps)
-        whole = "" if loss.fraction is None else f" = {format_percent(loss.fraction)}"
-        told.append(f"all jitter: {format_time(loss.ns)} over {format_count(counted, 'step')}{whole}")
-    return f"{'; '.join(told)} ({culprit.confidence} confidence)"
 
 
 def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
@@ -155,7 +124,7 @@ def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
         details = one.evidence[1:2] if one.is_of_program else (describe_seen(one),)
         yield (
             "" if number else "also",
-            f"{name_culprit(one)}: {cost}; {', '.join((_symptom(one, diagnosis), *details))}",
+            f"{name_culprit(one)}: {cost}; {', '.join((describe_symptom(one, diagnosis), *details))}",
         )
     if len(others) > limits.others:
         yield "", f"and {format_count(len(others) - limits.others, 'more finding')}"

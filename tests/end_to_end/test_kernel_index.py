@@ -12,7 +12,7 @@ import pytest
 import jitter
 from jitter.cli import main
 from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_view import KernelNames, build_step_view
+from jitter.report.views.step_view import build_step_view
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.json_report import differing
 
@@ -124,7 +124,7 @@ def test_page_marks(root: Path, expected: tuple[int, str]):
     analysis = lake.analyze()
     number, step = next((at, step) for at, step in enumerate(lake.diagnose().steps) if step.key.step == STEP)
     grid = StepGrid(lake, step)
-    view = build_step_view(grid, analysis, step, analysis.arrivals[number].waited_ns, KernelNames())
+    view = build_step_view(grid, analysis, step, analysis.arrivals[number].waited_ns)
     gap = view.series["gap"]
     assert view.max_rank == STALLED
     assert view.divergence == int(gap.kernel_index[np.nanargmax(gap.max)]) == expected[0]

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_view import KernelNames, build_step_view
+from jitter.report.views.step_view import build_step_view
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 
 def view_of(lake, number=1):
     examined = lake.analyze()
     step = lake.diagnose().steps[number]
-    return build_step_view(StepGrid(lake, step), examined, step, examined.arrivals[number].waited_ns, KernelNames())
+    return build_step_view(StepGrid(lake, step), examined, step, examined.arrivals[number].waited_ns)
 
 
 def test_all_wait_for_the_late_one(tmp_path):

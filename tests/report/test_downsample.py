@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.report.views.downsample import keep_extremes
+from jitter.report.views.step_view import keep_extremes
 
 values = st.one_of(st.just(float("nan")), st.integers(-50, 50).map(float))
 

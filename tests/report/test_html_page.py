@@ -1,5 +1,6 @@
 """The page: complete, self-contained, escaped; and for a run that tells little, a page that says so."""
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,20 +10,24 @@ import pytest
 from bokeh.models import Legend
 
 import jitter
+from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import WhatIf
 from jitter.analysis.execution.self_times import START
 from jitter.cli import main
+from jitter.core.formatting import capitalize, format_percent, format_time
+from jitter.report.figures.frame import CALM_COLOR, GREY_PALETTE, OTHERS_COLOR
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
+from jitter.report.json_report import render_json
 from jitter.report.notebook import Figures
-from jitter.report.page import render_findings
-from jitter.report.text.finding_cards import MAX_EVIDENCE
+from jitter.report.page import find_first_lines
+from jitter.report.text.fix_list import list_fixes
 from jitter.report.text.questions import answer_questions
 from jitter.report.text.step_text import describe_step
 from jitter.report.views.excess_heatmap import LOSS_LAYER, TRANSFER_LAYER, self_time_layer
+from jitter.report.views.run_overview import build_run_overview
 from jitter.report.views.run_report import RunReport, choose_first_layer
-from jitter.report.views.step_view import KernelNames
 from jitter.simulate import Fault, simulate
-from tests.support.page import Text, item, models, sources, titles
+from tests.support.page import Text, decode, item, models, page_data, sources, titles
 from tests.support.report_lakes import report_job, report_lake, step_rows
 from tests.support.simulated import ingest_run, small
 
@@ -50,13 +55,6 @@ def simulated(folder, *options):
     return jitter.open(folder / "lake")
 
 
-def test_the_toolbar_of_stacked_figures_has_each_tool_once(page):
-    merged = [model["attributes"]["tools"] for model in models(item(page)) if model["name"] == "ToolProxy"]
-    assert any(len(tools) > 1 for tools in merged)
-    for tools in merged:
-        assert len({tool["id"] for tool in tools}) == len(tools)
-
-
 def test_the_answers_are_the_diagnosis(page, lake):
     text, diagnosis = Text(page).all, lake.diagnose()
     assert diagnosis.culprits[0].rank == 5
@@ -67,10 +65,7 @@ def test_the_answers_are_the_diagnosis(page, lake):
         for line in one.evidence:
             assert _without_spaces(line) in _without_spaces(text)
     for fact in (
-        "ranks 8",
-        "steps 5",
-        "hosts 2",
-        "kernels per step 60",
+        "8 ranks on 2 hosts, 5 steps, 60 kernels per step",
         "All 8 ranks in the lake recorded all 5 steps completely.",
     ):
         assert fact in text
@@ -81,7 +76,6 @@ def test_the_evidence_of_a_finding_is_on_the_page_once(tmp_path):
     lake = simulated(tmp_path, "--steps", "8", *(word for fault in faults for word in ("--fault", fault)))
     text, culprits = _without_spaces(Text(render_html(lake)).all), lake.diagnose().culprits
     assert len(culprits) == 2
-    assert max(len(one.evidence) for one in culprits) > MAX_EVIDENCE
     assert [text.count(_without_spaces(line)) for one in culprits for line in one.evidence] == [
         1 for one in culprits for line in one.evidence
     ]
@@ -92,16 +86,74 @@ def _without_spaces(text):
     return re.sub(r"[`\s]", "", text)
 
 
+def test_the_first_screen_has_the_numbers_of_the_document(page, lake):
+    """Headline, waterfall and fix list: what `jitter report --json` says."""
+    said = json.loads(render_json(lake.diagnose(), build_run_overview(lake, lake.step_keys)))
+    shown = Text(page[: page.index('<div class="folds">')]).all
+    first = next(one for one in said["culprits"] if one["rung"] == "ranks")
+    assert f"cost {format_time(first['loss_ns'])} = {format_percent(first['fraction'])} of the run" in shown
+    assert (
+        f"all jitter: {format_time(said['loss']['ns'])} over 4 steps = {format_percent(said['loss']['fraction'])}"
+        in shown
+    )
+    rungs = [one for one in said["waterfall"] if one["step_time_ns"] is not None]
+    assert f"mean step {format_time(rungs[0]['step_time_ns'])} =" in shown
+    for one in rungs[1:]:
+        assert not one["loss_ns"] or f"{RUNG_WORDS[one['rung']]} {format_time(one['loss_ns'])}" in shown
+    assert f"at best {format_time(rungs[-1]['step_time_ns'])}" in shown
+    assert len(said["culprits"]) > 1
+    for one in said["culprits"]:
+        assert f"{format_time(one['loss_ns'])} {format_percent(one['fraction'])}" in shown
+    assert "Network" not in shown
+    assert "The waterfall does not judge: a slow network." in Text(page).all
+
+
+def test_few_words_are_visible_before_anything_is_opened(page):
+    closed = re.sub(r"</summary>.*?</details>", "</summary></details>", page, flags=re.DOTALL)
+    assert len(Text(closed).all.split()) < 400
+
+
 def test_data_in_the_page_are_the_tables(page, lake):
-    drawn = sources(page, "profile")
-    for metric in ("duration", "gap", "ttke", "launch_latency"):
-        source = drawn[f"shown:{metric}"]
-        table = lake.table(metric, step=2003, deviation=metric != "launch_latency")
-        assert source["tags"][0] == 5
-        np.testing.assert_allclose(source["max"], table["rank_5"].astype("float64"), rtol=1e-6)
-        assert [drawn["names"]["full"][code] for code in source["code"]] == list(table["kernel_name"])
+    for step in page_data(page)["steps"]:
+        drawn = decode(step["columns"])
+        key = lake.step_keys[step["place"]]
+        (most,), (least,) = drawn["view"]["max_rank"], drawn["view"]["min_rank"]
+        hidden = {"duration": drawn["collectives"]["kernel_index"], "gap": [58]}
+        for metric in ("duration", "gap", "ttke", "launch_latency"):
+            table = lake.table(metric, step=key, deviation=metric != "launch_latency")
+            for line, rank in (("max", most), ("min", least)):
+                expected = table[f"rank_{rank}"].astype("float64").to_numpy().copy()
+                expected[hidden.get(metric, [])] = np.nan
+                np.testing.assert_allclose(drawn[metric][line], expected, rtol=1e-6)
+            assert [drawn["names"]["full"][code] for code in drawn[metric]["code"]] == list(table["kernel_name"])
+    assert most is not None
+    drawn = sources(page, "kernels")
+    first = decode(page_data(page)["steps"][0]["columns"])
+    assert list(drawn["shown:view"]["max_rank"]) == [5]
+    for name, columns in first.items():
+        for column, values in columns.items():
+            np.testing.assert_array_equal(drawn[f"shown:{name}"][column], values, f"{name}.{column}")
     began = next(step.divergence for step in lake.diagnose().steps if step.key.step == 2003)
     assert drawn["shown:marks"]["kernel_index"][0] == began.kernel_index == 17
+
+
+def test_durations_in_the_page_are_the_tables(page, lake):
+    found = page_data(page)["durations"]
+    took = decode(found["duration_ns"])
+    assert found["kernels"] == list(range(60))
+    for at, key in enumerate(lake.step_keys):
+        table = lake.table("duration", step=key)
+        np.testing.assert_array_equal(took[:, 5, at], table["rank_5"].astype(float))
+
+
+def test_the_scale_of_every_figure_along_the_kernels_is_at_least_a_hundredth_of_the_step(page, lake):
+    step = next(step for step in lake.diagnose().steps if step.key.step == 2003)
+    found = {model["id"]: model["attributes"] for model in models(item(page))}
+    figures = {attributes["name"]: attributes for attributes in found.values() if "y_range" in attributes}
+    for name in ("self_excess", "gap", "duration", "waits", "ttke", "launch_latency"):
+        bounds = found[figures[f"figure:{name}"]["y_range"]["id"]]
+        assert bounds["end"] - bounds.get("start", 0) >= 0.01 * step.step_time_ns
+    assert sum(m["attributes"].get("axis_label") == "≥ 1% of step" for m in models(item(page))) == 6
 
 
 def test_every_step_is_in_the_figures_of_the_run(page, lake):
@@ -136,18 +188,20 @@ def test_bars_of_a_step_add_up_to_its_loss(page, lake):
 def test_every_figure_is_there(page):
     told = " ".join(titles(page))
     for words in (
-        "duration − its mean",
-        "Gap",
-        "Time to kernel end − its mean",
-        "Launch latency",
-        "Every rank and step",
-        "Max rank",
-        "Loss of each step",
-        "Step time",
-        "by class",
+        "every rank and step",
+        "step time, loss on top",
+        "cumulative: own time behind the median rank",
+        "gap before the kernel − mean",
+        "duration − mean, compute only",
+        "longest wait in each collective",
+        "loss of each step by class",
+        "rank × kernel",
+        "one kernel: its duration on each rank",
+        "time to kernel end − mean",
+        "launch latency",
     ):
         assert words in told
-    assert "do not record message sizes" in Text(page).all
+    assert "Collectives by size" not in Text(page).all  # these traces do not record sizes
 
 
 def test_no_element_asks_for_anything(page):
@@ -168,18 +222,18 @@ def test_what_a_trace_says_stays_text(tmp_path):
     assert [tag for tag, _ in seen.tags if tag == "img"] == []
     assert EVIL not in page
     assert EVIL in seen.all
-    assert f"{EVIL}3" in sources(page, "profile")["names"]["full"]
+    assert f"{EVIL}3" in sources(page, "kernels")["shown:names"]["full"]
 
 
 def test_only_the_costliest_are_embedded_and_the_page_says_so(tmp_path):
     lake = report_job(tmp_path / "lake", ranks=2, steps=MAX_EMBEDDED_STEPS + 3, late=(1, 4, 5, 400_000))
     page, diagnosis = render_html(lake), lake.diagnose()
-    assert f"holds the details of {MAX_EMBEDDED_STEPS} of {MAX_EMBEDDED_STEPS + 3} steps" in Text(page).all
+    assert f"Details of {MAX_EMBEDDED_STEPS} of {MAX_EMBEDDED_STEPS + 3} steps are in this page" in Text(page).all
     losses = sorted((step.loss_ns for step in diagnosis.steps if step.loss_ns is not None), reverse=True)
-    assert [step.loss_ns for step in choose_embedded_steps(diagnosis)] == losses[:MAX_EMBEDDED_STEPS]
+    assert [step.loss_ns for step in choose_embedded_steps(RunReport(lake))] == losses[:MAX_EMBEDDED_STEPS]
     options = [a for tag, a in Text(page).tags if tag == "option" and (a["value"] or "").isdigit()]
     assert len(options) == MAX_EMBEDDED_STEPS
-    assert f"view-{MAX_EMBEDDED_STEPS - 1}:gap" in sources(page, "profile")
+    assert len(page_data(page)["steps"]) == MAX_EMBEDDED_STEPS
 
 
 def test_a_node_that_is_late_is_seen_whole(tmp_path):
@@ -201,7 +255,7 @@ def test_slow_transfers_are_drawn_at_their_group_and_by_size(tmp_path):
     page = render_html(lake)
     cells = sources(page, "run")["shown:excess"]["image"][0]
     assert cells[4:].min() > 5 * np.nan_to_num(cells[:4]).max()
-    met = sources(page, "collectives")["shown:collectives"]
+    met = sources(page, "sizes")["shown:collectives"]
     known = ~np.isnan(met["bytes"])
     slow = known & (met["most_ns"] > 2 * met["usual_ns"])
     assert known.any()
@@ -218,8 +272,8 @@ def test_one_rank(tmp_path):
     assert text.count("Unknown: no rank can be compared with another.") == 5
     assert "1 collective; waiting is unknown without the traces of the other ranks." in text
     assert "no rank waited" not in text
-    assert {"Step time", "Time to kernel end"} < set(titles(page))
-    assert any(title.endswith("over the median of its other steps") for title in titles(page))
+    assert {"step time, loss on top", "time to kernel end"} < set(titles(page))
+    assert "cumulative: own time above its other steps" in titles(page)
 
 
 def test_what_a_single_rank_loses_comes_before_what_cannot_be_compared(tmp_path):
@@ -233,8 +287,9 @@ def test_what_a_single_rank_loses_comes_before_what_cannot_be_compared(tmp_path)
     }
     page = render_html(lake)
     told = Text(page).all
-    assert told.index("With or without jitter") < told.index("How much does jitter cost?")
-    assert "All ranks alike" not in told
+    assert told.index("Fix list") < told.index("How much does jitter cost?")
+    for text in lake.diagnose().limits:
+        assert capitalize(text) in told
 
 
 def test_a_finding_without_a_saving_is_not_said_to_save_nothing(lake):
@@ -242,16 +297,32 @@ def test_a_finding_without_a_saving_is_not_said_to_save_nothing(lake):
     one = page.diagnosis.culprits[0]
     unsaved = replace(page.diagnosis, culprits=(replace(one, gain_ns=0, loss_ns=0),), what_if=WhatIf(0, 9_000_000))
     page.diagnosis = unsaved
-    told = Text(str(render_findings(page))).all
-    assert "time saved if fixed not measurable" in told
-    assert "too little to measure, because other work is about as late; every rank at the median speed: 9.00 ms" in told
+    lines = find_first_lines(page)
+    assert "too small to measure" in dict(lines.rows)["cost"]
+    (fix,) = (item for item in list_fixes(unsaved, lake.cohorts, lake.root) if item.is_jitter)
+    assert fix.remedy.endswith("what it saves alone is too small to measure in these steps")
+
+
+def test_a_healthy_run_is_calm(tmp_path):
+    lake = simulated(tmp_path, "--ranks", "4", "--steps", "5", "--kernels", "60")
+    assert not lake.diagnose().culprits
+    page = render_html(lake)
+    assert find_first_lines(RunReport(lake)).text == lake.diagnose().verdict
+    drawn = sources(page, "kernels")
+    assert list(drawn["shown:view"]["is_calm"]) == [True]
+    assert set(drawn["shown:runs"]["color"]) == {OTHERS_COLOR}
+    (colours,) = (m["attributes"] for m in models(item(page)) if m["attributes"].get("name") == "excess:colours")
+    assert colours["palette"] == GREY_PALETTE
+    lines = [m["attributes"] for m in models(item(page)) if m["attributes"].get("name") == "max-line"]
+    assert {line["line_color"] for line in lines} == {CALM_COLOR}
+    assert '<header class="calm">' in page
 
 
 def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):
     page = RunReport(report_job(tmp_path / "lake", ranks=3))
     step = replace(page.diagnosis.steps[1], split=None)
-    view = page.view(page.grid(step.key), KernelNames())
-    told = describe_step(step, view, page.lake.hosts, 1, None).sentence
+    view = page.view(page.grid(step.key))
+    told = describe_step(step, view, page.lake.hosts, 1).sentence
     who = f"rank {step.max_rank} (node{step.max_rank // 2})"
     assert told == f"In {step.key}, the ranks share no collective; {who} has the largest time to kernel end."
 
@@ -266,7 +337,7 @@ def test_words_that_the_page_uses_are_explained(tmp_path):
 def test_one_step(tmp_path):
     page = render_html(report_job(tmp_path / "lake", ranks=3, steps=1, late=(1, 0, 3, 100_000)))
     assert "In epoch 1, step 0, rank 1 (node0) has" in Text(page).all
-    assert "Step time" in titles(page)  # its span
+    assert "step time, loss on top" in titles(page)  # its span
 
 
 def test_ranks_that_cannot_be_aligned(tmp_path):
@@ -275,7 +346,7 @@ def test_ranks_that_cannot_be_aligned(tmp_path):
     text = Text(page).all
     assert "The clocks of its ranks cannot be aligned" in text
     assert "This step has no collectives" in text
-    drawn = sources(page, "profile")
+    drawn = sources(page, "kernels")
     assert np.isnan(drawn["shown:ttke"]["low"]).all()
     # what does not depend on alignment is drawn: all three ranks, as a band
     table = lake.table("duration", step=0, deviation=True).astype("float64", errors="ignore")
@@ -294,12 +365,11 @@ def test_cohorts(tmp_path):
     text = Text(page).all
     assert "compared within 2 cohorts" in text
     assert "cohort 0: 0,2,4" in text
-    assert "cohort 1 · loss" in text
-    drawn = sources(page, "profile")
-    shown = drawn["shown:gap"]
-    assert shown["tags"][0] == 3
-    assert shown["tags"][1] in (1, 5)  # of the same cohort
-    assert drawn["names"]["full"][shown["code"][0]].startswith("stage_two")
+    assert "In epoch 1, step" in text
+    drawn = sources(page, "kernels")
+    assert list(drawn["shown:view"]["max_rank"]) == [3]
+    assert drawn["shown:view"]["min_rank"][0] in (1, 5)  # of the same cohort
+    assert drawn["shown:names"]["full"][drawn["shown:gap"]["code"][0]].startswith("stage_two")
 
 
 def test_every_rank_cut(tmp_path):
@@ -322,7 +392,8 @@ def test_a_single_culprit_is_shown_on_the_path(lake):
 
 
 def test_names_cannot_close_the_data(page):
-    assert set(item(page)["roots"].values()) == {"figures-run", "figures-profile", "figures-split"}
+    names = ("run", "kernels", "split", "series", "map", "strip")
+    assert set(item(page)["roots"].values()) == {f"figures-{name}" for name in names}
 
 
 def test_the_legend_of_the_split_names_the_parts(tmp_path):

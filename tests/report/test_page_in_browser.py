@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 from dataclasses import astuple
 from pathlib import Path
 
@@ -17,18 +18,10 @@ from tests.support.report_lakes import report_job, report_lake, step_rows
 
 pytestmark = pytest.mark.slow
 
-FIGURES = (
-    "excess",
-    "step_ranks",
-    "step_loss",
-    "step_time",
-    "ttke",
-    "gap",
-    "duration",
-    "launch_latency",
-    "self_excess",
-    "step_split",
-)
+FIGURES = ("excess", "step_time", "self_excess", "ranks", "gap", "duration", "waits")
+"""Of the first screen."""
+FOLDED = ("step_split", "map", "strip", "ttke", "launch_latency")
+OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = true"
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 REAL = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "kineto" / "amd-4rank"
 EVIL = "evil<img src=x onerror=window.pwned=1>"
@@ -85,7 +78,7 @@ def hover(page, name, x, y=None):
     across, down = page.evaluate(PLACE, [name, x, y])
     page.mouse.move(across - 30, down)
     page.mouse.move(across, down, steps=3)
-    tip = page.locator(".bk-tooltip-content").filter(has_text="kernel" if name[7:] in FIGURES[4:9] else "step")
+    tip = page.locator(".bk-tooltip-content").filter(has_text="step" if name[7:] in ("excess", "step_time") else "rank")
     tip.first.wait_for(timeout=10_000)
     return tip.first.inner_text()
 
@@ -98,14 +91,15 @@ def of_rank(lake, step, kernel, rank):
 
 
 def test_every_figure_is_drawn(page):
-    page.wait_for_timeout(300)
-    for name in FIGURES:
+    page.evaluate(OPEN_ALL)
+    page.wait_for_timeout(600)
+    for name in (*FIGURES, *FOLDED):
         assert page.evaluate(INK, f"figure:{name}") > 8, name
 
 
 def test_hover_tells_kernel_index_and_values(page, lake):
     told = hover(page, "figure:gap", 5)
-    assert "kernel 5" in told
+    assert "ns::evil" in told
     assert f"max {of_rank(lake, 1, 5, 2)}" in told
     assert f"min {of_rank(lake, 1, 5, 0)}" in told
     assert "others:" in told
@@ -115,7 +109,7 @@ def test_hover_tells_kernel_index_and_values(page, lake):
 
 def test_hover_tells_a_step(page, lake):
     step = lake.diagnose().steps[1]
-    told = hover(page, "figure:step_loss", 1)
+    told = hover(page, "figure:step_time", 1)
     assert "epoch 1, step 1" in told
     assert f"max rank {step.max_rank}" in told
     assert f"min rank {step.min_rank}" in told
@@ -132,8 +126,8 @@ def test_hover_tells_a_cell_of_the_map(page, lake):
 
 
 def in_view(page):
-    assert page.locator("section:visible").count() == 1
-    return page.locator("section:visible").inner_text()
+    page.evaluate("document.getElementById('step-details').open = true")
+    return page.locator("#step-text").inner_text()
 
 
 def test_another_step_can_be_chosen(page, lake):
@@ -141,9 +135,8 @@ def test_another_step_can_be_chosen(page, lake):
     page.select_option("#step", index=order.index("2"))
     assert "In epoch 1, step 2" in in_view(page)
     most = lake.diagnose().steps[2].max_rank
-    assert f"max rank {most}" in page.locator("main .key:visible", has_text="max rank").last.inner_text()
+    assert f"max rank {most}" in page.locator("#key").inner_text()
     told = hover(page, "figure:gap", 8)
-    assert "kernel 8" in told
     assert f"max {of_rank(lake, 2, 8, most)}" in told
     page.select_option("#step", index=order.index("1"))
     assert f"max {of_rank(lake, 1, 5, 2)}" in hover(page, "figure:gap", 5)
@@ -153,18 +146,19 @@ def test_a_cell_of_the_map_shows_its_step(page):
     for step in (2, 1, 0):
         page.mouse.click(*page.evaluate(PLACE, ["figure:excess", step, 2]))
         page.wait_for_timeout(500)  # else the next one makes a double click
-        page.wait_for_function(f"document.querySelector('section:not([hidden])').innerText.includes('step {step},')")
-        assert f"rank 2, epoch 1, step {step} is now in view." in page.locator("#cell").inner_text()
+        page.wait_for_function(f"document.getElementById('step-text').textContent.includes('step {step},')")
         assert f"In epoch 1, step {step}, " in in_view(page)
 
 
 def test_a_bar_shows_its_step(page):
     page.mouse.click(*page.evaluate(PLACE, ["figure:step_time", 2, None]))
-    page.wait_for_function("document.querySelector('section:not([hidden])').innerText.includes('step 2,')")
+    page.wait_for_function("document.getElementById('step-text').textContent.includes('step 2,')")
 
 
 def test_the_table_leads_to_its_step(page):
-    page.get_by_role("button", name="show epoch 1, step 2").click()
+    page.locator("#steps summary").click()
+    page.locator("#steps a", has_text="epoch 1, step 2").click()
+    page.wait_for_function("document.getElementById('step-text').textContent.includes('step 2,')")
     assert "In epoch 1, step 2, " in in_view(page)
 
 
@@ -179,7 +173,7 @@ def test_the_map_by_keyboard(page):
 
 
 def test_kernels_by_keyboard(page):
-    page.locator("#figures-profile").focus()
+    page.locator("#figures-kernels").focus()
     for _ in range(6):
         page.keyboard.press("ArrowRight")
     assert "kernel 5 " in page.locator("#kernel").inner_text()
@@ -193,9 +187,7 @@ def test_kernels_by_keyboard(page):
 
 def test_another_map_can_be_chosen(page):
     page.select_option("#layer", value="own:1")
-    title = "Bokeh.documents[0].get_model_by_name('title:excess').text"
-    assert "CPU: own time above the peers' median" in page.evaluate(title)
-    assert "not on the critical path" not in hover(page, "figure:excess", 1, 3)
+    assert "next to no share" not in hover(page, "figure:excess", 1, 3)
 
 
 def test_zoom_is_linked_along_kernels(page):
@@ -208,7 +200,7 @@ def test_zoom_is_linked_along_kernels(page):
         page.evaluate("new Promise(requestAnimationFrame)")  # moves within a frame count as one, too few for a drag
     page.mouse.up()
     page.wait_for_function("Bokeh.documents[0].get_model_by_name('kernels').start > 2")
-    for name in ("ttke", "duration", "launch_latency"):
+    for name in ("ttke", "duration", "self_excess", "waits", "ranks", "map"):
         shown = page.evaluate(f"Bokeh.documents[0].get_model_by_name('figure:{name}').x_range.start")
         assert shown == pytest.approx(3, abs=0.1)
 
@@ -221,7 +213,7 @@ def test_figures_follow_the_colour_scheme(page):
     ):
         page.emulate_media(color_scheme=scheme)
         page.wait_for_function(f"Bokeh.documents[0].get_model_by_name('title:gap').text_color == '{ink}'", timeout=5000)
-        assert page.evaluate("Bokeh.documents[0].get_model_by_name('excess:colours').palette.at(-1)") == last
+        assert page.evaluate("Bokeh.documents[0].get_model_by_name('map:colours').palette.at(-1)") == last
 
 
 def written(lake, path):
@@ -233,7 +225,8 @@ def test_a_run_that_tells_nothing_draws_what_there_is(browser, tmp_path):
     path = written(report_job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000)), tmp_path / "one.html")
     page = opened(browser, path)
     assert "rank 0: 20.087 µs" in hover(page, "figure:duration", 3)
-    assert "max rank" not in page.locator("main .key:visible").inner_text()
+    assert "max rank" not in page.locator("#key").inner_text()
+    assert page.evaluate("Bokeh.documents[0].get_model_by_name('figure:ranks')") is None
     clean(page, path)
 
 
@@ -253,8 +246,8 @@ def test_print_keeps_the_keys_to_the_figures_and_light_colours(browser, path):
     page = opened(browser, path, "dark")
     page.emulate_media(media="print")
     page.wait_for_function("Bokeh.documents[0].get_model_by_name('title:gap').text_color == '#1c2128'", timeout=5000)
-    for part in (".key i", ".bar"):
-        assert page.locator(part).first.evaluate("(one) => getComputedStyle(one).printColorAdjust") == "exact", part
+    style = "(one) => getComputedStyle(one).printColorAdjust"
+    assert page.locator(".key i").first.evaluate(style) == "exact"
     assert not page.locator("#kernel-keys").is_visible()
     clean(page, path)
 
@@ -269,12 +262,13 @@ def test_what_was_not_recorded_is_not_drawn(browser, tmp_path):
     }
     path = written(report_lake(tmp_path / "lake", rows), tmp_path / "no-launches.html")
     page = opened(browser, path)
+    page.evaluate(OPEN_ALL)
     assert page.evaluate("Bokeh.documents[0].get_model_by_name('figure:launch_latency')") is None
     page.select_option("#step", index=1)
-    page.locator("#figures-profile").focus()
+    page.locator("#figures-kernels").focus()
     page.keyboard.press("ArrowRight")
     assert "kernel 0 " in page.locator("#kernel").inner_text()
-    assert "Launch latency" not in page.locator("#kernel").inner_text()
+    assert "launch latency" not in page.locator("#kernel").inner_text()
     clean(page, path)
 
 
@@ -296,8 +290,9 @@ def test_traces_from_outside(browser, tmp_path, traces):
     assert main(["ingest", str(traces), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
     path = written(jitter.open(tmp_path / "lake"), tmp_path / "page.html")
     page = opened(browser, path)
-    page.wait_for_timeout(300)
-    for name in FIGURES:
+    page.evaluate(OPEN_ALL)
+    page.wait_for_timeout(600)
+    for name in (*FIGURES, *FOLDED):
         assert page.evaluate(INK, f"figure:{name}") > 8, name
     assert "late" in page.locator(".answer").inner_text() or traces == REAL
     clean(page, path)
@@ -319,9 +314,89 @@ def test_legends_have_their_symbols(browser, tmp_path):
     assert main(["ingest", str(tmp_path / "traces"), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
     path = written(jitter.open(tmp_path / "lake"), tmp_path / "page.html")
     page = opened(browser, path)
-    page.wait_for_timeout(300)
+    page.evaluate(OPEN_ALL)
+    page.wait_for_timeout(600)
     for name in ("figure:collectives", "figure:step_split"):
         shot = page.screenshot(clip=page.evaluate(LEGEND, name))
         pixels = np.asarray(Image.open(io.BytesIO(shot)).convert("RGB")).astype(int)
         assert (np.ptp(pixels, axis=2) > 60).sum() > 20, name  # letters and ground are grey
+    clean(page, path)
+
+
+def test_the_band_tells_the_last_and_the_first_rank(page, lake):
+    step = lake.diagnose().steps[1]
+    assert f"rank {step.max_rank} is last" in hover(page, "figure:ranks", 10, 1.5)
+    assert "is furthest ahead" in hover(page, "figure:ranks", 10, 0.5)
+
+
+def test_a_click_on_a_kernel_shows_its_durations(page, lake):
+    page.mouse.click(*page.evaluate(PLACE, ["figure:gap", 5, None]))
+    page.wait_for_function("document.getElementById('strip-words').textContent.startsWith('kernel 5: ')")
+    data = page.evaluate(
+        "(({took, rank, step}) => took.map((ns, n) => [ns, rank[n], step[n]]))"
+        "(Bokeh.documents[0].get_model_by_name('strip').data)"
+    )
+    expected = [
+        [lake.table("duration", step=key)[f"rank_{rank}"][5], rank, str(key.step)]
+        for rank in range(4)
+        for key in lake.step_keys
+    ]
+    assert data == expected
+    assert page.locator("#kernels").get_attribute("open") is not None
+    assert "kernel=5" in page.evaluate("location.hash")
+
+
+def test_the_map_of_kernels_tells_rank_and_kernel(page):
+    page.evaluate(OPEN_ALL)
+    page.wait_for_timeout(600)
+    told = hover(page, "figure:map", 5, 2)
+    assert "rank 2" in told
+    assert "kernel 5" in told
+    assert re.search(r"\+(300|299\.9\d+) µs", told)
+
+
+def test_keys_walk_through_the_steps_and_search_kernels(page):
+    order = page.evaluate("[...document.getElementById('step').options].map((option) => option.value)")
+    first = page.input_value("#step")
+    assert order[order.index(first)] == first
+    by = "n" if order.index(first) + 1 < len(order) else "p"
+    page.keyboard.press(by)
+    page.wait_for_function(f"document.getElementById('step').value != {first!r}")
+    page.keyboard.press("p" if by == "n" else "n")
+    page.wait_for_function(f"document.getElementById('step').value == {first!r}")
+    page.keyboard.press("/")
+    page.keyboard.type("_7(int)")
+    page.wait_for_function("Bokeh.documents[0].get_model_by_name('matches').data.x.length == 1")
+    assert "1 of 14 kernels match" in page.locator("#kernel").inner_text()
+    page.keyboard.press("Enter")
+    assert "kernel 7 " in page.locator("#kernel").inner_text()
+
+
+def test_a_page_prints_on_few_sheets_and_crops_nothing(browser, path):
+    page = opened(browser, path)
+    sheets = page.pdf(prefer_css_page_size=True).count(b"/Type /Page\n") + 1
+    assert 1 <= sheets <= 3
+    assert page.locator("#evidence").get_attribute("open") is not None
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    clean(page, path)
+
+
+def test_the_page_is_small_and_painted_at_once(browser, tmp_path):
+    assert main(["ingest", str(SAMPLE), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
+    path = written(jitter.open(tmp_path / "lake"), tmp_path / "page.html")
+    assert path.stat().st_size < 1_500_000
+    page = opened(browser, path)
+    words = page.evaluate("document.body.innerText.split(/\\s+/).filter((word) => word).length")
+    assert words < 400
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.reload()
+    page.wait_for_selector("html[data-drawn]", timeout=60_000)
+    page.wait_for_timeout(600)
+    assert page.evaluate("document.documentElement.scrollHeight") <= 900
+    for part in (".answer", ".waterfall", "#figures-run", "#figures-kernels", ".fixes", ".folds"):
+        box = page.locator(part).first.bounding_box()
+        assert box["y"] >= 0
+        assert box["y"] + box["height"] <= 900, part
+    page.requests[1:] = []
     clean(page, path)

@@ -1,25 +1,36 @@
 """The largest page there can be: figures from plain data, as a server or a notebook would build them."""
 
+import json
+
 import numpy as np
 import pytest
-from bokeh.resources import Resources
 
 from jitter.analysis.diagnosis.model import ClassShares, Divergence, Split, StepAnswer
 from jitter.core.step_key import StepKey
-from jitter.report.figures import collective_sizes, run_figures, step_figures, step_split
-from jitter.report.figures.kernel_axis import build_kernel_axis
-from jitter.report.figures.step_axis import build_step_axis
-from jitter.report.html import MAX_EMBEDDED_STEPS, serialize_figures
+from jitter.report.figures.collective_sizes import draw_collective_sizes
+from jitter.report.figures.frame import stack_figures
+from jitter.report.figures.heatmap import draw_heatmap
+from jitter.report.figures.kernel_maps import draw_kernel_map, map_columns
+from jitter.report.figures.kernels import build_kernel_axis, draw_divergence, draw_other_series, view_columns
+from jitter.report.figures.steps import build_step_axis, draw_loss_by_class, draw_step_times
+from jitter.report.html import MAX_EMBEDDED_STEPS
+from jitter.report.page import _library, encode, serialize_figures
 from jitter.report.views.collective_waits import CollectiveWaits
 from jitter.report.views.excess_heatmap import MAX_COLUMNS, arrange_heatmap
-from jitter.report.views.run_series import RunSeries
+from jitter.report.views.kernel_durations import MAX_VALUES
+from jitter.report.views.run_report import RunSeries
 from jitter.report.views.step_view import (
     CUMULATIVE_COLUMNS,
+    MAX_MAP_CELLS,
+    MAX_MAP_ROWS,
     MAX_POINTS,
-    METRICS,
+    MAX_RUNS,
     PIXEL_COLUMNS,
+    SELF_EXCESS,
     SERIES,
+    KernelMap,
     MetricSeries,
+    RankRuns,
     StepView,
 )
 
@@ -42,7 +53,19 @@ def view_of(rng, step, kernels=20_000, met=300):
             kept, codes, *noise(rng, 4, points), *rng.integers(0, RANKS, (2, points)).astype(np.float64)
         )
 
-    series = {name: line(POINTS if name in METRICS else 8 * CUMULATIVE_COLUMNS + 2) for name in SERIES}
+    series = {name: line(8 * CUMULATIVE_COLUMNS + 2 if name == SELF_EXCESS else POINTS) for name in SERIES}
+    left = np.arange(2.0 * MAX_RUNS)
+    runs = RankRuns(
+        (left >= MAX_RUNS).astype(np.int32),
+        left,
+        left + 1,
+        rng.integers(0, RANKS, left.size).astype(np.int32),
+        left > 9,
+    )
+    wide = MAX_MAP_CELLS // MAX_MAP_ROWS
+    rows = tuple(tuple(range(at, at + 10)) for at in range(0, RANKS, 10))
+    columns = tuple((at, at + kernels // wide - 1) for at in range(0, kernels, kernels // wide))[:wide]
+    cells = KernelMap(rows, columns, noise(rng, len(rows), len(columns)).astype(np.float32))
     collectives = CollectiveWaits(
         np.sort(rng.choice(kernels, met, replace=False)).astype(np.int32),
         ("all_reduce",) * met,
@@ -52,23 +75,28 @@ def view_of(rng, step, kernels=20_000, met=300):
         rng.integers(1, 10**9, met).astype(np.float64),
     )
     return StepView(
-        StepKey(None, step),
-        0,
-        RANKS,
-        5,
-        7,
-        RANKS - 2,
-        False,
-        kernels,
-        POINTS,
-        series,
-        collectives,
-        len(collectives.kernel_index),
-        0.0,
-        (1, 2),
-        9,
-        "collective",
-        0,
+        key=StepKey(None, step),
+        cohort=0,
+        ranks=RANKS,
+        max_rank=5,
+        min_rank=7,
+        others=RANKS - 2,
+        values=False,
+        kernels=kernels,
+        points=POINTS,
+        scale_ns=1e6,
+        is_calm=False,
+        names=tuple(f"void at::native::kernel_{n}<{'float, ' * 30}>" for n in range(200)),
+        series=series,
+        runs=runs,
+        map=cells,
+        collectives=collectives,
+        recorded_collectives=len(collectives.kernel_index),
+        waited_ns=0.0,
+        waits=(1, 2),
+        divergence=9,
+        alignment="collective",
+        negative_latencies=0,
     )
 
 
@@ -79,7 +107,7 @@ def run_of(steps):
         for n in range(steps)
     )
     labels = tuple(str(n) for n in range(steps))
-    return RunSeries(answers, labels, tuple(range(RANKS)))
+    return RunSeries(answers, labels, tuple(range(RANKS)), is_calm=False)
 
 
 def size_of(steps):
@@ -89,19 +117,20 @@ def size_of(steps):
     hosts = {rank: f"node{rank // 8:04}" for rank in ranks}
     excess = arrange_heatmap(ranks, hosts, layers, np.ones((RANKS, steps), np.bool_), 1.0)
     views = [view_of(rng, step) for step in range(MAX_EMBEDDED_STEPS)]
-    along_steps = build_step_axis(run, 0, range(MAX_EMBEDDED_STEPS))
-    along_kernels = build_kernel_axis(views[0], [f"void at::native::kernel_{n}<{'float, ' * 30}>" for n in range(200)])
-    text = serialize_figures(
-        {
-            "run": run_figures.build(along_steps, run, excess, {5}),
-            "profile": step_figures.build(along_kernels, views[1:]),
-            "split": step_split.build(along_steps),
-            "collectives": collective_sizes.build(along_kernels),
-        }
-    )
-    library = Resources(mode="inline", components=["bokeh"], minified=True).js_raw
-    print(len(text.encode()))
-    return len(text.encode()) + sum(len(part.encode()) for part in library)
+    steps, kernels = build_step_axis(run, 0, range(MAX_EMBEDDED_STEPS)), build_kernel_axis(views[0])
+    groups = {
+        "run": [draw_heatmap(steps, excess, {5}), draw_step_times(steps)],
+        "kernels": draw_divergence(kernels, views),
+        "series": draw_other_series(kernels, views),
+        "split": [draw_loss_by_class(steps)],
+        "map": [draw_kernel_map(kernels, views[0].map)],
+        "sizes": [draw_collective_sizes(kernels)],
+    }
+    text = serialize_figures({name: stack_figures(drawn, has_toolbar=False) for name, drawn in groups.items()})
+    text += json.dumps([encode(view_columns(view) | map_columns(view.map)) for view in views])
+    text += json.dumps(encode(np.zeros(MAX_VALUES, np.float32)))
+    print(len(text))
+    return len(text.encode()) + len(_library())
 
 
 def test_no_page_is_larger_than_eight_megabytes():

@@ -1,7 +1,6 @@
 """`jitter serve` in a browser and from the shell: any step, any ranks, and nothing else."""
 
 import asyncio
-import gc
 import gzip
 import json
 import os
@@ -11,25 +10,27 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
-import weakref
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tornado.httpclient import AsyncHTTPClient, HTTPRequest
-from tornado.websocket import websocket_connect
+from tornado.httpclient import AsyncHTTPClient
 
 import jitter
 from jitter.cli import main
+from jitter.core.errors import UsageError
 from jitter.report.html import render_html
-from jitter.report.live.served_run import ServedRun
+from jitter.report.json_report import render_json
+from jitter.report.live.served_run import STAGES, Loading, ServedRun
 from jitter.report.live.server import start
-from jitter.report.live.session import ReportSession
+from jitter.report.views.run_overview import build_run_overview
 from jitter.report.views.run_report import RunReport
 from tests.support.chromium import INK, PLACE
-from tests.support.live_page import open_page, settle
+from tests.support.page import decode
+from tests.support.report_lakes import report_lake, step_rows
 
 pytestmark = pytest.mark.slow
 
@@ -64,6 +65,8 @@ def ended(process):
 @pytest.fixture(scope="module")
 def port(lake):
     process, port, _ = started(lake)
+    while not json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=30))["ready"]:
+        time.sleep(0.2)
     yield port
     assert ended(process) == (130, "", "interrupted")
 
@@ -82,13 +85,11 @@ def test_another_address_is_warned_of(lake):
     process, port, said = started(lake, "--address", "0.0.0.0")
     assert said.startswith("warning: every machine that can reach 0.0.0.0 can read this report with the link below")
     (token,) = re.findall(rf"http://0\.0\.0\.0:{port}/([\w-]{{32}})/ shows", said)
-    for path in ("", "ws", "static/js/bokeh.min.js", "x" * 32 + "/", f"{token[:-1]}/"):
+    for path in ("", "step/0", "bokeh.js", "metrics", "x" * 32 + "/", f"{token[:-1]}/"):
         assert status(port, f"GET /{path} HTTP/1.1", f"Host: 127.0.0.1:{port}") == 404
     for host in (f"127.0.0.1:{port}", f"10.1.2.3:{port}", f"[::1]:{port}", f"{socket.gethostname()}:{port}"):
         assert status(port, f"GET /{token}/ HTTP/1.1", f"Host: {host}") == 200
     assert status(port, f"GET /{token}/ HTTP/1.1", "Host: evil.example") == 403
-    assert shake_hands(port, f"http://127.0.0.1:{port}", path=f"/{token}/ws") == 101
-    assert shake_hands(port, f"http://127.0.0.1:{port}") == 404
     assert ended(process)[0] == 130
 
 
@@ -102,10 +103,6 @@ def test_no_lake(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
-UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
-           "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol: bokeh, token")  # fmt: skip
-
-
 def status(port, *lines):
     """The status of the answer to a request of these lines."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
@@ -113,18 +110,18 @@ def status(port, *lines):
         return int(line.recv(65536).split()[1])
 
 
-def shake_hands(port, *origins, host=None, path="/ws"):
-    """The status with which a websocket from pages of these origins is answered."""
+def from_page(port, *origins, host=None, path="/step/0"):
+    """The status with which a request of a page of these origins is answered."""
     head = f"GET {path} HTTP/1.1", f"Host: {host or f'127.0.0.1:{port}'}"
-    return status(port, *head, *(f"Origin: {origin}" for origin in origins), *UPGRADE)
+    return status(port, *head, *(f"Origin: {origin}" for origin in origins))
 
 
-def test_the_websocket_is_for_pages_of_this_server(port):
+def test_answers_are_for_pages_of_this_server(port):
     own = f"http://127.0.0.1:{port}"
-    assert shake_hands(port, own) == 101
+    assert from_page(port, own) == from_page(port) == 200
     for host in (f"localhost:{port}", "localhost:8080", f"[::1]:{port}"):  # another port: ssh -L 8080:localhost:5006
-        assert shake_hands(port, f"http://{host}", host=host) == 101
-        assert shake_hands(port, own, host=host) == 403
+        assert from_page(port, f"http://{host}", host=host) == 200
+        assert from_page(port, own, host=host) == 403
     for origins in (
         ["http://evil.example"],
         [f"http://evil.example:{port}"],
@@ -134,11 +131,26 @@ def test_the_websocket_is_for_pages_of_this_server(port):
         [f"file://127.0.0.1:{port}"],
         ["null"],
         [""],
-        [],
         [own, own],
         [own, "http://evil.example"],
     ):
-        assert shake_hands(port, *origins) == 403, origins
+        assert from_page(port, *origins) == 403, origins
+
+
+@pytest.mark.parametrize("path", ["", "step/0", "metrics", "progress", "bokeh.js", "nothing"])
+def test_other_sites_can_neither_read_nor_frame_an_answer(port, path):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}")
+    try:
+        headers = urllib.request.urlopen(request, timeout=30).headers
+    except urllib.error.HTTPError as refused:
+        assert path == "nothing"
+        headers = refused.headers
+    assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["X-Frame-Options"] == "SAMEORIGIN"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert "Access-Control-Allow-Origin" not in headers
+    assert "Tornado" not in headers.get("Server", "")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +162,7 @@ def test_another_name_of_this_machine_is_refused(port, host):
     """A page whose own name is made to lead here (DNS rebinding) sends that name, with an origin that fits."""
     name = host.format(port=port)
     assert status(port, "GET / HTTP/1.1", f"Host: {name}") in (400, 403)
-    assert shake_hands(port, f"http://{name}", host=name) in (400, 403)
+    assert from_page(port, f"http://{name}", host=name) in (400, 403)
 
 
 def test_a_request_without_host_or_with_two_is_refused(port):
@@ -167,134 +179,162 @@ def test_only_reading_methods(port):
 def test_a_further_name_can_be_allowed(lake):
     process, port, _ = started(lake, "--allow-host", "Proxy.example")
     assert status(port, "GET / HTTP/1.1", "Host: proxy.example:8443") == 200
-    assert shake_hands(port, "https://proxy.example:8443", host="proxy.example:8443") == 101
+    assert from_page(port, "https://proxy.example:8443", host="proxy.example:8443", path="/") == 200
     assert status(port, "GET / HTTP/1.1", "Host: other.example") == 403
     assert ended(process)[0] == 130
 
 
 def test_garbage_is_logged_in_one_line_each(lake):
     process, port, _ = started(lake)
-    own = f"http://127.0.0.1:{port}"
-    head = ["GET /ws HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Origin: {own}", *UPGRADE, ""]
-    frames = [b"\xff" * 50, b"\x81\xff" + b"\xff" * 40, b"\x82\x84\0\0\0\0\x1b[31", b"\x81\x85abcdefghi", b"\0" * 9]
-    for frame in [b"", *frames]:
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
-            line.sendall("".join(f"{one}\r\n" for one in head).encode() + frame)
-            line.settimeout(0.5)
-            with suppress(OSError):
-                while line.recv(65536):
-                    pass
-    for garbage in (
+    own = f"Host: 127.0.0.1:{port}"
+    garbage = [
         b"\x16\x03\x01\x02\0" * 20,
         b"GET / HTTP/1.1\r\nHost: \x1b[31m\r\n\r\n",
         b"\r\n\r\n\r\n",
         b"A" * 100_000,
-    ):
+        f"GET /step/0?ranks=%ff%00%1b HTTP/1.1\r\n{own}\r\n\r\n".encode(),
+        f"GET /step/0 HTTP/1.1\r\n{own}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n".encode(),
+    ]
+    for one in garbage:
         with socket.create_connection(("127.0.0.1", port), timeout=20) as line, suppress(OSError):
-            line.sendall(garbage)
+            line.sendall(one)
             line.settimeout(0.5)
             line.recv(65536)
-    assert status(port, "GET / HTTP/1.1", f"Host: 127.0.0.1:{port}") == 200
+    assert status(port, "GET / HTTP/1.1", own) == 200
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     lines = err.splitlines()
     assert lines[-1] == "interrupted"
     assert all(line.startswith("server: ") and line.isprintable() for line in lines[:-1]), err
-    assert len(lines) <= 2 * (len(frames) + 5)
-
-
-def test_a_closed_session_is_released(run):
-    """No document or model of a session outlives it."""
-    server = start(run, "127.0.0.1", 0)
-
-    async def session():
-        (context,) = server._tornado._applications.values()
-        await context.create_session_if_needed("session")
-        alive = weakref.ref(context.get_session("session").document)
-        assert alive().roots
-        next(iter(context.sessions)).request_expiration()
-        await context._cleanup_sessions(0)
-        assert not list(context.sessions)
-        for _ in range(50):
-            if alive() is None:
-                break
-            await asyncio.sleep(0.1)
-            gc.collect()
-        return alive
-
-    try:
-        assert server.io_loop.run_sync(session)() is None
-    finally:
-        server.stop()
-        server.unlisten()
+    assert len(lines) <= 2 * (len(garbage) + 1)
 
 
 def asked_of(run, questions):
-    """What a coroutine function returns that is given a running server and its address."""
-    server = start(run, "127.0.0.1", 0)
-    try:
-        return server.io_loop.run_sync(lambda: questions(server, f"127.0.0.1:{server.bound_port}"), timeout=60)
-    finally:
-        server.stop()
-        server.unlisten()
+    """What a coroutine function returns that is given the address of a running server."""
 
+    async def ask():
+        server = start([run], "127.0.0.1", 0)
+        try:
+            return await questions(f"http://127.0.0.1:{server.bound_port}")
+        finally:
+            AsyncHTTPClient().close()
+            server.stop()
+            await server._http.close_all_connections()
+            await asyncio.sleep(0.05)
 
-def token_of(page):
-    return json.loads(re.search(r'id="session">(.*?)</script>', page)[1])
-
-
-def test_pages_are_sent_at_once_and_while_others_are_drawn(run, monkeypatch):
-    """No session is made for a page, and one that is drawn keeps no page waiting."""
-    may_draw = threading.Event()
-    draw = ReportSession.open
-    monkeypatch.setattr(ReportSession, "open", lambda session: may_draw.wait(60) and draw(session))
-
-    async def questions(server, address):
-        async def page():
-            return (await AsyncHTTPClient(max_clients=50).fetch(f"http://{address}/")).body.decode()
-
-        (context,) = server._tornado._applications.values()
-        first = await page()
-        request = HTTPRequest(f"ws://{address}/ws", headers={"Origin": f"http://{address}"})
-        socket = await websocket_connect(request, subprotocols=["bokeh", token_of(first)])
-        pages = await asyncio.gather(*(page() for _ in range(50)))
-        assert not list(context.sessions)
-        may_draw.set()
-        acknowledged = await socket.read_message()  # a message's header comes first
-        assert json.loads(acknowledged)["msgtype"] == "ACK"
-        (session,) = context.sessions
-        assert session.document.get_model_by_name("told").data["body"]
-        socket.close()
-        return [first, *pages]
-
-    pages = asked_of(run, questions)
-    assert len({token_of(page) for page in pages}) == 51
-    assert len({page.replace(token_of(page), "") for page in pages}) == 1
+    return asyncio.run(ask())
 
 
 def test_a_step_that_is_read_keeps_no_page_waiting(run, monkeypatch):
-    document, began, may_read = open_page(run), threading.Event(), threading.Event()
-    read = run.read
+    began, may_read, read = threading.Event(), threading.Event(), run.step
 
-    def slow(key):
+    def slow(*asked):
         began.set()
         assert may_read.wait(60)
-        return read(key)
+        return read(*asked)
 
-    monkeypatch.setattr(run, "read", slow)
-    document.get_model_by_name("wanted").data = {"number": [1], "place": ["1"], "ranks": [""]}
-    (callback,) = document.session_callbacks
+    monkeypatch.setattr(run, "step", slow)
 
-    async def answer():
-        answering = asyncio.create_task(callback.callback())
+    async def questions(address):
+        client = AsyncHTTPClient(max_clients=50)
+        reading = asyncio.ensure_future(client.fetch(f"{address}/step/1"))
         while not began.is_set():
-            await asyncio.sleep(0.01)  # the event loop goes on
-        assert "number" not in told(document)
+            await asyncio.sleep(0.01)
+        pages = await asyncio.gather(*(client.fetch(f"{address}/") for _ in range(30)))
+        assert not reading.done()
         may_read.set()
-        await answering
+        return {page.body.decode() for page in pages}, json.loads((await reading).body)
 
-    asyncio.run(answer())
-    assert told(document)["number"] == 1
+    pages, step = asked_of(run, questions)
+    assert pages == {run.page}
+    assert step["place"] == 1
+
+
+def test_a_page_shows_progress_then_loads_again(lake):
+    run = ServedRun(RunReport(lake))
+    run.prepare_on_thread = lambda failed: None
+
+    async def questions(address):
+        client = AsyncHTTPClient()
+        waiting = (await client.fetch(f"{address}/")).body.decode()
+        run.loading.enter("reading the costliest step")
+        told = json.loads((await client.fetch(f"{address}/progress")).body)
+        early = await client.fetch(f"{address}/step/0", raise_error=False)
+        metrics = (await client.fetch(f"{address}/metrics")).body.decode()
+        run.prepare()
+        ready = json.loads((await client.fetch(f"{address}/progress")).body)
+        return waiting, told, early.code, metrics, ready, (await client.fetch(f"{address}/")).body.decode()
+
+    waiting, told, early, metrics, ready, page = asked_of(run, questions)
+    assert "Loading the run" in waiting
+    assert "node0001" not in waiting
+    assert told == {"words": "reading the costliest step", "fraction": 0.5, "ready": False}
+    assert early == 503
+    assert metrics.endswith("} 0\n")
+    assert ready["ready"]
+    assert "figures-kernels" in page
+
+
+def test_progress_only_grows():
+    loading, seen = Loading(), []
+    for stage in STAGES:
+        loading.enter(stage)
+        seen.append(loading.fraction)
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+
+
+def test_an_error_while_preparing_is_kept_for_the_thread_that_serves(lake):
+    run, stopped = ServedRun(RunReport(lake)), []
+    run._render = lambda: 1 / 0
+    run.prepare_on_thread(lambda: stopped.append(True)).join()
+    assert isinstance(run.loading.failure, ZeroDivisionError)
+    assert stopped == [True]
+
+
+def test_no_rank_recorded_a_step_whole(tmp_path):
+    rows = {r: {(1, 0): [row for row in step_rows(r, 0) if row["kind"] != "collective"]} for r in range(2)}
+    run = ServedRun(RunReport(report_lake(tmp_path / "lake", rows, cut=[(0, 0), (1, 0)])))
+    run.prepare()
+    assert "There is nothing to draw" in run.page
+    with pytest.raises(UsageError, match="no rank recorded it whole"):
+        run.step(0, "")
+
+
+def test_metrics_are_those_of_the_document(port, lake):
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
+    said = json.loads(render_json(lake.diagnose(), build_run_overview(lake, lake.step_keys)))
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    found = {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in reversed(lines)}
+    first = said["culprits"][0]
+    assert found == {
+        "jitter_ready": 1,
+        "jitter_ranks": said["run"]["ranks"],
+        "jitter_steps": said["run"]["steps"],
+        "jitter_step_time_seconds": said["waterfall"][0]["step_time_ns"] / 1e9,
+        "jitter_loss_seconds": said["loss"]["ns"] / 1e9,
+        "jitter_loss_ratio": said["loss"]["fraction"],
+        "jitter_findings": len(said["culprits"]),
+        "jitter_finding_loss_seconds": first["loss_ns"] / 1e9,
+    }
+    assert f'rank="{first["rank"]}",host="{first["host"]}",cause="{first["cause"]}"' in text
+    assert all(re.fullmatch(r'jitter_\w+\{(\w+="[^"\n]*",?)+\} \S+', line) for line in lines)
+
+
+def test_two_lakes_are_side_by_side(lake, browser):
+    process, port, said = started(lake, str(lake.root))
+    page = browser.new_page(viewport={"width": 1600, "height": 900})
+    page.goto(f"http://127.0.0.1:{port}/")
+    assert page.locator("iframe").count() == 2
+    for frame in page.frames[1:]:
+        frame.wait_for_selector("html[data-drawn]", timeout=60_000)
+        assert "Rank 5" in frame.locator(".answer").inner_text()
+    left, right = (page.locator("iframe").nth(at).bounding_box() for at in (0, 1))
+    assert left["y"] == right["y"] < 900
+    assert left["x"] + left["width"] <= right["x"] + 1
+    page.close()
+    assert "shows" in said
+    assert ended(process)[0] == 130
 
 
 def test_the_timeline_of_a_finding_is_for_perfetto(port):
@@ -314,14 +354,6 @@ def test_no_file_can_be_asked_for(port, path):
     assert status(port, f"GET /{path} HTTP/1.1", f"Host: 127.0.0.1:{port}") in (403, 404)
 
 
-def test_the_page_itself_holds_nothing_of_the_run(port, lake):
-    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=30).read().decode()
-    assert "node0001" not in text
-    assert str(lake.root) not in text
-    for path in ("autoload.js?bokeh-autoload-element=x", "metadata"):
-        assert status(port, f"GET /{path} HTTP/1.1", f"Host: 127.0.0.1:{port}") == 404
-
-
 @pytest.fixture(scope="module")
 def run(lake):
     run = ServedRun(RunReport(lake))
@@ -329,101 +361,74 @@ def run(lake):
     return run
 
 
-@pytest.fixture
-def page(run):
-    return open_page(run)
-
-
-def ask(document, place, ranks="", number=1):
-    """Ask as the browser does; the answer."""
-    document.get_model_by_name("wanted").data = {"number": [number], "place": [place], "ranks": [ranks]}
-    settle(document)
-    return told(document)
-
-
-def told(document):
-    return {name: values[0] for name, values in document.get_model_by_name("told").data.items()}
-
-
-def drawn_line(document, rank, metric):
-    data = document.get_model_by_name(f"chosen:{metric}").data
-    at = list(data["rank"]).index(rank) if rank in data["rank"] else None
-    return None if at is None else list(data["ys"][at])
-
-
-def test_the_page_is_the_written_one(page, lake):
+def test_the_page_is_the_written_one(run, lake):
     """Answers, tables and labels, word for word; what differs is that any step can be chosen."""
-    body = re.sub('<a href="perfetto/[^<]*</a>', "", told(page)["body"])
-    written = re.sub("Perfetto: <code>[^<]*</code>", "", render_html(lake))
-    for part in ("<header>.*?</header>", "<h2 id=.reading.>How to read this</h2>.*?</div>", "<section .*?</section>"):
+    body, written = (re.sub('<span class="copies">.*?</span>', "", page) for page in (run.page, render_html(lake)))
+    for part in ("<header>.*?</header>", '<table class="fixes">.*?</table>', '<details id="quality">.*?</details>'):
         assert re.search(part, body, re.DOTALL)[0] == re.search(part, written, re.DOTALL)[0]
-    # a live page gets the sections of other steps later
-    labels = re.findall('aria-label="[^"]*"', re.sub("<section .*?</section>", "", written, flags=re.DOTALL))
+    labels = re.findall('aria-label="[^"]*"', written)
     assert len(labels) > 3
     assert set(labels) <= set(re.findall('aria-label="[^"]*"', body))
-    assert len(re.findall("data-show=", body)) == len(lake.step_keys) + len(lake.diagnose().culprits[:3])
-    assert re.search(r'<option value="(\d+)" data-step="[^"]*" selected>', body)[1] == str(
-        lake.step_keys.index(lake.diagnose().costliest.key)
-    )
+    assert re.findall(r'<option value="(\d+)"', body) == [str(at) for at in range(len(lake.step_keys))]
+    chosen = re.search(r'<option value="(\d+)" data-step="[^"]*" selected>', body)[1]
+    assert chosen == str(lake.step_keys.index(lake.diagnose().costliest.key))
 
 
-def test_any_step_and_any_ranks(page, lake):
+def test_any_step_and_any_ranks(run, lake):
     for at, key in enumerate(lake.step_keys):
-        answer = ask(page, str(at), "2-3", number=at)
-        assert (answer["number"], answer["place"], answer["problem"]) == (at, at, "")
-        assert f"In {key}, " in answer["section"]
-        shown = page.get_model_by_name("shown:gap")
-        for metric, deviation in (("gap", True), ("launch_latency", False)):
+        answer = json.loads(run.step(at, "2-3"))
+        assert answer["place"] == at
+        assert f"In {key}, " in answer["text"]
+        assert "rank 2" in answer["key"]
+        columns, chosen = decode(answer["columns"]), decode(answer["chosen"])
+        assert list(chosen["gap"]["rank"]) == [2, 3]
+        for metric, deviation in (("ttke", True), ("launch_latency", False)):
             table = lake.table(metric, key.step, deviation=deviation)
-            for rank in (2, 3):
+            for line, rank in enumerate((2, 3)):
                 expected = table[f"rank_{rank}"].astype(float).tolist()
-                assert drawn_line(page, rank, metric) == pytest.approx(expected, nan_ok=True)
+                assert list(chosen[metric]["ys"][line]) == pytest.approx(expected, nan_ok=True)
         most = lake.diagnose().steps[at].max_rank
-        column = lake.table("gap", key.step, deviation=True)[f"rank_{most}"].astype(float)
-        assert shown.tags[0] == most
-        assert list(shown.data["max"]) == pytest.approx(column.tolist(), rel=1e-6, nan_ok=True)
-        assert drawn_line(page, 4, "gap") is None
-    assert ask(page, "0")["problem"] == ""
-    assert drawn_line(page, 2, "gap") is None
+        column = lake.table("ttke", key.step, deviation=True)[f"rank_{most}"].astype(float)
+        assert columns["view"]["max_rank"] == [most]
+        assert list(columns["ttke"]["max"]) == pytest.approx(column.tolist(), rel=1e-6, nan_ok=True)
+    assert decode(json.loads(run.step(0, ""))["chosen"])["gap"]["rank"] == []
+
+
+def test_any_kernel(run, lake):
+    answer = json.loads(run.kernel(3, 17))
+    took = decode(answer["duration_ns"])
+    for at, key in enumerate(lake.step_keys):
+        assert took[0, 5, at] == lake.table("duration", key)["rank_5"][17]
+    with pytest.raises(UsageError, match="has no kernel 99"):
+        run.kernel(3, 99)
 
 
 @pytest.mark.parametrize(
-    ("place", "ranks", "why"),
+    ("path", "why"),
     [
-        ("3", "99", "not ranks of this run; it has 0 to 7"),
-        ("3", "9", "no rank 9"),
-        ("3", "0-99999999999", "not ranks of this run"),
-        ("3", "<img src=x>", "<img src=x>"),  # shown as text: see the browser's test
-        ("5", "", "there is no such step"),
-        ("-1", "", "there is no such step"),
-        ("../../etc/passwd", "", "there is no such step"),
-        (None, "", "there is no such step"),
-        (3, "", "there is no such step"),
-        ({"a": 1}, ["x"], "there is no such step"),
+        ("step/3?ranks=99", "not ranks of this run; it has 0 to 7"),
+        ("step/3?ranks=9", "no rank 9"),
+        ("step/3?ranks=0-99999999999", "not ranks of this run"),
+        ("step/3?ranks=%3Cimg%20src%3Dx%3E", "<img src=x>"),  # shown as text: see the browser's test
+        ("step/5", "there is no such step"),
+        ("tables/5", "there is no such step"),
+        ("kernel/5/0", "there is no such step"),
+        ("kernel/3/99", "has no kernel 99"),
     ],
 )
-def test_what_is_not_there_is_said(page, place, ranks, why):
-    before = {source: page.get_model_by_name(source).data for source in ("shown:gap", "chosen:gap")}
-    answer = ask(page, place, ranks)
+def test_what_the_run_lacks_is_said(port, path, why):
+    answer = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30))
+    assert list(answer) == ["problem"]
     assert why in answer["problem"]
-    assert "section" not in answer
-    assert all(page.get_model_by_name(name).data == data for name, data in before.items())
 
 
-@pytest.mark.parametrize("data", [{"place": []}, {}, {"number": [1, 2], "place": ["1", "2"], "ranks": ["x", "y"]}])
-def test_what_asks_for_nothing_is_answered_so(page, data):
-    page.get_model_by_name("wanted").data = data
-    settle(page)
-    assert "there is no such step" in told(page)["problem"]
-
-
-def test_what_is_asked_for_together_is_answered_once(page):
-    wanted = page.get_model_by_name("wanted")
-    wanted.data = {"number": [1], "place": ["1"], "ranks": [""]}
-    wanted.data = {"number": [2], "place": ["2"], "ranks": [""]}
-    assert len(page.session_callbacks) == 1
-    settle(page)
-    assert told(page)["number"] == 2
+@pytest.mark.parametrize("path", ["step/-1", "step/", "step/../../etc/passwd", "perfetto/finding-x.json.gz"])
+def test_there_is_nothing_else(port, path):
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30)
+    assert refused.value.code == 404
+    assert "nothing here" in refused.value.read().decode()
+    assert refused.value.headers["Content-Type"] == "text/plain; charset=utf-8"
 
 
 @pytest.fixture(params=["light", "dark"])
@@ -446,7 +451,7 @@ def shown(request, browser, port):
 
 
 def in_view(page, key):
-    page.wait_for_function(f"document.querySelector('section[data-view]').innerText.includes('{key}, ')")
+    page.wait_for_function(f"document.getElementById('step-text').textContent.includes('{key}, ')")
     page.wait_for_function("document.getElementById('status').textContent == ''")
 
 
@@ -455,10 +460,10 @@ def of(page, name, what):
 
 
 def test_every_figure_is_drawn_in_the_readers_colours(shown, lake):
-    assert lake.diagnose().verdict in shown.locator(".answer").inner_text()
+    assert "Rank 5 (node0001)" in shown.locator(".answer").inner_text()
     assert shown.title() == f"jitter: {lake.root}"
     shown.wait_for_timeout(300)
-    for name in ("excess", "step_ranks", "step_loss", "step_time", "ttke", "gap", "duration", "launch_latency"):
+    for name in ("excess", "step_time", "self_excess", "ranks", "gap", "duration", "waits"):
         assert shown.evaluate(INK, f"figure:{name}") > 8, name
     ink, ground = ("#d5dae1", "#14181d") if shown.scheme == "dark" else ("#1c2128", "#fefefe")
     assert of(shown, "title:gap", "text_color") == ink
@@ -468,13 +473,13 @@ def test_every_figure_is_drawn_in_the_readers_colours(shown, lake):
 def test_a_step_and_ranks_are_chosen(shown):
     shown.locator("#step").select_option(index=0)
     in_view(shown, "In epoch 1, step 2000")
-    shown.get_by_label("More ranks").fill("1,2")
-    shown.get_by_label("More ranks").press("Enter")
+    shown.locator("#ranks").fill("1,2")
+    shown.locator("#ranks").press("Enter")
     for name in ("gap", "ttke"):  # figure after figure
         shown.wait_for_function(f"Bokeh.documents[0].get_model_by_name('chosen:{name}').data.rank.length == 2")
-    shown.wait_for_function("Bokeh.documents[0].get_model_by_name('labels:ttke').data.text.length == 2")
-    assert sorted(of(shown, "labels:ttke", "data.text")) == ["rank 1", "rank 2"]
-    shown.get_by_role("button", name="show epoch 1, step 2002").click()
+    assert shown.locator(".key", has_text="rank 1").count() == 1
+    shown.locator("#steps summary").click()
+    shown.locator("#steps a", has_text="step 2002").click()
     in_view(shown, "In epoch 1, step 2002")
     assert of(shown, "shown:step", "data.x[0]") == 2
     assert list(of(shown, "chosen:ttke", "data.rank")) == [1, 2]
@@ -485,12 +490,12 @@ def test_a_step_and_ranks_are_chosen(shown):
 
 
 def test_what_is_no_rank_is_said_as_text(shown):
-    shown.get_by_label("More ranks").fill("<img src=x onerror=window.pwned=1>")
-    shown.get_by_label("More ranks").press("Enter")
+    shown.locator("#ranks").fill("<img src=x onerror=window.pwned=1>")
+    shown.locator("#ranks").press("Enter")
     shown.wait_for_function("document.getElementById('status').textContent.includes('<img src=x')")
     assert shown.evaluate("window.pwned") is None
-    shown.get_by_label("More ranks").fill("")
-    shown.get_by_label("More ranks").press("Enter")
+    shown.locator("#ranks").fill("")
+    shown.locator("#ranks").press("Enter")
     shown.wait_for_function("document.getElementById('status').textContent == ''")
 
 
@@ -500,6 +505,7 @@ def test_a_server_that_ends_is_missed(browser, lake):
     page.goto(f"http://127.0.0.1:{port}/")
     page.wait_for_selector("html[data-drawn]", timeout=60_000)
     ended(process)
+    page.locator("#step").select_option(index=0)
     page.wait_for_function("document.getElementById('status').textContent.includes('start it again')")
     page.close()
 
@@ -518,16 +524,13 @@ def test_a_page_with_a_token_in_its_address(browser, lake):
 
 
 def test_a_rebound_name_gets_nothing(browser, port):
-    """Chromium believes that evil.example is this machine; neither its page nor its websocket is answered."""
+    """Chromium believes that evil.example is this machine; neither its page nor its requests are answered."""
     page = browser.new_page()
     assert page.goto(f"http://evil.example:{port}/").status == 403
-    ended_with = page.evaluate(
-        """(url) => new Promise((done) => {
-          const socket = new WebSocket(url, ["bokeh", "token"]);
-          socket.onopen = () => done("open"); socket.onerror = () => done("refused"); })""",
-        f"ws://evil.example:{port}/ws",
-    )
-    assert ended_with == "refused"
+    codes = page.evaluate("Promise.all(['step/0', 'metrics'].map((path) => fetch(path).then((one) => one.status)))")
+    assert codes == [403, 403]
+    read = """(url) => fetch(url).then((one) => one.text(), () => "refused")"""
+    assert page.evaluate(read, f"http://127.0.0.1:{port}/step/0") == "refused"
     page.close()
 
 
@@ -536,7 +539,7 @@ def test_a_cell_of_the_map_shows_its_step_and_rank(shown):
         shown.mouse.click(*shown.evaluate(PLACE, ["figure:excess", 1, 6]))
         in_view(shown, "In epoch 1, step 2001")
         shown.wait_for_function("Bokeh.documents[0].get_model_by_name('chosen:gap').data.rank[0] == 6")
-        assert shown.get_by_label("More ranks").input_value() == "6"
+        assert shown.locator("#ranks").input_value() == "6"
         shown.locator("#step").select_option(index=4)
         in_view(shown, "In epoch 1, step 2004")
 
@@ -546,23 +549,29 @@ def test_by_keyboard(shown):
     for key in ("ArrowRight", "ArrowRight", "ArrowDown", "Enter"):
         shown.keyboard.press(key)
     in_view(shown, "In epoch 1, step 2001")
-    shown.locator("#figures-profile").focus()
+    shown.locator("#figures-kernels").focus()
     for _ in range(6):
         shown.keyboard.press("ArrowRight")
     assert "kernel 5 " in shown.locator("#kernel").inner_text()
 
 
-def test_another_map_can_be_chosen(shown):
-    shown.select_option("#layer", value="own:1")
-    assert "CPU: own time above the peers' median" in of(shown, "title:excess", "text")
+def test_the_tables_and_any_kernel_are_read_when_they_are_looked_at(shown):
+    shown.locator("#step").select_option(index=0)
+    in_view(shown, "In epoch 1, step 2000")
+    assert shown.locator("#step-tables table").count() == 0
+    shown.locator("summary", has_text="This step").click()
+    shown.wait_for_selector("#step-tables table")
+    assert "Where the time of each rank goes" in shown.locator("#step-tables").inner_text()
+    shown.mouse.click(*shown.evaluate(PLACE, ["figure:gap", 20, 0]))
+    shown.wait_for_function("document.getElementById('strip-words').textContent.startsWith('kernel 20: ')")
 
 
 def test_zoom_outlives_further_ranks_but_not_another_step(shown):
-    shown.locator("#figures-profile").focus()
+    shown.locator("#figures-kernels").focus()
     shown.keyboard.press("+")
     zoomed = of(shown, "kernels", "end")
-    shown.get_by_label("More ranks").fill("1")
-    shown.get_by_label("More ranks").press("Enter")
+    shown.locator("#ranks").fill("1")
+    shown.locator("#ranks").press("Enter")
     shown.wait_for_function("Bokeh.documents[0].get_model_by_name('chosen:gap').data.rank.length == 1")
     shown.wait_for_function("document.getElementById('status').textContent == ''")
     assert of(shown, "kernels", "end") == zoomed

@@ -7,9 +7,7 @@ from jitter.report.html import render_html
 from jitter.report.views import step_tables as module
 from jitter.report.views.run_report import RunReport
 from jitter.report.views.step_tables import PARTS, build_step_tables
-from jitter.report.views.step_view import KernelNames
-from jitter.report.views.stream_shares import build_stream_shares
-from tests.support.page import Text
+from tests.support.page import Text, page_data
 from tests.support.report_lakes import report_job
 
 
@@ -29,9 +27,8 @@ def test_each_rank_has_its_step_by_part(lake):
 
 def test_a_section_reads_the_rows_of_its_metrics_and_tables_once(lake, monkeypatch):
     page, key = RunReport(lake), lake.step_keys[1]
-    names = KernelNames()
-    view = page.view(page.grid(key), names)
-    tables, streams = build_step_tables(lake, key), build_stream_shares(lake, key, view.max_rank, view.min_rank)
+    page.view(page.grid(key))
+    tables = build_step_tables(lake, key)
     read, plain = [], step_reader.read_step
 
     def counted(*given):
@@ -39,13 +36,11 @@ def test_a_section_reads_the_rows_of_its_metrics_and_tables_once(lake, monkeypat
         return plain(*given)
 
     monkeypatch.setattr(step_reader, "read_step", counted)
-    _, section = page.read(key, names)
+    ((_, _, of_section),) = page.sections([key])
     assert len(read) == 1
-    assert (section.tables, section.streams) == (tables, streams)
-    assert next(page.sections([key], names)).tables == tables
-    assert len(read) == 2
+    assert of_section == tables
     build_step_tables(lake, key)
-    assert len(read) > 3  # nothing is kept afterwards
+    assert len(read) > 2  # nothing is kept afterwards
 
 
 def test_of_many_ranks_those_that_wait_least_and_most_are_kept(lake, monkeypatch):
@@ -68,5 +63,6 @@ def test_kernels_are_the_groups_that_are_recorded(lake):
 
 def test_the_page_has_them_for_each_embedded_step(lake):
     page = render_html(lake)
-    assert page.count("Where the time of each rank goes in this step") == 3
+    assert all("Where the time of each rank goes in this step" in step["tables"] for step in page_data(page)["steps"])
+    assert len(page_data(page)["steps"]) == 3
     assert "Time by kernel in this step, across ranks" in Text(page).all

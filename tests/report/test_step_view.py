@@ -1,14 +1,17 @@
 """Figures draw the values of the tables: selection, minimum and maximum, nothing else."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import jitter
+from jitter.cli import main
 from jitter.report.views import step_view as module
 from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_view import KernelNames, build_step_view
+from jitter.report.views.step_view import MIN_SCALE_FRACTION, build_step_view, own_values
 from tests.support.report_lakes import report_job, report_lake, step_rows
 
 
@@ -17,13 +20,11 @@ def lake(tmp_path_factory):
     return report_job(tmp_path_factory.mktemp("view") / "lake", ranks=5)
 
 
-def view_of(lake, number=1, names=None):
+def view_of(lake, number=1):
     """The view of the step at this position of the run."""
     examined = lake.analyze()
     step = lake.diagnose().steps[number]
-    return build_step_view(
-        StepGrid(lake, step), examined, step, examined.arrivals[number].waited_ns, names or KernelNames()
-    )
+    return build_step_view(StepGrid(lake, step), examined, step, examined.arrivals[number].waited_ns)
 
 
 @pytest.mark.parametrize("metric", ["duration", "gap", "ttke", "launch_latency"])
@@ -32,6 +33,8 @@ def test_lines_and_band_are_the_tables(lake, metric):
     table = lake.table(metric, step=1, deviation=metric != "launch_latency").astype(
         {f"rank_{r}": "float64" for r in range(5)}
     )
+    if metric == "duration":
+        table.loc[view.collectives.kernel_index, [f"rank_{r}" for r in range(5)]] = np.nan  # includes waiting
     assert view.max_rank == 2
     series = view.series[metric]
     others = table[[f"rank_{r}" for r in range(5) if r not in (view.max_rank, view.min_rank)]]
@@ -42,6 +45,9 @@ def test_lines_and_band_are_the_tables(lake, metric):
     np.testing.assert_allclose(series.low, others.min(axis=1), atol=1e-6)
     np.testing.assert_allclose(series.high, others.max(axis=1), atol=1e-6)
     for at, (low, high) in enumerate(zip(series.low_rank, series.high_rank, strict=True)):
+        if np.isnan(low):
+            assert others.iloc[at].isna().all()
+            continue
         assert others.iloc[at][f"rank_{low:.0f}"] == others.min(axis=1).iloc[at]
         assert others.iloc[at][f"rank_{high:.0f}"] == others.max(axis=1).iloc[at]
 
@@ -53,9 +59,8 @@ def test_the_fault_is_in_the_gap_of_its_kernel(lake):
 
 
 def test_names_travel_as_codes(lake):
-    names = KernelNames()
-    series = view_of(lake, names=names).series["ttke"]
-    assert [names.names[code] for code in series.code] == list(lake.table("ttke", step=1)["kernel_name"])
+    view = view_of(lake)
+    assert [view.names[code] for code in view.series["ttke"].code] == list(lake.table("ttke", step=1)["kernel_name"])
 
 
 def test_collectives_are_marked(lake):
@@ -117,3 +122,68 @@ def test_long_steps_are_thinned_without_losing_a_spike(tmp_path, monkeypatch):
     table = lake.table("gap", step=0, deviation=True)
     assert 123 in gap.kernel_index
     assert np.nanmax(gap.max) == pytest.approx(float(table["rank_1"].max()))
+
+
+def test_the_last_and_the_first_rank_of_every_kernel(lake):
+    examined, step = lake.analyze(), lake.diagnose().steps[1]
+    grid = StepGrid(lake, step)
+    view = build_step_view(grid, examined, step, examined.arrivals[1].waited_ns)
+    values, runs = grid.metric("self_excess"), view.runs
+    for row, pick in ((0, np.argmax), (1, np.argmin)):
+        own = runs.row == row
+        assert runs.left[own][0] == -0.5
+        assert runs.right[own][-1] == grid.kernel_index[-1] + 0.5
+        np.testing.assert_array_equal(runs.left[own][1:], runs.right[own][:-1])  # no kernel without a rank
+        for at, index in enumerate(grid.kernel_index):
+            (piece,) = np.flatnonzero(own & (runs.left < index) & (index < runs.right))
+            assert runs.rank[piece] == grid.ranks[pick(values[at])]
+            apart = abs(values[at][pick(values[at])] - np.median(values[at]))
+            assert runs.is_clear[piece] == (apart >= MIN_SCALE_FRACTION * step.step_time_ns)
+
+
+def test_many_pieces_of_the_band_are_thinned_to_the_clearest(lake, monkeypatch):
+    whole = view_of(lake).runs
+    monkeypatch.setattr(module, "MAX_RUNS", 1)
+    few = view_of(lake).runs
+    assert (few.row == 0).sum() == 1 < (whole.row == 0).sum()
+    assert few.rank[few.row == 0].tolist() == [2]
+
+
+def test_the_map_of_ranks_by_kernels_is_gap_and_duration_without_waiting(lake):
+    view = view_of(lake)
+    gap, duration = (lake.table(metric, step=1, deviation=True) for metric in ("gap", "duration"))
+    ranks = [f"rank_{r}" for r in range(5)]
+    added = gap[ranks].astype(float).to_numpy() + duration[ranks].astype(float).to_numpy()
+    (met,) = view.collectives.kernel_index
+    added[met] = gap[ranks].astype(float).to_numpy()[met]
+    np.testing.assert_allclose(view.map.added_ns, added.T, rtol=1e-5, atol=1e-3)
+    assert view.map.ranks == ((0,), (1,), (2,), (3,), (4,))
+    assert view.map.kernels == tuple((at, at) for at in range(len(added)))
+
+
+def test_a_cell_of_a_large_map_is_its_highest_value(lake, monkeypatch):
+    whole = view_of(lake).map.added_ns
+    monkeypatch.setattr(module, "MAX_MAP_ROWS", 2)
+    monkeypatch.setattr(module, "MAX_MAP_CELLS", 8)
+    small = view_of(lake).map
+    assert small.ranks == ((0, 1, 2), (3, 4))
+    for row, ranks in enumerate(small.ranks):
+        for column, (first, last) in enumerate(small.kernels):
+            assert small.added_ns[row, column] == whole[list(ranks), first : last + 1].max()
+
+
+def test_gaps_of_kernels_that_wait_for_a_collective_of_another_stream_are_left_out(tmp_path):
+    """The host of the sample waits for the GPU before its last copies: those gaps are the wait for the late rank."""
+    sample = Path(__file__).parents[2] / "data" / "sample"
+    assert main(["ingest", str(sample), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
+    lake = jitter.open(tmp_path / "lake")
+    examined = lake.analyze()
+    number = next(at for at, step in enumerate(lake.diagnose().steps) if step.key.step == 2003)
+    step = lake.diagnose().steps[number]
+    grid = StepGrid(lake, step)
+    view = build_step_view(grid, examined, step, examined.arrivals[number].waited_ns)
+    table = lake.table("gap", step=2003, deviation=True)["rank_5"].astype(float)
+    assert np.isnan(view.series["gap"].max[58])
+    assert table[58] < -900_000
+    assert np.nanargmax(np.abs(view.series["gap"].max)) == 17
+    assert own_values(grid, "gap")[17, 5] == table[17]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-_DTYPES = {"float64": "<f8", "float32": "<f4", "int32": "<i4", "int8": "<i1", "int64": "<i8"}
+_DTYPES = {"float64": "<f8", "float32": "<f4", "int32": "<i4", "int8": "<i1", "int64": "<i8", "uint16": "<u2"}
 
 
 def item(page: str) -> dict[str, Any]:
@@ -17,6 +17,23 @@ def item(page: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="figures-data">(.*?)</script>', page, re.DOTALL)
     assert found is not None
     return json.loads(found[1])
+
+
+def page_data(page: str) -> dict[str, Any]:
+    """What the script of the page reads: the embedded steps, and durations of kernels."""
+    found = re.search(r'<script type="application/json" id="page-data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def decode(value: Any) -> Any:
+    """Arrays as the page's script reads them."""
+    if isinstance(value, dict) and "b64" in value:
+        raw = base64.b64decode(value["b64"])
+        return np.frombuffer(raw, dtype=_DTYPES[value["dtype"]]).reshape(value["shape"])
+    if isinstance(value, list):
+        return [decode(one) for one in value]
+    return {key: decode(one) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def sources(page: str, name: str) -> dict[str, dict[str, Any]]:
@@ -36,13 +53,14 @@ def sources(page: str, name: str) -> dict[str, dict[str, Any]]:
 
 def titles(page: str) -> list[str]:
     """The figures' titles, in order."""
-    return [m["attributes"]["text"] for m in models(item(page)) if m.get("name") == "Title"]
+    return [m["attributes"].get("text", "") for m in models(item(page)) if m.get("name") == "Title"]
 
 
 def models(node: Any) -> Any:
     """All models of the figures, outer ones first."""
     if isinstance(node, dict):
         if node.get("type") == "object":
+            node.setdefault("attributes", {})
             yield node
         for value in node.values():
             yield from models(value)

@@ -22,7 +22,6 @@ from jitter.report.markdown import render_markdown
 from jitter.report.text.step_table import format_steps
 from jitter.report.views.run_overview import build_run_overview
 from jitter.report.views.run_report import RunReport
-from jitter.report.views.step_view import KernelNames
 from tests.torture.partial_recordings import KEEPS_ROWS, KEEPS_STEPS
 
 STEP_TIME_TOLERANCE: Final = 0.03
@@ -82,7 +81,7 @@ def ask(root: Path, base: Document | None = None, *, with_page: bool = False) ->
     render_json(results.diagnosis, overview)
     render_markdown(results.diagnosis, overview, lake.hosts)
     format_steps(steps_table(results.diagnosis.steps), 160)
-    list(RunReport(lake).sections(lake.step_keys, KernelNames()))
+    list(RunReport(lake).sections(lake.step_keys))
     lake.table(by="step")
     if with_page:
         render_html(lake)

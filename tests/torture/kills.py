@@ -15,7 +15,7 @@ import jitter
 import jitter.analysis.diagnosis.answer_cache
 from jitter.cli import main
 from jitter.lake.integrity.verify import verify_lake
-from jitter.report.live.server import ServedRun
+from jitter.report.live.served_run import ServedRun
 from jitter.report.views.run_report import RunReport
 from jitter.simulate import Job, simulate, write
 from tests.support.killed_process import KILLED, count_changes, run_killed

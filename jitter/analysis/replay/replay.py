@@ -22,7 +22,7 @@ So times stay on each rank's own clock: what couples ranks is how much later tha
 import math
 from dataclasses import replace
 from math import isnan
-from typing import Final, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -357,22 +357,8 @@ def absent_moved(group: int, collectives: CollectiveArrays, step: StepTimes, scr
     return latest
 
 
-ExcessPart = Literal["own", "cpu", "gpu", "communication"]
-EXCESS_PARTS: Final[tuple[ExcessPart, ...]] = ("own", "cpu", "gpu", "communication")
-"""`own` is CPU and GPU together; host time before the first kernel counts as CPU."""
-_RECORDED: Final[dict[ExcessPart, tuple[int, ...]]] = {
-    "own": (START, CPU, GPU),
-    "cpu": (START, CPU),
-    "gpu": (GPU,),
-    "communication": (),
-}
-"""The self times that each part takes from the recording; all others are the medians."""
-
-
-def accumulate_excess(
-    run: RunModel, step: RecordedStep, baseline: SelfTimes, usual_transfers: Floats
-) -> dict[ExcessPart, Floats]:
-    """Return, for each part, (cells,) how much later than with the medians each operation ends, ns.
+def accumulate_excess(run: RunModel, step: RecordedStep, baseline: SelfTimes, usual_transfers: Floats) -> Floats:
+    """Return, (cells,), how much later than with the medians each operation ends, ns; transfers take their usual time.
 
     `baseline` (operations of all teams,) holds the step's medians, `usual_transfers` (groups of all collectives,) the
     baseline of each transfer. Cells are laid out as in `StepTimes`; NaN where the rank lacks the operation.
@@ -386,17 +372,11 @@ def accumulate_excess(
     usual = np.nan_to_num(np.where(np.isnan(usual), took, usual))
     instructions, no_waits = run.schedule.array(), np.zeros(len(usual))
 
-    def ends(recorded: tuple[int, ...], transfer: Floats) -> Floats:
-        repaired = np.ones((len((START, CPU, GPU)), len(step.fresh)), np.bool_)
-        repaired[list(recorded)] = False
-        change = Change(repaired, transfer, no_waits, 0.0)
+    def ends(*, is_repaired: bool) -> Floats:
+        change = Change(np.full((len((START, CPU, GPU)), len(step.fresh)), is_repaired), usual, no_waits, 0.0)
         return replay_step(run.job, instructions, alone, baseline, change, step.before.copy()).end
 
-    without = ends((), usual)
-    return {
-        part: ends(recorded, np.where(np.isnan(took), usual, took) if part == "communication" else usual) - without
-        for part, recorded in _RECORDED.items()
-    }
+    return ends(is_repaired=False) - ends(is_repaired=True)
 
 
 def _one_rank_groups(collectives: CollectiveArrays) -> CollectiveArrays:

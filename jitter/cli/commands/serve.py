@@ -11,11 +11,13 @@ from jitter.cli.output.stdio import say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from jitter.api import Lake
     from jitter.core.step_key import StepKey
 
 
 @click.command
 @lake_argument
+@click.argument("second", type=click.Path(path_type=Path), required=False, metavar="[SECOND]")
 @click.option(
     "--address",
     default="127.0.0.1",
@@ -36,23 +38,26 @@ if TYPE_CHECKING:
     multiple=True,
     help="Another name under which browsers reach this machine, such as a proxy's; may be repeated.",
 )
-def serve(lake: Path, address: str, port: int, allowed_hosts: tuple[str, ...]) -> None:
+def serve(lake: Path, second: Path | None, address: str, port: int, allowed_hosts: tuple[str, ...]) -> None:
     """Serve the report to a browser, for any step and any ranks, until Ctrl-C.
+
+    With a SECOND lake, both are shown side by side. The path /metrics has loss, step time and findings for Prometheus.
 
     \b
     Examples:
         jitter serve
         jitter serve run17-lake --port 8080
+        jitter serve good-lake new-lake
         ssh -L 5006:localhost:5006 cluster jitter serve run17-lake   # open http://localhost:5006/
     """
     from jitter.cli.lakes import open_lake
 
-    opened = open_lake(lake)
+    lakes = [open_lake(one) for one in (lake, second) if one is not None]
     from jitter.export.aligned_step import AlignedStep
     from jitter.export.perfetto import write_perfetto
     from jitter.report.live.request_guard import is_loopback
     from jitter.report.live.served_run import ServedRun
-    from jitter.report.live.server import serve as serve_page
+    from jitter.report.live.server import serve as serve_pages
     from jitter.report.views.run_report import RunReport
 
     if not is_loopback(address):
@@ -60,9 +65,13 @@ def serve(lake: Path, address: str, port: int, allowed_hosts: tuple[str, ...]) -
             f"warning: every machine that can reach {address} can read this report with the link below, which contains "
             "a random token; the connection is not encrypted"
         )
-    say(f"analyzing {len(opened.step_keys)} steps of {len(opened.ranks)} ranks")
+    for one in lakes:
+        say(f"analyzing {len(one.step_keys)} steps of {len(one.ranks)} ranks")
 
-    def write_timeline(path: Path, step: "StepKey", ranks: "Sequence[int]") -> None:
-        write_perfetto(path, AlignedStep(opened, step, ranks))
+    def served(one: "Lake") -> ServedRun:
+        def write_timeline(path: Path, step: "StepKey", ranks: "Sequence[int]") -> None:
+            write_perfetto(path, AlignedStep(one, step, ranks))
 
-    serve_page(ServedRun(RunReport(opened), write_timeline), address, port, say, allowed_hosts)
+        return ServedRun(RunReport(one), write_timeline)
+
+    serve_pages([served(one) for one in lakes], address, port, say, allowed_hosts)

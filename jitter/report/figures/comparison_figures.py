@@ -20,14 +20,14 @@ from jitter.comparison.model import Comparison
 from jitter.core.formatting import format_time
 from jitter.core.names.kernels import short_name
 from jitter.report.figures.frame import (
-    figure_title,
+    MAX_RANK_COLOR,
+    MIN_RANK_COLOR,
     format_time_axis,
     new_figure,
     place_legend_above,
     read_script,
     stack_figures,
 )
-from jitter.report.figures.palette import MAX_RANK_COLOR, MIN_RANK_COLOR
 
 _BASE_COLOR, _NEW_COLOR = MIN_RANK_COLOR, MAX_RANK_COLOR
 _NAN = float("nan")
@@ -50,8 +50,13 @@ def _step_times(bases: Sequence[Document], new: Document) -> figure | None:
     runs = [(one, _BASE_COLOR, "base", "circle") for one in bases] + [(new, _NEW_COLOR, "new", "triangle")]
     if not any(step.step_time_ns is not None for one, *_ in runs for step in one.steps):
         return None
-    title = figure_title("Step time of both runs, by position in the run", "title:comparison_steps")
-    plot = new_figure(title, 260, x_range=DataRange1d(), y_range=DataRange1d(), name="figure:comparison_steps")
+    plot = new_figure(
+        "Step time of both runs, by position in the run",
+        "comparison_steps",
+        260,
+        x_range=DataRange1d(),
+        y_range=DataRange1d(),
+    )
     for number, (one, color, label, marker) in enumerate(runs):
         source = ColumnDataSource(
             {
@@ -78,11 +83,12 @@ def _split(comparison: Comparison) -> figure | None:
     parts = [part for part in comparison.split if part.usual_ns or part.jitter_ns]
     if not parts:
         return None
-    title = figure_title("What each class of time adds to the new run's step", "title:comparison_split")
     factors = [(LOSS_CLASS_INFO[part.part].words, of) for part in parts for of in ("usual step", "jitter")]
     times = [ns for part in parts for ns in (part.usual_ns, part.jitter_ns)]
     options: dict[str, Any] = {"x_range": FactorRange(factors=factors)}
-    plot = new_figure(title, 260, y_range=DataRange1d(), name="figure:comparison_split", **options)
+    plot = new_figure(
+        "What each class of time adds to the new run's step", "comparison_split", 260, y_range=DataRange1d(), **options
+    )
     source = ColumnDataSource(
         {
             "at": factors,
@@ -104,10 +110,13 @@ def _kernel_differences(comparison: Comparison) -> figure | None:
     kernels = comparison.kernels
     if kernels is None or not kernels.differences:
         return None
-    title = figure_title(
-        "What each kernel adds to the new run's step, by index in the base's sequence", "title:comparison_kernels"
+    plot = new_figure(
+        "What each kernel adds to the new run's step, by index in the base's sequence",
+        "comparison_kernels",
+        240,
+        x_range=DataRange1d(),
+        y_range=DataRange1d(),
     )
-    plot = new_figure(title, 240, x_range=DataRange1d(), y_range=DataRange1d(), name="figure:comparison_kernels")
     source = ColumnDataSource(
         {
             "index": [one.kernel_index for one in kernels.differences],
@@ -134,14 +143,13 @@ def _bandwidths(comparison: Comparison) -> figure | None:
     known = {side: [one for one in found if one.busbw and one.size_bytes] for side, found in sides.items()}
     if not any(known.values()):
         return None
-    title = figure_title("Bus bandwidth of collectives, by message size", "title:comparison_bandwidth")
     plot = new_figure(
-        title,
+        "Bus bandwidth of collectives, by message size",
+        "comparison_bandwidth",
         260,
         x_range=DataRange1d(),
         y_range=DataRange1d(start=0),
         x_axis_type="log",
-        name="figure:comparison_bandwidth",
     )
     for side, color, marker in (("base", _BASE_COLOR, "circle"), ("new", _NEW_COLOR, "triangle")):
         source = ColumnDataSource(
@@ -158,7 +166,7 @@ def _bandwidths(comparison: Comparison) -> figure | None:
         tooltips = [("", f"{side}, @operation"), ("bytes", "@size{0,0}"), ("busbw", "@busbw{0.0} GB/s")]
         plot.add_tools(HoverTool(renderers=[points], tooltips=tooltips))
     plot.xaxis.ticker = LogTicker(base=2, desired_num_ticks=8, num_minor_ticks=0)
-    plot.xaxis.formatter = CustomJSTickFormatter(code=read_script("bytes.js"))
+    plot.xaxis.formatter = CustomJSTickFormatter(code=read_script("size.js"))
     plot.xaxis.axis_label, plot.yaxis.axis_label = "message size", "GB/s"
     place_legend_above(plot)
     return plot

@@ -19,8 +19,7 @@ from jitter.comparison.document import Document
 from jitter.core.formatting import format_percent, format_time
 from jitter.history.change_points import ChangePoint
 from jitter.history.runs import HistoryRun
-from jitter.report.figures.frame import figure_title, format_time_axis, new_figure, place_legend_above, stack_figures
-from jitter.report.figures.palette import (
+from jitter.report.figures.frame import (
     CPU_COLOR,
     GPU_COLOR,
     LATE_START_COLOR,
@@ -30,6 +29,10 @@ from jitter.report.figures.palette import (
     OTHERS_COLOR,
     TEXT_COLOR,
     TRANSFER_COLOR,
+    format_time_axis,
+    new_figure,
+    place_legend_above,
+    stack_figures,
 )
 from jitter.report.runs.history_text import format_change, format_labels, waterfall_parts
 
@@ -78,8 +81,9 @@ def draw_history(
 
 
 def _step_time(source: ColumnDataSource, marks: Sequence[int], x_range: DataRange1d) -> figure:
-    title = figure_title("Step time of each run; a line marks a change", "title:history_time")
-    plot = new_figure(title, 280, x_range=x_range, y_range=DataRange1d(), name="figure:history_time")
+    plot = new_figure(
+        "Step time of each run; a line marks a change", "history_time", 280, x_range=x_range, y_range=DataRange1d()
+    )
     plot.line("at", "time", source=source, line_color=MIN_RANK_COLOR, line_width=1.2)
     points = plot.scatter("at", "time", source=source, size=9, fill_color=MIN_RANK_COLOR, line_color=TEXT_COLOR)
     tooltips = [("run", "@name"), ("labels", "@labels"), ("step time", "@time_text"), ("change", "@change")]
@@ -91,8 +95,8 @@ def _step_time(source: ColumnDataSource, marks: Sequence[int], x_range: DataRang
 
 
 def _split(documents: Sequence[Document], x_range: DataRange1d) -> figure:
-    title = figure_title("Waterfall: what a step takes at best, and what it loses", "title:history_split")
-    plot = new_figure(title, 260, x_range=x_range, y_range=DataRange1d(start=0), name="figure:history_split")
+    title = "Waterfall: what a step takes at best, and what it loses"
+    plot = new_figure(title, "history_split", 260, x_range=x_range, y_range=DataRange1d(start=0))
     parts = [waterfall_parts(document) for document in documents]
     labels: dict[str, str] = {"best": "at best"} | {rung: RUNG_WORDS[rung] for rung in reversed(RUNGS[1:])}
     data = {label: [max(0, own[rung] or 0) for own in parts] for rung, label in labels.items()}
@@ -105,8 +109,7 @@ def _split(documents: Sequence[Document], x_range: DataRange1d) -> figure:
 
 
 def _loss(source: ColumnDataSource, marks: Sequence[int], x_range: DataRange1d) -> figure:
-    title = figure_title("Loss to jitter of each run", "title:history_loss")
-    plot = new_figure(title, 200, x_range=x_range, y_range=DataRange1d(start=0), name="figure:history_loss")
+    plot = new_figure("Loss to jitter of each run", "history_loss", 200, x_range=x_range, y_range=DataRange1d(start=0))
     bars = plot.vbar("at", top="loss", width=0.8, source=source, fill_color=MAX_RANK_COLOR, line_color=None)
     plot.add_tools(HoverTool(renderers=[bars], tooltips=[("run", "@name"), ("loss", "@loss_text")]))
     _mark(plot, marks)

@@ -1,8 +1,9 @@
-"""Checks of a request before Bokeh sees it: the host that it names, the page that it comes from, and the token.
+"""Checks of a request before its handler: the host that it names, the page that it comes from, and the token.
 
 A page of another site can make a browser send requests to this server, under the name of that site if its DNS answers
 with this machine's address (DNS rebinding). So `Host` must be a name of this machine, and `Origin`, which a page cannot
-forge, must be the same as `Host`. A websocket without `Origin` is refused: browsers always send it.
+forge, must be the same as `Host` where it is sent. What a page of another site can request without an origin, it cannot
+read (`Cross-Origin-Resource-Policy`).
 """
 
 import hmac
@@ -40,8 +41,7 @@ class RequestPolicy:
             return 405, f"method {method[:20]!r}"
         if len(hosts) != 1 or not self._is_own(hosts[0]):
             return 403, f"Host {', '.join(hosts)[:200]!r}"
-        is_websocket = "websocket" in headers.get("Upgrade", "").lower()
-        if (is_websocket and len(origins) != 1) or any(not _is_same(origin, hosts[0]) for origin in origins):
+        if len(origins) > 1 or any(not _is_same(origin, hosts[0]) for origin in origins):
             return 403, f"Origin {', '.join(origins)[:200]!r}"
         if self._token is not None and not hmac.compare_digest(_first_part(path), self._token.encode()):
             return 404, "no token"

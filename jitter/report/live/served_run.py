@@ -1,43 +1,86 @@
-"""The run that all sessions of a server show: prepared once on a thread, with the step that was read last."""
+"""The run that a server shows: prepared once on a thread, with the steps that were read last."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import json
+import re
+import tempfile
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
 from threading import Thread
-from typing import ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
-from bokeh.models import LayoutDOM
-
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 from jitter.core.errors import UsageError
+from jitter.core.formatting import parse_numbers
 from jitter.core.step_key import StepKey
-from jitter.report.live.loading import Loading
-from jitter.report.live.timeline_download import TimelineWriter
-from jitter.report.page import render_page_body, step_choice
+from jitter.report.page import (
+    draw_figures,
+    durations_payload,
+    page_data,
+    render_body,
+    render_document,
+    render_tables,
+    step_payload,
+)
+from jitter.report.text.fix_list import costliest_step, exported_ranks
 from jitter.report.views.run_report import RunReport, StepSection
 from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_view import KernelNames
+from jitter.report.views.step_tables import build_step_tables
 
+STAGES: Final = ("diagnosing the run", "reading the costliest step", "ready")
+"""In order."""
+MAX_CACHED_STEPS: Final = 24
+MAX_RANKS_TEXT: Final = 200
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+TimelineWriter = Callable[[Path, StepKey, Sequence[int]], None]
+"""Writes the timeline of a step's ranks to a file whose name ends in `.json.gz`."""
+
+
+@dataclass
+class Loading:
+    """How far the preparation is. One thread writes it, all others read it."""
+
+    stage: int = 0
+    failure: Exception | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the run can be drawn."""
+        return self.stage == len(STAGES) - 1
+
+    @property
+    def words(self) -> str:
+        """The stage in words."""
+        return STAGES[self.stage]
+
+    @property
+    def fraction(self) -> float:
+        """How much is done, 0 to 1; each stage counts the same."""
+        return self.stage / (len(STAGES) - 1)
+
+    def enter(self, stage: str) -> None:
+        """Begin a stage."""
+        self.stage = STAGES.index(stage)
 
 
 class ServedRun:
-    """The state that all sessions share: the run, and the step that was read last."""
+    """One run with its page. What reads steps or draws runs on one thread."""
 
-    def __init__(self, page: RunReport, write_timeline: TimelineWriter | None = None) -> None:
+    def __init__(self, report: RunReport, write_timeline: TimelineWriter | None = None) -> None:
         """Serve this run. Nothing is computed yet. `write_timeline` writes the timelines of findings."""
-        self.page = page
+        self.report = report
         self.write_timeline = write_timeline
         self.loading = Loading()
-        self.sessions = 0
-        self.release_is_due = False
-        """Whether the memory of closed sessions will be given back soon."""
-        self.names = KernelNames()
-        self._last: tuple[StepGrid, StepSection] | None = None
-        self._first: StepKey | None = None
-        self._body: str | None = None
+        self.page = ""
+        """The page as HTML; empty until the run is prepared."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="jitter-draw")
+        self.step = lru_cache(MAX_CACHED_STEPS)(self._step)
+        self._read = lru_cache(2)(self._read_step)
 
     async def on_thread(
         self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
@@ -48,19 +91,18 @@ class ServedRun:
     @cached_property
     def keys(self) -> list[StepKey]:
         """The steps, in order."""
-        return [step.key for step in self.page.diagnosis.steps]
+        return [step.key for step in self.report.diagnosis.steps]
 
     def prepare(self) -> None:
-        """Compute the data that every page shows, in stages; once."""
-        page, loading = self.page, self.loading
-        if loading.ready:
+        """Compute the data that every page shows, and the page, in stages; once."""
+        report, loading = self.report, self.loading
+        if loading.is_ready:
             return
-        if page.steps == page.lake.step_keys:
-            page.lake.prepare(forms=["answers"])  # which makes later starts faster
-        page.diagnosis, page.facts  # noqa: B018
+        if report.steps == report.lake.step_keys:
+            report.lake.prepare(forms=["answers"])  # which makes later starts faster
+        report.diagnosis, report.facts  # noqa: B018
         loading.enter("reading the costliest step")
-        self._first = self._costliest_whole()
-        page.excess  # noqa: B018
+        self.page = self._render()
         loading.enter("ready")
 
     def prepare_on_thread(self, failed: Callable[[], None]) -> Thread:
@@ -77,30 +119,120 @@ class ServedRun:
         thread.start()
         return thread
 
-    @property
-    def first(self) -> StepKey | None:
-        """The step that a page shows first: the costliest that a rank recorded completely; None if there is none."""
-        return self._first
+    def tables(self, place: int) -> bytes:
+        """Return the tables of a step as JSON; raise `UsageError` for a position without a step."""
+        return _json({"tables": render_tables(build_step_tables(self.report.lake, self._key(place)))})
 
-    def body(self, sections: Sequence[StepSection], items: Mapping[str, LayoutDOM]) -> str:
-        """Return the page with its first step as HTML, rendered once."""
-        if self._body is None:
-            choices = [step_choice(self.page, key) for key in self.keys]
-            self._body = str(render_page_body(self.page, sections, choices, items, live=True))
-        return self._body
+    def kernel(self, place: int, index: int) -> bytes:
+        """Return the durations of one kernel of a step over all steps as JSON; raise `UsageError` if it has none."""
+        grid, _ = self._read(self._key(place))
+        if index not in grid.kernel_index:
+            raise UsageError(f"{grid.key} has no kernel {index}", "choose a kernel of the figures")
+        return _json(durations_payload(self.report.durations(grid, [index])))
 
-    def read(self, key: StepKey) -> tuple[StepGrid, StepSection]:
-        """Read a step; the last one is cached. Raise `UsageError` if no rank recorded it completely."""
-        if self._last is None or self._last[1].step.key != key:
-            self._last = self.page.read(key, self.names)
-        return self._last
+    def timeline(self, number: int) -> bytes | None:
+        """Return the compressed timeline of a finding, numbered from 1; None if there is no such finding or step."""
+        findings = self.report.diagnosis.findings
+        culprit = findings[number - 1] if 0 < number <= len(findings) else None
+        step = None if culprit is None else costliest_step(culprit, self.report.diagnosis)
+        if culprit is None or step is None or self.write_timeline is None:
+            return None
+        ranks = exported_ranks(culprit, step, self.report.lake.cohorts)
+        with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
+            path = Path(folder) / "finding.json.gz"
+            self.write_timeline(path, step.key, ranks)
+            return path.read_bytes()
 
-    def _costliest_whole(self) -> StepKey | None:
-        by_cost = sorted(self.page.diagnosis.steps, key=lambda step: (step.loss_ns is None, -(step.loss_ns or 0)))
-        for step in by_cost:
+    def _render(self) -> str:
+        """Return the page with the costliest step that a rank recorded completely."""
+        report = self.report
+        for key in report.by_cost:
             try:
-                self.read(step.key)
+                grid, section = self._read(key)
             except UsageError:
                 continue
-            return step.key
-        return None
+            durations = report.durations(grid)
+            items = draw_figures(report, [section], durations, range(len(self.keys)))
+            body = render_body(report, [section], None, list(items), live=True)
+            data = page_data(report, [step_payload(report, grid, section)], durations, live=True)
+            return render_document(str(report.lake.root), body, items, data, live=True)
+        return render_document(str(report.lake.root), render_body(report, [], None, [], live=True), {}, live=True)
+
+    def _step(self, place: int, ranks: str) -> bytes:
+        """Return what the page needs to show a step, with lines of these ranks, as JSON.
+
+        Raises `UsageError` for a position without a step and for ranks that are none of the step's.
+        """
+        key, lines = self._key(place), self._parse_ranks(ranks)
+        grid, section = self._read(key)
+        return _json(step_payload(self.report, grid, section, ranks=lines))
+
+    def _read_step(self, key: StepKey) -> tuple[StepGrid, StepSection]:
+        grid = self.report.grid(key)
+        return grid, self.report.section(grid)
+
+    def _key(self, place: int) -> StepKey:
+        if place >= len(self.keys):
+            raise UsageError("there is no such step", "choose a step of the list")
+        return self.keys[place]
+
+    def _parse_ranks(self, text: str) -> list[int]:
+        if not text.strip():
+            return []
+        known = self.report.lake.ranks
+        longest = max((len(digits) for digits in re.findall(r"\d+", text)), default=0)
+        if len(text) > MAX_RANKS_TEXT or longest > len(str(known[-1])):  # parse_numbers would expand an endless range
+            raise UsageError("not ranks of this run", f"it has {known[0]} to {known[-1]}")
+        return parse_numbers(text.strip(), "ranks")
+
+
+def _json(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+def describe_metrics(runs: Sequence[ServedRun]) -> str:
+    """Return loss, step time and findings of runs in the text format of Prometheus; runs that are not ready say so."""
+    values: dict[str, list[str]] = {}
+
+    def add(name: str, value: float | None, **labels: object) -> None:
+        if value is not None:
+            pairs = ",".join(f'{key}="{_escape(str(one))}"' for key, one in labels.items() if one is not None)
+            values.setdefault(name, []).append(f"jitter_{name}{{{pairs}}} {value!r}\n")
+
+    for run in runs:
+        lake = str(run.report.lake.root)
+        add("ready", int(run.loading.is_ready), lake=lake)
+        if not run.loading.is_ready:
+            continue
+        diagnosis: Diagnosis = run.report.diagnosis
+        recorded = build_waterfall(diagnosis.steps, diagnosis.lower_rungs)[0].step_time_ns
+        add("ranks", run.report.facts.ranks, lake=lake)
+        add("steps", run.report.facts.steps, lake=lake)
+        add("step_time_seconds", None if recorded is None else recorded / 1e9, lake=lake)
+        add("loss_seconds", None if diagnosis.loss.ns is None else diagnosis.loss.ns / 1e9, lake=lake)
+        add("loss_ratio", diagnosis.loss.fraction, lake=lake)
+        add("findings", len(diagnosis.findings), lake=lake)
+        for number, one in enumerate(diagnosis.findings, 1):
+            labels = {"number": number, "rung": one.rung, "scope": one.scope, "rank": one.rank, "host": one.host}
+            labels |= {"cause": one.cause, "confidence": one.confidence}
+            add("finding_loss_seconds", one.loss_ns / 1e9, lake=lake, **labels)
+    return "".join(
+        f"# HELP jitter_{name} {_METRICS[name]}\n# TYPE jitter_{name} gauge\n{''.join(lines)}"
+        for name, lines in values.items()
+    )
+
+
+_METRICS: Final = {
+    "ready": "Whether the run is analyzed.",
+    "ranks": "Ranks with a recording.",
+    "steps": "Recorded steps.",
+    "step_time_seconds": "Mean time of the steps that have a loss.",
+    "loss_seconds": "What jitter costs over the recorded steps.",
+    "loss_ratio": "The loss as a part of the run's time.",
+    "findings": "Findings of the run.",
+    "finding_loss_seconds": "Share of the loss of one finding.",
+}
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -1,47 +1,42 @@
-"""A Bokeh server over one lake; its page is the one that `jitter report --html` writes.
+"""A server of one or two lakes; their pages are those that `jitter report --html` writes, with every step.
 
-All content, text included, goes over the websocket, which only a page of this server may open; the page itself contains
-no data of the run, and is the same for every browser. Its content is drawn when the websocket opens. Requests under
-another name than this machine's, or from pages of other sites, do not reach Bokeh (`request_guard`).
+Answers can be read by pages of this server only. Requests under another name than this machine's, or from pages of
+other sites, are refused (`request_guard`).
 """
 
 import errno
+import json
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from importlib.resources import files
+from typing import Any, Final
 
-from bokeh.application import Application
-from bokeh.application.application import SessionContext
-from bokeh.document import Document
-from bokeh.server.server import BaseServer
-from bokeh.server.tornado import BokehTornado
-from bokeh.util.token import generate_jwt_token, generate_session_id
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
-from tornado.web import HTTPError, RequestHandler
+from tornado.web import Application, HTTPError, RequestHandler
 
-from jitter.core.errors import UsageError, reason_of
+from jitter.core.errors import JitterError, UsageError, reason_of
 from jitter.core.interrupts import Interrupted, note_signal
 from jitter.report.live.request_guard import GuardedApplication, RequestPolicy, is_loopback
-from jitter.report.live.served_run import ServedRun
+from jitter.report.live.served_run import ServedRun, describe_metrics
 from jitter.report.live.server_log import log_in_lines
-from jitter.report.live.session import ReportSession
-from jitter.report.live.timeline_download import TIMELINE_ROUTE, TimelineHandler
 from jitter.report.page import template_environment
 
-_MAX_MESSAGE_BYTES = 2**20
-"""Most bytes of a message from the browser; a choice takes a few hundred."""
+_MAX_MESSAGE_BYTES = 2**16
 _TOKEN_BYTES = 24
-_TOKEN_LIFETIME_S = 300
-"""A page opens its websocket within this time, or is loaded again."""
-_CHECK_SESSIONS_MS = 5_000
-_SESSION_LIFETIME_MS = 15_000
-"""A page that lost its connection for longer than this starts anew; its session's memory is released."""
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "SAMEORIGIN",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",  # on other addresses than loopback, the path contains the token
+}
 
 
 def serve(
-    run: ServedRun, address: str, port: int, say: Callable[[str], None], allowed_hosts: Iterable[str] = ()
+    runs: Sequence[ServedRun], address: str, port: int, say: Callable[[str], None], allowed_hosts: Iterable[str] = ()
 ) -> None:
     """Serve until interrupted. `say` is called with the address once the page can be loaded.
 
@@ -49,10 +44,11 @@ def serve(
     `UsageError` for an address or a port that is not available.
     """
     log_in_lines(say)
-    server = start(run, address, port, allowed_hosts)
+    server = start(runs, address, port, allowed_hosts)
     host = f"[{address}]" if ":" in address else address
-    say(f"http://{host}:{server.bound_port}{server.path} shows {run.page.lake.root}; Ctrl-C stops it")
-    loop = server.io_loop
+    lakes = " and ".join(str(run.report.lake.root) for run in runs)
+    say(f"http://{host}:{server.bound_port}{server.path} shows {lakes}; Ctrl-C stops it")
+    loop = IOLoop.current()
     received: list[int] = []
 
     def stop(number: int) -> None:
@@ -67,17 +63,17 @@ def serve(
         loop.start()
     finally:
         server.stop()
-        server.unlisten()
-    if run.loading.failure is not None:
-        raise run.loading.failure
+    for run in runs:
+        if run.loading.failure is not None:
+            raise run.loading.failure
     if received:
         raise Interrupted
 
 
-class LiveServer(BaseServer):
-    """A Bokeh server on one address. Bokeh's own class would accept only localhost as the origin of a page."""
+class LiveServer:
+    """A server on one address, which listens from the start."""
 
-    def __init__(self, run: ServedRun, address: str, port: int, allowed_hosts: Iterable[str] = ()) -> None:
+    def __init__(self, runs: Sequence[ServedRun], address: str, port: int, allowed_hosts: Iterable[str] = ()) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listening = socket.create_server((address, port), family=family)
         listening.setblocking(False)
@@ -85,77 +81,160 @@ class LiveServer(BaseServer):
         token = None if is_loopback(address) else secrets.token_urlsafe(_TOKEN_BYTES)
         self.path = "/" if token is None else f"/{token}/"
         """The path of the page; on an address that other machines reach, it contains a random token."""
-        application = _LiveApplication(run)
-        tornado = BokehTornado(
-            {"/": application},
-            prefix=token,
-            extra_websocket_origins=["*"],  # the guard compares the origin with the host, which is stricter
-            extra_patterns=[]
-            if run.write_timeline is None
-            else [(TIMELINE_ROUTE, TimelineHandler, {"page": run.page, "write": run.write_timeline})],
-            websocket_max_message_size_bytes=_MAX_MESSAGE_BYTES,
-            check_unused_sessions_milliseconds=_CHECK_SESSIONS_MS,
-            unused_session_lifetime_milliseconds=_SESSION_LIFETIME_MS,
-        )
-        # before Bokeh's own handlers, which build a session for each request
-        tornado.add_handlers(
-            ".*", [(f"{self.path}?", _PageHandler), (f"{self.path}(?:autoload\\.js|metadata)", _NothingHandler)]
-        )
         policy = RequestPolicy(address, token, allowed_hosts)
-        http = HTTPServer(GuardedApplication(tornado, policy), max_buffer_size=_MAX_MESSAGE_BYTES)
-        http.add_socket(listening)
-        super().__init__(IOLoop.current(), tornado, http)
+        routes = [(self.path + route, *handler) for route, *handler in _routes(runs)]
+        application = Application(routes, default_handler_class=_NothingHandler)
+        self._http = HTTPServer(GuardedApplication(application, policy), max_buffer_size=_MAX_MESSAGE_BYTES)
+        self._http.add_socket(listening)
+
+    def stop(self) -> None:
+        """Listen no longer."""
+        self._http.stop()
 
 
-class _LiveApplication(Application):
-    """Builds the page of each session on a thread, when its websocket opens."""
-
-    def __init__(self, run: ServedRun) -> None:
-        super().__init__()
-        self._run = run
-
-    async def on_session_created(self, session_context: SessionContext) -> None:
-        """Build the page: no other thread knows the session's document yet."""
-
-        async def build(document: Document) -> None:
-            await self._run.on_thread(ReportSession(self._run, document).open)
-
-        await session_context.with_locked_document(build)
-
-    def initialize_document(self, doc: Document) -> None:
-        """Do nothing: the document is built. Bokeh would check all its models in the event loop."""
+def _routes(runs: Sequence[ServedRun]) -> list[tuple[Any, ...]]:
+    """Return the routes: of one run at the root; of several each below its number, and a page with all at the root."""
+    shared = {"runs": runs}
+    found: list[tuple[Any, ...]] = [("metrics", _MetricsHandler, shared), (r"(?:\d/)?bokeh\.js", _BokehHandler)]
+    for number, run in enumerate(runs, 1):
+        place, args = "" if len(runs) == 1 else f"{number}/", {"run": run}
+        found += [
+            (place, _PageHandler, args),
+            (rf"{place}progress", _ProgressHandler, args),
+            (rf"{place}step/(\d{{1,9}})", _StepHandler, args),
+            (rf"{place}tables/(\d{{1,9}})", _TablesHandler, args),
+            (rf"{place}kernel/(\d{{1,9}})/(\d{{1,9}})", _KernelHandler, args),
+            (rf"{place}perfetto/finding-(\d{{1,4}})\.json\.gz", _TimelineHandler, args),
+        ]
+    return found if len(runs) == 1 else [*found, ("", _SideBySideHandler, shared)]
 
 
-class _PageHandler(RequestHandler):
-    """Sends the page, which opens a websocket."""
+class _Handler(RequestHandler):
+    """Answers requests about one run."""
+
+    def initialize(self, run: ServedRun) -> None:
+        self.run = run
+
+    def set_default_headers(self) -> None:
+        self.clear_header("Server")
+        for name, value in _HEADERS.items():
+            self.set_header(name, value)
+
+    def write_error(self, status_code: int, **_: Any) -> None:
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(f"{status_code}: there is nothing here (jitter serve)\n")
+
+    async def answer(self, function: Callable[..., bytes], *args: Any) -> None:
+        """Answer with JSON that is made on the thread of the run; with `problem` where that is not possible."""
+        if not self.run.loading.is_ready:
+            raise HTTPError(503)
+        try:
+            content = await self.run.on_thread(function, *args)
+        except JitterError as error:  # what the reader typed: no error of the page
+            content = json.dumps({"problem": f"{error.message}; {error.hint}"}).encode()
+        self.set_header("Content-Type", "application/json")
+        self.finish(content)
+
+
+class _PageHandler(_Handler):
+    def get(self) -> None:
+        """Send the page; while the run is prepared a page that shows the progress and loads again."""
+        waiting = template_environment().get_template("loading.html.j2")
+        self.finish(self.run.page if self.run.loading.is_ready else waiting.render())
+
+
+class _ProgressHandler(_Handler):
+    def get(self) -> None:
+        """Send how far the preparation is."""
+        loading = self.run.loading
+        found = {"words": loading.words, "fraction": loading.fraction, "ready": loading.is_ready}
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(found))
+
+
+class _StepHandler(_Handler):
+    async def get(self, place: str) -> None:
+        """Send a step, with lines of the ranks in the argument `ranks`."""
+        await self.answer(self.run.step, int(place), self.get_query_argument("ranks", ""))
+
+
+class _TablesHandler(_Handler):
+    async def get(self, place: str) -> None:
+        """Send the tables of a step."""
+        await self.answer(self.run.tables, int(place))
+
+
+class _KernelHandler(_Handler):
+    async def get(self, place: str, index: str) -> None:
+        """Send the durations of a kernel of a step."""
+        await self.answer(self.run.kernel, int(place), int(index))
+
+
+class _TimelineHandler(_Handler):
+    async def get(self, number: str) -> None:
+        """Send the timeline of a finding; it is written on another thread."""
+        if not self.run.loading.is_ready:
+            raise HTTPError(503)
+        try:
+            content = await IOLoop.current().run_in_executor(None, self.run.timeline, int(number))
+        except JitterError as error:
+            self.set_status(422)
+            self.set_header("Content-Type", "text/plain; charset=utf-8")
+            self.finish(f"{error.message}; {error.hint}\n")
+            return
+        if content is None:
+            raise HTTPError(404)
+        self.set_header("Content-Type", "application/gzip")
+        self.set_header("Content-Disposition", f'attachment; filename="finding-{int(number)}.json.gz"')
+        self.finish(content)
+
+
+class _SideBySideHandler(_Handler):
+    def initialize(self, runs: Sequence[ServedRun]) -> None:  # type: ignore[override]
+        self._runs = runs
 
     def get(self) -> None:
-        """Answer a request: with a token that names a new session."""
-        token = generate_jwt_token(generate_session_id(), expiration=_TOKEN_LIFETIME_S)
-        self.set_header("Cache-Control", "no-store")
-        self.finish(template_environment().get_template("live.html.j2").render(token=token))
+        """Send a page with the pages of all runs beside each other."""
+        lakes = [str(run.report.lake.root) for run in self._runs]
+        self.finish(template_environment().get_template("side_by_side.html.j2").render(lakes=lakes))
 
 
-class _NothingHandler(RequestHandler):
-    """Refuses what Bokeh offers to pages of other sites."""
+class _MetricsHandler(_SideBySideHandler):
+    def get(self) -> None:
+        """Send the runs' loss, step time and findings for Prometheus."""
+        self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+        self.finish(describe_metrics(self._runs))
+
+
+class _NothingHandler(_Handler):
+    def initialize(self) -> None:  # type: ignore[override]
+        """Take no run."""
 
     def get(self) -> None:
         """Answer that there is nothing."""
         raise HTTPError(404)
 
 
-def start(run: ServedRun, address: str, port: int, allowed_hosts: Iterable[str] = ()) -> LiveServer:
+class _BokehHandler(_NothingHandler):
+    def get(self) -> None:
+        """Send BokehJS."""
+        self.set_header("Content-Type", "text/javascript; charset=utf-8")
+        self.set_header("Cache-Control", "max-age=86400")
+        self.finish(files("bokeh").joinpath("server/static/js/bokeh.min.js").read_bytes())
+
+
+def start(runs: Sequence[ServedRun], address: str, port: int, allowed_hosts: Iterable[str] = ()) -> LiveServer:
     """Start a server on the current event loop and return it; raises as `serve` does.
 
-    The run is prepared on a thread; pages show the progress until it is ready.
+    The runs are prepared on threads; pages show the progress until theirs is ready.
     """
     try:
-        server = LiveServer(run, address, port, allowed_hosts)
+        server = LiveServer(runs, address, port, allowed_hosts)
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
         what = "the port is in use" if taken else reason_of(error)
         raise UsageError(f"{address}, port {port}: {what}", "choose with --address and --port") from None
-    server.start()
-    loop = server.io_loop
-    run.prepare_on_thread(lambda: loop.add_callback(loop.stop))
+    loop = IOLoop.current()
+    for run in runs:
+        run.prepare_on_thread(lambda: loop.add_callback(loop.stop))
     return server

@@ -8,8 +8,7 @@ from markupsafe import Markup
 from jitter.comparison.document import Document
 from jitter.comparison.model import Comparison
 from jitter.report.figures.comparison_figures import draw_comparison
-from jitter.report.html import render_document
-from jitter.report.page import template_environment
+from jitter.report.page import render_document, template_environment
 from jitter.report.views.comparison_tables import build_tables, describe_sides
 
 _MOST_ROWS: Final = 200

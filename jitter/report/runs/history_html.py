@@ -9,8 +9,7 @@ from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document
 from jitter.history.runs import HistoryRun
 from jitter.report.figures.history_figures import draw_history
-from jitter.report.html import render_document
-from jitter.report.page import template_environment
+from jitter.report.page import render_document, template_environment
 from jitter.report.runs.history_text import change_points, describe_history, format_change, format_date, format_labels
 from jitter.report.views.comparison_tables import ComparisonTable, build_tables
 

@@ -1,10 +1,10 @@
-"""The findings of one step as text: loss, max rank, min rank, divergence, the max rank's share by class, waiting."""
+"""The findings of one step as text: loss, max rank, min rank, divergence, waiting."""
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 
 from jitter.analysis.diagnosis.causes import CAUSES
-from jitter.analysis.diagnosis.model import Cause, Split, StepAnswer
+from jitter.analysis.diagnosis.model import Cause, StepAnswer
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 from jitter.core.names.kernels import short_name
 from jitter.report.views.step_view import StepView
@@ -13,21 +13,8 @@ Hosts = Mapping[int, str | None]
 
 
 @dataclass(frozen=True)
-class ExcessShare:
-    """One part of the step's loss.
-
-    `share` is its size relative to the sum of all sizes, 0 to 1; `late` is False for a share below 0.
-    """
-
-    name: str
-    text: str
-    share: float
-    late: bool
-
-
-@dataclass(frozen=True)
 class StepText:
-    """The texts of one step of one cohort. `parts` is empty for a step of unknown loss."""
+    """The texts of one step of one cohort."""
 
     title: str
     sentence: str
@@ -37,7 +24,6 @@ class StepText:
     began: str
     began_full: str
     waits: str
-    parts: tuple[ExcessShare, ...]
 
 
 def describe_cause(cause: Cause) -> str:
@@ -45,12 +31,8 @@ def describe_cause(cause: Cause) -> str:
     return "none" if cause == "none" else f"{CAUSES[cause].words} ({CAUSES[cause].side})"
 
 
-def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, transfers_ns: float | None) -> StepText:
-    """Return the texts of one step, for the view that the page shows.
-
-    `cohorts` is the number of cohorts of the run; `transfers_ns` is what the step lost to communication, None
-    if unknown.
-    """
+def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int) -> StepText:
+    """Return the texts of one step, for the view that the page shows; `cohorts` is the run's number of cohorts."""
     title = f"{step.key}{step.kind_in_words}" + ("" if cohorts == 1 else f", cohort {view.cohort}")
     began = step.divergence
     return StepText(
@@ -64,7 +46,6 @@ def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int, 
         else f"kernel {began.kernel_index}, {abbreviate(short_name(began.kernel_name))}",
         began_full="" if began is None else began.kernel_name,
         waits=_waits(view, step.step_time_ns),
-        parts=_parts(step.split, transfers_ns),
     )
 
 
@@ -124,14 +105,3 @@ def _waits(view: StepView, step_ns: int | None) -> str:
         f"{format_time(float(met.waited_ns[worst]))}: rank {met.waiter[worst]} for rank {met.last[worst]}, in kernel "
         f"{met.kernel_index[worst]}."
     )
-
-
-def _parts(split: Split | None, transfers_ns: float | None) -> tuple[ExcessShare, ...]:
-    """Return the max rank's share of the loss by class, and communication, which is not attributed to a rank."""
-    own = () if split is None else astuple(split)
-    named = [*zip(("late start", "CPU", "CPU after the last launch", "GPU"), own, strict=False)]
-    named = [(name, ns) for name, ns in named if ns or name != "CPU after the last launch"]
-    if transfers_ns is not None:
-        named.append(("communication (not attributed to a rank)", round(transfers_ns)))
-    whole = sum(abs(ns) for _, ns in named) or 1
-    return tuple(ExcessShare(name, format_time(ns, signed=True), abs(ns) / whole, ns > 0) for name, ns in named)

@@ -22,12 +22,27 @@ from jitter.report.views.excess_heatmap import (
     build_excess_heatmap,
     self_time_layer,
 )
+from jitter.report.views.kernel_durations import KernelDurations, choose_kernels, measure_kernel_durations
 from jitter.report.views.run_overview import RunOverview, build_run_overview
-from jitter.report.views.run_series import RunSeries, build_run_series
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_tables import SECTION_COLUMNS, StepTables, build_step_tables
-from jitter.report.views.step_view import KernelNames, StepView, build_step_view
-from jitter.report.views.stream_shares import StreamShare, build_stream_shares
+from jitter.report.views.step_view import StepView, build_step_view
+
+
+@dataclass(frozen=True)
+class RunSeries:
+    """The steps in order; the x coordinate of a step is its position."""
+
+    steps: tuple[StepAnswer, ...]
+    labels: tuple[str, ...]
+    """The step in figures and in the address of the page, such as `2017` or `1/2017`."""
+    ranks: tuple[int, ...]
+    is_calm: bool
+    """Whether the run has no finding of jitter."""
+
+    def position(self, key: StepKey) -> int:
+        """Return the position of a step."""
+        return next(at for at, step in enumerate(self.steps) if step.key == key)
 
 
 @dataclass(frozen=True)
@@ -40,9 +55,8 @@ class StepSection:
     place: int
     """Position of the step in the run."""
     max_rank: str
+    """With its host, as the legend names it; empty if there is none."""
     min_rank: str
-    tables: StepTables
-    streams: Sequence[StreamShare]
 
 
 class RunReport:
@@ -66,7 +80,10 @@ class RunReport:
     @cached_property
     def run(self) -> RunSeries:
         """The steps as a series."""
-        return build_run_series(self.diagnosis, sorted(self.examined.run.team_of))
+        steps = self.diagnosis.steps
+        several = len({step.key.epoch for step in steps}) > 1
+        labels = tuple(f"{one.key.epoch}/{one.key.step}" if several else str(one.key.step) for one in steps)
+        return RunSeries(steps, labels, tuple(sorted(self.examined.run.team_of)), not self.diagnosis.culprits)
 
     @cached_property
     def excess(self) -> ExcessHeatmap | None:
@@ -82,6 +99,12 @@ class RunReport:
     def named(self) -> frozenset[int]:
         """Ranks of the findings."""
         return frozenset(rank for culprit in self.diagnosis.culprits for rank in culprit.ranks)
+
+    @cached_property
+    def by_cost(self) -> list[StepKey]:
+        """The steps, costliest first."""
+        ordered = sorted(self.diagnosis.steps, key=lambda step: (step.loss_ns is None, -(step.loss_ns or 0)))
+        return [step.key for step in ordered]
 
     @cached_property
     def _waited(self) -> dict[StepKey, Mapping[int, float]]:
@@ -102,24 +125,30 @@ class RunReport:
             raise UsageError(f"{key}: no rank recorded it whole", "choose another step")
         return grid
 
-    def view(self, grid: StepGrid, names: KernelNames) -> StepView:
+    def view(self, grid: StepGrid) -> StepView:
         """Return the data of the figures of a step."""
-        return build_step_view(grid, self.examined, self.answer(grid.key), self._waited[grid.key], names)
+        return build_step_view(grid, self.examined, self.answer(grid.key), self._waited[grid.key])
 
-    def read(self, key: StepKey, names: KernelNames) -> tuple[StepGrid, StepSection]:
-        """Read a step and return its grid and its section; raise as `grid` does."""
-        columns, tables = self._tables(key)
-        with self.lake.keep_columns(key, columns):
-            grid = self.grid(key)
-            return grid, self.section(grid, names, tables)
+    def section(self, grid: StepGrid) -> StepSection:
+        """Return the texts and the data of the figures of a step."""
+        step, view = self.answer(grid.key), self.view(grid)
+        text = describe_step(step, view, self.lake.hosts, len(set(self.lake.cohorts.values())))
+        names = (
+            "" if rank is None else word + format_rank(rank, self.lake.hosts.get(rank))
+            for rank, word in ((view.max_rank, "" if view.values else "max "), (view.min_rank, "min "))
+        )
+        return StepSection(step, text, view, self.run.position(grid.key), *names)
 
-    def sections(self, keys: Sequence[StepKey], names: KernelNames) -> Iterator[StepSection]:
-        """Yield the sections of those of these steps that a rank recorded completely; read the next one meanwhile."""
+    def sections(self, keys: Sequence[StepKey]) -> Iterator[tuple[StepGrid, StepSection, StepTables]]:
+        """Yield grid, section and tables of those of these steps that a rank recorded completely.
+
+        The next one is read meanwhile.
+        """
         for key, (columns, tables) in prefetch((key, self._tables(key)) for key in keys):
             with self.lake.keep_columns(key, columns):
                 grid = StepGrid(self.lake, self.answer(key))
                 if not grid.empty:
-                    yield self.section(grid, names, tables)
+                    yield grid, self.section(grid), tables
 
     def _tables(self, key: StepKey) -> tuple[StepColumns, StepTables]:
         """Read a step and return the columns that its section needs, and its tables."""
@@ -127,23 +156,13 @@ class RunReport:
         with self.lake.keep_columns(key, columns):
             return columns, build_step_tables(self.lake, key)
 
-    def section(self, grid: StepGrid, names: KernelNames, tables: StepTables) -> StepSection:
-        """Return the texts and the data of the figures of a step, with its tables."""
-        step, view, place = self.answer(grid.key), self.view(grid, names), self.run.position(grid.key)
-        cohorts, by_class = len(set(self.lake.cohorts.values())), step.by_class
-        return StepSection(
-            step,
-            describe_step(step, view, self.lake.hosts, cohorts, None if by_class is None else by_class.transfer_ns),
-            view,
-            place,
-            self._name(view.max_rank, "" if view.values else "max "),
-            self._name(view.min_rank, "min "),
-            tables,
-            build_stream_shares(self.lake, step.key, view.max_rank, view.min_rank),
-        )
-
-    def _name(self, rank: int | None, word: str) -> str:
-        return "" if rank is None else word + format_rank(rank, self.lake.hosts.get(rank))
+    def durations(self, grid: StepGrid, kernels: Sequence[int] | None = None) -> KernelDurations:
+        """Return the durations of these kernels of a step over all steps; by default those that a page holds."""
+        if kernels is None:
+            began = [step.divergence.kernel_index for step in self.run.steps if step.divergence is not None]
+            ranges = [one.kernel_index.first for one in self.diagnosis.culprits if one.kernel_index is not None]
+            kernels = choose_kernels(grid, [*ranges, *began], len(self.steps))
+        return measure_kernel_durations(self.examined, grid, kernels)
 
 
 def choose_first_layer(diagnosis: Diagnosis) -> str:

@@ -59,6 +59,11 @@ class StepGrid:
         spans = [int(kernels.end_ns[a:b].max() - kernels.start_ns[a:b].min()) for a, b in bounds if of_cohort[a]]
         self.span_ns = float(max(spans))
         """Longest time from first start to last end of a rank's kernels."""
+        self.is_collective = np.zeros(self.kernel_index.size, np.bool_)
+        """Of each kernel: whether it is a collective, whose duration includes waiting."""
+        self.is_collective[(np.cumsum(present) - 1)[index[kernels.is_collective[rows]]]] = True
+        self.waits_for_collective = np.zeros(self.kernel_index.size, np.bool_)
+        """Of each kernel: whether its gap includes waiting for a collective; filled in by the analysis."""
         self.collectives = int(np.bincount(kernels.of_rank[of_cohort & kernels.is_collective], minlength=1).max())
         """The most collectives of a rank, whether they are matched across ranks or not."""
         sizes = np.where(kernels.known("message_bytes"), kernels.values("message_bytes").astype(np.float64), np.nan)
@@ -83,15 +88,14 @@ class StepGrid:
         """Add further series, each of shape (kernels, ranks) in ns, to be read as metrics are."""
         self._grids.update(grids)
 
-    def of(self, rank: int, name: str) -> Floats:
-        """Return one rank's column of a metric; raise `UsageError` for a rank that is not in the cohort's step."""
+    def column(self, rank: int) -> int:
+        """Return the column of a rank; raise `UsageError` for a rank that is not in the cohort's step."""
         at = int(np.searchsorted(self.ranks, rank))
         if at == self.ranks.size or self.ranks[at] != rank:
             raise UsageError(
                 f"no rank {rank} among those that {self.key} shows", f"it has {format_numbers(self.ranks.tolist())}"
             )
-        column: Floats = self._grids[name][:, at].copy()
-        return column
+        return at
 
     def at(self, ranks: Sequence[int] | Longs, positions: Longs) -> tuple[Ints, Floats]:
         """Return kernel index and message size (bytes) of kernels given by rank and position, (…, ranks).

@@ -1,4 +1,4 @@
-"""The cards of the first screen: what would help and what it saves a step, where to look, how to export it."""
+"""The fix list: all items over all rungs by time; what would help and saves, where to look, how to export it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +9,12 @@ import jitter
 from jitter.analysis.diagnosis.model import CodeLocation
 from jitter.cli import main
 from jitter.core.formatting import format_numbers
-from jitter.report.text.finding_cards import MAX_CARDS, build_cards, costliest_step, describe_remedy, exported_ranks
+from jitter.report.text.fix_list import (
+    costliest_step,
+    describe_remedy,
+    exported_ranks,
+    list_fixes,
+)
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 LAKE = Path("/runs/my lake")
@@ -63,20 +68,27 @@ def test_a_cause_without_a_remedy_of_its_own_is_fixed(diagnosis):
     assert describe_remedy(finding(diagnosis, cause="none"), diagnosis).startswith("Fixing it would save")
 
 
-def test_a_card_says_where_to_look_and_how_to_export_it(diagnosis):
-    card = build_cards(diagnosis, COHORTS, LAKE)[0]
-    assert card.title == "Rank 5 (node0001)"
-    assert card.step.key.step == 2003
-    assert "step 2003, kernel 17, starting at " in card.place
-    assert "rank5.sqlite, 76.0565 s to 76.0580 s" in card.file
-    ranks = format_numbers({5, card.step.min_rank})
-    command = "jitter export '/runs/my lake' --perfetto finding-1.json.gz --step 2003 --epoch 1 --ranks"
-    assert card.export == f"{command} {ranks}"
+def item_of(diagnosis, name="Rank 5 (node0001)"):
+    return next(one for one in list_fixes(diagnosis, COHORTS, LAKE) if one.name == name)
 
 
-def test_only_the_most_expensive_are_on_cards(diagnosis):
-    many = replace(diagnosis, culprits=diagnosis.culprits[:1] * (MAX_CARDS + 2))
-    assert len(build_cards(many, COHORTS, LAKE)) == MAX_CARDS
+def test_an_item_says_where_to_look_and_how_to_export_it(diagnosis):
+    item = item_of(diagnosis)
+    number = 1 + [one.cause for one in diagnosis.findings].index("cpu_launch")
+    step = costliest_step(diagnosis.culprits[0], diagnosis)
+    assert step.key.step == 2003
+    assert item.words == "late kernel launches (CPU), kernel 17, 1 of 5 steps: epoch 1, step 2003"
+    assert "rank5.sqlite, 76.0565 s to 76.0580 s" in item.file
+    ranks = format_numbers({5, step.min_rank})
+    command = f"jitter export '/runs/my lake' --perfetto finding-{number}.json.gz --step 2003 --epoch 1 --ranks"
+    assert item.export == f"{command} {ranks}"
+
+
+def test_items_are_the_findings_over_all_rungs_most_time_first(diagnosis):
+    items = list_fixes(diagnosis, COHORTS, LAKE)
+    assert [(one.loss_ns, one.fraction) for one in items] == [(one.loss_ns, one.fraction) for one in diagnosis.findings]
+    assert len(items) > len(diagnosis.culprits) == sum(one.is_jitter for one in items)
+    assert [one.loss_ns for one in items] == sorted((one.loss_ns for one in items), reverse=True)
 
 
 def test_few_ranks_of_a_group_are_exported(diagnosis):
@@ -93,11 +105,11 @@ def test_ranks_of_another_cohort_are_not_exported(diagnosis):
     assert exported_ranks(pipeline, step, {4: 1, 5: 1, 6: 2, step.min_rank: 0}) == [5, 4]
 
 
-def test_a_card_has_the_code_that_launches_the_kernel_once(diagnosis):
+def test_an_item_has_the_code_that_launches_the_kernel_once(diagnosis):
     code = CodeLocation(17, "aten::add_", "model/mlp", "backward", "train.py(12): step")
     words = "kernel 17 is launched by `aten::add_` in `model/mlp` at `train.py(12): step`, backward"
     one = finding(diagnosis, code=code, evidence=(words, "3 ms late"))
-    card = build_cards(replace(diagnosis, culprits=(one,)), COHORTS, LAKE)[0]
-    assert card.code == words
-    assert card.evidence == ("3 ms late",)
-    assert build_cards(replace(diagnosis, culprits=(finding(diagnosis, code=None),)), COHORTS, LAKE)[0].code == ""
+    item = item_of(replace(diagnosis, culprits=(one,)))
+    assert item.code == words
+    assert item.evidence == ("3 ms late",)
+    assert item_of(replace(diagnosis, culprits=(finding(diagnosis, code=None),))).code == ""

@@ -1,0 +1,168 @@
+"""Map of ranks by steps, ordered by host: which node, which GPU, which step."""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+import numpy as np
+from bokeh.models import (
+    BasicTicker,
+    ColumnDataSource,
+    CustomJS,
+    CustomJSTickFormatter,
+    HSpan,
+    Image,
+    LogColorMapper,
+    Range1d,
+)
+from bokeh.plotting import figure
+
+from jitter.core.formatting import abbreviate
+from jitter.report.figures.frame import (
+    DARK_HEAT_PALETTE,
+    GREY_PALETTE,
+    LIGHT_HEAT_PALETTE,
+    MARK_COLOR,
+    OTHERS_COLOR,
+    TEXT_COLOR,
+    add_hover,
+)
+from jitter.report.figures.steps import StepAxis, new_step_figure
+from jitter.report.views.excess_heatmap import ExcessHeatmap, HeatmapLayer
+
+_LEAST_HEIGHT, _MOST_HEIGHT, _ROW = 120, 300, 17
+_FRAME = 44  # px above and below the rows
+_LABEL = 10  # characters of a host name
+TRANSPARENT: Final = "rgba(0, 0, 0, 0)"
+_PICK: Final = """
+// A click on a cell picks its rank and step.
+const row = Math.round(cb_obj.y), column = Math.floor((cb_obj.x + 0.5) / wide);
+const columns = shown.data.image[0].shape[1], i = row * columns + column;
+if (row < 0 || row >= rows || column < 0 || column >= columns) return;
+const grey = own != null && shown.tags[2] != "unknown" && Number.isNaN(shown.data.image[0][i]);
+const { rank, step } = (grey ? own : shown).data;
+picked.data = { step: [step[0][i]], rank: [rank[0][i]] };
+"""
+
+
+def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int] = ()) -> figure:
+    """Draw the first layer, with the sources of all layers attached as `layer:<name>`. A click chooses a cell.
+
+    Rows of the ranks in `culprits` get an arrow.
+    """
+    rows = len(drawn.rows)
+    height = min(max(_LEAST_HEIGHT, _ROW * rows + _FRAME), _MOST_HEIGHT)
+    pad = 0.5 + 0.006 * rows  # the first row at the top, with room for half an arrow
+    y_range = Range1d(start=rows - 1 + pad, end=-pad)
+    plot = new_step_figure(axis, "every rank and step", "excess", y_range, height)
+    sources = [_source(layer, f"layer:{layer.name}") for layer in drawn.layers]
+    shown = _source(drawn.layers[0], "shown:excess")
+    light, dark = (GREY_PALETTE, GREY_PALETTE) if axis.run.is_calm else (LIGHT_HEAT_PALETTE, DARK_HEAT_PALETTE)
+    first = drawn.layers[0]
+    mapper = LogColorMapper(
+        palette=light,
+        low=first.low_ns,
+        high=first.high_ns,
+        nan_color=TRANSPARENT,
+        name="excess:colours",
+        tags=[light, dark],
+    )
+    wide = drawn.columns[0][1] + 1
+    place: dict[str, Any] = {"image": "image", "x": -0.5, "y": -0.5, "dw": wide * len(drawn.columns), "dh": rows}
+    own = None
+    if drawn.own is not None:
+        own = ColumnDataSource(_columns(drawn.own), name="own:excess")
+        # in grey below the other layers; the page hides it below layers of own time
+        below = LogColorMapper(
+            palette=GREY_PALETTE, low=drawn.own.low_ns, high=drawn.own.high_ns, nan_color=TRANSPARENT
+        )
+        grey = plot.add_glyph(own, Image(**place, color_mapper=below), level="image")
+        grey.name, grey.visible = "own:cells", first.shows_loss
+    image = plot.add_glyph(shown, Image(**place, color_mapper=mapper), level="image")
+    _draw_holes(plot, drawn)
+    _draw_hosts(plot, drawn)
+    _draw_arrows(plot, drawn, culprits, len(axis.run.steps))
+    plot.vspan(x="x", source=axis.shown, line_color=MARK_COLOR, line_width=2, line_alpha=0.9)
+    cursor = ColumnDataSource({"left": [], "right": [], "top": [], "bottom": []}, name="cursor")
+    plot.quad("left", "right", "top", "bottom", source=cursor, fill_color=None, line_color=TEXT_COLOR, line_width=2.5)
+    _label(plot, drawn)
+    args: dict[str, Any] = {"shown": shown, "steps": axis.steps, "wide": wide, "rows": rows, "own": own}
+    cell = args | {"hosts": list(drawn.hosts)}
+    # keyed by rank: Bokeh calls no formatter for a NaN image value
+    add_hover(plot, [image], "cell", "rank", ("who", "when", "excess"), cell, point_policy="follow_mouse")
+    plot.js_on_event("tap", CustomJS(args=args | {"picked": axis.picked}, code=_PICK))
+    plot.tags = sources
+    return plot
+
+
+def _source(layer: HeatmapLayer, name: str) -> ColumnDataSource:
+    """Return a layer as a source. Tags: ends of the colour scale, what a cell without a value means."""
+    unknown = "next to no share of the loss" if layer.shows_loss else "unknown"
+    return ColumnDataSource(_columns(layer), name=name, tags=[layer.low_ns, layer.high_ns, unknown])
+
+
+def _columns(layer: HeatmapLayer) -> dict[str, Any]:
+    # half the bytes where the numbers allow it
+    small = np.uint16 if max(layer.rank.max(initial=0), layer.step.max(initial=0)) < 2**16 else np.int32
+    return {"image": [layer.excess_ns], "rank": [layer.rank.astype(small)], "step": [layer.step.astype(small)]}
+
+
+def _draw_holes(plot: figure, drawn: ExcessHeatmap) -> None:
+    """Hatch the cells without a recording."""
+    columns: dict[str, Any] = {
+        "left": [drawn.columns[hole.first][0] - 0.5 for hole in drawn.holes],
+        "right": [drawn.columns[hole.last][1] + 0.5 for hole in drawn.holes],
+        "top": [hole.row - 0.5 for hole in drawn.holes],
+        "bottom": [hole.row + 0.5 for hole in drawn.holes],
+    }
+    plot.quad(
+        "left",
+        "right",
+        "top",
+        "bottom",
+        source=ColumnDataSource(columns, name="holes"),
+        fill_color=None,
+        line_color=None,
+        hatch_pattern="right_diagonal_line",
+        hatch_color=OTHERS_COLOR,
+        hatch_scale=8,
+    )
+
+
+def _draw_hosts(plot: figure, drawn: ExcessHeatmap) -> None:
+    """Draw a line between hosts, unless most rows are hosts."""
+    borders = [at - 0.5 for at in range(1, len(drawn.rows)) if drawn.hosts[at] != drawn.hosts[at - 1]]
+    if len(borders) > len(drawn.rows) / 2:
+        borders = []
+    thin = len(drawn.rows) > 60
+    plot.add_glyph(
+        ColumnDataSource({"y": borders}, name="host-borders"),
+        HSpan(y="y", line_color=TEXT_COLOR, line_width=0.5 if thin else 1, line_alpha=0.25 if thin else 0.5),
+    )
+
+
+def _draw_arrows(plot: figure, drawn: ExcessHeatmap, culprits: Collection[int], steps: int) -> None:
+    """Draw an arrow at the rows of the findings' ranks."""
+    named = [at for at, ranks in enumerate(drawn.rows) if not set(ranks).isdisjoint(culprits)]
+    plot.scatter(
+        "x",
+        "y",
+        source=ColumnDataSource({"x": [steps - 0.5 + 0.01 * steps] * len(named), "y": named}, name="named"),
+        marker="triangle",
+        angle=np.pi / 2,
+        size=8,
+        fill_color=TEXT_COLOR,
+        line_color=TEXT_COLOR,
+    )
+
+
+def _label(plot: figure, drawn: ExcessHeatmap) -> None:
+    """Label the rows with host and rank, as many as fit."""
+    words = []
+    for host, ranks in zip(drawn.hosts, drawn.rows, strict=True):
+        which = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+        words.append(which if host is None else f"{abbreviate(host, _LABEL)} · {which}")
+    plot.yaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0, desired_num_ticks=max(6, min(len(words), 14)))
+    plot.yaxis.formatter = CustomJSTickFormatter(
+        args={"words": words}, code="return Number.isInteger(tick) ? words[tick] ?? '' : '';"
+    )
+    plot.ygrid.grid_line_color = None

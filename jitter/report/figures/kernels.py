@@ -1,0 +1,388 @@
+"""The figures along the kernels of one step: how far max and min rank are apart, and by which gaps and durations.
+
+Collectives have a strip of their own, so that waiting sets the scale of no other figure. No scale is finer than 1% of
+the step.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from bokeh.models import (
+    BasicTicker,
+    ColumnDataSource,
+    CrosshairTool,
+    CustomJS,
+    CustomJSTickFormatter,
+    FixedTicker,
+    Range1d,
+    Text,
+    VSpan,
+)
+from bokeh.models.annotations import Span
+from bokeh.plotting import figure
+
+from jitter.core.errors import UsageError
+from jitter.core.formatting import format_time
+from jitter.core.names.kernels import short_name
+from jitter.report.figures.frame import (
+    BACKGROUND_COLOR,
+    CALM_COLOR,
+    COLLECTIVE_COLOR,
+    MARK_COLOR,
+    MAX_RANK_COLOR,
+    MIN_RANK_COLOR,
+    OTHERS_COLOR,
+    RANK_COLORS,
+    TEXT_COLOR,
+    add_hover,
+    format_time_axis,
+    new_figure,
+    read_script,
+)
+from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_view import SELF_EXCESS, SERIES, StepView, build_rank_line, is_known
+
+LINES: Final = ("max", "min", "low", "high")
+MAX_WAITS: Final = 12
+"""Most long waits with a line; the longest."""
+MAX_RANK_LINES: Final = 16
+"""Most lines of chosen ranks that a reader can distinguish."""
+DASHES: Final = ("solid", "dashed")
+CHOSEN_COLUMNS: Final = ("xs", "ys", "rank", "color", "dash")
+"""Columns of a source of chosen ranks: one line a rank."""
+_LABELLED_WIDTH: Final = 0.03
+"""Least part of the kernels that a piece of the band takes to have its rank written in it."""
+_ROWS: Final = ("name", "max", "min", "others", "chosen", "wait", "full")
+
+
+class PanelText(NamedTuple):
+    """The words of one figure over the kernels."""
+
+    title: str
+    title_of_values: str
+    """If the values of a single rank are drawn."""
+    height: int
+    is_signed: bool = True
+
+
+PANELS: Final[Mapping[str, PanelText]] = {
+    SELF_EXCESS: PanelText(
+        "cumulative: own time behind the median rank", "cumulative: own time above its other steps", 190
+    ),
+    "gap": PanelText("gap before the kernel − mean, without waits (CPU)", "gap before the kernel", 104),
+    "duration": PanelText("duration − mean, compute only (GPU)", "kernel duration", 104),
+    "ttke": PanelText("time to kernel end − mean over ranks", "time to kernel end", 170),
+    "launch_latency": PanelText("launch latency: launching call to start", "launch latency", 130, False),
+}
+
+
+@dataclass(frozen=True)
+class KernelAxis:
+    """The step in view as Bokeh sources, with the range and the crosshair that its figures share."""
+
+    x_range: Range1d
+    sources: dict[str, ColumnDataSource]
+    """Named `shown:<part>`, one for each part of `view_columns`."""
+    chosen: dict[str, ColumnDataSource]
+    """Lines of chosen ranks, by series."""
+    matches: ColumnDataSource
+    """Kernels that a search matches (`x`)."""
+    crosshair: Span
+
+
+class RankLine(NamedTuple):
+    """How the line of a chosen rank looks."""
+
+    rank: int
+    color: str
+    dash: str
+
+
+def view_columns(view: StepView) -> dict[str, dict[str, Any]]:
+    """Return the data of a step by source: one for each series, `view`, `names`, `collectives`, `runs` and marks."""
+    # half the bytes; exact to the nanosecond up to 16 ms, seven digits beyond
+    columns: dict[str, dict[str, Any]] = {
+        name: {key: _compact(values) for key, values in vars(view.series[name]).items()} for name in SERIES
+    }
+    for name in SERIES:
+        columns[name]["zero"] = np.zeros(view.series[name].kernel_index.size, np.int8)
+    columns["view"] = {
+        "max_rank": [view.max_rank],
+        "min_rank": [view.min_rank],
+        "values": [view.values],
+        "kernels": [view.kernels],
+        "scale_ns": [view.scale_ns],
+        "is_calm": [view.is_calm],
+    }
+    columns["names"] = {"full": list(view.names), "short": [short_name(name) for name in view.names]}
+    columns["runs"] = _run_columns(view)
+    columns["collectives"] = {
+        name: _compact(values) for name, values in vars(view.collectives).items() if name != "operation"
+    }
+    columns["collectives"]["operation"] = [word.replace("_", " ") for word in view.collectives.operation]
+    columns["waits"] = {"kernel_index": view.collectives.kernel_index[list(view.waits[:MAX_WAITS])]}
+    columns["marks"] = _mark_columns(view)
+    return columns
+
+
+def _compact(values: Any) -> Any:
+    return values.astype(np.float32) if isinstance(values, np.ndarray) and values.dtype == np.float64 else values
+
+
+def _run_columns(view: StepView) -> dict[str, Any]:
+    runs = view.runs
+    fixed = {view.max_rank: MAX_RANK_COLOR, view.min_rank: MIN_RANK_COLOR}
+    colors = [
+        OTHERS_COLOR if view.is_calm else fixed.get(rank, RANK_COLORS[rank % len(RANK_COLORS)])
+        for rank in runs.rank.tolist()
+    ]
+    is_labelled = runs.right - runs.left >= _LABELLED_WIDTH * view.kernels
+    return {
+        "row": runs.row,
+        "left": _compact(runs.left),
+        "right": _compact(runs.right),
+        "bottom": _compact(1.06 - runs.row),
+        "top": _compact(1.94 - runs.row),
+        "rank": runs.rank,
+        "clear": runs.is_clear.astype(np.int8),
+        "color": colors,
+        "alpha": _compact(np.where(runs.is_clear, 0.8, 0.18)),
+        "middle": _compact((runs.left + runs.right) / 2),
+        "height": _compact(1.5 - runs.row),
+        "text": [str(rank) if wide else "" for rank, wide in zip(runs.rank.tolist(), is_labelled, strict=True)],
+    }
+
+
+def _mark_columns(view: StepView) -> dict[str, Any]:
+    """Return the marks with text: the divergence, and the longest wait."""
+    flags = []
+    if view.divergence is not None:
+        flags.append((view.divergence, f"diverges at kernel {view.divergence}", 1.0))
+    if view.waits:
+        met, at = view.collectives, view.waits[0]
+        words = f"rank {met.waiter[at]} waited {format_time(float(met.waited_ns[at]))} for rank {met.last[at]}"
+        flags.append((int(met.kernel_index[at]), words, 0.0))
+    leftwards = [index > 0.5 * view.kernels for index, _, _ in flags]  # on the side with more room
+    return {
+        "kernel_index": [index for index, _, _ in flags],
+        "text": [text for _, text, _ in flags],
+        "alpha": [alpha for _, _, alpha in flags],
+        "align": ["right" if left else "left" for left in leftwards],
+        "offset": [-6 if left else 6 for left in leftwards],
+        "height": [0.62 - 0.11 * n for n in range(len(flags))],
+    }
+
+
+def build_kernel_axis(view: StepView) -> KernelAxis:
+    """Build the axis for a view. The page's script replaces the data of the sources named `shown:…`."""
+    pad = max(0.5, 0.01 * view.kernels)  # the same as in the page's script
+    empty: dict[str, Any] = {column: [] for column in CHOSEN_COLUMNS}
+    return KernelAxis(
+        Range1d(start=-pad, end=view.kernels - 1 + pad, name="kernels"),
+        {part: ColumnDataSource(columns, name=f"shown:{part}") for part, columns in view_columns(view).items()},
+        {name: ColumnDataSource(dict(empty), name=f"chosen:{name}") for name in SERIES},
+        ColumnDataSource({"x": []}, name="matches"),
+        Span(dimension="height", line_color=OTHERS_COLOR, line_width=1, line_dash="dotted", name="crosshair"),
+    )
+
+
+def draw_divergence(axis: KernelAxis, views: Iterable[StepView]) -> list[figure]:
+    """Draw the cumulative divergence, the band of last and first ranks, gap, duration, and waits in collectives.
+
+    The cumulative divergence is that of own time; of the time to kernel end if own time is known in none of the views.
+    """
+    cumulative = SELF_EXCESS if any(view.has_self_excess for view in views) else "ttke"
+    drawn = [draw_series(axis, cumulative, is_flagged=True)]
+    if not axis.sources["view"].data["values"][0]:
+        drawn.append(_draw_rank_band(axis))
+    drawn += [draw_series(axis, "gap"), draw_series(axis, "duration"), _draw_waits(axis)]
+    for plot in drawn[:-1]:
+        plot.xaxis.visible = False
+    drawn[-1].xaxis.axis_label = "kernel index (launch order in the step)"
+    return drawn
+
+
+def draw_other_series(axis: KernelAxis, views: Sequence[StepView]) -> list[figure]:
+    """Draw the series that the divergence does not: time to kernel end, and launch latency where it is known."""
+    drawn = [draw_series(axis, "ttke")]
+    if any(is_known(view.series["launch_latency"]) for view in views):
+        drawn.append(draw_series(axis, "launch_latency"))
+    return drawn
+
+
+def draw_series(axis: KernelAxis, name: str, *, is_flagged: bool = False) -> figure:
+    """Draw max rank, min rank, the band of the other ranks and chosen ranks; with marks and text if `is_flagged`."""
+    source, words, view = axis.sources[name], PANELS[name], axis.sources["view"]
+    titles = words.title, words.title_of_values
+    plot = _new_panel(axis, name, titles[view.data["values"][0]], words.height, titles=titles)
+    max_color = CALM_COLOR if view.data["is_calm"][0] else MAX_RANK_COLOR
+    plot.varea("kernel_index", "low", "high", source=source, fill_color=OTHERS_COLOR, fill_alpha=0.3)
+    zero = plot.line("kernel_index", "zero", source=source, line_color=TEXT_COLOR, line_width=1, line_alpha=0.55)
+    plot.line("kernel_index", "min", source=source, line_color=MIN_RANK_COLOR, line_width=1.6, line_dash=[5, 2])
+    most = plot.line("kernel_index", "max", source=source, line_color=max_color, line_width=2)
+    most.glyph.name = "max-line"
+    most.glyph.tags = [MAX_RANK_COLOR, CALM_COLOR]
+    plot.multi_line(
+        "xs", "ys", source=axis.chosen[name], line_color="color", line_width=1.6, line_dash={"field": "dash"}
+    )
+    plot.add_glyph(axis.matches, VSpan(x="x", line_color=MARK_COLOR, line_width=3, line_alpha=0.35))
+    if is_flagged:
+        _draw_flags(plot, axis)
+    args = {"source": source, "chosen": axis.chosen[name], "signed": words.is_signed}
+    args |= {part: axis.sources[part] for part in ("names", "view", "collectives")}
+    # limit: between two kernels, two are equally near
+    add_hover(
+        plot,
+        [zero],
+        "kernel",
+        "kernel_index",
+        _ROWS,
+        args,
+        limit=1,
+        mode="vline",
+        line_policy="nearest",
+        point_policy="follow_mouse",
+    )
+    _follow(axis, plot, source, axis.chosen[name], LINES, has_floor=not words.is_signed)
+    return plot
+
+
+def _new_panel(
+    axis: KernelAxis, name: str, title: str, height: int, y_range: Range1d | None = None, titles: Sequence[str] = ()
+) -> figure:
+    plot = new_figure(title, name, height, titles=titles, x_range=axis.x_range, y_range=y_range or Range1d())
+    format_time_axis(plot)
+    plot.yaxis.ticker = BasicTicker(desired_num_ticks=max(3, height // 45))
+    plot.add_tools(CrosshairTool(overlay=axis.crosshair))
+    pick = "kernels.tags = [Math.round(cb_obj.x)];"
+    plot.js_on_event("tap", CustomJS(args={"kernels": axis.x_range}, code=pick))
+    return plot
+
+
+def _follow(
+    axis: KernelAxis,
+    plot: figure,
+    source: ColumnDataSource,
+    chosen: ColumnDataSource | None,
+    lines: Sequence[str],
+    *,
+    has_floor: bool,
+) -> None:
+    """Fit y to the lines in view, now and when the data or the range of kernels changes."""
+    view = axis.sources["view"]
+    start, end = fit_range([source.data[line] for line in lines], view.data["scale_ns"][0], has_floor=has_floor)
+    plot.y_range.update(start=start, end=end)
+    plot.yaxis.axis_label = "≥ 1% of step"
+    args = {"kernels": axis.x_range, "view": view, "source": source, "chosen": chosen, "lines": list(lines)}
+    fit = CustomJS(args={**args, "y_range": plot.y_range, "floor": has_floor}, code=read_script("fit.js"))
+    for event in ("start", "end"):
+        axis.x_range.js_on_change(event, fit)
+    for one in (source, view, *(() if chosen is None else (chosen,))):
+        one.js_on_change("data", fit)
+
+
+def fit_range(lines: Iterable[Any], least: float, *, has_floor: bool = False) -> tuple[float, float]:
+    """Return start and end of y that show all lines and 0, and at least `least`; from 0 up with `has_floor`.
+
+    `fit.js` computes the same for the kernels in view.
+    """
+    known = [values[np.isfinite(values)] for values in (np.asarray(line, np.float64) for line in lines)]
+    low = min([0.0, *(float(one.min()) for one in known if one.size)])
+    high = max([0.0, *(float(one.max()) for one in known if one.size)])
+    missing, pad = max(0.0, least - (high - low)), 0.06 * max(high - low, least)
+    if has_floor:
+        return 0.0, high + missing + pad
+    return low - missing / 2 - pad, high + missing / 2 + pad
+
+
+def _draw_flags(plot: figure, axis: KernelAxis) -> None:
+    """Mark long waits and the divergence, with text."""
+    plot.extra_y_ranges = {"strip": Range1d(start=0, end=1)}
+    waits, marks = axis.sources["waits"], axis.sources["marks"]
+    plot.add_glyph(waits, VSpan(x="kernel_index", line_color=COLLECTIVE_COLOR, line_width=1.2, line_alpha=0.7))
+    line = VSpan(x="kernel_index", line_color=MARK_COLOR, line_dash="dashed", line_width=1.8, line_alpha="alpha")
+    plot.add_glyph(marks, line)
+    text = Text(
+        x="kernel_index",
+        y="height",
+        text="text",
+        text_color=TEXT_COLOR,
+        background_fill_color=BACKGROUND_COLOR,
+        background_fill_alpha=0.75,
+        text_font_size="12px",
+        text_align="align",
+        text_baseline="top",
+        x_offset="offset",
+    )
+    drawn = plot.add_glyph(marks, text)
+    drawn.y_range_name, drawn.name = "strip", "flags"
+
+
+def _draw_rank_band(axis: KernelAxis) -> figure:
+    """Draw which rank is last and which is furthest ahead at each kernel; pale where all ranks are close together."""
+    plot = _new_panel(axis, "ranks", "", 50, Range1d(start=0, end=2))
+    plot.yaxis.ticker = FixedTicker(ticks=[0.5, 1.5])
+    plot.yaxis.formatter = CustomJSTickFormatter(code="return tick > 1 ? 'last rank' : 'first';")
+    plot.grid.grid_line_color = None
+    source = axis.sources["runs"]
+    pieces = plot.quad(
+        "left",
+        "right",
+        "top",
+        "bottom",
+        source=source,
+        fill_color="color",
+        fill_alpha="alpha",
+        line_color=BACKGROUND_COLOR,
+        line_width=1,
+    )
+    words = Text(x="middle", y="height", text="text", text_color=TEXT_COLOR, text_font_size="11px")
+    words.text_align, words.text_baseline = "center", "middle"
+    plot.add_glyph(source, words)
+    args = {"source": source}
+    add_hover(plot, [pieces], "run", "left", ("who", "where", "clear"), args, point_policy="follow_mouse")
+    return plot
+
+
+def _draw_waits(axis: KernelAxis) -> figure:
+    """Draw the longest wait of a rank in each collective."""
+    source = axis.sources["collectives"]
+    plot = _new_panel(axis, "waits", "longest wait in each collective", 112)
+    bars = plot.segment("kernel_index", 0, "kernel_index", "waited_ns", source=source, line_color=COLLECTIVE_COLOR)
+    bars.glyph.line_width = 2.5
+    dots = plot.scatter("kernel_index", "waited_ns", source=source, size=5, color=COLLECTIVE_COLOR)
+    rows = ("what", "waited", "took", "size")
+    add_hover(plot, [dots], "collective", "waiter", rows, {"source": source}, mode="vline", limit=1)
+    _follow(axis, plot, source, None, ("waited_ns",), has_floor=True)
+    return plot
+
+
+def style_ranks(ranks: Sequence[int]) -> list[RankLine]:
+    """Return the look of each chosen rank, no two the same; for the figures and their legend."""
+    return [
+        RankLine(rank, RANK_COLORS[at % len(RANK_COLORS)], DASHES[at // len(RANK_COLORS) % len(DASHES)])
+        for at, rank in enumerate(ranks)
+    ]
+
+
+def rank_columns(grid: StepGrid, ranks: Sequence[int]) -> dict[str, dict[str, Any]]:
+    """Return the lines of chosen ranks, by series; `grid` is the grid of a view.
+
+    Raises `UsageError` for a rank that is not in the step and for more than `MAX_RANK_LINES` ranks.
+    """
+    if len(ranks) > MAX_RANK_LINES:
+        raise UsageError(f"{len(ranks)} ranks are too many lines", f"choose at most {MAX_RANK_LINES}")
+    styles = style_ranks(ranks)
+    columns = {}
+    for name in SERIES:
+        lines = [build_rank_line(grid, rank, name) for rank in ranks]
+        columns[name] = {
+            "xs": [at for at, _ in lines],
+            "ys": [values for _, values in lines],
+            "rank": list(ranks),
+            "color": [one.color for one in styles],
+            "dash": [one.dash for one in styles],
+        }
+    return columns

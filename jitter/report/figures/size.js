@@ -1,0 +1,1 @@
+return bytes(tick);

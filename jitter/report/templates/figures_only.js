@@ -1,0 +1,2 @@
+enableTables(document);
+loadFigures().then(() => (document.documentElement.dataset.drawn = "true")).catch(failed);

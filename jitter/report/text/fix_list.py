@@ -1,0 +1,167 @@
+"""The fix list: everything that costs the run time, over all rungs, largest first; each item with its evidence."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.evidence.code import describe_launch
+from jitter.analysis.diagnosis.model import Culprit, StepAnswer
+from jitter.analysis.diagnosis.verdict import (
+    advise_recurrence,
+    describe_advice,
+    describe_saving,
+    describe_seen,
+    name_cause,
+    name_culprit,
+    write_advice,
+)
+from jitter.core.formatting import (
+    capitalize,
+    format_count,
+    format_numbers,
+    format_percent,
+    format_time,
+    format_timeline_span,
+)
+from jitter.report.text.kernel_text import describe_kernels
+
+MAX_EXPORTED_RANKS: Final = 8
+_STALLED: Final = "the input pipeline stalled"
+
+
+class FixItem(NamedTuple):
+    """One item of the list as texts; a text is empty where there is nothing to say."""
+
+    name: str
+    """Rank, host, link or `All ranks`."""
+    words: str
+    """What costs the time, where and when."""
+    loss_ns: int
+    fraction: float | None
+    """Of the run's time."""
+    is_jitter: bool
+    certainty: str
+    remedy: str
+    recurrence: str
+    code: str
+    """Operator, scope and line of the program that launches its first kernel."""
+    file: str
+    """Recording and time range on its own timeline."""
+    evidence: tuple[str, ...]
+    export: str
+    """The command that writes its timeline for Perfetto."""
+
+
+def list_fixes(diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path) -> list[FixItem]:
+    """Return the findings over all rungs, most time first.
+
+    `cohorts` maps each rank to its cohort; `lake` is named in commands.
+    """
+    return [_item(one, diagnosis, cohorts, lake, number) for number, one in enumerate(diagnosis.findings, 1)]
+
+
+def write_headline(culprit: Culprit, diagnosis: Diagnosis) -> str:
+    """Return who loses time, by what, where and when: `Rank 5: late kernel launches (CPU), kernel 17, 1 of 5 steps`."""
+    seen = "" if culprit.is_of_program else f", {describe_seen(culprit)}"
+    return f"{name_culprit(culprit)}: {describe_symptom(culprit, diagnosis)}{seen}"
+
+
+def describe_symptom(culprit: Culprit, diagnosis: Diagnosis) -> str:
+    """Return what the culprit does and where: `late kernel launches (CPU), kernel 17`."""
+    cause = CAUSES[culprit.cause]
+    side = "" if cause.side is None else f" ({cause.side})"
+    kernels = describe_kernels(culprit, diagnosis).partition(", starting at ")[0] or cause.place
+    return ", ".join(filter(None, (f"{name_cause(culprit)}{side}", kernels)))
+
+
+def describe_cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
+    """Return the culprit's share of the loss, what fixing it alone saves where that differs, and the whole loss."""
+    share, saving = format_time(culprit.loss_ns), describe_saving(culprit)
+    part = "" if culprit.fraction is None else f" = {format_percent(culprit.fraction)} of the run"
+    parts = [f"{share}{part}"]
+    if share not in saving:
+        parts.append(saving)
+    loss = diagnosis.loss
+    if loss.ns is not None and loss.ns > 0 and not culprit.is_of_program:
+        counted = sum(step.loss_ns is not None for step in diagnosis.steps)
+        whole = "" if loss.fraction is None else f" = {format_percent(loss.fraction)}"
+        parts.append(f"all jitter: {format_time(loss.ns)} over {format_count(counted, 'step')}{whole}")
+    return f"{'; '.join(parts)} ({culprit.confidence} confidence)"
+
+
+def describe_action(culprit: Culprit) -> str:
+    """Return what to do, as a sentence: as the logs advise, where they make the cause certain."""
+    stated = [one.advice for one in culprit.facts if one.certainty == "certain" and one.advice]
+    return capitalize((*stated, describe_advice(culprit).rpartition(": ")[2])[0])
+
+
+def exported_ranks(culprit: Culprit, step: StepAnswer, cohorts: Mapping[int, int]) -> list[int]:
+    """Return the ranks whose timeline shows a finding: its own, and the step's min rank to compare with.
+
+    Only ranks of the worst rank's cohort: the clocks of different cohorts cannot be aligned.
+    """
+    ranks = [rank for rank in (culprit.rank, step.min_rank, *culprit.ranks) if rank is not None]
+    alike = [rank for rank in ranks if cohorts.get(rank) == cohorts.get(culprit.rank)]
+    return list(dict.fromkeys(alike))[:MAX_EXPORTED_RANKS]
+
+
+def costliest_step(culprit: Culprit, diagnosis: Diagnosis) -> StepAnswer | None:
+    """Return the step of a finding that lost most; of those with one of its ranks as max rank, if there are any."""
+    own = [step for step in diagnosis.steps if step.key in culprit.steps]
+    named = [step for step in own if step.max_rank in culprit.ranks]
+    return max(named or own, key=lambda step: step.loss_ns or 0, default=None)
+
+
+def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
+    """Return what would help and what it saves: `… would save about 24 ms (3.1%), 2.4 ms a step`.
+
+    A finding of low confidence is a lead: its remedy "might" help.
+    """
+    remedy = CAUSES[culprit.cause].remedy
+    if culprit.cause == "late_start" and any(_STALLED in line for line in culprit.evidence):
+        remedy = "more loader workers or prefetching"
+    remedy = f"{remedy[0].upper()}{remedy[1:]}"
+    counted = sum(step.loss_ns is not None for step in diagnosis.steps)
+    saved_ns = culprit.loss_ns if culprit.is_hidden else culprit.gain_ns
+    verb = "might" if culprit.confidence == "low" else "would"
+    if culprit.has_unknown_gain:
+        return f"{remedy} {verb} help by an unknown time: some exchanges name no partners"
+    if saved_ns <= 0 or not counted:
+        return f"{remedy} {verb} help; what it saves alone is too small to measure in these steps"
+    loss = diagnosis.loss
+    share = f" ({format_percent(saved_ns * loss.fraction / loss.ns)})" if loss.ns and loss.fraction else ""
+    beside = ", if the other findings are fixed too" if culprit.is_hidden else ""
+    return (
+        f"{remedy} {verb} save about {format_time(saved_ns)}{share}, {format_time(saved_ns / counted)} a step{beside}"
+    )
+
+
+def _item(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path, number: int) -> FixItem:
+    step, look = costliest_step(culprit, diagnosis), culprit.look_at
+    code = describe_launch(culprit.code) or ""
+    seen = "" if culprit.is_of_program else f", {describe_seen(culprit)}"
+    return FixItem(
+        name=name_culprit(culprit),
+        words=describe_symptom(culprit, diagnosis) + seen,
+        loss_ns=culprit.loss_ns,
+        fraction=culprit.fraction,
+        is_jitter=culprit in diagnosis.culprits,
+        certainty=f"{culprit.confidence} confidence; cause {culprit.cause_certainty}",
+        remedy="" if culprit.is_of_program else describe_remedy(culprit, diagnosis),
+        recurrence=write_advice(culprit) if culprit.is_of_program else advise_recurrence(culprit),
+        code=code,
+        file="" if look is None else f"{look.file}, {format_timeline_span(look.start_ns, look.end_ns)}",
+        evidence=tuple(line for line in culprit.evidence if line != code),
+        export="" if step is None else _command(step, exported_ranks(culprit, step, cohorts), lake, number),
+    )
+
+
+def _command(step: StepAnswer, ranks: list[int], lake: Path, number: int) -> str:
+    epoch = "" if step.key.epoch is None else f" --epoch {step.key.epoch}"
+    return (
+        f"jitter export {shlex.quote(str(lake))} --perfetto finding-{number}.json.gz --step {step.key.step}{epoch} "
+        f"--ranks {format_numbers(ranks)}"
+    )

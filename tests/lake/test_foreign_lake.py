@@ -88,7 +88,9 @@ def test_a_reader_undoes_nothing(root: Path, words: list[str], untouched: None, 
     assert orphan.read_bytes() == b"half"
 
 
-@pytest.mark.parametrize("name", [".staging", "derived", "sources", "kernels", "host", "catalog.sqlite", "jitter.json"])
+@pytest.mark.parametrize(
+    "name", [".staging", "derived", "sources", "kernels", "host", "times", "catalog.sqlite", "jitter.json"]
+)
 def test_a_link_in_the_place_of_a_part_is_refused(
     root: Path, name: str, tmp_path: Path, traces, untouched: None, capsys
 ):

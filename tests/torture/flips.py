@@ -13,7 +13,7 @@ from jitter.lake.integrity.verify import verify_lake
 from jitter.simulate import Fault, Job, simulate, write
 from tests.torture.figures import Figures
 
-PARTS = ("kernels", "host", "sources", "derived/answers", "catalog.sqlite")
+PARTS = ("kernels", "host", "times", "sources", "derived/answers", "catalog.sqlite")
 QUERY = "select rank, step, sum(duration_ns) as ns, max(kernel_name) as name from kernels group by all order by all"
 
 
@@ -70,5 +70,7 @@ def _outcome(lake: Path, damaged: Path, part: str, bit: int, wanted: tuple[objec
         return f"{part}: crash", f"{where}: {error!r}"
     if not same:
         return f"{part}: another answer", where
-    unseen = part in ("kernels", "host", "sources") and [p.file for p in verify_lake(lake).problems] != [damaged]
+    unseen = part in ("kernels", "host", "times", "sources") and [p.file for p in verify_lake(lake).problems] != [
+        damaged
+    ]
     return f"{part}: same answers", f"{where}: not found by verify" if unseen else None

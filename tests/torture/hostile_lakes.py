@@ -80,7 +80,7 @@ class Enemy:
 
 def link_entry(enemy: Enemy) -> str:
     """Put a link in the place of a file or folder."""
-    names = (".staging", "derived", "sources", "kernels", "host", "logs", "catalog.sqlite", "jitter.json")
+    names = (".staging", "derived", "sources", "kernels", "host", "times", "logs", "catalog.sqlite", "jitter.json")
     below = [*enemy.root.rglob("*")]
     path = enemy.chance.choice(below) if enemy.chance.random() < 0.6 else enemy.root / enemy.chance.choice(names)
     if path.is_dir() and not path.is_symlink():

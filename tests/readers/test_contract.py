@@ -12,9 +12,10 @@ from jitter.core.errors import UnreadableTraceError, UsageError
 from jitter.core.schema import ACTIVITIES
 from jitter.readers import Batch, Files, Process, ReaderError, Recording, readers
 from jitter.readers.testing import check
-from jitter.simulate import Job, simulate, write
+from jitter.simulate import Job, RankRecording, simulate, write
 from tests.readers import example_reader
 from tests.readers.amd import test_rocprof_v2, test_rocprofv3_json, test_rpd
+from tests.support import perfetto_traces, xplane_traces
 from tests.support.added_reader import added_reader
 
 JOB = Job(ranks=1, steps=2, kernels=12)
@@ -42,6 +43,11 @@ def rpd(folder: Path) -> Path:
     return test_rpd.database(folder / "0.rpd", kernels, calls, [(n, n) for n in range(1, 17)])
 
 
+def encoded(path: Path, encode: Callable[[RankRecording], bytes]) -> Path:
+    path.write_bytes(encode(next(iter(simulate(JOB).ranks()))))
+    return path
+
+
 SOURCES = {
     "nsys sqlite": ("nsys", simulated("nsys")),
     "nsys parquetdir": ("nsys", simulated("nsys", container="parquet")),
@@ -53,6 +59,11 @@ SOURCES = {
     "rocprof v1": ("rocprof-v1", simulated("rocprof-v1")),
     "rocprof v2": ("rocprof-v2", rocprof_v2),
     "rpd": ("rpd", rpd),
+    "perfetto": (
+        "rocprof-perfetto",
+        lambda folder: encoded(folder / "rank0_results.pftrace", perfetto_traces.recorded),
+    ),
+    "xplane": ("xplane", lambda folder: encoded(folder / "node0.xplane.pb", xplane_traces.recorded)),
 }
 
 

@@ -9,7 +9,6 @@ import pytest
 
 import jitter
 from jitter.core.errors import JitterError, UnreadableTraceError
-from jitter.readers.testing import check
 from jitter.readers.xplane import READER
 from jitter.simulate import Fault, Job, RankRecording, simulate, write
 from jitter.simulate.capture import CaptureOptions, apply_capture
@@ -77,11 +76,6 @@ def rows_of(path: Path) -> dict[str, list[dict[str, Any]]]:
         found.setdefault(batch.table, []).extend(rows)
     assert sum(advanced) == path.stat().st_size
     return found
-
-
-def test_contract(tmp_path: Path):
-    recording = check(READER, one_file(tmp_path / "a", recorded(rank())))
-    assert recording.processes[0].pid == rank().pid
 
 
 def gpu_plane(device: int = 0, at_ns: int = 1000) -> Plane:

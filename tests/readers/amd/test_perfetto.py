@@ -10,7 +10,6 @@ import pytest
 import jitter
 from jitter.core.errors import JitterError, UnreadableTraceError
 from jitter.readers.amd.perfetto import READER
-from jitter.readers.testing import check
 from jitter.simulate import Fault, Job, simulate, write
 from jitter.simulate.capture import CaptureOptions, apply_capture
 from tests.support.perfetto_traces import Packets, recorded, write_run
@@ -49,10 +48,6 @@ def one_file(folder: Path, content: bytes) -> Path:
     path = folder / "rank1_results.pftrace"
     path.write_bytes(content)
     return path
-
-
-def test_contract(tmp_path: Path):
-    check(READER, one_file(tmp_path / "a", recorded(next(iter(RUN.ranks([1]))))))
 
 
 def test_names_are_void_after_a_cleared_state(tmp_path: Path):

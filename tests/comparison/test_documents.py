@@ -59,7 +59,7 @@ def test_a_lake_and_its_document_compare_alike(lakes):
 def test_a_part_of_a_document_is_that_part_of_the_lake(lakes):
     base, _ = lakes
     part = select_steps(build_document(base), {102, 103, 104, 105, 106})
-    direct = build_document(base, [key for key in base.steps if 102 <= key.step <= 106])
+    direct = build_document(base, [key for key in base.step_keys if 102 <= key.step <= 106])
     assert [step.step_time_ns for step in part.steps] == [step.step_time_ns for step in direct.steps]
     assert part.steps[0].step_time_ns is None
     assert part.teams[0].times_ns == direct.teams[0].times_ns

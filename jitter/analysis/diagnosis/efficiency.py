@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 
 from jitter.analysis.metrics.bandwidth_baseline import Baseline, BaselineRow, below_in_every_step
-from jitter.analysis.metrics.collective_calls import UNMATCHED
+from jitter.analysis.metrics.collective_calls import UNPAIRED
 from jitter.analysis.metrics.communication import Communication, tabulate_collectives
 from jitter.analysis.metrics.time_shares import SHARES
 from jitter.analysis.thresholds import THRESHOLDS
@@ -59,7 +59,7 @@ def describe_bound(
     if any((time < 0).any() for time in measured.time_ns) or any(kind.group_size == 1 for kind in measured.kinds):
         return None  # waiting for ranks that were not recorded is not told from communication
     reach = _describe_reach(measured, baseline, slow)
-    waiting = ", with waiting for partners," if measured.reasons[UNMATCHED] else ""
+    waiting = ", with waiting for partners," if measured.reasons[UNPAIRED] else ""
     told = f"communication without compute{waiting} takes {format_percent(exposed)} of the steps{reach}"
     return EfficiencyFinding("communication", told, exposed)
 

@@ -30,7 +30,7 @@ SEND_RECV: Final = "send_recv"
 ASSUMED_GROUP: Final = "{} collectives state no group: assumed to span all recorded ranks"
 UNRECORDED: Final = "{} collectives have ranks that were not recorded: their last arrival is unknown"
 DISAGREEING: Final = "{} collectives are left out: ranks disagree about the operation at their place in the group"
-UNMATCHED: Final = "{} send_recv kernels: partners are not matched, the time includes waiting for the partner"
+UNPAIRED: Final = "{} send_recv kernels: partners are not matched, the time includes waiting for the partner"
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class _Matching:
         reasons[ASSUMED_GROUP] += int((anonymous[of_group] & ~alone & ~disagrees).sum())
         complete = (members == group_size) & ~alone
         reasons[UNRECORDED] += int((~complete & ~alone & ~disagrees).sum())
-        reasons[UNMATCHED] += int((alone & ~disagrees).sum())
+        reasons[UNPAIRED] += int((alone & ~disagrees).sum())
         took = self._end - self._start
         shortest = np.full(self._count, np.iinfo(np.int64).max)
         np.minimum.at(shortest, self._call, took)

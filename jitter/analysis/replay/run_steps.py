@@ -1,17 +1,17 @@
 """The steps of a run one after another, as the replay and the account take them: all of them, or a range."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from jitter.analysis.collectives.matching import CollectiveArrays
-from jitter.analysis.execution.job_arrays import CarriedState, JobArrays
+from jitter.analysis.execution.job_arrays import CarriedState
 from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.run_reader import RunReader
-from jitter.analysis.execution.self_times import SelfTimes, baselines, empty_self_times, follow_step
+from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.analysis.thresholds import THRESHOLDS
@@ -51,19 +51,6 @@ class RecordedStep:
     collectives: CollectiveArrays
     end_cells: Ints
     """(ranks of the run,) the cell of the operation with which each rank's step ends; -1 if unknown."""
-
-    def without_self_times(self) -> "RecordedStep":
-        """Return the step with empty self times, which take more than half of its memory."""
-        return replace(self, own=empty_self_times(0))
-
-    def with_self_times_of(self, rank: int, job: JobArrays) -> "RecordedStep":
-        """Return the step with the self times of one rank, by number; those of other ranks are undefined.
-
-        They take no memory: the system provides the pages of a large array when they are written.
-        """
-        row = np.full_like(self.times.row, -1)
-        row[rank] = self.times.row[rank]
-        return replace(self, own=follow_step(job, self.times._replace(row=row), self.before.copy()))
 
     @cached_property
     def in_collectives(self) -> Floats:

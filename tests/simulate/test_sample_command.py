@@ -26,10 +26,14 @@ def test_traces_and_truth(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert truth["job"]["kernels_per_step"] == 20
 
 
-def test_a_second_call_replaces_the_first(tmp_path: Path):
+def test_a_second_call_replaces_the_first_with_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["sample", str(tmp_path), *SMALL]) == 0
-    assert main(["sample", str(tmp_path), *SMALL, "--option", "container=parquet"]) == 0
-    assert main(["sample", str(tmp_path), *SMALL, "--format", "kineto", "--layout", "rocm"]) == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert main(["sample", str(tmp_path), *SMALL, "--format", "kineto"]) == 2
+    assert "holds files" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert main(["sample", str(tmp_path), *SMALL, "--option", "container=parquet", "--force"]) == 0
+    assert main(["sample", str(tmp_path), *SMALL, "--format", "kineto", "--layout", "rocm", "--force"]) == 0
     assert {p.name for p in tmp_path.iterdir()} == {
         "truth.json",
         "rank-0.pt.trace.json.gz",
@@ -41,12 +45,12 @@ def test_foreign_files_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixt
     mine = tmp_path / "rank0.sqlite"
     mine.write_text("precious")
     assert main(["sample", str(tmp_path), *SMALL]) != 0
-    assert "did not write" in capsys.readouterr().err
+    assert "holds files" in capsys.readouterr().err
     assert mine.read_text() == "precious"
     (tmp_path / "truth.json").write_text('{"written_by": "jitter sample", "traces": ["../x", "rank0.sqlite"]}')
     outside = tmp_path.parent / "x"
     outside.write_text("stays")
-    assert main(["sample", str(tmp_path), *SMALL, "--format", "kineto"]) == 0
+    assert main(["sample", str(tmp_path), *SMALL, "--format", "kineto", "--force"]) == 0
     assert outside.read_text() == "stays"
     mine.write_text("precious")
     assert main(["sample", str(tmp_path), *SMALL, "--force"]) == 0

@@ -25,6 +25,9 @@ GROUPS: Final = {
 }
 """Each way to group kernels, and its column."""
 
+NOT_RECORDED: Final = "(not recorded)"
+"""The group of activities of which none is recorded; of the streams, which are numbers, null."""
+
 BREAKDOWN_SCHEMA: Final = pa.schema(
     [
         ("epoch", pa.int64()),
@@ -96,11 +99,11 @@ class GroupedTimes:
     def to_arrow(self, ranks: Sequence[int] | None = None) -> pa.Table:
         """Return a row per group and kind, the most time first; times are per step, in ns.
 
-        Columns: the group (null: not recorded); `kind`; `count`, activities per rank and step; `ranks`, how many have
-        the group; `total_ns`, the mean over these ranks; `median_ns` (lower median), `min_ns`, `max_ns` over them and
-        the ranks `min_rank` and `max_rank`; `lost_ns`, maximum − median, null for collectives, in which ranks wait for
-        each other; by stream `median_share`, `min_share` and `max_share` of the rank's time on all its streams;
-        `rank_<R>`, time of each rank, or of each of `ranks`.
+        Columns: the group (`NOT_RECORDED` where it is not known); `kind`; `count`, activities per rank and step;
+        `ranks`, how many have the group; `total_ns`, the mean over these ranks; `median_ns` (lower median), `min_ns`,
+        `max_ns` over them and the ranks `min_rank` and `max_rank`; `lost_ns`, maximum − median, null for collectives,
+        in which ranks wait for each other; by stream `median_share`, `min_share` and `max_share` of the rank's time on
+        all streams; `rank_<R>`, time of each rank, or of each of `ranks`.
         """
         steps = np.maximum(self._steps, 1)
         total = np.sum(self._times, axis=0) if self._times else np.zeros(len(self.ranks))
@@ -137,7 +140,7 @@ class GroupedTimes:
         low, high = int(own.argmin()), int(own.argmax())
         shares = own / np.maximum(total[has], 1)
         return {
-            self.by: name,
+            self.by: NOT_RECORDED if name is None and self.by != "stream" else name,
             "kind": kind,
             "count": float(counts[has].mean()),
             "ranks": len(has),

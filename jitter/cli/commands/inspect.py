@@ -40,9 +40,11 @@ def inspect(
     """
     from jitter.cli.output.ingest import NO_TRACES_HINT
     from jitter.cli.output.inspect import format_inspection, inspection_document
+    from jitter.core.arrow import hide_pandas
     from jitter.ingestion.expected_recording import find_missing, parse_expectation
     from jitter.ingestion.inspect import inspect as inspect_traces
 
+    hide_pandas()
     expected = None if expect is None else parse_expectation(expect)
     with byte_progress("Reading", quiet) as progress:
         inspected = inspect_traces(paths, progress=progress, executor=choose_executor(jobs), **reading)

@@ -136,7 +136,7 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.option(
     "--evidence", is_flag=True, help="Write the job's logs too: a bandwidth benchmark, NCCL's debug log, GPU clocks."
 )
-@click.option("--force", is_flag=True, help="Write into a folder with other files.")
+@click.option("--force", is_flag=True, help="Write into a folder with files, in place of those of an earlier call.")
 @click.option("--quiet", is_flag=True, help="Show no progress bar.")
 def sample(
     folder: Path,
@@ -190,22 +190,17 @@ def _names_in(folder: Path) -> set[str]:
 
 
 def _written_before(folder: Path, force: bool) -> set[str]:
-    """Return the files that an earlier call wrote here; raise `UsageError` for a folder with other files."""
+    """Return the files that an earlier call wrote here; raise `UsageError` for a folder with files, unless `force`."""
     import json
 
     there = _names_in(folder)
-    own: set[str] = set()
+    if not force and (there or (folder / _TRUTH).exists()):
+        raise UsageError(f"{folder} holds files", "choose another folder, or add --force to write anew")
     try:
-        found = json.loads((folder / _TRUTH).read_text())
-        if found["written_by"] == _WRITER:
-            own = {name for name in found["traces"] if name == Path(name).name} & there
+        truth = json.loads((folder / _TRUTH).read_text())
+        return set(truth["traces"]) & there if truth["written_by"] == _WRITER else set()
     except (OSError, ValueError, KeyError, TypeError):
-        there |= {path.name for path in folder.glob(_TRUTH)}  # a truth.json of something else
-    if there - own and not force:
-        raise UsageError(
-            f"{folder} holds files that jitter sample did not write", "choose another folder or add --force"
-        )
-    return own
+        return set()
 
 
 def _remove(path: Path) -> None:

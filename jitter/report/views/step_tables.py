@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from jitter.analysis.metrics.breakdown import columns_of
+from jitter.analysis.metrics.breakdown import NOT_RECORDED, columns_of
 from jitter.analysis.metrics.collective_calls import COLUMNS as COMMUNICATION_COLUMNS
 from jitter.analysis.metrics.step_metrics import ALL_COLUMNS as METRIC_COLUMNS
 from jitter.api import Lake
@@ -27,7 +27,7 @@ class StepTables:
     """The rows of the tables, times in ns."""
 
     ranks: tuple[dict[str, Any], ...]
-    """Columns of `Lake.breakdown` and `host`, by rank."""
+    """Columns of `Lake.table(by="step")` and `host`, by rank."""
     ranks_left_out: int
     groups: dict[str, tuple[dict[str, Any], ...]]
     """By group the columns of `Lake.table(by=…)`, without groups of which none is recorded."""
@@ -44,5 +44,5 @@ def build_step_tables(lake: Lake, key: StepKey) -> StepTables:
     return StepTables(
         ranks=tuple(sorted(kept, key=lambda row: row["rank"])),
         ranks_left_out=len(rows) - len(kept),
-        groups={by: found for by, found in groups.items() if any(row[by] is not None for row in found)},
+        groups={by: found for by, found in groups.items() if any(row[by] not in (None, NOT_RECORDED) for row in found)},
     )

@@ -97,11 +97,11 @@
   };
   element("step-details").addEventListener("toggle", showTables);
   // a step without details here: say so, and how to see it
-  const missing = (label, rank) => {
+  const missing = (label, rank, what = `the details of step ${label}`) => {
     const line = element("absent"), command = document.createElement("code");
     command.textContent = line.dataset.serve;
     line.replaceChildren(
-      `This page does not hold the details of step ${label}. Run `, command,
+      `This page does not hold ${what}. Run `, command,
       ` and open http://127.0.0.1:5006/${writeAddress({ step: label, ranks: rank })} to see it. Below is step ${labelOf(shown)}.`,
     );
     line.hidden = false;
@@ -365,7 +365,7 @@
       if (ranks) ranks.value = lines;
       await go(place, state.ranks, span);
     } else setModel(kernels, { start: (span ?? whole)[0], end: (span ?? whole)[1] });
-    if (lines && !ranks && place != "-1") missing(`${labelOf(place)} with lines of ranks`, lines);
+    if (lines && !ranks && place == shown) missing(labelOf(place), lines, "lines of further ranks");
     if (state.kernel) {
       element("kernels").open = true;
       await showKernel(Number(state.kernel));

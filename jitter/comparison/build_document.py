@@ -109,6 +109,8 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names") -> dict[str
     from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 
     diagnosis, analysis = lake.diagnose(chosen), lake.analyze(chosen)
+    if not analysis.run.programs:  # no rank recorded a step completely
+        return _nothing(lake) | {"notes": tuple(diagnosis.notes)}
     analysis.accounts  # noqa: B018  # the pass gives the baselines too
     alike = max(analysis.steps.of_kinds, key=len)  # the steps of one kind have one usual step: that of the commonest
     baselines = [analysis.steps.baselines[number] for number in alike.tolist()]

@@ -14,6 +14,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
+from jitter.cli.commands import query
 
 BIG = """
 select rank, sum(start_ns)::hugeint * 1000003 as s, avg(duration_ns) as a, null as n
@@ -170,6 +171,21 @@ ENDLESS = [
     # DuckDB does not look for an interrupt within one value
     "select levenshtein(repeat('a', 400000), repeat('b', 400000))",
 ]
+
+
+@pytest.mark.parametrize(("limit", "code"), [("0.0001", 2), ("0", 130)])
+def test_a_signal_while_a_relation_is_made(
+    lake_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], limit: str, code: int
+):
+    """DuckDB reports it as an error of its own: the time limit, or the interrupt, is told all the same."""
+
+    def interrupted(*_: object) -> None:
+        time.sleep(0.01)
+        raise RuntimeError("Query interrupted")
+
+    monkeypatch.setattr(query, "_answer", interrupted)
+    assert main(["query", str(lake_root), "from ranks", "--timeout", limit]) == code
+    assert ("took longer than" in capsys.readouterr().err) == (code == 2)
 
 
 @pytest.mark.parametrize("text", ENDLESS)

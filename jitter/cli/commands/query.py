@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from jitter.query.run_query import RelationInfo
 
 _GB: Final = 1_000_000_000
+_STOPPED_BY_SIGNAL: Final = "Query interrupted"
+"""The message of DuckDB's error where a signal comes while it reads rows of Python."""
 _PROCESS_MODULES: Final = ("jitter.cli.output.rows", "jitter.query.prepared_query")
 """Modules of the process that executes a query."""
 
@@ -68,7 +70,7 @@ def query(
     """
     from jitter.cli.output.rows import choose_row_format
     from jitter.core.errors import UsageError
-    from jitter.core.interrupts import TimeLimitReached
+    from jitter.core.interrupts import Interrupted, TimeLimitReached
 
     text = None if listing or not words else words[-1]
     before = words if text is None else words[:-1]
@@ -83,7 +85,12 @@ def query(
     deadline_s = time.monotonic() + timeout_s if timeout_s else None
     try:
         _answer(lake, text, choose_row_format(form, output), output, force, deadline_s, int(memory_gb * _GB))
-    except (TimeLimitReached, TimeoutError):
+    except (TimeLimitReached, TimeoutError, RuntimeError) as error:
+        if isinstance(error, RuntimeError):  # what DuckDB raises for a signal that comes while it makes a relation
+            if str(error) != _STOPPED_BY_SIGNAL:
+                raise
+            if deadline_s is None or time.monotonic() < deadline_s:
+                raise Interrupted from None
         raise UsageError(
             f"the query took longer than {timeout_s:g} s and was stopped",
             "limit it to few steps, as in metrics(2003), or give --timeout SECONDS (0: no limit)",

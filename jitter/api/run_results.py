@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jitter.analysis.diagnosis.answer_cache import AnswerCache, Answers
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
     from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
+    from jitter.analysis.diagnosis.model import Culprit
     from jitter.analysis.metrics.bandwidth_baseline import Baseline
     from jitter.analysis.replay.run_steps import RunSteps
     from jitter.api.lake import Lake
@@ -123,7 +124,7 @@ class RunResults:
         from jitter.logs import VERSION
 
         logs = self._logs(steps)
-        diagnosis = add_log_evidence(answers.diagnosis, logs)
+        diagnosis = self._look_at_located(add_log_evidence(answers.diagnosis, logs))
         if outdated := sum(log.parsers_version < VERSION for log in lake.logs):
             told = (
                 f"{format_count(outdated, 'log was', 'logs were')} read by an older jitter, which took less from them"
@@ -134,6 +135,22 @@ class RunResults:
         if not steps:
             diagnosis = self._with_measurements(diagnosis)
         return replace(answers, diagnosis=self._with_hang(diagnosis, has_steps=bool(steps)))
+
+    def _look_at_located(self, diagnosis: "Diagnosis") -> "Diagnosis":
+        """Point at the recording of the rank that logs name: its step, in place of another rank's kernels."""
+        from jitter.analysis.diagnosis.model import ProfileLocation
+
+        losses = {step.key: step.loss_ns or 0 for step in diagnosis.steps}
+
+        def look(culprit: "Culprit") -> "ProfileLocation | None":
+            place = self._by_step[max(culprit.steps, key=losses.__getitem__)].get(culprit.rank)
+            if culprit.look_at is None or place is None or place.step.end_ns is None or not culprit.facts:
+                return culprit.look_at
+            if place.record.file == culprit.look_at.file:
+                return culprit.look_at
+            return ProfileLocation(place.record.file, place.step.start_ns, place.step.end_ns)
+
+        return replace(diagnosis, culprits=tuple(replace(one, look_at=look(one)) for one in diagnosis.culprits))
 
     def _with_measurements(self, diagnosis: "Diagnosis") -> "Diagnosis":
         """Put what the logs measured before the diagnosis, which without traces says nothing."""

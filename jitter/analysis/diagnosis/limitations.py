@@ -310,7 +310,7 @@ def unverified_transfers(evidence: Evidence) -> float | None:
 def explain_unverified_network(share: float) -> str:
     """Say what cannot be seen of the network, and what to add."""
     return (
-        f"The steps spend {format_percent(share)} in communication that nothing hides, and nothing in this run says "
+        f"Communication on the critical path takes {format_percent(share)} of the steps, and nothing in this run says "
         "how long it should take: a network that is slow for all ranks in every step is not excluded. Ingest the "
         "output of nccl-tests on these nodes with the traces, or compare with a good run (jitter compare GOOD NEW)."
     )

@@ -188,8 +188,8 @@ def _describe_no_finding(
 def describe_unverified_network(conclusion: Conclusion) -> str:
     """Return what is not known of the network, as a clause."""
     return (
-        "a network that is slow for all ranks in every step is not excluded (communication that "
-        f"nothing hides takes {format_percent(conclusion.unverified_transfers)} of the steps)"
+        "a network that is slow for all ranks in every step is not excluded (communication "
+        f"on the critical path takes {format_percent(conclusion.unverified_transfers)} of the steps)"
     )
 
 

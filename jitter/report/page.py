@@ -145,15 +145,17 @@ def render_body(
 
 
 def find_first_lines(report: RunReport) -> Headline:
-    """Return the headline with its rows: the costliest culprit; of a run without any, the verdict."""
+    """Return the headline with its rows: that of the diagnosis; of a run without findings, the verdict."""
     diagnosis = report.diagnosis
     first = diagnosis.headline
     if diagnosis.hang is not None:
         rows = tuple(("seen", line) for line in diagnosis.hang.evidence)
         return Headline(diagnosis.hang.headline, (*rows, ("do", capitalize(diagnosis.hang.advice))), is_calm=False)
-    if first is None or not diagnosis.culprits:  # what all ranks lose alike is in the fix list
+    if first is None:
         return Headline(diagnosis.verdict, (), is_calm=True)
     rows = (("cost", describe_cost(first, diagnosis)), ("do", describe_action(first)))
+    if not diagnosis.culprits:  # no rank is late: what all ranks lose alike is no alarm
+        return Headline(write_headline(first, diagnosis), (*rows, ("jitter", diagnosis.verdict)), is_calm=True)
     again = (("again", advise_recurrence(first)),) if first.recurs != "yes" else ()
     return Headline(write_headline(first, diagnosis), (*rows, *again), is_calm=False)
 

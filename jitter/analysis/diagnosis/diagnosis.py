@@ -86,8 +86,9 @@ class Diagnosis:
 
     @property
     def headline(self) -> Culprit | None:
-        """The largest finding about jitter or slow steps, else the largest other one; None without findings."""
-        return next(iter((*self.culprits, *self.findings)), None)
+        """The largest finding about jitter or slow steps above the noise, else the largest one; None without any."""
+        above_noise = (one for one in self.culprits if one.confidence != "low")
+        return next(above_noise, next(iter(self.findings), None))
 
     @property
     def main_share(self) -> LossShare | None:

@@ -52,7 +52,7 @@ def test_a_checkpoint_explains_late_launches(tmp_path: Path, name: str, kind: st
         json.dump(trace, file)
     jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
     lake = jitter.open(tmp_path / "lake")
-    rows = lake.sql(f"SELECT rank, step, {kind}_ns FROM steps WHERE {kind}_ns IS NOT NULL", arrow=True).to_pylist()
+    rows = lake.sql(f"SELECT rank, step, {kind}_ns FROM rank_steps WHERE {kind}_ns IS NOT NULL", arrow=True).to_pylist()
     assert [(row["rank"], row["step"]) for row in rows] == [(2, 4)]
     assert rows[0][f"{kind}_ns"] == pytest.approx((pause - 2) * 1000, abs=1000)
     diagnosis = lake.diagnose()
@@ -68,6 +68,6 @@ def test_a_job_without_checkpoints_says_nothing_of_them(tmp_path: Path):
     lake = jitter.open(tmp_path / "lake")
     assert not any("checkpoint" in note or "validation" in note for note in lake.diagnose().notes)
     counts = lake.sql(
-        "SELECT count(checkpoint_ns) AS saved, count(validation_ns) AS checked FROM steps", arrow=True
+        "SELECT count(checkpoint_ns) AS saved, count(validation_ns) AS checked FROM rank_steps", arrow=True
     ).to_pylist()
     assert counts == [{"saved": 0, "checked": 0}]

@@ -50,7 +50,7 @@ def test_the_wait_and_its_fit_are_dependencies(without: "jitter.Lake"):
 
 
 def test_the_report_states_the_fit_and_each_range(without: "jitter.Lake"):
-    document = report_document(without.diagnose(), build_run_overview(without, without.steps))
+    document = report_document(without.diagnose(), build_run_overview(without, without.step_keys))
     assert document["run"]["unexplained_fraction"] == 0
     assert all("gain_range_ns" in one for one in document["culprits"])
     json.dumps(document)

@@ -50,7 +50,7 @@ def test_a_column_of_a_file_without_checksum_is_read(lake: jitter.Lake):
     values = pa.array(["aten::mm"] * rows.num_rows, pa.string())
     pq.write_table(rows.set_column(rows.schema.get_field_index("operator"), "operator", values), path)
     changed = accept_changed_files(lake)
-    key = changed.steps[0]
+    key = changed.step_keys[0]
     found = changed.step_columns(key, ("rank", "operator")).table
     assert {(row["rank"], row["operator"]) for row in found.to_pylist()} == {(0, None), (1, "aten::mm"), (2, None)}
 

@@ -66,6 +66,6 @@ def test_a_step(old: Path, ingested: Path):
 
 def test_tables_and_the_diagnosis(old: Path, ingested: Path):
     found, wanted = jitter.open(old), jitter.open(ingested)
-    key = wanted.steps[0]
+    key = wanted.step_keys[0]
     assert found.table("ttke", key).equals(wanted.table("ttke", key))
     assert found.diagnose() == wanted.diagnose()

@@ -77,7 +77,7 @@ def test_the_same_answers_without_some_and_without_all(
         monkeypatch.setattr(run_reader, "_BYTES_KEPT", 0)
     lake = jitter.open(root)
     assert lake.diagnose() == wanted.diagnose()
-    assert lake.losses().to_pylist() == wanted.losses().to_pylist()
+    assert lake.losses(arrow=True).to_pylist() == wanted.losses(arrow=True).to_pylist()
 
 
 def flip(content: bytes) -> bytes:

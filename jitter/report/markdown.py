@@ -12,9 +12,8 @@ from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit
 from jitter.core.formatting import abbreviate, capitalize, escape_control, format_percent, format_time
 from jitter.core.names.kernels import short_name
 from jitter.report.signatures import MARKDOWN_SIGNATURE
-from jitter.report.terminal_details import describe_run
 from jitter.report.text.questions import Hosts, answer_questions
-from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded
+from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
 from jitter.report.text.step_text import describe_cause
 from jitter.report.views.run_overview import RunOverview
 

@@ -47,11 +47,10 @@ from jitter.report.figures.kernels import (
 )
 from jitter.report.figures.steps import build_step_axis, draw_loss_by_class, draw_step_times
 from jitter.report.markdown import render_markdown
-from jitter.report.terminal_details import describe_run
 from jitter.report.text.cells import percent_cell, render_cell, render_prose, render_sentences, time_cell
 from jitter.report.text.fix_list import describe_action, describe_cost, list_fixes, write_headline
 from jitter.report.text.questions import answer_questions
-from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded
+from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
 from jitter.report.text.step_text import describe_cause
 from jitter.report.views.kernel_durations import KernelDurations
 from jitter.report.views.run_report import RunReport, StepSection

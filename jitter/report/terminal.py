@@ -23,11 +23,11 @@ from jitter.core.formatting import (
     format_time,
     format_timeline_span,
 )
-from jitter.report.terminal_details import describe_run, render_details
+from jitter.report.terminal_details import render_details
 from jitter.report.text.fix_list import describe_action, describe_cost, describe_symptom, write_headline
 from jitter.report.text.kernel_text import describe_kernels
 from jitter.report.text.questions import Hosts
-from jitter.report.text.run_text import describe_coverage
+from jitter.report.text.run_text import describe_coverage, describe_run
 from jitter.report.views.run_overview import RunOverview
 
 MAX_LINES: Final = 25

@@ -7,13 +7,13 @@ from rich.text import Text
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.verdict import write_advice
-from jitter.core.formatting import capitalize, escape_control, format_count, format_percent, format_time
+from jitter.core.formatting import capitalize, escape_control, format_percent, format_time
 from jitter.report.text.questions import Hosts, answer_questions
 from jitter.report.text.run_text import (
     describe_alignment,
     describe_coverage,
     describe_excluded,
-    format_kernels_per_step,
+    describe_run,
 )
 from jitter.report.views.run_overview import RunOverview
 
@@ -59,17 +59,6 @@ def _facts(diagnosis: Diagnosis) -> list[RenderableType]:
     """Return what logs state that is unusual, beside the findings."""
     rows = [("" if number else "logs", capitalize(one.words)) for number, one in enumerate(diagnosis.facts)]
     return [_grid(rows)] if rows else []
-
-
-def describe_run(facts: RunOverview) -> str:
-    """Return one line with the size of the run and the formats of its traces."""
-    if not facts.ranks:
-        return "logs, no traces"
-    hosts = f" on {format_count(len(facts.hosts), 'host')}" if facts.hosts else ""
-    return (
-        f"{format_count(facts.ranks, 'rank')}{hosts}, {format_count(facts.steps, 'step')}, "
-        f"{format_kernels_per_step(facts)} kernels per step; {', '.join(facts.formats)}"
-    )
 
 
 def _data_quality(diagnosis: Diagnosis, facts: RunOverview) -> list[tuple[str, str]]:

@@ -60,7 +60,7 @@ run()
         ("numpy", ["report"]),
         ("jitter.analysis.replay.replay", ["report"]),
         ("duckdb", ["query", "select 1"]),
-        ("bokeh.server.tornado", ["serve", "--port", "0"]),
+        ("jitter.report.live.server", ["serve", "--port", "0"]),
         ("jitter.report.html", ["report", "--html"]),
     ],
 )

@@ -22,7 +22,7 @@ LOADS: dict[str, set[str]] = {
     "ingest traces -o new-lake --jobs 1 --quiet": {*ARROW, "sqlalchemy"},
     "report": {*ARROW, "rich"},
     "report --json": ARROW,
-    "report --markdown": {*ARROW, "rich"},
+    "report --markdown": ARROW,
     "report --html": {*ARROW, "bokeh", "jinja2"},
     "steps": ARROW,
     "table --step 1": ARROW,

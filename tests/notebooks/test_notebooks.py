@@ -24,7 +24,7 @@ CHECKS = {
         assert abs(culprit.gain_ns - truth[0]["gain_ns"]) < 0.01 * truth[0]["gain_ns"]
         """,
     "2-case-study.ipynb": """
-        assert len(lake.ranks) == 960 and len(lake.steps) == 2
+        assert len(lake.ranks) == 960 and len(lake.step_keys) == 2
         assert max_gpu == culprit.rank == STALLED
         assert diverges == culprit.kernel_index.first == KERNEL
         assert culprit.cause == "cpu_launch" == fault["cause"]

@@ -8,6 +8,17 @@ _MAX_GAPS = 8
 """Sets of ranks with the same missing steps that are named one by one."""
 
 
+def describe_run(facts: RunOverview) -> str:
+    """Return one line with the size of the run and the formats of its traces."""
+    if not facts.ranks:
+        return "logs, no traces"
+    hosts = f" on {format_count(len(facts.hosts), 'host')}" if facts.hosts else ""
+    return (
+        f"{format_count(facts.ranks, 'rank')}{hosts}, {format_count(facts.steps, 'step')}, "
+        f"{format_kernels_per_step(facts)} kernels per step; {', '.join(facts.formats)}"
+    )
+
+
 def describe_alignment(alignment: AlignmentSummary) -> str:
     """Describe how the clocks of the ranks were aligned, and the uncertainty."""
     if not alignment.steps:

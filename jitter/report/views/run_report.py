@@ -83,7 +83,8 @@ class RunReport:
         steps = self.diagnosis.steps
         several = len({step.key.epoch for step in steps}) > 1
         labels = tuple(f"{one.key.epoch}/{one.key.step}" if several else str(one.key.step) for one in steps)
-        return RunSeries(steps, labels, tuple(sorted(self.examined.run.team_of)), not self.diagnosis.culprits)
+        ranks = tuple(sorted(self.examined.run.team_of)) if steps else ()  # a lake of logs alone has no steps
+        return RunSeries(steps, labels, ranks, not self.diagnosis.culprits)
 
     @cached_property
     def excess(self) -> ExcessHeatmap | None:

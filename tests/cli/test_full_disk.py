@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_each_write_of_an_ingest_may_be_the_one_that_does_not_fit(
     words = ["ingest", str(traces / "rank0.sqlite"), "--jobs", "1", "--quiet", "-o"]
     assert main([*words, str(tmp_path / "whole")]) == 0
     whole = content(tmp_path / "whole")
-    really = Path.write_bytes
+    really, really_open = Path.write_bytes, Path.open
     for full in range(100):
         writes = 0
 
@@ -82,10 +83,18 @@ def test_each_write_of_an_ingest_may_be_the_one_that_does_not_fit(
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return really(path, given)
 
+        def append(path: Path, mode: str = "r", full: int = full, **told: Any) -> IO[Any]:
+            nonlocal writes
+            writes += mode == "ab"
+            if mode == "ab" and writes > full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return really_open(path, mode, **told)
+
         lake = tmp_path / f"lake{full}"
         capsys.readouterr()
         with monkeypatch.context() as patch:
             patch.setattr(Path, "write_bytes", write)
+            patch.setattr(Path, "open", append)
             code = main([*words, str(lake)])
         if writes <= full:
             break

@@ -92,7 +92,7 @@ def test_inspect_lists_logs(logs: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["inspect", str(logs), "--json"]) == 0
     files = json.loads(capsys.readouterr().out)["files"]
     assert {tuple(file["log"]["relations"]) for file in files} == {
-        ("bandwidth",),
+        ("bandwidth", "benchmark_ranks"),
         ("communicators", "edges"),
         ("gpu_clocks",),
     }

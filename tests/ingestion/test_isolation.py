@@ -179,11 +179,11 @@ def test_files_of_known_kinds_are_said_once_a_kind(own_traces: Path, tmp_path: P
     pq.write_table(pa.table({"text": ["a"], "label": [1]}), own_traces / "dataset.parquet")
     report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
     assert (len(report.added), report.refused, report.other_files) == (3, [], 10)
-    assert len(report.warnings) == 7
+    assert len(report.warnings) == 6
     words = "\n".join(report.warnings)
-    for kind in ("XProf", "Perfetto", "OTF2", "Nsight Compute", "Chakra", "protobuf", "Parquet"):
+    for kind in ("Perfetto", "OTF2", "Nsight Compute", "Chakra", "protobuf", "Parquet"):
         assert words.count(kind) == 1
-    assert "a.xplane.pb and 1 more" in words
+    assert "a.xplane.pb and 2 more: protobuf files" in words
     assert "ops.parquet: Parquet tables of events, which jitter does not read" in words
 
 

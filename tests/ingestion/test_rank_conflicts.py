@@ -8,7 +8,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.lake.layout import TIMING_CACHE, timing_cache_file
+from jitter.lake.layout import times_file
 from jitter.simulate import Job, simulate, write
 from tests.support.killed_process import KILLED, run_killed
 from tests.support.lake_content import content, kernel_files, records
@@ -90,9 +90,7 @@ def test_killed_while_replacing(rivals: Path):
             f"kernels/epoch=1/step={s['step']}/rank={r['rank']}.parquet" for r in records(lake) for s in r["steps"]
         }
         assert kernel_files(lake) == accounted
-        assert set((lake / TIMING_CACHE).iterdir()) == {
-            lake / timing_cache_file(record["digest"]) for record in records(lake)
-        }
+        assert set((lake / "times").iterdir()) == {lake / times_file(record["digest"]) for record in records(lake)}
         deaths += 1
     assert deaths > 4
     _check_replaced(rivals, lake)

@@ -50,6 +50,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["ingest", str(root / "traces"), "-o", str(root / "lake"), "--quiet"]) == 0
     for name in ["jitter", "run17", "run18", "before", "after", "run1", "run2", "run3", "new"]:
         (root / f"{name}-lake").symlink_to("lake")
+    for branch in ("main", "branch"):
+        (root / branch).mkdir()
+        (root / branch / "jitter-lake").symlink_to("../lake")
     assert main(["export", str(root / "lake"), "--baseline", str(root / "base.json")]) == 0
     shutil.copytree(README.parent / "data", root / "data")
     return root

@@ -54,7 +54,7 @@ _HOLE: Final = re.compile(_CONTROL.pattern + rb"{16}")
 """A run of control characters that is a hole in the file, not text of a string."""
 _NO_NUMBER: Final = rb"-?(?:NaN|Infinity|nan|inf(?:inity)?)(?=[ \t\r\n,\]}])"
 _STRING_OR_NO_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|(?<=[:,\[ \t\r\n])' + _NO_NUMBER, re.DOTALL)
-_NO_NUMBER_HERE: Final = re.compile(_NO_NUMBER)
+_NO_NUMBER_NEAR: Final = re.compile(rb".{0,2}?(?P<word>" + _NO_NUMBER + rb")", re.DOTALL)
 
 
 class TraceHeader(NamedTuple):
@@ -287,7 +287,8 @@ class EventList:
     def _replace_no_numbers(self, at: int) -> bool:
         """Replace NaN and Infinity in all events from the next one on if the fault at `at` is one of them."""
         # the decoder stops up to two characters inside the word
-        if not any(_NO_NUMBER_HERE.match(self._text, start) for start in range(max(0, at - 2), at + 1)):
+        found = _NO_NUMBER_NEAR.match(self._text, max(0, at - 2))
+        if found is None or found.start("word") > at:
             return False
         rest = self._text[self._at :]
         changed = _STRING_OR_NO_NUMBER.sub(_null, rest)
@@ -321,9 +322,11 @@ class EventList:
 
     def _ends(self, first: int) -> Iterator[int]:
         """Yield where the event may end that is invalid at `first`: before the next ones, or with the text."""
-        starts = [found.start() for found in islice(_START.finditer(self._text, first), _TRIES)]
-        yield from starts
-        if len(starts) < _TRIES:
+        count = 0
+        for found in islice(_START.finditer(self._text, first), _TRIES):  # most often only the first is needed
+            yield found.start()
+            count += 1
+        if count < _TRIES:
             yield len(self._text)
 
     def _skip(self, at: int, fault: DecodeFault, *, at_end: bool) -> list[Any] | None:

@@ -95,8 +95,11 @@ def test_inspect_tells_what_ingest_does(traces: Path, tmp_path: Path, capsys: py
     shutil.copytree(traces, mixed)
     (mixed / "copy-of-0.sqlite").write_bytes((mixed / "rank0.sqlite").read_bytes())
     shutil.copy(mixed / "rank1.sqlite", mixed / "zz.sqlite")
-    with closing(sqlite3.connect(mixed / "zz.sqlite")) as connection:  # another recording that claims rank 1
-        connection.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET gridX = gridX + 1")
+    with closing(sqlite3.connect(mixed / "zz.sqlite")) as connection:  # a less complete recording that claims rank 1
+        connection.execute(
+            "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start = "
+            "(SELECT start FROM CUPTI_ACTIVITY_KIND_KERNEL ORDER BY start LIMIT 1 OFFSET 24)"
+        )
         connection.commit()
     (mixed / "cut.sqlite").write_bytes((mixed / "rank2.sqlite").read_bytes()[:60_000])
     (mixed / "report.qdrep").write_bytes(b"x")

@@ -218,7 +218,8 @@ class Ranges:
 
 def is_annotation(event: dict[str, Any]) -> bool:
     """Return whether it is an annotation: no step marker, and not of a collective, which is an operator."""
-    return event.get("cat") == "user_annotation" and not event["name"].startswith(("ProfilerStep#", "nccl:"))
+    others = ("ProfilerStep#", "execute_context_", "nccl:")
+    return event.get("cat") == "user_annotation" and not event["name"].startswith(others)
 
 
 def scope_text(name: str) -> str:

@@ -26,6 +26,8 @@ _MEMBERS: Final = msgspec.json.Decoder(dict[str, Raw])
 
 _SALVAGE_BYTES: Final = 8 << 20
 """Bytes that are held in wait for the end of an event; one that does not end in them counts as damaged."""
+_LONGEST_EVENT: Final = 128 << 20
+"""Bytes that are held in wait for the end of an event in which no other one begins."""
 _HELD_BYTES: Final = 64 << 20
 """Bytes held at most after the events."""
 _MOST_DAMAGE: Final = 256 << 20
@@ -33,6 +35,8 @@ _MOST_DAMAGE: Final = 256 << 20
 _MOST_SCANS: Final = 64
 """Times that a text is scanned at most in search of events: those that open something and never close it have no end
 before the end of the text."""
+_SCAN_OF_DAMAGE: Final = 2048
+"""Bytes that a damaged event counts for beside its length: what is scanned in the time that its handling takes."""
 _MOST_REPAIRS: Final = 1000
 """Repairs of one event; an event with more is damaged."""
 _TRIES: Final = 16
@@ -299,6 +303,7 @@ class EventList:
 
     def _repair(self, at: int, fault: DecodeFault) -> tuple[list[Any], DecodeFault | None]:
         """Take the event at `at` if its faults are harmless; else return no event, and the fault that remains."""
+        self._scanned += _SCAN_OF_DAMAGE
         if self._replace_no_numbers(at + fault.at):
             return [], None
         for stop in self._ends(at + fault.at):
@@ -335,6 +340,9 @@ class EventList:
             return self._leave_out(len(self._text), at, "too much that opens is never closed")
         can_wait = not at_end and len(self._text) - at <= _SALVAGE_BYTES
         if can_wait and (fault.kind == "open" or at + fault.at > len(self._text) - _WORD):
+            return None
+        is_alone = not at_end and len(self._text) - at <= _LONGEST_EVENT and _START.search(self._text, at) is None
+        if fault.kind == "open" and is_alone:
             return None
         if fault.kind == "open":
             end = self._next_whole_event(at) or (None if at_end else len(self._text))

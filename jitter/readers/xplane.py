@@ -51,10 +51,11 @@ class XPlaneReader:
     version = 1
 
     def sniff(self, path: Path) -> bool:
-        if not path.is_file():
+        try:
+            with path.open("rb") as file:
+                head = file.read(512)
+        except OSError:
             return False
-        with path.open("rb") as file:
-            head = file.read(512)
         if head[:1] != b"\x0a":
             return False
         try:

@@ -52,10 +52,13 @@ class PerfettoReader:
     version = 1
 
     def sniff(self, path: Path) -> bool:
-        if not path.is_file() or not _NAME.search(path.name):
+        if not _NAME.search(path.name):
             return False
-        with path.open("rb") as file:
-            head = file.read(_HEAD_BYTES)
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEAD_BYTES)
+        except OSError:
+            return False
         if not head.startswith(_PACKET):
             return False
         try:

@@ -215,7 +215,7 @@ def test_trailing_commas_and_backslashes(tmp_path: Path) -> None:
 
 
 def test_text_without_an_end_is_not_held_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for limit in ("_HELD_BYTES", "_SALVAGE_BYTES"):
+    for limit in ("_HELD_BYTES", "_SALVAGE_BYTES", "_LONGEST_EVENT"):
         monkeypatch.setattr(f"jitter.readers.chrome_trace.{limit}", 10_000)
     content = text([*EVENTS, kernel("x" * 50_000), kernel("y", 2000), kernel("z", 3000)], after={"INFO": "y" * 50_000})
     recording, rows = one(tmp_path, content, 1000)

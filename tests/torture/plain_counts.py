@@ -12,6 +12,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 
+def is_counted(source: str) -> bool:
+    """Return whether a plain reading of this kind of source exists: of binary protobuf there is none."""
+    return source in _COUNTS
+
+
 def count_kernels(source: str, path: Path) -> int | None:
     """Return the number of kernels in the (damaged) source at `path`; None if a plain reading fails."""
     try:

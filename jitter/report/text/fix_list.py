@@ -65,8 +65,13 @@ def list_fixes(diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path) -> 
 
 def write_headline(culprit: Culprit, diagnosis: Diagnosis) -> str:
     """Return who loses time, by what, where and when: `Rank 5: late kernel launches (CPU), kernel 17, 1 of 5 steps`."""
+    return f"{name_culprit(culprit)}: {_describe_loss(culprit, diagnosis)}"
+
+
+def _describe_loss(culprit: Culprit, diagnosis: Diagnosis) -> str:
+    """Return what costs the time, where, and in which steps; what the program costs is in all of them."""
     seen = "" if culprit.is_of_program else f", {describe_seen(culprit)}"
-    return f"{name_culprit(culprit)}: {describe_symptom(culprit, diagnosis)}{seen}"
+    return describe_symptom(culprit, diagnosis) + seen
 
 
 def describe_symptom(culprit: Culprit, diagnosis: Diagnosis) -> str:
@@ -142,10 +147,9 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
 def _item(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path, number: int) -> FixItem:
     step, look = costliest_step(culprit, diagnosis), culprit.look_at
     code = describe_launch(culprit.code) or ""
-    seen = "" if culprit.is_of_program else f", {describe_seen(culprit)}"
     return FixItem(
         name=name_culprit(culprit),
-        words=describe_symptom(culprit, diagnosis) + seen,
+        words=_describe_loss(culprit, diagnosis),
         loss_ns=culprit.loss_ns,
         fraction=culprit.fraction,
         is_jitter=culprit in diagnosis.culprits,

@@ -118,8 +118,9 @@ accuracy-quick: $(DEVELOPMENT)  ## print the same for the tenth of the jobs that
 	$(PYTHON) -m tests.accuracy.comparison --pairs 30 --processes $(JOBS)
 	$(PYTHON) -m tests.accuracy --generator irregular --quick --processes $(JOBS)
 
-fuzz: $(DEVELOPMENT)  ## read thousands of damaged PyTorch traces
+fuzz: $(DEVELOPMENT)  ## read thousands of damaged PyTorch traces, and all cases of which `make test` tries a sample
 	$(PYTHON) -m tests.readers.kineto.fuzz 5000
+	JITTER_FUZZ=1 $(PYTHON) -m pytest -n $(JOBS) --dist worksteal -m fuzz
 
 torture: $(DEVELOPMENT)  ## kill, mutate and damage: thousands of cases, hours; CASES=N and ONLY=SECTION for a part
 	$(PYTHON) -m tests.torture $(if $(ONLY),--only $(ONLY)) $(if $(CASES),--cases $(CASES))

@@ -1,7 +1,6 @@
 """Damage in a lake: primary data are an error that names the file and the cure, derived data are made again."""
 
 import json
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +16,9 @@ from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.checksums import seal_json
 from jitter.lake.integrity.verify import verify_lake
 from jitter.simulate import Fault, Job, simulate, write
+from tests.torture.flips import answers
 
 STEP = "kernels/epoch=1/step=2001"
-QUERY = "select rank, step, sum(duration_ns) as ns, max(kernel_name) as name from kernels group by all order by all"
 
 
 @pytest.fixture(scope="module")
@@ -45,47 +44,10 @@ def lake(ingested: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return Path(shutil.copytree(ingested, tmp_path / "lake"))
 
 
-def answers(root: Path) -> tuple[object, ...]:
-    """The answers of a lake from records, kernels, host events and derived data."""
-    lake = jitter.open(root)
-    steps = lake.sql("from rank_steps order by all", arrow=True).to_pylist()
-    sources = lake.sql("from sources order by all", arrow=True).to_pylist()
-    kernels, host = lake.sql(QUERY, arrow=True).to_pylist(), lake.sql("from host order by all", arrow=True).to_pylist()
-    return lake.diagnose(), lake.table("gap", 2001).to_dict(), kernels, host, steps, sources
-
-
 def flip(path: Path, bit: int) -> None:
     content = bytearray(path.read_bytes())
     content[bit // 8] ^= 1 << bit % 8
     path.write_bytes(content)
-
-
-def test_a_flipped_bit_never_gives_another_answer(ingested: Path, lake: Path):
-    chance = random.Random(19)
-    wanted = answers(ingested)
-    parts = {name: sorted(p for p in (ingested / name).rglob("*") if p.is_file()) for name in
-             ("kernels", "host", "times", "sources", "derived/answers")}  # fmt: skip
-    assert all(parts.values())
-    refused: dict[str, int] = {}
-    for part, files in parts.items():
-        for _ in range(10):
-            damaged = lake / chance.choice(files).relative_to(ingested)
-            flip(damaged, chance.randrange(damaged.stat().st_size * 8))
-            said = None
-            try:
-                assert answers(lake) == wanted, damaged
-            except LakeError as error:
-                said = error
-            if said is not None:
-                refused[part] = refused.get(part, 0) + 1
-                assert str(damaged) in said.message
-                assert "jitter ingest TRACES -o LAKE" in (said.hint or "")
-            found = [problem.file for problem in verify_lake(lake).problems]
-            assert found == [damaged]
-            shutil.copy(ingested / damaged.relative_to(lake), damaged)
-    # records are always read; the other primary files may stand behind derived data
-    assert refused["sources"] == 10
-    assert not {part for part in refused if part.startswith(("derived", "times"))}
 
 
 def test_damaged_answers_are_made_again(lake: Path, ingested: Path):

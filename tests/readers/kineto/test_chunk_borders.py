@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from jitter.readers.chrome_trace import EventList
 from jitter.readers.kineto.event_selection import ROWS, decode_events, looks_like_event
+from tests.support.fuzz_depth import fuzz, of_all
 from tests.support.kineto_traces import as_read, call, expected, kernel, operator, read, small, step, text, write
 
 pytestmark = pytest.mark.slow
@@ -46,7 +47,8 @@ JSON = st.recursive(
 OBJECTS = st.lists(st.dictionaries(st.text("},{n", max_size=3), JSON, max_size=4).map(lambda d: d | {"cat": "x"}))
 
 
-@settings(max_examples=150)
+@fuzz
+@settings(max_examples=of_all(150, 40))
 @given(OBJECTS, st.integers(1, 200), st.sampled_from([None, 0, 1]), JSON)
 def test_all_objects_are_found(objects, piece: int, indent: int | None, after) -> None:
     whole = json.dumps({"traceEvents": objects, "after": after}, indent=indent).encode()
@@ -69,8 +71,11 @@ ODD = (
 )
 
 
+@fuzz
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=of_all(200, 40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
     st.lists(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers.nsys import READER
 from tests.support import nsys_exports as nsys
+from tests.support.fuzz_depth import fuzz, of_all
 from tests.support.nsys_exports import call, export, kernel, marker
 
 
@@ -51,7 +52,8 @@ def names_in(folder: Path) -> list[str]:
     return [file.name for file in folder.iterdir()]
 
 
-@settings(max_examples=150, deadline=None)
+@fuzz
+@settings(max_examples=of_all(150, 40), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_flipped_bytes(seed: int, sound: Path) -> None:
     dice = random.Random(seed)
@@ -63,7 +65,8 @@ def test_flipped_bytes(seed: int, sound: Path) -> None:
     read_or_refuse(path)
 
 
-@settings(max_examples=60, deadline=None)
+@fuzz
+@settings(max_examples=of_all(60, 20), deadline=None)
 @given(share=st.floats(0, 0.999))
 def test_cut_files(share: float, sound: Path) -> None:
     path = sound.with_name("cut.sqlite")
@@ -71,7 +74,8 @@ def test_cut_files(share: float, sound: Path) -> None:
     assert not read_or_refuse(path)
 
 
-@settings(max_examples=60, deadline=None)
+@fuzz
+@settings(max_examples=of_all(60, 20), deadline=None)
 @given(seed=st.integers(0, 1 << 32), share=st.floats(0, 1))
 def test_damaged_parquet(seed: int, share: float, sound_folder: Path) -> None:
     dice = random.Random(seed)

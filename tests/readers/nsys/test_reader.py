@@ -340,7 +340,7 @@ def test_a_name_that_is_not_in_the_export(at: Path, form: str) -> None:
 
 
 def test_progress_adds_up_to_the_size(at: Path, form: str) -> None:
-    path = nsys.write(at, form, export(CUPTI_ACTIVITY_KIND_KERNEL=[kernel(start=i, end=i) for i in range(140_000)]))
+    path = nsys.write(at, form, export(CUPTI_ACTIVITY_KIND_KERNEL=[kernel(start=i, end=i) for i in range(70_000)]))
     size = path.stat().st_size if form == "sqlite" else sum(file.stat().st_size for file in path.iterdir())
     _, batches = READER.open(path)
     steps: list[int] = []

@@ -1,0 +1,14 @@
+"""How much of a search the tests do: a sample of its cases in `make test`, all of them in `make fuzz`."""
+
+import os
+
+import pytest
+
+IS_WHOLE = os.environ.get("JITTER_FUZZ") == "1"
+fuzz = pytest.mark.fuzz
+"""Marks the tests that do more in `make fuzz`."""
+
+
+def of_all(whole: int, sample: int) -> int:
+    """Return the number of cases, or the distance between them: that of the whole search, or of the sample."""
+    return whole if IS_WHOLE else sample

@@ -80,7 +80,7 @@ def _split(
         commonest = find_commonest(mine)
         alike = {signature for signature in set(mine.values()) if _alike(places[signature], places[commonest])}
         if len(alike) > 1 and "send_recv" in (usual_order := example(commonest)).collectives:
-            alike -= {one for one in alike - {commonest} if _is_reordered(example(one), usual_order)}
+            alike -= {one for one in alike - {commonest} if _exchanges_differ(example(one), usual_order)}
         own = [rank for rank, signature in mine.items() if signature in alike]
         found |= dict.fromkeys(own, number)
         for rank in own:
@@ -98,6 +98,20 @@ def _places(kind: KindCodes) -> tuple[Ints, int]:
 def _alike(one: tuple[Ints, int], other: tuple[Ints, int]) -> bool:
     apart = max(_LIMITS.same_place_kernels, _LIMITS.same_place_share * max(one[1], other[1]))
     return len(one[0]) == len(other[0]) and bool((np.abs(one[0] - other[0]) <= apart).all())
+
+
+def _exchanges_differ(one: Example, other: Example) -> bool:
+    """Return whether two ranks exchange in different orders: with other neighbours, or after other work."""
+    return _streams_of_exchanges(one) != _streams_of_exchanges(other) or _is_reordered(one, other)
+
+
+def _streams_of_exchanges(example: Example) -> list[int]:
+    """Return the stream of each send and receive: a neighbour, or a direction, has a stream of its own."""
+    return [
+        stream
+        for stream, collective in zip(example.streams, example.collectives, strict=True)
+        if collective == "send_recv"
+    ]
 
 
 def _is_reordered(one: Example, other: Example) -> bool:

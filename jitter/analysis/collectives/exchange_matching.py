@@ -7,7 +7,8 @@ other share, in every step, is therefore taken for the clocks'.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -38,6 +39,12 @@ class Exchanges(NamedTuple):
     """(steps, exchanges) when the rank leaves them, on its own clock; NaN where it lacks them."""
     stream: Ints
     """(exchanges,)."""
+    among: Sequence[AbstractSet[int] | None]
+    """(exchanges,) the ranks that the trace states, of which one is the peer; None: any."""
+
+    def with_rank(self, rank: int) -> Bools:
+        """Return, (exchanges,), which of them may be with a rank."""
+        return np.array([ranks is None or rank in ranks for ranks in self.among], np.bool_)
 
 
 def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]) -> list[MatchedPair]:
@@ -90,8 +97,8 @@ def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> M
     steps = ~np.isnan(one).all(axis=1) & ~np.isnan(other).all(axis=1)
     if not steps.any():
         return None
-    own = np.flatnonzero(~np.isnan(one[steps]).any(axis=0))
-    theirs = np.flatnonzero(~np.isnan(other[steps]).any(axis=0))
+    own = np.flatnonzero(~np.isnan(one[steps]).any(axis=0) & exchanges[ranks[0]].with_rank(ranks[1]))
+    theirs = np.flatnonzero(~np.isnan(other[steps]).any(axis=0) & exchanges[ranks[1]].with_rank(ranks[0]))
     least = _least_messages(one, other)
     if min(len(own), len(theirs)) < least:
         return None

@@ -6,7 +6,8 @@ progress. Collectives of one operation on one stream (a *channel*) mostly belong
 compared together first. Collectives that contradict the channel's groups are compared by themselves.
 
 If all teams have the same collectives in the same order, these are compared one by one. Stages of a pipeline differ in
-their exchanges: these are matched pair by pair, and then the collectives that several stages share.
+their exchanges: these are matched pair by pair, and then the collectives that several stages share. So are sends and
+receives that state a group of more than two ranks: the peer is one of these ranks, and none waits for the others.
 """
 
 from collections import defaultdict
@@ -507,6 +508,7 @@ def with_absent_ranks(ranks: Sequence[int], labels: Ints, absent: frozenset[int]
 TeamEnds = tuple[Ints, Floats, Floats]
 """(ranks,) of a team that have a step; (operations, ranks) when each starts, and when it ends."""
 Attended = Mapping[int, Sequence[tuple[int, Group | None]]]
+_PAIR: Final = 2
 
 
 class _Unit(NamedTuple):
@@ -540,6 +542,11 @@ def infer_attended(
 
     `steps` are some steps, by team. Groups stay None where their ends do not tell them.
     """
+    peerless = find_peerless(programs, team_of, attended)
+    attended = {
+        rank: [(place, None if (rank, place) in peerless else group) for place, group in own]
+        for rank, own in attended.items()
+    }
     unknown = _unknown_places(team_of, attended)
     units = _units(programs, team_of, unknown, steps)
     told: dict[tuple[int, int], Group | None] = {}
@@ -549,9 +556,10 @@ def infer_attended(
     absent = frozenset(range(max(team_of, default=-1) + 1)) - team_of.keys()
     for number, unit in enumerate(units):
         places, operations = unknown[unit.teams[0]], programs[unit.teams[0]].operations
+        is_apart = len(units) > 1 or bool(peerless)
         ranks = [rank for _, rank in unit.members]
         # a stage exchanges with another one: that ranks of the stage leave together means nothing
-        chosen = [at for at, place in enumerate(places) if len(units) == 1 or not _is_exchange(operations[place])]
+        chosen = [at for at, place in enumerate(places) if not (is_apart and _is_exchange(operations[place]))]
         labels_of: dict[int, Ints] = {}
         if len(ranks) == 1:
             labels_of = {} if len(units) == 1 else {at: np.zeros(1, np.int64) for at in chosen}
@@ -572,13 +580,27 @@ def infer_attended(
                     alone.add((rank, unknown[team][at]))
                 elif len(ranks) > 1:
                     told[rank, unknown[team][at]] = Group(group_of[label])
-    if len(units) > 1:
-        for pair, messages in _exchanges(programs, team_of, unknown, units):
+    if len(units) > 1 or peerless:
+        for pair, messages in _exchanges(programs, team_of, unknown, units, peerless):
             clocks.connect(pair.ranks, np.stack([np.zeros(len(pair.offset_ns)), -pair.offset_ns], axis=1), np.zeros(2))
             told.update(messages)
         told.update(_shared_by_units(units, unknown, common, clocks))
     known = {rank: [(place, told.get((rank, place), group)) for place, group in own] for rank, own in attended.items()}
-    return known, frozenset(alone)
+    return known, frozenset(alone | (peerless.keys() - told.keys()))
+
+
+def find_peerless(
+    programs: Mapping[int, Program], team_of: Mapping[int, int], attended: Attended
+) -> dict[tuple[int, int], frozenset[int]]:
+    """Return, by (rank, place), the ranks among which an exchange has its peer: it states a group, and no peer."""
+    ranks_of: dict[tuple[int, ...], frozenset[int]] = {}
+    return {
+        (rank, place): ranks_of.setdefault(group.ranks, frozenset(group.ranks))
+        for rank, own in attended.items()
+        for place, group in own
+        if group is not None and group.ranks is not None and len(group.ranks) > _PAIR
+        if _is_exchange(programs[team_of[rank]].operations[place])
+    }
 
 
 class _JobClocks:
@@ -648,6 +670,7 @@ def _exchanges(
     team_of: Mapping[int, int],
     unknown: Mapping[int, Sequence[int]],
     units: Sequence[_Unit],
+    peerless: Mapping[tuple[int, int], frozenset[int]],
 ) -> Iterator[tuple[MatchedPair, dict[tuple[int, int], Group | None]]]:
     """Yield pairs of ranks with the group, by (rank, place), of each message between them."""
     exchanges: dict[int, Exchanges] = {}
@@ -659,7 +682,8 @@ def _exchanges(
             if chosen:
                 places[rank] = [unknown[team][at] for at in chosen]
                 stream = np.array([operations[place].stream for place in places[rank]], np.int64)
-                exchanges[rank] = Exchanges(unit.end[:, chosen, column], stream)
+                among = [peerless.get((rank, place)) for place in places[rank]]
+                exchanges[rank] = Exchanges(unit.end[:, chosen, column], stream, among)
     for pair in match_exchanges(exchanges, team_of):
         one, other = pair.ranks
         messages: dict[tuple[int, int], Group | None] = {}

@@ -388,7 +388,7 @@ class RunAnalysis:
     def loss_of(self, scenario: Scenario) -> float:
         """Return the part of the loss, ns, that is charged to what the scenario repairs."""
         own, transfers = self._charged
-        columns, found = {rank: column for column, rank in enumerate(self.run.rank_numbers.tolist())}, 0.0
+        columns, found = self.run.number_of, 0.0
         paces = {(rank, int(TimePart.GPU)): steps for rank, (_, steps) in scenario.paces.items()}
         for (rank, part), steps in [*scenario.own.items(), *paces.items()]:
             if rank in columns:
@@ -401,15 +401,16 @@ class RunAnalysis:
     def _charged(self) -> tuple[Floats, dict[tuple[int, int], dict[int, float]]]:
         """What is charged to own time, (parts, steps, ranks), and by (collective, group) and step to transfers, ns.
 
-        Of steps of known time; the step is that of the own time or transfer.
+        Ranks are by number. Of steps of known time; the step is that of the own time or transfer.
         """
-        ranks = self.run.rank_numbers
-        own = np.zeros((len(OWN_PARTS), len(self.keys), len(ranks)))
+        number_of = self.run.number_of
+        own = np.zeros((len(OWN_PARTS), len(self.keys), len(number_of)))
         transfers: dict[tuple[int, int], dict[int, float]] = {}
         for account in (self.accounts[number] for number in np.flatnonzero(~np.isnan(self.step_ns)).tolist()):
             for part in OWN_PARTS:
                 rows = account.losses.of(CLASSES_OF_PART[part])
-                np.add.at(own[part], (rows.origin, np.searchsorted(ranks, rows.rank)), rows.loss_ns)
+                numbers = np.array([number_of[rank] for rank in rows.rank.tolist()], np.int64)
+                np.add.at(own[part], (rows.origin, numbers), rows.loss_ns)
             rows = account.losses.of(CLASSES_OF_PART[TimePart.TRANSFER])
             places = zip(rows.collective.tolist(), rows.group.tolist(), strict=True)
             for place, number, ns in zip(places, rows.origin.tolist(), rows.loss_ns.tolist(), strict=True):

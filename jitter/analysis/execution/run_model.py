@@ -10,7 +10,7 @@ import numpy as np
 
 from jitter.analysis.alignment.program import Example, Program, Signature, lay_out
 from jitter.analysis.alignment.teams import teams
-from jitter.analysis.collectives.group_inference import TeamEnds, infer_attended
+from jitter.analysis.collectives.group_inference import TeamEnds, find_peerless, infer_attended
 from jitter.analysis.collectives.matching import (
     CollectiveArrays,
     CollectiveMatching,
@@ -468,7 +468,9 @@ class RunModel:
     def matching(self) -> CollectiveMatching:
         """The members of each collective."""
         attended = self._attended()
-        if all(group is not None for found in attended.values() for _, group in found):
+        if all(group is not None for found in attended.values() for _, group in found) and not find_peerless(
+            self.programs, self.team_of, attended
+        ):
             return match(self.programs, self.team_of, attended)
         told, alone = infer_attended(self.programs, self.team_of, attended, self._compared_steps())
         found = match(self.programs, self.team_of, told, alone)

@@ -7,8 +7,10 @@ import numpy as np
 
 from tests.accuracy.irregular.engine import Comm, Engine, Op, RankTrace
 
-Naming = Literal["ranks", "peers", "local_peers", "none"]
-"""What the trace states of a collective: members; of sends their peers (by rank, or by place in the group); nothing."""
+Naming = Literal["ranks", "column", "peers", "local_peers", "none"]
+"""What the trace states of a collective: members (of sends the pair); of sends all stages of the column, without
+the peer, or with it (by rank, or by place in the group); nothing.
+"""
 _COLUMN_STREAM: Final = 20
 _ROW_STREAM: Final = 24
 _WORLD_STREAM: Final = 28
@@ -48,6 +50,8 @@ class LayoutJob:
     """A rank whose kernels take so many times as long."""
     late: tuple[int, float] | None = None
     """A rank that begins each step so many ns late."""
+    logs: int | None = None
+    """A rank that runs one kernel more than the others at the end of each step, as for its log."""
 
     def healthy(self) -> "LayoutJob":
         """Return the job without its faults, all stages alike."""
@@ -91,6 +95,8 @@ class _Program:
                 self._mesh(step)
             for number in range(2):
                 self._kernel(step, f"optimizer_{number}", 60e3)
+            if self.rank == self.job.logs:
+                self._kernel(step, "mean_of_loss", 5e3)
             self.ops.append(Op("sync", step))
             self.ops.append(Op("end", step))
         return self.ops
@@ -179,13 +185,14 @@ class _Program:
         job, column = self.job, self.rank % self.job.columns
         ranks = tuple(stage * job.columns + column for stage in range(job.row))
         sends = self._stage == source
-        own = ranks if job.naming in ("peers", "local_peers") else tuple(sorted((ranks[source], ranks[target])))
+        states_column = job.naming in ("column", "peers", "local_peers")
+        own = ranks if states_column else tuple(sorted((ranks[source], ranks[target])))
         peer = target if sends else source
         stated: int | None = peer if job.naming == "local_peers" else ranks[peer]
         if job.naming not in ("peers", "local_peers"):
             stated = None
         direction = "forward" if forward else "backward"
-        name = f"pipe{column}" if stated is not None else f"pipe{column}.{min(source, target)}.{direction}"
+        name = f"pipe{column}" if states_column else f"pipe{column}.{min(source, target)}.{direction}"
         comm = Comm(
             "send" if sends else "recv", name, own, 400_000, None if sends else stated, stated if sends else None
         )

@@ -20,7 +20,7 @@ def chain(ranks: int, messages: int, steps: int = 4, error_ns: float = 0.0) -> d
         own = [end for pair, end in ends.items() if rank in pair]
         stream = np.repeat([pair[0] for pair in ends if rank in pair], messages)
         end = np.concatenate(own, axis=1) + clocks[rank]
-        found[rank] = Exchanges(end + rng.normal(0, error_ns, end.shape), stream)
+        found[rank] = Exchanges(end + rng.normal(0, error_ns, end.shape), stream, [None] * len(stream))
     return found
 
 
@@ -40,7 +40,7 @@ def test_neighbours_are_matched_message_by_message(messages: int, error_ns: floa
 
 def test_ranks_that_exchange_nothing_are_not_matched():
     ends = np.random.default_rng(2).uniform(0, 2e7, (2, 4, 12))
-    assert not pairs_of({rank: Exchanges(ends[rank], np.zeros(12, np.int64)) for rank in (0, 1)})
+    assert not pairs_of({rank: Exchanges(ends[rank], np.zeros(12, np.int64), [None] * 12) for rank in (0, 1)})
 
 
 def test_of_messages_that_end_at_once_those_on_the_usual_streams_are_matched():
@@ -55,6 +55,17 @@ def test_of_messages_that_end_at_once_those_on_the_usual_streams_are_matched():
     assert found[1, 2][0] == (6, 0)
 
 
+def test_the_peer_is_of_the_stated_group():
+    """Two chains that run in step: without their groups, messages of the one fit those of the other as well."""
+    one = chain(3, 6)
+    other = {3 + rank: own for rank, own in one.items()}
+    stated = {
+        rank: own._replace(among=[frozenset({rank // 3 * 3, rank // 3 * 3 + 1, rank // 3 * 3 + 2})] * len(own.among))
+        for rank, own in (one | other).items()
+    }
+    assert sorted(pairs_of(stated)) == [(0, 1), (1, 2), (3, 4), (4, 5)]
+
+
 def test_many_ranks_are_matched_by_their_distance():
     found = pairs_of(chain(40, 3))
     assert sorted(found) == list(pairwise(range(40)))
@@ -64,6 +75,7 @@ JOBS = {
     "four stages of two ranks": LayoutJob(3, shape="pipeline", slow=(5, 1.2)),
     "four stages of four ranks": LayoutJob(22, shape="pipeline", ranks=16, slow=(6, 1.2)),
     "two stages": LayoutJob(23, shape="pipeline", row=2, slow=(6, 1.2)),
+    "stages of the column, without the peer": LayoutJob(6, shape="pipeline", slow=(5, 1.2), naming="column"),
     "peers by rank": LayoutJob(4, shape="pipeline", slow=(5, 1.2), naming="peers"),
     "peers by place in the group": LayoutJob(5, shape="pipeline", slow=(5, 1.2), naming="local_peers"),
 }

@@ -41,6 +41,20 @@ def test_the_order_of_passes_without_exchanges_between_ranks_is_no_stage():
     assert team_numbers(second, third, exchange="all_reduce") == [0, 0]
 
 
+def test_stages_of_one_layer_that_exchange_with_other_neighbours_are_apart():
+    """Passes of few kernels that differ in one name: the streams tell which neighbour a stage exchanges with."""
+    examples = []
+    for order in ("FFFBFBFBBB", "FFBFBFBFBB"):
+        names = [name for one in order for name in ("recv", "norm", "attention" if one == "F" else "bwd", "send")]
+        streams = [at for one in order for at in ((1, 0, 0, 2) if one == "F" else (2, 0, 0, 1))]
+        examples.append(example_of(names)._replace(streams=streams))
+    usual = {0: ("second", b""), 1: ("second", b""), 2: ("third", b""), 3: ("third", b"")}
+    by_signature = dict(zip([usual[0], usual[2]], examples, strict=True))
+    kinds = {signature: np.array(one.kind, np.int8) for signature, one in by_signature.items()}
+    found = teams(usual, dict.fromkeys(usual, 0), kinds, by_signature.__getitem__)
+    assert list(found.values()) == [0, 0, 1, 1]
+
+
 def test_other_kernels_at_the_same_places_are_one_team():
     usual = passes("FFFBFBFBBB")
     chosen = [f"{name}_tile64" if name.startswith("gemm") else name for name in usual]

@@ -44,6 +44,12 @@ class UnknownRankError(JitterError):
     """A recording whose rank is unknown, or is also that of another recording."""
 
 
+class RejectedForAnotherError(UnknownRankError):
+    """A recording that is left out in favour of others. Errors with the same `cause` are told once."""
+
+    cause = ""
+
+
 class LakeError(JitterError):
     """A lake that is missing, empty, damaged or of another version."""
 

@@ -4,9 +4,9 @@ import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from jitter.core.errors import JitterError, UnknownRankError
+from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRankError
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome, file_digest
 from jitter.ingestion.discovery.discover import Source
@@ -393,7 +393,7 @@ class Publisher:
         for owner, keys in contested.items():
             other = self._records[owner]
             if not self._replace:
-                raise _rank_taken_error(record.file, record.rank, keys, f"already, from {other.file}")
+                raise _steps_taken_error(record, keys, other)
             older, newer = (other, record) if _newer(record, other) else (record, other)
             older.steps[:] = [step for step in older.steps if step.key not in set(keys)]
             older.problems.append(f"{_some(keys)} replaced by {newer.file}")
@@ -485,14 +485,24 @@ def _is_host(place: Path) -> bool:
 
 def _conflict_error(conflict: StepConflict) -> UnknownRankError:
     file, other = (one.ranks[0].record.file for one in (conflict.recording, conflict.other))
-    return _rank_taken_error(file, conflict.rank, conflict.steps, f"in {other} too, {conflict.reason}")
-
-
-def _rank_taken_error(file: str, rank: int, keys: list[StepKey], place: str) -> UnknownRankError:
     return UnknownRankError(
-        f"{file}: rank {rank} has {_some(keys)} {place}",
-        "give --replace to take the newer, or correct the rank with --rank or --rank-map",
+        f"{file}: rank {conflict.rank} has {_some(conflict.steps)} in {other} too, {conflict.reason}",
+        f"{_REPLACE}, or {_CORRECT_RANK}",
     )
+
+
+_REPLACE: Final = "give --replace to take the newer"
+_CORRECT_RANK: Final = "correct the rank with --rank or --rank-map"
+
+
+def _steps_taken_error(record: SourceRecord, keys: list[StepKey], other: SourceRecord) -> RejectedForAnotherError:
+    """Return the error of a recording whose steps another recording in the lake holds."""
+    error = RejectedForAnotherError(
+        f"{record.file}: rank {record.rank} has {_some(keys)} already, from {other.file}",
+        f"of another run: use another lake (`ingest -o LAKE`, `report -L LAKE`); else {_REPLACE}, or {_CORRECT_RANK}",
+    )
+    error.cause = f"{Path(record.file).parent} {Path(other.file).parent}"
+    return error
 
 
 def _some(keys: list[StepKey]) -> str:

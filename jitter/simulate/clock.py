@@ -6,11 +6,19 @@ import numpy as np
 
 from jitter.simulate.job import Job
 
-BEGIN_UTC_NS = 1_718_000_000_000_000_000
+_START_UTC_NS = 1_718_000_000_000_000_000
+"""The UTC at which a job runs step 0."""
+_STEP_PITCH_NS = 10**9
+"""UTC between the beginnings of two recordings, for each step between their first steps."""
 _LEAD_NS = 1_500_000_000
 """Shortest time from the start of a recording to its first kernel."""
 _CLOCKS = 2**41
 """Seed of the clocks, in place of a rank."""
+
+
+def begin_utc_ns(job: Job) -> int:
+    """Return the UTC at which the recording of a job begins: that of a later step begins later."""
+    return _START_UTC_NS + job.first_step * _STEP_PITCH_NS
 
 
 @dataclass(frozen=True)
@@ -29,4 +37,4 @@ def make_clock(job: Job, rank: int) -> Clock:
     offset = _LEAD_NS + round(float(own.random()) * job.clock_spread_ns)
     node = np.random.default_rng((job.seed, _CLOCKS + 1, rank // job.gpus_per_node))
     error = round(float(node.standard_normal()) * job.clock_error_ns)
-    return Clock(offset, BEGIN_UTC_NS - offset + error, error)
+    return Clock(offset, begin_utc_ns(job) - offset + error, error)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from jitter.simulate.clock import BEGIN_UTC_NS
+from jitter.simulate.clock import begin_utc_ns
 from jitter.simulate.complete_file import complete_file
 from jitter.simulate.program import NO_GROUP, Operation
 from jitter.simulate.run import Run
@@ -108,7 +108,7 @@ def _clocks(run: Run, node: int) -> Iterator[str]:
     yield "timestamp, index, clocks.current.sm [MHz], temperature.gpu, clocks_event_reasons.active"
     first = node * run.job.gpus_per_node
     for second in range(-1, 4 + len(run.job.step_numbers) // 20):
-        at = datetime.fromtimestamp(BEGIN_UTC_NS / 1e9 + second, UTC)
+        at = datetime.fromtimestamp(begin_utc_ns(run.job) / 1e9 + second, UTC)
         for rank in range(first, min(first + run.job.gpus_per_node, run.job.ranks)):
             factor = slow.get(rank) or 1.0
             heat, reason = (91, _THERMAL_SLOWDOWN) if rank in slow else (64, _NO_REASON)

@@ -78,7 +78,7 @@ def test_another_program_on_the_same_rank(lake: Path, tmp_path: Path, capsys: py
     assert f"from {tmp_path / 'a'}" in line
     assert f"from {tmp_path / 'b'}" in line
     assert "steps 10 to 11" in line
-    assert "(and 1 more recording of another job)" in line
+    assert "(and 1 more recording for the same reason)" in line
     for way in ("-o LAKE", "--replace", "--same-job"):
         assert way in err
     assert kernel_files(lake) == before
@@ -180,3 +180,33 @@ def test_report_of_another_jobs_traces(lake: Path, tmp_path: Path, capsys: pytes
     assert "recorded in another job than the one in the lake" in err
     assert not page.exists()
     assert out == ""
+
+
+def test_other_steps_of_one_rank_at_the_same_time(lake: Path, tmp_path: Path):
+    """No process runs two steps at once: the recordings of two jobs that ran side by side."""
+    later_steps(tmp_path / "b")
+    edit(tmp_path / "b", "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs - ?", 10 * 10**9)
+    errors = take(tmp_path / "b", lake).refused
+    assert [type(error) for error in errors] == [OtherJobError] * 2
+    assert "step 10 to epoch 1, step 11 at the time at which it ran epoch 1, step 0" in errors[0].message
+
+
+def test_the_same_steps_again(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """What a user types after a change of the program: one refusal for all ranks, and how to see the second run."""
+    write(simulate(replace(JOB, seed=3)), tmp_path / "b", "nsys")
+    assert main(["report", str(tmp_path / "b"), "-L", str(lake), "--jobs", "1"]) == 3
+    (line, hint, _) = capsys.readouterr().err.splitlines()
+    assert "(and 1 more recording for the same reason)" in line
+    assert "report -L LAKE" in hint
+
+
+def test_report_names_the_other_steps_of_the_lake(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    later_steps(tmp_path / "b")
+    page = str(tmp_path / "page.html")
+    assert main(["report", str(tmp_path / "b"), "-L", str(lake), "-o", page, "--jobs", "1"]) == 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "the whole lake" in line]
+    assert "steps 0 to 1" in line
+    assert f"from {tmp_path / 'a'}" in line
+    both = [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert main(["report", *both, "-L", str(lake), "-o", page, "--force", "--jobs", "1"]) == 0
+    assert "the whole lake" not in capsys.readouterr().err

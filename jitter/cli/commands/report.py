@@ -128,9 +128,12 @@ def _ingest(
     from jitter.cli.commands.ingest import run_ingest
 
     report = run_ingest(tuple(traces), lake, quiet=quiet, same_job=same_job, jobs=jobs, **reading)
-    from jitter.cli.output.ingest import print_ingest_report
+    from jitter.cli.output.ingest import print_earlier_recordings, print_ingest_report
 
-    return print_ingest_report(report, traces, strict=False)
+    done = print_ingest_report(report, traces, strict=False)
+    if done == ExitCode.DONE:
+        print_earlier_recordings(lake, traces)
+    return done
 
 
 def _open(

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from jitter.cli.output.stdio import say
-from jitter.core.errors import ExitCode, JitterError
+from jitter.core.errors import ExitCode, JitterError, RejectedForAnotherError
 from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.ingest import IngestReport
-from jitter.ingestion.ranks.choose_job import OtherJobError, UndecidedJobError
+from jitter.ingestion.ranks.choose_job import UndecidedJobError
+from jitter.ingestion.ranks.job_identity import describe_job
+from jitter.lake.folder import LakeFolder
 
 _MAX_WARNINGS = 20
 
@@ -19,8 +21,9 @@ NO_TRACES_HINT: Final = "  which recordings jitter reads: jitter explain recordi
 
 def print_ingest_report(report: IngestReport, paths: Iterable[Path], strict: bool) -> ExitCode:
     """Print what was added and what was left out of `paths`; return the exit code."""
-    for error in _once_per_job(report.refused):
-        say(f"left out: {error.message}")
+    for error, alike in _once_per_cause(report.refused):
+        more = f" (and {format_count(alike - 1, 'more recording')} for the same reason)" if alike > 1 else ""
+        say(f"left out: {error.message}{more}")
         if error.hint:
             say(f"  {error.hint}")
     for line in _warnings(report):
@@ -33,18 +36,23 @@ def print_ingest_report(report: IngestReport, paths: Iterable[Path], strict: boo
     return ExitCode.DONE
 
 
-def _once_per_job(errors: list[JitterError]) -> list[JitterError]:
-    """Return the errors with those of each other job's recordings reduced to the first, with their number."""
-    of_job: dict[str, list[OtherJobError]] = {}
-    for error in errors:
-        if isinstance(error, OtherJobError):
-            of_job.setdefault(error.job, []).append(error)
-    found = [error for error in errors if not isinstance(error, OtherJobError)]
-    for first, *others in of_job.values():
-        more = f" (and {format_count(len(others), 'more recording')} of another job)" if others else ""
-        is_same = isinstance(first, UndecidedJobError)
-        found.append(first if is_same else OtherJobError(f"{first.message}{more}", first.hint))
-    return found
+def print_earlier_recordings(lake: Path, traces: Iterable[Path]) -> None:
+    """Say which steps a report on `traces` covers besides theirs: the lake may hold recordings of other folders."""
+    given = [path.resolve() for path in traces]
+    records = [record for record in LakeFolder(lake).records() if record.rank is not None]
+    earlier = [record for record in records if not any(Path(record.file).is_relative_to(path) for path in given)]
+    if earlier:
+        say(f"note: the report is about the whole lake, which also holds {describe_job(earlier)}")
+        say("  for a report on these traces alone: another lake, `jitter report -L LAKE`, or --steps")
+
+
+def _once_per_cause(errors: list[JitterError]) -> list[tuple[JitterError, int]]:
+    """Return the errors, of those with one cause the first alone, each with the number of errors it stands for."""
+    of_cause: dict[str, list[JitterError]] = {}
+    for number, error in enumerate(dict.fromkeys(errors)):
+        cause = error.cause if isinstance(error, RejectedForAnotherError) else str(number)
+        of_cause.setdefault(cause, []).append(error)
+    return [(alike[0], len(alike)) for alike in of_cause.values()]
 
 
 def _warnings(report: IngestReport) -> list[str]:

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from jitter.core.errors import JitterError
+from jitter.core.errors import RejectedForAnotherError
 from jitter.core.formatting import format_count
 from jitter.core.step_key import StepKey
 from jitter.ingestion.ranks.job_identity import (
@@ -313,11 +313,8 @@ class LeadingJob:
 _SAME_JOB = "--same-job if it is the same job"
 
 
-class OtherJobError(JitterError):
-    """A recording that cannot belong to the job that is taken."""
-
-    job = ""
-    """The other job in words, equal for all of its recordings."""
+class OtherJobError(RejectedForAnotherError):
+    """A recording that cannot belong to the job that is taken; `cause` is the other job in words."""
 
 
 class UndecidedJobError(OtherJobError):
@@ -350,7 +347,7 @@ def not_in_lake_error(path: Path, reason: str, in_lake: GivenJob, job: GivenJob,
         f"{size}a lake holds one job: use another lake (`ingest -o LAKE`, `report -L LAKE`), `{replace}` to replace "
         f"the job in the lake, or {_SAME_JOB}",
     )
-    error.job = job.describe()
+    error.cause = job.describe()
     return error
 
 
@@ -360,7 +357,7 @@ def _not_taken_error(path: Path, reason: str, taken: GivenJob, job: GivenJob) ->
         f"{taken.describe()}. Left out: {job.describe()}",
         f"a lake holds one job: ingest the other one alone into another lake (`ingest -o LAKE`), or {_SAME_JOB}",
     )
-    error.job = job.describe()
+    error.cause = job.describe()
     return error
 
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from statistics import median_low
 from typing import Final, NamedTuple
@@ -152,7 +153,20 @@ class JobRanks:
             if apart > _DAY_NS:
                 days, order = format_count(apart // _DAY_NS, "day"), _order(new, other)
                 return Mismatch(other, f"it was recorded {days} {order} the recordings {place}")
-        return self._of_another_run(new, place)
+        return self._of_another_process(new, place) or self._of_another_run(new, place)
+
+    def _of_another_process(self, new: RecordedRank, place: str) -> Mismatch | None:
+        """Return the mismatch of a rank that ran other steps at the time of steps of the same rank."""
+        steps = {step.key for step in new.record.steps}
+        for other in self._of_rank.get(new.rank, []):
+            others = {step.key for step in other.record.steps}
+            if steps & others or new.record.file_digest == other.record.file_digest:
+                continue
+            # the last step of a recording may end in the next recording
+            if _overlap(new, other) > max(_longest_step(new), _longest_step(other)):
+                ran = f"rank {new.rank} ran {_some(new)} at the time at which it ran {_some(other)} {place}"
+                return Mismatch(other, ran)
+        return None
 
     def _of_another_run(self, new: RecordedRank, place: str) -> Mismatch | None:
         steps = self._steps_of(new)
@@ -193,6 +207,26 @@ class JobRanks:
 def time_apart(one: UtcRange | None, other: UtcRange | None) -> int:
     """Return the ns between two ranges of time; 0 if they overlap or one is unknown."""
     return 0 if one is None or other is None else max(0, one[0] - other[1], other[0] - one[1])
+
+
+def _overlap(one: RecordedRank, other: RecordedRank) -> int:
+    """Return the ns that two ranges of time share; 0 if one is unknown."""
+    if one.utc_range is None or other.utc_range is None:
+        return 0
+    return max(0, min(one.utc_range[1], other.utc_range[1]) - max(one.utc_range[0], other.utc_range[0]))
+
+
+def _longest_step(rank: RecordedRank) -> int:
+    """Return the ns between the starts of two steps in a row, or of one step, at most."""
+    steps = rank.record.steps
+    periods = [after.start_ns - before.start_ns for before, after in pairwise(steps)]
+    lengths = [step.end_ns - step.start_ns for step in steps if step.end_ns is not None]
+    return max([*periods, *lengths], default=0)
+
+
+def _some(rank: RecordedRank) -> str:
+    first, last = rank.record.steps[0].key, rank.record.steps[-1].key
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def records_of_other_job(new: RecordedRank, ranks: Sequence[RecordedRank]) -> list[SourceRecord]:

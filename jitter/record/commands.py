@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-Profiler = Literal["nsys", "rocprofv3", "torch", "jax", "vllm", "sglang"]
+Profiler = Literal["nsys", "rocprofv3", "rocprof-sys", "torch", "jax", "vllm", "sglang"]
 Launcher = Literal["torchrun", "srun", "mpirun", "k8s"]
 
 _RANK_VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "OMPI_COMM_WORLD_RANK", "k8s": "RANK"}
@@ -33,6 +33,7 @@ def recording_lines(profiler: Profiler, launcher: Launcher, job: JobShape) -> st
     parts = {
         "nsys": _nsys,
         "rocprofv3": _rocprofv3,
+        "rocprof-sys": _rocprof_sys,
         "torch": _torch,
         "jax": _jax,
         "vllm": _vllm,
@@ -77,6 +78,22 @@ def _rocprofv3(launcher: Launcher, job: JobShape) -> list[str]:
         *_marker_lines(job, capture=False),
         "",
         "# 2. run; the whole run is recorded, about 0.4 kB per kernel: run few steps",
+        *_launch(launcher, profiler, job),
+    ]
+
+
+def _rocprof_sys(launcher: Launcher, job: JobShape) -> list[str]:
+    profiler = [
+        *("env", "ROCPROFSYS_TRACE=ON", "ROCPROFSYS_TIME_OUTPUT=OFF", "ROCPROFSYS_USE_PID=OFF"),
+        f"ROCPROFSYS_OUTPUT_PATH={job.folder}",
+        f"ROCPROFSYS_OUTPUT_PREFIX=rank-%env{{{_RANK_VARIABLE[launcher]}}}%-",
+        *("rocprof-sys-run", "--"),
+    ]
+    return [
+        "# 1. in the training loop: a marker around each step (PyTorch for ROCm sends nvtx ranges to roctx)",
+        *_marker_lines(job, capture=False),
+        "",
+        "# 2. run; the whole run is recorded, host calls too: run few steps",
         *_launch(launcher, profiler, job),
     ]
 

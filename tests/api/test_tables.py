@@ -176,5 +176,8 @@ def test_reprs_are_short(lake: jitter.Lake) -> None:
     for shown in (lake, diagnosis, diagnosis.culprits[0]):
         assert len(repr(shown)) < 200
     assert "rank 5" in repr(diagnosis.culprits[0])
-    assert "6 steps, 1 finding" in repr(diagnosis)
+    assert f"6 steps, {len(diagnosis.findings)} findings" in repr(diagnosis)
     assert "Rank 5" in diagnosis.culprits[0]._repr_html_()
+    assert {one.is_of_program for one in diagnosis.findings} == {True, False}
+    for words in ("Rank 5", "All ranks"):
+        assert words in diagnosis._repr_html_()

@@ -12,8 +12,11 @@ from jitter.cli import main
 from jitter.ingestion.patterns import compile_step_pattern
 from jitter.ingestion.ranks.rank_names import rank_in_path
 from jitter.ingestion.transform.steps.step_markers import parse_marker
+from jitter.readers.amd.perfetto import PerfettoReader
 from jitter.record.commands import Launcher, Profiler
 from jitter.record.torch import file_name
+from jitter.simulate import Job, simulate
+from tests.support.perfetto_traces import write_run
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -23,7 +26,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return out
 
 
-@pytest.mark.parametrize("profiler", ["nsys", "rocprofv3", "torch"])
+@pytest.mark.parametrize("profiler", ["nsys", "rocprofv3", "rocprof-sys", "torch"])
 @pytest.mark.parametrize("launcher", get_args(Launcher))
 def test_the_lines(capsys: pytest.CaptureFixture[str], profiler: str, launcher: str):
     text = printed(capsys, profiler, "--launcher", launcher, "--nodes", "2", "--gpus", "4", "--steps", "20-29")
@@ -35,7 +38,7 @@ def test_the_lines(capsys: pytest.CaptureFixture[str], profiler: str, launcher: 
         assert name == variable
         assert "if step == 20:" in text
         assert "if step == 29:" in text
-    if profiler == "rocprofv3":
+    if profiler.startswith("rocprof"):
         (name,) = re.findall(r"rank-%env\{(\w+)\}%", text)
         assert name == variable
     if profiler == "torch":
@@ -97,3 +100,13 @@ def test_steps_that_are_no_range(capsys: pytest.CaptureFixture[str], steps: str)
 def test_the_name_states_the_rank():
     assert rank_in_path(Path(file_name(3, 8, 100, 109))) == 3
     assert rank_in_path(Path(file_name(12, None, 0, 4))) == 12
+
+
+def test_the_traces_of_rocprof_sys_state_the_rank(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = printed(capsys, "rocprof-sys", "--launcher", "srun")
+    (prefix,) = re.findall(r"ROCPROFSYS_OUTPUT_PREFIX=(\S+)", text)
+    trace = tmp_path / (prefix.replace("%env{SLURM_PROCID}%", "3") + "perfetto-trace.proto")
+    write_run(simulate(Job(ranks=1, steps=1, kernels=8)).ranks(), tmp_path / "traces")
+    next(tmp_path.glob("traces/*.pftrace")).rename(trace)
+    assert PerfettoReader().sniff(trace)
+    assert rank_in_path(trace) == 3

@@ -46,14 +46,14 @@ class Diagnosis:
 
     def __repr__(self) -> str:
         """Return the size of the diagnosis and the first words of its verdict; `verdict` has all of them."""
-        counts = f"{format_count(len(self.steps), 'step')}, {format_count(len(self.culprits), 'finding')}"
+        counts = f"{format_count(len(self.steps), 'step')}, {format_count(len(self.findings), 'finding')}"
         return f"<Diagnosis of {counts}: {abbreviate(self.verdict, _REPR_LENGTH)}>"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: verdict, findings, split of the loss; text from traces is escaped."""
         parts = [f"<p><b>{escape(self.verdict)}</b></p>"]
-        if self.culprits:
-            parts.append(tabulate_culprits(self.culprits))
+        if self.findings:
+            parts.append(tabulate_findings(self.findings))
         shares = [share for share in self.split if share.ns]
         if shares:
             rows = [(LOSS_CLASS_INFO[one.loss_class].words, format_share(one), describe_ranks(one)) for one in shares]
@@ -102,10 +102,10 @@ class Diagnosis:
         return max(self.steps, key=lambda step: (step.loss_ns is not None, step.loss_ns or 0))
 
 
-def tabulate_culprits(culprits: Iterable[Culprit]) -> str:
+def tabulate_findings(findings: Iterable[Culprit]) -> str:
     """Return findings as a table in HTML, a row each."""
-    heads = ("finding", "cause", "confidence", "saving", "seen in", "recurs", "evidence")
-    return _table(heads, map(_cells, culprits))
+    heads = ("finding", "cause", "confidence", "loss", "saving", "seen in", "recurs", "evidence")
+    return _table(heads, map(_cells, findings))
 
 
 def _cells(culprit: Culprit) -> Sequence[str]:
@@ -113,6 +113,7 @@ def _cells(culprit: Culprit) -> Sequence[str]:
         name_culprit(culprit),
         CAUSES[culprit.cause].words,
         culprit.confidence,
+        format_time(culprit.loss_ns),
         format_time(culprit.gain_ns),
         describe_seen(culprit),
         culprit.recurs,

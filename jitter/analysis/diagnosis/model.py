@@ -275,9 +275,9 @@ class Culprit:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the finding as a row of the diagnosis's table."""
-        from jitter.analysis.diagnosis.diagnosis import tabulate_culprits
+        from jitter.analysis.diagnosis.diagnosis import tabulate_findings
 
-        return tabulate_culprits([self])
+        return tabulate_findings([self])
 
     def with_evidence(self, told: Sequence[str]) -> "Culprit":
         """Return the culprit with more evidence, the most specific: it follows the first sentence, the excess."""

@@ -7,7 +7,7 @@ from jitter.core.errors import UsageError
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("profiler", type=click.Choice(["nsys", "rocprofv3", "torch", "jax", "vllm", "sglang"]))
+@click.argument("profiler", type=click.Choice(["nsys", "rocprofv3", "rocprof-sys", "torch", "jax", "vllm", "sglang"]))
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--launcher",

@@ -99,7 +99,9 @@ class RunResults:
         analysis.lake.make_room()
         timed = [step for step in diagnosis.steps if step.loss_ns is not None and step.step_time_ns is not None]
         rungs, time_ns = judge_lower_rungs(analysis, first, last), sum(step.step_time_ns or 0 for step in timed)
-        shared = find_losses_of_all_ranks(analysis, rungs, [step.key for step in timed], time_ns)
+        lacks_ranks = len(analysis.run.team_of) == 1 or diagnosis.conclusion.unrecorded is not None
+        keys = [step.key for step in timed]
+        shared = find_losses_of_all_ranks(analysis, rungs, keys, time_ns, lacks_ranks=lacks_ranks)
         bound = find_bound(self._lake.measure_collectives(analysis.keys[first:last]), self._benchmark)
         diagnosis = replace(diagnosis, of_all_ranks=shared, lower_rungs=rungs.step_ns).with_bound(bound)
         return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)

@@ -14,7 +14,7 @@ from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.replay.program_changes import no_change, price_changes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
-from jitter.simulate import Fault, Job, simulate
+from jitter.simulate import Fault, Job, simulate, write
 from tests.support.simulated import ingest_run
 
 TRACES = Path(os.environ.get("JITTER_TRACES", "absent"))
@@ -143,3 +143,15 @@ def test_real_small_kernels(tmp_path: Path):
     assert 0.25 < found["launch_bound"].gain_ns / run_ns < idle
     # without any late launch no rank waits in collectives for another one's host either
     assert (found["launch_bound"].fraction or 0) > found["launch_bound"].gain_ns / run_ns
+
+
+def test_transfers_of_some_ranks_may_hold_waits_for_the_others(tmp_path: Path):
+    write(simulate(Job(**SHORT), [Fault.parse("slow_collective:factor=8")]), tmp_path / "traces", "kineto")
+    found = {}
+    for name, traces in (("all", "*.json*"), ("two", "rank-[01].*"), ("one", "rank-0.*")):
+        files = sorted((tmp_path / "traces").glob(traces))
+        jitter.ingest(files, tmp_path / name, executor=jitter.LocalExecutor())
+        shown = jitter.open(tmp_path / name).diagnose().of_all_ranks
+        found[name] = next(one for one in shown if one.cause == "exposed_communication")
+    assert {name: one.confidence for name, one in found.items()} == {"all": "medium", "two": "low", "one": "low"}
+    assert [any("waiting" in text for text in one.evidence) for one in found.values()] == [False, True, True]

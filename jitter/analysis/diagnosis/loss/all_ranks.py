@@ -27,6 +27,7 @@ from jitter.core.step_key import StepKey
 
 _LIMITS: Final = THRESHOLDS.efficiency
 
+_WAITS_OF_UNRECORDED: Final = "ranks were not recorded: part of this time may be waiting for them"
 _VERSION: Final = re.compile(r"_v\d+$")
 
 
@@ -64,7 +65,7 @@ class _Loss(NamedTuple):
 
 
 def find_losses_of_all_ranks(
-    analysis: RunAnalysis, rungs: LowerRungs, timed: Sequence[StepKey], time_ns: int
+    analysis: RunAnalysis, rungs: LowerRungs, timed: Sequence[StepKey], time_ns: int, *, lacks_ranks: bool
 ) -> tuple[Culprit, ...]:
     """Return what all ranks lose alike, the most expensive first.
 
@@ -75,6 +76,7 @@ def find_losses_of_all_ranks(
         rungs: those of its waterfall below `ranks`.
         timed: the steps that have a loss.
         time_ns: their time.
+        lacks_ranks: whether ranks of the job were not recorded: transfers then hold the waiting for them.
 
     """
     if not rungs.cost_ns or not timed or not time_ns:
@@ -90,6 +92,7 @@ def find_losses_of_all_ranks(
         cost_ns = rungs.cost_ns.get(one.cause, 0.0)
         if cost_ns <= 0 or max(cost_ns, alone_ns) < one.min_share * step_ns:
             continue
+        holds_waits = lacks_ranks and one.cause == "exposed_communication"
         found.append(
             Culprit(
                 rung=RUNG_OF_CHANGE[one.cause],
@@ -101,7 +104,7 @@ def find_losses_of_all_ranks(
                 device=None,
                 cause=one.cause,
                 cause_certainty="certain",
-                confidence=one.confidence,
+                confidence="low" if holds_waits else one.confidence,
                 seen=Seen(len(timed), len(timed)),
                 recurs="yes",
                 more_steps=None,
@@ -112,7 +115,11 @@ def find_losses_of_all_ranks(
                 steps=tuple(timed),
                 step_pattern="every step",
                 kernel_index=None,
-                evidence=(_describe_cost(cost_ns, alone_ns, step_ns), *_describe(one, measured, masks.host_copies)),
+                evidence=(
+                    _describe_cost(cost_ns, alone_ns, step_ns),
+                    *((_WAITS_OF_UNRECORDED,) if holds_waits else ()),
+                    *_describe(one, measured, masks.host_copies),
+                ),
                 look_at=None,
                 is_beyond_loss=True,
             )

@@ -239,7 +239,7 @@ class Culprit:
     excess_ns: int
     """Own time above the other ranks', in the steps in which it occurs."""
     gain_ns: int
-    """Time saved by fixing it alone, ns; at most the loss."""
+    """Time saved by fixing it alone, ns; of jitter at most the loss, of what all ranks lose with jitter in it."""
     loss_ns: int
     """Its share of the loss of its rung: the sum of what the account charges to it."""
     fraction: float | None

@@ -230,7 +230,8 @@ def describe_saving(culprit: Culprit) -> str:
         saving = "nothing" if culprit.gain_ns <= 0 else f"only about {format_time(culprit.gain_ns)}"
         return f"fixing it alone would save {saving}, because others are about as late"
     if culprit.is_of_program:
-        return f"fixing it alone would save about {format_time(max(culprit.gain_ns, 0))}"
+        part = ", part of it jitter" if culprit.gain_ns > culprit.loss_ns else ""
+        return f"fixing it alone would save about {format_time(max(culprit.gain_ns, 0))}{part}"
     if culprit.gain_ns <= 0:
         return "what fixing it alone would save is too small to measure in these steps"
     beyond = " beyond this loss" if culprit.is_beyond_loss else ""

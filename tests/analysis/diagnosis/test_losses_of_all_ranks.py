@@ -11,6 +11,7 @@ import jitter
 from jitter.analysis.diagnosis.loss import all_ranks
 from jitter.analysis.diagnosis.loss.all_ranks import choose_steps
 from jitter.analysis.diagnosis.model import Culprit
+from jitter.analysis.diagnosis.verdict import describe_saving
 from jitter.analysis.replay.program_changes import no_change, price_changes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
@@ -155,3 +156,13 @@ def test_transfers_of_some_ranks_may_hold_waits_for_the_others(tmp_path: Path):
         found[name] = next(one for one in shown if one.cause == "exposed_communication")
     assert {name: one.confidence for name, one in found.items()} == {"all": "medium", "two": "low", "one": "low"}
     assert [any("waiting" in text for text in one.evidence) for one in found.values()] == [False, True, True]
+
+
+def test_a_saving_above_the_loss_says_that_jitter_is_part_of_it(tmp_path: Path):
+    """Without the call that every step waits in, a pause of one rank is hidden, too."""
+    job = Job(**SHORT, syncs=frozenset({"loss", "before", "after"}))
+    calls = losses(job, tmp_path, "kineto", *(f"cpu_stall:rank=2,step={step},kernel=17,ms=2" for step in (1, 3, 4)))
+    found = calls["sync_calls"]
+    assert found.gain_ns > found.loss_ns
+    assert found.evidence[0].endswith("per step, part of it jitter")
+    assert describe_saving(found).endswith(", part of it jitter")

@@ -131,7 +131,8 @@ def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
     """Say what the finding costs per step, and what fixing it alone saves where that differs."""
     cost, alone = format_time(cost_ns), format_time(max(alone_ns, 0.0))
     told = f"{cost} per step ({format_percent(cost_ns / step_ns)}) once no rank and no step is slower than usual"
-    return told if cost == alone else f"{told}; fixing it alone would save {alone} per step"
+    part = ", part of it jitter" if alone_ns > cost_ns else ""
+    return told if cost == alone else f"{told}; fixing it alone would save {alone} per step{part}"
 
 
 def choose_steps(analysis: RunAnalysis) -> tuple[int, int]:

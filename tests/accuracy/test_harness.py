@@ -19,6 +19,7 @@ from tests.accuracy.fault_kinds import KINDS
 from tests.accuracy.scoring import Score, score
 from tests.accuracy.table import misses, table, targets
 from tests.accuracy.waits import _reach, _Wait, broken, compare
+from tests.support.fuzz_depth import IS_WHOLE, fuzz, of_all
 from tests.support.partial_run import PartialRun
 from tests.support.true_dependencies import true_dependencies
 
@@ -58,6 +59,8 @@ def truthful(run: Run) -> FakeLake:
     return lake
 
 
+@fuzz
+@pytest.mark.skipif(not IS_WHOLE, reason="simulates all jobs: make fuzz")
 def test_jobs_are_of_every_kind_and_their_seeds_are_apart():
     assert range(REPORTED, REPORTED + JOBS).stop < TUNING
     every = [case(seed) for seed in range(REPORTED, REPORTED + JOBS)]
@@ -73,7 +76,10 @@ def test_jobs_are_of_every_kind_and_their_seeds_are_apart():
         assert sum(bool(getattr(one.run.job, modifier)) for one in every) > 20, modifier
     for loss in ("absent", "late", "early"):
         assert sum(bool(getattr(one, loss)) for one in every) > 20, loss
-    few = [every[seed - REPORTED] for seed in tenth(REPORTED)]
+
+
+def test_the_tenth_is_of_every_shape_noise_and_cause():
+    few = [case(seed) for seed in tenth(REPORTED)]
     assert {one.run.job.shape for one in few} == set(SHAPES)
     assert {one.run.job.noise for one in few} == {0.005, 0.02, 0.05}
     assert {fault.cause for one in few for fault in one.run.faults} == {
@@ -146,9 +152,10 @@ def test_a_wait_that_is_not_there_is_no_part_of_the_truth():
     assert broken(run, lake, [0, 1, 2])[0] == 1
 
 
+@fuzz
 def test_who_knows_everything_meets_every_target(monkeypatch: pytest.MonkeyPatch):
     scores = []
-    for seed in tenth(REPORTED):
+    for seed in tenth(REPORTED)[:: of_all(1, 2)]:
         one = case(seed)
         gains = scoring._gains(one.run)
         known = [fault for fault, gain in gains.items() if gain > 0.01 * scoring._total(one.run)]

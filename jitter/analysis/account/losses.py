@@ -79,7 +79,9 @@ class Losses:
 
     def of(self, classes: Collection[LossClass], rank: int | None = None) -> "Losses":
         """Return the rows of some classes; of one rank if it is given."""
-        chosen = np.isin(self.loss_class, list(classes))
+        is_wanted = np.zeros(len(LossClass), np.bool_)
+        is_wanted[list(classes)] = True
+        chosen = is_wanted[self.loss_class]
         return self.where(chosen if rank is None else chosen & (self.rank == rank))
 
     def by_class(self) -> Floats:

@@ -1,13 +1,15 @@
 """The account of each step in turn: the replay with the baseline, and what the difference is owed to."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from math import isnan
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from jitter.analysis.account.graph import Heads, Inputs, Setting, Structure, find_heads
-from jitter.analysis.account.losses import OWN_CLASSES, RANK_CLASSES, LossClass, Losses, join_losses
+from jitter.analysis.account.losses import OWN_CLASSES, LossClass, Losses
 from jitter.analysis.account.noise import Noise, loss_of_stretches
 from jitter.analysis.account.recorded_nodes import find_recorded_nodes
 from jitter.analysis.account.shares import (
@@ -46,6 +48,8 @@ from jitter.core.numeric.compilation import compiled
 _OWN_ROW_NS: Final = THRESHOLDS.account.own_row_ns
 _CLASSES: Final = (*OWN_CLASSES, LossClass.OVERLAP)
 """Classes of a rank with places."""
+START, LAUNCH, AFTER, GPU, TRANSFER, OVERLAP, CARRIED, UNEXPLAINED = (int(one) for one in LossClass)
+"""For compiled loops, which know no enums."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +97,31 @@ class _Shared(NamedTuple):
     of: _Compared
     border: Ints
     """As in `share_step`."""
+    touched: Bools
+    """(ranks,) which have shares."""
     shares: Shares
-    rows: list[Losses]
+    carried: Floats
+    """(ranks,) what the step owes to how its ranks came to it."""
+
+
+class Lists(NamedTuple):
+    """Numbers that the rows of losses need."""
+
+    rank: Ints
+    """(ranks,)."""
+    last_launch: Ints
+    """(teams,) the last operation that is launched; -1 for none."""
+    first_group: Ints
+    """(collectives + 1,) where each one's groups begin among all groups."""
+
+
+class LossRows(NamedTuple):
+    """Room for the rows of a step's account."""
+
+    numbers: Ints
+    """(the first 7 columns of `Losses`, rows)."""
+    ns: Floats
+    """(loss and excess, rows)."""
 
 
 class _Room(NamedTuple):
@@ -139,15 +166,15 @@ class Account:
         operations = int(np.diff(job.first).max(initial=0))
         self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
         kinds = np.split(job.kind, job.first[1:-1])
-        self._last_launch = np.array([np.flatnonzero(own != SYNC).max(initial=-1) for own in kinds])
+        last_launch = np.array([np.flatnonzero(own != SYNC).max(initial=-1) for own in kinds])
+        self._lists = Lists(run.rank_numbers, last_launch, collectives.first_group)
         self._shift = 0.0
         """How much later than with the baseline the step before ends, ns."""
         self._last: _Compared | None = None
         self._rooms = [_room(0, 0) for _ in range(2)]
         """Of the last steps, the latest last: one is divided, and its tail is of the one before."""
         self._own_row_ns = own_row_ns
-        self._own_rows = 1024
-        """Room for shares of a step that have rows of their own."""
+        self._rows = _loss_rows(1024)
         self._multiplier: Multipliers | None = None
         self._shares: dict[int, Shares] = {}
 
@@ -163,18 +190,19 @@ class Account:
         before, self._last = self._last, now
         if not len(now.ends):
             none = np.empty(0, np.int64)
-            return StepAccount(now.step.number, np.nan, self._nothing(), self._nothing(), none, np.empty(0), 0.0)
+            nothing = _losses(self._rows, 0)
+            return StepAccount(now.step.number, np.nan, nothing, nothing, none, np.empty(0), 0.0)
         noise = self._noise[now.step.number]
         stretches = Stretches(noise.variance, noise.bias, *np.zeros((4, len(self._structure.group) + 1)))
         shared = self._share(now, before, stretches)
-        losses = join_losses([rows for one in shared for rows in one.rows])
+        losses, of_rank = self._list_losses(shared)
         passed = shared[0].shares.passed
         groups = np.flatnonzero(passed)
         return StepAccount(
             now.step.number,
             now.shift - now.shift_before,
             losses,
-            self._of_largest(losses, shared),
+            self._of_largest(of_rank, shared),
             groups,
             passed[groups],
             loss_of_stretches(stretches, len(self._run.team_of)),
@@ -267,14 +295,12 @@ class Account:
         shares.unexplained[ends] = (step.times.end[cells] - now.upper.nodes.end[cells]) / len(ends)
         every = np.full(ranks, -1, np.int64)
         self._pass(now, every, shift, multiplier, shares, stretches)
-        found = _Shared(now, every, shares, [self._rows(now, every, multiplier.touched, shares)])
-        left = multiplier.left + multiplier.stream, multiplier.back.copy()
+        touched, left = multiplier.touched.copy(), (multiplier.left + multiplier.stream, multiplier.back.copy())
         if before is None or not any(values.any() for values in left):
-            found.rows.append(self._carried(now, *left, shift))
-            return [found]
+            return [_Shared(now, every, touched, shares, self._carried(now, *left, shift))]
         there = (before.step.times.row >= 0) & ~step.fresh
         ended, back = (np.where(there[:, None], values, 0.0) for values in left)
-        found.rows.append(self._carried(now, left[0] - ended, left[1] - back, shift))
+        found = _Shared(now, every, touched, shares, self._carried(now, left[0] - ended, left[1] - back, shift))
         multiplier, shares = self._cleared(before, 1)
         multiplier.stream[:], multiplier.back[:] = ended, back
         self._seed_carried(before, multiplier)
@@ -285,9 +311,8 @@ class Account:
         # what follows the last collective of the step before leads to the first one of this step
         stretches.varied[0] += tail.varied.sum()
         stretches.biased[0] += tail.biased.sum()
-        rows = self._rows(before, border, multiplier.touched, shares)
         carried = self._carried(before, multiplier.left + multiplier.stream, multiplier.back, shift)
-        return [found, _Shared(before, border, shares, [rows, carried])]
+        return [found, _Shared(before, border, multiplier.touched, shares, carried)]
 
     def _pass(
         self,
@@ -333,126 +358,65 @@ class Account:
                     multiplier.end[times.row[here] + job.carried_place[at]] += whole
                 multiplier.touched[here] |= whole != 0
 
-    def _carried(self, one: _Compared, ends: Floats, back: Floats, shift: float) -> Losses:
-        """Return the rows of what a step owes to how its ranks came to it."""
+    def _carried(self, one: _Compared, ends: Floats, back: Floats, shift: float) -> Floats:
+        """Return, (ranks,), what a step owes to how its ranks came to it."""
         upper, lower = one.upper.before, one.lower.before
         owed = np.zeros(len(ends))
         for whole, values, usual in ((ends, upper.stream_end, lower.stream_end), (back, upper.back, lower.back)):
-            owed += np.where(whole != 0, whole * (values - usual - shift), 0.0).sum(axis=1)
-        return self._of_ranks(one.step, LossClass.CARRIED, np.nan_to_num(owed))
+            if whole.any():
+                owed += np.where(whole != 0, whole * (values - usual - shift), 0.0).sum(axis=1)
+        owed[np.isnan(owed)] = 0.0
+        return owed
 
-    def _list_shares(
-        self, one: _Compared, border: Ints, touched: Bools, shares: Shares
-    ) -> tuple[Ints, Floats, Floats, Floats]:
-        """Return the shares with rows of their own, as `list_shares` fills them in, and the sums of the others."""
-        step = one.step
+    def _list_losses(self, shared: list[_Shared]) -> tuple[Losses, Floats]:
+        """Return the rows of a step, and, (ranks of the run,), what is lost to each rank, NaN where it has no row."""
+        ranks = len(self._run.rank_numbers)
         while True:
-            sums, excess = np.zeros((2, len(step.times.row), len(_CLASSES)))
-            numbers, values = np.empty((self._own_rows, 3), np.int64), np.empty((self._own_rows, 2))
-            own = step.times, step.own, one.baseline, border, touched, shares
-            count = list_shares(self._run.job, self._last_launch, *own, self._own_row_ns, sums, excess, numbers, values)
-            if count <= self._own_rows:
-                return numbers[:count], values[:count], sums, excess
-            self._own_rows = 2 * count
+            of_rank, count = np.full(ranks, np.nan), 0
+            for one in shared:
+                sums, excess = np.zeros((2, ranks, len(_CLASSES)))
+                count = list_losses(
+                    self._run.job,
+                    self._lists,
+                    one.of.step.number,
+                    one.of.step.times,
+                    one.of.step.own,
+                    one.of.baseline,
+                    one.of.upper.transfer - one.of.lower.transfer,
+                    one.border,
+                    one.touched,
+                    one.shares,
+                    one.carried,
+                    self._own_row_ns,
+                    sums,
+                    excess,
+                    count,
+                    self._rows,
+                    of_rank,
+                )
+            if count <= self._rows.ns.shape[1]:
+                return _losses(self._rows, count), of_rank
+            self._rows = _loss_rows(2 * count)
 
-    def _rows(self, one: _Compared, border: Ints, touched: Bools, shares: Shares) -> Losses:
-        step = one.step
-        collectives = step.collectives
-        numbers, values, sums, excess = self._list_shares(one, border, touched, shares)
-        rank, place, which = numbers.T
-        own = self._table(step, rank, np.array(_CLASSES)[which], place, values[:, 0], values[:, 1])
-        rest_rank, rest_class = np.nonzero((sums != 0) | (excess != 0))
-        rest = self._table(
-            step,
-            rest_rank,
-            np.array(_CLASSES)[rest_class],
-            np.full(len(rest_rank), -1),
-            sums[rest_rank, rest_class],
-            excess[rest_rank, rest_class],
-        )
-        groups = np.flatnonzero(shares.transfer)
-        nothing_of = np.full(len(groups), -1, np.int64)
-        number = np.searchsorted(collectives.first_group, groups, side="right") - 1
-        transfers = Losses(
-            np.full(len(groups), step.number),
-            nothing_of,
-            nothing_of,
-            np.full(len(groups), int(LossClass.TRANSFER)),
-            nothing_of,
-            number,
-            groups - collectives.first_group[number],
-            shares.transfer[groups],
-            (one.upper.transfer - one.lower.transfer)[groups],
-        )
-        return join_losses(
-            [
-                own,
-                rest,
-                transfers,
-                self._of_ranks(step, LossClass.CARRIED, shares.carried),
-                self._of_ranks(step, LossClass.UNEXPLAINED, shares.unexplained),
-            ]
-        )
+    def _of_largest(self, of_rank: Floats, shared: list[_Shared]) -> Losses:
+        """Return all shares of own time of the rank to which most is lost, in the order of its program.
 
-    def _of_largest(self, losses: Losses, shared: list[_Shared]) -> Losses:
-        """Return all shares of own time of the rank to which most is lost, in the order of its program."""
-        own = losses.of(RANK_CLASSES)
-        ranks, of_row = np.unique(own.rank, return_inverse=True)
-        lost = np.bincount(of_row, own.loss_ns, len(ranks))
-        if not len(ranks) or not lost.max() > 0:
-            return self._nothing()
-        rank = self._run.number_of[int(ranks[lost.argmax()])]
-        return join_losses([self._shares_of(rank, *one[:3]) for one in reversed(shared)])
-
-    def _shares_of(self, rank: int, one: _Compared, border: Ints, shares: Shares) -> Losses:
-        """Return all shares of a rank, by number, that lie in a step, in the order of its program."""
-        job, times = self._run.job, one.step.times
-        row = int(times.row[rank])
-        if row < 0:
-            return self._nothing()
-        team = int(times.team[rank])
-        size = int(job.first[team + 1] - job.first[team])
-        places = np.arange(size)
-        of_host = np.where(places <= job.first_kernel[team], LossClass.START, LossClass.LAUNCH)
-        of_host[places > self._last_launch[team]] = LossClass.AFTER
-        classes = np.stack([of_host, np.full(size, LossClass.GPU)], axis=1)
-        cells, every = slice(row, row + size), slice(int(job.first[team]), int(job.first[team + 1]))
-        more = SelfTimes(*(mine[cells] - usual[every] for mine, usual in zip(one.step.own, one.baseline, strict=True)))
-        found = np.stack([shares.host[cells], shares.gpu[cells]], axis=1)
-        found[places <= border[rank]] = 0.0
-        above = np.stack(
-            [np.nan_to_num(more.host) + more.call - more.lead, np.nan_to_num(more.delay) + more.gpu], axis=1
-        )
-        place, which = np.nonzero(found)
-        own = np.full(len(place), rank)
-        return self._table(one.step, own, classes[place, which], place, found[place, which], above[place, which])
-
-    def _of_ranks(self, step: RecordedStep, which: LossClass, loss_ns: Floats) -> Losses:
-        ranks = np.flatnonzero(loss_ns)
-        size = len(ranks)
-        return self._table(
-            step, ranks, np.full(size, int(which)), np.full(size, -1), loss_ns[ranks], np.full(size, np.nan)
-        )
-
-    def _table(
-        self, step: RecordedStep, rank: Ints, which: Ints, place: Ints, loss_ns: Floats, excess_ns: Floats
-    ) -> Losses:
-        """Return rows of ranks, by number."""
-        nothing = np.full(len(rank), -1, np.int64)
-        return Losses(
-            np.full(len(rank), step.number),
-            self._run.rank_numbers[rank],
-            step.times.team[rank],
-            which,
-            place,
-            nothing,
-            nothing,
-            loss_ns,
-            excess_ns,
-        )
-
-    def _nothing(self) -> Losses:
-        return Losses(*np.empty((7, 0), np.int64), *np.empty((2, 0)))
+        `of_rank` (ranks of the run,) is what is lost to each.
+        """
+        job, lists, count = self._run.job, self._lists, 0
+        most = of_rank[~np.isnan(of_rank)].max(initial=0.0)
+        if most > 0:
+            largest = np.flatnonzero(of_rank == most)
+            rank = int(largest[lists.rank[largest].argmin()])
+            room = 2 * sum(len(one.of.baseline.gpu) for one in shared)
+            if room > self._rows.ns.shape[1]:
+                self._rows = _loss_rows(room)
+            for one in reversed(shared):
+                step, baseline, shares = one.of.step, one.of.baseline, one.shares
+                count = list_shares_of_rank(
+                    job, lists, step.number, rank, step.times, step.own, baseline, one.border, shares, count, self._rows
+                )
+        return _losses(self._rows, count)
 
     def _cleared(self, one: _Compared, which: int) -> tuple[Multipliers, Shares]:
         """Return multipliers and shares of a step, all 0; the arrays of the same step size are used again.
@@ -489,9 +453,77 @@ class Account:
 
 
 @compiled
-def list_shares(
+def list_losses(
     job: JobArrays,
-    last_launch: Ints,
+    lists: Lists,
+    number: int,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    transfer: Floats,
+    border: Ints,
+    touched: Bools,
+    shares: Shares,
+    carried: Floats,
+    least_ns: float,
+    sums: Floats,
+    excess: Floats,
+    count: int,
+    rows: LossRows,
+    of_rank: Floats,
+) -> int:
+    """List the shares that lie in the run's `number`th step; return how many rows there are with `count` before.
+
+    Shares of a rank and class below `least_ns` are one row. `rows` are filled as far as they have room. `transfer`
+    (groups,) is each one's time above the baseline, `carried` (ranks,) what is owed to earlier steps. `sums` and
+    `excess` (ranks, classes), 0 at first, are overwritten. What is lost to a rank is added to `of_rank` (ranks,), NaN
+    of ranks without a row. Ranks that are not `touched` (ranks,) have no shares.
+    """
+    count = list_large_shares(
+        job,
+        lists,
+        number,
+        step,
+        own,
+        baseline,
+        border,
+        touched,
+        shares,
+        least_ns,
+        sums,
+        excess,
+        count,
+        rows,
+        of_rank,
+    )
+    for rank in range(len(step.row)):
+        for position in range(sums.shape[1]):
+            share, above = sums[rank, position], excess[rank, position]
+            if share != 0 or above != 0:
+                loss_class = position if position <= GPU else OVERLAP
+                add_row(rows, count, number, lists.rank[rank], step.team[rank], loss_class, -1, share, above)
+                add_to_rank(of_rank, rank, share)
+                count += 1
+    collective = 0
+    for group in range(len(shares.transfer)):
+        share = shares.transfer[group]
+        if share != 0:
+            while lists.first_group[collective + 1] <= group:
+                collective += 1
+            add_row(rows, count, number, -1, -1, TRANSFER, -1, share, transfer[group])
+            if count < rows.ns.shape[1]:
+                rows.numbers[5, count], rows.numbers[6, count] = collective, group - lists.first_group[collective]
+            count += 1
+    count = list_sums(lists, number, step, CARRIED, shares.carried, count, rows, of_rank)
+    count = list_sums(lists, number, step, UNEXPLAINED, shares.unexplained, count, rows, of_rank)
+    return int(list_sums(lists, number, step, CARRIED, carried, count, rows, of_rank))
+
+
+@compiled
+def list_large_shares(
+    job: JobArrays,
+    lists: Lists,
+    number: int,
     step: StepTimes,
     own: SelfTimes,
     baseline: SelfTimes,
@@ -501,17 +533,12 @@ def list_shares(
     least_ns: float,
     sums: Floats,
     excess: Floats,
-    numbers: Ints,
-    values: Floats,
+    count: int,
+    rows: LossRows,
+    of_rank: Floats,
 ) -> int:
-    """List the shares that have a row of their own and sum up the others; return how many are listed.
-
-    `last_launch` (teams,) is the last operation that is launched; shares below `least_ns` are summed up. `numbers`
-    (rows, 3) are filled with rank, operation and position of the class, `values` (rows, 2) with share and excess, as
-    far as they have room; `sums` and `excess` (ranks, classes), 0 at first, with the other ones. Ranks that are not
-    `touched` (ranks,) have no shares.
-    """
-    count, has_overlap = 0, len(shares.overlap) > 0
+    """List the shares of own time that have rows of their own, and sum up the others; see `list_losses`."""
+    has_overlap = len(shares.overlap) > 0
     for rank in range(len(step.row)):
         team, row, low = step.team[rank], step.row[rank], border[rank] + 1
         size = job.first[team + 1] - job.first[team] - low
@@ -524,30 +551,123 @@ def list_shares(
         recorded = cut_self_times(own, begin, begin + size)
         of_host, of_gpu = shares.host[begin : begin + size], shares.gpu[begin : begin + size]
         for at in range(size):
-            which = int(low + at > job.first_kernel[team]) + int(low + at > last_launch[team])
+            which = int(low + at > job.first_kernel[team]) + int(low + at > lists.last_launch[team])
             host = known(recorded.host[at] - usual.host[at]) + recorded.call[at] - usual.call[at]
             host -= recorded.lead[at] - usual.lead[at]
             gpu = known(recorded.delay[at] - usual.delay[at]) + recorded.gpu[at] - usual.gpu[at]
             if not touched[rank]:
                 excess[rank, which] += host
-                excess[rank, 3] += gpu
+                excess[rank, GPU] += gpu
                 continue
             for part in range(3 if has_overlap else 2):
                 if part == 0:
                     position, share, above = which, of_host[at], host
                 elif part == 1:
-                    position, share, above = 3, of_gpu[at], gpu
+                    position, share, above = GPU, of_gpu[at], gpu
                 else:
-                    position, share, above = 4, shares.overlap[begin + at], 0.0
+                    position, share, above = GPU + 1, shares.overlap[begin + at], 0.0
                 if abs(share) < least_ns:
                     sums[rank, position] += share
                     excess[rank, position] += above
                     continue
-                if count < len(numbers):
-                    numbers[count, 0], numbers[count, 1], numbers[count, 2] = rank, low + at, position
-                    values[count, 0], values[count, 1] = share, above
+                loss_class = position if position <= GPU else OVERLAP
+                add_row(rows, count, number, lists.rank[rank], team, loss_class, low + at, share, above)
+                add_to_rank(of_rank, rank, share)
                 count += 1
     return count
+
+
+@compiled
+def list_sums(
+    lists: Lists,
+    number: int,
+    step: StepTimes,
+    loss_class: int,
+    losses: Floats,
+    count: int,
+    rows: LossRows,
+    of_rank: Floats,
+) -> int:
+    """List what is lost to each rank without a place, (ranks,); see `list_losses`."""
+    for rank in range(len(losses)):
+        if losses[rank] != 0:
+            add_row(rows, count, number, lists.rank[rank], step.team[rank], loss_class, -1, losses[rank], math.nan)
+            if loss_class != UNEXPLAINED:
+                add_to_rank(of_rank, rank, losses[rank])
+            count += 1
+    return count
+
+
+@compiled
+def add_row(
+    rows: LossRows,
+    at: int,
+    origin: int,
+    rank: int,
+    team: int,
+    loss_class: int,
+    place: int,
+    loss_ns: float,
+    excess_ns: float,
+) -> None:
+    """Fill one row of `Losses`, of no collective, if there is room for it."""
+    if at < rows.ns.shape[1]:
+        numbers = rows.numbers
+        numbers[0, at], numbers[1, at], numbers[2, at], numbers[3, at] = origin, rank, team, loss_class
+        numbers[4, at], numbers[5, at], numbers[6, at] = place, -1, -1
+        rows.ns[0, at], rows.ns[1, at] = loss_ns, excess_ns
+
+
+@compiled
+def add_to_rank(of_rank: Floats, rank: int, loss_ns: float) -> None:
+    """Add to what is lost to a rank, unknown at first."""
+    of_rank[rank] = loss_ns if isnan(of_rank[rank]) else of_rank[rank] + loss_ns
+
+
+@compiled
+def list_shares_of_rank(
+    job: JobArrays,
+    lists: Lists,
+    number: int,
+    rank: int,
+    step: StepTimes,
+    own: SelfTimes,
+    baseline: SelfTimes,
+    border: Ints,
+    shares: Shares,
+    count: int,
+    rows: LossRows,
+) -> int:
+    """List all shares of a rank's own time in a step, in the order of its program; return the number of rows."""
+    row, team = step.row[rank], step.team[rank]
+    if row < 0:
+        return count
+    for place in range(job.first[team + 1] - job.first[team]):
+        if place <= border[rank]:
+            continue
+        cell, at = row + place, job.first[team] + place
+        if shares.host[cell] != 0:
+            loss_class = (
+                AFTER if place > lists.last_launch[team] else START if place <= job.first_kernel[team] else LAUNCH
+            )
+            above = known(own.host[cell] - baseline.host[at]) + (own.call[cell] - baseline.call[at])
+            above -= own.lead[cell] - baseline.lead[at]
+            add_row(rows, count, number, lists.rank[rank], team, loss_class, place, shares.host[cell], above)
+            count += 1
+        if shares.gpu[cell] != 0:
+            above = known(own.delay[cell] - baseline.delay[at]) + (own.gpu[cell] - baseline.gpu[at])
+            add_row(rows, count, number, lists.rank[rank], team, GPU, place, shares.gpu[cell], above)
+            count += 1
+    return count
+
+
+def _loss_rows(count: int) -> LossRows:
+    return LossRows(np.empty((len(fields(Losses)) - 2, count), np.int64), np.empty((2, count)))
+
+
+def _losses(rows: LossRows, count: int) -> Losses:
+    """Return the first rows as a table."""
+    return Losses(*rows.numbers[:, :count].copy(), *rows.ns[:, :count].copy())
 
 
 def _structure(run: RunModel) -> Structure:

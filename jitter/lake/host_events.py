@@ -52,13 +52,13 @@ def select_sync_calls(host: pa.Table | None) -> SyncCalls:
     nothing = np.empty(0, np.int64)
     if host is None:
         return SyncCalls(nothing, nothing, nothing, ())
-    rows = host.filter(pc.and_(pc.equal(host["kind"], "sync"), host["end_ns"].is_valid())).sort_by("start_ns")
-    return SyncCalls(
-        arrow.to_numpy(rows["start_ns"]),
-        arrow.to_numpy(rows["end_ns"]),
-        arrow.to_numpy(rows["thread"].fill_null(-1)),
-        tuple(rows["name"].to_pylist()),
-    )
+    # of a few rows, as most recordings have, Arrow's own filter and sort take ten times as long
+    rows = np.flatnonzero(pc.equal(host["kind"], "sync").to_numpy() & arrow.is_valid(host["end_ns"]))
+    start_ns = arrow.to_numpy(host["start_ns"])[rows]
+    order = np.argsort(start_ns, kind="stable")
+    rows = rows[order]
+    end_ns, thread = (arrow.to_numpy(host[name], null)[rows] for name, null in (("end_ns", 0), ("thread", -1)))
+    return SyncCalls(start_ns[order], end_ns, thread, tuple(host["name"].take(pa.array(rows)).to_pylist()))
 
 
 _ENDLESS: Final = np.iinfo(np.int64).max

@@ -63,12 +63,10 @@ class RunSyncCalls:
         self,
         steps: Sequence[StepKey],
         held: Mapping[StepKey, Mapping[int, RankStepRecord]],
-        calls: Callable[[RankStepRecord], SyncCalls],
+        calls: Mapping[str, SyncCalls],
         threads: Mapping[int, Ints],
     ) -> None:
-        """Take the calls of every recording that holds one of these steps; `threads` are the ids of those
-        that launch, (threads,) by rank.
-        """
+        """Take the `calls`, by digest of the recording, of the `threads` that launch, (threads,) by rank."""
         self._number: dict[tuple[int | None, int], int] = {key: number for number, key in enumerate(steps)}
         self._ranks = np.array(sorted({rank for key in steps for rank in held[key]}), np.int64)
         row_of = {rank: row for row, rank in enumerate(self._ranks.tolist())}
@@ -77,7 +75,7 @@ class RunSyncCalls:
         start, end, thread, name, so_far = [], [], [], [], 0
         recordings = {held[key][rank].record.digest: (rank, held[key][rank]) for key in steps for rank in held[key]}
         for rank, one in recordings.values():
-            own = calls(one)
+            own = calls[one.record.digest]
             if not own.names:
                 continue
             own_names = np.array([names.setdefault(text, len(names)) for text in own.names], np.int64)
@@ -105,7 +103,7 @@ class RunSyncCalls:
 
 
 _BYTES_KEPT = 64 << 20
-"""Size of cached steps above which `make_room` drops them."""
+"""Size of the steps of a run that stay in memory."""
 _BYTES_PER_ROW = 4 * 8
 _BYTES_OF_GROUP = 1 << 10
 """Size of the objects that hold a group of ranks, their times aside."""
@@ -144,7 +142,10 @@ class RunReader:
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
         self._rows = sum(one.step.rows for key in self._steps for one in held[key].values())
-        self._activities = ActivityReader(root, held, is_large=self._rows * _BYTES_PER_ROW > _BYTES_KEPT)
+        is_large = self._rows * _BYTES_PER_ROW > _BYTES_KEPT
+        self._activities = ActivityReader(root, held, is_large=is_large)
+        self._most_bytes_kept = 0 if is_large else _BYTES_KEPT
+        """In memory; passes over the steps of a large run would drop each step before they come to it again."""
         self._rank_groups: OrderedDict[StepKey, list[IdenticalRanks]] = OrderedDict()
         self._bytes_kept = 0
         self._hosts: dict[str, HostEvents] = {}
@@ -278,37 +279,39 @@ class RunReader:
     def make_room(self) -> None:
         """Drop cached steps, the oldest first, while they take much memory, and give freed memory to the system."""
         with self._one_looks:
-            if self._bytes_kept <= _BYTES_KEPT:
+            if self._bytes_kept <= self._most_bytes_kept:
                 return
-            while self._bytes_kept > _BYTES_KEPT:
+            while self._bytes_kept > self._most_bytes_kept:
                 self._bytes_kept -= _size(self._rank_groups.popitem(last=False)[1])
         release_freed_memory()
 
     @cached_property
     def _syncs(self) -> RunSyncCalls:
-        return RunSyncCalls(self._steps, self._held, self._calls, self._threads)
+        records = {one.record.digest: one.record for key in self._steps for one in self._held[key].values()}
+        calls = {digest: HostEvents(self._root, record).calls for digest, record in records.items()}
+        calling: dict[int, Ints] = {}
+        for digest, own in calls.items():
+            rank = records[digest].rank
+            if own.names and rank is not None:
+                calling[rank] = np.union1d(calling.get(rank, own.thread[:0]), own.thread)
+        return RunSyncCalls(self._steps, self._held, calls, self._launching(calling))
 
-    def _calls(self, held: RankStepRecord) -> SyncCalls:
-        return HostEvents(self._root, held.record).calls
-
-    @cached_property
-    def _threads(self) -> dict[int, Ints]:
-        """The threads that launched anything, by rank: in its first step and in its last."""
-        asked: dict[StepKey, set[int]] = {}
+    def _launching(self, threads: Mapping[int, Ints]) -> dict[int, Ints]:
+        """Return the `threads` of each rank that launch anything in its first step or in its last."""
+        found = {rank: own[:0] for rank, own in threads.items()}
         for steps in (self._steps, self._steps[::-1]):
-            waiting = {rank for key in steps for rank in self._held[key]}
+            waiting = {rank for rank, own in threads.items() if len(found[rank]) < len(own)}
             for key in steps:
-                asked.setdefault(key, set()).update(waiting & self._held[key].keys())
+                if not waiting:
+                    break
+                if not (ranks := sorted(waiting & self._held[key].keys())):
+                    continue
+                rows = read_step(self._root, key, self._held[key], ("launch_thread",), ranks)
+                launched, known = rows.values("launch_thread"), rows.known("launch_thread")
+                for rank, (first, last) in zip(rows.ranks, pairwise(rows.bounds.tolist()), strict=True):
+                    launching = np.union1d(found[rank], launched[first:last][known[first:last]])
+                    found[rank] = np.intersect1d(threads[rank], launching)
                 waiting -= self._held[key].keys()
-        found: dict[int, Ints] = {}
-        for key, ranks in asked.items():
-            if not ranks:
-                continue
-            rows = read_step(self._root, key, self._held[key], ("launch_thread",), sorted(ranks))
-            threads, known = rows.values("launch_thread"), rows.known("launch_thread")
-            for rank, (first, last) in zip(rows.ranks, pairwise(rows.bounds.tolist()), strict=True):
-                own = np.unique(threads[first:last][known[first:last]])
-                found[rank] = own if rank not in found else np.union1d(found[rank], own)
         return found
 
     def _example(self, key: StepKey, rank: int) -> Example:

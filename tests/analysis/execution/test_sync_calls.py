@@ -46,7 +46,7 @@ def beside(
         step = next(step for step in records[name].steps if step.step == number)
         held.setdefault(StepKey(None, number), {})[rank] = RankStepRecord(records[name], step)
     keys = [StepKey(None, number) for number in asked]
-    run = RunSyncCalls(keys, held, lambda one: calls[one.record.digest], THREADS)
+    run = RunSyncCalls(keys, held, calls, THREADS)
     found = {}
     for key in keys:
         syncs = run.of(key)
@@ -123,7 +123,7 @@ def test_a_rank_that_is_in_no_step_has_none():
     held = {StepKey(None, 1): {rank: RankStepRecord(record, record.steps[0]) for rank, record in records.items()}}
     calls = {str(rank): _calls(its) for rank, its in told.items()}
     threads = dict.fromkeys(told, np.array([MAIN]))
-    syncs = RunSyncCalls([StepKey(None, 1)], held, lambda one: calls[one.record.digest], threads).of(StepKey(None, 1))
+    syncs = RunSyncCalls([StepKey(None, 1)], held, calls, threads).of(StepKey(None, 1))
     _, count = syncs.of(np.array([0, 1, 2, 3, 4]))
     assert count.tolist() == [0, 1, 0, 2, 0]
     assert [syncs.by(rank) for rank in (0, 2, 4)] == [[], [], []]

@@ -1,15 +1,16 @@
 """Sends and receives whose trace names no peer, matched by which pairs of ranks leave them together.
 
 A send and its receive end together, so the difference of their ends is that of the two ranks' clocks: the same for all
-messages between these ranks in a step. The difference that most pairs of a send or receive of one rank and one of the
-other share, in every step, is therefore taken for the clocks'.
+messages between these ranks in a step. Programs exchange with each neighbour, or in each direction, on a stream of its
+own: streams with as many exchanges are matched, the first with the first, by the clocks that most of them agree on. For
+the rest, the difference that most pairs of exchanges of two ranks share, in every step, is taken for the clocks'.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import combinations
+from itertools import combinations, product
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -30,6 +31,17 @@ class MatchedPair(NamedTuple):
     """(steps,) what the first rank's clock is ahead."""
     spread_ns: float
     """Tolerance within which the ends agree."""
+    wait_ns: float = math.nan
+    """How long the later rank stays in a message, on average: it waits for none, so that is the transfer alone. NaN for
+    messages that are not matched stream by stream.
+    """
+
+    @property
+    def preference(self) -> tuple[float, float, tuple[int, int]]:
+        """Sort key of pairs that contradict each other, the likeliest first."""
+        if math.isnan(self.wait_ns):
+            return self.spread_ns, -len(self.messages), self.ranks
+        return -len(self.messages), self.spread_ns + self.wait_ns, self.ranks
 
 
 class Exchanges(NamedTuple):
@@ -37,6 +49,8 @@ class Exchanges(NamedTuple):
 
     end: Floats
     """(steps, exchanges) when the rank leaves them, on its own clock; NaN where it lacks them."""
+    took: Floats
+    """(steps, exchanges) how long the rank is in them."""
     stream: Ints
     """(exchanges,)."""
     among: Sequence[AbstractSet[int] | None]
@@ -46,22 +60,90 @@ class Exchanges(NamedTuple):
         """Return, (exchanges,), which of them may be with a rank."""
         return np.array([ranks is None or rank in ranks for ranks in self.among], np.bool_)
 
+    def by_stream(self, rank: int) -> list[Ints]:
+        """Return the exchanges that may be with a rank, stream by stream, in their order."""
+        may_be = self.with_rank(rank)
+        return [np.flatnonzero((self.stream == stream) & may_be) for stream in np.unique(self.stream).tolist()]
+
+    def without(self, matched: Sequence[int]) -> "Exchanges":
+        """Return the exchanges with those that are matched already with no rank."""
+        among = list(self.among)
+        for at in matched:
+            among[at] = frozenset()
+        return self._replace(among=among)
+
 
 def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]) -> list[MatchedPair]:
     """Match the exchanges of all ranks; each is matched once, with those that agree best first."""
     end = {rank: own.end for rank, own in exchanges.items()}
-    matched = (_match_pair(exchanges, ranks) for ranks in _likely_pairs(exchanges, team_of))
-    found = [pair for pair in matched if pair is not None]
-    taken: set[tuple[int, int]] = set()
-    kept = []
-    for pair in sorted(found, key=lambda one: (one.spread_ns, -len(one.messages), one.ranks)):
-        one, other = pair.ranks
-        left = tuple(m for m in pair.messages if (one, m[0]) not in taken and (other, m[1]) not in taken)
-        if len(left) >= _least_messages(end[one], end[other]):
-            kept.append(pair._replace(messages=left))
-            taken.update((one, at) for at, _ in left)
-            taken.update((other, at) for _, at in left)
+    likely = list(_likely_pairs(exchanges, team_of))
+    kept, taken = list[MatchedPair](), set[tuple[int, int]]()
+    for matched in (_match_streams, _match_pair):
+        left = {rank: own.without([at for other, at in taken if other == rank]) for rank, own in exchanges.items()}
+        found = [pair for ranks in likely for pair in matched(left, ranks)]
+        least_ns = _least_waits(found)
+        for pair in sorted(found, key=lambda one: (_waits_for_others(one, least_ns), one.preference)):
+            one, other = pair.ranks
+            free = tuple(m for m in pair.messages if (one, m[0]) not in taken and (other, m[1]) not in taken)
+            is_enough = free == pair.messages or matched is not _match_streams
+            if is_enough and len(free) >= _least_messages(end[one], end[other]):
+                kept.append(pair._replace(messages=free))
+                taken.update((one, at) for at, _ in free)
+                taken.update((other, at) for _, at in free)
     return kept
+
+
+def _least_waits(found: Sequence[MatchedPair]) -> dict[int, float]:
+    """Return, by rank, the least wait of the later rank among its possible pairs."""
+    least: dict[int, float] = {}
+    for pair in found:
+        for rank in pair.ranks:
+            least[rank] = min(pair.wait_ns, least.get(rank, math.inf))
+    return least
+
+
+def _waits_for_others(pair: MatchedPair, least_ns: Mapping[int, float]) -> bool:
+    """Return whether even the later rank waits in the messages of a pair: then these are messages with other ranks."""
+    least, limits = min(least_ns[rank] for rank in pair.ranks), THRESHOLDS.group_inference
+    return pair.wait_ns - least > max(limits.min_wait_ns, limits.min_wait_share * least)
+
+
+def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:
+    """Yield the messages on streams of two ranks on which as many exchanges end together, the first with the first.
+
+    Passes that follow each other evenly make streams of different messages seem to end together, with other clocks: the
+    clocks by which most messages do are taken, then those by which the ranks wait least.
+    """
+    one, other = (exchanges[rank] for rank in ranks)
+    found = []
+    for own, theirs in product(one.by_stream(ranks[1]), other.by_stream(ranks[0])):
+        if len(own) == len(theirs) > 1:
+            apart = one.end[:, own] - other.end[:, theirs]
+            middle = np.median(apart, axis=1)  # NaN where a rank lacks the step, or a part of it
+            spread_ns = float(np.fmax.reduce(np.abs(apart - middle[:, None]), axis=None, initial=-np.inf))
+            if 0 <= spread_ns <= THRESHOLDS.group_inference.max_spread_ns:
+                wait_ns = float(np.nanmean(np.fmin(one.took[:, own], other.took[:, theirs])))
+                messages = tuple(zip(own.tolist(), theirs.tolist(), strict=True))
+                found.append(MatchedPair(ranks, messages, middle, spread_ns, wait_ns))
+    found.sort(key=lambda pair: pair.preference)
+    together = [_join([pair, *found]) for pair in found]
+    if together:
+        yield min(together, key=lambda pair: pair.preference)
+
+
+def _join(pairs: Sequence[MatchedPair]) -> MatchedPair:
+    """Return the messages of the first of some matches of two ranks, and of those that agree with its clocks."""
+    first, messages, joined = pairs[0], list[tuple[int, int]](), list[MatchedPair]()
+    for pair in pairs:
+        apart = np.abs(pair.offset_ns - first.offset_ns)
+        is_free = not any(taken[side] == new[side] for taken in messages for new in pair.messages for side in (0, 1))
+        if is_free and not (apart > THRESHOLDS.group_inference.max_spread_ns).any():
+            messages += pair.messages
+            joined.append(pair)
+    wait_ns = float(np.mean([pair.wait_ns for pair in joined]))
+    return MatchedPair(
+        first.ranks, tuple(sorted(messages)), first.offset_ns, max(pair.spread_ns for pair in joined), wait_ns
+    )
 
 
 def _likely_pairs(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]) -> Iterator[tuple[int, int]]:
@@ -77,7 +159,7 @@ def _likely_pairs(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]
     for first in first_of.values():
         for other in ranks:
             pair = (min(first, other), max(first, other))
-            if first != other and abs(other - first) not in distances and _match_pair(exchanges, pair) is not None:
+            if first != other and abs(other - first) not in distances and any(_match_pair(exchanges, pair)):
                 distances.add(abs(other - first))
     for distance in sorted(distances):
         yield from ((rank, rank + distance) for rank in ranks if rank + distance in exchanges)
@@ -91,17 +173,17 @@ def _least_messages(one: Floats, other: Floats) -> int:
     return max(2, min(_LIMITS.min_messages, of_neighbour), math.ceil(_LIMITS.min_share * fewest))
 
 
-def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> MatchedPair | None:
-    """Return the messages between two ranks; None if too few exchanges of both end together."""
+def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:
+    """Yield the messages between two ranks, if enough exchanges of both end together."""
     one, other = (exchanges[rank].end for rank in ranks)
     steps = ~np.isnan(one).all(axis=1) & ~np.isnan(other).all(axis=1)
     if not steps.any():
-        return None
+        return
     own = np.flatnonzero(~np.isnan(one[steps]).any(axis=0) & exchanges[ranks[0]].with_rank(ranks[1]))
     theirs = np.flatnonzero(~np.isnan(other[steps]).any(axis=0) & exchanges[ranks[1]].with_rank(ranks[0]))
     least = _least_messages(one, other)
     if min(len(own), len(theirs)) < least:
-        return None
+        return
     apart = (one[steps][:, own, None] - other[steps][:, None, theirs]).reshape(int(steps.sum()), -1)
     order = np.argsort(apart[0])
     ordered = apart[:, order]
@@ -120,8 +202,8 @@ def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> M
         if len(messages) >= least:
             offset = np.full(len(one), np.nan)
             offset[steps] = middle
-            return MatchedPair(ranks, messages, offset, spread_ns)
-    return None
+            yield MatchedPair(ranks, messages, offset, spread_ns)
+            return
 
 
 def _largest_agreement(ordered: Floats, spread_ns: float, least: int) -> Ints | None:

@@ -683,7 +683,8 @@ def _exchanges(
                 places[rank] = [unknown[team][at] for at in chosen]
                 stream = np.array([operations[place].stream for place in places[rank]], np.int64)
                 among = [peerless.get((rank, place)) for place in places[rank]]
-                exchanges[rank] = Exchanges(unit.end[:, chosen, column], stream, among)
+                end = unit.end[:, chosen, column]
+                exchanges[rank] = Exchanges(end, end - unit.start[:, chosen, column], stream, among)
     for pair in match_exchanges(exchanges, team_of):
         one, other = pair.ranks
         messages: dict[tuple[int, int], Group | None] = {}

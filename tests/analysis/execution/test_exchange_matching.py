@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.collectives.exchange_matching import Exchanges, match_exchanges
-from tests.accuracy.layouts.job import LayoutJob, run_job
+from tests.accuracy.layouts.job import LayoutJob, Naming, run_job
 from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
 
 
@@ -20,7 +20,9 @@ def chain(ranks: int, messages: int, steps: int = 4, error_ns: float = 0.0) -> d
         own = [end for pair, end in ends.items() if rank in pair]
         stream = np.repeat([pair[0] for pair in ends if rank in pair], messages)
         end = np.concatenate(own, axis=1) + clocks[rank]
-        found[rank] = Exchanges(end + rng.normal(0, error_ns, end.shape), stream, [None] * len(stream))
+        found[rank] = Exchanges(
+            end + rng.normal(0, error_ns, end.shape), np.full(end.shape, 2e4), stream, [None] * len(stream)
+        )
     return found
 
 
@@ -40,7 +42,9 @@ def test_neighbours_are_matched_message_by_message(messages: int, error_ns: floa
 
 def test_ranks_that_exchange_nothing_are_not_matched():
     ends = np.random.default_rng(2).uniform(0, 2e7, (2, 4, 12))
-    assert not pairs_of({rank: Exchanges(ends[rank], np.zeros(12, np.int64), [None] * 12) for rank in (0, 1)})
+    assert not pairs_of(
+        {rank: Exchanges(ends[rank], np.full((2, 12), 2e4), np.zeros(12, np.int64), [None] * 12) for rank in (0, 1)}
+    )
 
 
 def test_of_messages_that_end_at_once_those_on_the_usual_streams_are_matched():
@@ -104,3 +108,17 @@ def test_the_generators_sends_end_with_their_receives():
                 met.setdefault(item.op.meeting, []).append(item.end_ns)
     assert len(met) > 10
     assert all(len(ends) == 2 and ends[0] == ends[1] for ends in met.values())
+
+
+@pytest.mark.parametrize(("naming", "noise"), [("column", 0.003), ("none", 0.01)])
+def test_messages_of_passes_that_follow_each_other_evenly_are_told_apart(tmp_path, naming: Naming, noise: float):
+    """By other clocks, messages of other ranks would end together within the same microseconds."""
+    job = LayoutJob(40, steps=4, shape="pipeline", microbatches=4, noise=noise, end_spread_ns=1_500.0, naming=naming)
+    matching = ingest_job(job, tmp_path).analyze().run.matching
+    assert matching.unpaired == 0
+    pairs = set()
+    for one in matching.collectives:
+        if len(one.members) == 2:
+            met = [dict(zip(member.group, matching.blocks[member.block].ranks, strict=True)) for member in one.members]
+            pairs |= {(met[0][group], met[1][group]) for group in met[0]}
+    assert pairs == {(rank, rank + job.columns) for rank in range(job.ranks - job.columns)}

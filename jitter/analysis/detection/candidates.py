@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.slow_communication import SlowCommunication
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.replay.what_if import Scenario
 
 Candidate = Outlier | SlowCommunication | JobFinding

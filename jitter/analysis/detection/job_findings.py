@@ -1,10 +1,9 @@
 """Findings about several ranks: late together, at random, slow or fast clusters, steps that are slow for all."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,9 @@ from jitter.analysis.detection.deviations import (
     sigma_within,
     spread_within_steps,
 )
-from jitter.analysis.detection.outliers import Outlier, places_in
+from jitter.analysis.detection.recurrence import is_random
 from jitter.analysis.detection.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
@@ -56,8 +56,8 @@ class JobFinding:
 
     def in_run(self, its: Ints) -> "JobFinding":
         """Return the finding of a run of which only the steps `its` were looked at."""
-        steps_of_rank = {rank: places_in(its, steps) for rank, steps in self.steps_of_rank.items()}
-        members = tuple(replace(one, steps=places_in(its, one.steps)) for one in self.members)
+        steps_of_rank = {rank: tuple(its[list(steps)].tolist()) for rank, steps in self.steps_of_rank.items()}
+        members = tuple(replace(one, steps=tuple(its[list(one.steps)].tolist())) for one in self.members)
         return replace(self, steps_of_rank=steps_of_rank, members=members)
 
     @property
@@ -125,14 +125,11 @@ def _join(members: Sequence[Outlier]) -> JobFinding:
     return join_outliers("late_together", members, told, max(one.chance for one in members))
 
 
-_LIMITS: Final = THRESHOLDS.random_events
-
-
 def split_random_events(found: Sequence[Outlier], ranks: int, steps: int) -> tuple[list[Outlier], list[JobFinding]]:
     """Join events on random ranks; return the other outliers, and the joined ones.
 
-    An event is one step in which one rank stands out. Events are random if at least `min_random_ranks` ranks have some,
-    and so many thrown at random ranks and steps would share ranks, and share steps, as often by chance.
+    An event is one step in which one rank stands out. Events are random if any rank can have them, and if no step has
+    more of them than so many thrown at random steps.
 
     Args:
         found: one team's outliers of one part.
@@ -142,16 +139,17 @@ def split_random_events(found: Sequence[Outlier], ranks: int, steps: int) -> tup
     """
     single = [one for one in found if not one.persistent]
     others = [one for one in found if one.persistent]
-    events = [(one.rank, step) for one in single for step in one.steps]
-    if not events or ranks < 2:
+    of_rank, of_step = np.zeros(ranks, np.int64), np.zeros(steps, np.int64)
+    for number, one in enumerate(single):
+        of_rank[number] = len(one.steps)
+        of_step[list(one.steps)] += 1
+    if steps < THRESHOLDS.min_steps_for_scatter or not is_random(of_rank):
         return list(found), []
-    is_even = _is_by_chance([rank for rank, _ in events], ranks, THRESHOLDS.max_chance)
-    if not is_even:
+    # as many of them in one step as in the fullest one are no chance: what all ranks share
+    fullest, count = int(of_step.max()), int(of_step.sum())
+    if binomial_tail(fullest, count, 1 / steps) * steps <= THRESHOLDS.medium_chance:
         return list(found), []
-    is_scattered = _is_by_chance([step for _, step in events], steps, THRESHOLDS.medium_chance)
-    if len(single) >= THRESHOLDS.min_random_ranks and is_scattered and steps >= THRESHOLDS.min_steps_for_scatter:
-        return others, [_random_pauses(single)]
-    return list(found), []
+    return others, [_random_pauses(single)]
 
 
 def _random_pauses(members: Sequence[Outlier]) -> JobFinding:
@@ -161,18 +159,6 @@ def _random_pauses(members: Sequence[Outlier]) -> JobFinding:
         "no rank has more of them than chance gives"
     )
     return join_outliers("random_pauses", members, told, min(one.chance for one in members))
-
-
-def _is_by_chance(places: Sequence[int], size: int, max_chance: float) -> bool:
-    """Return whether so many events thrown at so many places share places as often as these do, or more often."""
-    count = min(len(places), _LIMITS.max_events)
-    seen = sum(n * (n - 1) for n in Counter(places[:count]).values())
-    drawn = np.random.default_rng(0).integers(0, size, (_LIMITS.draws, count))
-    drawn.sort(axis=1)
-    first = np.flatnonzero(np.diff(drawn, axis=1, prepend=-1))  # of each run of equal values, which ends with its row
-    shared = np.diff(first, append=drawn.size)
-    pairs = np.bincount(first // count, shared * (shared - 1))
-    return bool((pairs >= seen).mean() > max_chance)
 
 
 def find_clusters(deviations: TeamDeviations, step_ns: Floats, known: Sequence[Outlier]) -> list[JobFinding]:

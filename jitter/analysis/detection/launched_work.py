@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
-from jitter.analysis.detection.outliers import Outlier, find_outliers
 from jitter.analysis.detection.significance import qn_sigma
+from jitter.analysis.detection.standouts import Outlier, Standouts
 from jitter.analysis.execution.run_reader import LaunchShapes, RunReader
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
@@ -54,7 +54,9 @@ WorkOfTeams = Mapping[int, LaunchedWork]
 """By team, those whose launches vary in size."""
 
 
-def find_outliers_by_work(work: LaunchedWork, found: Sequence[Outlier], step_ns: Floats, tests: int) -> list[Outlier]:
+def find_outliers_by_work(
+    work: LaunchedWork, by_work: Standouts, found: Sequence[Outlier], step_ns: Floats
+) -> list[Outlier]:
     """Return one team's outliers: `found`, and ranks that are always slow for their work.
 
     In place of what these ranks have by plain time, if they are no slower by plain time, or if their pace explains most
@@ -62,14 +64,14 @@ def find_outliers_by_work(work: LaunchedWork, found: Sequence[Outlier], step_ns:
 
     Args:
         work: of the team.
+        by_work: when its ranks stand out by GPU time for the launched work.
         found: the team's outliers by plain time.
         step_ns: (steps,) each step's time, NaN where unknown.
-        tests: how many parts of a rank's time are tested, this one among them.
 
     """
     plain_ns = {one.rank: one.excess_ns for one in found if one.part is TimePart.GPU and one.persistent}
     slow = []
-    for one in find_outliers(work.deviations, step_ns, (TimePart.GPU,), tests):
+    for one in by_work.outliers(step_ns):
         if one.persistent:
             column = int(np.searchsorted(work.deviations.ranks, one.rank))
             late = [at for at, number in enumerate(work.steps) if number in one.steps]

@@ -13,7 +13,7 @@ import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import KernelCounts
 from jitter.analysis.execution.self_times import SelfTimes, TimePart

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from jitter.analysis.detection.candidates import Candidate, PricedFinding, repair_scenario
-from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.slow_communication import SlowCommunication
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 

@@ -12,13 +12,10 @@ from typing import Final, Literal
 
 import numpy as np
 
-from jitter.analysis.detection.deviations import TeamDeviations
-from jitter.analysis.detection.significance import binomial_tail, log_binomial, spread_of_others
-from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.detection.significance import binomial_tail, log_binomial
+from jitter.analysis.detection.standouts import Standouts
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median
-from jitter.core.numeric.student_t import student_tail
+from jitter.core.numeric.arrays import Ints
 
 _LIMITS: Final = THRESHOLDS.recurrence
 
@@ -36,68 +33,6 @@ class Recurrence:
     """Steps to record beside these until an unknown recurrence can be decided; None if more steps cannot."""
 
 
-@dataclass(frozen=True)
-class Standouts:
-    """The times at which ranks of one team stand out with one part of their own time."""
-
-    ranks: Ints
-    is_late: Bools
-    """(steps, ranks) whether the rank stands out in the step."""
-    sigmas: Floats
-    """(steps, ranks) own time above the rank's usual one, in standard deviations of the noise; 0 where unknown."""
-
-    def columns(self, ranks: Collection[int]) -> Ints:
-        """Return the columns of these ranks."""
-        return np.flatnonzero(np.isin(self.ranks, list(ranks)))
-
-
-def find_standouts(
-    deviations: TeamDeviations, part: TimePart, step_ns: Floats, tests: int = len(OWN_PARTS)
-) -> Standouts:
-    """Return when the ranks of a team stand out with a part of their time.
-
-    Args:
-        deviations: of the team.
-        part: of the own time.
-        step_ns: (steps,) each step's time, NaN where unknown.
-        tests: how many parts are tested of each rank.
-
-    """
-    total = deviations.total_ns[part]
-    steps, ranks = total.shape
-    has_scatter = steps >= THRESHOLDS.min_steps_for_scatter
-    usual = _median(total, axis=0) if has_scatter else np.zeros(ranks)
-    apart = total - usual
-    over_steps = MAD_TO_SIGMA * _median(np.abs(apart), axis=0) if has_scatter else np.zeros(ranks)
-    over_steps = np.maximum(over_steps, np.median(over_steps))
-    is_many = ranks >= THRESHOLDS.min_ranks_for_noise
-    in_step = MAD_TO_SIGMA * _median(np.abs(apart), axis=1) if is_many else np.zeros(steps)
-    operations = np.nan_to_num(deviations.noise_ns[part])
-    noise = np.maximum(np.sqrt(over_steps[None, :] ** 2 + in_step[:, None] ** 2 + operations**2), 1.0)
-    sigmas = np.nan_to_num(apart) / noise
-    is_worth = np.nan_to_num(total) > _LIMITS.min_share * known_median(step_ns)
-    events = (student_tail(sigmas, THRESHOLDS.tail_degrees) * steps * ranks * tests < _LIMITS.max_chance) & is_worth
-    always = is_worth & _find_persistent(deviations, part, usual, noise, tests)
-    return Standouts(deviations.ranks, events | always, sigmas)
-
-
-def _find_persistent(deviations: TeamDeviations, part: TimePart, usual: Floats, noise: Floats, tests: int) -> Bools:
-    """Return (ranks,) whether a rank's usual time is above the other ranks', in most steps."""
-    total = deviations.total_ns[part]
-    steps, ranks = total.shape
-    if ranks <= THRESHOLDS.min_peers_to_recur or steps < THRESHOLDS.min_steps_for_scatter:
-        return np.zeros(ranks, np.bool_)
-    share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
-    of_usual = share * float(_median(deviations.usual_ns[part].ravel(), axis=0))
-    floor = np.sqrt(of_usual**2 + np.median(noise, axis=0) ** 2 / steps)
-    above, scale, degrees = spread_of_others(usual, floor, THRESHOLDS.spread_degrees)
-    chance = student_tail(above / np.maximum(scale, 1.0), degrees) * 2 * ranks * tests
-    known = ~np.isnan(total)
-    is_mostly = 2 * (np.nan_to_num(total) > 0).sum(axis=0) > known.sum(axis=0)
-    found: Bools = (chance < _LIMITS.max_chance) & is_mostly
-    return found
-
-
 def decide_recurrence(found: Standouts, ranks: Collection[int], seen: int) -> Recurrence:
     """Return whether a finding about these ranks recurs.
 
@@ -108,21 +43,22 @@ def decide_recurrence(found: Standouts, ranks: Collection[int], seen: int) -> Re
 
     """
     own = found.columns(ranks)
-    steps, all_ranks = found.is_late.shape
+    is_late = found.is_countable
+    steps, all_ranks = is_late.shape
     # a group recurs if most of its ranks are late at the same time
-    late = found.is_late[:, own].sum(axis=1) >= max(THRESHOLDS.group_share * len(own), 1)
-    others = found.is_late.sum(axis=1) - found.is_late[:, own].sum(axis=1)
+    late = is_late[:, own].sum(axis=1) >= max(THRESHOLDS.group_share * len(own), 1)
+    others = is_late.sum(axis=1) - is_late[:, own].sum(axis=1)
     times, elsewhere = int(late.sum()), int(np.ceil(others / max(len(own), 1)).sum())
     share = len(own) / all_ranks
     if times and _is_repeated(times, elsewhere, share):
         return Recurrence("yes")
-    of_steps = found.is_late.sum(axis=1)
+    of_steps = is_late.sum(axis=1)
     events = int(of_steps.sum())
     if late.any():
         together = int(of_steps[late].max())
         if together > 1 and binomial_tail(together, events, 1 / steps) * steps < THRESHOLDS.max_chance:
             return Recurrence("together")
-    if found.is_late[:, own].any() and is_random(found.is_late.sum(axis=0)):
+    if is_late[:, own].any() and is_random(is_late.sum(axis=0)):
         return Recurrence("no")
     if not times and 2 * seen > steps >= THRESHOLDS.min_steps_to_recur:
         return Recurrence("unknown")  # late in most steps, and by no more than the ranks differ for ever
@@ -179,10 +115,3 @@ def count_more_steps(seen: int, elsewhere: int, share: float, steps: int) -> int
 def _is_repeated(times: int, elsewhere: int, share: float) -> bool:
     """Return whether so many of the times that ranks stand out seldom fall on one share of the ranks by chance."""
     return binomial_tail(times, times + elsewhere, share) / share < THRESHOLDS.max_chance
-
-
-def _median(values: Floats, axis: int) -> Floats:
-    """Return the median of the known values along an axis; 0 where none is known."""
-    is_unknown = np.isnan(values).all(axis=axis, keepdims=True)
-    found: Floats = np.nanmedian(np.where(is_unknown, 0.0, values), axis=axis)
-    return found

@@ -22,7 +22,6 @@ from jitter.analysis.detection.job_findings import (
     split_random_events,
 )
 from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
-from jitter.analysis.detection.outliers import Outlier, find_outliers, join_kinds_of_steps, places_in
 from jitter.analysis.detection.passes import Arrivals, RunReplay, StepExecutor, StepStatistics, ThreadedStepExecutor
 from jitter.analysis.detection.pipeline_stages import find_unequal_stages
 from jitter.analysis.detection.slow_communication import (
@@ -33,6 +32,7 @@ from jitter.analysis.detection.slow_communication import (
     slow_in_every_step,
     transfers_by_benchmark,
 )
+from jitter.analysis.detection.standouts import Outlier, Standouts, find_standouts
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
@@ -253,21 +253,44 @@ class RunAnalysis:
         return np.where(np.isnan(usual), recorded, usual)
 
     @cached_property
+    def standouts(self) -> dict[tuple[int, TimePart], Standouts]:
+        """When ranks stand out, by team and part of their time."""
+        return {
+            (team.team, part): find_standouts(
+                team, part, self.assumed_step_ns, self.steps.of_kinds, self._tests(team.team)
+            )
+            for team in self.deviations
+            for part in OWN_PARTS
+        }
+
+    @cached_property
+    def standouts_by_work(self) -> dict[int, Standouts]:
+        """When ranks stand out by GPU time for the launched work, of teams whose launches vary in size."""
+        return {
+            team: find_standouts(work.deviations, TimePart.GPU, self.assumed_step_ns, tests=self._tests(team))
+            for team, work in self.launched_work.items()
+        }
+
+    def _tests(self, team: int) -> int:
+        """Return how many parts of a rank's time are tested."""
+        return len(OWN_PARTS) + (team in self.launched_work)
+
+    def standouts_of(self, outlier: Outlier) -> Standouts:
+        """Return when the ranks of an outlier's team stand out with its part of their time."""
+        if outlier.pace is None:
+            return self.standouts[outlier.team, outlier.part]
+        return self.standouts_by_work[outlier.team]
+
+    @cached_property
     def _outliers(self) -> tuple[list[Outlier], list[JobFinding]]:
         """Outliers above the noise, whether they cost time or not, and random pauses."""
         step_ns = self.assumed_step_ns
         own: list[Outlier] = []
         job: list[JobFinding] = []
         for team in self.deviations:
-            work = self.launched_work.get(team.team)
-            tests = len(OWN_PARTS) + (work is not None)
-            found = join_kinds_of_steps(
-                replace(one, steps=places_in(its, one.steps))
-                for its in self.steps.of_kinds
-                for one in find_outliers(team.of_steps(its), step_ns[its], tests=tests)
-            )
-            if work is not None:
-                found = find_outliers_by_work(work, found, step_ns, tests)
+            found = [one for part in OWN_PARTS for one in self.standouts[team.team, part].outliers(step_ns)]
+            if (work := self.launched_work.get(team.team)) is not None:
+                found = find_outliers_by_work(work, self.standouts_by_work[team.team], found, step_ns)
             for part in OWN_PARTS:
                 of_part = [one for one in found if one.part is part]
                 alone, shared = split_random_events(of_part, len(team.ranks), len(self.keys))
@@ -292,7 +315,7 @@ class RunAnalysis:
         halves = [one for one in self._clusters if one.known_gain_ns is None]
         joined = {(rank, one.part) for one in halves for rank in one.ranks}
         slow = [
-            replace(one, steps=places_in(its, one.steps))
+            replace(one, steps=tuple(its[list(one.steps)].tolist()))
             for its in self.steps.of_kinds
             for one in find_slow_collectives(
                 self.run.matching, [self.transfers[at] for at in its], self._median_transfers[its[0]], step_ns[its]

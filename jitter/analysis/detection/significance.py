@@ -92,21 +92,11 @@ def quiet_level(values: Floats, sigma: Floats) -> Floats:
     return found
 
 
-def effective_count(values: Floats) -> float:
-    """Return how many independent values a series is worth, by its correlation from one value to the next.
-
-    `n (1 − r) / (1 + r)`, with r corrected for the bias of short series (Kendall: −(1 + 3 r) / n); between 1 and n.
-    """
-    count = len(values)
-    if count < 3:
-        return float(count)
-    centred = values - values.mean()
-    square = float((centred**2).sum())
-    if square <= 0:
-        return float(count)
-    correlation = float((centred[1:] * centred[:-1]).sum()) / square
-    correlation = min(max(correlation + (1 + 3 * correlation) / count, 0.0), 0.95)
-    return max(1.0, count * (1 - correlation) / (1 + correlation))
+def known_medians(values: Floats) -> Floats:
+    """Return (columns,) the median of the known values of each column; 0 where none is known."""
+    is_unknown = np.isnan(values).all(axis=0)
+    found: Floats = np.nanmedian(np.where(is_unknown, 0.0, values), axis=0)
+    return found
 
 
 def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tuple[Floats, Floats, int]:
@@ -165,20 +155,22 @@ def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
     apart = np.nanmean(total[np.ix_(known, slow)], axis=1) - np.nanmean(total[np.ix_(known, fast)], axis=1)
     if len(apart) < THRESHOLDS.min_steps_for_scatter:
         return True
-    line = drift_line(apart)
-    around = apart if line is None else apart - line
+    around = apart - drift_line(apart)
     return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(qn_sigma(around[:, None])[0]))
 
 
-def drift_line(values: Floats) -> Floats | None:
-    """Return the line through a series that drifts; None if it does not, or is too short to tell."""
-    count, steps = len(values), np.arange(len(values))
-    if count < THRESHOLDS.min_steps_of_drift or not values.std() > 0:
-        return None
-    if float(np.corrcoef(steps, values)[0, 1]) < THRESHOLDS.drift_correlation:
-        return None
-    line: Floats = np.polyval(np.polyfit(steps, values, 1), steps).astype(np.float64)
-    return line
+def drift_line(values: Floats) -> Floats:
+    """Return the line through the known values of a series that drifts; zeros if it does not, or is too short to tell.
+
+    A drift correlates with the number of the step by `drift_correlation` or more.
+    """
+    line, steps, known = np.zeros(len(values)), np.arange(len(values)), ~np.isnan(values)
+    if known.sum() < THRESHOLDS.min_steps_of_drift or not values[known].std() > 0:
+        return line
+    if float(np.corrcoef(steps[known], values[known])[0, 1]) < THRESHOLDS.drift_correlation:
+        return line
+    found: Floats = np.polyval(np.polyfit(steps[known], values[known], 1), steps).astype(np.float64)
+    return found
 
 
 def estimate_sigma(total: Floats) -> float:

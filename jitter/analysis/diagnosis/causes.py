@@ -1,13 +1,14 @@
-"""The causes that a culprit can have: for each its words, side, part of time, advice, and how it is detected.
+"""The causes of findings: their words and advice, and the rules that decide which one a finding in a trace has.
 
-To add a cause: a name in `model.Cause`, an entry of `CAUSES` and a detector here, and a fault in
-`jitter.simulate.faults` whose cause it is. A test compares the four; the guide's topic `causes` has a line for each.
+To add a cause: a name in `model.Cause`, an entry of `CAUSES`, a rule in `RULES` (if a rank or link can have it), and
+a fault in `jitter.simulate.faults` whose cause it is. A test compares them; the guide's topic `causes` has a line for
+each. The rules over the logs of a job are in `evidence.logs.rules`.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
 from jitter.analysis.execution.self_times import TimePart
@@ -15,23 +16,11 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
 
 if TYPE_CHECKING:
-    from jitter.analysis.detection.candidates import Candidate
-    from jitter.analysis.detection.outliers import Outlier
     from jitter.analysis.detection.slow_communication import SlowCommunication
+    from jitter.analysis.detection.standouts import Outlier
     from jitter.analysis.diagnosis.evidence.facts import Evidence
 
 Side = Literal["CPU", "GPU", "network"]
-
-
-class CauseEvidence(NamedTuple):
-    """What tells that a candidate has a cause."""
-
-    certainty: CauseCertainty
-    sentences: tuple[str, ...] = ()
-
-
-Detector = Callable[["Evidence", "Candidate"], CauseEvidence | None]
-"""Returns the evidence that a candidate has the cause; None if it does not have it."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +34,6 @@ class CauseInfo:
     """Part of the step time that holds its excess."""
     advice: str
     """Behaviour of the culprit and where to look, as the end of a sentence that begins with the culprit."""
-    detect: Detector | None
-    other_parts: tuple[TimePart, ...] = ()
-    """Other parts in which its excess may be."""
     job_advice: str = ""
     """The same of all ranks of the job."""
     remedy: str = "fixing it"
@@ -60,140 +46,14 @@ class CauseInfo:
     """Whether the host's work before a launch is evidence of it."""
 
 
-def find_cause(evidence: "Evidence", candidate: "Candidate") -> tuple[Cause, CauseEvidence]:
-    """Return the candidate's cause and its evidence: the first cause of its part of time whose detector finds it."""
-    for cause, info in CAUSES.items():
-        if candidate.part in (info.part, *info.other_parts) and info.detect is not None:
-            found = info.detect(evidence, candidate)
-            if found is not None:
-                return cause, found
-    return "none", CauseEvidence("unknown")
-
-
-def _after_last_launch(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence | None:
-    ranks = (candidate.rank,) if hasattr(candidate, "rank") else tuple(getattr(candidate, "ranks", ()))
-    shares = [evidence.after_launches.share(rank, candidate.part, candidate.steps) for rank in ranks]
-    share = max(shares, default=0.0)
-    if share < THRESHOLDS.cause_share:
-        return None
-    told = f"{format_percent(min(share, 1.0))} of the excess lies between the last launch of a step and the step's end"
-    return CauseEvidence("likely", (told,))
-
-
-def _late_start(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence:
-    outlier = cast("Outlier", candidate)
-    if side_work := evidence.side_work(outlier):
-        return CauseEvidence("certain", side_work)
-    loading = evidence.data_loading(outlier)
-    if loading is None:
-        return CauseEvidence("unknown", ("no data-loading range was recorded",))
-    told = f"its data-loading ranges take {format_time(loading.own_ns)} per step"
-    if loading.others_ns is not None:
-        told += f", the other ranks' {format_time(loading.others_ns)}"
-    more = loading.own_ns - (loading.others_ns or 0.0)
-    if more >= THRESHOLDS.cause_share * outlier.excess_ns / len(outlier.steps):
-        return CauseEvidence("certain", (f"{told}: the input pipeline stalled",))
-    return CauseEvidence("unknown", (f"{told}: they do not explain the late start",))
-
-
-def _late_launches(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence:
-    outlier = cast("Outlier", candidate)
-    by_launches_ns, lost_ns = evidence.lost_by_launches(outlier.rank, outlier.steps)
-    if side_work := evidence.side_work(outlier):
-        return CauseEvidence("certain", side_work)
-    if not evidence.has_launches(outlier.team):
-        told = "no launches were recorded: an idle GPU is taken to wait for its host"
-        return CauseEvidence("unknown", (told,))
-    if 0 < by_launches_ns <= lost_ns:
-        told = f"{format_percent(by_launches_ns / lost_ns)} of what the job lost to it is late launches"
-    elif not evidence.has_meeting(outlier.steps):
-        told = "its launches are late; the ranks share no collective in these steps"
-    else:
-        told = "its launches are late, but slower ranks mask them: the job did not wait for them"
-    return CauseEvidence("likely", (told,))
-
-
-def _never_of_one_rank(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence | None:
-    """Return None: stages are compared with each other, and all ranks lose alike to the program."""
-    return None
-
-
-def _different_work(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence | None:
-    outlier = cast("Outlier", candidate)
-    if outlier.pace is not None:
-        return None  # it takes longer for the work that it has
-    found = evidence.workload(outlier)
-    stated = evidence.marker_numbers(outlier)
-    if not found.excess_ns or found.differing_ns < THRESHOLDS.cause_share * found.excess_ns:
-        return CauseEvidence("certain", stated) if stated else None
-    where, they = ("in its other steps", "those steps") if found.own_steps else ("on the other ranks", "most ranks")
-    told = (
-        f"{format_percent(found.differing_ns / found.excess_ns)} of the excess GPU time is in "
-        f"{format_count(found.differing, 'operation')} with another kernel name or launch shape than {where}"
-    )
-    extra = f", {found.extra} of which {they} do not have" if found.extra else ""
-    return CauseEvidence("certain", (told + extra, *stated))
-
-
-def _undecided(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence | None:
-    found = evidence.workload(cast("Outlier", candidate))
-    share = 0.0 if found.own_steps else found.unaffected_share(THRESHOLDS.unaffected_factor)
-    if share < THRESHOLDS.min_unaffected_share:
-        return None
-    told = (
-        f"kernels with {format_percent(share)} of the GPU time are hardly slower, all others are, with the same launch "
-        "shapes: more work in launches of a fixed size, or a cause that slows some kernels only"
-    )
-    return CauseEvidence("unknown", (told,))
-
-
-def _same_work(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence:
-    outlier = cast("Outlier", candidate)
-    if outlier.pace is not None:
-        told = (
-            f"its kernels take {format_percent(outlier.pace - 1)} longer than the other ranks' for the same launch "
-            "size, which varies over ranks and steps"
-        )
-        return CauseEvidence("likely", (told,))
-    found = evidence.workload(outlier)
-    same = found.operations - found.differing
-    where = "in its other steps" if found.own_steps else "on the other ranks"
-    told = f"{same} of {format_count(found.operations, 'slower operation')} have the same launch shape as {where}"
-    return CauseEvidence("likely", (told,))
-
-
-def _slow_communication(evidence: "Evidence", candidate: "Candidate") -> CauseEvidence:
-    slow = cast("SlowCommunication", candidate)
-    usual = evidence.baseline_ns(slow)
-    taken = usual + slow.excess_ns / max(len(slow.steps), 1)
-    baseline = "by the lake's bandwidth benchmark" if slow.by_benchmark else "baseline"
-    told = [
-        f"from the last arrival to the end, {format_count(len(slow.meetings), 'collective')} per step take "
-        f"{format_time(taken)} ({baseline} {format_time(usual)})"
-    ]
-    if len(slow.ranks) == 1:
-        told.append("all slow groups contain this rank, and no other group is slow")
-    is_of_unrecorded = evidence.waits_for_unrecorded(slow)
-    if is_of_unrecorded:
-        missing = evidence.unrecorded_members(slow)
-        which = f" ({format_ranks(missing)})" if missing else ""
-        told.append(
-            "all recorded ranks of these collectives wait for members without a recording of these steps"
-            f"{which}, or for the network"
-        )
-    return CauseEvidence("unknown" if is_of_unrecorded else "likely", tuple(told))
-
-
 CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
     {
         "cpu_after": CauseInfo(
             words="late step ends",
             side="CPU",
             part=TimePart.START,
-            other_parts=(TimePart.CPU,),
             advice="is late at the end of its steps: check the host work after the last launch (optimizer, logging, "
             "freeing memory)",
-            detect=_after_last_launch,
             job_advice="are late at the end of their steps: check the host work after the last launch (optimizer, "
             "logging, freeing memory)",
             place="after the last launch of the step",
@@ -204,7 +64,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="CPU",
             part=TimePart.START,
             advice="starts its steps late: check its data loading and its host",
-            detect=_late_start,
             job_advice="start their steps late: check the data loading and the hosts",
             remedy="less host work before the first kernel of the step",
             place="before the first kernel of the step",
@@ -215,7 +74,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="CPU",
             part=TimePart.CPU,
             advice="launches its kernels late: check its host's CPU",
-            detect=_late_launches,
             job_advice="launch their kernels late, at different places: check the hosts' CPUs and the training loop",
             remedy="launching its kernels in time (CPU binding, fewer synchronizing calls, no pauses)",
             is_late_launch=True,
@@ -226,7 +84,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             part=TimePart.GPU,
             advice="is a longer pipeline stage than the others, and every micro-batch waits for it: divide the layers "
             "anew",
-            detect=_never_of_one_rank,
             job_advice="are a longer pipeline stage than the others, and every micro-batch waits for it: divide the "
             "layers anew",
             remedy="a stage as long as the other ones (fewer layers, or recomputation elsewhere)",
@@ -236,7 +93,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="GPU",
             part=TimePart.GPU,
             advice="has more or different work: check how work is divided",
-            detect=_different_work,
             job_advice="have more or different work in these steps: check how work is divided over the steps",
             remedy="equal work on all ranks (batch, sequence lengths, routing)",
         ),
@@ -245,7 +101,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="GPU",
             part=TimePart.GPU,
             advice="takes longer for some of its kernels: check its share of the work, then its GPU",
-            detect=_undecided,
             job_advice="take longer for some of their kernels: check the work of these steps, then the GPUs",
         ),
         "gpu_compute": CauseInfo(
@@ -253,7 +108,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="GPU",
             part=TimePart.GPU,
             advice="executes the same kernels more slowly: check its GPU's clocks, temperature and neighbours",
-            detect=_same_work,
             job_advice="execute the same kernels more slowly: check the GPUs' clocks, power and cooling",
             remedy="a GPU at full speed (check clocks, power, temperature, neighbours)",
         ),
@@ -262,7 +116,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="network",
             part=TimePart.TRANSFER,
             advice="communicates slowly although the ranks arrive at the same time: check its network",
-            detect=_slow_communication,
             job_advice="communicate slowly although they arrive at the same time: check the network and the "
             "communication library's settings",
             remedy="a network link at full speed (check the NIC and the path of these ranks)",
@@ -272,7 +125,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="CPU",
             part=TimePart.CPU,
             advice="waits for its GPU in calls of the host: read results later, or less often",
-            detect=_never_of_one_rank,
             job_advice="wait for their GPUs in calls of the host, and launches after them come late: read results "
             "later, or less often",
             remedy="no call in which the host waits for the GPU",
@@ -282,7 +134,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="CPU",
             part=TimePart.CPU,
             advice="waits for its GPU in copies: use pinned memory and asynchronous copies",
-            detect=_never_of_one_rank,
             job_advice="wait for their GPUs in copies that block the host: use pinned memory and asynchronous copies",
             remedy="copies that do not block the host",
         ),
@@ -291,7 +142,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="CPU",
             part=TimePart.CPU,
             advice="launches kernels that take less time than their launch: fuse them, or launch them as a graph",
-            detect=_never_of_one_rank,
             job_advice="launch kernels that take less time than their launch: fuse them, or launch them as a graph",
             remedy="launches that take the host no time",
         ),
@@ -300,7 +150,6 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="network",
             part=TimePart.TRANSFER,
             advice="communicates without computing: start collectives earlier, beside compute",
-            detect=_never_of_one_rank,
             job_advice="communicate without computing at the same time: start collectives earlier, in parts, beside "
             "compute (at most this can be hidden)",
             remedy="communication hidden by compute",
@@ -310,11 +159,196 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="GPU",
             part=TimePart.GPU,
             advice="copies without kernels beside it: copy ahead, on another stream",
-            detect=_never_of_one_rank,
             job_advice="copy between host and GPU without kernels beside it: copy ahead, on another stream",
             remedy="copies hidden by compute",
         ),
-        "none": CauseInfo(words="no cause found", side=None, part=None, advice="", detect=None),
+        "none": CauseInfo(words="no cause found", side=None, part=None, advice=""),
     }
 )
-"""The causes. Where two have the same part of time, the first whose detector finds it is the cause."""
+"""The one vocabulary of causes."""
+
+
+class CauseEvidence(NamedTuple):
+    """What tells that a finding has a cause."""
+
+    certainty: CauseCertainty
+    sentences: tuple[str, ...] = ()
+
+
+class Match(NamedTuple):
+    """What a rule is true of."""
+
+    values: Mapping[str, str] = MappingProxyType({})
+    """What its words name."""
+    more: tuple[str, ...] = ()
+    """Sentences that the evidence states itself."""
+
+
+class Rule(NamedTuple):
+    """What tells that something which stands out in some parts of the time has a cause."""
+
+    cause: Cause
+    parts: tuple[TimePart, ...]
+    certainty: CauseCertainty
+    match: Callable[["Evidence", Any], Match | None]
+    """Returns None if the rule is not true of an `Outlier`, or, of transfers, of a `SlowCommunication`."""
+    words: str = ""
+
+
+def find_cause(evidence: "Evidence", candidate: "Outlier | SlowCommunication") -> tuple[Cause, CauseEvidence]:
+    """Return the cause of what stands out and its evidence: of the first rule of its part of time that is true."""
+    for rule in RULES:
+        found = rule.match(evidence, candidate) if candidate.part in rule.parts else None
+        if found is not None:
+            told = (rule.words.format(**found.values), *found.more) if rule.words else found.more
+            return rule.cause, CauseEvidence(rule.certainty, told)
+    return "none", CauseEvidence("unknown")
+
+
+def _otherwise(evidence: "Evidence", candidate: Any) -> Match:
+    """Return a match: the rule is true where none above it is."""
+    return Match()
+
+
+def _after_last_launch(evidence: "Evidence", late: "Outlier") -> Match | None:
+    share = evidence.after_launches.share(late.rank, late.part, late.steps)
+    return Match({"share": format_percent(min(share, 1.0))}) if share >= THRESHOLDS.cause_share else None
+
+
+def _side_work(evidence: "Evidence", late: "Outlier") -> Match | None:
+    told = evidence.side_work(late)
+    return Match(more=told) if told else None
+
+
+def _loading(evidence: "Evidence", late: "Outlier") -> Match | None:
+    loading = evidence.data_loading(late)
+    if loading is None:
+        return None
+    others = "" if loading.others_ns is None else f", the other ranks' {format_time(loading.others_ns)}"
+    return Match({"own": format_time(loading.own_ns), "others": others})
+
+
+def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
+    loading = evidence.data_loading(late)
+    least = THRESHOLDS.cause_share * late.excess_ns / len(late.steps)
+    return _loading(evidence, late) if loading and loading.own_ns - (loading.others_ns or 0.0) >= least else None
+
+
+def _no_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
+    return None if evidence.has_launches(late.team) else Match()
+
+
+def _lost_by_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
+    by_launches_ns, lost_ns = evidence.lost_by_launches(late.rank, late.steps)
+    return Match({"share": format_percent(by_launches_ns / lost_ns)}) if 0 < by_launches_ns <= lost_ns else None
+
+
+def _no_meeting(evidence: "Evidence", late: "Outlier") -> Match | None:
+    return None if evidence.has_meeting(late.steps) else Match()
+
+
+def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:
+    if late.pace is not None:
+        return None  # it takes longer for the work that it has
+    work = evidence.workload(late)
+    if not work.excess_ns or work.differing_ns < THRESHOLDS.cause_share * work.excess_ns:
+        return None
+    where, they = ("in its other steps", "those steps") if work.own_steps else ("on the other ranks", "most ranks")
+    values = {
+        "share": format_percent(work.differing_ns / work.excess_ns),
+        "operations": format_count(work.differing, "operation"),
+        "where": where,
+        "extra": f", {work.extra} of which {they} do not have" if work.extra else "",
+    }
+    return Match(values, evidence.marker_numbers(late))
+
+
+def _stated_work(evidence: "Evidence", late: "Outlier") -> Match | None:
+    told = () if late.pace is not None else evidence.marker_numbers(late)
+    return Match(more=told) if told else None
+
+
+def _unaffected_kernels(evidence: "Evidence", late: "Outlier") -> Match | None:
+    work = evidence.workload(late)
+    share = 0.0 if work.own_steps else work.unaffected_share(THRESHOLDS.unaffected_factor)
+    return Match({"share": format_percent(share)}) if share >= THRESHOLDS.min_unaffected_share else None
+
+
+def _slow_for_its_work(evidence: "Evidence", late: "Outlier") -> Match | None:
+    return None if late.pace is None else Match({"longer": format_percent(late.pace - 1)})
+
+
+def _same_work(evidence: "Evidence", late: "Outlier") -> Match:
+    work = evidence.workload(late)
+    return Match(
+        {
+            "same": str(work.operations - work.differing),
+            "operations": format_count(work.operations, "slower operation"),
+            "where": "in its other steps" if work.own_steps else "on the other ranks",
+        }
+    )
+
+
+def _slow_transfers(evidence: "Evidence", slow: "SlowCommunication") -> Match:
+    usual = evidence.baseline_ns(slow)
+    values = {
+        "collectives": format_count(len(slow.meetings), "collective"),
+        "taken": format_time(usual + slow.excess_ns / max(len(slow.steps), 1)),
+        "baseline": "by the lake's bandwidth benchmark" if slow.by_benchmark else "baseline",
+        "usual": format_time(usual),
+    }
+    is_one = len(slow.ranks) == 1
+    return Match(values, ("all slow groups contain this rank, and no other group is slow",) if is_one else ())
+
+
+def _waits_for_unrecorded(evidence: "Evidence", slow: "SlowCommunication") -> Match | None:
+    if not evidence.waits_for_unrecorded(slow):
+        return None
+    (values, more), missing = _slow_transfers(evidence, slow), evidence.unrecorded_members(slow)
+    told = (
+        "all recorded ranks of these collectives wait for members without a recording of these steps"
+        f"{f' ({format_ranks(missing)})' if missing else ''}, or for the network"
+    )
+    return Match(values, (*more, told))
+
+
+_START: Final = (TimePart.START,)
+_CPU: Final = (TimePart.CPU,)
+_HOST: Final = (TimePart.START, TimePart.CPU)
+_GPU: Final = (TimePart.GPU,)
+_TRANSFER: Final = (TimePart.TRANSFER,)
+_LOADING: Final = "its data-loading ranges take {own} per step{others}"
+_TRANSFERS: Final = "from the last arrival to the end, {collectives} per step take {taken} ({baseline} {usual})"
+
+# fmt: off
+RULES: Final = (
+    Rule("cpu_after", _HOST, "likely", _after_last_launch,
+         "{share} of the excess lies between the last launch of a step and the step's end"),
+    Rule("late_start", _START, "certain", _side_work),
+    Rule("late_start", _START, "certain", _long_loading, f"{_LOADING}: the input pipeline stalled"),
+    Rule("late_start", _START, "unknown", _loading, f"{_LOADING}: they do not explain the late start"),
+    Rule("late_start", _START, "unknown", _otherwise, "no data-loading range was recorded"),
+    Rule("cpu_launch", _CPU, "certain", _side_work),
+    Rule("cpu_launch", _CPU, "unknown", _no_launches,
+         "no launches were recorded: an idle GPU is taken to wait for its host"),
+    Rule("cpu_launch", _CPU, "likely", _lost_by_launches, "{share} of what the job lost to it is late launches"),
+    Rule("cpu_launch", _CPU, "likely", _no_meeting,
+         "its launches are late; the ranks share no collective in these steps"),
+    Rule("cpu_launch", _CPU, "likely", _otherwise,
+         "its launches are late, but slower ranks mask them: the job did not wait for them"),
+    Rule("workload_imbalance", _GPU, "certain", _different_work,
+         "{share} of the excess GPU time is in {operations} with another kernel name or launch shape than "
+         "{where}{extra}"),
+    Rule("workload_imbalance", _GPU, "certain", _stated_work),
+    Rule("gpu_time", _GPU, "unknown", _unaffected_kernels,
+         "kernels with {share} of the GPU time are hardly slower, all others are, with the same launch shapes: more "
+         "work in launches of a fixed size, or a cause that slows some kernels only"),
+    Rule("gpu_compute", _GPU, "likely", _slow_for_its_work,
+         "its kernels take {longer} longer than the other ranks' for the same launch size, which varies over ranks "
+         "and steps"),
+    Rule("gpu_compute", _GPU, "likely", _same_work, "{same} of {operations} have the same launch shape as {where}"),
+    Rule("communication", _TRANSFER, "unknown", _waits_for_unrecorded, _TRANSFERS),
+    Rule("communication", _TRANSFER, "likely", _slow_transfers, _TRANSFERS),
+)
+# fmt: on
+"""By precedence: the first rule of a part of time that is true decides."""

@@ -68,7 +68,7 @@ def _worst_stall(group: FindingGroup, evidence: Evidence) -> tuple[float, float]
     """
     found, chance = 0.0, 1.0
     for outlier in group.outliers:
-        own = evidence.standouts(outlier)
+        own = evidence.analysis.standouts_of(outlier)
         sigmas = float(own.sigmas[list(outlier.steps)][:, own.columns([outlier.rank])].max(initial=0.0))
         tests = own.sigmas.size * len(OWN_PARTS)
         found, chance = max(found, sigmas), min(chance, float(student_tail(sigmas, THRESHOLDS.tail_degrees)) * tests)

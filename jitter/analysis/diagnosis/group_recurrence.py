@@ -32,7 +32,10 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
 def _of_ranks(group: FindingGroup, evidence: Evidence) -> list[Recurrence]:
     """Return the answers for each team and part of the group's outliers."""
     alike = {(one.team, one.part): one for one in group.outliers}
-    return [decide_recurrence(evidence.standouts(one), group.group.ranks, len(group.steps)) for one in alike.values()]
+    return [
+        decide_recurrence(evidence.analysis.standouts_of(one), group.group.ranks, len(group.steps))
+        for one in alike.values()
+    ]
 
 
 def _first(found: Sequence[Recurrence]) -> Recurrence:

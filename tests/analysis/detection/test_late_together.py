@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from jitter.analysis.detection.job_findings import JobFinding, join_late_ranks
-from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.simulate import Fault, simulate

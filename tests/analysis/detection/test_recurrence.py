@@ -11,8 +11,8 @@ from jitter.analysis.detection.recurrence import (
     count_more_steps,
     decide_recurrence,
     decide_repetition,
-    find_standouts,
 )
+from jitter.analysis.detection.standouts import find_standouts
 from jitter.analysis.execution.self_times import TimePart
 
 STEP = 1e6

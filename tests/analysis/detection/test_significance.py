@@ -1,25 +1,21 @@
-"""Tails against numerical integration and exact sums; spreads and effective counts against their definitions."""
+"""Tails against numerical integration and exact sums; spreads against their definitions."""
 
 import math
-from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
 import pytest
 
-from jitter.analysis.detection import job_findings
 from jitter.analysis.detection.job_findings import split_random_events
-from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.recurrence import is_random, log_odds_of_all_ranks
 from jitter.analysis.detection.significance import (
     binomial_tail,
-    effective_count,
     qn_sigma,
     quiet_level,
     spread_of_others,
 )
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
-from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.student_t import student_tail
 
 
@@ -75,18 +71,6 @@ def test_the_quiet_level_is_the_median_unless_most_steps_have_events():
     level = quiet_level(values, np.ones(2))
     assert abs(level[0]) < 0.4
     assert abs(level[1]) < 1.5
-
-
-def test_a_series_that_repeats_itself_counts_less():
-    rng = np.random.default_rng(2)
-    noise = rng.normal(0, 1, 400)
-    assert effective_count(noise) > 250
-    walk = np.zeros(400)
-    for at in range(1, 400):
-        walk[at] = 0.8 * walk[at - 1] + noise[at]
-    assert 20 < effective_count(walk) < 80  # 400 × 0.2 / 1.8 = 44
-    assert effective_count(np.ones(7)) == 7
-    assert effective_count(np.array([1.0, 2.0])) == 2
 
 
 @pytest.mark.parametrize("ranks", [4, 5, 7, 16])
@@ -154,15 +138,6 @@ def test_ranks_that_are_late_in_the_same_step_are_not_random():
     alone, shared = split_random_events(members, 8, 10)
     assert shared == []
     assert {one.rank for one in alone} == set(range(6))
-
-
-def test_more_coincidences_than_seen_count_as_chance(monkeypatch: pytest.MonkeyPatch):
-    """Twelve events, six each on two of three ranks: 7% of all draws are as uneven, most of them with more on one."""
-    found = [outlier(0, *range(6)), outlier(1, *range(6, 12))]
-    monkeypatch.setattr(job_findings, "THRESHOLDS", replace(THRESHOLDS, max_chance=0.065, min_random_ranks=2))
-    assert len(split_random_events(found, 3, 12)[1]) == 1
-    monkeypatch.setattr(job_findings, "THRESHOLDS", replace(THRESHOLDS, max_chance=0.085, min_random_ranks=2))
-    assert split_random_events(found, 3, 12) == (found, [])
 
 
 def test_one_event_and_persistent_outliers_are_left_alone():

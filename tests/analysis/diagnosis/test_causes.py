@@ -1,10 +1,11 @@
-"""The registry of causes is complete: names, entries, detectors and simulated faults."""
+"""The registry of causes is complete: names, entries, rules and simulated faults."""
 
 from typing import get_args
 
 import pytest
 
-from jitter.analysis.diagnosis.causes import CAUSES, CauseEvidence, CauseInfo, find_cause
+from jitter.analysis.detection.standouts import Outlier
+from jitter.analysis.diagnosis.causes import CAUSES, RULES, Match, Rule, find_cause
 from jitter.analysis.diagnosis.model import Cause
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate.faults import FAULT_KINDS
@@ -23,7 +24,6 @@ def test_an_entry_says_all_that_a_report_needs(cause: Cause):
     assert info.advice
     assert info.side is not None
     assert info.part is not None
-    assert info.detect is not None
 
 
 def test_every_cause_has_a_simulated_fault():
@@ -33,24 +33,29 @@ def test_every_cause_has_a_simulated_fault():
     assert simulated == set(NAMED) - {"gpu_time", "unequal_stages", *of_all_ranks}
 
 
-def test_every_part_of_time_has_a_cause_that_is_always_found():
-    for part in TimePart:
-        of_part = [info for info in CAUSES.values() if info.part is part]
-        assert of_part, part
+def test_what_one_rank_or_link_can_have_has_a_rule():
+    simulated = {kind.cause for kind in FAULT_KINDS.values()}
+    assert {rule.cause for rule in RULES} == {*simulated, "gpu_time"}
 
 
-def test_the_first_cause_that_is_found_counts(monkeypatch: pytest.MonkeyPatch):
-    class Candidate:
-        part = TimePart.GPU
+@pytest.mark.parametrize("part", TimePart)
+def test_every_part_of_time_has_a_cause_that_is_always_found(part: TimePart):
+    last = [rule for rule in RULES if part in rule.parts][-1]
+    assert CAUSES[last.cause].part is part
 
-    def entry(told: str | None, part: TimePart = TimePart.GPU) -> CauseInfo:
-        found = None if told is None else CauseEvidence("likely", (told,))
-        return CauseInfo("", None, part, "", lambda evidence, candidate: found)
 
-    def found(registry: dict[str, CauseInfo]) -> tuple[str, CauseEvidence]:
-        monkeypatch.setattr("jitter.analysis.diagnosis.causes.CAUSES", registry)
-        return find_cause(None, Candidate())  # type: ignore[arg-type]
+def test_the_first_rule_that_is_true_decides(monkeypatch: pytest.MonkeyPatch):
+    def rule(cause: Cause, match: Match | None, part: TimePart = TimePart.GPU) -> Rule:
+        return Rule(cause, (part,), "likely", lambda evidence, candidate: match, "{size} units")
 
-    assert found({"a": entry(None), "b": entry("b"), "c": entry("c")}) == ("b", ("likely", ("b",)))
-    assert found({"a": entry("a", TimePart.CPU), "c": entry("c")}) == ("c", ("likely", ("c",)))
-    assert found({"a": entry(None)}) == ("none", ("unknown", ()))
+    def found(*rules: Rule) -> tuple[str, tuple[str, tuple[str, ...]]]:
+        monkeypatch.setattr("jitter.analysis.diagnosis.causes.RULES", rules)
+        return find_cause(None, Outlier(0, 0, TimePart.GPU, (0,), 1.0, 9.0))  # type: ignore[arg-type]
+
+    two, three = Match({"size": "2"}), Match({"size": "3"}, ("more",))
+    of_cpu = rule("cpu_launch", two, TimePart.CPU)
+    assert found(of_cpu, rule("gpu_time", None), rule("gpu_compute", three), rule("gpu_time", two)) == (
+        "gpu_compute",
+        ("likely", ("3 units", "more")),
+    )
+    assert found(of_cpu, rule("gpu_time", None)) == ("none", ("unknown", ()))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jitter.analysis.detection.candidates import PricedFinding
-from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.confidence import judge_confidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.grouping.scopes import RankGroup

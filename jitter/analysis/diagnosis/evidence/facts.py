@@ -10,11 +10,10 @@ import numpy as np
 from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass, Losses
 from jitter.analysis.detection.candidates import Candidate, PricedFinding
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.pricing import Pricing
-from jitter.analysis.detection.recurrence import Standouts, find_standouts
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.slow_communication import SlowCommunication
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator
 from jitter.analysis.diagnosis.evidence.marker_numbers import describe_marker_numbers
@@ -25,7 +24,6 @@ from jitter.analysis.diagnosis.evidence.workload import (
     compare_workload,
 )
 from jitter.analysis.diagnosis.grouping.scopes import RankLocation
-from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage
@@ -55,7 +53,6 @@ class Evidence:
         self.kernels = KernelLocator(analysis)
         self.pricing = Pricing(analysis)
         self._workloads: dict[Outlier, WorkloadComparison] = {}
-        self._standouts: dict[tuple[int, TimePart, bool], Standouts] = {}
 
     @cached_property
     def locations(self) -> dict[int, RankLocation]:
@@ -158,17 +155,6 @@ class Evidence:
             team = self.analysis.launched_work[candidate.team].deviations
         column = np.searchsorted(team.ranks, candidate.rank)
         return float(np.nan_to_num(team.total_ns[candidate.part, number, column]))
-
-    def standouts(self, outlier: Outlier) -> Standouts:
-        """Return when the ranks of an outlier's team stand out with its part of their time."""
-        analysis, key = self.analysis, (outlier.team, outlier.part, outlier.pace is not None)
-        if key not in self._standouts:
-            work = analysis.launched_work.get(outlier.team)
-            is_by_work = work is not None and outlier.pace is not None
-            deviations = work.deviations if work and is_by_work else analysis.deviations_of(outlier.team)
-            tests = len(OWN_PARTS) + (work is not None)
-            self._standouts[key] = find_standouts(deviations, outlier.part, analysis.assumed_step_ns, tests)
-        return self._standouts[key]
 
     def worst_steps(self, outlier: Outlier) -> list[int]:
         """Return the steps with the most excess, as positions in the run; the cause is decided from these."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from jitter.analysis.detection.outliers import Outlier
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_ranks, format_time
 from jitter.core.step_key import StepKey

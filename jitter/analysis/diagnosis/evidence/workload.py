@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import undisturbed_times
 from jitter.analysis.thresholds import THRESHOLDS

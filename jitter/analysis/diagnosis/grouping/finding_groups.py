@@ -7,8 +7,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from jitter.analysis.detection.candidates import PricedFinding
 from jitter.analysis.detection.job_findings import JobFinding, JobFindingKind
-from jitter.analysis.detection.outliers import Outlier
 from jitter.analysis.detection.slow_communication import SlowCommunication
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import CauseEvidence, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.scopes import RankGroup, assign_nodes, group_late_ranks

@@ -12,9 +12,8 @@ import numpy as np
 from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass
 from jitter.analysis.detection.candidates import PricedFinding, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.outliers import Outlier
-from jitter.analysis.detection.recurrence import find_standouts
 from jitter.analysis.detection.significance import binomial_tail
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
@@ -130,15 +129,13 @@ def _one_stall(
     """
     analysis = evidence.analysis
     stalls = []
-    for team in analysis.deviations:
-        for part in OWN_PARTS if len(team.ranks) > 1 else ():
-            total, found = team.total_ns[part], find_standouts(team, part, analysis.assumed_step_ns)
-            late = (found.sigmas >= THRESHOLDS.step_sigmas) & (np.nan_to_num(total) > 0)
-            for column in np.flatnonzero(late.any(axis=0)).tolist():
-                rank, steps = int(team.ranks[column]), np.flatnonzero(late[:, column])
-                own_ns, sigmas = float(total[steps, column].sum()), float(found.sigmas[steps, column].max())
-                if (rank, part) not in named:
-                    stalls.append(Outlier(team.team, rank, part, tuple(steps.tolist()), own_ns, sigmas))
+    for (team, part), found in analysis.standouts.items():
+        late = (found.sigmas >= THRESHOLDS.step_sigmas) & (len(found.ranks) > 1)
+        for column in np.flatnonzero(late.any(axis=0)).tolist():
+            rank, steps = int(found.ranks[column]), np.flatnonzero(late[:, column])
+            own_ns, sigmas = float(found.total_ns[steps, column].sum()), float(found.sigmas[steps, column].max())
+            if (rank, part) not in named:
+                stalls.append(Outlier(team, rank, part, tuple(steps.tolist()), own_ns, sigmas))
     if not stalls:
         return None
     worst = max(stalls, key=lambda one: one.excess_ns)

@@ -1,0 +1,267 @@
+"""The test of self times: which ranks stand out above the noise, in single steps or in their usual step.
+
+Two questions are asked of each rank and part of its time. Of single steps: is the excess real, that is, above the
+rank's own variation over steps and the ranks' spread in that step? Of all steps: is the rank's usual time unusual, that
+is, above the spread of the other ranks' usual times? The replay prices what stands out, and `recurrence` asks whether
+it falls on these ranks by chance. The guide's topic `confidence` has the formulas.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from jitter.analysis.detection.deviations import TeamDeviations, settle_halves, spread_within_steps
+from jitter.analysis.detection.significance import (
+    binomial_tail,
+    drift_line,
+    known_medians,
+    qn_sigma,
+    quiet_level,
+    spread_of_others,
+)
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.stats import known_median
+from jitter.core.numeric.student_t import student_tail
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """One rank's own time of one part, in the steps in which it stands out."""
+
+    team: int
+    rank: int
+    part: TimePart
+    steps: tuple[int, ...]
+    """Positions in the run."""
+    excess_ns: float
+    """Own time above the other ranks' median, summed over the steps."""
+    sigmas: float
+    """The excess of the worst step (or of the usual step), in standard deviations of the noise."""
+    chance: float = 1.0
+    """At most this is the probability that chance alone makes any rank, step and part of the run stand out so."""
+    persistent: bool = False
+    """Whether the rank stands out in its usual step; else in single steps."""
+    unknown_steps: int = 0
+    """Steps among these whose excess is unknown: the first recorded one of a late start."""
+    is_of_all_ranks: bool = False
+    """Whether all ranks are as slow in these steps: the other steps are the baseline, not the other ranks."""
+    pace: float | None = None
+    """Ratio of its kernels' time to the time expected from their launch sizes; None: it stands out by plain time."""
+
+
+@dataclass(frozen=True)
+class Standouts:
+    """When the ranks of one team stand out with one part of their own time."""
+
+    team: int
+    part: TimePart
+    ranks: Ints
+    total_ns: Floats
+    """(steps, ranks) own time above the other ranks' median; NaN where unknown."""
+    sigmas: Floats
+    """(steps, ranks) own time above the rank's usual one and above 0, in standard deviations; 0 where unknown."""
+    is_late: Bools
+    """(steps, ranks) whether the rank stands out in the step."""
+    is_event: Bools
+    """(steps, ranks) whether that step alone shows it."""
+    is_persistent: Bools
+    """(ranks,) whether the rank stands out in its usual step."""
+    usual_sigmas: Floats
+    """(ranks,) the usual excess in standard deviations of a step."""
+    chance: Floats
+    """(ranks,) the probability that chance makes any rank and part stand out so; 1 where none does."""
+
+    def columns(self, ranks: Collection[int]) -> Ints:
+        """Return the columns of these ranks."""
+        return np.flatnonzero(np.isin(self.ranks, list(ranks)))
+
+    @property
+    def is_countable(self) -> Bools:
+        """(steps, ranks) whether the rank stands out in the step so that its recurrence can be asked.
+
+        Of few steps or ranks none tells which usual time is the unusual one, and chance must not choose what counts.
+        """
+        steps, ranks = self.is_late.shape
+        is_few = steps < THRESHOLDS.min_steps_for_scatter or ranks <= THRESHOLDS.min_peers_to_recur
+        is_sure = self.is_persistent & (self.chance < THRESHOLDS.recurrence.max_chance) & (not is_few)
+        found: Bools = self.is_late & (self.is_event | is_sure)
+        return found
+
+    def outliers(self, step_ns: Floats) -> list[Outlier]:
+        """Return the ranks that stand out; `step_ns` (steps,) is each step's time, NaN where unknown."""
+        found = []
+        for column in np.flatnonzero(self.is_late.any(axis=0)).tolist():
+            late = self.is_late[:, column]
+            own = self.total_ns[late, column]
+            excess = float(np.nansum(own))
+            if len(self.ranks) == 1 and excess > THRESHOLDS.max_excess_share * float(np.nansum(step_ns[late])):
+                continue  # operations side by side, each of which waited for what was not recorded
+            if excess < THRESHOLDS.min_excess_share * known_median(step_ns) * late.sum():
+                continue
+            is_persistent = bool(self.is_persistent[column])
+            sigmas = self.usual_sigmas[column] if is_persistent else self.sigmas[late, column].max()
+            found.append(
+                Outlier(
+                    self.team,
+                    int(self.ranks[column]),
+                    self.part,
+                    tuple(np.flatnonzero(late).tolist()),
+                    excess,
+                    float(sigmas),
+                    float(self.chance[column]),
+                    is_persistent,
+                    int(np.isnan(own).sum()),
+                )
+            )
+        return found
+
+
+def find_standouts(
+    deviations: TeamDeviations,
+    part: TimePart,
+    step_ns: Floats,
+    of_kinds: Sequence[Ints] | None = None,
+    tests: int = len(OWN_PARTS),
+) -> Standouts:
+    """Return when the ranks of a team stand out with a part of their time.
+
+    Args:
+        deviations: of the team.
+        part: of the own time.
+        step_ns: (steps,) each step's time, NaN where unknown.
+        of_kinds: the numbers of the steps of each kind, which are tested apart; None: all steps are alike.
+        tests: how many parts are tested of each rank.
+
+    """
+    total = deviations.total_ns[part]
+    steps, ranks = total.shape
+    found = Standouts(
+        deviations.team,
+        part,
+        deviations.ranks,
+        total.copy(),
+        np.zeros((steps, ranks)),
+        np.zeros((steps, ranks), np.bool_),
+        np.zeros((steps, ranks), np.bool_),
+        np.zeros(ranks, np.bool_),
+        np.zeros(ranks),
+        np.ones(ranks),
+    )
+    for its in of_kinds or [np.arange(steps)]:
+        if ranks > 1 or len(its) >= THRESHOLDS.min_steps_without_peers:
+            _test_kind(found, its, _sample(deviations.of_steps(its), part), known_median(step_ns[its]), tests)
+    return found
+
+
+class _Sample(NamedTuple):
+    """One part of one team's deviations in steps of one kind, with what they are compared with."""
+
+    total: Floats
+    """(steps, ranks)."""
+    level: Floats
+    """(ranks,) the usual value over steps."""
+    noise: Floats
+    """(steps, ranks) standard deviation of a step's total about the rank's usual value."""
+    floor: Floats
+    """(ranks,) the least standard deviation of a rank's usual value: ranks differ for ever, and steps are few."""
+
+
+def _sample(deviations: TeamDeviations, part: TimePart) -> _Sample:
+    total, is_split = settle_halves(deviations.total_ns[part])
+    steps, ranks = total.shape
+    is_many = steps >= THRESHOLDS.min_steps_for_scatter
+    over_steps, level = np.zeros(ranks), known_medians(total)
+    if is_many:
+        lines = np.stack([drift_line(own) for own in total.T], axis=1)
+        over_steps = qn_sigma(total - lines)  # a drift is no scatter
+        level = np.where(lines.any(axis=0), level, np.nan_to_num(quiet_level(total, over_steps)))
+    usual_scatter = np.median(over_steps)
+    over_steps = np.maximum(over_steps, usual_scatter)
+    operations = np.nan_to_num(deviations.noise_ns[part])
+    if is_many and ranks > 1:
+        # the variation over steps includes it, and ranks that differ for ever would inflate it
+        operations = np.zeros_like(operations)
+    within = spread_within_steps(total - (level if is_many else 0.0), is_split)
+    noise = np.maximum(np.sqrt(over_steps**2 + within**2 + operations**2), 1.0)
+    share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
+    usual_ns = float(known_medians(deviations.usual_ns[part])[0])
+    # of few steps the ranks' usual scatter tells more than the rank's own
+    own, known = max(steps - 1, 0), THRESHOLDS.spread_degrees
+    of_ranks = np.median(noise**2 - over_steps**2, axis=0) + usual_scatter**2
+    of_steps = (own * np.median(noise**2, axis=0) + known * of_ranks) / (own + known)
+    floor = np.sqrt((share * usual_ns) ** 2 + of_steps / steps)
+    return _Sample(total, level, noise, floor)
+
+
+def _test_kind(found: Standouts, its: Ints, sample: _Sample, usual_step_ns: float, tests: int) -> None:
+    """Fill in what stands out in the steps `its`, which are of one kind."""
+    total, known = sample.total, ~np.isnan(sample.total)
+    steps, ranks = total.shape
+    least_ns, trials = THRESHOLDS.min_excess_share * usual_step_ns, 2 * ranks * tests
+    usual = sample.level if steps >= THRESHOLDS.min_steps_for_scatter else np.zeros(ranks)
+    sigmas = np.where(known, np.nan_to_num(total) - np.maximum(usual, 0.0), 0.0) / sample.noise
+    tails = np.where(known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
+    alone = tails * tails.size * tests
+    events = (alone < THRESHOLDS.recurrence.max_chance) & (np.nan_to_num(total) >= least_ns)
+    found.total_ns[its], found.sigmas[its], found.is_event[its] = total, sigmas, events
+    unusual = np.minimum(_chances_of_usual(sample) * trials, 1.0)
+    is_mostly = 2 * (np.nan_to_num(total) > 0).sum(axis=0) > known.sum(axis=0)
+    always = (unusual <= THRESHOLDS.max_chance) & is_mostly & (sample.level >= least_ns)
+    for column in range(ranks):
+        own, there = np.nan_to_num(total[:, column]), known[:, column]
+        if always[column]:
+            level, noise = sample.level[column], sample.noise[:, column]
+            # a step that is far below the usual one is not among its steps
+            late, chance = there & (own >= level - np.maximum(level / 2, 3 * noise)), float(unusual[column])
+            if late[there].all():
+                # nor is a step an exception of which no rank's total is known: the first one, by its start
+                late |= ~known.any(axis=1)
+            found.usual_sigmas[column] = max(found.usual_sigmas[column], level / float(np.median(noise)))
+        else:
+            tail, of_count = _select_events(tails[there, column])
+            chance = min(of_count * trials, float(alone[:, column].min()))
+            if chance > THRESHOLDS.max_chance:
+                continue
+            is_far = events[:, column] | (sigmas[:, column] >= THRESHOLDS.step_sigmas)
+            if of_count * trials <= THRESHOLDS.max_chance:
+                is_far |= tails[:, column] <= tail
+            late = there & is_far & (own >= least_ns)
+        found.is_late[its, column] = late
+        found.is_persistent[column] |= always[column]
+        found.chance[column] = min(found.chance[column], chance)
+
+
+def _chances_of_usual(sample: _Sample) -> Floats:
+    """Return (ranks,) the probability that one rank of like ranks has a usual value so far above the others'."""
+    ranks = len(sample.level)
+    if ranks < 2:
+        return np.ones(ranks)
+    above, scale, degrees = spread_of_others(sample.level, sample.floor, THRESHOLDS.spread_degrees)
+    return student_tail(above / np.maximum(scale, 1.0), degrees)
+
+
+def _select_events(tails: Floats) -> tuple[float, float]:
+    """Select the steps of one rank that chance explains least, by the tail probability of each of its steps.
+
+    For k = 1, 2, 4, ... the k-th largest excess is compared with that of so many independent steps by chance. Of the
+    least likely k and those up to the next one tried, the least likely then tells the steps.
+
+    Returns:
+        the tail probability up to which a step is one of them, and the probability of so many steps by chance.
+
+    """
+    ordered, count = np.sort(tails), len(tails)
+
+    def by_chance(most: int) -> float:
+        return binomial_tail(most, count, float(ordered[most - 1]))
+
+    tried = {1 << power: by_chance(1 << power) for power in range(count.bit_length()) if 1 << power <= count}
+    if not tried:
+        return 0.0, 1.0
+    best = min(tried, key=tried.__getitem__)
+    most = min(range(best, min(2 * best, count + 1)), key=by_chance)
+    return float(ordered[most - 1]), tried[best] * len(tried)

@@ -91,7 +91,7 @@ class RunResults:
         from jitter.analysis.diagnosis.efficiency import find_bound
         from jitter.analysis.diagnosis.evidence.facts import Evidence
         from jitter.analysis.diagnosis.loss.all_ranks import choose_steps, find_losses_of_all_ranks
-        from jitter.analysis.diagnosis.loss.waterfall import judge_lower_rungs
+        from jitter.analysis.diagnosis.loss.waterfall import charge_network, judge_lower_rungs
 
         analysis = self.analysis(steps, executor)
         diagnosis = diagnose(analysis, Evidence(analysis, self._by_step, self._lake.unread_ranks), self._first_and_last)
@@ -103,7 +103,9 @@ class RunResults:
         keys = [step.key for step in timed]
         shared = find_losses_of_all_ranks(analysis, rungs, keys, time_ns, lacks_ranks=lacks_ranks)
         bound = find_bound(self._lake.measure_collectives(analysis.keys[first:last]), self._benchmark)
-        diagnosis = replace(diagnosis, of_all_ranks=shared, lower_rungs=rungs.step_ns).with_bound(bound)
+        culprits = charge_network(diagnosis.culprits, rungs, len(timed), time_ns)
+        diagnosis = replace(diagnosis, culprits=culprits, of_all_ranks=shared, lower_rungs=rungs.step_ns)
+        diagnosis = diagnosis.with_bound(bound)
         return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:

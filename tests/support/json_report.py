@@ -16,6 +16,7 @@ CAUSES = {
     "workload_imbalance",
     "gpu_time",
     "communication",
+    "slow_network",
     "sync_calls",
     "blocking_copies",
     "launch_bound",

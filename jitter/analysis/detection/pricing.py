@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from jitter.analysis.detection.candidates import Candidate, PricedFinding, repair_scenario
+from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.detection.standouts import Outlier
@@ -36,11 +37,11 @@ class Pricing:
 
     @cached_property
     def beside_loss(self) -> list[PricedFinding]:
-        """Findings about the job whose saving is no part of the loss, with the largest first."""
-        priced = [
-            PricedFinding(one, one.known_gain_ns or 0.0, one.known_gain_ns or 0.0)
-            for one in self._analysis.job_findings
-        ]
+        """Findings whose saving is no part of the loss, with the largest first."""
+        found: list[JobFinding | SlowCommunication] = list(self._analysis.job_findings)
+        if (network := self._analysis.slow_network) is not None:
+            found.append(network)
+        priced = [PricedFinding(one, one.known_gain_ns or 0.0, one.known_gain_ns or 0.0) for one in found]
         kept = [one for one in priced if one.gain_ns >= self.min_gain_ns(one.steps)]
         return sorted(kept, key=lambda one: -one.gain_ns)
 

@@ -175,9 +175,15 @@ class RunAnalysis:
         """The median step's time."""
         return float(np.median(self.assumed_step_ns))
 
-    def collective_excess_ns(self, collectives: Sequence[tuple[int, int]], number: int) -> float:
-        """Return how much longer than their baseline these (collective, group) took in the run's `number`th step."""
-        return self._excess_ns(self._groups(collectives), number)
+    def collective_excess_ns(self, slow: SlowCommunication, number: int) -> float:
+        """Return how much longer than their baseline slow collectives took in the run's `number`th step."""
+        groups = self._groups(slow.meetings)
+        return float(np.nansum(self.transfers[number][groups])) - self.usual_transfer_ns(slow, number)
+
+    def usual_transfer_ns(self, slow: SlowCommunication, number: int) -> float:
+        """Return what slow collectives should take in the run's `number`th step, all together, ns."""
+        of_run = self.baseline_transfers if slow.known_gain_ns is None else self.expected_transfers
+        return float(np.nansum(of_run[number][self._groups(slow.meetings)]))
 
     def lacks_ranks(self, slow: SlowCommunication) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""
@@ -239,15 +245,15 @@ class RunAnalysis:
     def baseline_transfers(self) -> list[Floats]:
         """Of each step (groups of all collectives,) the baseline from the last arrival to the end, ns.
 
-        The median over steps of its kind; of collectives that are slow in every one of them, the time that a
-        benchmark's bandwidth gives; of collectives that ranks of the lake lack in every one, the median of what the
-        other ranks recorded.
+        The median over steps of its kind; of groups with unrecorded members that are slow in every one of them, the
+        time of the fastest alike; of collectives that ranks of the lake lack in every one, the median of what the other
+        ranks recorded.
         """
         return self._of_kinds(self._baseline_transfers)
 
     def _baseline_transfers(self, its: Ints) -> Floats:
         seen, expected = ([of[number] for number in its] for of in (self.transfers, self.expected_transfers))
-        slow = slow_in_every_step(seen, expected)
+        slow = slow_in_every_step(seen, expected) & self.run.collective_arrays.incomplete
         usual = np.where(slow, expected[0], self._median_transfers[its[0]])
         recorded = baseline_transfers(self.run.collective_arrays.first_group, seen)
         return np.where(np.isnan(usual), recorded, usual)
@@ -325,19 +331,33 @@ class RunAnalysis:
             # what seems a slow transfer may be a wait for a late rank, through exchanges that name no partners
             late = {step for one in own for step in one.steps}
             slow = [one for one in slow if not set(one.steps) <= late]
-        always = slow_in_every_step(self.transfers, self.expected_transfers)
-        incomplete = self.run.collective_arrays.incomplete
-        lasting = [
-            slow_communication(self.run, self.transfers, self.expected_transfers, always & which)
-            for which in (~incomplete, incomplete)
-        ]
+        always = self._slow_in_every_step & self.run.collective_arrays.incomplete
+        unrecorded = slow_communication(self.run, self.transfers, self.expected_transfers, always)
         return [
             *join_late_ranks([one for one in own if (one.rank, one.part) not in joined]),
             *job,
             *halves,
             *attribute_to_ranks(slow),
-            *(one for one in lasting if one is not None),
+            *([] if unrecorded is None else [unrecorded]),
         ]
+
+    @cached_property
+    def _slow_in_every_step(self) -> Bools:
+        return slow_in_every_step(self.transfers, self.expected_transfers)
+
+    @cached_property
+    def slow_network(self) -> SlowCommunication | None:
+        """The collectives that reach less than a benchmark's bandwidth in every step; None if none do."""
+        slow = self._slow_in_every_step & ~self.run.collective_arrays.incomplete
+        found = slow_communication(self.run, self.transfers, self.expected_transfers, slow)
+        if found is None:
+            return None
+        at_best = [
+            np.where(slow, expected, usual)
+            for expected, usual in zip(self.expected_transfers, self.baseline_transfers, strict=True)
+        ]
+        gone = self._executor.replay(at_best, [repair_scenario(found)])
+        return replace(found, known_gain_ns=float(self.total(gone.gained_ns)[0]))
 
     @cached_property
     def launched_work(self) -> WorkOfTeams:

@@ -43,8 +43,8 @@ class SlowCommunication:
 
     ranks: frozenset[int]
     slow: tuple[SlowCollectives, ...]
-    by_benchmark: bool = False
-    """Whether their baseline is the bandwidth that a benchmark measured."""
+    known_gain_ns: float | None = None
+    """What they would save at the bandwidth that a benchmark measured; None: they are slower than in other steps."""
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -362,6 +362,5 @@ def slow_communication(
     excess = np.nansum((np.stack(seen) - np.stack(expected))[:, slow], axis=1)
     sigmas = float(excess.mean() / max(float(excess.std()), 1.0))
     steps = tuple(range(len(seen)))
-    incomplete = run.collective_arrays.incomplete[slow]
     one = SlowCollectives(frozenset(ranks), tuple(dict.fromkeys(meetings)), steps, float(excess.sum()), sigmas)
-    return SlowCommunication(frozenset(ranks), (one,), by_benchmark=not incomplete.all())
+    return SlowCommunication(frozenset(ranks), (one,))

@@ -210,7 +210,8 @@ def _test_kind(found: Standouts, its: Ints, sample: _Sample, usual_step_ns: floa
     found.total_ns[its], found.sigmas[its], found.is_event[its] = total, sigmas, events
     unusual = np.minimum(_chances_of_usual(sample) * trials, 1.0)
     is_mostly = 2 * (np.nan_to_num(total) > 0).sum(axis=0) > known.sum(axis=0)
-    always = (unusual <= THRESHOLDS.max_chance) & is_mostly & (sample.level >= least_ns)
+    is_usual = is_mostly & (known.sum(axis=0) > 1) & (sample.level >= least_ns)  # of one step nothing is usual
+    always = is_usual & (unusual <= THRESHOLDS.max_chance)
     for column in range(ranks):
         own, there = np.nan_to_num(total[:, column]), known[:, column]
         if always[column]:
@@ -223,12 +224,13 @@ def _test_kind(found: Standouts, its: Ints, sample: _Sample, usual_step_ns: floa
             found.usual_sigmas[column] = max(found.usual_sigmas[column], level / float(np.median(noise)))
         else:
             tail, of_count = _select_events(tails[there, column])
-            chance = min(of_count * trials, float(alone[:, column].min()))
-            if chance > THRESHOLDS.max_chance:
+            is_far, chance = events[:, column], of_count * trials
+            if chance <= THRESHOLDS.max_chance:
+                is_far = is_far | (tails[:, column] <= tail)
+            if not is_far.any():
                 continue
-            is_far = events[:, column] | (sigmas[:, column] >= THRESHOLDS.step_sigmas)
-            if of_count * trials <= THRESHOLDS.max_chance:
-                is_far |= tails[:, column] <= tail
+            chance = min(chance, float(alone[is_far, column].min()))
+            is_far = is_far | (sigmas[:, column] >= THRESHOLDS.step_sigmas)
             late = there & is_far & (own >= least_ns)
         found.is_late[its, column] = late
         found.is_persistent[column] |= always[column]

@@ -120,6 +120,15 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             "communication library's settings",
             remedy="a network link at full speed (check the NIC and the path of these ranks)",
         ),
+        "slow_network": CauseInfo(
+            words="a network slower than its benchmark",
+            side="network",
+            part=TimePart.TRANSFER,
+            advice="communicates more slowly than the benchmark in every step: check its network",
+            job_advice="communicate more slowly than the benchmark in every step: check the network and the "
+            "communication library's settings",
+            remedy="the benchmark's bandwidth (check transport, NICs, settings of the communication library)",
+        ),
         "sync_calls": CauseInfo(
             words="calls in which the host waits for the GPU",
             side="CPU",
@@ -294,11 +303,15 @@ def _slow_transfers(evidence: "Evidence", slow: "SlowCommunication") -> Match:
     values = {
         "collectives": format_count(len(slow.meetings), "collective"),
         "taken": format_time(usual + slow.excess_ns / max(len(slow.steps), 1)),
-        "baseline": "by the lake's bandwidth benchmark" if slow.by_benchmark else "baseline",
+        "baseline": "baseline" if slow.known_gain_ns is None else "by the lake's bandwidth benchmark",
         "usual": format_time(usual),
     }
     is_one = len(slow.ranks) == 1
     return Match(values, ("all slow groups contain this rank, and no other group is slow",) if is_one else ())
+
+
+def _below_benchmark(evidence: "Evidence", slow: "SlowCommunication") -> Match | None:
+    return None if slow.known_gain_ns is None else _slow_transfers(evidence, slow)
 
 
 def _waits_for_unrecorded(evidence: "Evidence", slow: "SlowCommunication") -> Match | None:
@@ -348,6 +361,7 @@ RULES: Final = (
          "and steps"),
     Rule("gpu_compute", _GPU, "likely", _same_work, "{same} of {operations} have the same launch shape as {where}"),
     Rule("communication", _TRANSFER, "unknown", _waits_for_unrecorded, _TRANSFERS),
+    Rule("slow_network", _TRANSFER, "likely", _below_benchmark, _TRANSFERS),
     Rule("communication", _TRANSFER, "likely", _slow_transfers, _TRANSFERS),
 )
 # fmt: on

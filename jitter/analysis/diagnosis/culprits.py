@@ -118,6 +118,8 @@ def _rung(group: FindingGroup) -> Rung | None:
         return "balance"
     if group.known_gain_ns is None:
         return "ranks"
+    if not group.parts:
+        return "network"
     kinds = {one.candidate.kind for one in group.findings if isinstance(one.candidate, JobFinding)}
     return "steps" if kinds == {"slow_steps"} else None
 
@@ -152,7 +154,7 @@ def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:
 def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     """Say how much slower the group is than its baseline, per step and rank."""
     ranks = {outlier.rank for outlier in group.outliers}
-    if group.known_gain_ns is not None or (group.group.scope == "job" and group.parts):
+    if group.parts and (group.known_gain_ns is not None or group.group.scope == "job"):
         per_step = group.excess_ns / len(group.steps)
         share = _format_share(per_step / evidence.analysis.usual_step_ns)
         where = "on these ranks"
@@ -167,7 +169,8 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     if group.is_lead:
         baseline = "the median of the same operations, where the job waited for it"
     elif not ranks:
-        baseline = "the baseline of these collectives"
+        is_beside = group.known_gain_ns is not None
+        baseline = "what the benchmark gives these collectives" if is_beside else "the baseline of these collectives"
     elif any(outlier.pace is not None for outlier in group.outliers):
         baseline = "the median of the other ranks for the same work"
     elif evidence.peers(group.group.ranks):

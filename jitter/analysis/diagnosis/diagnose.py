@@ -53,9 +53,10 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     run, split = analysis.run, _split(evidence, steps, loss)
     conclusion = conclude(evidence, loss, steps, culprits)
     # findings beyond the loss may overlap: the largest counts
-    beyond = max((one.gain_ns for one in culprits if one.is_beyond_loss), default=0)
+    beyond = max((one.gain_ns for one in culprits if one.is_beyond_loss and one.rung != "network"), default=0)
     what_if = WhatIf(cap_gain(all_gain, loss.ns) + beyond, loss.ns)
-    saved_ns, warm_up = what_if.culprits_repaired_ns or 0, describe_warm_up(analysis)
+    warm_up = describe_warm_up(analysis)
+    saved_ns = what_if.culprits_repaired_ns or 0
     verdict = write_verdict(loss, culprits, steps, saved_ns, len(run.team_of), conclusion, split)
     found = Diagnosis(
         loss=loss,

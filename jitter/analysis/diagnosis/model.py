@@ -18,6 +18,7 @@ Cause = Literal[
     "workload_imbalance",
     "gpu_time",
     "communication",
+    "slow_network",
     "sync_calls",
     "blocking_copies",
     "launch_bound",

@@ -80,7 +80,7 @@ def _cause(max_rank: int | None, here: Sequence[FindingGroup], is_single_rank: b
     for group in here:
         if max_rank in group.group.ranks and group.parts:
             return group.cause
-    return next((group.cause for group in here if not group.parts), "none")
+    return next((group.cause for group in here if not group.parts and group.known_gain_ns is None), "none")
 
 
 def _divergence(number: int, cause: Cause, evidence: Evidence) -> Divergence | None:

@@ -73,7 +73,7 @@ def write_verdict(
         loss: of the run.
         culprits: worst first.
         steps: of the run.
-        all_gain_ns: what fixing all culprits would save.
+        all_gain_ns: what fixing all culprits but a slow network would save.
         ranks: how many were recorded.
         conclusion: the state of the run, and what keeps ranks from being cleared.
         split: of the loss.
@@ -96,6 +96,7 @@ def write_verdict(
     if not culprits:
         told = f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}."
         return " ".join([told, *conclusion.doubts, *unknown])
+    all_gain_ns += sum(one.gain_ns for one in culprits if one.rung == "network")
     first = culprits[0]
     lead = ", low confidence" if first.confidence == "low" else ""
     recurs = describe_recurrence(first)

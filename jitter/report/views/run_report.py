@@ -8,6 +8,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import StepAnswer
+from jitter.analysis.execution.self_times import TimePart
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_rank
@@ -174,7 +175,7 @@ def choose_first_layer(diagnosis: Diagnosis) -> str:
     if not diagnosis.culprits:
         return LOSS_LAYER
     first = diagnosis.culprits[0]
-    if first.cause == "communication":
-        return TRANSFER_LAYER
     part = CAUSES[first.cause].part
+    if part is TimePart.TRANSFER:
+        return TRANSFER_LAYER
     return LOSS_LAYER if first.scope == "rank" or part is None else self_time_layer(part)

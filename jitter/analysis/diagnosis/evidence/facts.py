@@ -144,7 +144,7 @@ class Evidence:
     def excess_ns(self, candidate: Candidate, number: int) -> float:
         """Return a candidate's excess, ns, in the run's `number`th step."""
         if isinstance(candidate, SlowCommunication):
-            return self.analysis.collective_excess_ns(candidate.meetings, number)
+            return self.analysis.collective_excess_ns(candidate, number)
         if isinstance(candidate, JobFinding) and candidate.known_gain_ns is not None:
             return candidate.excess_ns / len(candidate.steps) if number in candidate.steps else 0.0
         if isinstance(candidate, JobFinding):
@@ -248,6 +248,4 @@ class Evidence:
 
     def baseline_ns(self, slow: SlowCommunication) -> float:
         """Return the baseline of the collectives' time, ns per step; the mean over the steps in which they are slow."""
-        first, usual = self.analysis.run.collective_arrays.first_group, self.analysis.baseline_transfers
-        groups = [first[number] + group for number, group in slow.meetings]
-        return float(np.mean([usual[step][groups].sum() for step in slow.steps]))
+        return float(np.mean([self.analysis.usual_transfer_ns(slow, step) for step in slow.steps]))

@@ -39,7 +39,7 @@ class FindingGroup:
     def known_gain_ns(self) -> float | None:
         """The saving, where it is no part of the loss; else None."""
         candidates = [one.candidate for one in self.findings]
-        known = [one.known_gain_ns for one in candidates if isinstance(one, JobFinding)]
+        known = [one.known_gain_ns for one in candidates if not isinstance(one, Outlier)]
         return next((gain for gain in known if gain is not None), None)
 
     @property
@@ -103,9 +103,10 @@ class FindingGroup:
 
 
 def group_job_findings(evidence: Evidence) -> list[FindingGroup]:
-    """Return the findings about the job whose saving is no part of the loss."""
+    """Return the findings whose saving is no part of the loss."""
     found = evidence.pricing.beside_loss
-    return [_group_job(one, one.candidate, evidence) for one in found if isinstance(one.candidate, JobFinding)]
+    of_job = [_group_job(one, one.candidate, evidence) for one in found if isinstance(one.candidate, JobFinding)]
+    return _group_communication(found, evidence) + of_job
 
 
 def group_findings(evidence: Evidence) -> list[FindingGroup]:

@@ -1,13 +1,14 @@
 """The waterfall: the step's time at each rung of baselines, from the recorded time down."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.model import RUNGS, Rung, StepAnswer
+from jitter.analysis.diagnosis.model import RUNGS, Culprit, Rung, StepAnswer
 from jitter.analysis.replay.ladder import list_rungs, replay_programs
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_time
@@ -67,6 +68,25 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     of_rungs = {RUNG_OF_CHANGE[cause]: round(time) for cause, time in known.items()}
     costs = {cause: above - known[cause] for above, cause in zip(known.values(), list(known)[1:], strict=False)}
     return LowerRungs(of_rungs, costs)
+
+
+def charge_network(culprits: Sequence[Culprit], rungs: LowerRungs, steps: int, time_ns: int) -> tuple[Culprit, ...]:
+    """Return the findings with the loss of the rung `network` charged to the one about it.
+
+    Args:
+        culprits: the findings.
+        rungs: those that can be judged.
+        steps: how many steps have a loss.
+        time_ns: their time.
+
+    """
+    cost_ns = rungs.cost_ns.get("slow_network")
+    if cost_ns is None or not time_ns:
+        return tuple(culprits)
+    loss_ns = round(cost_ns * steps)
+    return tuple(
+        replace(one, loss_ns=loss_ns, fraction=loss_ns / time_ns) if one.rung == "network" else one for one in culprits
+    )
 
 
 RUNG_WORDS: Final[Mapping[Rung, str]] = MappingProxyType(

@@ -11,7 +11,7 @@ from typing import Final
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
-from jitter.analysis.diagnosis.model import CauseCertainty, Culprit, Fact, FactKind, Scope
+from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Culprit, Fact, FactKind, Scope
 from jitter.analysis.diagnosis.verdict import write_verdict
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
@@ -20,6 +20,7 @@ from jitter.lake.rank_places import short_host
 _MOST: Final = THRESHOLDS.sentences.max_told_by_logs
 _OF_TIMES: Final[tuple[FactKind, ...]] = ("gpu_clock", "gpu_error")
 """Facts of samples and events: those of a finding's steps count for it."""
+_OF_LINKS: Final[tuple[Cause, ...]] = ("communication", "slow_network")
 _ORDER: Final[tuple[CauseCertainty, ...]] = ("unknown", "likely", "certain")
 
 
@@ -59,11 +60,11 @@ def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: D
     """Return the culprit with the facts of its ranks and its cause, and with the scope that they narrow it to."""
     own = [one for one in facts if culprit.cause in one.causes and _is_of(one, culprit, logs)]
     own.sort(key=lambda one: (one.is_of_job, -_ORDER.index(one.certainty)))  # else in the order of the rules
-    if culprit.cause == "communication":
+    if culprit.cause in _OF_LINKS:
         culprit = _locate(culprit, own, logs)
         own = [one for one in own if _is_of(one, culprit, logs)]
     told = [one.words for one in own]
-    if culprit.scope == "job" and culprit.cause == "communication":  # a network that is slow for all ranks
+    if culprit.scope == "job" and culprit.cause in _OF_LINKS:  # a network that is slow for all ranks
         told += [one.sentence for one in diagnosis.efficiency if one.kind == "communication"]
     certainty = max((culprit.cause_certainty, *(one.certainty for one in own)), key=_ORDER.index)
     return replace(culprit.with_evidence(told), cause_certainty=certainty, facts=tuple(own))

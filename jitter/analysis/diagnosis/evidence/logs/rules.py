@@ -35,7 +35,7 @@ _EXPECTED: Final = frozenset(("its power cap",))
 """What limits healthy GPUs, too."""
 _GPU_CAUSES: Final[tuple[Cause, ...]] = ("gpu_compute", "gpu_time")
 _HOST_CAUSES: Final[tuple[Cause, ...]] = ("cpu_launch", "late_start", "cpu_after", "launch_bound")
-_NETWORK: Final[tuple[Cause, ...]] = ("communication", "exposed_communication")
+_NETWORK: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_communication")
 _LINK_ERRORS: Final = frozenset((74, 137))
 """Xid numbers of NVLink."""
 

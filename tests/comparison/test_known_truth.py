@@ -1,6 +1,7 @@
 """Simulated pairs with a known difference: its rows equal the true difference within 5%, and all rows add up."""
 
 from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -13,6 +14,7 @@ from jitter.comparison.document import Document
 from jitter.comparison.model import Comparison, Cost
 from jitter.comparison.runs import load_run
 from jitter.simulate import Fault, Job, Run, simulate
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.simulated import ingest_run
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -69,8 +71,8 @@ def charged(costs: Iterable[Cost], **wanted: Any) -> float:
     return sum(one.loss_ns for one in costs if all(getattr(one, name) == value for name, value in wanted.items()))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("fault", FAULTS)
+@fuzz
+@pytest.mark.parametrize(("shape", "fault"), some_of(product(SHAPES, FAULTS), 3))
 def test_a_fault_of_the_new_run(shape: str, fault: str, document_of):
     (base, usual_ns), (new, slow_ns) = document_of(job_of(shape)), document_of(job_of(shape), FAULTS[fault])
     found = jitter.compare(base, new)
@@ -95,7 +97,8 @@ def test_a_fault_of_the_new_run(shape: str, fault: str, document_of):
     assert charged(back.costs, loss_class=part) == pytest.approx(-true_ns, rel=0.05)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@fuzz
+@pytest.mark.parametrize("shape", some_of(SHAPES, 2))
 def test_hosts_that_are_slower(shape: str, document_of):
     """Launches become late: the host's classes have the difference, and neither GPUs nor transfers do."""
     job = job_of(shape, cpu_bound=True)

@@ -19,7 +19,10 @@ from jitter.report.terminal import print_report
 from jitter.report.text.questions import answer_questions
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, simulate, write
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.simulated import small
+
+pytestmark = fuzz
 
 JOBS: dict[str, tuple[Job, list[str], tuple[int, ...]]] = {
     "healthy": (small(ranks=8, steps=5), [], ()),
@@ -41,7 +44,7 @@ JOBS: dict[str, tuple[Job, list[str], tuple[int, ...]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=JOBS)
+@pytest.fixture(scope="module", params=some_of(JOBS, 2))
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
     job, faults, missing = JOBS[request.param]
     folder = tmp_path_factory.mktemp("forms")

@@ -1,8 +1,12 @@
 """How much of a search the tests do: a sample of its cases in `make test`, all of them in `make fuzz`."""
 
 import os
+from collections.abc import Iterable
+from typing import TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 IS_WHOLE = os.environ.get("JITTER_FUZZ") == "1"
 fuzz = pytest.mark.fuzz
@@ -12,3 +16,8 @@ fuzz = pytest.mark.fuzz
 def of_all(whole: int, sample: int) -> int:
     """Return the number of cases, or the distance between them: that of the whole search, or of the sample."""
     return whole if IS_WHOLE else sample
+
+
+def some_of(cases: Iterable[T], every: int) -> list[T]:
+    """Return all cases in the whole search, and else each so manieth."""
+    return list(cases)[:: of_all(1, every)]

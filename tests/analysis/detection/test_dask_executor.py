@@ -40,18 +40,24 @@ def _report(lake: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(_command(lake, *words), capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_the_same_answers(lake: Path, dask_cluster: StartCluster, tmp_path: Path):
-    dask_cluster(3, forgiven=3)
+def _report_here(lake: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(["report", str(lake), "--json"]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_same_answers(lake: Path, dask_cluster: StartCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    dask_cluster(2, forgiven=3)
     there = _report(lake, "--scheduler", address_of(tmp_path / "scheduler.json"))
     assert there.returncode == 0, there.stderr
-    here = _report(lake)
     told = json.loads(there.stdout)
-    assert told == json.loads(here.stdout)
+    assert told == json.loads(_report_here(lake, capsys))
     late = {(one["rank"], one["cause"]) for one in told["culprits"] if one["rung"] == "ranks"}
     assert late == {(5, "gpu_compute"), (2, "cpu_launch")}
 
 
-def test_a_worker_that_dies_loses_nothing(lake: Path, dask_cluster: StartCluster, tmp_path: Path):
+def test_a_worker_that_dies_loses_nothing(
+    lake: Path, dask_cluster: StartCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     processes = dask_cluster(2, forgiven=3)
     command = _command(lake, "--scheduler", address_of(tmp_path / "scheduler.json"))
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as report:
@@ -61,7 +67,7 @@ def test_a_worker_that_dies_loses_nothing(lake: Path, dask_cluster: StartCluster
         busy[0].send_signal(signal.SIGKILL)
         told, said = report.communicate(timeout=120)
     assert report.returncode == 0, said
-    assert told == _report(lake).stdout
+    assert told == _report_here(lake, capsys)
 
 
 def _is_at_it(pid: int) -> bool:

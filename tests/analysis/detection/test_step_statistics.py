@@ -1,12 +1,15 @@
 """A step's statistics against sums and medians told slowly, an operation at a time; compiled and not."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pytest
 
+import jitter
 from jitter.analysis.detection.passes import measure_steps
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
@@ -33,11 +36,22 @@ def _way(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def lake_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return the lake of a job; each is made once."""
+
+    @cache
+    def ingest(name: str) -> Path:
+        job, faults = JOBS[name]
+        run = simulate(job, [Fault.parse(fault) for fault in faults])
+        return ingest_run(run, tmp_path_factory.mktemp("measured")).root
+
+    return ingest
+
+
 @pytest.fixture(params=sorted(JOBS))
-def steps(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunSteps:
-    job, faults = JOBS[request.param]
-    run = simulate(job, [Fault.parse(fault) for fault in faults])
-    return ingest_run(run, tmp_path_factory.mktemp("measured")).analyze().steps
+def steps(request: pytest.FixtureRequest, lake_of: Callable[[str], Path]) -> RunSteps:
+    return jitter.open(lake_of(request.param)).analyze().steps
 
 
 def _lower_median(values: list[float]) -> float:

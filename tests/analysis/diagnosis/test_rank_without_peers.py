@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from jitter.simulate import Fault, simulate
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.simulated import ingest_partial_run, ingest_run, small
 
 pytestmark = pytest.mark.slow
@@ -21,7 +22,8 @@ STEPS = 20
         ("unequal_work:rank=3,step=11-13,factor=1.8", 3, {11, 12, 13}, "workload_imbalance"),
     ],
 )
-@pytest.mark.parametrize("kernels", [100, 300])
+@fuzz
+@pytest.mark.parametrize("kernels", some_of([100, 300], 2))
 def test_steps_that_stand_out(tmp_path: Path, kernels: int, fault: str, rank: int, steps: set[int], cause: str):
     job = small("pipeline", steps=STEPS, kernels=kernels)
     lake = ingest_run(simulate(job, [Fault.parse(fault)]), tmp_path)

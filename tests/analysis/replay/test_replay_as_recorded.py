@@ -1,12 +1,12 @@
 """Replayed with its own own times, every run is what was recorded, to the nanosecond."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import jitter
 from jitter.simulate import Fault, simulate
 from jitter.simulate.shapes import SHAPES
 from tests.support.loops import WAYS, run_loops
@@ -24,19 +24,15 @@ MISSING = {"pipeline": "5"}
 """No collective."""
 
 
-@pytest.fixture(params=WAYS)
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    with run_loops(request.param):
-        yield
-
-
-@pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_of_every_shape(tmp_path: Path, shape: str, option: str):
     job = small(shape, **OPTIONS[option])
     run = simulate(job, [Fault.parse("slow_cpu:rank=1,step=2,factor=3"), Fault.parse("slow_gpu:rank=2,factor=1.3")])
-    assert_replay_matches_recording(ingest_run(run, tmp_path))
+    ingest_run(run, tmp_path)
+    for way in WAYS:
+        with run_loops(way):
+            assert_replay_matches_recording(jitter.open(tmp_path / "lake"))
 
 
 @pytest.mark.parametrize(

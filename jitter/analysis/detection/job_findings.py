@@ -13,7 +13,7 @@ from jitter.analysis.detection.deviations import (
     sigma_within,
     spread_within_steps,
 )
-from jitter.analysis.detection.recurrence import is_even
+from jitter.analysis.detection.recurrence import is_random
 from jitter.analysis.detection.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
@@ -128,8 +128,8 @@ def _join(members: Sequence[Outlier]) -> JobFinding:
 def split_random_events(found: Sequence[Outlier], ranks: int, steps: int) -> tuple[list[Outlier], list[JobFinding]]:
     """Join events on random ranks; return the other outliers, and the joined ones.
 
-    An event is one step in which one rank stands out. Events are random if they are even over the ranks, and if no step
-    has more of them than so many thrown at random steps.
+    An event is one step in which one rank stands out. Events are random unless they show that only some ranks have
+    them, or some steps more than so many thrown at random steps.
 
     Args:
         found: one team's outliers of one part.
@@ -143,7 +143,7 @@ def split_random_events(found: Sequence[Outlier], ranks: int, steps: int) -> tup
     for number, one in enumerate(single):
         of_rank[number] = len(one.steps)
         of_step[list(one.steps)] += 1
-    if steps < THRESHOLDS.min_steps_for_scatter or not is_even(of_rank):
+    if steps < THRESHOLDS.min_steps_for_scatter or not is_random(of_rank, THRESHOLDS.max_chance):
         return list(found), []
     # as many of them in one step as in the fullest one are no chance: what all ranks share
     fullest, count = int(of_step.max()), int(of_step.sum())

@@ -80,21 +80,16 @@ def decide_repetition(times: int, elsewhere: int, share: float, steps: int) -> R
     return Recurrence("unknown", count_more_steps(times, elsewhere, share, steps))
 
 
-def is_even(events: Ints) -> bool:
-    """Return whether events, (ranks,) how many each rank has, are on several ranks and on none more than by chance.
-
-    At least `min_random_ranks` ranks have some, and the rank with the most has no more than chance gives.
-    """
-    count, most, ranks = int(events.sum()), int(events.max()), len(events)
-    return bool((events > 0).sum() >= THRESHOLDS.min_random_ranks) and not _is_repeated(most, count - most, 1 / ranks)
-
-
-def is_random(events: Ints) -> bool:
+def is_random(events: Ints, odds: float = 1.0) -> bool:
     """Return whether events, (ranks,) how many each rank has, show that any rank can have them.
 
-    They are even, and likelier if all ranks can have them than if only these can.
+    At least `min_random_ranks` ranks have some, the rank with the most has no more than chance gives, and the events
+    are at least `odds` times as likely if all ranks can have them as if only these can.
     """
-    return is_even(events) and log_odds_of_all_ranks(int(events.sum()), int((events > 0).sum()), len(events)) >= 0
+    count, hit, ranks = int(events.sum()), int((events > 0).sum()), len(events)
+    if hit < THRESHOLDS.min_random_ranks or _is_repeated(int(events.max()), count - int(events.max()), 1 / ranks):
+        return False
+    return log_odds_of_all_ranks(count, hit, ranks) >= math.log(odds)
 
 
 def log_odds_of_all_ranks(events: int, hit: int, ranks: int) -> float:

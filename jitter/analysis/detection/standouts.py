@@ -223,10 +223,8 @@ def _test_kind(found: Standouts, its: Ints, sample: _Sample, usual_step_ns: floa
                 late |= ~known.any(axis=1)
             found.usual_sigmas[column] = max(found.usual_sigmas[column], level / float(np.median(noise)))
         else:
-            tail, of_count = _select_events(tails[there, column])
-            is_far, chance = events[:, column], of_count * trials
-            if chance <= THRESHOLDS.max_chance:
-                is_far = is_far | (tails[:, column] <= tail)
+            tail, chance = _select_events(tails[there, column], trials)
+            is_far = events[:, column] | (tails[:, column] <= tail)
             if not is_far.any():
                 continue
             chance = min(chance, float(alone[is_far, column].min()))
@@ -246,14 +244,15 @@ def _chances_of_usual(sample: _Sample) -> Floats:
     return student_tail(above / np.maximum(scale, 1.0), degrees)
 
 
-def _select_events(tails: Floats) -> tuple[float, float]:
+def _select_events(tails: Floats, trials: int) -> tuple[float, float]:
     """Select the steps of one rank that chance explains least, by the tail probability of each of its steps.
 
     For k = 1, 2, 4, ... the k-th largest excess is compared with that of so many independent steps by chance. Of the
     least likely k and those up to the next one tried, the least likely then tells the steps.
 
     Returns:
-        the tail probability up to which a step is one of them, and the probability of so many steps by chance.
+        the tail probability up to which a step is one of them, -1 if none is, and the probability that chance makes so
+        many steps so late in any of the `trials`.
 
     """
     ordered, count = np.sort(tails), len(tails)
@@ -262,8 +261,9 @@ def _select_events(tails: Floats) -> tuple[float, float]:
         return binomial_tail(most, count, float(ordered[most - 1]))
 
     tried = {1 << power: by_chance(1 << power) for power in range(count.bit_length()) if 1 << power <= count}
-    if not tried:
-        return 0.0, 1.0
-    best = min(tried, key=tried.__getitem__)
+    best = min(tried, key=tried.__getitem__, default=0)
+    chance = tried[best] * len(tried) * trials if best else 1.0
+    if chance > THRESHOLDS.max_chance:
+        return -1.0, 1.0
     most = min(range(best, min(2 * best, count + 1)), key=by_chance)
-    return float(ordered[most - 1]), tried[best] * len(tried)
+    return float(ordered[most - 1]), chance

@@ -8,10 +8,9 @@ import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.diagnosis.confidence import judge_confidence
+from jitter.analysis.diagnosis.confidence import decide_group_recurrence, judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
-from jitter.analysis.diagnosis.group_recurrence import decide_group_recurrence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern
 from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Pause, Rung, Seen

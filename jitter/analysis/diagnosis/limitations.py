@@ -7,7 +7,7 @@ import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.evidence.side_work import describe_side_work
+from jitter.analysis.diagnosis.evidence.recorded_work import describe_side_work
 from jitter.analysis.diagnosis.model import Culprit, Loss, UnrecordedRanks
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.replay.what_if import Scenario

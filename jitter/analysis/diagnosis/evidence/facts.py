@@ -16,8 +16,12 @@ from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator
-from jitter.analysis.diagnosis.evidence.marker_numbers import describe_marker_numbers
-from jitter.analysis.diagnosis.evidence.side_work import SideWorkTimes, explain_by_side_work, side_work_times
+from jitter.analysis.diagnosis.evidence.recorded_work import (
+    SideWorkTimes,
+    describe_marker_numbers,
+    explain_by_side_work,
+    side_work_times,
+)
 from jitter.analysis.diagnosis.evidence.workload import (
     WorkloadComparison,
     compare_for_work,

@@ -201,7 +201,7 @@ def _long_gaps(sample: HostSample, step_ns: float) -> list[int]:
     gap = sample.until - sample.since
     known = ~np.isnan(gap)
     mean = np.where(known, gap, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    enough = known.sum(axis=0) >= 2 * _LIMITS.min_calls
+    enough = known.sum(axis=0) >= 2
     long = np.flatnonzero(enough & (mean >= max(_SLACK_NS, _LIMITS.min_gap_share * step_ns)))
     return sorted(long[np.argsort(-mean[long], kind="stable")][: _LIMITS.max_places].tolist())
 
@@ -267,7 +267,8 @@ def _choose(calls: _Place) -> tuple[int, bool]:
     if min(len(half.gap) for half in halves) < _LIMITS.min_calls:
         return best, False
     folds = list(zip(halves, halves[::-1], strict=True))
-    if _follows(calls, best) and sum(_verify(chosen, other) for chosen, other in folds) >= _NEEDED:
+    verified = _log_share_of_gap(calls, best) + sum(_verify(chosen, other) for chosen, other in folds)
+    if _follows(calls, best) and verified >= _NEEDED:
         return best, True
     at_times = _choose_end_at_times(calls)
     is_right = _follows_at_times(calls, at_times, _LIMITS.max_chance / calls.distance.shape[1]) and all(
@@ -339,11 +340,25 @@ def _log_ratios(calls: _Place, end: int) -> tuple[float, float]:
     As logarithms; NaN where too few calls tell.
     """
     known = ~np.isnan(calls.distance[:, end])
+    soon = _log_share_of_gap(calls, end)
     found = []
     for other, both in ((calls.gap, known), (calls.period, known & ~np.isnan(calls.period))):
+        if both.sum() < _LIMITS.min_calls:
+            found.append(math.nan)
+            continue
         likely = _fit(np.column_stack([calls.distance[:, end], other])[both], calls.rank[both]).log_likelihood
-        found.append(float(likely[0] - likely[1]) if both.sum() >= _LIMITS.min_calls else math.nan)
+        found.append(float(likely[0] - likely[1]) + soon)
     return found[0], found[1]
+
+
+def _log_share_of_gap(calls: _Place, end: int) -> float:
+    """Return how much likelier a wait than another explanation puts calls as soon after an end, as a logarithm.
+
+    A host that waits goes on at once; a host that does not comes anywhere in its gap. This counts once, however many
+    calls there are: times that do not vary are all equal.
+    """
+    soon = max(float(np.nanmedian(calls.distance[:, end])), _SLACK_NS)
+    return max(0.0, math.log(max(float(np.median(calls.gap)), _SLACK_NS) / soon))
 
 
 def _verify(chosen: _Place, other: _Place) -> float:

@@ -123,7 +123,7 @@ class HostWaitThresholds:
     """Of the calls. Of so many the awaited end must be known: the first steps' earlier steps were not recorded."""
     binding_share: float = 0.9
     """Of the calls. From here on a wait binds always, and the host's own time before it is not seen."""
-    min_calls: int = 6
+    min_calls: int = 2
     """Calls of each half of the steps. Fewer may follow an end by chance."""
     resolution_ns: float = 500.0
     """Nanoseconds. Profilers round to a microsecond: a smaller spread is not seen."""

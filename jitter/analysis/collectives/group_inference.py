@@ -508,7 +508,6 @@ def with_absent_ranks(ranks: Sequence[int], labels: Ints, absent: frozenset[int]
 TeamEnds = tuple[Ints, Floats, Floats]
 """(ranks,) of a team that have a step; (operations, ranks) when each starts, and when it ends."""
 Attended = Mapping[int, Sequence[tuple[int, Group | None]]]
-_PAIR: Final = 2
 
 
 class _Unit(NamedTuple):
@@ -598,7 +597,7 @@ def find_peerless(
         (rank, place): ranks_of.setdefault(group.ranks, frozenset(group.ranks))
         for rank, own in attended.items()
         for place, group in own
-        if group is not None and group.ranks is not None and len(group.ranks) > _PAIR
+        if group is not None and group.ranks is not None and len(group.ranks) - (rank in group.ranks) > 1
         if _is_exchange(programs[team_of[rank]].operations[place])
     }
 

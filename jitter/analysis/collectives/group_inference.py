@@ -597,8 +597,8 @@ def find_peerless(
         (rank, place): ranks_of.setdefault(group.ranks, frozenset(group.ranks))
         for rank, own in attended.items()
         for place, group in own
-        if group is not None and group.ranks is not None and len(group.ranks) - (rank in group.ranks) > 1
-        if _is_exchange(programs[team_of[rank]].operations[place])
+        if group is not None and group.ranks is not None and _is_exchange(programs[team_of[rank]].operations[place])
+        if len(group.ranks) - (rank in group.ranks) > 1
     }
 
 

@@ -24,6 +24,7 @@ from tests.account.jobs import (
     analyzed,
 )
 from tests.account.tape import Shares
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.replay_assertions import unknown_of
 
 NS = 1.0
@@ -64,7 +65,8 @@ def by_class(step: StepAccount) -> Counter[tuple[int | None, str]]:
     return found
 
 
-@pytest.mark.parametrize("job", JOBS)
+@fuzz
+@pytest.mark.parametrize("job", some_of(JOBS, 3))
 def test_the_tape_is_the_replay_in_both_settings(job: str):
     with JOBS[job]() as analysis:
         assert_replayed(analysis, tape_run(analysis))
@@ -87,7 +89,8 @@ def assert_replayed(analysis: RunAnalysis, steps: list[TapedStep]) -> None:
         saved = taped.end.change
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@fuzz
+@pytest.mark.parametrize("case", some_of(CASES, 3), ids=str)
 def test_shares_add_up_and_are_shapley_values(case: Case, account: Account):
     with analyzed(case) as analysis:
         steps = account(analysis)

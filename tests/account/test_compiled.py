@@ -7,8 +7,9 @@ import pytest
 from jitter.analysis.account.losses import LossClass
 from jitter.analysis.account.step_account import Account
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from tests.account.graph import tape_run
+from tests.account.graph import TapedStep, tape_run
 from tests.account.jobs import JOBS
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.loops import WAYS, run_loops
 
 NS = 1.0
@@ -33,17 +34,24 @@ def compiled_sums(analysis: RunAnalysis) -> list[tuple[float, Sums]]:
     return found
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("job", JOBS)
-def test_every_share(job: str, way: str):
-    with JOBS[job]() as analysis, run_loops(way):
+@fuzz
+@pytest.mark.parametrize("job", some_of(JOBS, 3))
+def test_every_share(job: str):
+    with JOBS[job]() as analysis:
         taped = tape_run(analysis)
-        for step, (loss_ns, sums) in zip(taped, compiled_sums(analysis), strict=True):
-            expected = Sums()
-            for charge, share in step.shares.items():
-                known = -1 if charge.kind in ("carried", "unexplained") else charge.step
-                expected[known, charge.rank, charge.kind] += share
-            assert loss_ns == pytest.approx(step.loss_ns, abs=NS)
-            assert sum(sums.values()) == pytest.approx(loss_ns, abs=NS)
-            for key in expected.keys() | sums.keys():
-                assert sums[key] == pytest.approx(expected[key], abs=NS), key
+        for way in WAYS:
+            with run_loops(way):
+                compiled = compiled_sums(analysis)
+            assert_equal(taped, compiled)
+
+
+def assert_equal(taped: list[TapedStep], compiled: list[tuple[float, Sums]]) -> None:
+    for step, (loss_ns, sums) in zip(taped, compiled, strict=True):
+        expected = Sums()
+        for charge, share in step.shares.items():
+            known = -1 if charge.kind in ("carried", "unexplained") else charge.step
+            expected[known, charge.rank, charge.kind] += share
+        assert loss_ns == pytest.approx(step.loss_ns, abs=NS)
+        assert sum(sums.values()) == pytest.approx(loss_ns, abs=NS)
+        for key in expected.keys() | sums.keys():
+            assert sums[key] == pytest.approx(expected[key], abs=NS), key

@@ -17,15 +17,16 @@ import pyarrow as pa
 from jitter.core.arrow import table_of_rows
 from jitter.core.schema import ACTIVITIES, CALLS
 from jitter.core.sql import load_sql, open_duckdb
-from jitter.ingestion.transform.api_calls import (
-    LONG_OPERATION_NS,
-    capture_boundary,
-    is_launch,
-    is_operation,
-    is_synchronising,
-)
 from jitter.ingestion.transform.collective_calls import Communication
-from jitter.ingestion.transform.joins.launch_join import Gpu, GpuUsage, HostRange, Steps, locate_in_steps
+from jitter.ingestion.transform.joins.launch_join import (
+    Gpu,
+    GpuUsage,
+    HostRange,
+    JoinedCapture,
+    Steps,
+    flag_names,
+    locate_in_steps,
+)
 from jitter.ingestion.transform.steps.step_markers import StepRange
 
 ROWS_AT_ONCE = 250_000
@@ -117,17 +118,13 @@ _NO_DEVICE = -1 << 31
 _NAMES = pa.schema(
     [
         ("name", pa.int32()),
-        ("text", pa.string()),
         ("is_collective", pa.bool_()),
         ("may_be_in_framework_call", pa.bool_()),
         ("is_launch", pa.bool_()),
         ("is_synchronising", pa.bool_()),
         ("is_operation", pa.bool_()),
-        ("capture_edge", pa.string()),
+        ("is_capture_edge", pa.bool_()),
     ]
-)
-_STEP_RANGES = pa.schema(
-    [("process", pa.int32()), ("step_row", pa.int32()), ("start_ns", pa.int64()), ("until_ns", pa.int64())]
 )
 _COLLECTIVE_CALLS = pa.schema(
     [
@@ -139,19 +136,9 @@ _COLLECTIVE_CALLS = pa.schema(
         ("of_library", pa.bool_()),
     ]
 )
-_HOST_RANGES = pa.schema(
-    [
-        ("process", pa.int32()),
-        ("kind", pa.string()),
-        ("text", pa.string()),
-        ("thread", pa.int64()),
-        ("start_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-    ]
-)
 
 
-class DuckDbJoin:
+class DuckDbJoin(JoinedCapture):
     """See `launch_join.JoinedCapture`. Call `add` for each batch, `join` once, and `close` at the end."""
 
     def __init__(self, folder: Path) -> None:
@@ -180,18 +167,9 @@ class DuckDbJoin:
         """Join activities with their launching calls; call once, after the last `add`."""
         for table in self._held:
             self._insert(table)
-        rows = {
-            "name": range(len(names)),
-            "text": names,
-            "is_collective": communication.of_names(names),
-            "may_be_in_framework_call": communication.may_be_in_framework_call(names),
-            "is_launch": [is_launch(name) for name in names],
-            "is_synchronising": [is_synchronising(name) for name in names],
-            "is_operation": [is_operation(name) for name in names],
-            "capture_edge": [capture_boundary(name) for name in names],
-        }
+        self._names, self._host_ranges = names, host_ranges
+        rows = {"name": range(len(names)), **flag_names(names, communication)}
         self._create("names", pa.table(rows, schema=_NAMES))
-        self._create("host_ranges", table_of_rows(host_ranges, _HOST_RANGES))
         self._create("collective_calls", table_of_rows(communication.calls, _COLLECTIVE_CALLS))
         join_launches(self._db)
         self._db.execute(load_sql(__package__, "enclosed"))
@@ -205,24 +183,8 @@ class DuckDbJoin:
         )
 
     def gpus(self) -> list[GpuUsage]:
-        uses: dict[Gpu, GpuUsage] = {}
-        for process, device, stream, kernels, first_ns, last_ns, compute in self._db.execute(
-            load_sql(__package__, "streams")
-        ).fetchall():
-            gpu = Gpu(process, device)
-            before = uses.get(gpu)
-            if before is None:
-                uses[gpu] = GpuUsage(gpu, kernels, compute, stream if compute else None, first_ns, last_ns)
-            else:
-                uses[gpu] = GpuUsage(
-                    gpu,
-                    before.kernels + kernels,
-                    before.compute_kernels + compute,
-                    before.main_stream,
-                    min(before.first_ns, first_ns),
-                    max(before.last_ns, last_ns),
-                )
-        return list(uses.values())
+        rows = self._db.execute(load_sql(__package__, "streams")).fetchall()
+        return [GpuUsage(Gpu(process, device), *totals) for process, device, *totals in rows]
 
     def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
         bound = {
@@ -257,26 +219,16 @@ class DuckDbJoin:
             ).fetchall()
         }
 
-    def uncertain(self, steps: Steps) -> dict[Gpu, int]:
-        self._set_steps(steps)
-        rows = self._db.execute(load_sql(__package__, "uncertain")).fetchall()
-        return {Gpu(process, device): activities for process, device, activities in rows}
+    def _doubtful(self) -> pa.RecordBatchReader:
+        doubtful = "SELECT process, device, place_ns, latest_ns FROM placed WHERE latest_ns > place_ns"
+        return self._db.sql(doubtful).to_arrow_reader(ROWS_AN_INSERT)
 
-    def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
-        self._set_steps(steps)
-        return {(process, row): n for process, row, n in self._db.execute(load_sql(__package__, "lost")).fetchall()}
+    def _unanswered(self) -> pa.Table:
+        return self._db.sql("FROM unanswered").to_arrow_table()
 
-    def host(self, steps: Steps) -> pa.Table:
-        self._set_steps(steps)
-        return self._db.sql(load_sql(__package__, "host"), params={"long_ns": LONG_OPERATION_NS}).to_arrow_table()
-
-    def _set_steps(self, steps: Steps) -> None:
-        rows = [
-            (process, row, step.start_ns, step.until_ns)
-            for process, found in steps.items()
-            for row, step in enumerate(found)
-        ]
-        self._create("step_ranges", table_of_rows(rows, _STEP_RANGES))
+    def _calls_of(self, flag: str, least_ns: int | None = None) -> pa.Table:
+        took = "" if least_ns is None else f" AND end_ns - start_ns >= {least_ns}"
+        return self._db.sql(f"FROM calls WHERE name IN (SELECT name FROM names WHERE {flag}){took}").to_arrow_table()
 
     def _insert(self, table: str) -> None:
         for _, some in groupby(self._held[table], key=attrgetter("schema")):

@@ -1,6 +1,6 @@
 """Launch join in memory (numpy), for captures that fit; `launch_join.py` says why there are two joins."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import groupby, pairwise
@@ -13,21 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.numeric.arrays import Bools, Codes, Ints
-from jitter.core.schema import ACTIVITIES, CALLS, HOST
-from jitter.ingestion.transform.api_calls import (
-    LONG_OPERATION_NS,
-    capture_boundary,
-    is_launch,
-    is_operation,
-    is_synchronising,
-)
+from jitter.core.schema import ACTIVITIES, CALLS
 from jitter.ingestion.transform.collective_calls import Communication, find_enclosing_calls
 from jitter.ingestion.transform.joins.launch_join import (
     COLLECTIVE_COLUMNS,
     Gpu,
     GpuUsage,
     HostRange,
+    JoinedCapture,
     Steps,
+    flag_names,
     locate_in_steps,
 )
 
@@ -180,12 +175,10 @@ _LAUNCH_COLUMNS = {
     "launch_end_ns": "end_ns",
     "launch_thread": "thread",
 }
-_HOST = pa.schema([pa.field("process", pa.int32()), *(HOST.field(name) for name in HOST.names[2:])])
 STEP_ROWS_AT_ONCE = 49_152
-_HOST_ORDER = ("process", "start_ns", "thread", "name", "end_ns", "kind")
 
 
-class MemoryJoin:
+class MemoryJoin(JoinedCapture):
     """See `launch_join.JoinedCapture`."""
 
     def __init__(
@@ -202,13 +195,13 @@ class MemoryJoin:
         self._host_ranges = host_ranges
         self._names = names
         self._communication = communication
+        self._flags = flag_names(names, communication)
         self._streams = Streams(self._activities)
         self._process = self._activities["process"].to_numpy()
         self._start_ns = self._activities["start_ns"].to_numpy()
         self._end_ns = self._activities["end_ns"].to_numpy()
         self._is_kernel = ~self._activities["is_memory"].to_numpy()
-        self._call, self._counts, is_answered = match_launches(self._activities, self._calls)
-        self._unanswered = np.flatnonzero(self._counts & ~is_answered & self._are([is_launch(name) for name in names]))
+        self._call, self._counts, self._is_answered = match_launches(self._activities, self._calls)
         self.has_launches = frozenset(np.unique(self._process[self._call >= 0]).tolist())
         self._place_ns, self._latest_ns, self._is_placed = self._placed()
         self._is_collective = self._find_collectives()
@@ -241,42 +234,22 @@ class MemoryJoin:
         early = Counter(self._streams.gpu_of_row[self._is_kernel & ~self._is_placed].tolist())
         return {self._streams.gpus[number]: kernels for number, kernels in early.items()}
 
-    def uncertain(self, steps: Steps) -> dict[Gpu, int]:
+    def _doubtful(self) -> list[pa.Table]:
         rows = np.flatnonzero(self._is_placed & (self._latest_ns > self._place_ns))
-        first, last = (
-            _step_rows(self._process[rows], at_ns[rows], steps) for at_ns in (self._place_ns, self._latest_ns)
-        )
-        counts = Counter(self._streams.gpu_of_row[rows[first != last]].tolist())
-        return {self._streams.gpus[number]: activities for number, activities in counts.items()}
+        times = {"place_ns": pa.array(self._place_ns[rows]), "latest_ns": pa.array(self._latest_ns[rows])}
+        gpus = self._activities.select(["process", "device"]).take(pa.array(rows))
+        return [pa.table({**{name: gpus[name] for name in gpus.schema.names}, **times})]
 
-    def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
-        process = self._calls["process"].to_numpy()[self._unanswered]
-        start_ns = self._calls["start_ns"].to_numpy()[self._unanswered]
-        step_rows = _step_rows(process, start_ns, steps)
-        counts = (step_rows >= 0) & ~self._taken_down()
-        return dict(Counter(zip(process[counts].tolist(), step_rows[counts].tolist(), strict=True)))
+    def _unanswered(self) -> pa.Table:
+        wanted = self._counts & ~self._is_answered & _at(self._calls, self._flags["is_launch"])
+        return self._calls.select(["process", "thread", "start_ns"]).filter(pa.array(wanted))
 
-    def host(self, steps: Steps) -> pa.Table:
-        is_sync = self._counts & self._are([is_synchronising(name) for name in self._names])
-        took = self._calls["end_ns"].fill_null(0).to_numpy() - self._calls["start_ns"].to_numpy()
-        is_long = (took >= LONG_OPERATION_NS) & self._are([is_operation(name) for name in self._names])
-        rows_kept = np.flatnonzero(is_sync | is_long)
-        calls = self._calls.take(pa.array(rows_kept))
-        call_kinds = np.where(is_sync[rows_kept], "sync", "operation").tolist()
-        columns = zip(*self._host_ranges, strict=True) if self._host_ranges else ((),) * len(HostRange._fields)
-        ranges = dict(zip(HostRange._fields, columns, strict=True))
-        rows = pa.table(
-            {
-                "process": [*calls["process"].to_pylist(), *ranges["process"]],
-                "kind": [*call_kinds, *ranges["kind"]],
-                "name": [*(self._names[name] for name in calls["name"].to_pylist()), *ranges["text"]],
-                **{name: [*calls[name].to_pylist(), *ranges[name]] for name in ("thread", "start_ns", "end_ns")},
-            },
-            schema=_HOST,
-        )
-        rows = rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in _HOST_ORDER]))
-        step_rows = _step_rows(rows["process"].to_numpy(), rows["start_ns"].to_numpy(), steps)
-        return rows.append_column("step_row", pa.array(step_rows, mask=step_rows < 0))
+    def _calls_of(self, flag: str, least_ns: int | None = None) -> pa.Table:
+        wanted = self._counts & _at(self._calls, self._flags[flag])
+        if least_ns is not None:
+            took = self._calls["end_ns"].fill_null(0).to_numpy() - self._calls["start_ns"].to_numpy()
+            wanted &= took >= least_ns
+        return self._calls.filter(pa.array(wanted))
 
     def _placed(self) -> tuple[Ints, Ints, Bools]:
         """Return each activity's place in launch order, the latest possible one (ns), and whether a place is known.
@@ -344,40 +317,19 @@ class MemoryJoin:
             found = found.append_column("collective", pc.coalesce(told, operations))
         return found.append_column("step_row", pa.array(step_rows))
 
-    def _taken_down(self) -> Bools:
-        """Return which launches without a kernel were made during a graph capture, which runs nothing."""
-        taken = np.zeros(len(self._unanswered), np.bool_)
-        edges = [capture_boundary(name) for name in self._names]
-        if not any(edges):
-            return taken
-        launches = self._calls.take(pa.array(self._unanswered))
-        process, start_ns = launches["process"].to_numpy(), launches["start_ns"].to_numpy()
-        begins: dict[tuple[int, int], list[tuple[int, bool]]] = defaultdict(list)
-        of_edges = self._calls.filter(pa.array(self._counts & self._are([edge is not None for edge in edges])))
-        columns = (of_edges[name].to_pylist() for name in ("process", "thread", "start_ns", "name"))
-        for one, thread, at_ns, name in zip(*columns, strict=True):
-            if thread is not None:
-                begins[one, thread].append((at_ns, edges[name] == "begin"))
-        for (one, thread), found in begins.items():
-            is_own = pc.equal(launches["thread"], thread).fill_null(False).to_numpy() & (process == one)
-            times, is_begin = zip(*sorted(found), strict=True)
-            edge = np.searchsorted(np.array(times, np.int64), start_ns[is_own], side="right")
-            taken[is_own] = np.array([False, *is_begin])[edge]
-        return taken
-
     def _of_kind(self, kind: str) -> Bools:
         found: Bools = self._is_kernel & (self._is_collective == (kind == "collective"))
         return found
 
     def _find_collectives(self) -> Bools:
         """Return which kernels are communication: by their arguments, by the call around their launch, by name."""
-        found = _at(self._activities, self._communication.of_names(self._names))
+        found = _at(self._activities, self._flags["is_collective"])
         for column in COLLECTIVE_COLUMNS:
             if column in self._activities.schema.names:
                 found |= self._activities[column].is_valid().to_numpy()
         if len(self._operations):
             of_library = np.array([call.of_library for call in self._communication.calls], np.bool_)
-            open_to_framework = _at(self._activities, self._communication.may_be_in_framework_call(self._names))
+            open_to_framework = _at(self._activities, self._flags["may_be_in_framework_call"])
             self._enclosing[(self._enclosing >= 0) & ~of_library[self._enclosing] & ~(open_to_framework | found)] = -1
             found |= self._enclosing >= 0
             self._enclosing[~(found & self._is_kernel)] = -1
@@ -401,9 +353,6 @@ class MemoryJoin:
         )
         return np.where(self._call >= 0, np.append(around, -1)[self._call], -1)
 
-    def _are(self, is_so: Sequence[bool]) -> Bools:
-        return _at(self._calls, is_so)
-
 
 def _at(rows: pa.Table, of_names: Sequence[bool]) -> Bools:
     """Return for each row the value of its name in `of_names`."""
@@ -422,11 +371,3 @@ def _stretches(step_rows: Codes) -> Iterator[tuple[int, int]]:
     """Yield the first row and the end of each step."""
     bounds = [0, *(np.flatnonzero(np.diff(step_rows)) + 1).tolist(), len(step_rows)]
     return pairwise(bounds)
-
-
-def _step_rows(process: Codes, times_ns: Ints, steps: Steps) -> Codes:
-    """Return for each time the index into its process's steps; -1 if no step contains it."""
-    found = np.full(len(times_ns), -1, np.int32)
-    for one in np.unique(process).tolist():
-        found[process == one] = locate_in_steps(times_ns[process == one], steps.get(one, ()))
-    return found

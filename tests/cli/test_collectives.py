@@ -95,7 +95,7 @@ def test_the_report_tells_of_the_network(lakes: dict[str, Path], capsys: pytest.
     assert slow["efficiency"][0]["finding"] in slow["culprits"][0]["evidence"]
     culprit, exposed = slow["culprits"]
     assert (exposed["rung"], exposed["cause"], exposed["scope"]) == ("overlap", "exposed_communication", "job")
-    assert (culprit["scope"], culprit["cause"]) == ("job", "communication")
+    assert (culprit["rung"], culprit["scope"], culprit["cause"]) == ("network", "job", "slow_network")
     timed = [step for step in slow["steps"] if step["step_time_ns"]]
     assert culprit["gain_ns"] / len(timed) == pytest.approx(3_160_000, rel=0.1)
     healthy = json.loads(run(capsys, "report", lakes["healthy-kineto"], "--json"))

@@ -30,9 +30,9 @@ def test_a_slow_link_is_that_of_the_rank_off_the_fabric(
 ) -> None:
     found = report(tmp_path, capsys, f"slow_link:rank={rank},factor=8", "--evidence")
     [culprit] = differing(found)
-    assert (culprit["scope"], culprit["ranks"], culprit["cause"]) == (scope, ranks, "communication")
+    assert (culprit["scope"], culprit["ranks"], culprit["cause"]) == (scope, ranks, "slow_network")
     assert culprit["cause_certainty"] == "certain"
-    assert f" {named} communicates slowly" in found["verdict"]
+    assert f" {named} communicates more slowly than the benchmark in every step" in found["verdict"]
     assert any("by TCP over ib0, the other ranks by IB" in line for line in culprit["evidence"])
 
 

@@ -18,6 +18,7 @@ from jitter.ingestion.transform.joins import duckdb_join, memory_join
 from jitter.ingestion.transform.joins.launch_join import Gpu, JoinedCapture
 from jitter.ingestion.transform.steps.step_markers import StepRange
 from jitter.readers import Batch
+from tests.support.fuzz_depth import fuzz, of_all
 
 NAMES = [
     *(
@@ -234,9 +235,9 @@ def told(oddities: Oddities, folder: Path) -> dict[str, Any]:
 JOINS = ("memory", "disk")
 CASES = [
     pytest.param(join, seed, id=f"{join}-{seed}")
-    for seed in range(60)
+    for seed in range(of_all(60, 24))
     for join in JOINS
-    if join == "memory" or seed < 30
+    if join == "memory" or seed < of_all(30, 12)
 ]
 """The random captures that both joins are tested with, by seed; a join on disk takes longer."""
 
@@ -251,7 +252,8 @@ def use_join(join: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(duckdb_join, "ROWS_AT_ONCE", 30 + seed % 5 * 100)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@fuzz
+@pytest.mark.parametrize("seed", range(of_all(30, 12)))
 def test_in_memory_as_on_disk(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     oddities = Oddities(seed)
     use_join("memory", seed, monkeypatch)
@@ -280,6 +282,7 @@ def test_without_a_row(join: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         }
 
 
+@fuzz
 @pytest.mark.parametrize(("join", "seed"), CASES)
 def test_against_an_oracle(join: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     oddities = Oddities(seed)

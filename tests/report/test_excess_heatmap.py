@@ -61,7 +61,7 @@ def test_every_cell_is_the_highest_of_its_ranks_and_steps(ranks, steps, hosts, d
 
 def test_cells_without_a_share_have_their_own_excess(tmp_path):
     drawn = build_excess_heatmap(lake := report_job(tmp_path / "lake"), lake.analyze())
-    assert drawn.covers_loss
+    assert drawn.layers[0].shows_loss
     off = np.isnan(drawn.layers[0].excess_ns)
     assert off.any()
     assert not np.isnan(drawn.own.excess_ns[off]).any()

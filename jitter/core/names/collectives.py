@@ -38,11 +38,6 @@ class CollectiveName(NamedTuple):
     example: str
     """The name of one such kernel as profilers record it."""
 
-    @property
-    def is_verified(self) -> bool:
-        """Whether the names were found in the source."""
-        return not self.source.startswith("unverified")
-
 
 _EP: Final = r"(?:\w+::)*(?:deep_ep|uccl|nccl_ep|hybrid_ep|mscclpp::ep)::(?:\w+::)*"
 _SYMM_MEM: Final = "pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/"

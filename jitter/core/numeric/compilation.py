@@ -43,11 +43,6 @@ def compile_loops(cells: int) -> None:
             _log.warning("numba cannot be loaded (%s): the analysis runs uncompiled, about 100 times slower", error)
 
 
-def is_compiling() -> bool:
-    """Return whether this process runs its loops compiled."""
-    return bool(_numba)
-
-
 class CompiledFunction(Generic[P, R]):
     """A function that runs compiled or as it stands, as `compile_loops` says."""
 

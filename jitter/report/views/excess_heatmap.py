@@ -77,11 +77,6 @@ class ExcessHeatmap:
     own: HeatmapLayer | None = None
     """Own excess, the largest of its parts: shown where a rank has no share of the loss."""
 
-    @property
-    def covers_loss(self) -> bool:
-        """Whether a layer shows shares of the loss, so that `own` fills its other cells."""
-        return self.own is not None and any(layer.shows_loss for layer in self.layers)
-
 
 def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = LOSS_LAYER) -> ExcessHeatmap | None:
     """Build the map, with the layer named `first` first; None for fewer than two ranks."""

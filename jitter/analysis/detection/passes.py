@@ -22,7 +22,6 @@ from jitter.analysis.execution.step_times import of_team
 from jitter.analysis.replay.run_steps import RecordedStep, RunSteps, Transfers
 from jitter.analysis.replay.step_end import StepDurations
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
-from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Floats
 from jitter.core.parallel.processes import cpu_count
 
@@ -147,7 +146,6 @@ def replay_steps(
     whole = account is not None or any(scenario.everything for scenario in scenarios)
     first = 0 if whole else min((step for scenario in scenarios for step in scenario.steps), default=0)
     accounts = []
-    release_freed_memory()  # what the passes before have left in pieces: the account holds several arrays of two steps
     for step in steps.steps(first, ahead=account is None):
         baseline = steps.baseline(step)
         replayed.step(step, baseline)

@@ -19,7 +19,6 @@ from jitter.analysis.execution.step_times import IdenticalRanks, StepSyncCalls, 
 from jitter.analysis.metrics.recorded_sizes import COLUMNS as SIZE_COLUMNS
 from jitter.analysis.metrics.recorded_sizes import RecordedSizes
 from jitter.core.arrow import to_list
-from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Floats, Ints, joined
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
@@ -53,7 +52,7 @@ class Source:
     beginnings: Callable[[StepKey], Mapping[int, float]]
     """By rank when its step marker begins, ns from the rank's origin; only ranks whose steps have markers."""
     make_room: Callable[[], None]
-    """Drops rows that are cached, if they take much memory."""
+    """Drops cached steps, if they take much memory."""
 
 
 class RunSyncCalls:
@@ -277,13 +276,10 @@ class RunReader:
         return found
 
     def make_room(self) -> None:
-        """Drop cached steps, the oldest first, while they take much memory, and give freed memory to the system."""
+        """Drop cached steps, the oldest first, while they take much memory."""
         with self._one_looks:
-            if self._bytes_kept <= self._most_bytes_kept:
-                return
             while self._bytes_kept > self._most_bytes_kept:
                 self._bytes_kept -= _size(self._rank_groups.popitem(last=False)[1])
-        release_freed_memory()
 
     @cached_property
     def _syncs(self) -> RunSyncCalls:

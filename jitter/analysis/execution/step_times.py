@@ -7,6 +7,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -105,12 +106,12 @@ def group_identical_ranks(
         for rows in _alike(where):
             which = members[rows]
             since = [int(activities.zero_ns[at]) - origins[int(activities.ranks[at])] for at in which]
-            kind = np.insert(activities.kind, where[rows[0]], SYNC)
+            kind, row, shape = _operations(activities.kind.tobytes(), where[rows[0]].tobytes(), names)
             yield IdenticalRanks(
                 activities.ranks[which],
-                (activities.sequence, _shape(kind, names)),
+                (activities.sequence, shape),
                 kind,
-                np.insert(np.arange(len(activities.kind)), where[rows[0]], -1),
+                row,
                 names,
                 times if len(rows) == len(times) else times[rows],
                 begun[rows],
@@ -155,12 +156,19 @@ def _alike(rows: Ints) -> list[Ints]:
     return [np.array(places) for places in found.values()]
 
 
-def _shape(kind: KindCodes, names: tuple[str, ...]) -> bytes:
-    """Return a digest of the positions of copies and synchronising calls, and of the calls' names."""
+@lru_cache(maxsize=256)  # most steps and ranks do the same
+def _operations(activities: bytes, where: bytes, names: tuple[str, ...]) -> tuple[KindCodes, Ints, bytes]:
+    """Return the kinds of operations, their rows in the file, and a digest of what is no kernel among them.
+
+    The digest is of the positions of copies and synchronising calls, and of the calls' `names`. `activities` are the
+    activities' kinds, `where` the places of the calls among them.
+    """
+    kinds, places = np.frombuffer(activities, np.int8), np.frombuffer(where, np.int64)
+    kind, row = np.insert(kinds, places, SYNC), np.insert(np.arange(len(kinds)), places, -1)
     apart = np.flatnonzero(kind >= MEMORY)
     shape = hashlib.blake2b(digest_size=8)
     shape.update(apart.astype(np.int32).tobytes() + kind[apart].tobytes() + repr(names).encode())
-    return shape.digest()
+    return kind, row, shape.digest()
 
 
 class StepTimes(NamedTuple):

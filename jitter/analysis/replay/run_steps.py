@@ -15,6 +15,7 @@ from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_st
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.step_end import StepEnds
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compile_loops
 from jitter.core.numeric.stats import lower_median
@@ -155,6 +156,7 @@ class RunSteps:
         numbers = range(first, len(self.run.keys) if last is None else last)
         if all(number in self._kept for number in numbers):
             return map(self._kept.__getitem__, numbers)
+        release_freed_memory()  # what the pass before has left in pieces; each step reuses the memory of the one before
         found, worth = self._steps(first, last), not self.are_tiny and self.largest_step < LARGE_STEP
         return prefetch(found) if ahead and worth else found
 

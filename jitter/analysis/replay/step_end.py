@@ -64,7 +64,6 @@ def _aligning_places(run: RunModel) -> dict[int, list[int]]:
 
 def _last_known(end: Floats, places: Sequence[int]) -> int | None:
     """Return the place whose median end over ranks is the latest; None if no rank recorded any of the places."""
-    best: tuple[float, int] | None = None
     if not places:
         return None
     ends = end[places]
@@ -74,10 +73,10 @@ def _last_known(end: Floats, places: Sequence[int]) -> int | None:
         return None
     # a place can only be last if its latest end is past every place's earliest
     least = float(np.fmin.reduce(ends[rows], axis=1).max())
-    for row in rows[np.fmax.reduce(ends[rows], axis=1) >= least].tolist():
-        one = (float(np.median(ends[row][known[row]])), places[row])
-        best = one if best is None or one > best else best
-    return None if best is None else best[1]
+    last: list[int] = rows[np.fmax.reduce(ends[rows], axis=1) >= least].tolist()
+    if len(last) == 1:
+        return places[last[0]]
+    return max((float(np.median(ends[row][known[row]])), places[row]) for row in last)[1]
 
 
 class StepDurations:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from jitter.analysis.account.losses import LossClass
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.loss.split import (
@@ -178,7 +177,7 @@ def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
         return f"{'; '.join(unnamed)}: all its ranks are slow. The traces do not name the hosts."
     if all(one.scope in ("job", "unrecorded") for one in culprits):
         return "No single node."
-    of_ranks = [one for one in culprits if one.loss_class != LossClass.TRANSFER.label]
+    of_ranks = [one for one in culprits if CAUSES[one.cause].side != "network"]
     named = Counter(hosts.get(rank) for one in of_ranks for rank in one.ranks)
     known = [host for host, _ in named.most_common() if host is not None]
     if not known:

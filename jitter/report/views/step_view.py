@@ -126,6 +126,15 @@ class StepView:
         """Whether the cumulative excess of own time is known for any rank."""
         return is_known(self.series[SELF_EXCESS])
 
+    @property
+    def top_of_others(self) -> int | None:
+        """The other rank that reaches the most excess of own time, if the max rank reaches less."""
+        own = self.series[SELF_EXCESS]
+        high = np.nan_to_num(own.high, nan=-np.inf)
+        if not high.size or high.max() <= np.nan_to_num(own.max).max():
+            return None
+        return int(own.high_rank[high.argmax()])
+
 
 def is_known(series: MetricSeries) -> bool:
     """Return whether a series has any value."""

@@ -240,8 +240,10 @@ def _chances_of_usual(sample: _Sample) -> Floats:
     ranks = len(sample.level)
     if ranks < 2:
         return np.ones(ranks)
-    above, scale, degrees = spread_of_others(sample.level, sample.floor, THRESHOLDS.spread_degrees)
-    return student_tail(above / np.maximum(scale, 1.0), degrees)
+    medians = known_medians(sample.total)
+    above, scale, degrees = spread_of_others(medians, sample.floor, THRESHOLDS.spread_degrees)
+    # the others' medians: of few ranks, events of one lower the quiet level of the others
+    return student_tail((above - (medians - sample.level)) / np.maximum(scale, 1.0), degrees)
 
 
 def _select_events(tails: Floats, trials: int) -> tuple[float, float]:

@@ -319,3 +319,11 @@ def test_a_rank_alone_is_measured_by_its_other_steps():
         # the lower median of four others: 49, 50, 51, 52, 90 less one of them
         np.testing.assert_array_equal(team.total_ns[part, :, 0], [-1.0, 2.0, np.nan, 1.0, 40.0, -2.0])
         np.testing.assert_array_equal(team.noise_ns[part, :, 0], [2.0, 2.0, np.nan, 2.0, 2.0, 2.0])
+
+
+def test_of_two_ranks_the_late_steps_of_one_are_no_usual_lateness():
+    """What one of two ranks takes more in two of eight steps lowers the other one: it is late in these two alone."""
+    own = np.zeros((len(OWN_PARTS), 8, 2))
+    own[TimePart.GPU, :, 1] = [-105, 37, 23, 987, 830, -26, -20, 32]
+    own[TimePart.GPU, :, 0] = -own[TimePart.GPU, :, 1]
+    assert found(own * 1e3, step_ns=2.8e6, noise=1e4) == [(10, TimePart.GPU, (3, 4))]

@@ -166,13 +166,14 @@ def test_an_excess_of_heavy_tails_is_no_outlier():
 
 
 @pytest.mark.parametrize(
-    ("ranks", "steps", "late"), [(8, 5, [4]), (4, 8, [2]), (8, 5, [1, 3]), (6, 12, [5]), (6, 7, [2, 4])]
+    ("ranks", "steps", "late", "size"),
+    [(8, 5, [4], 60), (4, 8, [2], 60), (8, 5, [1, 3], 60), (6, 12, [5], 90), (6, 7, [2, 4], 60)],
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_few_steps_far_apart_from_all_others(ranks: int, steps: int, late: list[int], seed: int):
+def test_few_steps_far_apart_from_all_others(ranks: int, steps: int, late: list[int], size: int, seed: int):
     """The rank's own late steps do not hide each other, and the others show how far noise goes."""
     own = chance(seed, steps, ranks)
-    own[TimePart.START, late, 1] += np.array([90.0, 75.0])[: len(late)] * NOISE
+    own[TimePart.START, late, 1] += np.array([1.0, 5 / 6])[: len(late)] * size * NOISE
     assert found(subtract_median_of_others(own), noise=0.3 * NOISE) == [(10, TimePart.START, tuple(late))]
 
 

@@ -215,9 +215,12 @@ def _describe_cost(loss: Loss, steps: Sequence[StepAnswer], missing: UnrecordedR
 
 
 def describe_gain(culprit: Culprit) -> str:
-    """Return what fixing the culprit would save, and its share of the loss where that is more, as a clause."""
-    share = f"; it accounts for {format_time(culprit.loss_ns)} of the loss" if culprit.is_hidden else ""
-    return describe_saving(culprit) + share
+    """Return what fixing the culprit would save, and its share of jitter's loss where that is more, as a clause."""
+    saving = describe_saving(culprit)
+    if culprit.is_hidden:
+        return f"{saving}; it accounts for {format_time(culprit.loss_ns)} of the loss"
+    is_beside = culprit.is_beyond_loss and culprit.gain_ns > 0 and not culprit.is_of_program
+    return f"{saving} beyond this loss" if is_beside else saving
 
 
 def describe_saving(culprit: Culprit) -> str:
@@ -235,8 +238,7 @@ def describe_saving(culprit: Culprit) -> str:
         return f"fixing it alone would save about {format_time(max(culprit.gain_ns, 0))}{part}"
     if culprit.gain_ns <= 0:
         return "what fixing it alone would save is too small to measure in these steps"
-    beyond = " beyond this loss" if culprit.is_beyond_loss else ""
-    return f"fixing it would save about {format_time(culprit.gain_ns)}{beyond}"
+    return f"fixing it would save about {format_time(culprit.gain_ns)}"
 
 
 def _slowest(loss: Loss, steps: Sequence[StepAnswer]) -> str:

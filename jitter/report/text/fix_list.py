@@ -83,14 +83,14 @@ def describe_symptom(culprit: Culprit, diagnosis: Diagnosis) -> str:
 
 
 def describe_cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
-    """Return the culprit's share of the loss, what fixing it alone saves where that differs, and the whole loss."""
+    """Return the culprit's loss, what fixing it alone saves where that differs, and of jitter the whole loss."""
     share, saving = format_time(culprit.loss_ns), describe_saving(culprit)
     part = "" if culprit.fraction is None else f" = {format_percent(culprit.fraction)} of the run"
     parts = [f"{share}{part}"]
     if share not in saving:
         parts.append(saving)
     loss = diagnosis.loss
-    if loss.ns is not None and loss.ns > 0 and not culprit.is_of_program:
+    if loss.ns is not None and loss.ns > 0 and culprit.rung == "ranks":
         counted = sum(step.loss_ns is not None for step in diagnosis.steps)
         whole = "" if loss.fraction is None else f" = {format_percent(loss.fraction)}"
         parts.append(f"all jitter: {format_time(loss.ns)} over {format_count(counted, 'step')}{whole}")

@@ -30,6 +30,15 @@ _TRIES: Final = 5
 """Records that other ingests add after that many rebuilds are left to the next ingest."""
 
 
+def is_current(root: Path) -> bool:
+    """Return whether the catalog exists and was written from the records as they are now."""
+    try:
+        with _opened(root) as catalog:
+            return _is_current(catalog, root)
+    except sqlite3.Error:
+        return False
+
+
 def refresh(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
     """Write the catalog, unless it is current or the lake cannot be written to.
 

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import jitter
+from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
 from tests.support.lake_content import catalogue, kernel_files, records
 
@@ -295,7 +296,7 @@ def test_a_lost_stale_or_broken_catalogue_is_rebuilt(traces: Path, tmp_path: Pat
     (record,) = folder.records()
     folder.write_record(msgspec.structs.replace(record, host="elsewhere"))
     folder.close()
-    assert catalogue(path) == good
+    assert not catalog.is_current(tmp_path / "lake")
     jitter.open(tmp_path / "lake").prepare()
     assert catalogue(path)["sources"][0]["host"] == "elsewhere"
     assert not [p for p in (tmp_path / "lake").iterdir() if p.name.startswith(".")]

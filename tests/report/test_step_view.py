@@ -1,5 +1,6 @@
 """Figures draw the values of the tables: selection, minimum and maximum, nothing else."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,17 @@ def test_a_kernel_that_one_rank_lacks_is_unknown_and_not_nought(tmp_path):
     column = {view.max_rank: shown.max, view.min_rank: shown.min}.get(2, shown.low)
     assert np.isnan(column[4])
     assert not np.isnan(column[3])
+
+
+def test_a_rank_of_the_band_that_lost_more_than_the_max_rank_is_named(tmp_path):
+    """Of several slow ranks the critical path passes only one."""
+    late = {(2, 1): {5: 400_000}, (3, 1): {5: 300_000}}
+    ranks = {r: {(1, s): step_rows(r, s, late=late.get((r, s))) for s in range(3)} for r in range(5)}
+    view = view_of(report_lake(tmp_path / "lake", ranks))
+    assert (view.max_rank, view.top_of_others) == (2, None)
+    own = view.series["self_excess"]
+    masked = replace(view, series={**view.series, "self_excess": replace(own, max=own.max / 2)})
+    assert masked.top_of_others == 3
 
 
 def test_two_ranks_leave_no_band(tmp_path):

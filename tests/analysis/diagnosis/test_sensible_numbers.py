@@ -12,6 +12,7 @@ from jitter.analysis.diagnosis.diagnose import diagnose
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.loss.split import describe_ranks
 from jitter.analysis.diagnosis.model import LossShare, RankShare
+from jitter.analysis.execution.self_times import TimePart
 from jitter.report.text.questions import answer_questions
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
@@ -20,6 +21,7 @@ from tests.support.simulated import ingest_run, small
 def excess_of(per_step_ns: float, sigmas: float, peers: int = 3) -> str:
     group = SimpleNamespace(
         outliers=[SimpleNamespace(rank=2, unknown_steps=0, pace=None)],
+        parts={TimePart.GPU},
         known_gain_ns=None,
         excess_ns=4 * per_step_ns,
         steps=(0, 1, 2, 3),
@@ -85,6 +87,7 @@ def test_a_lead_states_no_deviation_from_noise():
     """A lead is not significant: a number of sigmas beside that would contradict it."""
     group = SimpleNamespace(
         outliers=[SimpleNamespace(rank=2, unknown_steps=0, pace=None)],
+        parts={TimePart.GPU},
         known_gain_ns=None,
         excess_ns=4e6,
         steps=(0, 1),

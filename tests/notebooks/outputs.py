@@ -45,15 +45,19 @@ def stable_outputs(cell: Any) -> Iterator[Any]:
 
 def describe_outputs(cell: Any) -> list[str]:
     """Return the outputs of a cell as texts to compare; a figure is a word."""
-    found = []
+    found: list[str] = []
+    follows_text = False
     for output in stable_outputs(cell):
         data = output.get("data")
-        if data is None:
+        if data is None and follows_text:
+            found[-1] += output["text"]  # the kernel sends what a cell prints in one piece or in several
+        elif data is None:
             found.append(output["text"])
         elif FIGURE in data or "image/png" in data:
             found.append("figure")
         else:
             found += [data[kind] for kind in _TEXTS if kind in data]
+        follows_text = data is None
     return found
 
 

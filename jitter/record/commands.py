@@ -73,13 +73,7 @@ def _rocprofv3(launcher: Launcher, job: JobShape) -> list[str]:
         *("rocprofv3", "--kernel-trace", "--hip-trace", "--marker-trace", "--memory-copy-trace", "--rccl-trace"),
         *("--output-format", "csv", "-d", job.folder, "-o", f"rank-%env{{{_RANK_VARIABLE[launcher]}}}%", "--"),
     ]
-    return [
-        "# 1. in the training loop: a marker around each step (PyTorch for ROCm sends nvtx ranges to roctx)",
-        *_marker_lines(job, capture=False),
-        "",
-        "# 2. run; the whole run is recorded, about 0.4 kB per kernel: run few steps",
-        *_launch(launcher, profiler, job),
-    ]
+    return _whole_run(launcher, profiler, job, "about 0.4 kB per kernel")
 
 
 def _rocprof_sys(launcher: Launcher, job: JobShape) -> list[str]:
@@ -89,11 +83,16 @@ def _rocprof_sys(launcher: Launcher, job: JobShape) -> list[str]:
         f"ROCPROFSYS_OUTPUT_PREFIX=rank-%env{{{_RANK_VARIABLE[launcher]}}}%-",
         *("rocprof-sys-run", "--"),
     ]
+    return _whole_run(launcher, profiler, job, "host calls too")
+
+
+def _whole_run(launcher: Launcher, profiler: Sequence[str], job: JobShape, what: str) -> list[str]:
+    """Return the lines for a profiler of AMD that records from the first step to the last."""
     return [
         "# 1. in the training loop: a marker around each step (PyTorch for ROCm sends nvtx ranges to roctx)",
         *_marker_lines(job, capture=False),
         "",
-        "# 2. run; the whole run is recorded, host calls too: run few steps",
+        f"# 2. run; the whole run is recorded, {what}: run few steps",
         *_launch(launcher, profiler, job),
     ]
 

@@ -66,7 +66,7 @@ class Exchanges(NamedTuple):
         return [np.flatnonzero((self.stream == stream) & may_be) for stream in np.unique(self.stream).tolist()]
 
     def without(self, matched: Sequence[int]) -> "Exchanges":
-        """Return the exchanges with those that are matched already with no rank."""
+        """Return the exchanges, of which those at the places `matched` can have no peer."""
         among = list(self.among)
         for at in matched:
             among[at] = frozenset()
@@ -132,7 +132,7 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
 
 
 def _join(pairs: Sequence[MatchedPair]) -> MatchedPair:
-    """Return the messages of the first of some matches of two ranks, and of those that agree with its clocks."""
+    """Join the first match of two ranks with those of the others that agree with its clocks."""
     first, messages, joined = pairs[0], list[tuple[int, int]](), list[MatchedPair]()
     for pair in pairs:
         apart = np.abs(pair.offset_ns - first.offset_ns)

@@ -56,8 +56,8 @@ class JobFinding:
 
     def in_run(self, its: Ints) -> "JobFinding":
         """Return the finding of a run of which only the steps `its` were looked at."""
-        steps_of_rank = {rank: tuple(its[list(steps)].tolist()) for rank, steps in self.steps_of_rank.items()}
-        members = tuple(replace(one, steps=tuple(its[list(one.steps)].tolist())) for one in self.members)
+        steps_of_rank = {rank: places_in(its, steps) for rank, steps in self.steps_of_rank.items()}
+        members = tuple(replace(one, steps=places_in(its, one.steps)) for one in self.members)
         return replace(self, steps_of_rank=steps_of_rank, members=members)
 
     @property
@@ -69,6 +69,11 @@ class JobFinding:
     def steps(self) -> tuple[int, ...]:
         """Positions in the run of the steps in which any of the ranks is slow."""
         return tuple(sorted({step for steps in self.steps_of_rank.values() for step in steps}))
+
+
+def places_in(its: Ints, steps: Sequence[int]) -> tuple[int, ...]:
+    """Return the positions in the run of steps that are given by their positions among the steps `its`."""
+    return tuple(its[list(steps)].tolist())
 
 
 def join_outliers(kind: JobFindingKind, members: Sequence[Outlier], evidence: str, chance: float) -> JobFinding:

@@ -19,6 +19,7 @@ from jitter.analysis.detection.job_findings import (
     find_fast_ranks,
     find_slow_steps,
     join_late_ranks,
+    places_in,
     split_random_events,
 )
 from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
@@ -321,7 +322,7 @@ class RunAnalysis:
         halves = [one for one in self._clusters if one.known_gain_ns is None]
         joined = {(rank, one.part) for one in halves for rank in one.ranks}
         slow = [
-            replace(one, steps=tuple(its[list(one.steps)].tolist()))
+            replace(one, steps=places_in(its, one.steps))
             for its in self.steps.of_kinds
             for one in find_slow_collectives(
                 self.run.matching, [self.transfers[at] for at in its], self._median_transfers[its[0]], step_ns[its]
@@ -446,13 +447,14 @@ class RunAnalysis:
 
         Ranks are by number. Of steps of known time; the step is that of the own time or transfer.
         """
-        number_of = self.run.number_of
-        own = np.zeros((len(OWN_PARTS), len(self.keys), len(number_of)))
+        ranks = self.run.rank_numbers
+        order = np.argsort(ranks)  # teams, and so ranks, need not ascend
+        own = np.zeros((len(OWN_PARTS), len(self.keys), len(ranks)))
         transfers: dict[tuple[int, int], dict[int, float]] = {}
         for account in (self.accounts[number] for number in np.flatnonzero(~np.isnan(self.step_ns)).tolist()):
             for part in OWN_PARTS:
                 rows = account.losses.of(CLASSES_OF_PART[part])
-                numbers = np.array([number_of[rank] for rank in rows.rank.tolist()], np.int64)
+                numbers = order[np.searchsorted(ranks, rows.rank, sorter=order)]
                 np.add.at(own[part], (rows.origin, numbers), rows.loss_ns)
             rows = account.losses.of(CLASSES_OF_PART[TimePart.TRANSFER])
             places = zip(rows.collective.tolist(), rows.group.tolist(), strict=True)

@@ -99,7 +99,12 @@ def report(
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
     if done == ExitCode.DONE:
         executor = None if scheduler is None else DaskExecutor(scheduler, wait_s)
-        _write(*_open(root, steps, executor, chosen), chosen, verbose=verbose)
+        opened = _open(root, steps, executor, chosen)
+        if traces:
+            from jitter.cli.output.ingest import print_earlier_recordings
+
+            print_earlier_recordings(opened[0].sources, traces)
+        _write(*opened, chosen, verbose=verbose)
         if open_page:
             _open_in_browser(chosen.files["html"])
     return done
@@ -128,12 +133,9 @@ def _ingest(
     from jitter.cli.commands.ingest import run_ingest
 
     report = run_ingest(tuple(traces), lake, quiet=quiet, same_job=same_job, jobs=jobs, **reading)
-    from jitter.cli.output.ingest import print_earlier_recordings, print_ingest_report
+    from jitter.cli.output.ingest import print_ingest_report
 
-    done = print_ingest_report(report, traces, strict=False)
-    if done == ExitCode.DONE:
-        print_earlier_recordings(lake, traces)
-    return done
+    return print_ingest_report(report, traces, strict=False)
 
 
 def _open(

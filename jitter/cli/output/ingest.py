@@ -11,7 +11,7 @@ from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.ingest import IngestReport
 from jitter.ingestion.ranks.choose_job import UndecidedJobError
 from jitter.ingestion.ranks.job_identity import describe_job
-from jitter.lake.folder import LakeFolder
+from jitter.lake.records import SourceRecord
 
 _MAX_WARNINGS = 20
 
@@ -36,11 +36,11 @@ def print_ingest_report(report: IngestReport, paths: Iterable[Path], strict: boo
     return ExitCode.DONE
 
 
-def print_earlier_recordings(lake: Path, traces: Iterable[Path]) -> None:
-    """Say which steps a report on `traces` covers besides theirs: the lake may hold recordings of other folders."""
+def print_earlier_recordings(sources: Iterable[SourceRecord], traces: Iterable[Path]) -> None:
+    """Say which steps a report on `traces` covers besides theirs: the lake's `sources` may be of other folders."""
     given = [path.resolve() for path in traces]
-    records = [record for record in LakeFolder(lake).records() if record.rank is not None]
-    earlier = [record for record in records if not any(Path(record.file).is_relative_to(path) for path in given)]
+    ranks = (record for record in sources if record.rank is not None)
+    earlier = [record for record in ranks if not any(Path(record.file).is_relative_to(path) for path in given)]
     if earlier:
         say(f"note: the report is about the whole lake, which also holds {describe_job(earlier)}")
         say("  for a report on these traces alone: another lake, `jitter report -L LAKE`, or --steps")

@@ -75,7 +75,7 @@ def charge_network(culprits: Sequence[Culprit], rungs: LowerRungs, steps: int, t
 
     Args:
         culprits: the findings.
-        rungs: those that can be judged.
+        rungs: of the waterfall below `ranks`, with what each costs a step.
         steps: how many steps have a loss.
         time_ns: their time.
 

@@ -111,10 +111,11 @@ def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     parts = describe_split(diagnosis.split)
     waterfall = describe_waterfall(build_waterfall(diagnosis.steps, diagnosis.lower_rungs))
     split = (*((f"of it: {parts}",) if parts else ()), *_uncounted(diagnosis), *((waterfall,) if waterfall else ()))
-    if not diagnosis.culprits:
+    counted = [one for one in diagnosis.culprits if one.rung != "network"]  # the what-if has no benchmark
+    if not counted:
         return split
     saved = diagnosis.what_if.culprits_repaired_ns or 0
-    beyond = " beyond this loss" if all(one.is_beyond_loss for one in diagnosis.culprits) else ""
+    beyond = " beyond this loss" if all(one.is_beyond_loss for one in counted) else ""
     fixed = f"fixing all findings would save about {format_time(saved)}{beyond}"
     if saved <= 0:
         fixed = "fixing all findings would save too little to measure, because other work is about as late"

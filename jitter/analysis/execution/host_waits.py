@@ -8,7 +8,8 @@ the call varies least. Three explanations of a call compete:
     a wait          call = max(back_before + lead, end) + rest
     a pace          call = same call of the step before + period      (a loader delivers at its own pace)
 
-The end is chosen on half of the steps and verified on the other half.
+The end is chosen on half of the steps and verified on the other half. Of one or two steps, on half of the ranks; the
+pace of a single step is unknown.
 """
 
 import math
@@ -78,14 +79,14 @@ class _Place(NamedTuple):
     distance: Floats
     """(calls, ends) from each end to the call."""
     half: Bools
-    """Whether the call is of the steps on which the end is chosen."""
+    """Whether the call is of the steps, or of the ranks, on which the end is chosen."""
     rank: Ints
 
 
 def find_host_waits(program: Program, known: frozenset[int], sample: HostSample) -> HostWaits:
     """Find the waits of hosts that no call records, in a sample of steps; `known` are the calls of known waits."""
     period = _periods(sample)
-    step_ns = float(np.nanmedian(period)) if not np.isnan(period).all() else math.nan
+    step_ns = float(np.nanmedian(period if not np.isnan(period).all() else _spans(sample)))
     waits: list[Wait] = []
     possible: list[Wait] = []
     lead, most_lead = dict[int, float](), dict[int, float]()
@@ -196,6 +197,13 @@ def _periods(sample: HostSample) -> Floats:
     return found
 
 
+def _spans(sample: HostSample) -> Floats:
+    """Return, (cells,), how long each rank was at a step: from its first call to its last call or end."""
+    last = np.fmax(np.fmax.reduce(sample.ends[0], axis=1), np.fmax.reduce(sample.until, axis=1))
+    found: Floats = last - np.fmin.reduce(sample.until, axis=1)
+    return found
+
+
 def _long_gaps(sample: HostSample, step_ns: float) -> list[int]:
     """Return the places with long host gaps, in the order of the program."""
     gap = sample.until - sample.since
@@ -234,9 +242,18 @@ def _calls_at(sample: HostSample, period: Floats, place: int, ends: _Ends) -> _P
         gap[known],
         period[known, place],
         (sample.until[:, place, None] - ends.at)[known],
-        sample.step[known] % 2 == 0,
+        _half(sample)[known],
         sample.rank[known],
     )
+
+
+def _half(sample: HostSample) -> Bools:
+    """Return, (cells,), which half they are of: of every second step, or rank where every second one has no pace."""
+    numbers = sample.step - sample.step.min(initial=0)
+    if numbers.max(initial=0) < 2:
+        numbers = np.unique(sample.rank, return_inverse=True)[1]
+    found: Bools = numbers % 2 == 0
+    return found
 
 
 def _feasible(ends: _Ends, calls: _Place) -> tuple[_Ends, _Place]:
@@ -334,21 +351,22 @@ def _is_likely(calls: _Place, best: float) -> bool:
     return bool((np.logaddexp.reduce(ratios, axis=0) - math.log(count) >= needed).all())
 
 
-def _log_ratios(calls: _Place, end: int) -> tuple[float, float]:
-    """Return how much likelier an end explains the calls than the host's own time does, and than a pace.
+def _log_ratios(calls: _Place, end: int) -> list[float]:
+    """Return how much likelier an end explains the calls than the host's own time does, and than a known pace.
 
     As logarithms; NaN where too few calls tell.
     """
     known = ~np.isnan(calls.distance[:, end])
     soon = _log_share_of_gap(calls, end)
     found = []
-    for other, both in ((calls.gap, known), (calls.period, known & ~np.isnan(calls.period))):
+    for other in (calls.gap,) if np.isnan(calls.period).all() else (calls.gap, calls.period):
+        both = known & ~np.isnan(other)
         if both.sum() < _LIMITS.min_calls:
             found.append(math.nan)
             continue
         likely = _fit(np.column_stack([calls.distance[:, end], other])[both], calls.rank[both]).log_likelihood
         found.append(float(likely[0] - likely[1]) + soon)
-    return found[0], found[1]
+    return found
 
 
 def _log_share_of_gap(calls: _Place, end: int) -> float:
@@ -368,7 +386,10 @@ def _verify(chosen: _Place, other: _Place) -> float:
     """
     end = _choose_end(chosen)
     ratios = []
-    for of_first, of_other in ((chosen.gap, other.gap), (chosen.period, other.period)):
+    rivals = [(chosen.gap, other.gap)]
+    if not np.isnan(chosen.period).all() or not np.isnan(other.period).all():
+        rivals.append((chosen.period, other.period))
+    for of_first, of_other in rivals:
         first = np.column_stack([chosen.distance[:, end], of_first])
         values = np.column_stack([other.distance[:, end], of_other])
         both, known = ~np.isnan(first).any(axis=1), ~np.isnan(values).any(axis=1)

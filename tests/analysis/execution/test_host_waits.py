@@ -94,10 +94,15 @@ def test_a_gap_that_does_not_move_with_any_end_is_the_hosts_own():
 
 
 def test_a_few_calls_prove_a_wait_that_fits_much_better():
-    """Twelve calls within 2 µs of an end, after gaps that vary by 300 µs; one step proves nothing."""
+    """Twelve calls within 2 µs of an end, after gaps that vary by 300 µs."""
     gap, gpu = uniform(9, 8, 12), uniform(10, 50, 150, CELLS, KERNELS)
     assert [wait[:4] for wait in sampled(gap, gpu, waits_for=1, steps=3).waits] == [(WAITING, 1, "sync", 0)]
-    assert sampled(gap, gpu, waits_for=1, steps=1).waits == ()
+
+
+def test_one_step_of_four_ranks_proves_no_wait_but_rules_none_out():
+    found = sampled(uniform(9, 8, 12), uniform(10, 50, 150, CELLS, KERNELS), waits_for=1, steps=1)
+    assert found.waits == ()
+    assert [wait[:4] for wait in found.bound_waits] == [(WAITING, 1, "sync", 0)]
 
 
 def test_a_few_calls_do_not_prove_a_wait_that_fits_little_better():

@@ -1,12 +1,14 @@
-"""The shares of a loss: a slow tape, and the compiled pass, against replays and exact Shapley values."""
+"""The account of a loss: the compiled pass against the tape, to the nanosecond, and against exact Shapley values."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 
+from jitter.analysis.account.losses import LossClass
+from jitter.analysis.account.step_account import Account
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.replay.replay import Change, replay_step
 from tests.account.exact import LINK, exact_shares
@@ -23,56 +25,68 @@ from tests.account.jobs import (
     Case,
     analyzed,
 )
-from tests.account.tape import Shares
 from tests.support.fuzz_depth import fuzz, some_of
+from tests.support.loops import WAYS, run_loops
 from tests.support.replay_assertions import unknown_of
 
 NS = 1.0
-"""Shares add up to this."""
+"""Largest difference of a share."""
+Sums = Counter[tuple[int, int | None, str]]
+"""ns by (step of the self time, number of the rank, class); the step of what is carried or unexplained is -1."""
+SOME_SHAPES = ["data", "overlapped", "tensor", "sharded", "expert", "tensor and data", "queue"]
 
 
 class StepAccount(NamedTuple):
     loss_ns: float
-    shares: Shares
+    sums: Sums
+
+    def by_class(self) -> Counter[tuple[int | None, str]]:
+        found: Counter[tuple[int | None, str]] = Counter()
+        for (_, rank, kind), share in self.sums.items():
+            found[rank, kind] += share  # type: ignore[assignment]
+        return found
 
 
-def tape_account(analysis: RunAnalysis) -> list[StepAccount]:
-    return [StepAccount(one.loss_ns, one.shares) for one in tape_run(analysis)]
+class TapedJob(NamedTuple):
+    analysis: RunAnalysis
+    tape: list[TapedStep]
 
 
-Account = Callable[[RunAnalysis], list[StepAccount]]
-ACCOUNTS: dict[str, Account] = {"tape": tape_account}
-
-
-@pytest.fixture(params=ACCOUNTS)
-def account(request: pytest.FixtureRequest) -> Account:
-    return ACCOUNTS[request.param]
+def account(analysis: RunAnalysis) -> list[StepAccount]:
+    """Return the loss of each step and its shares by the compiled pass."""
+    made = Account(analysis.run, analysis.ends, analysis.baseline_transfers, analysis.noise)
+    found = []
+    for step in analysis.steps.steps():
+        one = made.step(step, analysis.steps.baseline(step))
+        rows, sums = one.losses, Sums()
+        columns = (rows.origin.tolist(), rows.rank.tolist(), rows.loss_class.tolist(), rows.loss_ns.tolist())
+        for origin, rank, loss_class, share in zip(*columns, strict=True):
+            kind = LossClass(loss_class).label
+            number = None if rank < 0 else analysis.run.number_of[rank]
+            sums[-1 if kind in ("carried", "unexplained") else origin, number, kind] += share
+        found.append(StepAccount(one.loss_ns, sums))
+    return found
 
 
 def by_player(steps: list[StepAccount]) -> Counter[int]:
     """Sum the shares of each rank, by number, and of the transfers."""
     found: Counter[int] = Counter()
     for one in steps:
-        for charge, share in one.shares.items():
-            found[LINK if charge.rank is None else charge.rank] += share  # type: ignore[assignment]
+        for (_, rank, _), share in one.sums.items():
+            found[LINK if rank is None else rank] += share  # type: ignore[assignment]
     return found
 
 
-def by_class(step: StepAccount) -> Counter[tuple[int | None, str]]:
-    found: Counter[tuple[int | None, str]] = Counter()
-    for charge, share in step.shares.items():
-        found[charge.rank, charge.kind] += share  # type: ignore[assignment]
-    return found
+@pytest.fixture(scope="module")
+def job(request: pytest.FixtureRequest) -> Iterator[TapedJob]:
+    with JOBS[request.param]() as analysis:
+        yield TapedJob(analysis, tape_run(analysis))
 
 
 @fuzz
-@pytest.mark.parametrize("job", some_of(JOBS, 3))
-def test_the_tape_is_the_replay_in_both_settings(job: str):
-    with JOBS[job]() as analysis:
-        assert_replayed(analysis, tape_run(analysis))
-
-
-def assert_replayed(analysis: RunAnalysis, steps: list[TapedStep]) -> None:
+@pytest.mark.parametrize("job", some_of(JOBS, 3), indirect=True)
+def test_the_tape_is_the_replay_in_both_settings(job: TapedJob):
+    analysis, steps = job
     run, instructions, ranks = analysis.run, analysis.run.schedule.array(), len(analysis.run.rank_numbers)
     recorded_state, baseline_state, saved = unknown_of(run), unknown_of(run), 0.0
     for step, taped in zip(analysis.steps.steps(), steps, strict=True):
@@ -90,36 +104,52 @@ def assert_replayed(analysis: RunAnalysis, steps: list[TapedStep]) -> None:
 
 
 @fuzz
-@pytest.mark.parametrize("case", some_of(CASES, 3), ids=str)
-def test_shares_add_up_and_are_shapley_values(case: Case, account: Account):
-    with analyzed(case) as analysis:
-        steps = account(analysis)
-        exact, losses = exact_shares(analysis)
-    for step, loss in zip(steps, losses, strict=True):
-        assert step.loss_ns == pytest.approx(loss, abs=NS)
-        assert sum(step.shares.values()) == pytest.approx(step.loss_ns, abs=NS)
+@pytest.mark.parametrize("job", some_of(JOBS, 3), indirect=True)
+def test_every_share_is_that_of_the_tape(job: TapedJob):
+    for way in WAYS:
+        with run_loops(way):
+            steps = account(job.analysis)
+        for taped, (loss_ns, sums) in zip(job.tape, steps, strict=True):
+            expected = Sums()
+            for charge, share in taped.shares.items():
+                known = -1 if charge.kind in ("carried", "unexplained") else charge.step
+                expected[known, charge.rank, charge.kind] += share
+            assert loss_ns == pytest.approx(taped.loss_ns, abs=NS)
+            assert sum(sums.values()) == pytest.approx(loss_ns, abs=NS)
+            for key in expected.keys() | sums.keys():
+                assert sums[key] == pytest.approx(expected[key], abs=NS), key
+
+
+@fuzz
+@pytest.mark.parametrize(("job", "case"), [(str(case), case) for case in some_of(CASES, 3)], indirect=["job"], ids=str)
+def test_shares_are_shapley_values(job: TapedJob, case: Case):
+    steps = account(job.analysis)
+    exact, losses = exact_shares(job.analysis)
+    assert [step.loss_ns for step in steps] == pytest.approx(losses.tolist(), abs=NS)
     # when the first step began is unknown
     found, loss = by_player(steps[1:]), losses[1:].sum()
     worst = max(abs(found[player] - exact[player][1:].sum()) for player in exact)
     assert worst <= case.limit * loss, {one: (found[one], exact[one][1:].sum()) for one in exact}
 
 
-@pytest.mark.parametrize("shape", ["data", "overlapped", "tensor", "sharded", "expert", "tensor and data", "queue"])
-def test_faults_in_two_steps_are_each_charged_in_their_own(shape: str, account: Account):
+@fuzz
+@pytest.mark.parametrize("shape", some_of(SOME_SHAPES, 2))
+def test_faults_in_two_steps_are_each_charged_in_their_own(shape: str):
     with analyzed(Case(shape, (PAUSE, SLOW_GPU_ONCE))) as analysis:
         steps = account(analysis)
     for at, rank in ((1, 1), (3, 2)):
-        own = sum(share for charge, share in steps[at].shares.items() if charge.rank == rank and charge.step == at)
+        own = sum(share for (step, number, _), share in steps[at].sums.items() if (step, number) == (at, rank))
         assert own == pytest.approx(steps[at].loss_ns, rel=0.05)
     assert max(abs(steps[at].loss_ns) for at in (2, 4)) < 0.1 * steps[3].loss_ns
 
 
-@pytest.mark.parametrize("shape", ["data", "overlapped", "tensor", "sharded", "expert", "tensor and data", "queue"])
-def test_a_pause_long_before_changes_no_later_share(shape: str, account: Account):
+@fuzz
+@pytest.mark.parametrize("shape", some_of(SOME_SHAPES, 2))
+def test_a_pause_long_before_changes_no_later_share(shape: str):
     found = []
     for earlier in ((), ("late_start:rank=1,step=100,ms=20",)):
         with analyzed(Case(shape, (*earlier, SLOW_GPU_ONCE))) as analysis:
-            found.append(by_class(account(analysis)[3]))
+            found.append(account(analysis)[3].by_class())
     usual, moved = found
     loss = sum(usual.values())
     for key in usual | moved:
@@ -127,7 +157,7 @@ def test_a_pause_long_before_changes_no_later_share(shape: str, account: Account
 
 
 @pytest.mark.parametrize("shape", ["data", "overlapped", "interference", "queue"])
-def test_two_equally_late_ranks_have_equal_shares(shape: str, account: Account):
+def test_two_equally_late_ranks_have_equal_shares(shape: str):
     with analyzed(Case(shape, (LATE, LATE_TOO))) as analysis:
         found = by_player(account(analysis)[3:4])
     one, other = found[1], found[3]
@@ -135,23 +165,16 @@ def test_two_equally_late_ranks_have_equal_shares(shape: str, account: Account):
     assert one + other == pytest.approx(sum(found.values()), rel=0.05)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_shares_do_not_depend_on_the_order_of_ranks(shape: str, account: Account):
+@fuzz
+@pytest.mark.parametrize("shape", some_of(SHAPES, 2))
+def test_shares_do_not_depend_on_the_order_of_ranks(shape: str):
     case = Case(shape, (SLOW_GPU_ONCE,), HIDDEN)
     numbers = list(range(case.job.ranks))[::-1]
     found = []
-    for order in ((), numbers):
-        with analyzed(case, order) as analysis:
-            names = analysis.run.rank_numbers.tolist()
-            found.append(
-                [
-                    {
-                        (None if rank is None else numbers[names[rank]] if order else names[rank], kind): share
-                        for (rank, kind), share in by_class(step).items()
-                    }
-                    for step in account(analysis)
-                ]
-            )
-    for one, other in zip(*found, strict=True):
-        for key in one.keys() | other.keys():
-            assert one.get(key, 0.0) == pytest.approx(other.get(key, 0.0), abs=NS), key
+    for renumbered in ((), numbers):
+        with analyzed(case, renumbered) as analysis:
+            found.append([step.by_class() for step in account(analysis)])
+    for usual, moved in zip(*found, strict=True):
+        back = {(None if rank is None else numbers[rank], kind): share for (rank, kind), share in moved.items()}
+        for key in usual.keys() | back.keys():
+            assert back.get(key, 0.0) == pytest.approx(usual.get(key, 0.0), abs=NS), key

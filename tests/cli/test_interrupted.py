@@ -14,6 +14,7 @@ from tests.support import signal_at_import
 
 pytestmark = pytest.mark.slow
 
+LINES = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 CHILDREN = Path("/proc/self/task", str(os.getpid()), "children")
 
 
@@ -48,24 +49,21 @@ run()
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "line"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
-)
-@pytest.mark.parametrize(
-    ("module", "words"),
+    ("module", "words", "number"),
     [
-        ("jitter.cli", ["steps"]),
-        ("click", ["steps"]),
-        ("msgspec", ["report"]),
-        ("pyarrow", ["report"]),
-        ("numpy", ["report"]),
-        ("jitter.analysis.replay.replay", ["report"]),
-        ("duckdb", ["query", "select 1"]),
-        ("jitter.report.live.server", ["serve", "--port", "0"]),
-        ("jitter.report.html", ["report", "--html"]),
+        ("jitter.cli", ["steps"], signal.SIGINT),
+        ("click", ["steps"], signal.SIGTERM),
+        ("msgspec", ["report"], signal.SIGINT),
+        ("pyarrow", ["report"], signal.SIGTERM),
+        ("numpy", ["report"], signal.SIGINT),
+        ("jitter.analysis.replay.replay", ["report"], signal.SIGTERM),
+        ("duckdb", ["query", "select 1"], signal.SIGINT),
+        ("jitter.report.live.server", ["serve", "--port", "0"], signal.SIGTERM),
+        ("jitter.report.html", ["report", "--html"], signal.SIGINT),
     ],
 )
 def test_a_signal_during_imports_is_one_line(
-    module: str, words: list[str], number: int, code: int, line: str, small_lake: Path, tmp_path: Path
+    module: str, words: list[str], number: signal.Signals, small_lake: Path, tmp_path: Path
 ):
     lake = Path(shutil.copytree(small_lake, tmp_path / "lake"))
     (tmp_path / "tmp").mkdir()
@@ -75,7 +73,7 @@ def test_a_signal_during_imports_is_one_line(
         cwd=tmp_path, env=os.environ | {"TMPDIR": str(tmp_path / "tmp")}, capture_output=True, text=True,
         timeout=120, check=False,
     )  # fmt: skip
-    assert (ended.returncode, ended.stdout, ended.stderr.splitlines()[-1:]) == (code, "", [line])
+    assert (ended.returncode, ended.stdout, ended.stderr.splitlines()[-1:]) == (128 + number, "", [LINES[number]])
     assert "Traceback" not in ended.stderr
     assert not list((tmp_path / "tmp").iterdir())
 
@@ -91,15 +89,6 @@ try:
 except Interrupted:
     print("interrupted")
 """
-
-
-def test_a_signal_leaves_no_lock_of_the_import_system_held():
-    """A thread that imported meanwhile waited for that lock forever, and the command for the thread."""
-    ended = subprocess.run(
-        [sys.executable, "-c", IN_IMPORT_SYSTEM], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "released\ninterrupted\n", "")
-
 
 AT_WORKER_START = """
 import os, signal
@@ -129,15 +118,6 @@ for worker in workers:
         print("the worker has ended")
 """
 
-
-def test_a_signal_at_the_start_of_a_worker_waits_for_the_start():
-    """The pool did not know the worker, which lost the parent's semaphores and printed a traceback."""
-    ended = subprocess.run(
-        [sys.executable, "-c", AT_WORKER_START], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\nthe worker has ended\n", "")
-
-
 DEAD_WORKERS = """
 import os, signal, time
 from jitter.core.parallel.processes import WorkerPool
@@ -153,12 +133,20 @@ except ZeroDivisionError:
 """
 
 
-def test_a_pool_ends_after_its_workers_died():
-    """A scheduler signals all processes of a job at once: no end may wait for an answer of a worker."""
-    ended = subprocess.run(
-        [sys.executable, "-c", DEAD_WORKERS], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ended\n", "")
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        # a thread that imported meanwhile waited for the lock of the import system, and the command for the thread
+        pytest.param(IN_IMPORT_SYSTEM, "released\ninterrupted\n", id="in the import system"),
+        # the pool did not know the worker, which lost the parent's semaphores and printed a traceback
+        pytest.param(AT_WORKER_START, "interrupted\nthe worker has ended\n", id="at the start of a worker"),
+        # a scheduler signals all processes of a job at once: no end may wait for an answer of a worker
+        pytest.param(DEAD_WORKERS, "ended\n", id="after the workers died"),
+    ],
+)
+def test_a_signal_blocks_nothing(script: str, said: str):
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, said, "")
 
 
 AT_NTH_IMPORT = Path(signal_at_import.__path__[0])
@@ -174,7 +162,7 @@ def test_signals_are_handled_from_the_first_import_on(launcher: tuple[str, str],
         env=os.environ | {"PYTHONPATH": path, "AT_IMPORT": f"1 {number.value}"},
     )  # fmt: skip
     assert ended.returncode == 128 + number, ended.stderr
-    assert ended.stderr.splitlines() == [{signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}[number]]
+    assert ended.stderr.splitlines() == [LINES[number]]
     before = [sys.executable, "-X", "importtime", *launcher, "--version"]
     listed = subprocess.run(before, capture_output=True, text=True, timeout=60, check=True).stderr
     loaded = [line.rpartition("|")[2].strip() for line in listed.splitlines()]

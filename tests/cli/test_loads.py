@@ -11,30 +11,32 @@ from jitter.cli import main
 pytestmark = pytest.mark.slow
 
 HEAVY = ("pandas", "bokeh", "sqlalchemy", "numba", "duckdb", "distributed", "jinja2", "rich", "pyarrow", "numpy")
+HEAVY += ("markdown_it", "pyarrow.dataset", "jitter.analysis.detection")
 ARROW = {"numpy", "pyarrow"}
+DIAGNOSIS = {*ARROW, "jitter.analysis.detection"}
 LOADS: dict[str, set[str]] = {
     "--help": set(),
     "report --help": set(),
     "explain metrics": set(),
     "record nsys": set(),
     "sample new --ranks 2 --steps 1 --kernels 10 --quiet": {"numpy"},
-    "inspect traces --jobs 1": {*ARROW, "sqlalchemy"},
-    "ingest traces -o new-lake --jobs 1 --quiet": {*ARROW, "sqlalchemy"},
-    "report": {*ARROW, "rich"},
-    "report --json": ARROW,
-    "report --markdown": ARROW,
-    "report --html": {*ARROW, "bokeh", "jinja2"},
-    "steps": ARROW,
+    "inspect traces --jobs 1": {*ARROW, "pyarrow.dataset", "sqlalchemy"},
+    "ingest traces -o new-lake --jobs 1 --quiet": {*ARROW, "pyarrow.dataset", "sqlalchemy"},
+    "report": {*DIAGNOSIS, "rich"},
+    "report --json": DIAGNOSIS,
+    "report --markdown": DIAGNOSIS,
+    "report --html": {*DIAGNOSIS, "bokeh", "jinja2", "markdown_it"},
+    "steps": DIAGNOSIS,
     "table --step 1": ARROW,
     "table --by kernel": ARROW,
     "collectives": ARROW,
-    "compare jitter-lake jitter-lake": {*ARROW, "rich"},
-    "check --max-loss 99%": ARROW,
-    "history add --job j --db history.sqlite": {*ARROW, "sqlalchemy"},
+    "compare jitter-lake jitter-lake": {*DIAGNOSIS, "rich"},
+    "check --max-loss 99%": DIAGNOSIS,
+    "history add --job j --db history.sqlite": {*DIAGNOSIS, "sqlalchemy"},
     "export --csv csv": {*ARROW, "pandas"},
-    "export --perfetto step.json": ARROW,
-    "export --baseline base.json": ARROW,
-    "query --relations": {*ARROW, "duckdb"},
+    "export --perfetto step.json": DIAGNOSIS,
+    "export --baseline base.json": DIAGNOSIS,
+    "query --relations": {*DIAGNOSIS, "duckdb"},
     "verify": ARROW,
 }
 """The heavy packages that each command has loaded at its end."""

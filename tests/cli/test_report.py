@@ -1,8 +1,5 @@
 """`jitter report`: which form, where to, over what, and the summary in the terminal."""
 
-import subprocess
-import sys
-
 import pytest
 
 from jitter.cli import main
@@ -89,11 +86,3 @@ def test_one_rank_is_told(tmp_path, capsys):
     lake = report_job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))
     assert main(["report", str(lake.root)]) == ExitCode.DONE
     assert "Only one rank" in " ".join(capsys.readouterr().out.split())
-
-
-def test_the_terminal_loads_no_bokeh(root):
-    code = (
-        f"import sys; from jitter.cli import main; main(['report', {str(root)!r}]); "
-        "sys.exit(any(name in sys.modules for name in ('bokeh', 'jinja2')))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0

@@ -56,17 +56,6 @@ def test_forms_agree(small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert ranks.abs().max().max() > 0
 
 
-def test_a_table_waits_for_nothing_that_it_does_not_need(small_lake: Path):
-    script = (
-        "import sys; from jitter.cli import main; code = main(['table', sys.argv[1], '--step', '2000'])\n"
-        "slow = ['pandas', 'duckdb', 'sqlalchemy', 'pyarrow.dataset', 'rich', 'bokeh', 'jitter.analysis.detection']\n"
-        "print([name for name in slow if name in sys.modules], code, file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", script, str(small_lake)], capture_output=True, text=True, check=True)
-    assert done.stderr == "[] 0\n"
-    assert done.stdout.startswith("kernel_index,kernel_name,mean,rank_0,")
-
-
 def test_ranks_choose_columns_and_never_the_mean(small_lake: Path, capsys: pytest.CaptureFixture[str]):
     whole = _csv(capsys, "table", small_lake, "--step", 2000)
     some = _csv(capsys, "table", small_lake, "--step", 2000, "--ranks", "0,2")

@@ -1,6 +1,5 @@
 """Every shape of job against the simulation oracle, and the rules of streams, events, collectives, queues and syncs."""
 
-from collections import defaultdict
 from itertools import pairwise
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 
 from jitter.core.errors import JitterError, UsageError
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate
-from jitter.simulate import run as run_module
 from jitter.simulate.program import GPU_KINDS, Operation, Plan, Program, number_operations
 from jitter.simulate.shapes import SHAPES
 from tests.support.oracles.simulation import simulation_oracle
@@ -73,71 +71,12 @@ def _ops(program: Program, phase: int, steps: int) -> tuple[Operation, ...]:
     return program.prologue if phase == 0 else program.step if phase <= steps else program.epilogue
 
 
-@pytest.mark.parametrize("modifier", MODIFIERS)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_streams_events_and_collectives(shape: str, modifier: str):
-    run = simulate(job(shape, modifier))
-    ends: dict[tuple[str, int], list[Any]] = defaultdict(list)
-    for recording in run.ranks():
-        _, returned, start, end = global_times(recording)
-        assert (start >= returned + run.job.launch_floor_ns).all()
-        last: dict[int, int] = {}
-        # position in the program -> end, of the step in view
-        done: dict[int, int] = {}
-        first = len(run.plan.programs[run.plan.stage[recording.rank]].prologue)
-        met: dict[str, int] = defaultdict(int)
-        for at, op in enumerate(recording.ops()):
-            assert start[at] >= last.get(op.stream, 0)
-            last[op.stream] = end[at]
-            if recording.in_step[at]:
-                for other in op.after:
-                    assert start[at] >= done[first + other]
-                done[int(recording.operation[at])] = end[at]
-            if op.kind == "collective":
-                group = recording.groups[op.group]
-                ends[group.number, met[group.number]].append((recording.rank, start[at], end[at]))
-                met[group.number] += 1
-                assert recording.rank in group.ranks
-    for come in ends.values():
-        assert len({end for _, _, end in come}) == 1
-        assert max(start for _, start, _ in come) < come[0][2]
-    sizes = {group.number: len(group.ranks) for recording in run.ranks() for group in recording.groups.values()}
-    assert {number: len(come) for (number, _), come in ends.items()}.items() <= sizes.items()
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_no_more_launches_wait_than_the_queue_holds(shape: str):
-    for slots in (2, 9):
-        run = simulate(job(shape, launch_queue=slots))
-        deepest = 0
-        for recording in run.ranks():
-            _, returned, start, _ = global_times(recording)
-            for at, when in enumerate(returned.tolist()):
-                deepest = max(deepest, int((start[: at + 1] > when).sum()))
-        assert deepest == slots
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_sync_returns_when_all_that_it_waits_for_is_done(shape: str):
-    run = simulate(job(shape, "syncs"))
-    for recording in run.ranks():
-        zero = recording.clock.offset_ns
-        launched, _, _, end = global_times(recording)
-        syncs = [call for call in recording.calls if call.is_sync]
-        assert {"cudaDeviceSynchronize", "cudaStreamSynchronize"} <= {call.name for call in syncs} or (
-            shape == "pipeline" and not _reads_loss(recording)
-        )
-        for call in syncs:
-            if call.name == "cudaEventSynchronize":
-                continue
-            streams = [op.stream for op in recording.ops()]
-            whole = call.name == "cudaDeviceSynchronize"
-            mine = (launched < call.start_ns - zero) & (whole | (np.array(streams) == call.stream))
-            assert call.end_ns - zero >= end[mine].max()
-
-
-def _reads_loss(recording: RankRecording) -> bool:
-    return any(op.copy == "d2h" for op in recording.ops())
+def test_hosts_make_the_calls_that_wait_which_were_asked_for(shape: str):
+    for recording in simulate(job(shape, "syncs")).ranks():
+        calls = {call.name for call in recording.calls if call.is_sync}
+        reads_loss = any(op.copy == "d2h" for op in recording.ops())
+        assert {"cudaDeviceSynchronize", "cudaStreamSynchronize"} <= calls or (shape == "pipeline" and not reads_loss)
 
 
 def test_gathering_ahead_is_held_by_the_host():
@@ -201,19 +140,6 @@ def test_the_step_has_the_kernels_asked_for(shape: str):
             assert kernels - 30 < min(counts) <= max(counts) <= kernels + 25
         else:
             assert counts == [kernels]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_ranks_computed_a_few_at_a_time_are_the_same(monkeypatch: pytest.MonkeyPatch, shape: str):
-    run = simulate(job(shape, "varied"), [Fault.parse("slow_link:rank=2,factor=2")])
-    whole = list(run.ranks())
-    truth = true_dependencies(run)
-    monkeypatch.setattr(run_module, "_BLOCK_CELLS", 1000)
-    again = simulate(run.job, run.faults)
-    for one, other in zip(whole, again.ranks(), strict=True):
-        assert one.start_ns.tolist() == other.start_ns.tolist()
-        assert one.operations == other.operations
-    assert true_dependencies(again) == truth
 
 
 @pytest.mark.parametrize("shape", SHAPES)

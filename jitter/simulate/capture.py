@@ -1,7 +1,7 @@
 """Effects of a capture in any format: lost launches, a truncated end, CUDA graphs."""
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, Literal, get_args, get_type_hints
 
 import numpy as np
 
@@ -25,9 +25,17 @@ class CaptureOptions:
     open_last: bool = False
     """Whether the last step's range has no end."""
 
+    profiler: ClassVar[str | None] = None
+    """The profiler, if it records graphs kernel by kernel."""
+
     def __post_init__(self) -> None:
-        if self.graphs not in ("off", "graph", "node"):
-            raise UsageError(f"graphs={self.graphs} is not one of off, graph, node")
+        hints = get_type_hints(type(self))
+        for name in (field.name for field in fields(self)):
+            choices, value = get_args(hints[name]), getattr(self, name)
+            if choices and value not in choices:
+                raise UsageError(f"{name}={value} is not one of {', '.join(choices)}")
+        if self.profiler is not None and self.graphs == "graph":
+            raise UsageError(f"{self.profiler} records graphs kernel by kernel", "take graphs=node")
         if min(self.unlaunched, self.early, self.cut_kernels) < 0:
             raise UsageError("unlaunched, early and cut_kernels are counts of kernels, 0 or more")
 

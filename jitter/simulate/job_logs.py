@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from jitter.simulate.clock import begin_utc_ns
 from jitter.simulate.complete_file import complete_file
 from jitter.simulate.program import NO_GROUP, Operation
+from jitter.simulate.recording import begin_utc_ns
 from jitter.simulate.run import Run
 
 _BENCHMARKED: Final = {

@@ -8,12 +8,11 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from jitter.simulate.clock import make_clock
 from jitter.simulate.durations import phase_operations
 from jitter.simulate.engine import PhaseEvents
 from jitter.simulate.job import Job
 from jitter.simulate.program import GPU_KINDS, MAIN_THREAD, NO_GROUP, Operation, Plan
-from jitter.simulate.recording import HostCall, HostRange, ProcessGroup, RankRecording, format_marker
+from jitter.simulate.recording import HostCall, HostRange, ProcessGroup, RankRecording, format_marker, make_clock
 
 Ints = NDArray[np.int64]
 _FIRST_CORRELATION = 117

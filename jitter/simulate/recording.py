@@ -1,18 +1,52 @@
-"""The recording of one rank: activities, calls and ranges, on the rank's clock."""
+"""The recording of one rank: activities, calls and ranges, on the rank's clock.
+
+Each recording has its own zero, and states a wall clock with an error as NTP leaves it.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jitter.simulate.clock import Clock
-from jitter.simulate.job import MarkerStyle
+from jitter.simulate.job import Job, MarkerStyle
 from jitter.simulate.program import Operation
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+_START_UTC_NS = 1_718_000_000_000_000_000
+"""The UTC at which a job runs step 0."""
+_STEP_PITCH_NS = 10**9
+"""UTC between the beginnings of two recordings, for each step between their first steps."""
+_LEAD_NS = 1_500_000_000
+"""Shortest time from the start of a recording to its first kernel."""
+_CLOCKS = 2**41
+"""Seed of the clocks, in place of a rank."""
+
+
+def begin_utc_ns(job: Job) -> int:
+    """Return the UTC at which the recording of a job begins: that of a later step begins later."""
+    return _START_UTC_NS + job.first_step * _STEP_PITCH_NS
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A rank's clock: local = global + offset_ns; the UTC that the recording states = local + utc_epoch_ns."""
+
+    offset_ns: int
+    utc_epoch_ns: int
+    error_ns: int
+    """Error of the stated UTC."""
+
+
+def make_clock(job: Job, rank: int) -> Clock:
+    """Return the clock of a rank's recording. Ranks of a node share the error of the wall clock, but not the zero."""
+    own = np.random.default_rng((job.seed, _CLOCKS, rank))
+    offset = _LEAD_NS + round(float(own.random()) * job.clock_spread_ns)
+    node = np.random.default_rng((job.seed, _CLOCKS + 1, rank // job.gpus_per_node))
+    error = round(float(node.standard_normal()) * job.clock_error_ns)
+    return Clock(offset, begin_utc_ns(job) - offset + error, error)
 
 
 class HostRange(NamedTuple):
@@ -109,20 +143,7 @@ class RankRecording:
 
     def kept(self, which: Bools) -> "RankRecording":
         """Return the recording with only these activities."""
-        return replace(
-            self,
-            operation=self.operation[which],
-            step=self.step[which],
-            in_step=self.in_step[which],
-            start_ns=self.start_ns[which],
-            end_ns=self.end_ns[which],
-            has_launch=self.has_launch[which],
-            launch_start_ns=self.launch_start_ns[which],
-            launch_end_ns=self.launch_end_ns[which],
-            shares_launch=self.shares_launch[which],
-            correlation=self.correlation[which],
-            grid_x=self.grid_x[which],
-        )
+        return replace(self, **{name: getattr(self, name)[which] for name in _ARRAYS})
 
     def moved(self, by_ns: int) -> "RankRecording":
         """Return the recording on a clock that is ahead by `by_ns`, for traces that hold several ranks."""
@@ -149,3 +170,10 @@ class RankRecording:
 
 def _moved_calls(calls: tuple[HostCall, ...], by_ns: int) -> tuple[HostCall, ...]:
     return tuple(c._replace(start_ns=c.start_ns + by_ns, end_ns=c.end_ns + by_ns) for c in calls)
+
+
+_ARRAYS: Final = (
+    *("operation", "step", "in_step", "start_ns", "end_ns", "has_launch", "launch_start_ns", "launch_end_ns"),
+    *("shares_launch", "correlation", "grid_x"),
+)
+"""The fields of a recording with an entry per activity."""

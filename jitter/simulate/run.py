@@ -9,14 +9,13 @@ import numpy as np
 
 from jitter.core.errors import UsageError
 from jitter.simulate.durations import draw_durations, phase_operations
-from jitter.simulate.engine import BlockState, PhaseEvents, simulate_phase
+from jitter.simulate.engine import BlockState, CollectiveEnds, PhaseEvents, StageRun, run_stages, simulate_phase
 from jitter.simulate.faults import Fault
 from jitter.simulate.job import Job
 from jitter.simulate.kernel_names import EXTRA_KERNEL
 from jitter.simulate.program import WORLD, Ints, Operation, Plan, Program
 from jitter.simulate.record_rank import record_rank
 from jitter.simulate.recording import RankRecording
-from jitter.simulate.rendezvous import CollectiveEnds, StageRun, run_stages
 from jitter.simulate.shapes import plan
 
 _BLOCK_CELLS = 4_000_000

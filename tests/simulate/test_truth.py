@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jitter.simulate import Fault, Job, RankRecording, simulate
-from jitter.simulate.clock import Clock
+from jitter.simulate.recording import Clock
 from jitter.simulate.program import Operation
 from tests.support.kernel_truth import compute_truth, kernel_truth, match_reference
 

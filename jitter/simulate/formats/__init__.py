@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, Final, get_type_hints
 
 from jitter.core.errors import UsageError
+from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run
 
 FORMATS: Final = {
@@ -18,7 +19,7 @@ FORMATS: Final = {
     "rocprof-v1": "AMD's first rocprof: a database and a Chrome trace",
 }
 """Description of each format. Its module (`_` for `-`) has `Options`, a frozen dataclass, and
-`write(run, folder, options, advance)`."""
+`write(ranks, number, folder, options, job)`, which writes the recording of some ranks and returns its path."""
 
 
 def write(
@@ -32,7 +33,17 @@ def write(
     module = _module(name)
     chosen = _options(module, name, options)
     folder.mkdir(parents=True, exist_ok=True)
-    paths: list[Path] = module.write(run, folder, chosen, advance)
+    most = getattr(chosen, "ranks_per_report", 1)
+    paths: list[Path] = []
+    together: list[RankRecording] = []
+    for recording in run.ranks():
+        together.append(recording)
+        # a recording never spans nodes
+        is_last = recording.rank == run.job.ranks - 1 or (recording.rank + 1) % run.job.gpus_per_node == 0
+        if len(together) == most or is_last:
+            paths.append(module.write(together, len(paths) + 1, folder, chosen, run.job))
+            advance(len(together))
+            together = []
     return paths
 
 
@@ -52,7 +63,7 @@ def _as_text(value: object) -> str:
 
 
 def _options(module: ModuleType, name: str, given: dict[str, object]) -> Any:
-    hints = get_type_hints(module.Options)
+    hints = {field.name: get_type_hints(module.Options)[field.name] for field in fields(module.Options)}
     for word in given:
         if word not in hints:
             raise UsageError(f"{name} has no option {word!r}", f"it has {', '.join(format_options(name))}")

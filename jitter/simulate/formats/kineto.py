@@ -3,7 +3,7 @@
 import gzip
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from io import TextIOBase, TextIOWrapper
@@ -14,28 +14,31 @@ from typing import Any, Final, Literal
 from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture, find_graph_heads
 from jitter.simulate.complete_file import complete_file
-from jitter.simulate.formats.kineto_calls import collective_args, group_args, host_events
 from jitter.simulate.formats.kineto_dialect import KinetoDialect, format_duration, format_timestamp, kineto_dialect
+from jitter.simulate.job import Job
 from jitter.simulate.program import Operation
 from jitter.simulate.recording import ProcessGroup, RankRecording
-from jitter.simulate.run import Run
 
 _EVENTS_A_WRITE: Final = 5_000
+_OPERATORS: Final = ("aten::linear", "aten::addmm", "aten::to", "aten::empty_strided", "aten::as_strided", "aten::mul")
+_NAMES: Final = {
+    "all_gather": "_allgather_base",
+    "reduce_scatter": "_reduce_scatter_base",
+    "all_to_all": "all_to_allv",
+    "send_recv": "coalesced",
+}
+"""PyTorch's names of operations that differ from the plain name."""
+_MARGIN_NS: Final = 400
+"""Time from the begin of an operator to the call inside it."""
 _RANKS_SHOWN: Final = 30
 """Ranks of a process group that are listed; longer lists are cut."""
-_CHOICES: Final = {
-    "layout": ("2024", "2021", "rocm"),
-    "distributed": ("before", "after", "absent"),
-    "comm_args": ("kernel", "params", "none"),
-    "names": ("rank", "host"),
-    "container": ("object", "array"),
-}
 
 
 @dataclass(frozen=True)
 class Options(CaptureOptions):
     """Options of the format."""
 
+    profiler = "PyTorch's profiler"
     layout: Literal["2024", "2021", "rocm"] = "2024"
     """2021: capitalised categories, whole absolute microseconds, bare collectives. rocm: HIP, stream 0."""
     container: Literal["object", "array"] = "object"
@@ -56,28 +59,17 @@ class Options(CaptureOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for word, choices in _CHOICES.items():
-            if getattr(self, word) not in choices:
-                raise UsageError(f"{word}={getattr(self, word)} is not one of {', '.join(choices)}")
-        if self.graphs == "graph":
-            raise UsageError("PyTorch's profiler records graphs kernel by kernel", "take graphs=node")
         if self.cpu_ops < 0:
             raise UsageError("cpu_ops is a count, 0 or more")
 
 
-def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
-    """Write the run, one trace per rank."""
-    found = []
-    for recording in run.ranks():
-        own = apply_capture(recording, options)
-        stem = f"rank-{own.rank}"
-        if options.names == "host":
-            stem = f"{own.host}_{own.pid}.{own.clock.utc_epoch_ns}"
-        path = folder / f"{stem}.pt.trace.json{'.gz' if options.zipped else ''}"
-        _write_trace(path, own, run.job.ranks, options)
-        found.append(path)
-        advance(1)
-    return found
+def write(ranks: list[RankRecording], number: int, folder: Path, options: Options, job: Job) -> Path:
+    """Write the trace of a rank."""
+    own = apply_capture(ranks[0], options)
+    stem = f"rank-{own.rank}" if options.names == "rank" else f"{own.host}_{own.pid}.{own.clock.utc_epoch_ns}"
+    path = folder / f"{stem}.pt.trace.json{'.gz' if options.zipped else ''}"
+    _write_trace(path, own, job.ranks, options)
+    return path
 
 
 def _write_trace(path: Path, own: RankRecording, world: int, options: Options) -> None:
@@ -128,7 +120,7 @@ class _GzipText(TextIOWrapper):
 def _events(own: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:
     """Yield all events, one JSON object each."""
     yield from _ranges(own, spelled)
-    yield from host_events(own, spelled, cpu_ops=options.cpu_ops, with_params=options.comm_args == "params")
+    yield from _host_events(own, spelled, cpu_ops=options.cpu_ops, with_params=options.comm_args == "params")
     yield from _gpu(own, options, spelled)
     if options.flows:
         yield from _flows(own, spelled)
@@ -147,7 +139,7 @@ def _ranges(own: RankRecording, spelled: KinetoDialect) -> Iterator[str]:
 def _collective_args(op: Operation, group: ProcessGroup) -> str:
     shown = ", ".join(map(str, group.ranks[:_RANKS_SHOWN])) + (", ..." if len(group.ranks) > _RANKS_SHOWN else "")
     split = '"In split size": "[]", "Out split size": "[]"'
-    return f', {collective_args(op, group)}, {split}, {group_args(group)}, "Process Group Ranks": "[{shown}]"'
+    return f', {_operation_args(op, group)}, {split}, {_group_args(group)}, "Process Group Ranks": "[{shown}]"'
 
 
 def _gpu(own: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:
@@ -187,3 +179,78 @@ def _flows(own: RankRecording, spelled: KinetoDialect) -> Iterator[str]:
         head = f'{{"ph": "%s", "id": {number}, "pid": %d, "tid": %d, "ts": %s, "cat": "ac2g", "name": "ac2g"%s}}'
         yield head % ("s", own.pid, own.threads[op.thread], format_timestamp(called, spelled), "")
         yield head % ("f", device, spelled.stream(op.stream), format_timestamp(start, spelled), ', "bp": "e"')
+
+
+def _host_events(own: RankRecording, spelled: KinetoDialect, *, cpu_ops: int, with_params: bool) -> Iterator[str]:
+    """Yield one event per recorded call, each launch inside `cpu_ops` operators."""
+    rows = (own.has_launch & ~own.shares_launch).nonzero()[0]
+    heads = find_graph_heads(own)[rows].tolist()
+    columns = (own.operation, own.launch_start_ns, own.launch_end_ns, own.correlation)
+    names = [spelled.call(op.call) for op in own.operations]
+    graph = spelled.call("cudaGraphLaunch")
+    event = f'{{"ph": "X", "cat": "{spelled.runtime}", "name": "%s", "pid": {own.pid}, "tid": %d, "ts": %s, "dur": %s'
+    for (at, start, end, number), is_graph in zip(
+        zip(*(c[rows].tolist() for c in columns), strict=True), heads, strict=True
+    ):
+        op = own.operations[at]
+        thread = own.threads[op.thread]
+        if cpu_ops:
+            yield from _operators(own.pid, thread, start, end, number, spelled, cpu_ops)
+        if with_params and op.kind == "collective":
+            yield _params(own, at, start, end, number, spelled)
+        where = f', "stream": "{hex(spelled.stream(op.stream))}"' if spelled.is_rocm else ""
+        timed = (format_timestamp(start, spelled), format_duration(start, end, spelled))
+        args = f', "args": {{"External id": {number}, "cbid": 211, "correlation": {number}{where}}}}}'
+        yield event % (graph if is_graph else names[at], thread, *timed) + args
+    for call in (*own.lost_launches, *own.calls):
+        timed = (format_timestamp(call.start_ns, spelled), format_duration(call.start_ns, call.end_ns, spelled))
+        args = f', "args": {{"cbid": 131, "correlation": {call.correlation}}}}}'
+        yield event % (spelled.call(call.name), own.threads[call.thread], *timed) + args
+
+
+def _operators(
+    pid: int, thread: int, start: int, end: int, number: int, spelled: KinetoDialect, count: int
+) -> Iterator[str]:
+    for depth in range(count, 0, -1):
+        first, last = start - depth * _MARGIN_NS, end + depth * _MARGIN_NS // 2
+        yield (
+            f'{{"ph": "X", "cat": "{spelled.operator}", "name": "{_OPERATORS[depth % len(_OPERATORS)]}", "pid": {pid}, '
+            f'"tid": {thread}, "ts": {format_timestamp(first, spelled)}, '
+            f'"dur": {format_duration(first, last, spelled)}, "args": '
+            f'{{"External id": {number}, "Record function id": 0, "Sequence number": {number}, "Fwd thread id": 0, '
+            f'"Input Dims": [[640, 1024], [1024]], "Input type": ["c10::BFloat16", "c10::BFloat16"]}}}}'
+        )
+
+
+def _params(own: RankRecording, at: int, start: int, end: int, number: int, spelled: KinetoDialect) -> str:
+    op = own.operations[at]
+    group = own.groups[op.group or ""]
+    first, last = start - 2 * _MARGIN_NS, end + _MARGIN_NS
+    return (
+        f'{{"ph": "X", "cat": "{spelled.operator}", "name": "record_param_comms", "pid": {own.pid}, '
+        f'"tid": {own.threads[op.thread]}, "ts": {format_timestamp(first, spelled)}, '
+        f'"dur": {format_duration(first, last, spelled)}, '
+        f'"args": {{"External id": {number}, {_operation_args(op, group)}, {_group_args(group)}}}}}'
+    )
+
+
+def _operation_args(op: Operation, group: ProcessGroup) -> str:
+    """Return the arguments with a collective's operation and size."""
+    size = len(group.ranks)
+    n_in = n_out = (op.n_bytes or 0) // 2
+    # `n_bytes` is the larger side: the output of an all-gather, the input of a reduce-scatter
+    if op.collective == "all_gather":
+        n_in //= size
+    elif op.collective == "reduce_scatter":
+        n_out //= size
+    name = _NAMES.get(op.collective or "", (op.collective or "").replace("_", ""))
+    return (
+        f'"Collective name": "{name}", "In msg nelems": {n_in}, "Out msg nelems": {n_out}, "Group size": {size}, '
+        '"dtype": "BFloat16"'
+    )
+
+
+def _group_args(group: ProcessGroup) -> str:
+    """Return the arguments with the name and description of a process group."""
+    description = "default_pg" if group.number == "0" else group.name
+    return f'"Process Group Name": "{group.number}", "Process Group Description": "{description}"'

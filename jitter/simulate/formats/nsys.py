@@ -1,7 +1,6 @@
 """Nsight Systems exports: SQLite files or folders of Parquet files, in the layouts of several versions."""
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -11,10 +10,18 @@ from typing import Final, Literal
 from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture, find_graph_heads
 from jitter.simulate.formats.nsys_nccl import add_nccl_ranges
-from jitter.simulate.formats.nsys_report import NsysReport, write_parquet, write_sqlite
-from jitter.simulate.formats.nsys_tables import ENUMS, GRAPH_TRACE, LAYOUTS, SCHEDULING, SYNC_TYPES
+from jitter.simulate.formats.nsys_tables import (
+    ENUMS,
+    GRAPH_TRACE,
+    LAYOUTS,
+    SCHEDULING,
+    SYNC_TYPES,
+    NsysReport,
+    write_parquet,
+    write_sqlite,
+)
+from jitter.simulate.job import Job
 from jitter.simulate.recording import RankRecording
-from jitter.simulate.run import Run
 
 _VM = 1 << 48  # the bits above the process id in every global id
 _HOST_CALLS: Final = {
@@ -75,32 +82,14 @@ class Options(CaptureOptions):
         super().__post_init__()
         if self.layout not in LAYOUTS:
             raise UsageError(f"there is no nsys layout {self.layout!r}", f"there are {', '.join(LAYOUTS)}")
-        if self.container not in ("sqlite", "parquet"):
-            raise UsageError(f"container={self.container} is not one of sqlite, parquet")
-        if self.names not in ("rank", "count"):
-            raise UsageError(f"names={self.names} is not one of rank, count")
         if self.ranks_per_report < 1:
             raise UsageError("a report holds at least one rank: ranks_per_report >= 1")
         if self.graphs == "graph" and self.layout not in GRAPH_TRACE:
             raise UsageError(f"nsys {self.layout} could not record whole graphs", "take graphs=node or another layout")
 
 
-def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
-    """Write the run, one report per `ranks_per_report` ranks of a node."""
-    found: list[Path] = []
-    together: list[RankRecording] = []
-    for recording in run.ranks():
-        together.append(recording)
-        # a report never spans nodes
-        is_last = recording.rank == run.job.ranks - 1 or (recording.rank + 1) % run.job.gpus_per_node == 0
-        if len(together) == options.ranks_per_report or is_last:
-            found.append(_write_report(run, folder, options, together, len(found) + 1))
-            advance(len(together))
-            together = []
-    return found
-
-
-def _write_report(run: Run, folder: Path, options: Options, ranks: list[RankRecording], number: int) -> Path:
+def write(ranks: list[RankRecording], number: int, folder: Path, options: Options, job: Job) -> Path:
+    """Write the report of some ranks of a node, the one of this number."""
     tables = dict(LAYOUTS[options.layout])
     if options.graphs == "graph":
         tables["CUPTI_ACTIVITY_KIND_GRAPH_TRACE"] = GRAPH_TRACE[options.layout]
@@ -117,11 +106,11 @@ def _write_report(run: Run, folder: Path, options: Options, ranks: list[RankReco
             _add_scheduling(report, own)
         _add_process(report, own)
     if options.layout != "2020.3":
-        _add_session(report, ranks, number, run.job.ranks, options)
+        _add_session(report, ranks, number, job.ranks, options)
     report.add("StringIds", len(report.strings), id=list(report.strings.values()), value=list(report.strings))
     if options.shuffle:
         for rows in report.rows.values():
-            random.Random(run.job.seed).shuffle(rows)
+            random.Random(job.seed).shuffle(rows)
     first = ranks[0]
     of_rank = f"rank{first.rank}" if options.ranks_per_report == 1 else f"{first.host}-{number}"
     stem = of_rank if options.names == "rank" else f"report{number}"

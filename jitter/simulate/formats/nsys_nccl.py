@@ -4,7 +4,7 @@ import hashlib
 import struct
 from typing import Final
 
-from jitter.simulate.formats.nsys_report import NsysReport
+from jitter.simulate.formats.nsys_tables import NsysReport
 from jitter.simulate.recording import ProcessGroup, RankRecording
 
 _DOMAIN: Final = 1

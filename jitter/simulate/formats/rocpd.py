@@ -2,18 +2,17 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture
 from jitter.simulate.complete_file import complete_file
 from jitter.simulate.formats.rocprof_records import CPU_NODES, RocprofRecords, collect_records
+from jitter.simulate.job import Job
 from jitter.simulate.recording import RankRecording
-from jitter.simulate.run import Run
 
 _PLACE: Final = "nid INTEGER, pid INTEGER, tid INTEGER"
 _SPAN: Final = "start BIGINT, end BIGINT"
@@ -46,35 +45,24 @@ SECRET: Final = "7061737377307264"
 class Options(CaptureOptions):
     """Options of the format."""
 
+    profiler = "rocprofv3"
     environment: Literal["torchrun", "srun", "mpirun", "none"] = "torchrun"
     """Launcher whose environment variables state the rank."""
     names: Literal["rank", "process"] = "rank"
     """rank-3_results.db, or a folder per host with files named by process, the default of rocprofv3."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for word, choices in {"environment": (*_VARIABLE, "none"), "names": ("rank", "process")}.items():
-            if getattr(self, word) not in choices:
-                raise UsageError(f"{word}={getattr(self, word)} is not one of {', '.join(choices)}")
-        if self.graphs == "graph":
-            raise UsageError("rocprofv3 records graphs kernel by kernel", "take graphs=node")
-
 
 _VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "OMPI_COMM_WORLD_RANK"}
 
 
-def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
-    """Write the run, one database per rank."""
-    found = []
-    for recording in run.ranks():
-        own = apply_capture(recording, options)
-        place = folder / own.host if options.names == "process" else folder
-        place.mkdir(exist_ok=True)
-        path = place / f"{own.pid if options.names == 'process' else f'rank-{own.rank}'}_results.db"
-        _write_database(path, own, run.job.ranks, options)
-        found.append(path)
-        advance(1)
-    return found
+def write(ranks: list[RankRecording], number: int, folder: Path, options: Options, job: Job) -> Path:
+    """Write the database of a rank."""
+    own = apply_capture(ranks[0], options)
+    place = folder / own.host if options.names == "process" else folder
+    place.mkdir(exist_ok=True)
+    path = place / f"{own.pid if options.names == 'process' else f'rank-{own.rank}'}_results.db"
+    _write_database(path, own, job.ranks, options)
+    return path
 
 
 class _Database:

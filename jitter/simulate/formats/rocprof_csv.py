@@ -2,7 +2,7 @@
 
 import csv
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -11,8 +11,8 @@ from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture
 from jitter.simulate.complete_file import complete_file
 from jitter.simulate.formats.rocprof_records import CPU_NODES, HipCallRecord, RocprofRecords, collect_records
+from jitter.simulate.job import Job
 from jitter.simulate.recording import RankRecording
-from jitter.simulate.run import Run
 
 Row = Sequence[object]
 _GRID: Final = [f"{what}_Size_{axis}" for what in ("Workgroup", "Grid") for axis in "XYZ"]
@@ -30,7 +30,6 @@ _KERNELS: Final = {
     ],
 }
 _AGENTS: Final = ["Node_Id", "Logical_Node_Id", "Agent_Type", "Name"]
-_HINTS: Final = {"layout": tuple(_KERNELS), "names": ("rank", "number", "process")}
 COMPANION_FILES: Final = ("hip_api", "marker_api", "rccl_api", "memory_copy", "agent_info")
 
 
@@ -38,6 +37,7 @@ COMPANION_FILES: Final = ("hip_api", "marker_api", "rccl_api", "memory_copy", "a
 class Options(CaptureOptions):
     """Options of the format."""
 
+    profiler = "rocprofv3"
     layout: Literal["0.5", "1.0", "7.1"] = "1.0"
     names: Literal["rank", "number", "process"] = "rank"
     """rank-3_…, myprofile-3_…, or a folder per host with files named by process, the default of rocprofv3."""
@@ -47,27 +47,14 @@ class Options(CaptureOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for word, choices in _HINTS.items():
-            if getattr(self, word) not in choices:
-                raise UsageError(f"{word}={getattr(self, word)} is not one of {', '.join(choices)}")
         for part in self.without.split("+"):
             if part and part not in COMPANION_FILES:
                 raise UsageError(f"without={part} is not one of {', '.join(COMPANION_FILES)}")
-        if self.graphs == "graph":
-            raise UsageError("rocprofv3 records graphs kernel by kernel", "take graphs=node")
 
 
-def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
-    """Write the run, a set of files per rank; return the kernel traces."""
-    found = []
-    for recording in run.ranks():
-        own = apply_capture(recording, options)
-        found.append(_write_rank(own, folder, options, run.job.seed))
-        advance(1)
-    return found
-
-
-def _write_rank(own: RankRecording, folder: Path, options: Options, seed: int) -> Path:
+def write(ranks: list[RankRecording], number: int, folder: Path, options: Options, job: Job) -> Path:
+    """Write the files of a rank; return the kernel trace."""
+    own = apply_capture(ranks[0], options)
     prefix = {"rank": f"rank-{own.rank}", "number": f"myprofile-{own.rank}", "process": str(own.pid)}[options.names]
     if options.names == "process":
         folder = folder / own.host
@@ -91,7 +78,7 @@ def _write_rank(own: RankRecording, folder: Path, options: Options, seed: int) -
         if name.removesuffix("_trace") not in absent:
             lines = [[*guid, *row] for row in body]
             if options.shuffle:
-                random.Random(seed).shuffle(lines)
+                random.Random(job.seed).shuffle(lines)
             _write(folder / f"{prefix}_{name}.csv", heading, lines)
     if "agent_info" not in absent:
         cpus = [[node, node, "CPU", "AMD EPYC"] for node in range(CPU_NODES)]

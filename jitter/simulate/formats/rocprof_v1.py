@@ -2,18 +2,17 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture
 from jitter.simulate.complete_file import complete_file
 from jitter.simulate.formats.rocprof_records import CPU_NODES, RocprofRecords, collect_records
+from jitter.simulate.job import Job
 from jitter.simulate.recording import RankRecording
-from jitter.simulate.run import Run
 
 _OPS: Final = ("BeginNs", "EndNs", "dev-id", "queue-id", "Name", "pid", "tid", "roctx-range", "stream-id", "Index")
 _CALLS: Final = ("BeginNs", "EndNs", "pid", "tid", "Name", "args", "Index")
@@ -29,39 +28,28 @@ Rows = dict[str, list[tuple[object, ...]]]
 class Options(CaptureOptions):
     """Options of the format."""
 
+    profiler = "rocprof"
     forms: Literal["both", "db", "json"] = "both"
     nanoseconds: bool = True
     """Whether the Chrome trace has nanoseconds in addition to whole microseconds; early versions had not."""
     names: Literal["rank", "number"] = "number"
     """myprofile-3.db or rank-3.db."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for word, choices in {"forms": ("both", "db", "json"), "names": ("rank", "number")}.items():
-            if getattr(self, word) not in choices:
-                raise UsageError(f"{word}={getattr(self, word)} is not one of {', '.join(choices)}")
-        if self.graphs == "graph":
-            raise UsageError("rocprof records graphs kernel by kernel", "take graphs=node")
 
-
-def write(run: Run, folder: Path, options: Options, advance: Callable[[int], None]) -> list[Path]:
-    """Write the run; return each rank's database, or its Chrome trace without databases."""
-    found = []
-    for recording in run.ranks():
-        own = apply_capture(recording, options)
-        stem = f"{'myprofile' if options.names == 'number' else 'rank'}-{own.rank}"
-        rows = _rows(own, collect_records(own))
-        if options.forms != "json":
-            with complete_file(folder / f"{stem}.db") as path:
-                _write_database(path, rows)
-        if options.forms != "db":
-            with complete_file(folder / f"{stem}.json") as path:
-                _write_json(path, rows, options.nanoseconds)
-        with complete_file(folder / f"{stem}.sysinfo.txt") as path:
-            path.write_text(_sysinfo(), encoding="utf-8")
-        found.append(folder / f"{stem}.{'json' if options.forms == 'json' else 'db'}")
-        advance(1)
-    return found
+def write(ranks: list[RankRecording], number: int, folder: Path, options: Options, job: Job) -> Path:
+    """Write the files of a rank; return its database, or its Chrome trace without databases."""
+    own = apply_capture(ranks[0], options)
+    stem = f"{'myprofile' if options.names == 'number' else 'rank'}-{own.rank}"
+    rows = _rows(own, collect_records(own))
+    if options.forms != "json":
+        with complete_file(folder / f"{stem}.db") as path:
+            _write_database(path, rows)
+    if options.forms != "db":
+        with complete_file(folder / f"{stem}.json") as path:
+            _write_json(path, rows, options.nanoseconds)
+    with complete_file(folder / f"{stem}.sysinfo.txt") as path:
+        path.write_text(_sysinfo(), encoding="utf-8")
+    return folder / f"{stem}.{'json' if options.forms == 'json' else 'db'}"
 
 
 def _rows(own: RankRecording, rows: RocprofRecords) -> Rows:

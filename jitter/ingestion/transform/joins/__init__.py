@@ -1,1 +1,0 @@
-"""Each GPU activity with the call that launched it, in memory or on disk."""

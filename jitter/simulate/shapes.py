@@ -1,0 +1,381 @@
+"""The shapes of jobs: kinds of parallelism. A new one is a function here and an entry in `SHAPES`."""
+
+from collections.abc import Callable, Sequence
+from itertools import cycle, islice
+from typing import Final
+
+import numpy as np
+
+from jitter.core.errors import UsageError
+from jitter.simulate import kernel_names
+from jitter.simulate.job import Job
+from jitter.simulate.program import MAIN_THREAD, NO_GROUP, WORLD, Plan, Program, single_program_plan
+from jitter.simulate.step_builder import (
+    GRADIENT_BYTES,
+    NORM_KERNELS,
+    Builder,
+    Layer,
+    add_gradient_norm,
+    neighbor_group_size,
+    optimizer_kernel_count,
+    split_into_layers,
+)
+
+_BUCKET_BYTES = 25 * 2**20
+_BUCKET_LATENCY_NS = 35_000
+_BYTES_A_NS = 120
+"""Bandwidth of gradients' collectives: 120 GB/s."""
+_GRADIENT_STREAM = 33
+_DENSE_STREAM = 34
+_TENSOR_STREAM = 20
+_TENSOR_BYTES = 8 * 2**20
+_TOKEN_STREAM = 22
+_TOKEN_BYTES = 6 * 2**20
+_GATHER_STREAM = 28
+_SCATTER_STREAM = 32
+_SHARDED_BYTES_A_NS = 90
+_AHEAD = 2
+"""Layers gathered ahead: the CPU waits until the layer before these has finished."""
+_PIPE_STREAM = 40
+_ACTIVATION_BYTES = 2 * 2**20
+_LEAST_COMPUTE = 6
+_MESSAGES = 4
+"""Most send and receive kernels of a stage per micro-batch."""
+
+
+def _data_parallel(job: Job) -> Plan:
+    """Build one program of `job.kernels` kernels per step, and one group."""
+    n_compute = job.kernels - job.all_reduces - optimizer_kernel_count(job)
+    n_forward = max(1, n_compute // 3)
+    n_backward = n_compute - n_forward
+    build = Builder(job)
+    autograd = build.backward_thread
+
+    build.memory("h2d", 640 * 8, "forward")
+    build.memory("h2d", 640 * 8, "forward")
+    layer = islice(cycle(kernel_names.forward_layer(job.era)), n_forward - 1)
+    build.kernels([kernel_names.embedding_kernel(), *layer], "forward", MAIN_THREAD)
+    build.loss()
+
+    build.memory("memset", 4 * 2**20, "backward", autograd)
+    # a bucket is reduced once its gradients are computed; the last bucket is small, as in DDP
+    shapes = list(islice(cycle(kernel_names.backward_layer(job.era)), n_backward))
+    reduced: dict[int, int] = {}
+    done = 0
+    for number in range(job.all_reduces):
+        until = round((number + 1) * n_backward / job.all_reduces)
+        build.kernels(shapes[done:until], "backward", autograd)
+        done = until
+        stream = job.collective_streams[number % len(job.collective_streams)]
+        n_bytes = _BUCKET_BYTES // (4 if number == job.all_reduces - 1 else 1)
+        reduced[stream] = build.collective(
+            "all_reduce",
+            WORLD,
+            stream,
+            n_bytes,
+            "backward",
+            autograd,
+            latency_ns=_BUCKET_LATENCY_NS,
+            bytes_a_ns=_BYTES_A_NS,
+        )
+    build.optimizer(reduced.values())
+    build.fetched("")
+    return single_program_plan(build.program(), job.ranks)
+
+
+def _add_layers(
+    build: Builder,
+    layers: Sequence[Layer],
+    forward: Callable[[Builder, int], None],
+    backward: Callable[[Builder, int], None],
+) -> None:
+    """Add a batch, the embedding and the layers, which the functions add given their numbers of kernels."""
+    build.memory("h2d", 640 * 8, "forward")
+    build.kernel(kernel_names.embedding_kernel(), "forward", MAIN_THREAD)
+    for layer in layers:
+        forward(build, layer.forward)
+    build.loss()
+    build.memory("memset", 4 * 2**20, "backward", build.backward_thread)
+    for layer in reversed(layers):
+        backward(build, layer.backward)
+
+
+def _reduce_gradients(build: Builder, group: str, stream: int = _GRADIENT_STREAM, n_bytes: int = GRADIENT_BYTES) -> int:
+    """Add an all-reduce of gradients; return its position."""
+    thread = build.backward_thread
+    return build.collective("all_reduce", group, stream, n_bytes, "backward", thread, bytes_a_ns=_BYTES_A_NS)
+
+
+def _forward_shapes(job: Job, kernels: int) -> list[kernel_names.KernelSpec]:
+    return kernel_names.repeat_layer(kernel_names.forward_layer(job.era), kernels)
+
+
+def _backward_shapes(job: Job, kernels: int) -> list[kernel_names.KernelSpec]:
+    return kernel_names.repeat_layer(kernel_names.backward_layer(job.era), kernels)
+
+
+def _tensor_parallel(job: Job) -> Plan:
+    """Build one program and one group of all ranks."""
+    build = Builder(job)
+    layers = split_into_layers(job, forward_extra=2, backward_extra=2)
+    _add_layers(
+        build,
+        layers,
+        lambda build, kernels: _tensor_forward(build, kernels, WORLD),
+        lambda build, kernels: _tensor_backward(build, kernels, WORLD),
+    )
+    build.optimizer()
+    return single_program_plan(build.program(), job.ranks)
+
+
+def _tensor_data(job: Job) -> Plan:
+    """Build groups `tensor` (`job.tensor` neighbours) and `data` (the ranks at the same position of each)."""
+    size = neighbor_group_size(job, job.tensor, "tensor")
+    build = Builder(job)
+    layers = split_into_layers(job, forward_extra=2, backward_extra=3, extra=NORM_KERNELS)
+    reduced = 0
+
+    def backward(build: Builder, kernels: int) -> None:
+        nonlocal reduced
+        _tensor_backward(build, kernels, "tensor")
+        reduced = _reduce_gradients(build, "data")
+
+    _add_layers(build, layers, lambda build, kernels: _tensor_forward(build, kernels, "tensor"), backward)
+    add_gradient_norm(build, reduced)
+    build.optimizer()
+    ranks = np.arange(job.ranks)
+    return single_program_plan(build.program(), job.ranks, {"tensor": ranks // size, "data": ranks % size})
+
+
+def _tensor_forward(build: Builder, kernels: int, group: str) -> None:
+    """Add one layer: attention and feed-forward, each with an all-reduce."""
+    shapes = _forward_shapes(build.job, kernels)
+    for part in (shapes[: kernels // 2], shapes[kernels // 2 :]):
+        build.kernels(part, "forward", MAIN_THREAD)
+        build.blocking("all_reduce", group, _TENSOR_STREAM, _TENSOR_BYTES, "forward", MAIN_THREAD)
+
+
+def _tensor_backward(build: Builder, kernels: int, group: str) -> None:
+    """Add the gradients of one layer, with two all-reduces."""
+    shapes = _backward_shapes(build.job, kernels)
+    for part in (shapes[: kernels // 2], shapes[kernels // 2 :]):
+        build.kernels(part, "backward", build.backward_thread)
+        build.blocking("all_reduce", group, _TENSOR_STREAM, _TENSOR_BYTES, "backward", build.backward_thread)
+
+
+def _expert(job: Job) -> Plan:
+    """Build groups `expert` (`job.experts` neighbours) and `data` (ranks with the same experts)."""
+    size = neighbor_group_size(job, job.experts, "experts")
+    build = Builder(job)
+    layers = split_into_layers(job, forward_extra=2, backward_extra=3, extra=1 + NORM_KERNELS)
+    experts = 0
+
+    def backward(build: Builder, kernels: int) -> None:
+        nonlocal experts
+        _expert_layer(build, _backward_shapes(job, kernels), "backward", build.backward_thread)
+        experts = _reduce_gradients(build, "data")
+
+    _add_layers(
+        build,
+        layers,
+        lambda build, kernels: _expert_layer(build, _forward_shapes(job, kernels), "forward", MAIN_THREAD),
+        backward,
+    )
+    dense = _reduce_gradients(build, WORLD, _DENSE_STREAM, 2 * GRADIENT_BYTES)
+    add_gradient_norm(build, experts, dense)
+    build.optimizer()
+    ranks = np.arange(job.ranks)
+    return single_program_plan(build.program(), job.ranks, {"expert": ranks // size, "data": ranks % size})
+
+
+def _expert_layer(build: Builder, shapes: list[kernel_names.KernelSpec], phase: str, thread: int) -> None:
+    """Add attention, dispatch, experts, combine, and a last kernel."""
+    half = len(shapes) // 2
+    for part in (shapes[:half], shapes[half:-1]):
+        build.kernels(part, phase, thread)
+        build.blocking("all_to_all", "expert", _TOKEN_STREAM, _TOKEN_BYTES, phase, thread)
+    build.kernels(shapes[-1:], phase, thread)
+
+
+def _sharded(job: Job) -> Plan:
+    """Build one program and one group of all ranks."""
+    build = Builder(job)
+    autograd = build.backward_thread
+    sizes = split_into_layers(job, forward_extra=1, backward_extra=2, least=2)
+    build.memory("h2d", 640 * 8, "forward")
+    pass_through = _Layers(build, "forward", MAIN_THREAD)
+    pass_through.gather()
+    build.kernel(kernel_names.embedding_kernel(), "forward", MAIN_THREAD)
+    for number, size in enumerate(sizes):
+        if number + 1 < len(sizes):
+            pass_through.gather()
+        pass_through.compute(_forward_shapes(job, size.forward))
+    build.loss()
+
+    build.memory("memset", 4 * 2**20, "backward", autograd)
+    back = _Layers(build, "backward", autograd)
+    back.gather()
+    scattered = 0
+    for number, size in enumerate(reversed(sizes)):
+        if number + 1 < len(sizes):
+            back.gather()
+        back.compute(_backward_shapes(job, size.backward))
+        scattered = build.collective(
+            "reduce_scatter",
+            WORLD,
+            _SCATTER_STREAM,
+            GRADIENT_BYTES,
+            "backward",
+            autograd,
+            bytes_a_ns=_SHARDED_BYTES_A_NS,
+        )
+    build.optimizer([scattered])
+    return single_program_plan(build.program(), job.ranks)
+
+
+class _Layers:
+    """The layers in one direction; a layer is gathered once the one `_AHEAD` before it has finished."""
+
+    def __init__(self, build: Builder, phase: str, thread: int) -> None:
+        self.build, self.phase, self.thread = build, phase, thread
+        self.gathered: list[int] = []
+        self.computed: list[int] = []
+
+    def gather(self) -> None:
+        """Add the all-gather of the next layer."""
+        free = len(self.gathered) - _AHEAD
+        if free >= 0:
+            self.build.sync("cudaEventSynchronize", self.phase, self.thread, (self.computed[free],))
+        # the first one waits for the main stream, which updates the weights
+        after = () if self.gathered else self.build.main
+        at = self.build.collective(
+            "all_gather",
+            WORLD,
+            _GATHER_STREAM,
+            GRADIENT_BYTES,
+            self.phase,
+            self.thread,
+            after,
+            bytes_a_ns=_SHARDED_BYTES_A_NS,
+        )
+        self.gathered.append(at)
+
+    def compute(self, shapes: list[kernel_names.KernelSpec]) -> None:
+        """Add the next layer; an event then frees its parameters."""
+        self.build.main_waits(self.gathered[len(self.computed)], phase=self.phase, thread=self.thread)
+        self.build.kernels(shapes, self.phase, self.thread)
+        self.build.call("cudaEventRecord", self.thread, self.phase)
+        self.computed += self.build.main
+
+
+def _pipeline(job: Job) -> Plan:
+    """Build groups `pipe0`, `pipe1`, ... (a stage and the next) and `data` (the ranks of a stage).
+
+    Ranks of a stage are consecutive, so that stages are on different nodes.
+    """
+    stages = job.stages or next(n for n in (4, 3, 2, 1) if job.ranks % n == 0)
+    if job.ranks % stages:
+        raise UsageError(f"stages={stages} does not divide the {job.ranks} ranks of the job")
+    replicas = job.ranks // stages
+    batches = job.microbatches or 2 * stages
+    compute = (job.kernels - optimizer_kernel_count(job) - NORM_KERNELS - (replicas > 1)) // batches - _MESSAGES
+    if compute < _LEAST_COMPUTE:
+        needed = job.kernels + batches * (_LEAST_COMPUTE - compute)
+        raise UsageError(
+            f"{job.kernels} kernels a step hold no {batches} micro-batches", f"give at least {needed} or fewer of them"
+        )
+    ranks = np.arange(job.ranks)
+    stage = ranks // replicas
+    groups = {WORLD: np.zeros(job.ranks, np.int64), "data": stage}
+    for first in range(stages - 1):
+        groups[f"pipe{first}"] = np.where((stage == first) | (stage == first + 1), ranks % replicas, NO_GROUP)
+    programs = [_Stage(job, number, stages, compute, replicas > 1).program(batches) for number in range(stages)]
+    return Plan(tuple(programs), stage, groups)
+
+
+class _Stage:
+    """The step of one stage."""
+
+    def __init__(self, job: Job, number: int, stages: int, compute: int, has_replicas: bool) -> None:
+        self.job, self.build = job, Builder(job)
+        self.is_first, self.is_last = number == 0, number == stages - 1
+        self.before, self.behind = number - 1, number
+        self.warmup = stages - 1 - number
+        self.forward_kernels = compute // 3
+        self.backward_kernels = compute - compute // 3
+        self.has_replicas = has_replicas
+
+    def program(self, batches: int) -> Program:
+        """Build the program: warm-up forwards (one per later stage), forward and backward in turns, backwards.
+
+        A forward's send and a backward's receive are one kernel, and vice versa: in sequence, two neighbours would
+        deadlock.
+        """
+        build = self.build
+        ahead = min(self.warmup, batches)
+        for _ in range(ahead):
+            self._message("recv", self.before, "forward", MAIN_THREAD)
+            self._forward()
+            self._message("send", self.behind, "forward", MAIN_THREAD)
+        if ahead < batches:
+            self._message("recv", self.before, "forward", MAIN_THREAD)
+        for number in range(batches - ahead):
+            is_last = number == batches - ahead - 1
+            self._forward()
+            if is_last and self.is_last:
+                build.loss()
+            self._message("send_recv", self.behind, "forward", MAIN_THREAD)
+            self._backward()
+            self._message("send" if is_last else "send_recv", self.before, "backward", build.backward_thread)
+        for _ in range(ahead):
+            self._message("recv", self.behind, "backward", build.backward_thread)
+            self._backward()
+            self._message("send", self.before, "backward", build.backward_thread)
+        waits = [_reduce_gradients(build, "data")] if self.has_replicas else []
+        add_gradient_norm(build, *waits)
+        build.optimizer()
+        return build.program()
+
+    def _message(self, operation: str, pair: int, phase: str, thread: int) -> None:
+        """Add a message to or from a neighbour, if there is one; the main stream waits for received data."""
+        if pair < 0 or (pair == self.behind and self.is_last):
+            return
+        send = self.build.collective if operation == "send" else self.build.blocking
+        send(operation, f"pipe{pair}", _PIPE_STREAM + pair, _ACTIVATION_BYTES, phase, thread)
+
+    def _forward(self) -> None:
+        shapes = _forward_shapes(self.job, self.forward_kernels)
+        if self.is_first:
+            self.build.memory("h2d", 640 * 8, "forward")
+            self.build.kernel(kernel_names.embedding_kernel(), "forward", MAIN_THREAD)
+        self.build.kernels(shapes, "forward", MAIN_THREAD)
+        if self.is_last:
+            self.build.kernels(kernel_names.loss_kernels(self.job.era), "forward", MAIN_THREAD)
+
+    def _backward(self) -> None:
+        shapes = _backward_shapes(self.job, self.backward_kernels)
+        self.build.kernels(shapes, "backward", self.build.backward_thread)
+
+
+SHAPES: Final = {
+    "data_parallel": "all-reduces of gradients overlap the backward; one sync a step",
+    "tensor_parallel": "blocking all-reduces in every layer",
+    "sharded": "parameters all-gathered a layer ahead, gradients reduce-scattered behind",
+    "tensor_data": "tensor-parallel groups of neighbours, gradients all-reduced across them",
+    "expert": "two blocking all-to-alls a layer among neighbours, gradients all-reduced across them",
+    "pipeline": "stages of different programs that send and receive micro-batches (1F1B)",
+}
+"""Description of each shape."""
+_PLANS: Final[dict[str, Callable[[Job], Plan]]] = {
+    "data_parallel": _data_parallel,
+    "tensor_parallel": _tensor_parallel,
+    "sharded": _sharded,
+    "tensor_data": _tensor_data,
+    "expert": _expert,
+    "pipeline": _pipeline,
+}
+
+
+def plan(job: Job) -> Plan:
+    """Return the programs and process groups of a job."""
+    return _PLANS[job.shape](job)

@@ -24,7 +24,7 @@ from jitter.ingestion.ranks.decide_ranks import GpuEvidence, RankOptions, decide
 from jitter.ingestion.ranks.job_identity import RecordedRank
 from jitter.ingestion.stage import StagedRank, Stager
 from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
-from jitter.ingestion.transform.joins.launch_join import GpuUsage
+from jitter.ingestion.transform.launch_join import GpuUsage
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps, find_steps
 from jitter.ingestion.transform.steps.step_markers import describe_unmatched_pattern

@@ -16,8 +16,8 @@ from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.ranks.decide_ranks import RankDecision
 from jitter.ingestion.ranks.job_identity import StepFile
 from jitter.ingestion.transform.collective_calls import Communication
-from jitter.ingestion.transform.joins.launch_join import Gpu, GpuUsage, JoinedCapture, locate_in_steps
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
+from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture, locate_in_steps
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps
 from jitter.ingestion.transform.steps.repetition import RankRepetition

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitter.ingestion.transform.api_calls import capture_boundary, is_launch, is_synchronising
+from jitter.ingestion.transform.launch_join import capture_boundary, is_launch, is_synchronising
 
 LAUNCHES = [
     "cudaLaunchKernel_v7000",

@@ -1,4 +1,4 @@
-"""Joined in memory and on disk, random captures with all oddities give the same; and it is right, by a slow account."""
+"""Random captures with all oddities are joined right, by a slow account, with their rows in memory and in files."""
 
 import random
 import re
@@ -12,10 +12,9 @@ import pytest
 
 from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.core.step_key import StepKey
-from jitter.ingestion.transform import capture
+from jitter.ingestion.transform import capture, launch_join
 from jitter.ingestion.transform.capture import Capture
-from jitter.ingestion.transform.joins import duckdb_join, memory_join
-from jitter.ingestion.transform.joins.launch_join import Gpu, JoinedCapture
+from jitter.ingestion.transform.launch_join import Gpu, JoinedCapture
 from jitter.ingestion.transform.steps.step_markers import StepRange
 from jitter.readers import Batch
 from tests.support.fuzz_depth import fuzz, of_all
@@ -232,42 +231,26 @@ def told(oddities: Oddities, folder: Path) -> dict[str, Any]:
         return account(found.join(NAMES), oddities.steps)
 
 
-JOINS = ("memory", "disk")
+PLACES = ("memory", "files")
 CASES = [
-    pytest.param(join, seed, id=f"{join}-{seed}")
+    pytest.param(place, seed, id=f"{place}-{seed}")
     for seed in range(of_all(60, 24))
-    for join in JOINS
-    if join == "memory" or seed < of_all(30, 12)
+    for place in PLACES
+    if place == "memory" or seed < of_all(30, 12)
 ]
-"""The random captures that both joins are tested with, by seed; a join on disk takes longer."""
+"""The random captures, by the place of their rows and seed."""
 
 
-def use_join(join: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make captures use one of the two joins, with small blocks whose size depends on the seed."""
-    monkeypatch.setattr(memory_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
-    if join == "disk":
-        monkeypatch.setattr(capture, "SPILL_BYTES", 0)
-        monkeypatch.setattr(duckdb_join, "ROWS_AN_INSERT", 50)
-        monkeypatch.setattr(duckdb_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
-        monkeypatch.setattr(duckdb_join, "ROWS_AT_ONCE", 30 + seed % 5 * 100)
+def hold_rows_in(place: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make captures hold their rows in memory or in files; the size of blocks depends on the seed."""
+    monkeypatch.setattr(launch_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
+    if place == "files":
+        monkeypatch.setattr(capture, "SPILL_BYTES", seed % 3 * 5_000)
 
 
-@fuzz
-@pytest.mark.parametrize("seed", range(of_all(30, 12)))
-def test_in_memory_as_on_disk(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    oddities = Oddities(seed)
-    use_join("memory", seed, monkeypatch)
-    in_memory = told(oddities, tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    use_join("disk", seed, monkeypatch)
-    on_disk = told(oddities, tmp_path)
-    for what, found in on_disk.items():
-        assert in_memory[what] == found, what
-
-
-@pytest.mark.parametrize("join", JOINS)
-def test_without_a_row(join: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    use_join(join, 1, monkeypatch)
+@pytest.mark.parametrize("place", PLACES)
+def test_without_a_row(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    hold_rows_in(place, 1, monkeypatch)
     with Capture(re.compile("(?P<step>)x"), tmp_path) as found:
         joined = found.join([])
         assert account(joined, {}) == {
@@ -283,10 +266,10 @@ def test_without_a_row(join: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @fuzz
-@pytest.mark.parametrize(("join", "seed"), CASES)
-def test_against_an_oracle(join: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("place", "seed"), CASES)
+def test_against_an_oracle(place: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     oddities = Oddities(seed)
-    use_join(join, seed, monkeypatch)
+    hold_rows_in(place, seed, monkeypatch)
     found = told(oddities, tmp_path)
     calls, placed = _oracle(oddities)
     for gpu, rows in found["in_steps"].items():

@@ -1,4 +1,4 @@
-"""Capture: the rows of one recording while it is read, in memory or, for a long recording, on disk."""
+"""Capture: the rows of one recording while it is read, in memory or, of a long recording, in files."""
 
 import re
 import tempfile
@@ -6,35 +6,34 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.arrow import column_or_nulls
-from jitter.core.schema import RANGES
+from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
-from jitter.ingestion.transform.joins.launch_join import HostRange, JoinedCapture
-from jitter.ingestion.transform.joins.memory_join import MemoryJoin
+from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture
 from jitter.ingestion.transform.launch_scopes import DETAILS, NO_THREAD, CodeRanges
 from jitter.ingestion.transform.steps.step_markers import Marker, parse_marker
 from jitter.ingestion.transform.steps.step_names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step
 from jitter.readers import Batch
 
-if TYPE_CHECKING:
-    from jitter.ingestion.transform.joins.duckdb_join import DuckDbJoin
-
 _MAX_OTHER_NUMBERED = 100
 SPILL_BYTES = 160 << 20
-"""Bytes of rows above which a recording is written to disk as it is read: a million kernels or more.
-
-A join on disk takes twice the processor time of one in memory, which takes about four times these bytes.
-"""
-
-
+"""Bytes of rows that are held in memory, those of about a million kernels; then they are moved into files."""
+_NEEDED = {
+    "activities": (ACTIVITIES, ("device", "stream", "correlation")),
+    "calls": (CALLS, ("thread", "end_ns", "correlation")),
+}
+"""The schema of each table that is held, and its nullable columns that the join needs."""
 LONGEST_NAME = 1 << 16
 """Characters of a name or of a range's text; longer ones are cut."""
 _NEVER = np.iinfo(np.int64).max
@@ -53,9 +52,9 @@ class Capture:
         self._collective_calls: list[CollectiveCall] = []
         self._scratch = scratch
         self._end = ExitStack()
-        self._held: list[Batch] = []
+        self._held: dict[str, list[pa.RecordBatch]] = {table: [] for table in _NEEDED}
         self._held_bytes = 0
-        self._on_disk: DuckDbJoin | None = None
+        self._files: dict[str, list[Path]] = {table: [] for table in _NEEDED}
         self._host_ranges: list[HostRange] = []
         self.long_texts = 0
         """Number of range texts longer than `LONGEST_NAME`, which were cut."""
@@ -85,24 +84,16 @@ class Capture:
             self.code_ranges.add_operators(batch.rows)
         elif batch.table == "backward":
             self.code_ranges.add_backward(batch.rows)
-        elif self._on_disk is not None:
-            self._on_disk.add(batch.table, batch.rows)
         else:
-            self._held.append(batch)
+            self._held[batch.table].append(batch.rows)
             self._held_bytes += batch.rows.nbytes
             if self._held_bytes > SPILL_BYTES:
                 self._spill()
 
     def join(self, names: Sequence[str]) -> JoinedCapture:
         """Join activities with their launching calls; `names` are the names of the recording."""
-        if self._on_disk is not None:
-            self._on_disk.join(self._host_ranges, names, self.communication)
-            return self._on_disk
-        activities, calls = (
-            [batch.rows for batch in self._held if batch.table == table] for table in ("activities", "calls")
-        )
-        self._held = []
-        return MemoryJoin(activities, calls, self._host_ranges, names, self.communication)
+        activities, calls = map(self._gather, _NEEDED)
+        return JoinedCapture(activities, calls, self._host_ranges, names, self.communication)
 
     @property
     def communication(self) -> Communication:
@@ -110,19 +101,31 @@ class Capture:
         return Communication(self._declared, self._collective_calls)
 
     def _spill(self) -> None:
-        """Move the rows held so far into a database on disk."""
-        from jitter.ingestion.transform.joins.duckdb_join import (
-            DuckDbJoin,
-        )  # imports DuckDB, which most recordings do not need
+        """Move the rows held so far into files."""
+        for table, batches in self._held.items():
+            for schema, some in groupby(batches, key=attrgetter("schema")):
+                path = self._spilled / f"{table}-{len(self._files[table])}.arrow"
+                with path.open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
+                    for rows in some:
+                        writer.write_batch(rows)
+                self._files[table].append(path)
+            batches.clear()
+        self._held_bytes = 0
 
-        folder = self._end.enter_context(tempfile.TemporaryDirectory(dir=self._scratch, prefix="spill-"))
-        self._on_disk = DuckDbJoin(Path(folder))
-        self._end.callback(self._on_disk.close)
-        held = self._held[::-1]
-        self._held = []
-        while held:  # one by one, so that rows are freed as the database takes them
-            batch = held.pop()
-            self._on_disk.add(batch.table, batch.rows)
+    @cached_property
+    def _spilled(self) -> Path:
+        folder = tempfile.TemporaryDirectory(dir=self._scratch, prefix="spill-")
+        return Path(self._end.enter_context(folder))
+
+    def _gather(self, table: str) -> pa.Table:
+        """Return the rows of a table; those in files are mapped into memory, not read."""
+        schema, needed = _NEEDED[table]
+        least = pa.schema([field for field in schema if not field.nullable or field.name in needed])
+        mapped = [pa.ipc.open_stream(pa.memory_map(str(path))).read_all() for path in self._files[table]]
+        held = [pa.Table.from_batches(list(some)) for _, some in groupby(self._held[table], key=attrgetter("schema"))]
+        self._held[table] = []
+        rows = pa.concat_tables([least.empty_table(), *mapped, *held], promote_options="default")
+        return rows if mapped else rows.combine_chunks()
 
     def _add_ranges(self, rows: pa.RecordBatch) -> None:
         texts = rows["text"]

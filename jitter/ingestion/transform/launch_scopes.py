@@ -16,7 +16,7 @@ import pyarrow as pa
 from jitter.core.arrow import table_of_rows
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import MIGRATION
-from jitter.ingestion.transform.api_calls import LONG_OPERATION_NS
+from jitter.ingestion.transform.launch_join import LONG_OPERATION_NS
 
 FORWARD: Final = "forward"
 BACKWARD: Final = "backward"

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from jitter.core.step_key import StepKey
-from jitter.ingestion.transform.joins.launch_join import GpuUsage, JoinedCapture
+from jitter.ingestion.transform.launch_join import GpuUsage, JoinedCapture
 from jitter.ingestion.transform.steps.repetition import (
     Repetition,
     StepCycles,

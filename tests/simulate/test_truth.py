@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jitter.simulate import Fault, Job, RankRecording, simulate
-from jitter.simulate.recording import Clock
 from jitter.simulate.program import Operation
+from jitter.simulate.recording import Clock
 from tests.support.kernel_truth import compute_truth, kernel_truth, match_reference
 
 OPS = (

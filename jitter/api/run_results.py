@@ -104,8 +104,9 @@ class RunResults:
         shared = find_losses_of_all_ranks(analysis, rungs, keys, time_ns, lacks_ranks=lacks_ranks)
         bound = find_bound(self._lake.measure_collectives(analysis.keys[first:last]), self._benchmark)
         culprits = charge_network(diagnosis.culprits, rungs, len(timed), time_ns)
-        diagnosis = replace(diagnosis, culprits=culprits, of_all_ranks=shared, lower_rungs=rungs.step_ns)
-        diagnosis = diagnosis.with_bound(bound)
+        charged = replace(diagnosis, culprits=culprits, of_all_ranks=shared, lower_rungs=rungs.step_ns)
+        diagnosis = diagnosis.reword(charged, len(analysis.run.team_of))
+        diagnosis = diagnosis.with_bound(bound).with_headline()
         return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:

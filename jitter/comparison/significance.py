@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.comparison.document import Document
+from jitter.core.formatting import format_count
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.student_t import student_quantile
 
@@ -122,7 +123,8 @@ def measure_loss(run: Document) -> RunLoss | str:
         return "the loss of the run is unknown"
     timed = [(step.loss_ns, step.step_time_ns) for step in run.steps if step.loss_ns is not None and step.step_time_ns]
     if len(run.steps) < MIN_STEPS or len(timed) < MIN_STEPS - 2:
-        return f"the run has {len(timed)} steps of known time and loss, too few to measure its loss"
+        steps = format_count(MIN_STEPS, "step")
+        return f"too few steps to measure its loss: the run has {len(run.steps)}, and a check needs {steps}"
     losses, times = np.array(timed, np.float64).T
     at = _draw_steps(len(timed), np.random.default_rng(_SEED))
     value = run.loss_fraction

@@ -57,15 +57,17 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
         lines += ["", "## Logs", "", *(f"- {escape_markdown(capitalize(one.words))}" for one in diagnosis.facts)]
     costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MAX_STEPS]
     columns = ("step", "time", "loss", "loss %", "min rank", "max rank", "began at", *_SPLIT, "cause")
-    lines += ["", "## Costliest steps", "", *format_markdown_table(columns, map(_step, costly))]
+    if costly:
+        lines += ["", "## Costliest steps", "", *format_markdown_table(columns, map(_step, costly))]
     sentences = [
-        describe_alignment(facts.alignment),
+        *filter(None, [describe_alignment(facts.alignment, facts.ranks)]),
         *describe_coverage(facts),
         *diagnosis.notes,
         *describe_excluded(facts),
     ]
-    lines += ["", "## Data quality", "", *(f"- {escape_markdown(line)}" for line in sentences)]
-    lines += [f"- Not usable: {escape_markdown(p.first_file)}: {escape_markdown(p.text)}" for p in facts.refused]
+    sentences += [f"Not usable: {p.first_file}: {p.text}" for p in facts.refused]
+    if sentences:
+        lines += ["", "## Data quality", "", *(f"- {escape_markdown(line)}" for line in sentences)]
     return "\n".join(lines) + "\n"
 
 
@@ -89,7 +91,7 @@ def _culprit(one: Culprit) -> Sequence[str]:
         describe_seen(one),
         one.recurs,
         format_time(one.gain_ns),
-        "-" if at is None else f"{at.first} to {at.last}",
+        "-" if at is None else str(at.first) if at.first == at.last else f"{at.first} to {at.last}",
     )
 
 

@@ -48,7 +48,14 @@ from jitter.report.figures.kernels import (
 from jitter.report.figures.steps import build_step_axis, draw_loss_by_class, draw_step_times
 from jitter.report.markdown import render_markdown
 from jitter.report.text.cells import percent_cell, render_cell, render_prose, render_sentences, time_cell
-from jitter.report.text.fix_list import describe_action, describe_cost, list_fixes, write_headline
+from jitter.report.text.fix_list import (
+    describe_action,
+    describe_cost,
+    describe_jitter,
+    list_fixes,
+    write_headline,
+    write_jitter_verdict,
+)
 from jitter.report.text.questions import answer_questions
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
 from jitter.report.text.step_text import describe_cause
@@ -126,7 +133,7 @@ def render_body(
         "judged": [one for one in waterfall[1:] if one.loss_ns],
         "best_ns": next((one.step_time_ns for one in reversed(waterfall) if one.step_time_ns is not None), None),
         "questions": answer_questions(diagnosis, lake.hosts, shown),
-        "alignment": describe_alignment(facts.alignment),
+        "alignment": describe_alignment(facts.alignment, facts.ranks),
         "coverage": describe_coverage(facts),
         "remainder": describe_excluded(facts),
         "run": run,
@@ -148,13 +155,17 @@ def find_first_lines(report: RunReport) -> Headline:
     diagnosis = report.diagnosis
     first = diagnosis.headline
     if diagnosis.hang is not None:
-        rows = tuple(("seen", line) for line in diagnosis.hang.evidence)
+        rows = tuple(("" if at else "seen", line) for at, line in enumerate(diagnosis.hang.evidence))
         return Headline(diagnosis.hang.headline, (*rows, ("do", capitalize(diagnosis.hang.advice))), is_calm=False)
     if first is None:
         return Headline(diagnosis.verdict, (), is_calm=True)
     rows = (("cost", describe_cost(first, diagnosis)), ("do", describe_action(first)))
+    if diagnosis.culprits and first.rung != "ranks" and (cost := describe_jitter(diagnosis)):
+        rows = (*rows, ("jitter", cost))
     if not diagnosis.culprits:  # no rank is late: what all ranks lose alike is no alarm
-        return Headline(write_headline(first, diagnosis), (*rows, ("jitter", diagnosis.verdict)), is_calm=True)
+        return Headline(
+            write_headline(first, diagnosis), (*rows, ("jitter", write_jitter_verdict(diagnosis))), is_calm=True
+        )
     again = (("again", advise_recurrence(first)),) if first.recurs != "yes" else ()
     return Headline(write_headline(first, diagnosis), (*rows, *again), is_calm=False)
 

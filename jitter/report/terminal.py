@@ -11,7 +11,6 @@ from rich.text import Text
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
-from jitter.analysis.diagnosis.hang.words import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import explain_unrecorded
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.verdict import advise_recurrence, describe_seen, name_culprit
@@ -24,7 +23,14 @@ from jitter.core.formatting import (
     format_timeline_span,
 )
 from jitter.report.terminal_details import render_details
-from jitter.report.text.fix_list import describe_action, describe_cost, describe_symptom, write_headline
+from jitter.report.text.fix_list import (
+    describe_action,
+    describe_cost,
+    describe_jitter,
+    describe_symptom,
+    write_headline,
+    write_jitter_verdict,
+)
 from jitter.report.text.kernel_text import describe_kernels
 from jitter.report.text.questions import Hosts
 from jitter.report.text.run_text import describe_coverage, describe_run
@@ -78,15 +84,15 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
         yield _text(hang.headline, "bold")
         rows = [("" if number else "seen", text) for number, text in enumerate(hang.evidence[: limits.hang])]
         yield _grid([*rows, ("do", capitalize(hang.advice))])
-    verdict = diagnosis.verdict.removeprefix("" if hang is None else f"{write_hang_verdict(hang)} ")
+    verdict = write_jitter_verdict(diagnosis)
     if (first := diagnosis.headline) is not None:
         yield _text(write_headline(first, diagnosis), "bold")
-        yield _grid([*_rows(first, diagnosis, limits), *([] if diagnosis.culprits else [("jitter", verdict)])])
+        yield _grid([*_rows(first, diagnosis, limits), *_jitter(first, diagnosis, verdict)])
     elif hang is None or diagnosis.steps:
         yield _text(verdict, "bold")
     if others := list(_others(diagnosis, limits)):
         yield _grid(others)
-    if diagnosis.culprits and limits.steps:
+    if limits.steps and any(one.rung == "ranks" for one in diagnosis.culprits):
         yield _steps(diagnosis, limits.steps)
     yield _grid(list(_data_quality(diagnosis, facts, limits)))
 
@@ -94,9 +100,8 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
 def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
     yield "cost", describe_cost(culprit, diagnosis)
     code = describe_launch(culprit.code)
-    cost = format_time(culprit.loss_ns)
     told = culprit.evidence[1:] if culprit.is_of_program else culprit.evidence  # the first one says the cost
-    evidence = [line for line in told if line != code and cost not in line]
+    evidence = [line for line in told if line != code]
     for number, line in enumerate(evidence[: limits.evidence]):
         yield "" if number else CAUSES[culprit.cause].side or "seen", line
     began = describe_kernels(culprit, diagnosis).partition(", starting at ")[2]
@@ -107,6 +112,14 @@ def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tu
     yield "do", describe_action(culprit)
     if culprit.recurs != "yes":
         yield "again", advise_recurrence(culprit)
+
+
+def _jitter(headline: Culprit, diagnosis: Diagnosis, verdict: str) -> Iterator[tuple[str, str]]:
+    """Yield what jitter costs, if the headline is of another rung; of a run without culprits, the verdict."""
+    if not diagnosis.culprits:
+        yield "jitter", capitalize(verdict.removeprefix("Jitter costs "))
+    elif headline.rung != "ranks" and (cost := describe_jitter(diagnosis)):
+        yield "jitter", cost
 
 
 def _from_here(file: str) -> str:
@@ -175,7 +188,7 @@ def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> I
     for problem in facts.refused[: limits.notes]:
         yield "unusable", f"{problem.first_file}: {problem.text}"
     if len(facts.refused) > limits.notes:
-        yield "", f"{len(facts.refused) - limits.notes} more reasons why files are unusable"
+        yield "", f"{format_count(len(facts.refused) - limits.notes, 'more reason')} why files are unusable"
     if (network := diagnosis.conclusion.unverified_transfers) is not None and diagnosis.culprits:
         share = format_percent(network)
         yield "network", f"not judged ({share} of the steps): ingest the output of nccl-tests on these nodes"

@@ -62,11 +62,13 @@ def _facts(diagnosis: Diagnosis) -> list[RenderableType]:
 
 
 def _data_quality(diagnosis: Diagnosis, facts: RunOverview) -> list[tuple[str, str]]:
-    rows = [("alignment", describe_alignment(facts.alignment)), ("coverage", " ".join(describe_coverage(facts)))]
-    if diagnosis.notes:
-        rows.append(("limits", " ".join(diagnosis.notes)))
-    if remainder := describe_excluded(facts):
-        rows.append(("excluded", " ".join(remainder)))
+    told = {
+        "alignment": describe_alignment(facts.alignment, facts.ranks),
+        "coverage": " ".join(describe_coverage(facts)),
+        "limits": " ".join(diagnosis.notes),
+        "excluded": " ".join(describe_excluded(facts)),
+    }
+    rows = [(name, text) for name, text in told.items() if text]
     for problem in facts.refused[:_MAX_PROBLEMS]:
         rows.append(("unusable", f"{problem.first_file}: {problem.text}"))
     if len(facts.refused) > _MAX_PROBLEMS:

@@ -66,7 +66,9 @@ def test_the_first_line_is_the_answer(lake: "jitter.Lake") -> None:
     elif costliest is not None:
         assert first.startswith(f"All ranks: {CAUSES[costliest.cause].words}")
         if not diagnosis.culprits:
-            assert f"jitter     {diagnosis.verdict}" in screen(lake, 1000)
+            cost, _, program = diagnosis.verdict.partition(". All ranks ")
+            assert f"jitter     {cost.removeprefix('Jitter costs ')}." in screen(lake, 1000)
+            assert f"it costs {format_time(costliest.loss_ns)}" in program
     else:
         assert diagnosis.verdict.startswith(first)
 

@@ -330,6 +330,8 @@ _CPU: Final = (TimePart.CPU,)
 _HOST: Final = (TimePart.START, TimePart.CPU)
 _GPU: Final = (TimePart.GPU,)
 _TRANSFER: Final = (TimePart.TRANSFER,)
+STALLED_LOADING: Final = "the input pipeline stalled"
+USUAL_LOADING: Final = "they do not explain the late start"
 _LOADING: Final = "its data-loading ranges take {own} per step{others}"
 _TRANSFERS: Final = "from the last arrival to the end, {collectives} per step take {taken} ({baseline} {usual})"
 
@@ -338,13 +340,13 @@ RULES: Final = (
     Rule("cpu_after", _HOST, "likely", _after_last_launch,
          "{share} of the excess lies between the last launch of a step and the step's end"),
     Rule("late_start", _START, "certain", _side_work),
-    Rule("late_start", _START, "certain", _long_loading, f"{_LOADING}: the input pipeline stalled"),
-    Rule("late_start", _START, "unknown", _loading, f"{_LOADING}: they do not explain the late start"),
+    Rule("late_start", _START, "certain", _long_loading, f"{_LOADING}: {STALLED_LOADING}"),
+    Rule("late_start", _START, "unknown", _loading, f"{_LOADING}: {USUAL_LOADING}"),
     Rule("late_start", _START, "unknown", _otherwise, "no data-loading range was recorded"),
     Rule("cpu_launch", _CPU, "certain", _side_work),
     Rule("cpu_launch", _CPU, "unknown", _no_launches,
          "no launches were recorded: an idle GPU is taken to wait for its host"),
-    Rule("cpu_launch", _CPU, "likely", _lost_by_launches, "{share} of what the job lost to it is late launches"),
+    Rule("cpu_launch", _CPU, "likely", _lost_by_launches, "{share} of its loss is late launches"),
     Rule("cpu_launch", _CPU, "likely", _no_meeting,
          "its launches are late; the ranks share no collective in these steps"),
     Rule("cpu_launch", _CPU, "likely", _otherwise,

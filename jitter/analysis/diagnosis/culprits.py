@@ -93,7 +93,6 @@ def make_culprit(
             describe_excess(group, evidence),
             *group.evidence,
             *_describe_range(gain_range_ns),
-            *_describe_share(gain_ns, share_ns, evidence),
             *((_UNKNOWN_GAIN,) if is_unknown else ()),
         ),
         look_at=find_profile_location(analysis, evidence.records, recorded, losses, steps),
@@ -135,14 +134,6 @@ def _describe_range(gain_range_ns: tuple[int, int] | None) -> tuple[str, ...]:
         return ()
     low, high = (format_time(max(ns, 0)) for ns in gain_range_ns)
     return (f"fixing it would save {low} to {high}: which host gaps are waits for the GPU is not recorded",)
-
-
-def _describe_share(gain_ns: float, share_ns: float, evidence: Evidence) -> tuple[str, ...]:
-    """Say what the findings' share of the loss is, where it differs from what they save alone."""
-    share_ns = max(share_ns, 0.0)
-    if abs(share_ns - max(gain_ns, 0.0)) < THRESHOLDS.min_gain_share * evidence.analysis.usual_step_ns:
-        return ()
-    return (f"its share of the loss is {format_time(share_ns)}",)
 
 
 def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:

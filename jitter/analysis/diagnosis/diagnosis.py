@@ -10,7 +10,7 @@ from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
 from jitter.analysis.diagnosis.hang.model import Hang
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, format_share
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Fact, Loss, LossShare, Rung, StepAnswer, WhatIf
-from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit
+from jitter.analysis.diagnosis.verdict import describe_program, describe_seen, name_culprit, write_verdict
 from jitter.core.formatting import abbreviate, format_count, format_time
 
 _REPR_LENGTH: Final = 100
@@ -89,6 +89,31 @@ class Diagnosis:
         """The largest finding about jitter or slow steps above the noise, else the largest one; None without any."""
         above_noise = (one for one in self.culprits if one.confidence != "low")
         return next(above_noise, next(iter(self.findings), None))
+
+    def reword(self, changed: "Diagnosis", ranks: int) -> "Diagnosis":
+        """Return `changed`, which has other culprits, with the verdict on them; what was added to this one stays."""
+        old, new = (
+            write_verdict(
+                one.loss,
+                one.culprits,
+                one.steps,
+                one.what_if.culprits_repaired_ns or 0,
+                ranks,
+                one.conclusion,
+                one.split,
+            )
+            for one in (self, changed)
+        )
+        return (
+            replace(changed, verdict=new + self.verdict.removeprefix(old)) if self.verdict.startswith(old) else changed
+        )
+
+    def with_headline(self) -> "Diagnosis":
+        """Return the diagnosis with what all ranks lose alike at the end of the verdict, if that is the headline."""
+        first = self.headline
+        if first is None or not first.is_of_program:
+            return self
+        return replace(self, verdict=f"{self.verdict} {describe_program(first)}")
 
     @property
     def main_share(self) -> LossShare | None:

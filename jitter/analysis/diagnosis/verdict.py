@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.causes import CAUSES, STALLED_LOADING, USUAL_LOADING
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, StepAnswer, UnrecordedRanks
@@ -38,7 +38,8 @@ def describe_recurrence(culprit: Culprit) -> str:
     if culprit.recurs == "no":
         return "any rank could be next"
     if culprit.recurs == "together":
-        return "several ranks are late in the same steps"
+        is_of_network = CAUSES[culprit.cause].side == "network"
+        return "the other steps are not slow" if is_of_network else "several ranks are late in the same steps"
     if culprit.scope == "unrecorded":
         return "whether it recurs is unknown"
     if culprit.more_steps is None:
@@ -140,7 +141,10 @@ def _list_names(culprits: Sequence[Culprit], *, with_cause: bool = False) -> str
         for one in culprits[: THRESHOLDS.sentences.max_named - 1]
     ]
     if with_cause:
-        names = [f"{name} ({CAUSES[one.cause].words})" for name, one in zip(names, culprits, strict=False)]
+        names = [
+            f"{name} ({CAUSES[one.cause].words})".replace(") (", ", ")
+            for name, one in zip(names, culprits, strict=False)
+        ]
     more = len(culprits) - len(names)
     return f"{', '.join(names)} and {more} more" if more else " and ".join(names)
 
@@ -161,7 +165,13 @@ def describe_advice(culprit: Culprit) -> str:
     if culprit.scope == "unrecorded":
         return "holds up the recorded ranks: record the ranks that are missing, and check the network"
     info = CAUSES[culprit.cause]
-    return info.job_advice if culprit.scope == "job" else info.advice
+    if culprit.scope == "job":
+        return info.job_advice
+    if culprit.cause == "late_start" and any(line.endswith(STALLED_LOADING) for line in culprit.evidence):
+        return "starts its steps late: check its data loading"
+    if culprit.cause == "late_start" and any(line.endswith(USUAL_LOADING) for line in culprit.evidence):
+        return "starts its steps late: check its host"
+    return info.advice
 
 
 def write_advice(culprit: Culprit) -> str:
@@ -219,8 +229,18 @@ def describe_gain(culprit: Culprit) -> str:
     saving = describe_saving(culprit)
     if culprit.is_hidden:
         return f"{saving}; it accounts for {format_time(culprit.loss_ns)} of the loss"
-    is_beside = culprit.is_beyond_loss and culprit.gain_ns > 0 and not culprit.is_of_program
-    return f"{saving} beyond this loss" if is_beside else saving
+    return f"it costs {describe_loss(culprit)}; {saving}" if culprit.is_beyond_loss else saving
+
+
+def describe_program(culprit: Culprit) -> str:
+    """Return what all ranks lose alike to the program, and what to do, as a sentence."""
+    return f"{name_culprit(culprit)} {describe_advice(culprit)}; {describe_gain(culprit)}."
+
+
+def describe_loss(culprit: Culprit) -> str:
+    """Return the culprit's share of its rung's loss: `1.16 ms = 11.1% of the run`."""
+    part = "" if culprit.fraction is None else f" = {format_percent(culprit.fraction)} of the run"
+    return f"{format_time(culprit.loss_ns)}{part}"
 
 
 def describe_saving(culprit: Culprit) -> str:

@@ -5,13 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from jitter.analysis.diagnosis.causes import CAUSES
+from jitter.analysis.diagnosis.causes import CAUSES, STALLED_LOADING
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
+from jitter.analysis.diagnosis.hang.words import write_hang_verdict
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.verdict import (
     advise_recurrence,
     describe_advice,
+    describe_loss,
+    describe_program,
     describe_saving,
     describe_seen,
     name_cause,
@@ -29,7 +32,6 @@ from jitter.core.formatting import (
 from jitter.report.text.kernel_text import describe_kernels
 
 MAX_EXPORTED_RANKS: Final = 8
-_STALLED: Final = "the input pipeline stalled"
 
 
 class FixItem(NamedTuple):
@@ -68,6 +70,14 @@ def write_headline(culprit: Culprit, diagnosis: Diagnosis) -> str:
     return f"{name_culprit(culprit)}: {_describe_loss(culprit, diagnosis)}"
 
 
+def write_jitter_verdict(diagnosis: Diagnosis) -> str:
+    """Return the verdict without what a headline says of it: the hang, what all ranks lose alike to the program."""
+    first, hang, verdict = diagnosis.headline, diagnosis.hang, diagnosis.verdict
+    if hang is not None:
+        verdict = verdict.removeprefix(f"{write_hang_verdict(hang)} ")
+    return verdict if first is None else verdict.removesuffix(f" {describe_program(first)}")
+
+
 def _describe_loss(culprit: Culprit, diagnosis: Diagnosis) -> str:
     """Return what costs the time, where, and in which steps; what the program costs is in all of them."""
     seen = "" if culprit.is_of_program else f", {describe_seen(culprit)}"
@@ -84,17 +94,27 @@ def describe_symptom(culprit: Culprit, diagnosis: Diagnosis) -> str:
 
 def describe_cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
     """Return the culprit's loss, what fixing it alone saves where that differs, and of jitter the whole loss."""
-    share, saving = format_time(culprit.loss_ns), describe_saving(culprit)
-    part = "" if culprit.fraction is None else f" = {format_percent(culprit.fraction)} of the run"
-    parts = [f"{share}{part}"]
-    if share not in saving:
-        parts.append(saving)
-    loss = diagnosis.loss
-    if loss.ns is not None and loss.ns > 0 and culprit.rung == "ranks":
-        counted = sum(step.loss_ns is not None for step in diagnosis.steps)
-        whole = "" if loss.fraction is None else f" = {format_percent(loss.fraction)}"
-        parts.append(f"all jitter: {format_time(loss.ns)} over {format_count(counted, 'step')}{whole}")
+    parts = [describe_price(culprit)]
+    if culprit.rung == "ranks" and (whole := describe_jitter(diagnosis)):
+        parts.append(f"all jitter: {whole}")
     return f"{'; '.join(parts)} ({culprit.confidence} confidence)"
+
+
+def describe_jitter(diagnosis: Diagnosis) -> str:
+    """Return what jitter costs the run: `1.25 ms over 4 steps = 12.0%`; empty if it costs nothing measurable."""
+    loss = diagnosis.loss
+    if loss.ns is None or loss.ns <= 0:
+        return ""
+    counted = sum(step.loss_ns is not None for step in diagnosis.steps)
+    whole = "" if loss.fraction is None else f" = {format_percent(loss.fraction)}"
+    return f"{format_time(loss.ns)} over {format_count(counted, 'step')}{whole}"
+
+
+def describe_price(culprit: Culprit) -> str:
+    """Return the culprit's loss, and what fixing it alone saves where that differs."""
+    saving = describe_saving(culprit)
+    differs = format_time(culprit.loss_ns) not in saving
+    return "; ".join([describe_loss(culprit), *([saving] if differs else [])])
 
 
 def describe_action(culprit: Culprit) -> str:
@@ -126,7 +146,7 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
     A finding of low confidence is a lead: its remedy "might" help.
     """
     remedy = CAUSES[culprit.cause].remedy
-    if culprit.cause == "late_start" and any(_STALLED in line for line in culprit.evidence):
+    if culprit.cause == "late_start" and any(line.endswith(STALLED_LOADING) for line in culprit.evidence):
         remedy = "more loader workers or prefetching"
     remedy = f"{remedy[0].upper()}{remedy[1:]}"
     counted = sum(step.loss_ns is not None for step in diagnosis.steps)

@@ -1,6 +1,6 @@
 """The seven questions and their answers as text, the same for terminal, Markdown and HTML page."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ from jitter.analysis.diagnosis.loss.split import (
 from jitter.analysis.diagnosis.loss.waterfall import build_waterfall, describe_waterfall
 from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.diagnosis.verdict import (
-    describe_gain,
     describe_recurrence,
     describe_seen,
     describe_unverified_network,
@@ -27,9 +26,11 @@ from jitter.core.formatting import (
     format_count,
     format_percent,
     format_rank,
+    format_ranks,
     format_time,
     format_timeline_span,
 )
+from jitter.report.text.fix_list import describe_price
 from jitter.report.text.kernel_text import describe_kernels
 
 Hosts = Mapping[int, str | None]
@@ -46,7 +47,6 @@ _MOST = 3
 _MAIN_SHARE = 0.25
 """Of the loss. A part of at least this size answers whether the CPU or the GPU costs the time."""
 _NOTHING = "nothing stands out above the run's noise"
-_NOT_RECORDED = "Not recorded: this needs traces."
 _UNKNOWN = "Unknown: no rank can be compared with another."
 
 
@@ -59,14 +59,14 @@ class QuestionAnswer(NamedTuple):
 
 
 def answer_questions(diagnosis: Diagnosis, hosts: Hosts, shown: Sequence[Collection[str]] = ()) -> list[QuestionAnswer]:
-    """Return the seven questions with their answers, in the order of the report.
+    """Return the seven questions with their answers, in the order of the report; none of a lake without traces.
 
     `hosts` maps each rank to its host, None where the traces do not name it. `shown` are sentences of evidence that the
     report states elsewhere, of each of the first findings.
     """
     culprits = diagnosis.culprits
     if not diagnosis.steps:
-        return [QuestionAnswer(question, _NOT_RECORDED) for question in QUESTIONS]
+        return []
     answers: tuple[tuple[str, tuple[str, ...]], ...] = (
         (_cost(diagnosis), _gains(diagnosis)),
         (_steps(diagnosis), _seen(culprits[:_MOST])),
@@ -115,8 +115,7 @@ def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     if not counted:
         return split
     saved = diagnosis.what_if.culprits_repaired_ns or 0
-    beyond = " beyond this loss" if all(one.is_beyond_loss for one in counted) else ""
-    fixed = f"fixing all findings would save about {format_time(saved)}{beyond}"
+    fixed = f"fixing all findings would save about {format_time(saved)}"
     if saved <= 0:
         fixed = "fixing all findings would save too little to measure, because other work is about as late"
     return (*split, f"{fixed}; every rank at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}")
@@ -178,20 +177,25 @@ def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
         return f"{'; '.join(unnamed)}: all its ranks are slow. The traces do not name the hosts."
     if all(one.scope in ("job", "unrecorded") for one in culprits):
         return "No single node."
-    of_ranks = [one for one in culprits if CAUSES[one.cause].side != "network"]
-    named = Counter(hosts.get(rank) for one in of_ranks for rank in one.ranks)
-    known = [host for host, _ in named.most_common() if host is not None]
-    if not known:
+    ranks_of: defaultdict[str, set[int]] = defaultdict(set)
+    # of a group whose communication is slow, no rank is to blame
+    of_ranks = [one for one in culprits if CAUSES[one.cause].side != "network" or len(one.ranks) == 1]
+    for one in of_ranks:
+        for rank in () if one.scope in ("job", "unrecorded") else one.ranks:
+            if (host := hosts.get(rank)) is not None:
+                ranks_of[host].add(rank)
+    if not ranks_of:
         return "The traces do not name the hosts." if not any(hosts.values()) else "No single node."
-    more = f" and {len(known) - _MOST} more" if len(known) > _MOST else ""
-    return f"{', '.join(known[:_MOST])}{more}: single GPUs, not the whole node."
+    named = [f"{host} ({format_ranks(sorted(ranks))})" for host, ranks in list(ranks_of.items())[:_MOST]]
+    more = f" and {len(ranks_of) - _MOST} more" if len(ranks_of) > _MOST else ""
+    return f"{', '.join(named)}{more}."
 
 
 def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if diagnosis.culprits:
         more = len(diagnosis.culprits) - _MOST
         named = "; ".join(
-            f"{name_culprit(one)}: {describe_gain(one)} ({one.confidence} confidence)"
+            f"{name_culprit(one)}: {describe_price(one)} ({one.confidence} confidence)"
             for one in diagnosis.culprits[:_MOST]
         )
         return named + (f"; and {more} more" if more > 0 else "") + "."

@@ -19,8 +19,10 @@ def describe_run(facts: RunOverview) -> str:
     )
 
 
-def describe_alignment(alignment: AlignmentSummary) -> str:
-    """Describe how the clocks of the ranks were aligned, and the uncertainty."""
+def describe_alignment(alignment: AlignmentSummary, ranks: int) -> str:
+    """Describe how the clocks of the ranks were aligned, and the uncertainty; empty without two ranks."""
+    if ranks < 2:
+        return ""
     if not alignment.steps:
         return "Clock alignment: not needed, no two ranks run the same program in a step."
     sentences = [_describe_method(method, count, alignment) for method, count in sorted(alignment.steps.items())]
@@ -66,6 +68,8 @@ def alignment_method(alignment: AlignmentSummary) -> str:
 def describe_coverage(overview: RunOverview) -> list[str]:
     """Describe what the ranks of the lake did not record, one sentence each; a single sentence if they recorded all.
 
+    Nothing of a lake without traces.
+
     Ranks of the job that are not in the lake are a limit of the diagnosis, which states them.
     """
     sentences = [
@@ -89,6 +93,8 @@ def describe_coverage(overview: RunOverview) -> list[str]:
     sentences = [*(f"{sentence}." for sentence in overview.damaged), *sentences]
     if sentences:
         return sentences
+    if not overview.ranks:
+        return []
     if overview.ranks == 1:
         return [f"The only rank in the lake recorded {_format_all(overview.steps, 'step')} completely."]
     ranks = "Both" if overview.ranks == 2 else f"All {overview.ranks:,}"

@@ -1,5 +1,7 @@
 """The verdict, the seven answers and how far to trust a step, from answers made by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -306,8 +308,8 @@ def test_the_seven_answers():
     ]
     assert answers["How much does jitter cost?"] == "5.00 ms over 1 step, 25.0% of the run"
     assert answers["Which step?"] == "Step 1 costs most: 5.00 ms."
-    assert answers["Which node?"] == "n1: single GPUs, not the whole node."
-    assert answers["Which GPU?"] == "Rank 3 (n1): fixing it would save about 4.00 ms (high confidence)."
+    assert answers["Which node?"] == "n1 (rank 3)."
+    assert answers["Which GPU?"] == "Rank 3 (n1): 4.00 ms = 20.0% of the run (high confidence)."
     assert answers["When in the step does it begin?"] == "Rank 3 (n1): kernels 4 to 9, starting at kern."
     assert answers["Where to look?"] == "/traces/r3.sqlite, 76.0565 s to 76.0580 s on its timeline."
     assert answers["CPU or GPU?"] == "The GPU (slower execution of the same kernels)."
@@ -320,6 +322,8 @@ def test_a_node_and_a_network():
     answers = told(diagnosis(link), {0: "n0", 3: "n1"})
     assert answers["Which node?"] == "No single node."
     assert answers["CPU or GPU?"].startswith("Neither: the network")
+    of_rank = culprit(scope="rank", ranks=(3,), cause="slow_network", kernel_index=None)
+    assert told(diagnosis(of_rank), {0: "n0", 3: "n1"})["Which node?"] == "n1 (rank 3)."
     assert answers["When in the step does it begin?"].startswith("Unknown: masked by slower ranks")
     start = told(diagnosis(culprit(scope="host", host="n1", ranks=(2, 3), cause="late_start", kernel_index=None)), {})
     assert start["When in the step does it begin?"] == "Host n1 (ranks 2-3): before the first kernel of the step."
@@ -406,3 +410,41 @@ def test_what_the_logs_tell_of_the_first_culprit_ends_the_verdict():
     assert found.verdict == f"{plain.verdict} By the logs, {clocks}."
     assert add_log_evidence(found, logs) == found
     assert "By the logs" not in add_log_evidence(diagnosis(culprit(1), culprit(3)), logs).verdict
+
+
+def test_the_advice_on_a_late_start_is_that_of_its_evidence():
+    stalled = culprit(cause="late_start", evidence=("its ranges take 3 ms: the input pipeline stalled",))
+    usual = culprit(cause="late_start", evidence=("its ranges take 1 µs: they do not explain the late start",))
+    unknown = culprit(cause="late_start", evidence=("no data-loading range was recorded",))
+    advice = [
+        diagnosis(one).verdict.partition(": check ")[2].partition(" (seen")[0] for one in (stalled, usual, unknown)
+    ]
+    assert advice == ["its data loading", "its host", "its data loading and its host"]
+
+
+def test_what_costs_beside_jitter_is_told_with_its_cost():
+    """The verdict states the loss of a slow network, and never a saving beyond a loss that it is no part of."""
+    slow = culprit(
+        cause="slow_network", rung="network", is_beyond_loss=True, loss_ns=9 * MS, fraction=0.45, gain_ns=8 * MS
+    )
+    said = diagnosis(slow).verdict
+    assert "it costs 9.00 ms = 45.0% of the run; fixing it would save about 8.00 ms" in said
+
+
+def test_the_verdict_ends_with_a_headline_about_all_ranks():
+    shared = culprit(
+        scope="job",
+        cause="launch_bound",
+        rung="launch",
+        is_beyond_loss=True,
+        loss_ns=9 * MS,
+        fraction=0.45,
+        gain_ns=8 * MS,
+    )
+    quiet = replace(diagnosis(), of_all_ranks=(shared,))
+    assert quiet.with_headline().verdict == (
+        f"{quiet.verdict} All ranks launch kernels that take less time than their launch: fuse them, or launch them "
+        "as a graph; it costs 9.00 ms = 45.0% of the run; fixing it alone would save about 8.00 ms."
+    )
+    late = replace(diagnosis(culprit()), of_all_ranks=(shared,))
+    assert late.with_headline().verdict == late.verdict

@@ -12,7 +12,6 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Culprit, Fact, FactKind, Scope
-from jitter.analysis.diagnosis.verdict import write_verdict
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import short_host
@@ -38,7 +37,7 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     of_job = tuple(one for one in facts if one.is_of_job)
     shared = tuple(_join(culprit, of_job, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
     located = replace(diagnosis, culprits=tuple(joined), of_all_ranks=shared)
-    verdict = _reword(diagnosis, located, len(logs.places))
+    verdict = diagnosis.reword(located, len(logs.places)).verdict
     if joined and joined[0].facts:
         by_logs = f" By the logs, {'; '.join(one.words for one in joined[0].facts[:_MOST])}."
         verdict = verdict.removesuffix(by_logs) + by_logs
@@ -101,17 +100,6 @@ def _locate(culprit: Culprit, facts: list[Fact], logs: JobLogs) -> Culprit:
         device=device,
         is_part_of_job=False,
     )
-
-
-def _reword(before: Diagnosis, after: Diagnosis, ranks: int) -> str:
-    """Return the verdict with the located culprits in place of the others; what was added to it stays."""
-    old, new = (
-        write_verdict(
-            one.loss, one.culprits, one.steps, one.what_if.culprits_repaired_ns or 0, ranks, one.conclusion, one.split
-        )
-        for one in (before, after)
-    )
-    return new + before.verdict.removeprefix(old) if before.verdict.startswith(old) else before.verdict
 
 
 def _time_notes(logs: JobLogs, run: JobLogs) -> Iterator[str]:

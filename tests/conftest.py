@@ -17,6 +17,7 @@ from tests.support.dask_cluster import dask_cluster
 
 __all__ = ["browser", "dask_cluster"]
 
+SAMPLE = Path(__file__).parents[1] / "data" / "sample"
 settings.register_profile("without deadline", deadline=None)  # a busy machine is no failure
 settings.load_profile("without deadline")
 
@@ -55,6 +56,14 @@ def small_lake(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("lakes") / "lake"
     assert jitter.ingest([traces], root, executor=jitter.LocalExecutor()).refused == []
     return root
+
+
+@pytest.fixture(scope="session")
+def sample_lake(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
+    """Return the lake of `data/sample`: in step 2003 the host of rank 5 stalls before kernel 17."""
+    root = tmp_path_factory.mktemp("sample") / "lake"
+    assert jitter.ingest([SAMPLE], root, executor=jitter.LocalExecutor()).refused == []
+    return jitter.open(root)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ import jitter
 from jitter import guide
 from jitter.cli import main
 from jitter.core.errors import UsageError
+from tests.support.simulated import sampled_lake
 
 README = Path(__file__).parents[2] / "README.md"
 RANKS = range(8)
@@ -27,11 +28,10 @@ RANKS = range(8)
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with traces and lakes by the names of README and guide."""
     root = tmp_path_factory.mktemp("tables")
-    fault = "cpu_stall:rank=5,step=2003,kernel=17,ms=3"
-    job = ["--ranks", "8", "--gpus-per-node", "4", "--steps", "6", "--first-step", "2000", "--kernels", "40", "--quiet"]
-    assert main(["sample", str(root / "traces"), *job, "--fault", fault]) == 0
-    assert main(["ingest", str(root / "traces"), "-o", str(root / "jitter-lake"), "--quiet"]) == 0
-    (root / "before-lake").symlink_to("jitter-lake")
+    job = "--ranks 8 --gpus-per-node 4 --steps 6 --first-step 2000 --kernels 40"
+    sampled_lake(root, f"{job} --fault cpu_stall:rank=5,step=2003,kernel=17,ms=3")
+    for name in ("jitter-lake", "before-lake"):
+        (root / name).symlink_to("lake")
     return root
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jitter.cli import main
+from tests.support.simulated import sampled_lake
 
 pytestmark = pytest.mark.slow
 
@@ -45,8 +45,7 @@ LOADS: dict[str, set[str]] = {
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("loads")
-    assert main(["sample", str(root / "traces"), "--ranks", "3", "--steps", "5", "--kernels", "20", "--quiet"]) == 0
-    assert main(["ingest", str(root / "traces"), "-o", str(root / "jitter-lake"), "--quiet"]) == 0
+    sampled_lake(root, "--ranks 3 --steps 5 --kernels 20").root.rename(root / "jitter-lake")
     return root
 
 

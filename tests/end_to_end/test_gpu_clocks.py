@@ -7,17 +7,15 @@ import pytest
 
 from jitter.cli import main
 from tests.support.json_report import differing
+from tests.support.simulated import sampled_lake
 
 
 @pytest.mark.parametrize("form", ["nsys", "kineto"])
 def test_clocks_of_a_slow_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str):
-    traces, lake = str(tmp_path / "traces"), str(tmp_path / "lake")
-    job = ["--ranks", "4", "--steps", "5", "--kernels", "60", "--seed", "3", "--format", form]
-    fault = ["--fault", "slow_gpu:rank=2,factor=1.3"]
-    assert main(["sample", traces, *job, *fault, "--evidence", "--quiet"]) == 0
-    assert main(["ingest", traces, "-o", lake, "--quiet"]) == 0
+    job = f"--ranks 4 --steps 5 --kernels 60 --seed 3 --format {form} --fault slow_gpu:rank=2,factor=1.3 --evidence"
+    lake = sampled_lake(tmp_path, job)
     capsys.readouterr()
-    assert main(["report", lake, "--json"]) == 0
+    assert main(["report", str(lake.root), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     (culprit,) = differing(found)
     assert (culprit["rank"], culprit["cause"]) == (2, "gpu_compute")

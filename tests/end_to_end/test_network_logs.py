@@ -8,15 +8,14 @@ import pytest
 
 from jitter.cli import main
 from tests.support.json_report import differing
+from tests.support.simulated import sampled_lake
 
 
 def report(place: Path, capsys: pytest.CaptureFixture[str], fault: str, *more: str) -> dict[str, Any]:
-    traces, lake = str(place / "traces"), str(place / "lake")
-    job = ["--ranks", "8", "--gpus-per-node", "4", "--steps", "6", "--kernels", "60", "--fault", fault, *more]
-    assert main(["sample", traces, *job, "--quiet"]) == 0
-    assert main(["ingest", traces, "-o", lake, "--quiet"]) == 0
+    job = f"--ranks 8 --gpus-per-node 4 --steps 6 --kernels 60 --fault {fault}"
+    lake = sampled_lake(place, " ".join((job, *more)))
     capsys.readouterr()
-    assert main(["report", lake, "--json"]) == 0
+    assert main(["report", str(lake.root), "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 

@@ -38,8 +38,6 @@ from jitter.report.page import how_to_read
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Job, simulate, write
 
-SAMPLE = Path(__file__).parents[2] / "data" / "sample"
-
 
 def tables(topic: str) -> list[list[list[str]]]:
     """The topic's tables, row by row without heading and rule, cell by cell without code marks."""
@@ -57,13 +55,6 @@ def tables(topic: str) -> list[list[list[str]]]:
 
 def firsts(table: list[list[str]]) -> list[str]:
     return [row[0] for row in table]
-
-
-@pytest.fixture(scope="module")
-def sample_lake(tmp_path_factory: pytest.TempPathFactory) -> jitter.Lake:
-    root = tmp_path_factory.mktemp("guide") / "lake"
-    assert jitter.ingest([SAMPLE], root, executor=jitter.LocalExecutor()).refused == []
-    return jitter.open(root)
 
 
 def test_every_file_is_a_topic_and_packaged_beside_the_code():

@@ -10,6 +10,7 @@ from jitter.cli import main
 from jitter.lake.rank_places import RankPlace, fill_hosts, find_rank_places, host_of_file
 from jitter.lake.records import SourceRecord
 from tests.support.json_report import differing
+from tests.support.simulated import sampled_lake
 
 
 class Recording:
@@ -75,11 +76,8 @@ def test_logs_alone_name_ranks() -> None:
 
 
 def test_a_slow_node_is_named_by_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    traces, lake = str(tmp_path / "traces"), str(tmp_path / "lake")
-    job = ["--ranks", "8", "--gpus-per-node", "4", "--steps", "6", "--kernels", "60", "--format", "kineto"]
-    fault = ["--fault", "slow_gpu:rank=4-7,factor=1.3"]
-    assert main(["sample", traces, *job, *fault, "--evidence", "--quiet"]) == 0
-    assert main(["ingest", traces, "-o", lake, "--quiet"]) == 0
+    job = "--ranks 8 --gpus-per-node 4 --steps 6 --kernels 60 --format kineto --evidence"
+    lake = str(sampled_lake(tmp_path, f"{job} --fault slow_gpu:rank=4-7,factor=1.3").root)
     capsys.readouterr()
     assert main(["report", lake, "--json"]) == 0
     [culprit] = differing(json.loads(capsys.readouterr().out))
@@ -106,10 +104,8 @@ def test_a_log_is_of_the_host_that_its_path_names(file: str, host: str | None) -
 
 def test_clocks_of_two_hosts_are_kept_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """1,980 / 1.2 = 1,650 MHz; the other host's GPU of the same number runs at 1,980 MHz."""
-    traces, lake = str(tmp_path / "traces"), str(tmp_path / "lake")
-    job = ["--ranks", "8", "--gpus-per-node", "4", "--steps", "6", "--kernels", "60"]
-    assert main(["sample", traces, *job, "--fault", "slow_gpu:rank=5,factor=1.2", "--evidence", "--quiet"]) == 0
-    assert main(["ingest", traces, "-o", lake, "--quiet"]) == 0
+    job = "--ranks 8 --gpus-per-node 4 --steps 6 --kernels 60 --evidence --fault slow_gpu:rank=5,factor=1.2"
+    lake = str(sampled_lake(tmp_path, job).root)
     capsys.readouterr()
     assert main(["report", lake, "--json"]) == 0
     [culprit] = differing(json.loads(capsys.readouterr().out))

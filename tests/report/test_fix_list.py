@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import jitter
 from jitter.analysis.diagnosis.model import CodeLocation
-from jitter.cli import main
 from jitter.core.formatting import format_numbers
 from jitter.report.text.fix_list import (
     costliest_step,
@@ -16,16 +14,13 @@ from jitter.report.text.fix_list import (
     list_fixes,
 )
 
-SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 LAKE = Path("/runs/my lake")
 COHORTS = dict.fromkeys(range(40), 0)
 
 
 @pytest.fixture(scope="module")
-def diagnosis(tmp_path_factory):
-    root = tmp_path_factory.mktemp("cards") / "lake"
-    assert main(["ingest", str(SAMPLE), "-o", str(root), "--quiet"]) == 0
-    return jitter.open(root).diagnose()
+def diagnosis(sample_lake):
+    return sample_lake.diagnose()
 
 
 def finding(diagnosis, **changes):

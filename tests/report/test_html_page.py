@@ -3,17 +3,14 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from bokeh.models import Legend
 
-import jitter
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import WhatIf
 from jitter.analysis.execution.self_times import START
-from jitter.cli import main
 from jitter.core.formatting import capitalize, format_percent, format_time
 from jitter.report.figures.frame import CALM_COLOR, GREY_PALETTE, OTHERS_COLOR
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
@@ -29,30 +26,21 @@ from jitter.report.views.run_report import RunReport, choose_first_layer
 from jitter.simulate import Fault, simulate
 from tests.support.page import Text, decode, item, models, page_data, sources, titles
 from tests.support.report_lakes import report_job, report_lake, step_rows
-from tests.support.simulated import ingest_run, small
+from tests.support.simulated import ingest_run, sampled_lake, small
 
 pytestmark = pytest.mark.slow
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
-SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory):
-    root = tmp_path_factory.mktemp("page") / "lake"
-    assert main(["ingest", str(SAMPLE), "-o", str(root), "--quiet"]) == 0
-    return jitter.open(root)
+def lake(sample_lake):
+    return sample_lake
 
 
 @pytest.fixture(scope="module")
 def page(lake):
     return render_html(lake)
-
-
-def simulated(folder, *options):
-    assert main(["sample", str(folder / "traces"), "--quiet", *options]) == 0
-    assert main(["ingest", str(folder / "traces"), "-o", str(folder / "lake"), "--quiet"]) == 0
-    return jitter.open(folder / "lake")
 
 
 def test_the_answers_are_the_diagnosis(page, lake):
@@ -72,8 +60,8 @@ def test_the_answers_are_the_diagnosis(page, lake):
 
 
 def test_the_evidence_of_a_finding_is_on_the_page_once(tmp_path):
-    faults = ("slow_gpu:rank=1,factor=1.5", "cpu_stall:rank=5,step=3,kernel=20,ms=8")
-    lake = simulated(tmp_path, "--steps", "8", *(word for fault in faults for word in ("--fault", fault)))
+    faults = "--fault slow_gpu:rank=1,factor=1.5 --fault cpu_stall:rank=5,step=3,kernel=20,ms=8"
+    lake = sampled_lake(tmp_path, f"--steps 8 {faults}")
     text, culprits = _without_spaces(Text(render_html(lake)).all), lake.diagnose().culprits
     assert len(culprits) == 2
     assert [text.count(_without_spaces(line)) for one in culprits for line in one.evidence] == [
@@ -237,8 +225,8 @@ def test_only_the_costliest_are_embedded_and_the_page_says_so(tmp_path):
 
 
 def test_a_node_that_is_late_is_seen_whole(tmp_path):
-    options = ["--ranks", "16", "--steps", "8", "--kernels", "60", "--gpus-per-node", "4"]
-    lake = simulated(tmp_path, *options, "--fault", "late_start:ranks=4-7,every=3,ms=3")
+    options = "--ranks 16 --steps 8 --kernels 60 --gpus-per-node 4 --fault late_start:ranks=4-7,every=3,ms=3"
+    lake = sampled_lake(tmp_path, options)
     diagnosis = lake.diagnose()
     assert diagnosis.culprits[0].scope == "host"
     assert choose_first_layer(diagnosis) == self_time_layer(START)
@@ -249,8 +237,8 @@ def test_a_node_that_is_late_is_seen_whole(tmp_path):
 
 
 def test_slow_transfers_are_drawn_at_their_group_and_by_size(tmp_path):
-    options = ["--shape", "expert", "--experts", "4", "--ranks", "8", "--steps", "5", "--kernels", "120"]
-    lake = simulated(tmp_path, *options, "--format", "kineto", "--fault", "slow_link:rank=6,factor=4")
+    options = "--shape expert --experts 4 --ranks 8 --steps 5 --kernels 120 --format kineto"
+    lake = sampled_lake(tmp_path, f"{options} --fault slow_link:rank=6,factor=4")
     assert choose_first_layer(lake.diagnose()) == TRANSFER_LAYER
     page = render_html(lake)
     cells = sources(page, "run")["shown:excess"]["image"][0]
@@ -277,7 +265,7 @@ def test_one_rank(tmp_path):
 
 
 def test_what_a_single_rank_loses_comes_before_what_cannot_be_compared(tmp_path):
-    lake = simulated(tmp_path, "--ranks", "1", "--steps", "6", "--kernels", "60")
+    lake = sampled_lake(tmp_path, "--ranks 1 --steps 6 --kernels 60")
     assert lake.diagnose().of_all_ranks
     assert {share.loss_class for share in lake.diagnose().split if share.ns > 0} == {
         "start",
@@ -304,7 +292,7 @@ def test_a_finding_without_a_saving_is_not_said_to_save_nothing(lake):
 
 
 def test_a_healthy_run_is_calm(tmp_path):
-    lake = simulated(tmp_path, "--ranks", "4", "--steps", "5", "--kernels", "60")
+    lake = sampled_lake(tmp_path, "--ranks 4 --steps 5 --kernels 60")
     assert not lake.diagnose().culprits
     page = render_html(lake)
     headline, diagnosis = find_first_lines(RunReport(lake)), lake.diagnose()

@@ -15,6 +15,7 @@ from jitter.cli import main
 from jitter.report.html import render_html
 from tests.support.chromium import INK, PLACE, VIEW
 from tests.support.report_lakes import report_job, report_lake, step_rows
+from tests.support.simulated import sampled_lake
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +23,6 @@ FIGURES = ("excess", "step_time", "self_excess", "ranks", "gap", "duration", "wa
 """Of the first screen."""
 FOLDED = ("step_split", "map", "strip", "ttke", "launch_latency")
 OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = true"
-SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 REAL = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "kineto" / "amd-4rank"
 EVIL = "evil<img src=x onerror=window.pwned=1>"
 
@@ -67,9 +67,9 @@ def clean(page, path):
     page.context.close()
 
 
-@pytest.fixture(params=["light", "dark"])
-def page(request, browser, path):
-    page = opened(browser, path, request.param)
+@pytest.fixture
+def page(browser, path):
+    page = opened(browser, path)
     yield page
     clean(page, path)
 
@@ -90,11 +90,18 @@ def of_rank(lake, step, kernel, rank):
     return f"rank {rank}: {'−' if ns < 0 else '+'}{round(abs(ns) / 1000, 3):g} µs"
 
 
-def test_every_figure_is_drawn(page):
+def assert_all_drawn(page):
     page.evaluate(OPEN_ALL)
     page.wait_for_timeout(600)
     for name in (*FIGURES, *FOLDED):
         assert page.evaluate(INK, f"figure:{name}") > 8, name
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_figure_is_drawn(browser, path, scheme):
+    page = opened(browser, path, scheme)
+    assert_all_drawn(page)
+    clean(page, path)
 
 
 def test_hover_tells_kernel_index_and_values(page, lake):
@@ -272,29 +279,12 @@ def test_what_was_not_recorded_is_not_drawn(browser, tmp_path):
     clean(page, path)
 
 
-def test_steps_that_are_not_in_the_page(browser, tmp_path):
-    path = written(report_job(tmp_path / "lake", ranks=3, steps=9, late=(1, 4, 5, 400_000)), tmp_path / "nine.html")
-    page = opened(browser, path)
-    there = set(page.evaluate("[...document.getElementById('step').options].map((option) => option.value)"))
-    absent = next(step for step in range(9) if str(step) not in there)
-    page.mouse.click(*page.evaluate(PLACE, ["figure:excess", absent, 1]))
-    page.locator("#absent").wait_for(state="visible")
-    assert f"does not hold the details of step {absent}. Run jitter serve" in page.locator("#absent").inner_text()
-    clean(page, path)
-
-
-@pytest.mark.parametrize("traces", [SAMPLE, REAL], ids=["sample", "amd-4rank"])
-def test_traces_from_outside(browser, tmp_path, traces):
-    if not traces.is_dir():
-        pytest.skip("JITTER_TRACES does not name a folder with kineto/amd-4rank")
-    assert main(["ingest", str(traces), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
+@pytest.mark.skipif(not REAL.is_dir(), reason="JITTER_TRACES does not name a folder with kineto/amd-4rank")
+def test_real_traces(browser, tmp_path):
+    assert main(["ingest", str(REAL), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
     path = written(jitter.open(tmp_path / "lake"), tmp_path / "page.html")
     page = opened(browser, path)
-    page.evaluate(OPEN_ALL)
-    page.wait_for_timeout(600)
-    for name in (*FIGURES, *FOLDED):
-        assert page.evaluate(INK, f"figure:{name}") > 8, name
-    assert "late" in page.locator(".answer").inner_text() or traces == REAL
+    assert_all_drawn(page)
     clean(page, path)
 
 
@@ -309,10 +299,8 @@ LEGEND = f"""(name) => {{ {VIEW}
 
 
 def test_legends_have_their_symbols(browser, tmp_path):
-    traces = ["sample", str(tmp_path / "traces"), "--format", "kineto", "--ranks", "4", "--steps", "3"]
-    assert main([*traces, "--kernels", "60", "--quiet"]) == 0
-    assert main(["ingest", str(tmp_path / "traces"), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
-    path = written(jitter.open(tmp_path / "lake"), tmp_path / "page.html")
+    lake = sampled_lake(tmp_path, "--format kineto --ranks 4 --steps 3 --kernels 60")
+    path = written(lake, tmp_path / "page.html")
     page = opened(browser, path)
     page.evaluate(OPEN_ALL)
     page.wait_for_timeout(600)
@@ -382,11 +370,11 @@ def test_a_page_prints_on_few_sheets_and_crops_nothing(browser, path):
     clean(page, path)
 
 
-def test_the_page_is_small_and_painted_at_once(browser, tmp_path):
-    assert main(["ingest", str(SAMPLE), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
-    path = written(jitter.open(tmp_path / "lake"), tmp_path / "page.html")
+def test_the_page_is_small_and_painted_at_once(browser, tmp_path, sample_lake):
+    path = written(sample_lake, tmp_path / "page.html")
     assert path.stat().st_size < 1_500_000
     page = opened(browser, path)
+    assert "late" in page.locator(".answer").inner_text()
     words = page.evaluate("document.body.innerText.split(/\\s+/).filter((word) => word).length")
     assert words < 400
     page.set_viewport_size({"width": 1440, "height": 900})

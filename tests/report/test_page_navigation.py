@@ -6,9 +6,9 @@ import io
 import pytest
 
 import jitter
-from jitter.cli import main
 from jitter.report.html import render_html
 from tests.support.chromium import PLACE, VIEW
+from tests.support.simulated import sampled_lake
 
 pytestmark = pytest.mark.slow
 
@@ -21,22 +21,10 @@ STEPS = 9
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("navigation")
-    job = [
-        "--ranks",
-        "4",
-        "--gpus-per-node",
-        "2",
-        "--first-step",
-        "0",
-        "--steps",
-        str(STEPS),
-        "--kernels",
-        str(KERNELS),
-    ]
-    faults = ["--fault", "cpu_stall:rank=2,step=4,kernel=5,ms=9", "--fault", "cpu_stall:rank=1,step=7,kernel=8,ms=2"]
-    assert main(["sample", str(folder / "traces"), "--quiet", *job, *faults]) == 0
-    assert main(["ingest", str(folder / "traces"), "-o", str(folder / "my lake"), "--quiet"]) == 0
-    lake = jitter.open(folder / "my lake")
+    job = f"--ranks 4 --gpus-per-node 2 --first-step 0 --steps {STEPS} --kernels {KERNELS}"
+    faults = "--fault cpu_stall:rank=2,step=4,kernel=5,ms=9 --fault cpu_stall:rank=1,step=7,kernel=8,ms=2"
+    sampled_lake(folder, f"{job} {faults}")
+    lake = jitter.open((folder / "lake").rename(folder / "my lake"))
     path = folder / "page.html"
     path.write_text(render_html(lake), encoding="utf-8")
     return path

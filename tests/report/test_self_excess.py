@@ -6,19 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import jitter
-from jitter.cli import main
 from jitter.report.views.run_report import RunReport
 from jitter.report.views.step_view import measure_self_excess
 from tests.support.report_lakes import report_job
-
-TENSOR_PARALLEL = ["--ranks", "8", "--steps", "3", "--kernels", "400", "--shape", "tensor_parallel"]
-
-
-def simulated(folder, *options):
-    assert main(["sample", str(folder / "traces"), "--quiet", *options]) == 0
-    assert main(["ingest", str(folder / "traces"), "-o", str(folder / "lake"), "--quiet"]) == 0
-    return jitter.open(folder / "lake")
+from tests.support.simulated import sampled_lake
 
 
 def excess_of(lake, step):
@@ -30,7 +21,8 @@ def excess_of(lake, step):
 @pytest.fixture(scope="module")
 def slow(tmp_path_factory):
     folder = tmp_path_factory.mktemp("slow")
-    return simulated(folder, *TENSOR_PARALLEL, "--fault", "slow_gpu:rank=3,factor=1.1"), folder
+    options = "--ranks 8 --steps 3 --kernels 400 --shape tensor_parallel --fault slow_gpu:rank=3,factor=1.1"
+    return sampled_lake(folder, options), folder
 
 
 def test_a_slow_gpu_climbs_to_what_it_costs(slow):
@@ -73,17 +65,8 @@ def test_a_pause_of_the_host_is_excess_from_its_kernel_on(tmp_path):
 
 
 def test_host_time_that_the_launch_queue_hides_is_no_excess(tmp_path):
-    options = [
-        "--ranks",
-        "4",
-        "--steps",
-        "3",
-        "--kernels",
-        "200",
-        "--fault",
-        "cpu_stall:rank=1,step=1,kernel=150,ms=0.2",
-    ]
-    lake = simulated(tmp_path, *options)
+    options = "--ranks 4 --steps 3 --kernels 200 --fault cpu_stall:rank=1,step=1,kernel=150,ms=0.2"
+    lake = sampled_lake(tmp_path, options)
     _, excess = excess_of(lake, 1)
     ahead = lake.table("launch_latency", step=1)["rank_1"].astype(float).iloc[140:150].min()
     assert ahead > 250_000
@@ -91,8 +74,8 @@ def test_host_time_that_the_launch_queue_hides_is_no_excess(tmp_path):
 
 
 def test_slow_transfers_are_no_ranks_own(tmp_path):
-    options = ["--shape", "expert", "--experts", "4", "--ranks", "8", "--steps", "5", "--kernels", "120"]
-    lake = simulated(tmp_path, *options, "--format", "kineto", "--fault", "slow_link:rank=6,factor=4")
+    options = "--shape expert --experts 4 --ranks 8 --steps 5 --kernels 120 --format kineto"
+    lake = sampled_lake(tmp_path, f"{options} --fault slow_link:rank=6,factor=4")
     _, excess = excess_of(lake, 2)
     wait = RunReport(lake)
     met = wait.view(wait.grid(lake.step(2))).collectives

@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import json
-import os
 import re
 import signal
 import socket
@@ -14,12 +13,10 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from tornado.httpclient import AsyncHTTPClient
 
-import jitter
 from jitter.cli import main
 from jitter.core.errors import UsageError
 from jitter.report.html import render_html
@@ -34,14 +31,10 @@ from tests.support.report_lakes import report_lake, step_rows
 
 pytestmark = pytest.mark.slow
 
-SAMPLE = Path(__file__).parents[2] / "data" / "sample"
-
 
 @pytest.fixture(scope="module")
-def lake(tmp_path_factory):
-    root = tmp_path_factory.mktemp("serve") / "lake"
-    assert main(["ingest", str(SAMPLE), "-o", str(root), "--quiet", "--jobs", "1"]) == 0
-    return jitter.open(root)
+def lake(sample_lake):
+    return sample_lake
 
 
 def started(lake, *options):
@@ -63,34 +56,26 @@ def ended(process):
 
 
 @pytest.fixture(scope="module")
-def port(lake):
-    process, port, _ = started(lake)
+def server(lake):
+    """The port of a running server, and its first lines on stderr."""
+    process, port, said = started(lake, "--allow-host", "Proxy.example")
     while not json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=30))["ready"]:
         time.sleep(0.2)
-    yield port
+    yield port, said
     assert ended(process) == (130, "", "interrupted")
 
 
-def test_only_this_machine_is_listened_to(lake):
-    process, port, said = started(lake)
+@pytest.fixture(scope="module")
+def port(server):
+    return server[0]
+
+
+def test_only_this_machine_is_listened_to(lake, server):
+    port, said = server
     with socket.socket() as other:
         other.bind(("127.0.0.2", port))  # free: not all addresses are taken
-    code, out, err = ended(process)
     assert f"http://127.0.0.1:{port}/ shows {lake.root}; Ctrl-C stops it" in said
     assert "warning" not in said
-    assert (code, out, err) == (130, "", "interrupted")
-
-
-def test_another_address_is_warned_of(lake):
-    process, port, said = started(lake, "--address", "0.0.0.0")
-    assert said.startswith("warning: every machine that can reach 0.0.0.0 can read this report with the link below")
-    (token,) = re.findall(rf"http://0\.0\.0\.0:{port}/([\w-]{{32}})/ shows", said)
-    for path in ("", "step/0", "bokeh.js", "metrics", "x" * 32 + "/", f"{token[:-1]}/"):
-        assert status(port, f"GET /{path} HTTP/1.1", f"Host: 127.0.0.1:{port}") == 404
-    for host in (f"127.0.0.1:{port}", f"10.1.2.3:{port}", f"[::1]:{port}", f"{socket.gethostname()}:{port}"):
-        assert status(port, f"GET /{token}/ HTTP/1.1", f"Host: {host}") == 200
-    assert status(port, f"GET /{token}/ HTTP/1.1", "Host: evil.example") == 403
-    assert ended(process)[0] == 130
 
 
 def test_a_port_that_is_taken(lake, port, capsys):
@@ -176,12 +161,10 @@ def test_only_reading_methods(port):
         assert status(port, f"{method} / HTTP/1.1", f"Host: 127.0.0.1:{port}", "Content-Length: 0") == 405
 
 
-def test_a_further_name_can_be_allowed(lake):
-    process, port, _ = started(lake, "--allow-host", "Proxy.example")
+def test_a_further_name_can_be_allowed(port):
     assert status(port, "GET / HTTP/1.1", "Host: proxy.example:8443") == 200
     assert from_page(port, "https://proxy.example:8443", host="proxy.example:8443", path="/") == 200
     assert status(port, "GET / HTTP/1.1", "Host: other.example") == 403
-    assert ended(process)[0] == 130
 
 
 def test_garbage_is_logged_in_one_line_each(lake):
@@ -431,12 +414,12 @@ def test_there_is_nothing_else(port, path):
     assert refused.value.headers["Content-Type"] == "text/plain; charset=utf-8"
 
 
-@pytest.fixture(params=["light", "dark"])
-def shown(request, browser, port):
-    """The live page in a browser; in the end nothing went wrong, and nobody else was asked."""
-    context = browser.new_context(color_scheme=request.param, viewport={"width": 1100, "height": 900})
+@pytest.fixture
+def shown(browser, port):
+    """The live page in a browser; in the end nothing went wrong, and nothing else was requested."""
+    context = browser.new_context(viewport={"width": 1100, "height": 900})
     page = context.new_page()
-    page.scheme, errors, asked = request.param, [], []
+    errors, asked = [], []
     page.on("console", lambda message: message.type in ("error", "warning") and errors.append(message.text))
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: asked.append(request.url))
@@ -445,8 +428,6 @@ def shown(request, browser, port):
     yield page
     assert errors == []
     assert all(url.startswith(f"http://127.0.0.1:{port}/") for url in asked)
-    if folder := os.environ.get("JITTER_SCREENSHOTS"):
-        page.screenshot(path=Path(folder) / f"serve-{request.param}.png", full_page=True)
     context.close()
 
 
@@ -463,11 +444,12 @@ def test_every_figure_is_drawn_in_the_readers_colours(shown, lake):
     assert "Rank 5 (node0001)" in shown.locator(".answer").inner_text()
     assert shown.title() == f"jitter: {lake.root}"
     shown.wait_for_timeout(300)
+    for scheme, ink, ground in (("dark", "#d5dae1", "#14181d"), ("light", "#1c2128", "#fefefe")):
+        shown.emulate_media(color_scheme=scheme)
+        shown.wait_for_function(f"Bokeh.documents[0].get_model_by_name('title:gap').text_color == '{ink}'")
+        assert of(shown, "figure:gap", "background_fill_color") == ground
     for name in ("excess", "step_time", "self_excess", "ranks", "gap", "duration", "waits"):
         assert shown.evaluate(INK, f"figure:{name}") > 8, name
-    ink, ground = ("#d5dae1", "#14181d") if shown.scheme == "dark" else ("#1c2128", "#fefefe")
-    assert of(shown, "title:gap", "text_color") == ink
-    assert of(shown, "figure:gap", "background_fill_color") == ground
 
 
 def test_a_step_and_ranks_are_chosen(shown):
@@ -510,15 +492,21 @@ def test_a_server_that_ends_is_missed(browser, lake):
     page.close()
 
 
-def test_a_page_with_a_token_in_its_address(browser, lake):
+def test_another_address_is_warned_of_and_needs_a_token(lake, browser):
     process, port, said = started(lake, "--address", "0.0.0.0")
-    (path,) = re.findall(r"http://0\.0\.0\.0:\d+(/\S+/) shows", said)
+    assert said.startswith("warning: every machine that can reach 0.0.0.0 can read this report with the link below")
+    (token,) = re.findall(rf"http://0\.0\.0\.0:{port}/([\w-]{{32}})/ shows", said)
+    for path in ("", "step/0", "bokeh.js", "metrics", "x" * 32 + "/", f"{token[:-1]}/"):
+        assert status(port, f"GET /{path} HTTP/1.1", f"Host: 127.0.0.1:{port}") == 404
+    for host in (f"127.0.0.1:{port}", f"10.1.2.3:{port}", f"[::1]:{port}", f"{socket.gethostname()}:{port}"):
+        assert status(port, f"GET /{token}/ HTTP/1.1", f"Host: {host}") == 200
+    assert status(port, f"GET /{token}/ HTTP/1.1", "Host: evil.example") == 403
     page = browser.new_page()
     asked = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(f"http://127.0.0.1:{port}{path}")
+    page.goto(f"http://127.0.0.1:{port}/{token}/")
     page.wait_for_selector("html[data-drawn]", timeout=60_000)
-    assert all(url.startswith(f"http://127.0.0.1:{port}{path}") for url in asked)
+    assert all(url.startswith(f"http://127.0.0.1:{port}/{token}/") for url in asked)
     page.close()
     assert ended(process)[0] == 130
 
@@ -542,17 +530,6 @@ def test_a_cell_of_the_map_shows_its_step_and_rank(shown):
         assert shown.locator("#ranks").input_value() == "6"
         shown.locator("#step").select_option(index=4)
         in_view(shown, "In epoch 1, step 2004")
-
-
-def test_by_keyboard(shown):
-    shown.locator("#figures-run").focus()
-    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "Enter"):
-        shown.keyboard.press(key)
-    in_view(shown, "In epoch 1, step 2001")
-    shown.locator("#figures-kernels").focus()
-    for _ in range(6):
-        shown.keyboard.press("ArrowRight")
-    assert "kernel 5 " in shown.locator("#kernel").inner_text()
 
 
 def test_the_tables_and_any_kernel_are_read_when_they_are_looked_at(shown):

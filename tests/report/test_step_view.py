@@ -1,14 +1,11 @@
 """Figures draw the values of the tables: selection, minimum and maximum, nothing else."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-import jitter
-from jitter.cli import main
 from jitter.report.views import step_view as module
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import MIN_SCALE_FRACTION, build_step_view, own_values
@@ -172,11 +169,9 @@ def test_a_cell_of_a_large_map_is_its_highest_value(lake, monkeypatch):
             assert small.added_ns[row, column] == whole[list(ranks), first : last + 1].max()
 
 
-def test_gaps_of_kernels_that_wait_for_a_collective_of_another_stream_are_left_out(tmp_path):
+def test_gaps_of_kernels_that_wait_for_a_collective_of_another_stream_are_left_out(sample_lake):
     """The host of the sample waits for the GPU before its last copies: those gaps are the wait for the late rank."""
-    sample = Path(__file__).parents[2] / "data" / "sample"
-    assert main(["ingest", str(sample), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
-    lake = jitter.open(tmp_path / "lake")
+    lake = sample_lake
     examined = lake.analyze()
     number = next(at for at, step in enumerate(lake.diagnose().steps) if step.key.step == 2003)
     step = lake.diagnose().steps[number]

@@ -1,5 +1,6 @@
 """A simulated job as profilers saw it, ingested and examined; and what its files say of each rank's step."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ import msgspec
 import pandas as pd
 
 import jitter
+from jitter.cli import main
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
 from jitter.simulate import Job, Run, write
@@ -31,6 +33,14 @@ def ingest_run(run: Run, folder: Path, form: str = "kineto", rejected: int = 0, 
     report = jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
     assert len(report.refused) == rejected
     return jitter.open(folder / "lake")
+
+
+def sampled_lake(folder: Path, options: str) -> "jitter.Lake":
+    """Do as `ingest_run` by the commands `jitter sample`, with these options, and `jitter ingest`."""
+    traces, root = str(folder / "traces"), str(folder / "lake")
+    assert main(["sample", traces, "--quiet", *shlex.split(options)]) == 0
+    assert main(["ingest", traces, "-o", root, "--quiet", "--jobs", "1"]) == 0
+    return jitter.open(root)
 
 
 def ingest_partial_run(

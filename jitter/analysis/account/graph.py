@@ -246,10 +246,11 @@ def find_heads_of_collective(
         count = list_arrivals(collectives, step, upper, lower, heads, inputs, group)
         instance = structure.instance[group]
         heads.parent[instance], heads.moved[instance] = common_head(count, inputs, heads.parent), math.nan
-        if count > 0:
-            at = inputs.which[count - 1]
-            cell = step.row[collectives.rank[at]] + collectives.place[at]
-            heads.moved[instance] = upper.nodes.end[cell] - lower.nodes.end[cell]
+        for index in range(count):
+            at = inputs.which[index]
+            if collectives.group[at] == group:  # in a ring others arrive, too
+                cell = step.row[collectives.rank[at]] + collectives.place[at]
+                heads.moved[instance] = upper.nodes.end[cell] - lower.nodes.end[cell]
     for at in range(collectives.first[number], collectives.first[number + 1]):
         rank, op = collectives.rank[at], collectives.place[at]
         cell = step.row[rank] + op
@@ -381,9 +382,10 @@ def list_arrivals(
         cell = step.row[collectives.rank[at]] + collectives.place[at]
         if step.row[collectives.rank[at]] < 0 or isnan(step.start[cell]):
             continue
-        if not isnan(upper.nodes.start[cell] - lower.nodes.start[cell]):
-            inputs.upper[count] = upper.nodes.start[cell] - step.end[cell]
-            inputs.lower[count] = lower.nodes.start[cell] - step.end[cell]
+        lag = collectives.lag[index]
+        if not isnan(upper.nodes.start[cell] - lower.nodes.start[cell] - lag):
+            inputs.upper[count] = upper.nodes.start[cell] - step.end[cell] - lag
+            inputs.lower[count] = lower.nodes.start[cell] - step.end[cell] - lag
             inputs.which[count], inputs.head[count] = at, heads.start[cell]
             count += 1
     return count

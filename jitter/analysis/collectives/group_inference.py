@@ -598,7 +598,7 @@ def find_peerless(
         for rank, own in attended.items()
         for place, group in own
         if group is not None and group.ranks is not None and _is_exchange(programs[team_of[rank]].operations[place])
-        if len(group.ranks) - (rank in group.ranks) > 1
+        if group.waits_for is None and len(group.ranks) - (rank in group.ranks) > 1
     }
 
 
@@ -650,7 +650,7 @@ def _units(
     """Return the teams in units, with their times in these steps."""
     names = {team: tuple(programs[team].operations[place].name for place in own) for team, own in unknown.items()}
     having = sorted(team for team, own in names.items() if own)
-    divided = [having] if len(set(names.values())) == 1 else [[team] for team in having]
+    divided = [having] if having and len(set(names.values())) == 1 else [[team] for team in having]
     ranks = {team: sorted(rank for rank, own in team_of.items() if own == team) for team in unknown}
     times: list[list[Floats]] = [[] for _ in divided]
     for step in steps:

@@ -6,14 +6,14 @@ it. This holds for the kernels of one step (`read_groups`, `number_in_groups`) a
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from jitter.analysis.alignment.program import Program
 from jitter.core.arrow import encode_lists
-from jitter.core.numeric.arrays import Bools, Ints, begins_of, distinct_rows, joined
+from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, distinct_rows, joined, spread_positions
 from jitter.lake.step_reader import StepColumns
 
 GROUP_COLUMNS: Final = ("group_name", "group_ranks", "source_rank", "destination_rank")
@@ -27,6 +27,8 @@ class Group(NamedTuple):
     """None: the trace states the name alone. A send or receive of stated peers: the sender and the receiver."""
     name: str | None = None
     """None where the ranks know the group by several names, such as addresses."""
+    waits_for: tuple[int, ...] | None = None
+    """At which distances among `ranks`, a ring, each rank waits for others; None: each waits for all."""
 
 
 AttendedPlaces = Mapping[int, Group | None]
@@ -105,6 +107,9 @@ class Collective:
     groups: int
     absent: tuple[tuple[int, ...], ...] = ()
     """(groups,) the members of each that were not recorded; () if all groups are complete."""
+    awaited: tuple[tuple[int, ...], ...] = ()
+    """(groups,) ranks that the one rank of each waits for in a ring; () where the ranks of a group wait for each other.
+    """
 
     def is_incomplete(self, group: int) -> bool:
         """Return whether a group has members that were not recorded."""
@@ -161,9 +166,13 @@ class CollectiveArrays(NamedTuple):
     group: Ints
     """(attendances,) the group, of all groups."""
     first_in_group: Ints
-    """(groups of all collectives + 1,) where each group's attendances begin in `by_group`."""
+    """(groups of all collectives + 1,) where the arrivals that each group waits for begin in `by_group`."""
     by_group: Ints
-    """(attendances,) group after group."""
+    """(arrivals,) attendances, group after group. In a ring a group is one rank, and waits for others as well."""
+    lag: Floats
+    """(arrivals,) of a step: how much later than the arriving rank's own end the group's is, on that rank's clock, ns.
+    0 for ranks that leave together; NaN: unknown.
+    """
     first_absent: Ints
     """(groups of all collectives + 1,) where the absent members of each group begin in `absent`."""
     absent: Ints
@@ -189,6 +198,11 @@ class CollectiveArrays(NamedTuple):
         found: Bools = np.diff(self.first_absent) > 0
         return found
 
+    @property
+    def awaiting(self) -> Ints:
+        """(arrivals,) the group, of all groups, that waits for each."""
+        return np.repeat(np.arange(len(self.first_in_group) - 1), np.diff(self.first_in_group))
+
 
 def flatten_collectives(
     matching: CollectiveMatching, operations: Mapping[int, int], numbers: Mapping[int, int]
@@ -209,6 +223,7 @@ def flatten_collectives(
             group.append(first_group[number] + one.group)
         first.append(so_far)
     every, groups = joined(members), joined(group)
+    first_in_group, by_group = _arrivals(matching.collectives, first_group, numbers, first, joined(rank), groups)
     absent = _number_absent(matching.collectives, len(every))
     block, column = np.zeros((2, len(every)), np.int64)
     block[every] = np.repeat(np.arange(len(members)), [len(own) for own in members])
@@ -219,8 +234,9 @@ def flatten_collectives(
         joined(rank),
         joined(place),
         groups,
-        begins_of(np.bincount(groups, minlength=int(first_group[-1]))),
-        np.argsort(groups, kind="stable"),
+        first_in_group,
+        by_group,
+        np.zeros(len(by_group)),
         begins_of(map(len, absent)),
         joined([np.array(own, np.int64) for own in absent]),
         begins_of(len(own) for own in members),
@@ -231,6 +247,66 @@ def flatten_collectives(
         number_at,
         attendance_at,
     )
+
+
+def _arrivals(
+    collectives: Sequence[Collective],
+    first_group: Ints,
+    numbers: Mapping[int, int],
+    first: Sequence[int],
+    rank: Ints,
+    group: Ints,
+) -> tuple[Ints, Ints]:
+    """Return, (groups + 1,), where the attendances that each group waits for begin, and these."""
+    own = np.argsort(group, kind="stable")
+    if not any(one.awaited for one in collectives):
+        return begins_of(np.bincount(group, minlength=int(first_group[-1]))), own
+    found: list[Ints] = np.split(own, np.cumsum(np.bincount(group, minlength=int(first_group[-1])))[:-1])
+    for number, collective in enumerate(collectives):
+        at = {int(rank[one]): one for one in range(first[number], first[number + 1])} if collective.awaited else {}
+        for which, ranks in enumerate(collective.awaited, int(first_group[number])):
+            found[which] = np.append(found[which], [at[numbers[other]] for other in ranks])
+    return begins_of(map(len, found)), joined(found)
+
+
+class RingArrivals(NamedTuple):
+    """Arrivals of other ranks that the ranks of rings wait for, and what tells their clocks."""
+
+    at: Ints
+    """(arrivals of rings,) where each is among all arrivals."""
+    owner: Ints
+    """(arrivals of rings,) the attendance of the rank that waits."""
+    own: Ints
+    """(arrivals of rings, collectives) its attendances of collectives that both ranks leave together; -1 for none."""
+    theirs: Ints
+    """Likewise those of the rank that arrives."""
+
+
+_CLOCK_COLLECTIVES: Final = 9
+"""Collectives that tell the clocks of two ranks; the median of more is hardly better."""
+
+
+def list_ring_arrivals(collectives: CollectiveArrays) -> RingArrivals:
+    """List the arrivals of other ranks that the ranks of rings wait for."""
+    awaiting = collectives.awaiting
+    arriving = collectives.group[collectives.by_group]
+    at = np.flatnonzero(arriving != awaiting)
+    owners = np.full(len(collectives.first_in_group) - 1, -1, np.int64)
+    owners[collectives.group] = np.arange(len(collectives.group))
+    of_rank: dict[int, dict[int, int]] = defaultdict(dict)
+    in_ring = np.zeros(len(owners), np.bool_)
+    in_ring[awaiting[at]] = True
+    for number in np.flatnonzero(~in_ring[collectives.group]).tolist() if len(at) else ():
+        of_rank[int(collectives.rank[number])][int(collectives.group[number])] = number
+    owner = owners[awaiting[at]]
+    own, theirs = np.full((2, len(at), _CLOCK_COLLECTIVES), -1, np.int64)
+    pairs = zip(collectives.rank[owner].tolist(), collectives.rank[collectives.by_group[at]].tolist(), strict=True)
+    for row, (one, other) in enumerate(pairs):
+        shared = [group for group in of_rank[one] if group in of_rank[other]]
+        chosen = [shared[which] for which in spread_positions(len(shared), _CLOCK_COLLECTIVES)]
+        own[row, : len(chosen)] = [of_rank[one][group] for group in chosen]
+        theirs[row, : len(chosen)] = [of_rank[other][group] for group in chosen]
+    return RingArrivals(at, owner, own, theirs)
 
 
 def _number_absent(collectives: Sequence[Collective], ranks: int) -> list[list[int]]:
@@ -334,17 +410,25 @@ def match(
         blocks[number].append(rank)
     ordered = sorted(blocks.values(), key=lambda ranks: (team_of[ranks[0]], ranks[0]))
     numbered = {rank: (block, column) for block, ranks in enumerate(ordered) for column, rank in enumerate(ranks)}
-    held_at: dict[frozenset[tuple[int, int]], list[list[_Attended]]] = defaultdict(list)
+    held_at: dict[tuple[frozenset[tuple[int, int]], bool], list[list[_Attended]]] = defaultdict(list)
+    rings = {number_of[group]: group for group in groups.values() if group is not None and group.waits_for}
+    awaited: dict[_Attended, tuple[int, ...]] = {}
     everyone = range(max(attended, default=-1) + 1)
     absent: dict[int, tuple[int, ...]] = {}
     for (which, _), members in instances.items():
-        held_at[frozenset((numbered[m.rank][0], m.place) for m in members)].append(members)
+        where = frozenset((numbered[m.rank][0], m.place) for m in members)
+        ring = rings.get(which)
+        held_at[where, ring is not None].append(members)
+        awaited.update({} if ring is None else _neighbours(ring, members))
         named = everyone if which == number_of.get(_ALL_RANKS) else listed.get(which, ())
         if len(named) > len(members):
             absent[id(members)] = tuple(sorted(set(named).difference(m.rank for m in members)))
     return CollectiveMatching(
         tuple(RankBlock(team_of[ranks[0]], tuple(ranks)) for ranks in ordered),
-        tuple(_collective(held, ordered, numbered, absent) for held in held_at.values()),
+        tuple(
+            _ring(held, ordered, numbered, awaited) if is_ring else _collective(held, ordered, numbered, absent)
+            for (_, is_ring), held in held_at.items()
+        ),
         unrecorded,
         len(set().union(*listed.values())),
         unpaired,
@@ -371,6 +455,27 @@ def _collective(
         len(held),
         tuple(absent.get(id(members), ()) for members in held) if absent else (),
     )
+
+
+def _neighbours(ring: Group, members: Sequence[_Attended]) -> dict[_Attended, tuple[int, ...]]:
+    """Return the ranks that each member of a ring waits for."""
+    ranks = ring.ranks or ()
+    return {
+        member: tuple(ranks[(ranks.index(member.rank) + distance) % len(ranks)] for distance in ring.waits_for or ())
+        for member in members
+    }
+
+
+def _ring(
+    held: Sequence[Sequence[_Attended]],
+    blocks: Sequence[Sequence[int]],
+    numbered: Mapping[int, tuple[int, int]],
+    awaited: Mapping[_Attended, tuple[int, ...]],
+) -> Collective:
+    """Return a collective in which each rank is a group that waits for others as well."""
+    alone = [[member] for members in held for member in members]
+    whole = _collective(alone, blocks, numbered, {})
+    return replace(whole, awaited=tuple(awaited[member] for (member,) in alone))
 
 
 def _refined(colour: Mapping[int, object], instances: object) -> dict[int, int]:

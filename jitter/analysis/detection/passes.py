@@ -112,7 +112,8 @@ def _arrivals(run: RunModel, step: RecordedStep) -> Arrivals:
     collectives, numbers = step.collectives, run.rank_numbers
     waited = step.in_collectives - step.transfers.took[collectives.group]
     known = ~np.isnan(waited)
-    met = known & (np.bincount(collectives.group[known], minlength=len(step.transfers.took))[collectives.group] > 1)
+    arrived = np.bincount(collectives.awaiting[known[collectives.by_group]], minlength=len(step.transfers.took))
+    met = known & (arrived[collectives.group] > 1)
     here = np.flatnonzero(step.times.row >= 0)
     ranks = numbers[here].tolist()
 

@@ -223,7 +223,7 @@ def _families(matching: CollectiveMatching) -> list[_Family]:
         ranks: dict[int, set[int]] = {}
         for member in meeting.members:
             for rank, group in zip(matching.blocks[member.block].ranks, member.group.tolist(), strict=True):
-                ranks.setdefault(group, set()).add(rank)
+                ranks.setdefault(group, set()).update((rank, *(meeting.awaited[group] if meeting.awaited else ())))
         if any(len(own) < 2 and (is_single or not meeting.is_incomplete(group)) for group, own in ranks.items()):
             continue  # one rank alone, with partners that are not known or without any other recorded rank
         ordered = sorted(ranks, key=lambda group: min(ranks[group]))

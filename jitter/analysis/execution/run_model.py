@@ -15,11 +15,14 @@ from jitter.analysis.collectives.matching import (
     CollectiveArrays,
     CollectiveMatching,
     Group,
+    RingArrivals,
     complete_attended,
     flatten_collectives,
     join_attended,
+    list_ring_arrivals,
     match,
 )
+from jitter.analysis.collectives.rings import tell_rings
 from jitter.analysis.execution.dependencies import Dependencies, Launches, Sample, infer
 from jitter.analysis.execution.host_waits import HostSample, find_host_waits
 from jitter.analysis.execution.job_arrays import (
@@ -319,6 +322,11 @@ class RunModel:
         return flatten_collectives(self.matching, self._operations, self.number_of)
 
     @cached_property
+    def ring_arrivals(self) -> RingArrivals:
+        """Arrivals of neighbours that ranks wait for in exchanges in a ring."""
+        return list_ring_arrivals(self.collective_arrays)
+
+    @cached_property
     def _operations(self) -> dict[int, int]:
         return {team: len(program.operations) for team, program in self.programs.items()}
 
@@ -468,6 +476,8 @@ class RunModel:
     def matching(self) -> CollectiveMatching:
         """The members of each collective."""
         attended = self._attended()
+        if find_peerless(self.programs, self.team_of, attended):
+            attended = tell_rings(self.programs, self.team_of, attended, self._compared_steps())
         if all(group is not None for found in attended.values() for _, group in found) and not find_peerless(
             self.programs, self.team_of, attended
         ):
@@ -551,7 +561,7 @@ class RunModel:
 
     def prepare(self) -> None:
         """Infer everything now, so that several threads may use it."""
-        self.understood, self.job, self.collective_arrays, self.remembered  # noqa: B018
+        self.understood, self.job, self.collective_arrays, self.ring_arrivals, self.remembered  # noqa: B018
 
     def tracker(self) -> StateTracker:
         """Return a tracker of the ranks' state from step to step, which knows nothing of them yet."""

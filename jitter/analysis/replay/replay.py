@@ -8,9 +8,9 @@ For operation i of a rank, with its own self times or the baseline where it is r
     end      = start + gpu[i]                           (slower while a collective of the rank runs: `interference`)
 
 where `held[i]` is the latest end that the host waits for without a record. For a collective, over the ranks of its
-group, where `end_recorded` is each rank's own:
+group, where `end_recorded` is each rank's own, and in a ring over its neighbours, who leave `lag` earlier or later:
 
-    moved = max(start - end_recorded) + transfer
+    moved = max(start - end_recorded - lag) + transfer
     end   = end_recorded + moved
 
 An absent member may have arrived last, so a group with absent members may have waited. If the last collective of its
@@ -312,17 +312,16 @@ def end_collective(
 ) -> None:
     """End one collective for all of its groups: as much later than recorded as the last rank arrives."""
     for group in range(collectives.first_group[number], collectives.first_group[number + 1]):
-        scratch.late[group] = -math.inf
-    for at in range(collectives.first[number], collectives.first[number + 1]):
-        cell = step.row[collectives.rank[at]] + collectives.place[at]
-        if step.row[collectives.rank[at]] >= 0 and not isnan(step.start[cell]):
-            # it ends for now as recorded after its start
-            late = ends[cell] - (step.end[cell] - step.start[cell]) - step.end[cell]
-            group = collectives.group[at]
-            if isnan(late) or late > scratch.late[group]:  # an unknown arrival makes the end unknown
-                scratch.late[group] = late
-    for group in range(collectives.first_group[number], collectives.first_group[number + 1]):
-        moved = scratch.late[group] + change.transfer[group]
+        latest = -math.inf
+        for position in range(collectives.first_in_group[group], collectives.first_in_group[group + 1]):
+            at, lag = collectives.by_group[position], collectives.lag[position]
+            cell = step.row[collectives.rank[at]] + collectives.place[at]
+            if step.row[collectives.rank[at]] >= 0 and not isnan(step.start[cell]) and not isnan(lag):
+                # it ends for now as recorded after its start
+                late = ends[cell] - (step.end[cell] - step.start[cell]) - step.end[cell] - lag
+                if isnan(late) or late > latest:  # an unknown arrival makes the end unknown
+                    latest = late
+        moved = latest + change.transfer[group]
         if change.possible_wait[group] > 0:
             absent = absent_moved(group, collectives, step, scratch)
             if absent < moved:
@@ -388,5 +387,6 @@ def _one_rank_groups(collectives: CollectiveArrays) -> CollectiveArrays:
         group=every,
         first_in_group=np.arange(size + 1, dtype=np.int64),
         by_group=every,
+        lag=np.zeros(size),
         first_absent=np.zeros(size + 1, np.int64),
     )

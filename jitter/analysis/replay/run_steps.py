@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.collectives.matching import CollectiveArrays
+from jitter.analysis.collectives.matching import CollectiveArrays, RingArrivals
 from jitter.analysis.execution.job_arrays import CarriedState
 from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.run_reader import RunReader
@@ -80,13 +80,14 @@ def cells_of(times: StepTimes, collectives: CollectiveArrays) -> Ints:
 
 
 def transfers_of(collectives: CollectiveArrays, took: Floats) -> Transfers:
-    """Measure each group: from the last arrival to the end, which is the shortest time of a rank in it."""
-    groups = int(collectives.first_group[-1])
-    known = ~np.isnan(took)
+    """Measure each group: from the last arrival to the end, which is the shortest time since any arrival."""
+    groups, awaiting = int(collectives.first_group[-1]), collectives.awaiting
+    since = took[collectives.by_group] + collectives.lag
+    known = ~np.isnan(since)
     least = np.full(groups, np.inf)
-    np.minimum.at(least, collectives.group[known], took[known])
-    members = np.bincount(collectives.group, minlength=groups)
-    absent = np.bincount(collectives.group[~known], minlength=groups)
+    np.minimum.at(least, awaiting[known], since[known])
+    members = np.bincount(awaiting, minlength=groups)
+    absent = np.bincount(awaiting[~known], minlength=groups)
     complete = (absent == 0) & ~collectives.incomplete
     return Transfers(
         np.where(np.isinf(least), np.nan, least),
@@ -94,6 +95,18 @@ def transfers_of(collectives: CollectiveArrays, took: Floats) -> Transfers:
         absent <= THRESHOLDS.matching.few_absent_share * members,
         (absent > 0) & (absent < members),
     )
+
+
+def measure_lags(rings: RingArrivals, times: StepTimes, collectives: CollectiveArrays) -> Floats:
+    """Return, (arrivals,), how much later than the arriving rank a ring's rank leaves, by what they leave together."""
+    end = np.append(times.end, np.nan)[cells_of(times, collectives)]
+    end = np.append(end, np.nan)  # for places without another common collective
+    ahead = np.sort(end[rings.own] - end[rings.theirs], axis=1)  # NaN come last
+    known = (~np.isnan(ahead)).sum(axis=1)
+    clocks = np.take_along_axis(ahead, np.maximum(known - 1, 0)[:, None] // 2, axis=1)[:, 0]
+    found = collectives.lag.copy()
+    found[rings.at] = end[rings.owner] - end[collectives.by_group[rings.at]] - clocks
+    return found
 
 
 _SMALL_STEP: Final = 4_000
@@ -175,7 +188,10 @@ class RunSteps:
             own = follow_step(run.job, times, tracker.state)
             if number >= first:
                 ends = self.ends.cells(times)
-                step = RecordedStep(number, key, times, own, before, fresh, run.collective_arrays, ends)
+                collectives = run.collective_arrays
+                if len(run.ring_arrivals.at):
+                    collectives = collectives._replace(lag=measure_lags(run.ring_arrivals, times, collectives))
+                step = RecordedStep(number, key, times, own, before, fresh, collectives, ends)
                 if run.is_small:
                     self._kept[number] = step
                 yield step

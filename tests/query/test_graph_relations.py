@@ -1,7 +1,5 @@
 """The relations of the graph against the recorded kernels: own times, waits, collective calls."""
 
-from pathlib import Path
-
 import pytest
 
 import jitter
@@ -9,9 +7,10 @@ from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> jitter.Lake:
-    return ingest_run(simulate(small(), [Fault.parse("late_start:rank=1,step=2,ms=3")]), tmp_path, "nsys")
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> jitter.Lake:
+    run = simulate(small(), [Fault.parse("late_start:rank=1,step=2,ms=3")])
+    return ingest_run(run, tmp_path_factory.mktemp("graph"), "nsys")
 
 
 def test_times_on_the_gpu_are_the_durations_of_kernels(lake: jitter.Lake):

@@ -12,9 +12,10 @@ from tests.support.simulated import ingest_run
 NS = 1.0
 
 
-@pytest.fixture(params=["data_parallel", "tensor_parallel", "pipeline", "expert"])
-def lake_of_slow_gpu(request: pytest.FixtureRequest, tmp_path: Path) -> jitter.Lake:
-    return lake_with(["slow_gpu:rank=2,factor=1.4"], tmp_path, ranks=8, kernels=120, shape=request.param)
+@pytest.fixture(scope="module", params=["data_parallel", "tensor_parallel", "pipeline", "expert"])
+def lake_of_slow_gpu(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> jitter.Lake:
+    faults, folder = ["slow_gpu:rank=2,factor=1.4"], tmp_path_factory.mktemp("losses")
+    return lake_with(faults, folder, ranks=8, kernels=120, shape=request.param)
 
 
 def lake_with(faults: list[str], folder: Path, **options: Any) -> jitter.Lake:

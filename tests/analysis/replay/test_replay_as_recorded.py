@@ -1,5 +1,6 @@
 """Replayed with its own own times, every run is what was recorded, to the nanosecond."""
 
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 import jitter
 from jitter.simulate import Fault, simulate
 from jitter.simulate.shapes import SHAPES
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.loops import WAYS, run_loops
 from tests.support.replay_assertions import assert_replay_matches_recording
 from tests.support.simulated import accept_changed_files, ingest_partial_run, ingest_run, small
@@ -24,8 +26,8 @@ MISSING = {"pipeline": "5"}
 """No collective."""
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("shape", SHAPES)
+@fuzz
+@pytest.mark.parametrize(("shape", "option"), some_of(product(SHAPES, OPTIONS), 2))
 def test_of_every_shape(tmp_path: Path, shape: str, option: str):
     job = small(shape, **OPTIONS[option])
     run = simulate(job, [Fault.parse("slow_cpu:rank=1,step=2,factor=3"), Fault.parse("slow_gpu:rank=2,factor=1.3")])
@@ -77,3 +79,39 @@ def test_of_ranks_that_wait_less_often(tmp_path: Path):
         pq.write_table(rows.filter(pa.array([at not in gone for at in range(len(kinds))])), path)
         assert not gone or len(gone) < len(calls)
     assert_replay_matches_recording(accept_changed_files(lake))
+
+
+@pytest.mark.parametrize("shape", ["tensor_parallel", "sharded"])
+def test_of_a_full_launch_queue_where_ranks_do_not_run_the_same_kernels(tmp_path: Path, shape: str):
+    faults = ["extra_kernel:rank=1,kernel=9", "missing_kernel:rank=2,kernel=17", "slow_gpu:rank=3,factor=1.3"]
+    run = simulate(small(shape, launch_queue=12), [Fault.parse(fault) for fault in faults])
+    lake = ingest_run(run, tmp_path)
+    assert [rules.queue for rules in lake.analyze().run.dependencies.values()] == [12]
+    assert_replay_matches_recording(lake)
+
+
+def test_of_groups_that_cannot_be_right(tmp_path: Path):
+    """Two ranks meet in two groups, each in the other order."""
+    orders = {0: ["one", "two"], 1: ["two", "one"]}
+    lake = ingest_run(simulate(small("tensor_parallel", ranks=2)), tmp_path)
+    for path in (lake.root / "kernels").rglob("*.parquet"):
+        rows = pq.read_table(path, partitioning=None)
+        names = rows["group_name"].to_pylist()
+        crossing = [at for at, kind in enumerate(rows["kind"].to_pylist()) if kind == "collective"][:2]
+        for at, name in zip(crossing, orders[rows["rank"][0].as_py()], strict=True):
+            names[at] = name
+        # who takes part would tell more than a name
+        for column, values in (("group_name", names), ("group_ranks", [None] * len(names))):
+            place = rows.schema.get_field_index(column)
+            field = rows.schema.field(place)
+            rows = rows.set_column(place, field, pa.array(values, field.type))
+        pq.write_table(rows, path)
+    lake = accept_changed_files(lake)
+    examined = lake.analyze()
+    assert len(examined.run.schedule.uncoupled) == 1
+    assert len(examined.run.matching.collectives) > 2
+    assert_replay_matches_recording(lake)
+    # nothing is charged to it: each rank ends it by itself
+    (uncoupled,) = examined.run.schedule.uncoupled
+    assert all((account.losses.collective != uncoupled).all() for account in examined.accounts)
+    assert all(len(account.losses) for account in examined.accounts)

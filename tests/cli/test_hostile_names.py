@@ -13,7 +13,7 @@ import pytest
 from jitter.cli import main
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
-COMMANDS = "\x1b]0;owned\x07\x1b[2J\x9b31m\x85\u202e\u2028\x7f\r"
+COMMANDS = "\x1b]0;owned[red]\x07\x1b[2J\x9b31m\x85\u202e\u2028\x7f\r"
 FORMULA = "\n=cmd|' /C calc'!A0"
 
 
@@ -71,6 +71,7 @@ def test_no_output_commands_the_terminal(lake: Path, line: str, capsys: pytest.C
     assert main(words(line, lake)) == 0
     out, err = capsys.readouterr()
     assert ("�" if line.startswith("steps") else "owned") in out
+    assert out.count("owned") == out.replace("\\", "").count("owned[red]")  # no markup of the terminal's either
     assert commands(out) == commands(err) == set()
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from jitter.cli import main
 from jitter.core.errors import ExitCode
-from tests.support.report_lakes import report_job, report_lake, step_rows
+from tests.support.report_lakes import report_job
 
 
 @pytest.fixture(scope="module")
@@ -25,35 +25,32 @@ def test_html_alone_writes_here_and_says_where(root, tmp_path, monkeypatch, caps
 def test_the_suffix_picks_the_form(root, tmp_path, capsys):
     assert main(["report", str(root), "-o", str(tmp_path / "a.html")]) == ExitCode.DONE
     assert 5 * 10**5 < (tmp_path / "a.html").stat().st_size < 15 * 10**5  # the page draws without a network
+    for name, form in (("a.json", "--json"), ("a.md", "--markdown"), ("b.markdown", "--markdown")):
+        capsys.readouterr()
+        assert main(["report", str(root), form]) == ExitCode.DONE
+        printed = capsys.readouterr().out
+        for _ in range(2):  # its own file is replaced
+            assert main(["report", str(root), "-o", str(tmp_path / name)]) == ExitCode.DONE
+        assert (tmp_path / name).read_text() == printed
     assert main(["report", str(root), "-o", str(tmp_path / "a.pdf")]) == ExitCode.USAGE
     assert "--html" in capsys.readouterr().err
 
 
-def test_a_file_of_somebody_else_needs_force(root, tmp_path, capsys):
-    target = tmp_path / "a.html"
+@pytest.mark.parametrize(("suffix", "mark"), [("html", 'content="jitter '), ("json", '"schema_version"')])
+def test_a_file_of_another_program_needs_force(root, tmp_path, suffix, mark, capsys):
+    target = tmp_path / f"a.{suffix}"
     target.write_text("<html>mine</html>")
     assert main(["report", str(root), "-o", str(target)]) == ExitCode.USAGE
     assert "--force" in capsys.readouterr().err
     assert target.read_text() == "<html>mine</html>"
     assert main(["report", str(root), "-o", str(target), "--force"]) == ExitCode.DONE
-    assert 'content="jitter ' in target.read_text()[:300]
+    assert mark in target.read_text()[:300]
 
 
 @pytest.mark.parametrize("name", ["", "nowhere/a.html"])
 def test_a_place_that_cannot_be_written(root, tmp_path, name, capsys):
     assert main(["report", str(root), "--html", "-o", str(tmp_path / name)]) == ExitCode.USAGE
     assert "internal error" not in capsys.readouterr().err
-
-
-def test_steps_leave_the_others_out(root, tmp_path, capsys):
-    assert main(["report", str(root), "--steps", "2-9", "-v"]) == ExitCode.DONE
-    out = " ".join(capsys.readouterr().out.split())
-    assert "1 step" in out
-    assert "2 steps left out by --steps" in out
-    assert "step 1" not in out  # where the fault is
-    assert main(["report", str(root), "--steps", "7-9"]) == ExitCode.USAGE
-    assert "none of the steps 7-9" in capsys.readouterr().err
-    assert main(["report", str(root), "--steps", "x"]) == ExitCode.USAGE
 
 
 def test_the_terminal_tells_it_in_a_screen(root, capsys, monkeypatch):
@@ -73,16 +70,3 @@ def test_the_terminal_tells_it_in_a_screen(root, capsys, monkeypatch):
         "All 4 ranks in the lake recorded all 3 steps completely.",
     ):
         assert told in words
-
-
-def test_names_with_brackets_are_no_markup(tmp_path, capsys):
-    ranks = {r: {(1, 0): step_rows(r, 0, late={3: 90_000 * r})} for r in range(3)}
-    lake = report_lake(tmp_path / "lake", ranks, host=lambda rank: "[red]h[/]")
-    assert main(["report", str(lake.root), "-v"]) == ExitCode.DONE
-    assert "[red]h[/]" in capsys.readouterr().out
-
-
-def test_one_rank_is_told(tmp_path, capsys):
-    lake = report_job(tmp_path / "lake", ranks=1, steps=1, late=(0, 0, 3, 10_000))
-    assert main(["report", str(lake.root)]) == ExitCode.DONE
-    assert "Only one rank" in " ".join(capsys.readouterr().out.split())

@@ -79,13 +79,17 @@ def test_same_tables(tmp_path: Path, reference: Tables, name: str):
         pd.testing.assert_frame_equal(plain(found[key]), plain(table), check_exact=True, obj=f"{name} {key}")
 
 
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    return tables(tmp_path_factory.mktemp("graphs"), "nsys", graphs="node")
+
+
 @pytest.mark.parametrize("name", ["v3 csv 1.0", "rocpd", "v1 db", "v1 json", "kineto rocm"])
-def test_same_tables_of_graphs(tmp_path: Path, name: str):
+def test_same_tables_of_graphs(tmp_path: Path, graphs: Tables, name: str):
     """One hipGraphLaunch, one correlation, many kernels."""
-    expected = tables(tmp_path / "reference", "nsys", graphs="node")
     format_name, options = FORMATS[name]
-    found = tables(tmp_path / "found", format_name, graphs="node", **options)
-    for key, table in expected.items():
+    found = tables(tmp_path, format_name, graphs="node", **options)
+    for key, table in graphs.items():
         pd.testing.assert_frame_equal(plain(found[key]), plain(table), check_exact=True, obj=f"{name} {key}")
 
 

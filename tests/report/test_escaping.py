@@ -1,19 +1,13 @@
 """Names from a trace stay names: no form of the report obeys them."""
 
-import io
 import re
 from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
-from rich.console import Console
 
 from jitter.analysis.diagnosis.model import Divergence
-from jitter.cli import main
-from jitter.query.diagnosis_rows import steps_table
 from jitter.report.markdown import render_markdown
-from jitter.report.terminal import print_report
-from jitter.report.text.step_table import format_steps
 from jitter.report.views.run_overview import build_run_overview
 from tests.support.report_lakes import report_lake, step_rows
 
@@ -43,23 +37,11 @@ def obeyed(text):
     return [char for char in text if not char.isprintable() and char != "\n"]
 
 
-def test_a_terminal_is_not_commanded(lake):
-    out = io.StringIO()
-    facts = build_run_overview(lake, lake.step_keys)
-    print_report(lake.diagnose(), facts, lake.hosts, Console(file=out, width=200, force_terminal=False))
-    assert "octocat" in out.getvalue()
-    assert obeyed(out.getvalue()) == []
-
-
-def test_steps_do_not_command_it_either(lake):
-    step = replace(lake.diagnose().steps[1], divergence=Divergence(5, f"{COMMANDS}@octocat", 0))
-    out = format_steps(steps_table([step]))
-    assert "octocat" in out
-    assert obeyed(out) == []
-
-
 def test_markdown_stays_text(lake):
-    text = render_markdown(lake.diagnose(), build_run_overview(lake, lake.step_keys), lake.hosts)
+    found = lake.diagnose()
+    began = Divergence(5, f"ns::{COMMANDS}|*b*_`c`~~@octocat", 0)
+    found = replace(found, steps=tuple(replace(step, divergence=began) for step in found.steps))
+    text = render_markdown(found, build_run_overview(lake, lake.step_keys), lake.hosts)
     assert "octocat" in text
     assert [char for char in obeyed(text) if char != "\u2060"] == []
     parser = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
@@ -70,11 +52,5 @@ def test_markdown_stays_text(lake):
     assert "<b>h</b>" in words
     # what is made of text after markdown was read: mentions, references to issues, links
     assert re.search(r"@\w|#\d|https?://|www\.", words) is None
-    rows = [line for line in text.splitlines() if line.startswith("|")]
-    for row, head in zip(rows, [rows[0]] * 3, strict=False):
-        assert len(re.findall(r"(?<!\\)\|", row)) == len(re.findall(r"(?<!\\)\|", head))
-
-
-def test_json_has_no_command_raw(lake, capsys):
-    assert main(["report", str(lake.root), "--json"]) == 0
-    assert "\x1b" not in capsys.readouterr().out
+    cells = [len(re.findall(r"(?<!\\)\|", line)) for line in text.splitlines() if line.startswith("|")]
+    assert set(cells) <= {5, 10, 13}

@@ -1,5 +1,6 @@
 """Jobs of every shape, written as traces and ingested: kernels, groups and syncs arrive as they were."""
 
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -8,6 +9,7 @@ import pytest
 import jitter
 from jitter.simulate import Job, Run, simulate, write
 from jitter.simulate.shapes import SHAPES
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.kernel_truth import kernel_truth
 from tests.support.metric_assertions import assert_matches_truth
 
@@ -24,8 +26,8 @@ def rows(lake: Path, under: str) -> pd.DataFrame:
     return pd.concat(pd.read_parquet(path) for path in sorted((lake / under).rglob("*.parquet")))
 
 
-@pytest.mark.parametrize("form", ["kineto", "nsys", "rocpd"])
-@pytest.mark.parametrize("shape", SHAPES)
+@fuzz
+@pytest.mark.parametrize(("shape", "form"), some_of(product(SHAPES, ["kineto", "nsys", "rocpd"]), 2))
 def test_a_job_of_any_shape_arrives(tmp_path: Path, shape: str, form: str):
     run = the_run(shape)
     write(run, tmp_path / "traces", form)

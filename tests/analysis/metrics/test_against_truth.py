@@ -7,7 +7,6 @@ import pytest
 
 import jitter
 from jitter.analysis.metrics.tables import select_unmatched
-from jitter.readers import readers
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate, truth_document, write
 from jitter.simulate.capture import CaptureOptions, apply_capture
 from tests.support.kernel_truth import KernelTruth, compute_truth, kernel_truth
@@ -29,7 +28,6 @@ def nothing_is_lost(lake: "jitter.Lake") -> None:
         ("2020.3", 1, {"shuffle": True}),
         ("2022.4", 2, {"container": "parquet", "text_ids": True}),
         ("2022.4", 3, {"ranks_per_report": 2, "shuffle": True, "callchains": True}),
-        ("2026.2", 4, {"shuffle": True, "bad_utf8": False}),
     ],
 )
 def test_every_layout(tmp_path, layout, seed, options):
@@ -39,24 +37,6 @@ def test_every_layout(tmp_path, layout, seed, options):
     nothing_is_lost(lake)
     # before the first step and after the last
     assert {source.outside_steps for source in lake.sources} == {run.job.warmup_kernels + run.job.tail_kernels}
-
-
-@pytest.mark.skipif("kineto" not in readers(), reason="this installation reads no PyTorch traces")
-@pytest.mark.parametrize("layout", ["2024", "rocm"])
-def test_pytorch_traces(tmp_path, layout):
-    run = simulate(Job(**SMALL, seed=5, marker="profiler"))
-    lake = ingest_run(run, tmp_path, "kineto", layout=layout)
-    wanted = {
-        (None, step, rank): [_as_rccl(kernel) if layout == "rocm" else kernel for kernel in kernels]
-        for (_, step, rank), kernels in kernel_truth(run).items()
-    }
-    assert_matches_truth(lake, wanted)
-
-
-def _as_rccl(kernel: KernelTruth) -> KernelTruth:
-    """RCCL has one kernel for all collectives."""
-    generic = "ncclDevKernel_Generic(ncclDevComm*, channelMasks, ncclWork*)"
-    return kernel._replace(name=generic) if kernel.name.startswith("nccl") else kernel
 
 
 def test_a_kernel_more_and_a_kernel_less_shift_nobody(tmp_path):
@@ -223,14 +203,6 @@ def test_two_epochs_with_the_same_step_numbers(tmp_path):
     assert [step.step_time_ns is None for step in lake.diagnose().steps] == [True, False, True, False]
     with pytest.raises(jitter.core.errors.UsageError, match="epochs 1, 2"):
         lake.table("gap", 0)
-
-
-def test_step_times_are_those_of_the_job(tmp_path):
-    run = simulate(Job(ranks=3, steps=4, kernels=40, seed=9), [Fault.parse("late_start:rank=1,step=2,ms=3")])
-    lake = ingest_run(run, tmp_path, "nsys")
-    assert [step.step_time_ns for step in lake.diagnose().steps] == [
-        step["step_time_ns"] for step in truth_document(run)["steps"]
-    ]
 
 
 def test_one_rank_recorded_twice_is_on_two_clocks(tmp_path):

@@ -4,12 +4,12 @@ import pydoc
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 import jitter
 from jitter.core.errors import LakeError, UsageError
+from tests.support.report_lakes import report_lake, step_rows
 
 
 @pytest.fixture
@@ -60,9 +60,10 @@ def test_a_step_by_number_or_key(lake: jitter.Lake):
         lake.diagnose([7])
 
 
-def test_dependencies_without_a_whole_step(lake: jitter.Lake, monkeypatch: pytest.MonkeyPatch):
+def test_dependencies_without_a_whole_step(tmp_path: Path):
     """Ranks whose every step is cut have no program."""
-    monkeypatch.setattr(lake, "analyze", lambda: SimpleNamespace(run=SimpleNamespace(team_of={})))
+    rows = {rank: {(1, 0): step_rows(rank, 0)[:5]} for rank in range(2)}
+    lake = report_lake(tmp_path / "lake", rows, cut=[(0, 0), (1, 0)])
     with pytest.raises(LakeError, match="no rank recorded a whole step"):
         lake.dependencies()
 

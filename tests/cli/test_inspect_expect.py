@@ -6,14 +6,13 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from jitter.cli import main
 from jitter.core.step_key import StepKey
 from jitter.ingestion.expected_recording import Expectation, MissingSteps, find_missing
+from tests.support.records import source_record, step_record
 
 
 def inspect(capsys: pytest.CaptureFixture[str], folder: Path, expect: str) -> tuple[int, str]:
@@ -72,10 +71,11 @@ def missing(
     steps: Mapping[int, Sequence[int]], expect: Expectation, cut: Sequence[tuple[int, int]] = ()
 ) -> MissingSteps:
     """Return what is missing where each rank recorded these steps, of which some (rank, step) are cut."""
-    records: list[Any] = [
-        SimpleNamespace(
+    records = [
+        source_record(
+            f"{rank}",
             rank=rank,
-            steps=[SimpleNamespace(key=StepKey(None, step), cut=(rank, step) in cut) for step in recorded],
+            steps=[step_record(StepKey(None, one), [], cut=(rank, one) in cut) for one in recorded],
         )
         for rank, recorded in steps.items()
     ]
@@ -100,9 +100,9 @@ def test_more_than_expected_is_complete():
 
 
 def test_many_different_gaps_stay_one_line():
-    steps = {rank: [step for step in range(600) if step != rank] for rank in range(512)}
-    line = str(missing(steps, Expectation(600, 600)))
+    steps = {rank: [step for step in range(60) if step != rank] for rank in range(51)}
+    line = str(missing(steps, Expectation(60, 60)))
     assert line == (
-        "of the expected 600 ranks x 600 steps, missing: ranks 512-599 (88 of 600); step 0 on rank 0; "
-        "step 1 on rank 1; step 2 on rank 2; step 3 on rank 3; 508 more steps on other ranks"
+        "of the expected 60 ranks x 60 steps, missing: ranks 51-59 (9 of 60); step 0 on rank 0; "
+        "step 1 on rank 1; step 2 on rank 2; step 3 on rank 3; 47 more steps on other ranks"
     )

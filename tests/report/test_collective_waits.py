@@ -1,8 +1,11 @@
 """Ranks that waited in a step's collectives and the ranks they waited for, against reading the rows one by one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from jitter.report.text.step_text import describe_step
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import build_step_view
 from tests.support.report_lakes import report_job, report_lake, step_rows
@@ -60,19 +63,31 @@ def test_groups_wait_by_themselves(tmp_path):
     assert met.sized
 
 
-def test_waits_that_count_are_lines(tmp_path):
+def words_of(lake, view, number=1):
+    return describe_step(lake.diagnose().steps[number], view, lake.hosts, 1).waits
+
+
+def test_waits_that_count_are_lines_and_short_ones_are_added_up(tmp_path):
     view = view_of(report_job(tmp_path / "lake", late=(2, 1, 5, 4_000_000)))
     assert view.waits == (0,)
-    quiet = view_of(report_job(tmp_path / "quiet", late=(2, 1, 5, 400_000)))
+    lake = report_job(tmp_path / "quiet", late=(2, 1, 5, 400_000))
+    quiet = view_of(lake)
     assert quiet.collectives.waited_ns[0] < 0.01 * 50_000_000
     assert quiet.waits == ()
+    said = "1 collective; no rank waited long in any of them"
+    assert words_of(lake, quiet) == f"{said}; all waits of one rank together: up to 400 µs (0.80% of the step)."
+    assert words_of(lake, replace(quiet, waited_ns=0.0)) == f"{said}."
 
 
 def test_no_collective(tmp_path):
     lake = report_lake(tmp_path / "lake", {r: {(None, 0): step_rows(r, 0, collective=False)} for r in range(3)})
-    met = view_of(lake, 0).collectives
-    assert met.kernel_index.size == 0
-    assert met.waited_ns.shape == (0,)
+    view = view_of(lake, 0)
+    assert view.collectives.kernel_index.size == 0
+    assert view.collectives.waited_ns.shape == (0,)
+    assert words_of(lake, view, 0) == "This step has no collectives."
+    # what was recorded is not denied
+    unplaced = words_of(lake, replace(view, recorded_collectives=1), 0)
+    assert unplaced == "1 collective without a kernel index; waiting there is unknown."
 
 
 @pytest.mark.parametrize("extra", [0, 3])

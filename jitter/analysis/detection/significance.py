@@ -1,13 +1,15 @@
-"""How likely chance alone is: the tail of the binomial distribution, robust spreads, effective counts."""
+"""How likely chance alone is: the tails of the binomial distribution and of a run's deviations, robust spreads."""
 
 import math
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.stats import MAD_TO_SIGMA, mad_sigma, nth_difference
+from jitter.core.numeric.student_t import student_tail
 
 _LIMITS: Final = THRESHOLDS.spread
 
@@ -33,6 +35,66 @@ def binomial_tail(count: int, trials: int, chance: float) -> float:
         if term < _PRECISION * total:
             break
     return min(1.0, math.exp(log_first) * total)
+
+
+class _Tails(NamedTuple):
+    """Student's t distributions that deviations may have, (models,) each; the first one is the worst case."""
+
+    degrees: Floats
+    scale: Floats
+    prior: Floats
+
+
+def _possible_tails() -> _Tails:
+    """Return 3 to 18 degrees, evenly in their inverse, with scales of 1/2 to 1, evenly in their logarithm."""
+    degrees, scale = np.meshgrid(
+        6 * THRESHOLDS.tail_degrees / np.arange(6, 0, -1), 2.0 ** (-np.arange(5) / 4), indexing="ij"
+    )
+    prior = np.full(degrees.size, 0.5 / (degrees.size - 1))
+    prior[0] = 0.5
+    return _Tails(degrees.ravel(), scale.ravel(), prior)
+
+
+_TAILS: Final = _possible_tails()
+
+
+def predictive_tails(sigmas: Floats, deviations: Floats) -> Floats:
+    """Return (steps, ranks) the probability that one step of a rank deviates by `sigmas` or more.
+
+    Measured on what the other ranks deviate by upwards. Deviations follow Student's t, whose degrees of freedom and
+    scale are unknown: the probability is its mean over `_TAILS`, weighted by prior and likelihood (the predictive
+    distribution: Geisser, "Predictive Inference", 1993), which allows for how little a few values tell. The noise adds
+    up two estimates of one scatter, so the scale is 1/2 to 1. Half of the prior is the worst case, 3 degrees and
+    scale 1, and all of it with fewer than 3 ranks: two mirror each other.
+
+    Args:
+        sigmas: (steps, ranks) known standardised deviations.
+        deviations: (steps, ranks) the same of all ranks, NaN for unknown.
+
+    """
+    steps, ranks = sigmas.shape
+    log_weights = np.where(np.arange(len(_TAILS.prior)) == 0, 0.0, -np.inf)[:, None] + np.zeros(ranks)
+    if ranks > 2:
+        of_rank, above = np.nonzero(deviations > 0)[1], deviations[deviations > 0]
+        for model, (degrees, scale, prior) in enumerate(zip(*(one.tolist() for one in _TAILS), strict=True)):
+            front = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - math.log(scale * math.sqrt(degrees))
+            density = front - (degrees + 1) / 2 * np.log1p((above / scale) ** 2 / degrees)
+            of_ranks = np.bincount(of_rank, density, ranks)
+            log_weights[model] = math.log(prior) + of_ranks.sum() - of_ranks
+    weights = np.exp(log_weights - log_weights.max(axis=0))
+    weights /= weights.sum(axis=0)
+    places, tails = _log_spaced_tails()
+    found, at = np.empty((steps, ranks)), np.arcsinh(sigmas)
+    for rank, table in enumerate(np.log(weights.T @ tails)):
+        found[:, rank] = np.exp(np.interp(at[:, rank], places, table))
+    return found
+
+
+@lru_cache(maxsize=1)
+def _log_spaced_tails() -> tuple[Floats, Floats]:
+    """Return arcsinh of deviations, ascending, and (models, deviations) their tail probabilities."""
+    places = np.linspace(-12.0, 24.0, 721)
+    return places, student_tail(np.sinh(places) / _TAILS.scale[:, None], _TAILS.degrees[:, None])
 
 
 def log_binomial(total: int, chosen: int) -> float:

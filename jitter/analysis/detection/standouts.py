@@ -17,6 +17,7 @@ from jitter.analysis.detection.significance import (
     binomial_tail,
     drift_line,
     known_medians,
+    predictive_tails,
     qn_sigma,
     quiet_level,
     spread_of_others,
@@ -64,6 +65,8 @@ class Standouts:
     """(steps, ranks) own time above the other ranks' median; NaN where unknown."""
     sigmas: Floats
     """(steps, ranks) own time above the rank's usual one and above 0, in standard deviations; 0 where unknown."""
+    chance_of_step: Floats
+    """(steps, ranks) the probability that chance makes any rank and part in any step stand out so."""
     is_late: Bools
     """(steps, ranks) whether the rank stands out in the step."""
     is_event: Bools
@@ -145,6 +148,7 @@ def find_standouts(
         deviations.ranks,
         total.copy(),
         np.zeros((steps, ranks)),
+        np.ones((steps, ranks)),
         np.zeros((steps, ranks), np.bool_),
         np.zeros((steps, ranks), np.bool_),
         np.zeros(ranks, np.bool_),
@@ -204,10 +208,12 @@ def _test_kind(found: Standouts, its: Ints, sample: _Sample, usual_step_ns: floa
     least_ns, trials = THRESHOLDS.min_excess_share * usual_step_ns, 2 * ranks * tests
     usual = sample.level if steps >= THRESHOLDS.min_steps_for_scatter else np.zeros(ranks)
     sigmas = np.where(known, np.nan_to_num(total) - np.maximum(usual, 0.0), 0.0) / sample.noise
+    # several steps of one rank resemble each other: their tail is the worst case
     tails = np.where(known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
-    alone = tails * tails.size * tests
+    alone = np.where(known, predictive_tails(sigmas, (total - usual) / sample.noise), 1.0) * known.sum() * tests
     events = (alone < THRESHOLDS.recurrence.max_chance) & (np.nan_to_num(total) >= least_ns)
     found.total_ns[its], found.sigmas[its], found.is_event[its] = total, sigmas, events
+    found.chance_of_step[its] = np.minimum(alone, 1.0)
     unusual = np.minimum(_chances_of_usual(sample) * trials, 1.0)
     is_mostly = 2 * (np.nan_to_num(total) > 0).sum(axis=0) > known.sum(axis=0)
     is_usual = is_mostly & (known.sum(axis=0) > 1) & (sample.level >= least_ns)  # of one step nothing is usual
@@ -224,10 +230,10 @@ def _test_kind(found: Standouts, its: Ints, sample: _Sample, usual_step_ns: floa
             found.usual_sigmas[column] = max(found.usual_sigmas[column], level / float(np.median(noise)))
         else:
             tail, chance = _select_events(tails[there, column], trials)
-            is_far = events[:, column] | (tails[:, column] <= tail)
+            is_far = (2 * alone[:, column] <= THRESHOLDS.max_chance) | (tails[:, column] <= tail)
             if not is_far.any():
                 continue
-            chance = min(chance, float(alone[is_far, column].min()))
+            chance = min(chance, 2 * float(alone[is_far, column].min()))
             is_far = is_far | (sigmas[:, column] >= THRESHOLDS.step_sigmas)
             late = there & is_far & (own >= least_ns)
         found.is_late[its, column] = late

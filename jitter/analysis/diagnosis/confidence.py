@@ -14,9 +14,8 @@ from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.model import Confidence
-from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.student_t import student_tail
 
 
 def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
@@ -76,9 +75,9 @@ def _worst_stall(group: FindingGroup, evidence: Evidence) -> tuple[float, float]
     found, chance = 0.0, 1.0
     for outlier in group.outliers:
         own = evidence.analysis.standouts_of(outlier)
-        sigmas = float(own.sigmas[list(outlier.steps)][:, own.columns([outlier.rank])].max(initial=0.0))
-        tests = own.sigmas.size * len(OWN_PARTS)
-        found, chance = max(found, sigmas), min(chance, float(student_tail(sigmas, THRESHOLDS.tail_degrees)) * tests)
+        steps, columns = list(outlier.steps), own.columns([outlier.rank])
+        found = max(found, float(own.sigmas[steps][:, columns].max(initial=0.0)))
+        chance = min(chance, float(own.chance_of_step[steps][:, columns].min(initial=1.0)))
     return found, chance
 
 

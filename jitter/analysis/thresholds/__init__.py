@@ -50,7 +50,8 @@ class Thresholds:
     max_chance: float = 0.05
     """Probability. By chance alone at most this part of the runs has an outlier, over all ranks, steps and parts."""
     tail_degrees: int = 3
-    """Degrees of freedom of Student's t. Steps have heavy tails: with 3, excesses of 20 standard deviations occur."""
+    """Degrees of freedom of Student's t, the worst case. Steps have heavy tails: with 3, excesses of 20 standard
+    deviations occur."""
     max_degrees: int = 8
     """Degrees of freedom. Steps of one run resemble each other: more of them do not make a spread more certain."""
     gpu_spread_share: float = 0.01

@@ -10,6 +10,7 @@ from jitter.analysis.detection.job_findings import split_random_events
 from jitter.analysis.detection.recurrence import is_random, log_odds_of_all_ranks
 from jitter.analysis.detection.significance import (
     binomial_tail,
+    predictive_tails,
     qn_sigma,
     quiet_level,
     spread_of_others,
@@ -144,3 +145,52 @@ def test_one_event_and_persistent_outliers_are_left_alone():
     persistent = Outlier(0, 3, TimePart.CPU, tuple(range(10)), 1e6, 50.0, 1e-6, persistent=True)
     once = outlier(1, 4)
     assert split_random_events([persistent, once], 8, 10) == ([persistent, once], [])
+
+
+def test_the_tail_of_a_step_is_that_of_the_other_ranks():
+    """Against Student's t of the distribution that the deviations are drawn from."""
+    rng = np.random.default_rng(3)
+    at = np.full((200, 12), 8.0)
+    narrow = float(predictive_tails(at, rng.standard_normal((200, 12)) * 0.7)[0, 0])
+    heavy = float(predictive_tails(at, rng.standard_t(3, (200, 12)))[0, 0])
+    assert narrow < 1e-6
+    assert heavy == pytest.approx(float(student_tail(8.0, 3)), rel=0.2)
+
+
+def test_few_values_leave_the_worst_case_likely():
+    sigmas = np.array([[-1.0, 0.5, 10.0], [0.0, 1.0, -1.0]])
+    found = predictive_tails(sigmas, sigmas)
+    worst = student_tail(sigmas, 3)
+    assert np.all(found[sigmas > 2] <= worst[sigmas > 2])
+    assert found[0, 2] > worst[0, 2] / 4
+    of_two = predictive_tails(sigmas[:, 1:], sigmas[:, 1:])
+    np.testing.assert_allclose(of_two, student_tail(sigmas[:, 1:], 3), rtol=2e-3)
+
+
+def test_a_rank_does_not_tell_its_own_tail():
+    deviations = np.random.default_rng(5).standard_normal((12, 8)) * 0.7
+    before = predictive_tails(deviations, deviations)
+    deviations[4:8, 2] = 30.0
+    after = predictive_tails(deviations, deviations)
+    np.testing.assert_allclose(after[0, 2], before[0, 2])
+    assert float(after[4, 2]) < student_tail(30.0, 3) / 50
+    assert np.all(
+        predictive_tails(np.full((12, 8), 9.0), deviations)[:, 3]
+        > 10
+        * predictive_tails(np.full((12, 8), 9.0), np.delete(deviations, 2, axis=1)[:, [0, 1, 2, 3, 4, 5, 6, 0]])[:, 3]
+    )
+
+
+@pytest.mark.parametrize("draw", ["normal", "heavy", "exponential"])
+def test_few_runs_have_a_step_that_chance_seldom_makes(draw: str):
+    """Of 400 runs at most 5% + 3 standard deviations have a step of which twice the chance is 5%, as outliers have."""
+    rng = np.random.default_rng(11)
+    alarms = 0
+    for _ in range(400):
+        drawn = {
+            "normal": rng.standard_normal((8, 6)) * 0.8,
+            "heavy": rng.standard_t(3, (8, 6)) * 0.8,
+            "exponential": rng.standard_exponential((8, 6)) - math.log(2),
+        }[draw]
+        alarms += bool(2 * predictive_tails(drawn, drawn).min() * drawn.size <= 0.05)
+    assert alarms <= 400 * 0.05 + 3 * math.sqrt(400 * 0.05 * 0.95)

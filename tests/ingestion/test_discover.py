@@ -98,6 +98,18 @@ def test_broken_links_and_odd_names(tmp_path: Path, export: Callable[[Path], Pat
     assert [s.path for s in found.sources] == [odd]
 
 
+def test_a_link_to_a_folder_is_not_followed_and_named(tmp_path: Path, export: Callable[[Path], Path]):
+    export(tmp_path / "elsewhere" / "rank0.sqlite")
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "latest").symlink_to(tmp_path / "elsewhere")
+    found = discover([tmp_path / "traces"])
+    assert (found.sources, found.others) == ([], 0)
+    assert found.notes == [
+        f"{tmp_path}/traces/latest: a link to a folder, which is not followed: name the folder itself"
+    ]
+    assert len(discover([tmp_path / "traces" / "latest"]).sources) == 1
+
+
 def test_a_lake_among_traces_is_passed_over(tmp_path: Path, export: Callable[[Path], Path]):
     export(tmp_path / "1.sqlite")
     lake = tmp_path / "jitter-lake"

@@ -137,6 +137,8 @@ def test_how_it_is_called(
     for words in ([], ["a", "b", "select 1"]):
         assert main(["query", *words]) == 2
         assert "one SELECT in quotes" in capsys.readouterr().err
+    assert main(["query", "jitter-lake"]) == 2  # a lake is no query
+    assert capsys.readouterr().err.startswith("jitter: no query is given\n")
     assert main(["query", "nowhere", "select 1"]) == 3
 
 

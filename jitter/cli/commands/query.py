@@ -78,6 +78,10 @@ def query(
         raise UsageError(
             "give one SELECT in quotes, after the lake if it is not ./jitter-lake", "see jitter query --help"
         )
+    if text is not None and not before and Path(text).is_dir():
+        raise UsageError(
+            "no query is given", f'write a SELECT in quotes after the lake: jitter query {text} "from steps"'
+        )
     lake = Path(before[0]) if before else DEFAULT_LAKE
     if text is None:
         _print_relations(lake)

@@ -77,6 +77,7 @@ class _Search:
         self._broken: dict[str, ReaderError] = {}
         self._sniff_errors: dict[str, list[str]] = {}
         self._notes: list[str] = []
+        self._links: list[Path] = []
 
     def add(self, path: Path, *, is_member: bool = False) -> None:
         """Search one path; an archive in an archive (`is_member`) is not unpacked."""
@@ -135,6 +136,11 @@ class _Search:
             f"reader {name!r} failed to examine {found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
             for name, found in self._sniff_errors.items()
         ]
+        if self._links:
+            more = f" (and {len(self._links) - 1} more)" if len(self._links) > 1 else ""
+            notes.append(
+                f"{_shown(self._links[0])}{more}: a link to a folder, which is not followed: name the folder itself"
+            )
         return DiscoveredFiles(
             sorted(alone, key=lambda source: str(source.path)),
             [*self._errors.items(), *errors.items()],
@@ -152,6 +158,7 @@ class _Search:
         for folder, folders, files in os.walk(path, onerror=self._note_unlistable):
             folders.sort()
             here = Path(folder)
+            self._links += [here / name for name in folders if (here / name).is_symlink()]
             for name in list(folders):
                 reader = self._reader_of(here / name)
                 if reader is not None:

@@ -142,8 +142,9 @@ class Lake(LakeContents):
         """Return one row per step, as `jitter steps` prints them: time, loss, first and last rank, where and why.
 
         Columns: `epoch`, `step`, `kind`, `step_time_ns`, `loss_ns`, `loss_fraction`, `min_rank`, `max_rank`,
-        `kernel_index` and `kernel_name` (at which the delay of the max rank begins), `start_ns`, `cpu_ns`, `after_ns`,
-        `gpu_ns` (the max rank's share of the loss) and `cause`. Unknown values are NA. Errors are those of `diagnose`.
+        `kernel_index` and `kernel_name` (at which the delay of the max rank begins), `start_ns`, `launch_ns`,
+        `after_ns`, `gpu_ns`, `transfer_ns`, `overlap_ns`, `carried_ns`, `unexplained_ns` (the
+        loss by class) and `cause`. Unknown values are NA. Errors are those of `diagnose`.
         """
         from jitter.query.diagnosis_rows import STEPS_SCHEMA, steps_table
 

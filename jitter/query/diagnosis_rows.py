@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
-from jitter.analysis.diagnosis.model import Culprit, Fact, StepAnswer
+from jitter.analysis.diagnosis.model import ClassShares, Culprit, Fact, StepAnswer
 from jitter.analysis.diagnosis.verdict import write_advice
 
 STEPS_SCHEMA = pa.schema(
@@ -22,10 +22,7 @@ STEPS_SCHEMA = pa.schema(
         ("max_rank", pa.int64()),
         ("kernel_index", pa.int64()),
         ("kernel_name", pa.string()),
-        ("start_ns", pa.int64()),
-        ("cpu_ns", pa.int64()),
-        ("after_ns", pa.int64()),
-        ("gpu_ns", pa.int64()),
+        *((name, pa.int64()) for name in ClassShares._fields),
         ("cause", pa.string()),
     ]
 )
@@ -98,8 +95,7 @@ FACTS_SCHEMA = pa.schema(
 def steps_table(steps: Sequence[StepAnswer]) -> pa.Table:
     """Return one row per step, in order (`STEPS_SCHEMA`); times in ns, null for the unknown.
 
-    `start_ns`, `cpu_ns`, `after_ns` and `gpu_ns` are the max rank's own share of the loss: late start, late
-    launches, host time after the last launch, GPU.
+    `start_ns` to `unexplained_ns` are the loss by class, and add up to it.
     """
     return pa.Table.from_pylist([step_row(step) for step in steps], STEPS_SCHEMA)
 
@@ -182,15 +178,12 @@ def culprit_values(culprit: Culprit) -> dict[str, object]:
 
 def step_row(step: StepAnswer) -> dict[str, object]:
     """Return one step's answer as a flat row with the columns of `STEPS_SCHEMA`; unknown values are None."""
-    began, split = step.divergence, step.split
+    began, shares = step.divergence, step.by_class
     return {
         **step_values(step),
         "kernel_index": None if began is None else began.kernel_index,
         "kernel_name": None if began is None else began.kernel_name,
-        "start_ns": None if split is None else split.start_ns,
-        "cpu_ns": None if split is None else split.cpu_ns,
-        "after_ns": None if split is None else split.after_ns,
-        "gpu_ns": None if split is None else split.gpu_ns,
+        **(dict.fromkeys(ClassShares._fields) if shares is None else shares._asdict()),
         "cause": step.cause,
     }
 

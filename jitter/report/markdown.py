@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks
+from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, list_classes
 from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer
 from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit
 from jitter.core.formatting import abbreviate, capitalize, escape_control, format_percent, format_time
@@ -18,7 +17,6 @@ from jitter.report.text.step_text import describe_cause
 from jitter.report.views.run_overview import RunOverview
 
 _MAX_STEPS = 10
-_SPLIT = ("start", "CPU", "after last launch", "GPU")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~&#$])")
 _ACTIVE_TEXT = re.compile(r"@|#|(?<=:)(?=//)|(?<=www)(?=\.)", re.IGNORECASE)
 """Places where text becomes a mention, a reference or a link even if it is escaped."""
@@ -56,9 +54,16 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
     if diagnosis.facts:
         lines += ["", "## Logs", "", *(f"- {escape_markdown(capitalize(one.words))}" for one in diagnosis.facts)]
     costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MAX_STEPS]
-    columns = ("step", "time", "loss", "loss %", "min rank", "max rank", "began at", *_SPLIT, "cause")
+    classes = list_classes(costly)
+    words = [LOSS_CLASS_INFO[name.removesuffix("_ns")].words for name in classes]
+    columns = ("step", "time", "loss", "loss %", "min rank", "max rank", "began at", *words, "cause")
     if costly:
-        lines += ["", "## Costliest steps", "", *format_markdown_table(columns, map(_step, costly))]
+        lines += [
+            "",
+            "## Costliest steps",
+            "",
+            *format_markdown_table(columns, (_step(one, classes) for one in costly)),
+        ]
     sentences = [
         *filter(None, [describe_alignment(facts.alignment, facts.ranks)]),
         *describe_coverage(facts),
@@ -95,8 +100,8 @@ def _culprit(one: Culprit) -> Sequence[str]:
     )
 
 
-def _step(step: StepAnswer) -> Sequence[str]:
-    began, split = step.divergence, step.split
+def _step(step: StepAnswer, classes: Sequence[str]) -> Sequence[str]:
+    began, shares = step.divergence, step.by_class
     return (
         f"{step.key}{step.kind_in_words}",
         format_time(step.step_time_ns),
@@ -105,7 +110,7 @@ def _step(step: StepAnswer) -> Sequence[str]:
         "-" if step.min_rank is None else str(step.min_rank),
         "-" if step.max_rank is None else str(step.max_rank),
         "-" if began is None else f"{began.kernel_index} {abbreviate(short_name(began.kernel_name))}",
-        *(("-",) * 4 if split is None else map(format_time, astuple(split))),
+        *("-" if shares is None else format_time(getattr(shares, name)) for name in classes),
         describe_cause(step.cause),
     )
 

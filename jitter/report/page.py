@@ -20,7 +20,7 @@ from markupsafe import Markup
 from jitter import guide
 from jitter._version import __version__
 from jitter.analysis.diagnosis.evidence.code import describe_launch
-from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks
+from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, list_classes
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS, build_waterfall
 from jitter.analysis.diagnosis.verdict import advise_recurrence
 from jitter.core.formatting import (
@@ -143,6 +143,7 @@ def render_body(
         "tables": tables,
         "choices": [(at, run.labels[at], run.steps[at]) for at in places],
         "lines": run.steps[:MAX_TABLE_ROWS],
+        "classes": list_classes(run.steps),
         "roots": list(roots),
         "reading": how_to_read(),
         "live": live,

@@ -3,7 +3,7 @@
 import pytest
 
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.model import Divergence, Loss, Split, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import ClassShares, Divergence, Loss, StepAnswer, WhatIf
 from jitter.core.step_key import StepKey
 from jitter.query.diagnosis_rows import STEPS_SCHEMA, step_row
 
@@ -17,8 +17,9 @@ def answer(number, loss_ns, *, told=True):
         2,
         5,
         Divergence(17, "void kernel(int)", 0) if told else None,
-        Split(1, 2, 0, 3) if told else None,
+        6 if told else None,
         "cpu_launch" if told else "none",
+        ClassShares(10, 20, 0, 7, 1, 0, 3, -1) if told else None,
     )
 
 
@@ -54,10 +55,14 @@ def test_a_row_is_the_answer_flat():
         5,
         17,
         "void kernel(int)",
+        10,
+        20,
+        0,
+        7,
         1,
-        2,
         0,
         3,
+        -1,
         "cpu_launch",
     )
-    assert tuple(bare.values()) == (1, 4, "train", 1000, None, None, 2, 5, None, None, None, None, None, None, "none")
+    assert tuple(bare.values()) == (1, 4, "train", 1000, None, None, 2, 5, *[None] * 10, "none")

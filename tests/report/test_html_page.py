@@ -311,7 +311,7 @@ def test_a_healthy_run_is_calm(tmp_path):
 
 def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):
     page = RunReport(report_job(tmp_path / "lake", ranks=3))
-    step = replace(page.diagnosis.steps[1], split=None)
+    step = replace(page.diagnosis.steps[1], max_rank_loss_ns=None)
     view = page.view(page.grid(step.key))
     told = describe_step(step, view, page.lake.hosts, 1).sentence
     who = f"rank {step.max_rank} (node{step.max_rank // 2})"

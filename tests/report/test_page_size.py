@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from jitter.analysis.diagnosis.model import ClassShares, Divergence, Split, StepAnswer
+from jitter.analysis.diagnosis.model import ClassShares, Divergence, StepAnswer
 from jitter.core.step_key import StepKey
 from jitter.report.figures.collective_sizes import draw_collective_sizes
 from jitter.report.figures.frame import stack_figures
@@ -101,10 +101,9 @@ def view_of(rng, step, kernels=20_000, met=300):
 
 
 def run_of(steps):
-    began, split, by_class = Divergence(9, "k" * 200, 0), Split(1, 2, 0, 3), ClassShares(1, 2, 1, 3, -1, 0, 1, 2)
+    began, by_class = Divergence(9, "k" * 200, 0), ClassShares(1, 2, 1, 3, -1, 0, 1, 2)
     answers = tuple(
-        StepAnswer(StepKey(None, n), 10**8, 10**6, 0.01, 7, 5, began, split, "gpu_compute", by_class)
-        for n in range(steps)
+        StepAnswer(StepKey(None, n), 10**8, 10**6, 0.01, 7, 5, began, 6, "gpu_compute", by_class) for n in range(steps)
     )
     labels = tuple(str(n) for n in range(steps))
     return RunSeries(answers, labels, tuple(range(RANKS)), is_calm=False)

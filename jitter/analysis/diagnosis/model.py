@@ -71,19 +71,6 @@ class LossShare:
     """Largest first; empty for transfers and for what is unexplained. A rank that shortened the run has less than 0."""
 
 
-@dataclass(frozen=True)
-class Split:
-    """The max rank's own share of a step's loss, by class."""
-
-    start_ns: int
-    """Host time before the first kernel."""
-    cpu_ns: int
-    """Host time between launches."""
-    after_ns: int
-    """Host time after the last launch of a step."""
-    gpu_ns: int
-
-
 class ClassShares(NamedTuple):
     """A step's loss by class, in the order of `LossClass`; the sum is the loss."""
 
@@ -118,7 +105,8 @@ class StepAnswer:
     min_rank: int | None
     max_rank: int | None
     divergence: Divergence | None
-    split: Split | None
+    max_rank_loss_ns: int | None
+    """The max rank's own share of the loss; None where its time to kernel end alone tells that it is last."""
     cause: Cause
     by_class: ClassShares | None = None
     """None if its loss is unknown."""

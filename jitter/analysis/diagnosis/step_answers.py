@@ -8,8 +8,8 @@ from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossCla
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.limitations import lacks_common_step
-from jitter.analysis.diagnosis.loss.split import round_shares, split_step
-from jitter.analysis.diagnosis.model import Cause, Divergence, Split, StepAnswer
+from jitter.analysis.diagnosis.loss.split import split_step
+from jitter.analysis.diagnosis.model import Cause, Divergence, StepAnswer
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
@@ -45,15 +45,13 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
     losses, waited = evidence.losses(number), analysis.arrivals[number].waited_ns
     longest_ns = max(waited.values(), default=0.0)
     min_rank = min((rank for rank, ns in waited.items() if 0 < ns == longest_ns), default=None)
-    largest, split = analysis.accounts[number].largest, None
+    largest, own_ns = analysis.accounts[number].largest, None
     # a single rank is compared with itself
     max_rank = int(largest.rank[0]) if len(largest) and not evidence.is_single_rank else None
     if not analysis.arrivals[number].are_any and not evidence.is_single_rank:
         min_rank, max_rank = ttke_extremes(key)
     elif max_rank is not None:
-        sums = losses.of(OWN_CLASSES, max_rank).by_class()
-        own = round_shares({one: float(sums[one]) for one in OWN_CLASSES}, round(float(sums.sum())))
-        split = Split(*(own[one] for one in OWN_CLASSES))
+        own_ns = round(float(losses.of(OWN_CLASSES, max_rank).by_class().sum()))
     cause = _cause(max_rank, here, evidence.is_single_rank)
     return StepAnswer(
         key=key,
@@ -63,7 +61,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
         min_rank=min_rank,
         max_rank=max_rank,
         divergence=_divergence(number, cause, evidence),
-        split=split,
+        max_rank_loss_ns=own_ns,
         cause=cause,
         by_class=split_step(losses, round(float(loss_ns))) if has_loss else None,
         kind=analysis.kinds[number],

@@ -23,8 +23,7 @@ from jitter.core.errors import UsageError
 def steps(lake: Path, kind: str | None, form: str | None, output: Path | None, force: bool) -> None:
     """List the steps: time, loss to jitter, min rank, max rank, cause, and the kernel at which the max rank diverged.
 
-    A wide terminal also shows the max rank's share of the loss by late start, CPU and GPU. Times are in ms; csv, json
-    and parquet have all columns, in ns.
+    A wide terminal also shows the loss by class. Times are in ms; csv, json and parquet have all columns, in ns.
 
     \b
     Examples:

@@ -10,9 +10,13 @@ SELECT epoch,                  -- null: the markers state none
        max_rank,               -- the rank with the largest share of the loss
        kernel_index,           -- where the delay of the max rank begins
        kernel_name,            -- of that kernel
-       start_ns,               -- of the max rank's share: before its first kernel
-       cpu_ns,                 -- of the max rank's share: between launches
-       after_ns,               -- of the max rank's share: on the host after the last launch of a step
-       gpu_ns,                 -- of the max rank's share: in kernels and copies
+       start_ns,               -- of the loss: on the host, before a rank's first kernel; the classes add up to the loss
+       launch_ns,              -- of the loss: on the host, between launches
+       after_ns,               -- of the loss: on the host, after the last launch of a step
+       gpu_ns,                 -- of the loss: in kernels and copies
+       transfer_ns,            -- of the loss: in collectives, after the last rank has arrived
+       overlap_ns,             -- of the loss: kernels that are slower beside communication
+       carried_ns,             -- of the loss: carried over from earlier steps
+       unexplained_ns,         -- of the loss: the rest
        cause                   -- its identifier, see: jitter explain causes
 FROM steps_rows

@@ -202,7 +202,7 @@ def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     last = Counter(step.max_rank for step in diagnosis.steps if step.max_rank is not None)
     if not last:
         return _UNKNOWN
-    has_path = any(step.split is not None for step in diagnosis.steps)
+    has_path = any(step.max_rank_loss_ns is not None for step in diagnosis.steps)
     rank, times = last.most_common(1)[0]
     steps = len(diagnosis.steps)
     when = "in the only step" if steps == 1 else f"in {times} of {steps} steps"

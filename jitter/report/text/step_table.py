@@ -5,22 +5,22 @@ from typing import Any
 
 import pyarrow as pa
 
+from jitter.analysis.diagnosis.model import ClassShares
 from jitter.core.formatting import abbreviate, escape_control
 from jitter.core.names.kernels import short_name
 from jitter.lake.records import TRAIN
 
 _MS = 1e6
-_SPLIT_COLUMNS = ("start_ns", "cpu_ns", "after_ns", "gpu_ns")
 _MIN_DIVERGENCE_WIDTH = 24
 """Characters left for the divergence before the split columns are added."""
 
 
 def format_steps(table: pa.Table, width: int = 80) -> str:
-    """Format the relation `answers` as text of at most `width` columns: times in ms, `-` for the unknown.
+    """Format the relation `steps` as text of at most `width` columns: times in ms, `-` for the unknown.
 
-    The max rank's share (late start, launches, after the last launch, GPU) is shown only if enough columns are left
-    for the kernel at which the step began to diverge; that kernel's name is cut to what is left. Time after the last
-    launch has a column if any step has such a share, and the kind if the job does not only train.
+    The loss by class is shown only if enough columns are left for the kernel at which the step began to diverge; that
+    kernel's name is cut to what is left. A class has a column if any step has a share, and the kind if the job does not
+    only train.
     """
     rows = table.to_pylist()
     kinds = [row["kind"] for row in rows]
@@ -33,7 +33,7 @@ def format_steps(table: pa.Table, width: int = 80) -> str:
         ["min", *(_integer(row["min_rank"]) for row in rows)],
         ["max", *(_integer(row["max_rank"]) for row in rows)],
     ]
-    shown = [name for name in _SPLIT_COLUMNS if name != "after_ns" or any(row[name] for row in rows)]
+    shown = [name for name in ClassShares._fields if any(row[name] for row in rows)]
     split = [[f"{name[:-3]} ms", *(_milliseconds(row[name]) for row in rows)] for name in shown]
     cause = ["cause", *(row["cause"] for row in rows)]
     if width - _used_width([*columns, *split, cause]) >= _MIN_DIVERGENCE_WIDTH:

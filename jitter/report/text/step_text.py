@@ -1,7 +1,7 @@
 """The findings of one step as text: loss, max rank, min rank, divergence, waiting."""
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.model import Cause, StepAnswer
@@ -60,11 +60,11 @@ def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
         sentences.append(f"In {step.key}, the job waited for no rank.")
     else:
         who = format_rank(step.max_rank, hosts.get(step.max_rank))
-        if step.split is None:
+        if step.max_rank_loss_ns is None:
             sentences.append(f"In {step.key}, the ranks share no collective; {who} has the largest time to kernel end.")
         else:
-            lost_ns = sum(astuple(step.split))
-            sentences.append(f"In {step.key}, {who} has the largest share of the loss: {format_time(lost_ns)}.")
+            lost = format_time(step.max_rank_loss_ns)
+            sentences.append(f"In {step.key}, {who} has the largest share of the loss: {lost}.")
     if view.alignment == "none":
         sentences.append(
             "The clocks of its ranks cannot be aligned (no collective spans all ranks, no wall clock is recorded): "

@@ -19,7 +19,6 @@ from jitter.analysis.diagnosis.model import (
     ProfileLocation,
     RankShare,
     Seen,
-    Split,
     StepAnswer,
     WhatIf,
 )
@@ -65,8 +64,9 @@ def culprit(rank: int = 3, **more) -> Culprit:
 
 def answer(step: int, loss_ns: int | None, max_rank: int | None = None) -> StepAnswer:
     began = None if max_rank is None else Divergence(4, "void ns::kern<int>(float*)", 0)
-    split = None if max_rank is None else Split(0, 1, 0, 2)
-    return StepAnswer(StepKey(None, step), 10 * MS, loss_ns, None, None, max_rank, began, split, "none")
+    return StepAnswer(
+        StepKey(None, step), 10 * MS, loss_ns, None, None, max_rank, began, None if max_rank is None else 3, "none"
+    )
 
 
 def diagnosis(*culprits: Culprit, steps: tuple[StepAnswer, ...] = (answer(0, None), answer(1, 5 * MS, 3))) -> Diagnosis:

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from jitter.analysis.account.losses import LossClass, Losses
 from jitter.analysis.diagnosis.causes import CAUSES, Side
-from jitter.analysis.diagnosis.model import Cause, ClassShares, LossShare, RankShare
+from jitter.analysis.diagnosis.model import Cause, ClassShares, LossShare, RankShare, StepAnswer
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent, format_time
 
@@ -115,6 +115,12 @@ def split_step(losses: Losses, loss_ns: int) -> ClassShares:
     """Return a step's loss by class."""
     sums = round_shares(dict(zip(LossClass, losses.by_class().tolist(), strict=True)), loss_ns)
     return ClassShares(*(sums[one] for one in LossClass))
+
+
+def list_classes(steps: Iterable[StepAnswer]) -> list[str]:
+    """Return the fields of `ClassShares` that are not 0 in some step."""
+    known = [step.by_class for step in steps if step.by_class is not None]
+    return [name for name in ClassShares._fields if any(getattr(one, name) for one in known)]
 
 
 def split_loss(steps: Iterable[Losses], loss_ns: int | None, time_ns: int | None) -> tuple[LossShare, ...]:

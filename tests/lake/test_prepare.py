@@ -10,7 +10,6 @@ import pytest
 import jitter
 from jitter.analysis.diagnosis import answer_cache
 from jitter.cli import main
-from jitter.core.errors import LakeError
 from jitter.lake import catalog, staging
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import ANSWER_CACHE, DERIVED
@@ -216,12 +215,3 @@ def test_what_cannot_be_written_is_computed_again(without_derived: Path, large: 
     jitter.open(root).prepare()
     assert all_answers(jitter.open(root)) == wanted
     assert not (root / ".staging").exists()
-
-
-def test_a_lost_file_is_reported_when_it_is_read(without_derived: Path, large: Large):
-    root = without_derived
-    large()
-    lost = sorted((root / "kernels").rglob("rank=3.parquet"))[0]
-    lost.unlink()
-    with pytest.raises(LakeError, match=r"rank=3\.parquet: cannot be read"):
-        jitter.open(root).diagnose()

@@ -18,14 +18,19 @@ OTHER_JOBS = (
 )
 """Options of `jitter sample` that the build does not use."""
 ANALYSE = "import sys; from jitter.packaging.compile_loops import compile_all_loops; compile_all_loops(sys.argv[1:])"
+COMPILE_ONE = """
+import numpy as np
+from jitter.core.numeric.compilation import compile_loops
+from jitter.core.numeric.selection import select_median
+compile_loops(10**6)
+select_median.fast(np.ones(3), 3)
+"""
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The content of a wheel built from this tree."""
-    place = tmp_path_factory.mktemp("wheel")
+def install(place: Path) -> Path:
+    """Return a folder with the content of a wheel built from this tree."""
     build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(place)]
     subprocess.run([*build, str(ROOT)], check=True, cwd=place)
     [wheel] = place.glob("*.whl")
@@ -34,35 +39,19 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "site"
 
 
-def analyse(installation: Path, cache: Path) -> subprocess.CompletedProcess[str]:
-    """Analyze the other jobs with this installation and nothing compiled before."""
+def run(installation: Path, cache: Path, code: str, *arguments: str) -> str:
+    """Return what a program says on stderr with this installation and these compiled loops."""
     environment = os.environ | {"PYTHONPATH": str(installation), "NUMBA_CACHE_DIR": str(cache)}
-    command = [sys.executable, "-c", ANALYSE, *OTHER_JOBS]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=installation)
+    command = [sys.executable, "-c", code, *arguments]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=installation)
+    return ended.stderr
 
 
-def test_an_installation_from_the_wheel_compiles_nothing(installation: Path, tmp_path: Path) -> None:
-    ended = analyse(installation, tmp_path / "cache")
-    assert not (tmp_path / "cache").exists(), sorted(path.name for path in (tmp_path / "cache").rglob("*"))
-    assert "compiled now" not in ended.stderr
-
-
-def test_an_installation_without_fitting_machine_code_says_so_once(installation: Path, tmp_path: Path) -> None:
+def test_an_installation_from_the_wheel_compiles_nothing_unless_its_machine_code_does_not_fit(tmp_path: Path) -> None:
+    installation, cache = install(tmp_path), tmp_path / "cache"
+    assert "compiled now" not in run(installation, cache, ANALYSE, *OTHER_JOBS)
+    assert not cache.exists(), sorted(path.name for path in cache.rglob("*"))
     [code] = (installation / "jitter" / "_machine_code").iterdir()
-    other = code.rename(code.with_name("cpython-310-linux-x86_64-numba-0.1"))
-    try:
-        ask = "import numpy as np; from jitter.core.numeric.selection import select_median as f; f.fast(np.ones(3), 3)"
-        start = "from jitter.core.numeric.compilation import compile_loops; compile_loops(10**6);"
-        environment = os.environ | {"PYTHONPATH": str(installation), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-        ended = subprocess.run(
-            [sys.executable, "-c", start + ask],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=tmp_path,
-        )
-        assert ended.stderr.count("compiled now") == 1
-        assert list((tmp_path / "cache").rglob("select*"))
-    finally:
-        other.rename(code)
+    code.rename(code.with_name("cpython-310-linux-x86_64-numba-0.1"))
+    assert run(installation, cache, COMPILE_ONE).count("compiled now") == 1
+    assert list(cache.rglob("select*"))

@@ -150,13 +150,3 @@ def test_in_a_pipe_it_draws_nothing_and_stdout_is_data_only(traces: Path, tmp_pa
     assert "\x1b" not in done.stderr
     assert "\r" not in done.stderr
     assert "3 ranks, 3 steps" in done.stderr.splitlines()[-1]
-
-
-@pytest.mark.parametrize("verb", ["table --step 2000", "steps --format csv"])
-def test_a_reader_that_leaves_is_no_error(small_lake: Path, verb: str):
-    words = f"{sys.executable} -m jitter {verb.replace(' ', f' {small_lake} ', 1)}"
-    done = subprocess.run(
-        ["bash", "-c", f"{words} | true; echo ${{PIPESTATUS[0]}}"], capture_output=True, text=True, check=True
-    )
-    assert done.stderr == ""
-    assert done.stdout == "0\n"

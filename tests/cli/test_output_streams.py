@@ -2,9 +2,12 @@
 
 import errno
 import os
+import shlex
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -69,30 +72,40 @@ def test_a_closed_stdout_is_no_bug(verb: str, small_lake: Path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@contextmanager
+def reader_of(pipe: Path, target: Path) -> Iterator[None]:
+    """Copy what is written to a pipe meanwhile."""
+    with target.open("wb") as file, subprocess.Popen(["cat", pipe], stdout=file) as process:
+        try:
+            yield
+            process.wait(timeout=60)
+        finally:
+            process.kill()  # a reader of a pipe that is never opened waits forever
+
+
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
 @pytest.mark.parametrize("verb", ["table {lake} --step 2000", "steps {lake}", "query {lake} 'from kernels'"])
-def test_a_pipe_named_as_a_file_is_written_to_and_stays(verb: str, form: str, small_lake: Path, tmp_path: Path):
-    whole, pipe = tmp_path / f"whole.{form}", tmp_path / f"pipe.{form}"
+def test_a_pipe_named_as_a_file_is_written_to_and_stays(
+    verb: str, form: str, small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    whole, pipe, read = tmp_path / f"whole.{form}", tmp_path / f"pipe.{form}", tmp_path / "read"
+    words = shlex.split(verb.format(lake=small_lake))
     os.mkfifo(pipe)
-    done = shell(
-        f"jitter {verb.format(lake=small_lake)} -o {whole} && cat {pipe} > {tmp_path / 'read'} & "
-        f"jitter {verb.format(lake=small_lake)} -o {pipe}; code=$?; wait; exit $code"
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (tmp_path / "read").read_bytes() == whole.read_bytes()
+    with reader_of(pipe, read):
+        assert main([*words, "-o", str(pipe)]) == 0
+    assert capsys.readouterr().err == ""
+    assert main([*words, "-o", str(whole)]) == 0
+    assert read.read_bytes() == whole.read_bytes()
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 def test_timelines_and_pages_leave_a_pipe_a_pipe(small_lake: Path, tmp_path: Path):
-    pipe = tmp_path / "pipe"
+    pipe, read = tmp_path / "pipe", tmp_path / "read"
     os.mkfifo(pipe)
-    for verb in (
-        f"export {small_lake} --perfetto {pipe}",
-        f"report {small_lake} --html -o {pipe}",
-        f"report {small_lake} --json -o {pipe}",
-    ):
-        done = shell(f"cat {pipe} | wc -c & jitter {verb} > /dev/null 2>&1; wait")
-        assert int(done.stdout) > 1000
+    for words in (["export", "--perfetto"], ["report", "--html", "-o"], ["report", "--json", "-o"]):
+        with reader_of(pipe, read):
+            assert main([words[0], str(small_lake), *words[1:], str(pipe)]) == 0
+        assert read.stat().st_size > 1000
         assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 

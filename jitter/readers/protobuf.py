@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from jitter.core.formatting import format_count
 from jitter.readers import Batch, Recording, TableName, make_batch
-from jitter.readers.columns import CaptureTimes
+from jitter.readers.columns import CaptureTimes, Interner
 
 MOST_ROWS: Final = 20_000
 """Rows of a batch."""
@@ -89,9 +89,8 @@ class RowBatches:
     """Collects rows of the recording's tables and makes batches of them; numbers names."""
 
     def __init__(self, recording: Recording) -> None:
-        self._names: list[str] = []
-        recording.names = self._names
-        self._numbers: dict[str, int] = {}
+        self._names: Interner[str] = Interner()
+        recording.names = self._names.keys
         self._rows: dict[TableName, list[tuple[Any, ...]]] = {}
         self._count = 0
         self._times = CaptureTimes()
@@ -100,11 +99,7 @@ class RowBatches:
 
     def name(self, name: str) -> int:
         """Return the number of a name."""
-        known = self._numbers.get(name)
-        if known is None:
-            known = self._numbers[name] = len(self._names)
-            self._names.append(name)
-        return known
+        return self._names.position(name)
 
     def add(self, table: TableName, *row: Any) -> None:
         """Add a row with the columns of `_COLUMNS`."""

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.chrome_trace import HEADER_BYTES, EventList, TraceHeader, parse_header
 from jitter.readers.compression import CHUNK_BYTES, read_chunks
 from jitter.readers.kineto.batches import KinetoBatches
-from jitter.readers.kineto.event_selection import ROWS, EventSelection, decode_events, looks_like_event
+from jitter.readers.kineto.events import decode_events, looks_like_event
 from jitter.readers.kineto.metadata import (
     base_time_ns,
     distributed_rank,
@@ -39,9 +38,8 @@ class KinetoReader:
     name = "kineto"
     version = 1
 
-    def __init__(self, piece_bytes: int = CHUNK_BYTES, selection: EventSelection = ROWS) -> None:
+    def __init__(self, piece_bytes: int = CHUNK_BYTES) -> None:
         self._piece_bytes = piece_bytes
-        self._selection = selection
 
     def sniff(self, path: Path) -> bool:
         if not path.is_file():
@@ -65,7 +63,7 @@ class KinetoReader:
         Raises UnreadableTraceError for a file without a list of events; the batches raise it for one without GPU
         activity.
         """
-        trace = _Trace(path, self._piece_bytes, self._selection)
+        trace = _Trace(path, self._piece_bytes)
         trace.check()
         return trace.recording, trace.batches
 
@@ -84,9 +82,8 @@ def _ignore(_: int) -> None:
 class _Trace:
     """One open trace: its recording and batches."""
 
-    def __init__(self, path: Path, piece_bytes: int, selection: EventSelection) -> None:
+    def __init__(self, path: Path, piece_bytes: int) -> None:
         self._path = path
-        self._selection = selection
         self._piece_bytes = piece_bytes
         self._members: dict[str, Raw] = {}
         self.recording = Recording(path=path, format="kineto")
@@ -119,9 +116,8 @@ class _Trace:
         text, head = self._begin(source, problems)
         if head.is_damaged:
             problems.append("the header before the events is damaged: the rank or the base time may be missing")
-        decode = partial(decode_events, selection=self._selection)
-        events = EventList(source, text[head.start :], head.start, decode, looks_like_event)
-        rows = KinetoBatches(self._selection)
+        events = EventList(source, text[head.start :], head.start, decode_events, looks_like_event)
+        rows = KinetoBatches()
         self.recording.processes = rows.processes.listed
         self.recording.names = rows.names.listed
         try:

@@ -27,13 +27,13 @@ from jitter.readers.kineto.columns import (
     nullable_int64,
     select,
 )
-from jitter.readers.kineto.event_selection import (
+from jitter.readers.kineto.events import (
     CATEGORIES,
     FOREIGN_DEVICES,
+    KIND_BY_CATEGORY,
+    KIND_BY_TYPE,
     RECORD_PARAM_COMMS,
-    ROWS,
     Event,
-    EventSelection,
 )
 from jitter.readers.kineto.gpu_activities import ActivityBuffer
 from jitter.readers.kineto.operators import OperatorBuffer, PassLinks
@@ -53,8 +53,7 @@ _BACKEND: Final = re.compile(r"(?:nccl|gloo|mpi|ucc):")
 class KinetoBatches:
     """Builds batches from events; `problems` states what was left out."""
 
-    def __init__(self, selection: EventSelection = ROWS) -> None:
-        self._selection = selection
+    def __init__(self) -> None:
         self.names = NameTable()
         self.processes = ProcessTable()
         self.activities = 0
@@ -83,9 +82,9 @@ class KinetoBatches:
         if type(events[0]) is Event:  # then all events of the list are
             self._note_foreign(events)
             self._note_params(events)
-            self._take(events, _category, self._selection.kind_by_category)
+            self._take(events, _category, KIND_BY_CATEGORY)
         else:
-            self._take(events, type, self._selection.kind_by_type)
+            self._take(events, type, KIND_BY_TYPE)
         if len(self._gpu) >= BATCH_ROWS or len(self._calls) >= BATCH_ROWS:
             yield from self._flush_calls()  # before activities: calls decide the process of a GPU
         if len(self._ranges) >= BATCH_ROWS:

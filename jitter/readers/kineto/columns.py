@@ -15,7 +15,7 @@ from msgspec import Raw, Struct, field
 from jitter.core.numeric.arrays import Bools, Ints
 from jitter.readers.chrome_trace import INVALID
 from jitter.readers.columns import LARGEST_NS
-from jitter.readers.kineto.event_selection import NULL, Event
+from jitter.readers.kineto.events import NULL, Event
 
 _UNNAMED: Final = "(no name)"
 _COMMA: Final = ord(",")

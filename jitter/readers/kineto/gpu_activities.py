@@ -24,7 +24,7 @@ from jitter.readers.kineto.columns import (
     parse_shape,
     select,
 )
-from jitter.readers.kineto.event_selection import NULL, Event
+from jitter.readers.kineto.events import NULL, Event
 from jitter.readers.kineto.processes import ProcessTable
 
 _MARKER: Final = "Marker"

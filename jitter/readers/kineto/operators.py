@@ -20,8 +20,7 @@ from jitter.readers.kineto.columns import (
     parse_int,
     parse_microseconds,
 )
-from jitter.readers.kineto.event_selection import Event
-from jitter.readers.kineto.python_functions import is_module_or_frame
+from jitter.readers.kineto.events import Event, is_module_or_frame
 
 _LAUNCHES_NOTHING: Final = frozenset(
     {

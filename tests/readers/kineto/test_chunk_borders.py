@@ -1,7 +1,6 @@
 """However the text is cut into pieces, and whatever its strings and lists hold, the events are the same."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jitter.readers.chrome_trace import EventList
-from jitter.readers.kineto.event_selection import ROWS, decode_events, looks_like_event
+from jitter.readers.kineto.events import decode_events, looks_like_event
 from tests.support.fuzz_depth import fuzz, of_all
 from tests.support.kineto_traces import as_read, call, expected, kernel, operator, read, small, step, text, write
 
@@ -54,7 +53,7 @@ def test_all_objects_are_found(objects, piece: int, indent: int | None, after) -
     whole = json.dumps({"traceEvents": objects, "after": after}, indent=indent).encode()
     start = whole.index(b"[") + 1
     pieces = (whole[at : at + piece] for at in range(start, len(whole), piece))
-    events = EventList(pieces, b"", start, partial(decode_events, selection=ROWS), looks_like_event)
+    events = EventList(pieces, b"", start, decode_events, looks_like_event)
     assert sum(len(some) for some in events) == events.count == len(objects)
     assert events.problems() == []
     assert json.loads(b'{"":0' + (events.tail or b""))["after"] == after

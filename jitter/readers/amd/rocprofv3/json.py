@@ -5,7 +5,7 @@ document is decompressed again for each, which takes less time than reading its 
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from operator import attrgetter
 from pathlib import Path
@@ -79,80 +79,48 @@ class RocprofJsonReader:
 READER: Reader = RocprofJsonReader()
 
 
+def _record_type(name: str, paths: Iterable[str], required: Collection[str], words: Collection[str] = ()) -> Any:
+    """Return a type of objects with integers at these paths (`dispatch_info.agent_id.handle`), None where absent.
+
+    An object without one of the `required` paths is invalid. `words` are required members that may be text.
+    """
+    members: dict[str, list[str]] = {}
+    for path in paths:
+        member, _, rest = path.partition(".")
+        members.setdefault(member, []).append(rest)
+    fields: list[Any] = [(word, Integer64 | str) for word in words]
+    for member, rests in members.items():
+        inner = [path.partition(".")[2] for path in required if path.startswith(f"{member}.")]
+        kind = Integer64 if rests == [""] else _record_type(f"{name}_{member}", rests, inner)
+        if member in required or inner:
+            fields.append((member, kind))
+        elif rests == [""]:
+            fields.append((member, kind | None, None))
+        else:
+            fields.append((member, kind, msgspec.field(default_factory=kind)))
+    return msgspec.defstruct(name, fields, kw_only=True)
+
+
+_TIMES: Final = ("start_timestamp", "end_timestamp")
+_DISPATCHED: Final = ("dispatch_info.kernel_id", "dispatch_info.agent_id")
+_NAMED: Final = ("kind", "operation")
+_API: Final = _record_type("Api", _CALLS.values(), _TIMES, _NAMED)
+_TABLES: Final[Mapping[str, tuple[Any, Mapping[str, str]]]] = {
+    # in the order of reading: calls come before kernels
+    "rccl_api": (_API, _CALLS),
+    "hip_api": (_API, _CALLS),
+    "hsa_api": (_API, _CALLS),
+    "kernel_dispatch": (_record_type("Kernel", _KERNELS.values(), (*_TIMES, *_DISPATCHED)), _KERNELS),
+    "memory_copy": (_record_type("Copy", _COPIES.values(), _TIMES, _NAMED), _COPIES),
+    "marker_api": (_API, _CALLS),
+}
+"""The lists of records that are read: the type of a record, and the paths of the columns."""
+
+
 class _Handle(msgspec.Struct):
     """A reference by handle."""
 
     handle: Integer64 | None = None
-
-
-class _Correlation(msgspec.Struct):
-    """The correlation of a call and the kernels it launched."""
-
-    internal: Integer64 | None = None
-
-
-class _Dimensions(msgspec.Struct):
-    """Size of a grid or group, in work items."""
-
-    x: Integer64 | None = None
-    y: Integer64 | None = None
-    z: Integer64 | None = None
-
-
-class _Dispatch(msgspec.Struct):
-    """The kernel, agent, queue and shape of a dispatch."""
-
-    agent_id: _Handle
-    kernel_id: Integer64
-    queue_id: _Handle = msgspec.field(default_factory=_Handle)
-    workgroup_size: _Dimensions = msgspec.field(default_factory=_Dimensions)
-    grid_size: _Dimensions = msgspec.field(default_factory=_Dimensions)
-
-
-class _Record(msgspec.Struct, kw_only=True):
-    """A record; times in ns."""
-
-    start_timestamp: Integer64
-    end_timestamp: Integer64
-    correlation_id: _Correlation = msgspec.field(default_factory=_Correlation)
-
-
-class _Kernel(_Record, kw_only=True):
-    """A kernel dispatch."""
-
-    dispatch_info: _Dispatch
-    stream_id: _Handle = msgspec.field(default_factory=_Handle)
-
-
-class _Api(_Record, kw_only=True):
-    """An API call or a roctx range."""
-
-    kind: Integer64 | str
-    operation: Integer64 | str
-    thread_id: Integer64 | None = None
-
-
-class _Copy(_Record, kw_only=True):
-    """A copy."""
-
-    kind: Integer64 | str
-    operation: Integer64 | str
-    dst_agent_id: _Handle = msgspec.field(default_factory=_Handle)
-    src_agent_id: _Handle = msgspec.field(default_factory=_Handle)
-    bytes: Integer64 | None = None
-    stream_id: _Handle = msgspec.field(default_factory=_Handle)
-
-
-_TABLES: Final[Mapping[str, tuple[type[_Record], Mapping[str, str]]]] = {
-    # in the order of reading: calls come before kernels
-    "rccl_api": (_Api, _CALLS),
-    "hip_api": (_Api, _CALLS),
-    "hsa_api": (_Api, _CALLS),
-    "kernel_dispatch": (_Kernel, _KERNELS),
-    "memory_copy": (_Copy, _COPIES),
-    "marker_api": (_Api, _CALLS),
-}
-"""The lists of records that are read: the type of a record, and the paths of the columns."""
 
 
 class _Node(msgspec.Struct):
@@ -300,14 +268,14 @@ def _kernel_name(kernel: int, tool: _Tool) -> str:
     return name or f"[kernel {kernel} is not in the file]"
 
 
-def _operation(record: _Api | _Copy, kinds: Sequence[_Kind]) -> str:
+def _operation(record: Any, kinds: Sequence[_Kind]) -> str:
     """Return the name of the record's operation; kind and operation are indices into the file's lists."""
     if isinstance(record.operation, str):
-        return record.operation
+        return str(record.operation)
     if isinstance(record.kind, int) and record.kind < len(kinds):
-        operations = kinds[record.kind].operations
+        operations: list[str] = kinds[record.kind].operations
         if record.operation < len(operations):
-            return operations[record.operation]
+            return operations[int(record.operation)]
     return f"operation {record.operation} of {record.kind}"
 
 

@@ -19,9 +19,8 @@ from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture, locate_in_steps
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
-from jitter.ingestion.transform.steps.find_steps import ProcessSteps
-from jitter.ingestion.transform.steps.repetition import RankRepetition
-from jitter.ingestion.transform.steps.step_kinds import StepKind, parse_step_kind
+from jitter.ingestion.transform.steps.find_steps import ProcessSteps, RankRepetition
+from jitter.ingestion.transform.steps.step_names import StepKind, parse_step_kind
 from jitter.lake.layout import host_file, kernels_file, times_file
 from jitter.lake.parquet import write_host, write_kernels
 from jitter.lake.records import RECORD_VERSION, RepetitionRecord, SourceRecord, StepRecord
@@ -241,8 +240,8 @@ class Stager:
             else RepetitionRecord(
                 steps.repetition.period,
                 steps.repetition.end_ns,
-                steps.collectives,
-                list(steps.collectives_before),
+                steps.repetition.collectives,
+                list(steps.repetition.collectives_before),
             ),
             kernels=use.kernels,
             outside_steps=0,
@@ -259,17 +258,11 @@ class Stager:
         )
 
     def _repetition(self, use: GpuUsage, record: SourceRecord) -> RankRepetition | None:
-        steps = self._steps[use.gpu.process]
-        if steps.repetition is None:
+        repetition = self._steps[use.gpu.process].repetition
+        if repetition is None:
             return None
-        return RankRepetition(
-            f"{self._source.path} (rank {record.rank})",
-            record.file_digest,
-            record.utc_offset_ns,
-            steps.repetition,
-            steps.collectives_before,
-            steps.collectives,
-        )
+        label = f"{self._source.path} (rank {record.rank})"
+        return RankRepetition(label, record.file_digest, record.utc_offset_ns, repetition)
 
 
 def _mark_cut_steps(steps: Sequence[StepRecord]) -> None:

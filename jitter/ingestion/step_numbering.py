@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,7 +12,7 @@ from jitter.core.errors import JitterError, UnknownRankError
 from jitter.core.schema import HOST
 from jitter.ingestion.convert import Outcome
 from jitter.ingestion.stage import StagedRank
-from jitter.ingestion.transform.steps.repetition import RankRepetition, Repetition, find_rotation, step_offset
+from jitter.ingestion.transform.steps.find_steps import RankRepetition, Repetition, find_rotation, step_offset
 from jitter.lake.parquet import read_host, read_rank_step, write_host
 from jitter.lake.records import RankStepRecord, SourceRecord
 
@@ -58,14 +58,7 @@ def refuse_fewer(
     ]
 
 
-class ReferenceRank(NamedTuple):
-    """The rank of the lake that other ranks are aligned with; its first step has the number `first_step`."""
-
-    repetition: RankRepetition
-    first_step: int
-
-
-def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> ReferenceRank | None:
+def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> RankRepetition | None:
     """Return the reference of the lake: the lowest rank whose steps were found by repetition, or None."""
     found = [r for r in records if r.repetition is not None and r.rank is not None and r.steps]
     if not found:
@@ -77,23 +70,18 @@ def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> ReferenceR
     main = pc.and_(pc.equal(rows["kind"], "compute"), pc.equal(rows["stream"], record.main_stream))
     names = tuple(rows.filter(main)["kernel_name"].to_pylist())
     starts = tuple(step.start_ns for step in record.steps)
-    repetition = RankRepetition(
-        f"{record.file} (rank {record.rank})",
-        record.file_digest,
-        record.utc_offset_ns,
-        Repetition(names, starts, record.repetition.end_ns),
-        tuple(record.repetition.collectives_before),
-        record.repetition.collectives,
-    )
-    return ReferenceRank(repetition, first.step)
+    known = record.repetition
+    repetition = Repetition(names, starts, known.end_ns, tuple(known.collectives_before), known.collectives)
+    label = f"{record.file} (rank {record.rank})"
+    return RankRepetition(label, record.file_digest, record.utc_offset_ns, repetition, first.step)
 
 
-def step_programs(outcomes: Sequence[Outcome], reference: ReferenceRank | None) -> list[tuple[str, ...]]:
+def step_programs(outcomes: Sequence[Outcome], reference: RankRepetition | None) -> list[tuple[str, ...]]:
     """Return the kernel names of one step for each distinct program.
 
     A program starts at the kernel at which the lake's reference starts it, else at the one most ranks start it.
     """
-    found = [] if reference is None else [reference.repetition.repetition.names]
+    found = [] if reference is None else [reference.repetition.names]
     counts = Counter(
         staged.repetition.repetition.names for o in outcomes for staged in o.staged if staged.repetition is not None
     )
@@ -114,7 +102,7 @@ def begins_at_other_kernel(outcome: Outcome, known: Sequence[tuple[str, ...]]) -
 
 
 def number_steps(
-    outcomes: Sequence[Outcome], reference: ReferenceRank | None, records: Sequence[SourceRecord]
+    outcomes: Sequence[Outcome], reference: RankRepetition | None, records: Sequence[SourceRecord]
 ) -> list[tuple[Outcome, JitterError]]:
     """Renumber the steps of the outcomes in place; return the outcomes to reject, each with its error.
 
@@ -123,7 +111,7 @@ def number_steps(
     refused: list[tuple[Outcome, JitterError]] = []
     kinds = {r.steps_from for r in records} | {p.record.steps_from for o in outcomes for p in o.staged}
     shifts: list[tuple[StagedRank, int]] = []
-    known = _common_reference(outcomes) if reference is None else reference.repetition
+    known = _common_reference(outcomes) if reference is None else reference
     for outcome in outcomes:
         if outcome.error is not None:
             refused.append((outcome, outcome.error))

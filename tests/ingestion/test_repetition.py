@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitter.ingestion.transform.steps.repetition import cut_at_pattern, find_repetition
+from jitter.ingestion.transform.steps.find_steps import cut_at_pattern, find_repetition
 
 PAUSE_NS = 1_000
 

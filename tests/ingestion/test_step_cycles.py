@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.ingestion.transform.steps.repetition import find_cycles, find_repetition, is_optimizer
+from jitter.ingestion.transform.steps.find_steps import find_cycles, find_repetition, is_optimizer
 from tests.support import kineto_traces
 
 FORWARD = [f"forward_{n}" for n in range(14)]

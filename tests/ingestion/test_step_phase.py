@@ -3,16 +3,16 @@
 import pytest
 
 from jitter.core.errors import UnknownRankError
-from jitter.ingestion.transform.steps.repetition import RankRepetition, Repetition, find_rotation, step_offset
+from jitter.ingestion.transform.steps.find_steps import RankRepetition, Repetition, find_rotation, step_offset
 
 PERIOD = 10_000_000
 
 
 def phased(starts, utc=None, clock="a", collectives=None, before=None):
     starts = tuple(starts)
-    repetition = Repetition(("a", "b"), starts, starts[-1] + 9)
     before = tuple(2 * n for n in range(len(starts))) if before is None else before
-    return RankRepetition("rank", clock, utc, repetition, before, collectives)
+    repetition = Repetition(("a", "b"), starts, starts[-1] + 9, before, collectives)
+    return RankRepetition("rank", clock, utc, repetition)
 
 
 def steps(first, count, zero=0, period=PERIOD):

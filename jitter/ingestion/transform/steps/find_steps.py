@@ -1,22 +1,22 @@
-"""Find the steps of one process: by markers, else by repetition, else the whole capture is one step."""
+"""Find the steps of one process: by markers, else by repetition, else the whole capture is one step.
+
+Of steps without markers: where kernels repeat, which repetitions are layers, and equal step numbers on all ranks.
+"""
 
 import hashlib
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from jitter.core.errors import UnknownRankError
+from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.step_key import StepKey
 from jitter.ingestion.transform.launch_join import GpuUsage, JoinedCapture
-from jitter.ingestion.transform.steps.repetition import (
-    Repetition,
-    StepCycles,
-    cut_at_pattern,
-    find_cycles,
-    find_repetition,
-    find_rotation,
-)
 from jitter.ingestion.transform.steps.step_markers import (
     Marker,
     StepRange,
@@ -26,6 +26,43 @@ from jitter.ingestion.transform.steps.step_markers import (
 )
 from jitter.readers import Recording
 
+_GRAM = 8
+_CANDIDATES = 64
+_STRETCHES = 16  # number of equally long candidates compared
+_LEAST_KERNELS = 4  # fewer are no evidence of steps
+_LEAST_SHARE = 1 / 3  # of all kernels; a repetition that covers less is not the training loop
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """A sequence of launches that repeats.
+
+    `names` are the kernels of one period from the start of a step; `starts_ns` are the launches of its first kernel,
+    one per repetition; `end_ns` is the launch of the last kernel of the last complete repetition.
+    """
+
+    names: tuple[str, ...]
+    starts_ns: tuple[int, ...]
+    end_ns: int
+    collectives_before: tuple[int, ...] = ()
+    """For each repetition the number of collectives launched before it."""
+    collectives: str | None = None
+    """Digest of the sequence of collectives of the whole capture; None if there are none."""
+
+    @property
+    def period(self) -> int:
+        """Number of kernels per step on the main stream."""
+        return len(self.names)
+
+
+class StepCycles(NamedTuple):
+    """The result of `find_cycles`."""
+
+    repetition: Repetition | None
+    """The cycles as a repetition; None if fewer than two are complete."""
+    event: str
+    """Description of the event that ends each cycle, for people."""
+
 
 @dataclass(frozen=True)
 class ProcessSteps:
@@ -34,10 +71,6 @@ class ProcessSteps:
     ranges: StepRanges
     found: str
     repetition: Repetition | None = None
-    collectives_before: tuple[int, ...] = ()
-    """For each repetition the number of collectives launched before it."""
-    collectives: str | None = None
-    """Digest of the sequence of collectives of the whole capture; None if there are none."""
 
 
 def find_steps(
@@ -77,13 +110,9 @@ def find_steps(
             break
     before = np.searchsorted(collectives_ns, np.array(repetition.starts_ns))
     names = [recording.names[name] for name in collectives["name"].to_pylist()]
-    return ProcessSteps(
-        _repeated(repetition, problem or _problem(repetition)),
-        "repetition",
-        repetition,
-        tuple(int(count) for count in before),
-        hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest() if names else None,
-    )
+    digest = hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest() if names else None
+    repetition = replace(repetition, collectives_before=tuple(before.tolist()), collectives=digest)
+    return ProcessSteps(_repeated(repetition, problem or _problem(repetition)), "repetition", repetition)
 
 
 def _problem(repetition: Repetition | None) -> str:
@@ -115,3 +144,301 @@ def _repeated(repetition: Repetition, problem: str) -> StepRanges:
         StepRange(StepKey(None, number), None, start, end, end) for number, (start, end) in enumerate(pairwise(bounds))
     ]
     return StepRanges(ranges, [problem])
+
+
+def find_repetition(ids: Codes, places_ns: Ints, names: Sequence[str]) -> Repetition | None:
+    """Find the step in what one stream ran: `ids` (n,) are positions in `names`, in launch order, launched at
+    `places_ns` (n,). None where nothing repeats at least twice in full.
+
+    The period is the shift under which the longest unbroken stretch equals itself: layers repeat within a step,
+    but a step's stretch is longer. A step starts after the longest pause between launches (median over the
+    repetitions), at a run of kernels that occurs once a period, so that an odd step shifts no later one.
+    """
+    found = _period(ids)
+    if found is None:
+        return None
+    period, first = found
+    start = _pause(ids, places_ns, period, first)
+    return _cut(ids, places_ns, names, ids[start : start + period])
+
+
+def cut_at_pattern(ids: Codes, places_ns: Ints, names: Sequence[str], pattern: Sequence[str]) -> Repetition | None:
+    """Divide the launches of one stream into steps of the kernels `pattern`; None if it does not repeat here."""
+    numbers = {name: number for number, name in enumerate(names)}
+    if any(name not in numbers for name in pattern):
+        return None
+    return _cut(ids, places_ns, names, np.array([numbers[name] for name in pattern], dtype=np.int32))
+
+
+def _cut(
+    ids: Codes,
+    places_ns: Ints,
+    names: Sequence[str],
+    pattern: Codes,
+) -> Repetition | None:
+    complete = _complete(ids, _occurrences(ids, _anchor(pattern)), pattern)
+    starts = places_ns[complete]
+    covered = starts.size * pattern.size
+    if covered < _LEAST_KERNELS or covered < ids.size * _LEAST_SHARE:
+        return None
+    # a kernel without a launch of its own shares its predecessor's place, so no step can start there
+    if starts.size < 2 or (np.diff(starts) <= 0).any():
+        return None
+    return Repetition(
+        tuple(names[i] for i in pattern),
+        tuple(starts.tolist()),
+        int(places_ns[min(complete[-1] + pattern.size, ids.size) - 1]),
+    )
+
+
+def _period(ids: Codes) -> tuple[int, int] | None:
+    """Return the period and the start of the longest range that equals itself shifted by the period."""
+    n = ids.size
+    if n < 2:
+        return None
+    best: tuple[int, int, int] | None = None  # (kernels covered, different kernels, -period)
+    first = 0
+    for period in _candidate_periods(ids):
+        equal = ids[period:] == ids[:-period]
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], equal, [False])).astype(np.int8)))
+        if edges.size == 0:
+            continue
+        lengths = edges[1::2] - edges[::2]
+        length = int(lengths.max())
+        if length < period:
+            continue
+        for start in edges[::2][lengths == length][:_STRETCHES].tolist():
+            rank = (length + period, np.unique(ids[start : start + period]).size, -period)
+            if best is None or rank > best:
+                best, first = rank, start
+    return None if best is None else (-best[2], first)
+
+
+def _candidate_periods(ids: Codes) -> list[int]:
+    """Return distances at which short runs of kernels recur, the distances that cover most kernels first."""
+    distances: dict[int, int] = {}
+    for gram in (1, _GRAM):
+        if ids.size <= gram:
+            continue
+        keys = _gram_keys(ids, gram)
+        order = np.argsort(keys, kind="stable")
+        same = keys[order][1:] == keys[order][:-1]
+        values, counts = np.unique(np.diff(order)[same], return_counts=True)
+        weights = values * counts
+        for position in np.argsort(-weights, kind="stable")[:_CANDIDATES]:
+            distances[int(values[position])] = int(weights[position])
+    return list(distances)
+
+
+def _gram_keys(ids: Codes, gram: int) -> npt.NDArray[np.uint64]:
+    """Return a 64-bit key of the `gram` kernels from each position on."""
+    mixed = ids.astype(np.uint64) + np.uint64(1)
+    keys = np.zeros(ids.size - gram + 1, dtype=np.uint64)
+    for offset in range(gram):
+        keys = keys * np.uint64(0x9E3779B97F4A7C15) + mixed[offset : ids.size - gram + 1 + offset]
+    return keys
+
+
+def _pause(ids: Codes, places_ns: Ints, period: int, first: int) -> int:
+    """Return the position after the longest pause between launches, within the first period from `first`."""
+    repeats = 1
+    while first + (repeats + 1) * period <= ids.size and np.array_equal(
+        ids[first : first + period], ids[first + repeats * period : first + (repeats + 1) * period]
+    ):
+        repeats += 1
+    stretch = places_ns[first : first + repeats * period]
+    pauses = np.diff(stretch, prepend=stretch[0])[period:].reshape(repeats - 1, period) if repeats > 1 else None
+    if pauses is None:
+        return first
+    return first + int(np.median(pauses, axis=0).argmax())
+
+
+def _anchor(pattern: Codes) -> Codes:
+    """Return the shortest prefix of the period that occurs once in it, read as a circle."""
+    circle = np.concatenate((pattern, pattern))
+    size = 1
+    while size < pattern.size:
+        hits = _occurrences(circle[: pattern.size + size - 1], pattern[:size])
+        if len(hits) == 1:
+            break
+        size = min(size * 2, pattern.size)
+    return pattern[:size]
+
+
+def _occurrences(ids: Codes, part: Codes) -> list[int]:
+    if part.size > ids.size:
+        return []
+    windows = np.flatnonzero(ids[: ids.size - part.size + 1] == part[0])
+    for offset in range(1, part.size):
+        windows = windows[ids[windows + offset] == part[offset]]
+        if windows.size == 0:
+            break
+    return [int(hit) for hit in windows]
+
+
+def _complete(ids: Codes, hits: list[int], pattern: Codes) -> list[int]:
+    """Return the hits that start a step; the last one only if its complete period was recorded."""
+    if not hits:
+        return []
+    whole = np.array_equal(ids[hits[-1] : hits[-1] + pattern.size], pattern)
+    return hits if whole else hits[:-1]
+
+
+_OPTIMIZER: Final = re.compile(
+    r"(?i)multi_?tensor_?apply|fused_?(?:adam|sgd|lamb|lion|adagrad)|(?<![a-z])(?:adamw?|lamb|lion|adagrad|adafactor)"
+    r"(?:_?(?:kernel|step|update|functor|w))|optimi[sz]er"
+)
+_LEAST_REPETITIONS: Final = 2
+"""Repetitions between two events; with fewer the repetition is not inside a longer cycle."""
+_IRREGULAR: Final = 0.25
+"""Largest relative deviation of a cycle from the median cycle, in repetitions."""
+_PARTIAL: Final = 0.9
+"""Kernels before the first event, relative to the median cycle, from which they are a complete cycle."""
+
+
+def is_optimizer(name: str) -> bool:
+    """Return whether a kernel belongs to an optimizer, by its name."""
+    return _OPTIMIZER.search(name) is not None
+
+
+def find_cycles(
+    repetition: Repetition, ids: Codes, places_ns: Ints, names: list[str],
+    collectives_ns: Ints,
+) -> StepCycles | None:  # fmt: skip
+    """Return the longer cycles around a repetition; None if the repetition is not inside a longer cycle.
+
+    `ids` (n,) are indices into `names` in launch order, launched at `places_ns` (n,), of the main stream;
+    `collectives_ns` (m,) are the launches of collectives on any stream.
+    """
+    if any(is_optimizer(name) for name in repetition.names):
+        return None
+    starts_ns = np.array(repetition.starts_ns)
+    by_name = np.array([is_optimizer(name) for name in names], np.bool_)
+    optimizer_ns = places_ns[by_name[ids]]
+    # before all repetitions it is no step's end: optimizers initialize their state with kernels of their own
+    if optimizer_ns.size and optimizer_ns[-1] > starts_ns[_LEAST_REPETITIONS - 1]:
+        ends_ns = _cluster_ends(optimizer_ns, starts_ns)
+        return StepCycles(_cut_after(ends_ns, ids, places_ns, names), "the optimizer's kernels")
+    ends_ns = _cluster_ends(collectives_ns, starts_ns)
+    if ends_ns.size >= 3 and _is_regular(ends_ns, starts_ns):
+        return StepCycles(_cut_after(ends_ns, ids, places_ns, names), "the collectives")
+    return None
+
+
+def _cluster_ends(events_ns: Ints, starts_ns: Ints) -> Ints:
+    """Return the last event of each cluster; clusters have at least two repetition starts between them."""
+    if not events_ns.size:
+        return events_ns
+    before = np.searchsorted(starts_ns, events_ns, side="right")
+    is_last = np.append(np.diff(before) >= _LEAST_REPETITIONS, True)
+    ends: Ints = events_ns[is_last]
+    return ends
+
+
+def _is_regular(ends_ns: Ints, starts_ns: Ints) -> bool:
+    """Return whether the numbers of repetitions between events are nearly equal, and at least two."""
+    cycles = np.diff(np.searchsorted(starts_ns, ends_ns))
+    median = float(np.median(cycles))
+    return bool(median >= _LEAST_REPETITIONS and (np.abs(cycles - median) <= _IRREGULAR * median).all())
+
+
+def _cut_after(ends_ns: Ints, ids: Codes, places_ns: Ints, names: list[str]) -> Repetition | None:
+    """Return the cycles that end with these events; None if fewer than two are complete."""
+    bounds = np.searchsorted(places_ns, ends_ns, side="right")
+    lengths = np.diff(bounds)
+    if lengths.size and bounds[0] >= _PARTIAL * np.median(lengths):
+        bounds = np.append(0, bounds)
+    if bounds.size < 3:
+        return None
+    starts = bounds[:-1]
+    is_new: Bools = np.diff(places_ns[starts]) > 0
+    if not is_new.all():
+        return None
+    return Repetition(
+        tuple(names[i] for i in ids[bounds[0] : bounds[1]]),
+        tuple(places_ns[starts].tolist()),
+        int(places_ns[bounds[-1] - 1]),
+    )
+
+
+class RankRepetition(NamedTuple):
+    """The repetition of one rank, with its clock.
+
+    `utc_offset_ns` added to the times gives UTC (None: unknown); ranks with equal `clock` share one clock exactly.
+    """
+
+    label: str
+    clock: str
+    utc_offset_ns: int | None
+    repetition: Repetition
+    first_step: int = 0
+    """Number of the first repetition."""
+
+
+def find_rotation(names: Sequence[str], of: Sequence[str]) -> int | None:
+    """Return by how many kernels `names` is a rotation of `of`; None if it is none."""
+    if len(names) != len(of):
+        return None
+    ids = {name: number for number, name in enumerate(dict.fromkeys(of))}
+    if not ids.keys() >= set(names):
+        return None
+    circle = np.array([ids[name] for name in of] * 2, dtype=np.int64)
+    wanted = np.array([ids[name] for name in names], dtype=np.int64)
+    hits = np.flatnonzero(circle[: len(of)] == wanted[0])
+    return next((int(hit) for hit in hits if np.array_equal(circle[hit : hit + len(of)], wanted)), None)
+
+
+def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
+    """Return the number to add to a repetition's index on `other` to get its index on `reference`.
+
+    Uses the clock they share, else wall clock, else an equal sequence of collectives. Raises `UnknownRankError` if
+    none of these relates the two ranks.
+    """
+    shift_ns = _shift(reference, other)
+    if shift_ns is not None:
+        return _offset_by_time(reference, other, shift_ns)
+    first, second = reference.repetition, other.repetition
+    if first.collectives is not None and first.collectives == second.collectives:
+        counts = {count: position for position, count in enumerate(first.collectives_before)}
+        befores = enumerate(second.collectives_before)
+        found = {counts[count] - position for position, count in befores if count in counts}
+        if len(found) == 1:
+            return found.pop()
+    raise UnknownRankError(
+        f"{other.label}: has no step markers, and its repeating steps cannot be aligned with those of "
+        f"{reference.label}: no wall clock was recorded and their sequences of collectives differ",
+        "mark the steps (an NVTX range `step N`) or give --step-pattern",
+    )
+
+
+def _shift(reference: RankRepetition, other: RankRepetition) -> int | None:
+    """Return the ns to add to a time of `other` to get the reference's time; None if no clock relates them."""
+    if reference.clock == other.clock:
+        return 0
+    if reference.utc_offset_ns is None or other.utc_offset_ns is None:
+        return None
+    return other.utc_offset_ns - reference.utc_offset_ns
+
+
+def _offset_by_time(reference: RankRepetition, other: RankRepetition, shift_ns: int) -> int:
+    """Match each start to the nearest start of the reference, at most a quarter of a period away."""
+    reference_starts = np.array(reference.repetition.starts_ns)
+    starts = np.array(other.repetition.starts_ns) + shift_ns
+    period_ns = float(np.median(np.diff(reference_starts)))
+    # steps before and after the reference's recording are extrapolated with its period
+    positions = np.interp(starts, reference_starts, np.arange(reference_starts.size))
+    positions = np.where(starts < reference_starts[0], (starts - reference_starts[0]) / period_ns, positions)
+    positions = np.where(
+        starts > reference_starts[-1],
+        reference_starts.size - 1 + (starts - reference_starts[-1]) / period_ns,
+        positions,
+    )
+    differences = positions - np.arange(starts.size)
+    found = round(float(np.median(differences)))
+    if abs(float(np.median(differences)) - found) > 0.25:
+        raise UnknownRankError(
+            f"{other.label}: has no step markers, and by wall clock its repeating steps fall between those of "
+            f"{reference.label}",
+            "mark the steps (an NVTX range `step N`) or give --step-pattern",
+        )
+    return found

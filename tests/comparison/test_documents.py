@@ -22,7 +22,7 @@ from jitter.comparison.document import (
     encode_document,
     select_steps,
 )
-from jitter.comparison.json_form import comparison_document
+from jitter.comparison.model import comparison_document
 from jitter.core.errors import JitterError, UsageError
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run

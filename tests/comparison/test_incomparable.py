@@ -6,7 +6,7 @@ import pytest
 import jitter
 from jitter.comparison.build_document import build_document
 from jitter.comparison.document import select_steps
-from jitter.comparison.json_form import comparison_document
+from jitter.comparison.model import comparison_document
 from jitter.simulate import Job, simulate
 from tests.support.simulated import ingest_run
 

@@ -8,7 +8,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.comparison.json_form import comparison_document
+from jitter.comparison.model import comparison_document
 from jitter.comparison.runs import load_run
 
 BEFORE = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "nsys" / "nsysai_mfu_2gpu_before.sqlite"

@@ -3,7 +3,7 @@
 import pytest
 
 import jitter
-from jitter.comparison.json_form import comparison_document
+from jitter.comparison.model import comparison_document
 from jitter.comparison.runs import load_run
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run

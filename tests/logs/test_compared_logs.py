@@ -5,7 +5,7 @@ from frontier_tables import PLUGIN, PLUGIN_AND_GDR, TCP, as_printed
 
 import jitter
 from jitter.cli import main
-from jitter.comparison.json_form import comparison_document
+from jitter.comparison.model import comparison_document
 from jitter.comparison.runs import load_run
 
 

@@ -13,7 +13,7 @@ import jitter
 from jitter.api import Lake
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document
-from jitter.comparison.json_form import comparison_document, render_comparison_json
+from jitter.comparison.model import comparison_document, render_comparison_json
 from jitter.comparison.runs import describe_lake
 from jitter.query.diagnosis_rows import steps_table
 from jitter.report.html import render_html

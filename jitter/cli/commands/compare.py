@@ -100,7 +100,7 @@ def _render(bases: "list[Document]", new: "Document", comparison: "Comparison", 
 
         return render_comparison_html(bases, new, comparison)
     if form == "json":
-        from jitter.comparison.json_form import render_comparison_json
+        from jitter.comparison.model import render_comparison_json
 
         return render_comparison_json(comparison)
     from jitter.report.runs.comparison_markdown import render_comparison_markdown

@@ -9,6 +9,7 @@ import pytest
 
 import jitter
 from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.ingestion.discovery.discover import discover
 from jitter.readers.xplane import READER
 from jitter.simulate import Fault, Job, RankRecording, simulate, write
 from jitter.simulate.capture import CaptureOptions, apply_capture
@@ -177,3 +178,17 @@ def test_no_damage_is_an_error_of_the_reader(tmp_path: Path):
 )
 def test_lengths_that_lie(content: bytes, tmp_path: Path):
     assert not READER.sniff(one_file(tmp_path / "a", content))
+
+
+def test_a_damaged_file_is_named_as_such(tmp_path: Path):
+    """Not as a protobuf of another program, with the advice for PyTorch."""
+    (tmp_path / "empty.xplane.pb").touch()
+    (tmp_path / "other.xplane.pb").write_bytes(b"\xff" * 3000)
+    found = discover([tmp_path])
+    assert [
+        str(error).split(": ")[1].removesuffix("; copy it again, or record again") for _, error in found.unreadable
+    ] == [
+        "a damaged trace (0 bytes)",
+        "a damaged trace (3,000 bytes; no reader recognizes them)",
+    ]
+    assert found.notes == []

@@ -15,11 +15,18 @@ from jitter.readers.sqlite import connect
 
 _HEAD_BYTES: Final = 1 << 16
 _TRACE_SUFFIX: Final = re.compile(
-    r"(?i)\.(?:sqlite3?|db|rpd|rocpd)$|\.pt\.trace\.json(?:\.gz|\.zst)?$|kernel_trace\.csv$|(?:^|_)results(?:_.*)?\.csv$"
+    r"(?i)\.(?:sqlite3?|db|rpd|rocpd|xplane\.pb)$|\.pt\.trace\.json(?:\.gz|\.zst)?$|kernel_trace\.csv$|(?:^|_)results(?:_.*)?\.csv$"
     r"|(?:^|_)results\.json(?:\.gz)?$|(?:trace|rank|kineto|profile|worker)[^/]*\.json(?:\.gz|\.zst)?$"
 )
 """Names that only traces have; an empty file of such a name is a damaged trace."""
-_TRACES_ONLY: Final = (".pt.trace.json", ".pt.trace.json.gz", ".pt.trace.json.zst", ".rpd", "kernel_trace.csv")
+_TRACES_ONLY: Final = (
+    ".pt.trace.json",
+    ".pt.trace.json.gz",
+    ".pt.trace.json.zst",
+    ".rpd",
+    ".xplane.pb",
+    "kernel_trace.csv",
+)
 """Endings of names that are a trace's, whatever the contents."""
 _TRACE_START: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:traceEvents|schemaVersion|rocprofiler-sdk-tool)"')
 _ROCPROF_JSON: Final = re.compile(rb'"(?:rocprofiler-sdk-tool|buffer_records|kernel_dispatch)"')

@@ -99,7 +99,7 @@ _FORMATS: Final = (
     ),
     UnsupportedFormat("OTF2 traces", _AMD, _name(r"\.otf2$")),
     UnsupportedFormat("OTF2 traces", _AMD, head=_head(r"OTF2")),
-    UnsupportedFormat("protobuf files", _PYTORCH, _name(r"\.pb$")),
+    UnsupportedFormat("protobuf files", _PYTORCH, _name(r"(?<!\.xplane)\.pb$")),
     UnsupportedFormat(
         "Parquet tables of events",
         "give the profiler's own traces, or a folder of `nsys export -t parquetdir`",

@@ -448,3 +448,16 @@ def test_the_verdict_ends_with_a_headline_about_all_ranks():
     )
     late = replace(diagnosis(culprit()), of_all_ranks=(shared,))
     assert late.with_headline().verdict == late.verdict
+
+
+def test_what_the_gpus_of_a_host_have_in_common_is_said_once():
+    """Three limited GPUs of a slow host are one sentence of evidence, and one of the verdict."""
+    limited = {"sm_mhz": 1000.0, "reasons": ["hw_thermal_slowdown"], "host": "n0"}
+    usual = {"sm_mhz": 1410.0, "reasons": [], "host": "n1"}
+    clocks = [one | {"device": device} for device in range(3) for one in (limited, usual, usual)]
+    places = {device: RankPlace("n0", device) for device in range(3)}
+    slow = diagnosis(culprit(scope="host", host="n0", ranks=(0, 1, 2)))
+    told = add_log_evidence(slow, JobLogs(gpu_clocks=clocks, places=places))
+    (said,) = (one for one in told.culprits[0].evidence if "heat" in one)
+    assert said.startswith("3 GPUs of n0 limited by heat: 1,000 of 1,410 MHz")
+    assert told.verdict.endswith(f"By the logs, {said}.")

@@ -4,7 +4,8 @@ Logs never make a culprit: the traces state what is lost. A fact that names the 
 speaks for its cause is evidence of it; every other fact is an item of its own.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -39,7 +40,7 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     located = replace(diagnosis, culprits=tuple(joined), of_all_ranks=shared)
     verdict = diagnosis.reword(located, len(logs.places)).verdict
     if joined and joined[0].facts:
-        by_logs = f" By the logs, {'; '.join(one.words for one in joined[0].facts[:_MOST])}."
+        by_logs = f" By the logs, {'; '.join(_state(joined[0].facts)[:_MOST])}."
         verdict = verdict.removesuffix(by_logs) + by_logs
     joined += shared
     told = {one.subject for culprit in joined for one in culprit.facts}
@@ -62,11 +63,23 @@ def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: D
     if culprit.cause in _OF_LINKS:
         culprit = _locate(culprit, own, logs)
         own = [one for one in own if _is_of(one, culprit, logs)]
-    told = [one.words for one in own]
+    told = _state(own)
     if culprit.scope == "job" and culprit.cause in _OF_LINKS:  # a network that is slow for all ranks
         told += [one.sentence for one in diagnosis.efficiency if one.kind == "communication"]
     certainty = max((culprit.cause_certainty, *(one.certainty for one in own)), key=_ORDER.index)
     return replace(culprit.with_evidence(told), cause_certainty=certainty, facts=tuple(own))
+
+
+def _state(facts: Sequence[Fact]) -> list[str]:
+    """Return the words of facts; what several GPUs of a host have in common is said once, with their number."""
+    alike = {one: one.words.removeprefix(f"GPU {one.device} of {one.host}") for one in facts}
+    counts = Counter((one.host, words) for one, words in alike.items() if words != one.words)
+    return list(
+        dict.fromkeys(
+            f"{counts[one.host, words]} GPUs of {one.host}{words}" if counts[one.host, words] > 1 else one.words
+            for one, words in alike.items()
+        )
+    )
 
 
 def _is_of(fact: Fact, culprit: Culprit, logs: JobLogs) -> bool:

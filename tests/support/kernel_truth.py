@@ -12,6 +12,7 @@ from typing import NamedTuple
 from jitter.simulate.program import KERNEL_KINDS, Plan
 from jitter.simulate.recording import RankRecording
 from jitter.simulate.run import Run
+from tests.support.oracles.metrics import partners
 
 
 class KernelTruth(NamedTuple):
@@ -153,20 +154,5 @@ def match_reference(own: Sequence[object], reference: Sequence[object]) -> list[
     same = 0
     while same < min(len(own), len(reference)) and own[same] == reference[same]:
         same += 1
-    rest, others = own[same:], reference[same:]
-    # longest[i][j]: number of matches between rest[i:] and others[j:]
-    longest = [[0] * (len(others) + 1) for _ in range(len(rest) + 1)]
-    for i in range(len(rest) - 1, -1, -1):
-        below, row = longest[i + 1], longest[i]
-        for j in range(len(others) - 1, -1, -1):
-            row[j] = below[j + 1] + 1 if rest[i] == others[j] else max(below[j], row[j + 1])
-    found: list[int | None] = list(range(same))
-    j = 0
-    for i in range(len(rest)):
-        at = next(
-            (k for k in range(j, len(others)) if rest[i] == others[k] and longest[i + 1][k + 1] + 1 == longest[i][j]),
-            None,
-        )
-        found.append(None if at is None else same + at)
-        j = j if at is None else at + 1
-    return found
+    rest = partners(tuple(own[same:]), tuple(reference[same:]))
+    return [*range(same), *(None if at is None else same + at for at in rest)]

@@ -1,6 +1,7 @@
 """The bit-parallel subsequence against the textbook table."""
 
 import random
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
@@ -8,47 +9,34 @@ from hypothesis import strategies as st
 
 from jitter.analysis.alignment import sequences as alignment
 from jitter.analysis.alignment.sequences import align, are_similar, find_gaps, lcs_length
+from tests.support.oracles.metrics import longest, partners
 
 sequences = st.lists(st.integers(0, 4), max_size=14)
-
-
-def table(one, other):
-    """length[i][j] of the longest common subsequence of one[i:] and other[j:]."""
-    length = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
-    for i in reversed(range(len(one))):
-        for j in reversed(range(len(other))):
-            if one[i] == other[j]:
-                length[i][j] = 1 + length[i + 1][j + 1]
-            else:
-                length[i][j] = max(length[i + 1][j], length[i][j + 1])
-    return length
-
-
-def earliest(one, other):
-    """The earliest partners by trying every one in order."""
-    length = table(one, other)
-    partners, at = [], 0
-    for i, element in enumerate(one):
-        best = next(
-            (j for j in range(at, len(other)) if other[j] == element and 1 + length[i + 1][j + 1] == length[i][at]),
-            None,
-        )
-        partners.append(best)
-        if best is not None:
-            at = best + 1
-    return partners
+WORDS = st.text("abc", max_size=7)
 
 
 @given(sequences, sequences)
 def test_length_is_the_textbooks(one, other):
-    assert lcs_length(one, other) == table(one, other)[0][0]
+    assert lcs_length(one, other) == longest(one, other)[0][0]
 
 
 @given(sequences, sequences)
 def test_partners_are_the_earliest_of_a_longest(one, other):
-    partners = align(one, other)
-    assert partners == earliest(one, other)
-    assert sum(partner is not None for partner in partners) == table(one, other)[0][0]
+    assert align(one, other) == partners(one, other)
+
+
+@given(WORDS, WORDS)
+def test_partners_of_short_sequences_by_trying_all(own, reference):
+    found = align([*map(ord, own)], [*map(ord, reference)])
+    size = next(
+        n
+        for n in range(min(len(own), len(reference)), -1, -1)
+        if {*combinations(own, n)} & {*combinations(reference, n)}
+    )
+    assert sum(at is not None for at in found) == size
+    matched = [letter for letter, at in zip(own, found, strict=True) if at is not None]
+    places = (p for p in combinations(range(len(reference)), size) if [reference[at] for at in p] == matched)
+    assert [at for at in found if at is not None] == [*min(places)]
 
 
 @pytest.mark.parametrize("names", [2, 40, 5000])
@@ -56,9 +44,9 @@ def test_long_sequences_are_the_textbooks(names):
     dice = random.Random(names)
     one = [dice.randrange(names) for _ in range(300)]
     other = [element if dice.random() < 0.8 else dice.randrange(names) for element in one] + [1, 0] * 50
-    assert lcs_length(one, other) == table(one, other)[0][0]
-    assert align(one, other) == earliest(one, other)
-    assert align(other, one) == earliest(other, one)
+    assert lcs_length(one, other) == longest(one, other)[0][0]
+    assert align(one, other) == partners(one, other)
+    assert align(other, one) == partners(other, one)
 
 
 def test_a_kernel_more_and_a_kernel_less_shift_nobody():
@@ -77,7 +65,7 @@ def test_ties_go_to_the_earliest_in_the_reference():
 @given(st.lists(st.integers(0, 3), max_size=12), st.lists(st.integers(0, 3), max_size=12), st.floats(0, 1))
 def test_enough_shared_kernels_are_those_of_the_longest_subsequence(one, other, share):
     longer = max(len(one), len(other))
-    assert are_similar(one, other, share) == (table(one, other)[0][0] >= share * longer)
+    assert are_similar(one, other, share) == (longest(one, other)[0][0] >= share * longer)
 
 
 def test_kernels_that_differ_in_some_names_are_not_aligned(monkeypatch):
@@ -87,9 +75,9 @@ def test_kernels_that_differ_in_some_names_are_not_aligned(monkeypatch):
 
 @given(sequences, sequences)
 def test_gaps_and_partners_are_all_places(one, other):
-    partners = align(one, other)
-    gaps = list(find_gaps(partners, len(other)))
-    matched = [(at, partner) for at, partner in enumerate(partners) if partner is not None]
-    assert [at for own, _ in gaps for at in own] == [at for at, partner in enumerate(partners) if partner is None]
+    found = align(one, other)
+    gaps = list(find_gaps(found, len(other)))
+    matched = [(at, partner) for at, partner in enumerate(found) if partner is not None]
+    assert [at for own, _ in gaps for at in own] == [at for at, partner in enumerate(found) if partner is None]
     assert sorted([at for _, theirs in gaps for at in theirs] + [at for _, at in matched]) == list(range(len(other)))
     assert [(own.stop, theirs.stop) for own, theirs in gaps[:-1]] == matched

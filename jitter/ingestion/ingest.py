@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +54,8 @@ class IngestReport:
     """The result of an ingest. Every source that was not ingested is in `rejected`, with its error."""
 
     lake: Path
+    found: DiscoveredFiles
+    """What lies under the given paths."""
     added: list[SourceRecord] = field(default_factory=list)
     unchanged: int = 0
     """Number of sources that the lake already held."""
@@ -117,22 +119,91 @@ def ingest(
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
     compile_collective_pattern(collective)
-    found = discover(as_paths(paths), find_nsys(nsys))
-    check_single_rank(rank, found)
-    return ingest_discovered(
-        found,
-        Path(lake),
-        Patterns(step_pattern, collective),
-        options,
-        replace,
-        choose_converter(executor),
-        progress,
-        label,
-        same_job,
-    )
+    found = discover(_as_paths(paths), find_nsys(nsys))
+    if rank is not None and len(found.sources) > 1:
+        raise UsageError(f"--rank {rank} is for one file, and there are {len(found.sources)}", "use --rank-map")
+    patterns = Patterns(step_pattern, collective)
+    folder = LakeFolder(Path(lake))
+    unreadable = [RejectedSource(path, None, error) for path, error in found.unreadable]
+    report = IngestReport(folder.root, found, rejected=unreadable, other_files=found.others, warnings=list(found.notes))
+    # a lake made for a mistyped path would hide the mistake
+    if not found.sources and not found.logs and not Path(lake).exists():
+        report.warnings += _unused_lines(options, [])
+        return report
+    is_new = not folder.is_lake
+    try:
+        folder.create()
+    except KeyboardInterrupt:
+        folder.close()
+        raise
+    with _closing(folder, report, is_new):
+        folder.sweep()
+        publisher = Publisher(folder, replace, same_job)
+        report.warnings += publisher.check_files(found.sources)
+        held, fresh = _divide(found.sources, publisher, patterns, options)
+        report.warnings += _unused_lines(options, found.sources)
+        report.unchanged = len(held)
+        report.warnings += publisher.outdated_readers(found.sources)
+        tasks = _list_tasks(fresh, found, publisher, patterns, options, folder.staging())
+        if not _Run(folder, publisher, report, _choose_converter(executor)).run(tasks, held, progress):
+            return report
+        _complete_report(report, folder, publisher, label)
+        if report.added or report.rejected or report.logs.added:
+            folder.remove_derived()
+    return report
 
 
-def as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
+def _divide(
+    sources: Iterable[Source], publisher: Publisher, patterns: Patterns, options: RankOptions
+) -> tuple[list[Source], list[Source]]:
+    """Return the sources that the lake holds, and the others."""
+    held: list[Source] = []
+    fresh: list[Source] = []
+    for source in sources:
+        (held if publisher.holds(source, patterns, options) else fresh).append(source)
+    return held, fresh
+
+
+def _list_tasks(
+    fresh: Iterable[Source],
+    found: DiscoveredFiles,
+    publisher: Publisher,
+    patterns: Patterns,
+    options: RankOptions,
+    staging: Path,
+) -> list[Task]:
+    known = publisher.digests(patterns, options)
+    is_only = len(found.sources) == 1 and not found.unreadable and options == RankOptions()
+    return [
+        Task(
+            source,
+            staging,
+            *patterns,
+            options,
+            known.get(source.size, frozenset()),
+            is_only=is_only and publisher.is_only_source(source.path),
+        )
+        for source in fresh
+    ]
+
+
+def _complete_report(report: IngestReport, folder: LakeFolder, publisher: Publisher, label: str | None) -> None:
+    """Add what is known after the traces are published: damaged files, warnings, logs."""
+    for path, error in report.found.unreadable:
+        if isinstance(error, DamagedTraceError):
+            publisher.refuse_file(path, error)
+    report.warnings += publisher.grown
+    report.warnings += coverage_notes(publisher.records)
+    if publisher.replaced:
+        report.warnings.append(
+            f"{format_count(publisher.replaced, 'source')} of another job removed from {folder.root} (--replace)"
+        )
+    report.rejected += [RejectedSource(path, None, error) for path, error in folder.intact_records()[1]]
+    report.logs = ingest_logs(folder, report.found.logs, label)
+    report.rejected += [RejectedSource(path, None, error) for path, error in report.logs.rejected]
+
+
+def _as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     """Return one path or several as a list.
 
     Raises `UsageError` if none is given, and `UnreadableTraceError` if none exists; a missing path among others is
@@ -146,7 +217,7 @@ def as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     return found
 
 
-def choose_converter(executor: Executor | None) -> Converter:
+def _choose_converter(executor: Executor | None) -> Converter:
     """Return what converts tasks on this executor; None means one worker process per processor."""
     if isinstance(executor, DaskExecutor):
         from jitter.ingestion.dask_workers import convert_on_dask
@@ -154,82 +225,6 @@ def choose_converter(executor: Executor | None) -> Converter:
         return lambda tasks, progress: convert_on_dask(executor, tasks, progress)
     jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None
     return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.preload)
-
-
-def check_single_rank(rank: int | None, found: DiscoveredFiles) -> None:
-    """Raise `UsageError` if `--rank` is given for several sources."""
-    if rank is not None and len(found.sources) > 1:
-        raise UsageError(f"--rank {rank} is for one file, and there are {len(found.sources)}", "use --rank-map")
-
-
-def ingest_discovered(
-    found: DiscoveredFiles,
-    lake: Path,
-    patterns: Patterns,
-    options: RankOptions,
-    replace: bool,
-    convert: Converter,
-    progress: Progress | None,
-    label: str | None = None,
-    same_job: bool = False,
-) -> IngestReport:
-    """Ingest discovered sources; see `ingest`."""
-    folder = LakeFolder(lake)
-    unreadable = [RejectedSource(path, None, error) for path, error in found.unreadable]
-    report = IngestReport(folder.root, rejected=unreadable, other_files=found.others, warnings=list(found.notes))
-    if (
-        not found.sources and not found.logs and not lake.exists()
-    ):  # a lake made for a mistyped path would hide the mistake
-        report.warnings += _unused_lines(options, [])
-        return report
-    is_new = not folder.is_lake
-    try:
-        folder.create()
-    except KeyboardInterrupt:
-        folder.close()
-        raise
-    with _closing(folder, report, is_new):
-        folder.sweep()
-        publisher = Publisher(folder, replace, same_job)
-        report.warnings += publisher.check_files(found.sources)
-        held: list[Source] = []
-        fresh: list[Source] = []
-        for source in found.sources:
-            (held if publisher.holds(source, patterns, options) else fresh).append(source)
-        report.warnings += _unused_lines(options, found.sources)
-        report.unchanged = len(held)
-        report.warnings += publisher.outdated_readers(found.sources)
-        staging = folder.staging()
-        known = publisher.digests(patterns, options)
-        is_only = len(found.sources) == 1 and not found.unreadable and options == RankOptions()
-        tasks = [
-            Task(
-                source,
-                staging,
-                *patterns,
-                options,
-                known.get(source.size, frozenset()),
-                is_only=is_only and publisher.is_only_source(source.path),
-            )
-            for source in fresh
-        ]
-        if not _Run(folder, publisher, report, convert).run(tasks, held, progress):
-            return report
-        for path, error in found.unreadable:
-            if isinstance(error, DamagedTraceError):
-                publisher.refuse_file(path, error)
-        report.warnings += publisher.grown
-        report.warnings += coverage_notes(publisher.records)
-        if publisher.replaced:
-            report.warnings.append(
-                f"{format_count(publisher.replaced, 'source')} of another job removed from {folder.root} (--replace)"
-            )
-        report.rejected += [RejectedSource(path, None, error) for path, error in folder.intact_records()[1]]
-        report.logs = ingest_logs(folder, found.logs, label)
-        report.rejected += [RejectedSource(path, None, error) for path, error in report.logs.rejected]
-        if report.added or report.rejected or report.logs.added:
-            folder.remove_derived()
-    return report
 
 
 @contextmanager

@@ -7,13 +7,9 @@ from pathlib import Path
 
 from jitter.core.errors import JitterError
 from jitter.core.parallel.executors import Executor
-from jitter.ingestion.discovery.discover import Source, discover
-from jitter.ingestion.ingest import IngestReport, as_paths, check_single_rank, choose_converter, ingest_discovered
-from jitter.ingestion.nsys_export import find_nsys
-from jitter.ingestion.patterns import compile_collective_pattern, compile_step_pattern
-from jitter.ingestion.publish import Patterns
+from jitter.ingestion.discovery.discover import Source
+from jitter.ingestion.ingest import IngestReport, ingest
 from jitter.ingestion.ranks.choose_job import GivenRecording
-from jitter.ingestion.ranks.decide_ranks import parse_rank_options
 from jitter.ingestion.workers import Progress
 from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord
@@ -59,24 +55,23 @@ def inspect(
 
     Raises `UsageError` for invalid options.
     """
-    options = parse_rank_options(rank, rank_map, rank_pattern)
-    compile_step_pattern(step_pattern)
-    compile_collective_pattern(collective)
-    found = discover(as_paths(paths), find_nsys(nsys))
-    check_single_rank(rank, found)
     with tempfile.TemporaryDirectory(prefix="jitter-") as folder:
-        report = ingest_discovered(
-            found,
+        report = ingest(
+            paths,
             Path(folder, "lake"),
-            Patterns(step_pattern, collective),
-            options,
-            False,
-            choose_converter(executor),
-            progress,
+            step_pattern=step_pattern,
+            collective=collective,
+            rank=rank,
+            rank_map=rank_map,
+            rank_pattern=rank_pattern,
+            nsys=nsys,
+            executor=executor,
+            progress=progress,
         )
     findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.rejected if one.reader is None]
     by_job = _by_job(report)
-    return [*findings, *(_finding(source, report, by_job) for source in found.sources), *_logs(found.logs, report)]
+    recordings = [_finding(source, report, by_job) for source in report.found.sources]
+    return [*findings, *recordings, *_logs(report.found.logs, report)]
 
 
 def _logs(paths: Sequence[Path], report: IngestReport) -> list[InspectedSource]:

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +18,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jitter.core.sql import load_sql
 from jitter.core.step_key import StepKey
 from jitter.query.parse import parse_query
 from jitter.query.prepared_query import Parameters, PreparedQuery, open_query_database, query_error, set_variables
@@ -190,13 +191,13 @@ def _insert(db: duckdb.DuckDBPyConnection, statement: str, table: "pd.DataFrame 
 def _create_views(db: duckdb.DuckDBPyConnection, known: Sequence[Relation]) -> None:
     for relation in known:
         db.execute(_view_sql(relation))
-    db.execute(load_sql(__package__, "metrics_of_step"))
+    db.execute(_load_sql("metrics_of_step"))
 
 
 def _view_sql(relation: Relation) -> str:
     """Return the statement that makes the relation's view."""
     if relation.sentence is None:
-        return load_sql(__package__, relation.name)
+        return _load_sql(relation.name)
     columns = ", ".join(f'"{field.name}"' for field in relation.schema)
     return f"CREATE VIEW {relation.name} AS SELECT {columns} FROM {relation.name}_rows"
 
@@ -207,9 +208,14 @@ def _describe(db: duckdb.DuckDBPyConnection, relation: Relation) -> RelationInfo
     if sentence is not None:
         descriptions = {field.name: field.metadata[b"description"].decode() for field in relation.schema}
     else:
-        text = load_sql(__package__, relation.name)
+        text = _load_sql(relation.name)
         sentence = " ".join(re.findall(r"^-- (.*)$", text, re.M))
         descriptions = dict(re.findall(r'(\w+)"?,?\s+-- (.*)$', text, re.M))
     columns = db.execute(f"DESCRIBE {relation.name}").fetchall()
     documented = tuple(Column(column, kind, descriptions[column]) for column, kind, *_ in columns)
     return RelationInfo(relation.name, sentence, documented)
+
+
+@cache
+def _load_sql(name: str) -> str:
+    return files(__package__).joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import pytest
 import jitter
 from jitter.cli import main
 from jitter.ingestion.discovery.discover import discover
-from jitter.ingestion.discovery.unsupported_formats import describe_nearest
+from jitter.ingestion.discovery.unrecognized_files import describe_nearest
 
 CHAKRA = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 7, "time": "x", "nodes": [{"id": 1, "name": "aten::mm"}]})
 OLDER = json.dumps({"schema": "1.0.1", "pid": 7, "time": "x", "start_ts": 5, "nodes": [{"name": "aten::mm"}]})

@@ -74,7 +74,7 @@ class Outcome:
 
     def recorded_ranks(self) -> list[RecordedRank]:
         """Return the staged ranks, to compare them with those of other recordings."""
-        return [RecordedRank(staged.record, staged.staged_steps) for staged in self.staged]
+        return [RecordedRank(staged.record, staged.path_of) for staged in self.staged]
 
 
 def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
@@ -231,8 +231,8 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
 def _check_alone(path: Path, recording: Recording, staged: StagedRank) -> None:
     """Raise `UnknownRankError` if the recording states that its job has other ranks: its own may be any of them."""
     ranks = recording.world_size or 1
-    for one in staged.staged_steps():
-        rows = pq.read_table(one.path, columns=["group_size", "group_ranks"], partitioning=None)
+    for step in staged.record.steps:
+        rows = pq.read_table(staged.path_of(step.key), columns=["group_size", "group_ranks"], partitioning=None)
         sizes = rows["group_size"], pc.list_value_length(rows["group_ranks"])
         ranks = max(ranks, *(pc.max(size).as_py() or 1 for size in sizes))
     if ranks > 1:

@@ -14,7 +14,6 @@ from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.ranks.decide_ranks import RankDecision
-from jitter.ingestion.ranks.job_identity import StepFile
 from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture, locate_in_steps
@@ -40,10 +39,9 @@ class StagedRank:
     repetition: RankRepetition | None
     """Set if steps were found by repetition: their numbers are provisional until aligned with other ranks."""
 
-    def staged_steps(self) -> list[StepFile]:
-        """Return the staged steps with their files."""
-        by_key = {key: self.folder / path for path, key in self.files if key is not None}
-        return [StepFile(step, by_key[step.key]) for step in self.record.steps if step.key in by_key]
+    def path_of(self, step: StepKey) -> Path:
+        """Return the file of a step."""
+        return self.folder / next(path for path, key in self.files if key == step)
 
     def places(self) -> list[tuple[Path, Path]]:
         """Return where the files go, as (path in `folder`, path in the lake)."""

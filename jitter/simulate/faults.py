@@ -141,10 +141,11 @@ class Fault:
                 )
             if name in values:
                 raise UsageError(f"the fault {text!r} says {word} twice")
+            parse, expected = _VALUES[name]
             try:
-                values[name] = _VALUES[name](value)
+                values[name] = parse(value)
             except ValueError:
-                raise UsageError(f"{word}={value} is not {_EXPECTED[name]} (in {text!r})", _example(kind)) from None
+                raise UsageError(f"{word}={value} is not {expected} (in {text!r})", _example(kind)) from None
         return cls(kind, **values)  # type: ignore[arg-type]
 
 
@@ -174,25 +175,13 @@ def _yes_no(text: str) -> bool:
     return {"yes": True, "no": False}[text] if text in ("yes", "no") else bool(int(text))
 
 
-_VALUES: Final[dict[str, Callable[[str], object]]] = {
-    "ranks": _numbers,
-    "steps": _numbers,
-    "kernels": _numbers,
-    "kernel": _index,
-    "every": int,
-    "ms": float,
-    "factor": float,
-    "loading": _yes_no,
-    "drift": _yes_no,
+_NUMBERS: Final = (_numbers, "a number, a range A-B or several joined by +")
+_VALUES: Final[dict[str, tuple[Callable[[str], object], str]]] = {
+    **dict.fromkeys(("ranks", "steps", "kernels"), _NUMBERS),
+    "kernel": (_index, "a kernel index"),
+    "every": (int, "a whole number"),
+    "ms": (float, "a number of milliseconds"),
+    "factor": (float, "a factor"),
+    **dict.fromkeys(("loading", "drift"), (_yes_no, "yes or no")),
 }
-_EXPECTED: Final = {
-    "ranks": "a number, a range A-B or several joined by +",
-    "steps": "a number, a range A-B or several joined by +",
-    "kernels": "a number, a range A-B or several joined by +",
-    "kernel": "a kernel index",
-    "every": "a whole number",
-    "ms": "a number of milliseconds",
-    "factor": "a factor",
-    "loading": "yes or no",
-    "drift": "yes or no",
-}
+"""How the values of options are parsed, and what they are, for people."""

@@ -15,7 +15,7 @@ from jitter.core.formatting import format_count, format_time
 from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
-from jitter.lake.records import SourceRecord, StepRecord
+from jitter.lake.records import SourceRecord
 
 SHARED_LEAST: Final = 0.5
 """Share of kernels that two recordings of one rank have in common at least, if they are of one job."""
@@ -32,21 +32,15 @@ UtcRange = tuple[int, int]
 """First and last time in ns since 1970."""
 
 
-class StepFile(NamedTuple):
-    """One step of a rank: its record and its parquet file."""
-
-    step: StepRecord
-    path: Path
-
-
 class RecordedRank:
-    """One rank of a recording: its record, and its steps with their files, which are read where needed."""
+    """One rank of a recording: its record, and the files of its steps, which are read where needed."""
 
-    def __init__(self, record: SourceRecord, files: Callable[[], Sequence[StepFile]]) -> None:
+    def __init__(self, record: SourceRecord, path_of: Callable[[StepKey], Path]) -> None:
+        """`path_of` returns the parquet file of a step."""
         assert record.rank is not None
         self.record = record
         self.rank = record.rank
-        self._files = files
+        self._path_of = path_of
 
     @cached_property
     def sequences(self) -> frozenset[str]:
@@ -56,7 +50,21 @@ class RecordedRank:
     @cached_property
     def kernels(self) -> Counter[str]:
         """How often each kernel runs in a typical step: the one with the lower median of kernels."""
-        return _kernel_counts(self._files())
+        steps = self.record.steps
+        complete = [step for step in steps if not step.cut] or steps
+        if not complete:
+            return Counter()
+        middle = median_low(step.kernels for step in complete)
+        path = self._path_of(next(step.key for step in complete if step.kernels == middle))
+        try:
+            rows = pq.read_table(path, columns=["kernel_name", "kind"], partitioning=None)
+        except (OSError, ValueError):  # a file lost from the lake: `verify` and queries name it
+            return Counter()
+        counts: Counter[str] = Counter()
+        for group in rows.group_by(["kernel_name", "kind"]).aggregate([([], "count_all")]).to_pylist():
+            if group["kind"] != KINDS[MEMORY]:
+                counts[group["kernel_name"]] += group["count_all"]
+        return counts
 
     @cached_property
     def utc_range(self) -> UtcRange | None:
@@ -85,11 +93,11 @@ class RecordedRank:
 def ranks_in_lake(records: Iterable[SourceRecord], root: Path) -> list[RecordedRank]:
     """Return the recorded ranks of a lake's records."""
 
-    def files(record: SourceRecord) -> list[StepFile]:
-        assert record.rank is not None
-        return [StepFile(step, root / kernels_file(step.key, record.rank)) for step in record.steps]
+    def paths(rank: int | None) -> Callable[[StepKey], Path]:
+        assert rank is not None
+        return lambda key: root / kernels_file(key, rank)
 
-    return [RecordedRank(record, lambda record=record: files(record)) for record in records]  # type: ignore[misc]
+    return [RecordedRank(record, paths(record.rank)) for record in records]
 
 
 class Mismatch(NamedTuple):
@@ -289,20 +297,3 @@ def _ran_again(step: StepKey, new: RecordedRank, other: RecordedRank, place: str
 
 def _order(one: RecordedRank, other: RecordedRank) -> str:
     return "after" if _begin(one) > _begin(other) else "before"
-
-
-def _kernel_counts(files: Sequence[StepFile]) -> Counter[str]:
-    complete = [file for file in files if not file.step.cut] or list(files)
-    if not complete:
-        return Counter()
-    middle = median_low(file.step.kernels for file in complete)
-    path = next(file.path for file in complete if file.step.kernels == middle)
-    try:
-        rows = pq.read_table(path, columns=["kernel_name", "kind"], partitioning=None)
-    except (OSError, ValueError):  # a file lost from the lake: `verify` and queries name it
-        return Counter()
-    counts: Counter[str] = Counter()
-    for group in rows.group_by(["kernel_name", "kind"]).aggregate([([], "count_all")]).to_pylist():
-        if group["kind"] != KINDS[MEMORY]:
-            counts[group["kernel_name"]] += group["count_all"]
-    return counts

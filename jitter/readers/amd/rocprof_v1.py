@@ -186,19 +186,6 @@ class _Event(_FlowEvent):
     args: _Args | None = None
 
 
-class _AnyEvent(msgspec.Struct):
-    """An event with invalid members."""
-
-    ph: Any = None
-    name: Any = None
-    pid: Any = None
-    tid: Any = None
-    ts: Any = None
-    dur: Any = None
-    id: Any = None
-    args: Any = None
-
-
 _ANY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -212,18 +199,21 @@ def _decode(text: bytes, decoder: Any) -> list[Any]:
 
 
 def _forgiven(text: msgspec.Raw) -> _Event:
+    """Return an event with invalid members."""
     try:
-        loose = msgspec.json.decode(text, type=_AnyEvent)
+        loose = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
+        loose = None
+    if not isinstance(loose, dict):
         return _Event()
-    numbers = {name: parse_integer(getattr(loose, name)) for name in ("pid", "tid", "ts", "dur", "id")}
-    texts = {name: value for name in ("ph", "name") if isinstance(value := getattr(loose, name), str)}
-    args: dict[str, object] | None = None
-    if isinstance(loose.args, dict):
-        name = loose.args.get("Name")
-        args = {key: parse_integer(value) for key, value in loose.args.items() if key != "Name"}
+    numbers = {name: parse_integer(loose.get(name)) for name in ("pid", "tid", "ts", "dur", "id")}
+    texts = {name: value for name in ("ph", "name") if isinstance(value := loose.get(name), str)}
+    args = loose.get("args")
+    if isinstance(args, dict):
+        name = args.get("Name")
+        args = {key: parse_integer(value) for key, value in args.items() if key != "Name"}
         args |= {"Name": name} if isinstance(name, str) else {}
-    return msgspec.convert({**numbers, **texts, "args": args}, _Event)
+    return msgspec.convert({**numbers, **texts, "args": args if isinstance(args, dict) else None}, _Event)
 
 
 _TIME_BITS = 47

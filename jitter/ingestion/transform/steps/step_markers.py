@@ -101,9 +101,7 @@ def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
     range belong to that step. Adjacent ranges of the same number ("step 3 forward", "step 3 backward") are one step.
     A number that recurs later without an epoch is ambiguous, and only its first range is used.
     """
-    threads: dict[int | None, list[Marker]] = defaultdict(list)
-    for marker in markers:
-        threads[marker.thread].append(marker)
+    threads = _by_thread(markers)
     if not threads:
         return StepRanges([], [])
     outermost = {thread: _outermost_regular(found) for thread, found in threads.items()}
@@ -114,13 +112,9 @@ def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
 
 def number_step_ranges(ranges: Iterable[Marker]) -> StepRanges:
     """Select the ranges of one process that are its steps, of ranges without a number, and number them in order."""
-    found = sorted(ranges, key=lambda one: one.start_ns)
-    threads: dict[int | None, list[Marker]] = defaultdict(list)
-    for one in found:
-        threads[one.thread].append(one)
-    if not threads:
+    outermost = [_outermost(own) for own in _by_thread(sorted(ranges, key=lambda one: one.start_ns)).values()]
+    if not outermost:
         return StepRanges([], [])
-    outermost = [_outermost(own) for own in threads.values()]
     chosen = min(outermost, key=lambda own: (-len(own), own[0].start_ns))
     numbered = _ranges([one._replace(step=number) for number, one in enumerate(chosen)])
     names = sorted({one.kind for one in chosen})
@@ -130,6 +124,13 @@ def number_step_ranges(ranges: Iterable[Marker]) -> StepRanges:
 
 
 _KINDS_SHOWN = 3
+
+
+def _by_thread(markers: Iterable[Marker]) -> dict[int | None, list[Marker]]:
+    threads: dict[int | None, list[Marker]] = defaultdict(list)
+    for marker in markers:
+        threads[marker.thread].append(marker)
+    return threads
 
 
 def _outermost_regular(markers: list[Marker]) -> list[Marker]:

@@ -25,17 +25,19 @@ from jitter.analysis.account.graph import (
     Structure,
     common_ancestor,
     find_anchor,
+    frees_stream,
     head_moved,
     is_attended,
+    is_sole,
     latest_input,
     list_arrivals,
     list_call_inputs,
     list_since_inputs,
     list_start_inputs,
     list_stream_inputs,
+    ready_to_start,
 )
 from jitter.analysis.account.shapley import divide_maximum, weight_of_one
-from jitter.analysis.account.sole_input import frees_stream, is_sole, ready_to_start
 from jitter.analysis.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.interference import LOOK_BACK, exact_end_beside
 from jitter.analysis.execution.job_arrays import JobArrays, push_pending

@@ -11,7 +11,6 @@ import numpy as np
 from jitter.analysis.account.graph import Heads, Inputs, Setting, Structure, find_heads
 from jitter.analysis.account.losses import OWN_CLASSES, LossClass, Losses
 from jitter.analysis.account.noise import Noise, loss_of_stretches
-from jitter.analysis.account.recorded_nodes import find_recorded_nodes
 from jitter.analysis.account.shares import (
     SUBSETS_BESIDE,
     Beside,
@@ -44,6 +43,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, joined
 from jitter.core.numeric.compilation import compiled
+from jitter.core.numeric.selection import later
 
 _OWN_ROW_NS: Final = THRESHOLDS.account.own_row_ns
 _CLASSES: Final = (*OWN_CLASSES, LossClass.OVERLAP)
@@ -720,3 +720,29 @@ def _inputs(count: int) -> Inputs:
         order=np.empty(count, np.int64),
         chosen=np.empty(count, np.bool_),
     )
+
+
+@compiled
+def find_recorded_nodes(job: JobArrays, step: StepTimes, state: CarriedState, nodes: NodeTimes) -> None:
+    """Fill the ends, returns and free streams of a step's nodes; their starts are the recorded ones.
+
+    `state` is how the ranks come to the step, and is overwritten.
+    """
+    for rank in range(len(step.row)):
+        if step.row[rank] < 0:
+            continue
+        team, row = step.team[rank], step.row[rank]
+        for op in range(job.first[team + 1] - job.first[team]):
+            place, cell = job.first[team] + op, row + op
+            thread, stream = job.thread[place], job.stream[place]
+            returned = state.back[rank, thread]
+            if not isnan(step.call[cell]):
+                returned = state.back[rank, thread] = step.back[cell]
+            nodes.back[cell] = returned
+            if job.kind[place] == SYNC:
+                nodes.free[cell] = nodes.end[cell] = math.nan
+                continue
+            free = state.stream_end[rank, stream]
+            end = free if isnan(step.start[cell]) else step.end[cell]
+            nodes.free[cell], nodes.end[cell] = free, end
+            state.stream_end[rank, stream] = later(free, end)

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.alignment.program import Program
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.arrow import encode_lists
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, distinct_rows, joined, spread_positions
 from jitter.lake.step_reader import StepColumns
@@ -282,10 +283,6 @@ class RingArrivals(NamedTuple):
     """Likewise those of the rank that arrives."""
 
 
-_CLOCK_COLLECTIVES: Final = 9
-"""Collectives that tell the clocks of two ranks; the median of more is hardly better."""
-
-
 def list_ring_arrivals(collectives: CollectiveArrays) -> RingArrivals:
     """List the arrivals of other ranks that the ranks of rings wait for."""
     awaiting = collectives.awaiting
@@ -299,11 +296,11 @@ def list_ring_arrivals(collectives: CollectiveArrays) -> RingArrivals:
     for number in np.flatnonzero(~in_ring[collectives.group]).tolist() if len(at) else ():
         of_rank[int(collectives.rank[number])][int(collectives.group[number])] = number
     owner = owners[awaiting[at]]
-    own, theirs = np.full((2, len(at), _CLOCK_COLLECTIVES), -1, np.int64)
+    own, theirs = np.full((2, len(at), THRESHOLDS.matching.clock_collectives), -1, np.int64)
     pairs = zip(collectives.rank[owner].tolist(), collectives.rank[collectives.by_group[at]].tolist(), strict=True)
     for row, (one, other) in enumerate(pairs):
         shared = [group for group in of_rank[one] if group in of_rank[other]]
-        chosen = [shared[which] for which in spread_positions(len(shared), _CLOCK_COLLECTIVES)]
+        chosen = [shared[which] for which in spread_positions(len(shared), THRESHOLDS.matching.clock_collectives)]
         own[row, : len(chosen)] = [of_rank[one][group] for group in chosen]
         theirs[row, : len(chosen)] = [of_rank[other][group] for group in chosen]
     return RingArrivals(at, owner, own, theirs)

@@ -17,6 +17,7 @@ from jitter.analysis.detection.recurrence import is_random
 from jitter.analysis.detection.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_time
 from jitter.core.numeric.arrays import Bools, Floats, Ints
@@ -59,6 +60,11 @@ class JobFinding:
         steps_of_rank = {rank: places_in(its, steps) for rank, steps in self.steps_of_rank.items()}
         members = tuple(replace(one, steps=places_in(its, one.steps)) for one in self.members)
         return replace(self, steps_of_rank=steps_of_rank, members=members)
+
+    @property
+    def repair(self) -> Scenario:
+        """The what-if scenario in which its excess is gone."""
+        return Scenario(own={(rank, self.part): frozenset(steps) for rank, steps in self.steps_of_rank.items()})
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -1,15 +1,38 @@
 """Price the candidates by the time that fixing them saves, and keep those above the reporting limit."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
-from jitter.analysis.detection.candidates import Candidate, PricedFinding, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
+
+Candidate = Outlier | SlowCommunication | JobFinding
+
+
+@dataclass(frozen=True)
+class PricedFinding:
+    """A candidate with what fixing it would save."""
+
+    candidate: Candidate
+    gain_ns: float
+    """Saved if this candidate alone were fixed."""
+    marginal_ns: float
+    """Saved in addition if all other candidates were fixed too."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Positions in the run of the steps in which it occurs."""
+        return self.candidate.steps
+
+    @property
+    def scenario(self) -> Scenario:
+        """The what-if scenario that fixes it."""
+        return self.candidate.repair
 
 
 class Pricing:
@@ -22,7 +45,7 @@ class Pricing:
     def findings(self) -> list[PricedFinding]:
         """The candidates worth fixing, with the largest gain first."""
         candidates = self._analysis.candidates
-        prices = self.price([repair_scenario(candidate) for candidate in candidates])
+        prices = self.price([candidate.repair for candidate in candidates])
         priced = [
             PricedFinding(candidate, alone, marginal)
             for candidate, (alone, marginal) in zip(candidates, prices, strict=True)

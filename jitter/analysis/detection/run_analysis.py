@@ -9,7 +9,6 @@ import numpy as np
 from jitter.analysis.account.losses import CLASSES_OF_PART
 from jitter.analysis.account.noise import Noise, noise_of_operations
 from jitter.analysis.account.step_account import StepAccount
-from jitter.analysis.detection.candidates import Candidate, repair_scenario
 from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.job_findings import (
@@ -315,7 +314,7 @@ class RunAnalysis:
         return found
 
     @cached_property
-    def candidates(self) -> list[Candidate]:
+    def candidates(self) -> list[Outlier | JobFinding | SlowCommunication]:
         """Ranks, groups of ranks and collectives that may cost time: the replay prices them."""
         step_ns = self.assumed_step_ns
         own, job = self._outliers
@@ -357,7 +356,7 @@ class RunAnalysis:
             np.where(slow, expected, usual)
             for expected, usual in zip(self.expected_transfers, self.baseline_transfers, strict=True)
         ]
-        gone = self._executor.replay(at_best, [repair_scenario(found)])
+        gone = self._executor.replay(at_best, [found.repair])
         return replace(found, known_gain_ns=float(self.total(gone.gained_ns)[0]))
 
     @cached_property
@@ -471,7 +470,7 @@ class RunAnalysis:
     @cached_property
     def _first_replay(self) -> tuple[list[Scenario], RunReplay]:
         """The candidates' scenarios, each alone and all together, and the pass that prices them, with the account."""
-        alone = [repair_scenario(candidate) for candidate in self.candidates]
+        alone = [candidate.repair for candidate in self.candidates]
         scenarios = alone if len(alone) < 2 else [*alone, together(alone)]
         return scenarios, self._executor.replay(self.baseline_transfers, scenarios, self.noise)
 

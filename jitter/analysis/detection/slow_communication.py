@@ -13,6 +13,7 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
+from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.numeric.arrays import Bools, Floats, Ints
@@ -55,6 +56,11 @@ class SlowCommunication:
     def meetings(self) -> tuple[tuple[int, int], ...]:
         """(collective, group) of each of the collectives."""
         return tuple(which for one in self.slow for which in one.meetings)
+
+    @property
+    def repair(self) -> Scenario:
+        """The what-if scenario in which its excess is gone."""
+        return Scenario(transfers=dict.fromkeys(self.meetings, frozenset(self.steps)))
 
     @property
     def part(self) -> TimePart:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jitter.analysis.detection.candidates import PricedFinding
+from jitter.analysis.detection.pricing import PricedFinding
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.confidence import judge_confidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup

@@ -5,7 +5,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.candidates import PricedFinding
+from jitter.analysis.detection.pricing import PricedFinding
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.evidence.workload import compare_launch_shapes
 from jitter.analysis.diagnosis.grouping.finding_groups import _by_steps, _RankFindings

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass, Losses
-from jitter.analysis.detection.candidates import Candidate, PricedFinding
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.pricing import Pricing
+from jitter.analysis.detection.pricing import Candidate, PricedFinding, Pricing
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.detection.standouts import Outlier

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple, TypeVar
 
-from jitter.analysis.detection.candidates import PricedFinding
 from jitter.analysis.detection.job_findings import JobFinding, JobFindingKind
+from jitter.analysis.detection.pricing import PricedFinding
 from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import CauseEvidence, find_cause

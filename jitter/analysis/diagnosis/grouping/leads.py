@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass
-from jitter.analysis.detection.candidates import PricedFinding, repair_scenario
 from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.pricing import PricedFinding
 from jitter.analysis.detection.significance import binomial_tail
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import find_cause
@@ -110,7 +110,7 @@ def _one_rank(
     candidate = Outlier(
         run.team_of[rank], rank, part, late, float(mine[list(late)].sum()), float(mine.sum()) / max(noise, 1.0)
     )
-    (gain,) = evidence.analysis.gains([repair_scenario(candidate)])
+    (gain,) = evidence.analysis.gains([candidate.repair])
     is_short = steps < THRESHOLDS.min_steps_for_drift
     # in few steps a rank that is behind may hide that the others are as slow
     if gain < THRESHOLDS.min_lead_share * time_ns and not (is_repeated and is_short and part in _HOST_PARTS):
@@ -139,7 +139,7 @@ def _one_stall(
     if not stalls:
         return None
     worst = max(stalls, key=lambda one: one.excess_ns)
-    (gain,) = analysis.gains([repair_scenario(worst)])
+    (gain,) = analysis.gains([worst.repair])
     if gain < max(THRESHOLDS.lead_share * loss_ns, THRESHOLDS.min_lead_share * time_ns):
         return None
     where = format_count(len(worst.steps), "step")
@@ -185,7 +185,7 @@ def _every_rank(evidence: Evidence, charged: OwnLosses, time_ns: float) -> Findi
         whole,
         whole / max(evidence.analysis.loss_from_noise(steps), 1.0),
     )
-    (gain,) = evidence.analysis.gains([repair_scenario(candidate)])
+    (gain,) = evidence.analysis.gains([candidate.repair])
     if gain < THRESHOLDS.min_lead_share * time_ns:
         return None
     first, second = np.argsort(-of_ranks, kind="stable")[:2].tolist()

@@ -598,7 +598,7 @@ def find_peerless(
         for rank, own in attended.items()
         for place, group in own
         if group is not None and group.ranks is not None and _is_exchange(programs[team_of[rank]].operations[place])
-        if group.waits_for is None and len(group.ranks) - (rank in group.ranks) > 1
+        if not group.is_ring and len(group.ranks) - (rank in group.ranks) > 1
     }
 
 

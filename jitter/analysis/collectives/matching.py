@@ -28,8 +28,8 @@ class Group(NamedTuple):
     """None: the trace states the name alone. A send or receive of stated peers: the sender and the receiver."""
     name: str | None = None
     """None where the ranks know the group by several names, such as addresses."""
-    waits_for: tuple[int, ...] | None = None
-    """At which distances among `ranks`, a ring, each rank waits for others; None: each waits for all."""
+    is_ring: bool = False
+    """Whether each rank waits for the one before and the one after it in `ranks` alone."""
 
 
 AttendedPlaces = Mapping[int, Group | None]
@@ -408,7 +408,7 @@ def match(
     ordered = sorted(blocks.values(), key=lambda ranks: (team_of[ranks[0]], ranks[0]))
     numbered = {rank: (block, column) for block, ranks in enumerate(ordered) for column, rank in enumerate(ranks)}
     held_at: dict[tuple[frozenset[tuple[int, int]], bool], list[list[_Attended]]] = defaultdict(list)
-    rings = {number_of[group]: group for group in groups.values() if group is not None and group.waits_for}
+    rings = {number_of[group]: group for group in groups.values() if group is not None and group.is_ring}
     awaited: dict[_Attended, tuple[int, ...]] = {}
     everyone = range(max(attended, default=-1) + 1)
     absent: dict[int, tuple[int, ...]] = {}
@@ -457,10 +457,8 @@ def _collective(
 def _neighbours(ring: Group, members: Sequence[_Attended]) -> dict[_Attended, tuple[int, ...]]:
     """Return the ranks that each member of a ring waits for."""
     ranks = ring.ranks or ()
-    return {
-        member: tuple(ranks[(ranks.index(member.rank) + distance) % len(ranks)] for distance in ring.waits_for or ())
-        for member in members
-    }
+    at = {rank: number for number, rank in enumerate(ranks)}
+    return {one: (ranks[at[one.rank] - 1], ranks[(at[one.rank] + 1) % len(ranks)]) for one in members}
 
 
 def _ring(

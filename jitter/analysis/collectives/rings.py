@@ -6,7 +6,8 @@ arrivals to the end is then the transfer alone, and varies far less than with an
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -16,7 +17,9 @@ from jitter.analysis.collectives.matching import Group
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
 
-_LIMITS = THRESHOLDS.group_inference
+_LIMITS: Final = THRESHOLDS.group_inference
+_NEIGHBOURHOOD: Final = 3
+"""A rank and both neighbours."""
 _Attended = Mapping[int, list[tuple[int, Group | None]]]
 
 
@@ -54,18 +57,82 @@ def tell_rings(
             known.extend([np.stack(whole)] if len(whole) == len(family) else [])
     rings: dict[Group | None, Group] = {}
     for family, known in zip(families.values(), seen, strict=True):
-        if known and (distances := _neighbours(np.stack(known))) is not None:
-            rings.update({group: group._replace(waits_for=distances) for group in family})
+        if known and _vary(np.stack(known)) is not None:
+            rings.update({group: group._replace(is_ring=True) for group in family})
     return {
         rank: [(place, rings[group] if group in rings and (rank, place) in peerless else group) for place, group in own]
         for rank, own in attended.items()
     }
 
 
+def tell_unstated_rings(
+    programs: Mapping[int, Program],
+    attended: _Attended,
+    told: _Attended,
+    team_of: Mapping[int, int],
+    steps: Iterable[Mapping[int, TeamEnds]],
+) -> dict[int, list[tuple[int, Group | None]]]:
+    """Return each rank's (place, group) with rings where no rank states the group of its exchanges.
+
+    Rings of a job are ranks at equal distances, as its groups are: of those that fit, the rings that fit best.
+
+    Args:
+        programs: of each team.
+        attended: each rank's (place, group) as stated.
+        told: the same with inferred groups; those of other collectives give the clocks.
+        team_of: the team of each rank.
+        steps: some steps, by team.
+
+    """
+    exchanges = {
+        rank: [place for place, group in own if group is None and _is_exchange(programs[team_of[rank]], place)]
+        for rank, own in attended.items()
+    }
+    common: dict[Group, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for rank, own in told.items():
+        for place, group in own:
+            if group is not None and not _is_exchange(programs[team_of[rank]], place):
+                common[group][rank].append(place)
+    every = Group(tuple(sorted(exchanges)))
+    clocks = _shared_places(every, common) if _are_alike(every, exchanges) and all(exchanges.values()) else []
+    ranks = every.ranks or ()
+    seen = [_on_one_clock(ranks, team_of, step, exchanges, clocks) for step in (steps if clocks else ())]
+    known = [times for times in seen if times is not None]
+    if not known:
+        return {rank: [*own] for rank, own in told.items()}
+    times = np.stack(known)[:: -(-len(known) // _LIMITS.robust_steps)]
+    times = times[:, :, :: -(-times.shape[2] // _LIMITS.robust_places)]
+    fitting = [
+        (variation_ns, rings.tolist())
+        for rings in _regular_groups(len(ranks))
+        if (variation_ns := _vary(times[..., rings].transpose(0, 3, 1, 2, 4))) is not None
+    ]
+    members = [tuple(ranks[at] for at in ring) for ring in min(fitting)[1]] if fitting else []
+    group_of = {rank: Group(ring, is_ring=True) for ring in members for rank in ring}
+    return {
+        rank: [(place, group_of[rank] if group_of and place in exchanges[rank] else group) for place, group in own]
+        for rank, own in told.items()
+    }
+
+
+def _is_exchange(program: Program, place: int) -> bool:
+    return program.operations[place].collective == "send_recv"
+
+
+def _regular_groups(count: int) -> Iterator[Ints]:
+    """Yield, (groups, ranks of a group), the ways to divide so many ranks into groups at equal distances."""
+    for size in range(_NEIGHBOURHOOD, count + 1):
+        for distance in range(1, count // size + 1):
+            if count % (size * distance) == 0:
+                yield np.arange(count).reshape(-1, size, distance).swapaxes(1, 2).reshape(-1, size)
+
+
 def _are_alike(group: Group, places: Mapping[int, Sequence[int]]) -> bool:
     """Return whether all ranks of a group of three or more have as many collectives in it."""
     ranks = group.ranks or ()
-    return len(ranks) > 2 and set(ranks) == places.keys() and len({len(own) for own in places.values()}) == 1
+    return (
+        len(ranks) >= _NEIGHBOURHOOD and set(ranks) == places.keys() and len({len(own) for own in places.values()}) == 1
+    )
 
 
 def _shared_places(
@@ -103,29 +170,38 @@ def _on_one_clock(
     return None if np.isnan(times).any() else times
 
 
-def _neighbours(times: Floats) -> tuple[int, ...] | None:
-    """Return at which distances in its group each rank waits for others.
+def _vary(times: Floats) -> float | None:
+    """Return how far the transfers of rings vary, ns, on average.
 
-    None where both neighbours together explain no more than the rank itself, or one of them. Links may be slow: a rank
-    whose transfers always take longer counts as such, whatever explains the waits.
+    None where both neighbours explain no more than the rank itself, or one of them, or no less than the whole group:
+    these are no rings. Links may be slow: a rank whose transfers always take longer counts as such, whatever explains
+    the waits.
 
     Args:
         times: (steps, groups, start/end, exchanges, ranks of a group) on the clock of each group.
 
     """
     start, end = times[:, :, 0], times[:, :, 1]
-    best: tuple[float, tuple[int, ...]] | None = None
-    for distance in range(1, (start.shape[-1] + 1) // 2):
-        before, after = (np.maximum(start, np.roll(start, shift, axis=-1)) for shift in (distance, -distance))
-        both = np.maximum(before, after)
-        usual = np.median(end - both, axis=(0, 2), keepdims=True)
-        link = usual - np.median(usual)
-        own, *fewer = (_variation(end - link - arrived) for arrived in (both, before, after, start))
-        is_transfer = own <= max(_LIMITS.min_wait_ns, _LIMITS.min_wait_share * float(np.median(usual)))
-        is_transfer &= bool((end > both).all())
-        if is_transfer and own * 2 <= min(fewer) and (best is None or own < best[0]):
-            best = own, (-distance, distance)
-    return None if best is None else best[1]
+    if start.shape[0] * start.shape[2] < THRESHOLDS.exchange_matching.min_messages:
+        return None
+    before, after = (np.maximum(start, np.roll(start, shift, axis=-1)) for shift in (1, -1))
+    both, whole = np.maximum(before, after), start.max(axis=-1, keepdims=True)
+    if (end <= both).any():
+        return None
+    links = _links(end - both)
+    own, *fewer = (_variation(end - arrived - links) for arrived in (both, before, after, start))
+    transfer = max(_LIMITS.min_wait_ns, _LIMITS.min_wait_share * float(np.median(end - both)))
+    if own > transfer or own * 2 > min(fewer):
+        return None
+    is_whole = start.shape[-1] > _NEIGHBOURHOOD and bool((end > whole).all())
+    return None if is_whole and _variation(end - whole - _links(end - whole)) <= own else own
+
+
+def _links(transfer: Floats) -> Floats:
+    """Return, (1, groups, 1, ranks), by how much longer than usual each rank's transfers always take."""
+    usual = np.median(transfer, axis=(0, 2), keepdims=True)
+    found: Floats = usual - np.median(usual)
+    return found
 
 
 def _variation(took: Floats) -> float:

@@ -22,7 +22,7 @@ from jitter.analysis.collectives.matching import (
     list_ring_arrivals,
     match,
 )
-from jitter.analysis.collectives.rings import tell_rings
+from jitter.analysis.collectives.rings import tell_rings, tell_unstated_rings
 from jitter.analysis.execution.dependencies import Dependencies, Launches, Sample, infer
 from jitter.analysis.execution.host_waits import HostSample, find_host_waits
 from jitter.analysis.execution.job_arrays import (
@@ -483,6 +483,7 @@ class RunModel:
         ):
             return match(self.programs, self.team_of, attended)
         told, alone = infer_attended(self.programs, self.team_of, attended, self._compared_steps())
+        told = tell_unstated_rings(self.programs, attended, told, self.team_of, self._compared_steps())
         found = match(self.programs, self.team_of, told, alone)
         return replace(found, inferred=told != attended)
 

@@ -19,8 +19,9 @@ SLOW, LATE, LINK = 5, 2, 4
 class Job:
     """Eight ranks in two rings: each hop a kernel, then an exchange with both neighbours; an all-reduce ends a step."""
 
-    def __init__(self, rings: Sequence[Sequence[int]], seed: int) -> None:
+    def __init__(self, rings: Sequence[Sequence[int]], seed: int, *, states_groups: bool = True) -> None:
         self.rings, self.seed, self.ranks = rings, seed, sum(map(len, rings))
+        self.states_groups = states_groups
         self.ring_of = {rank: ring for ring in rings for rank in ring}
 
     def run(self, *, slow: float = 1.0, late_us: float = 0.0, link: float = 1.0) -> tuple[float, list[list[Any]]]:
@@ -88,7 +89,7 @@ class Job:
             else:
                 row("cuda_runtime", "cudaLaunchKernel", at, LAUNCH_US, 1, correlation=which)
                 args: dict[str, Any] = {"device": 0, "stream": more[0], "correlation": which}
-                if name in groups:
+                if name in groups and self.states_groups:
                     called, ranks = groups[name]
                     args |= {"Collective name": called, "Group size": len(ranks), "Process Group Ranks": str([*ranks])}
                     args |= {"Process Group Name": f"{called}-{min(ranks)}", "dtype": "Float", "In msg nelems": 8}
@@ -110,8 +111,11 @@ def diagnose(job: Job, folder: Path, **fault: float) -> tuple[Any, float]:
     ("fault", "rank", "cause"),
     [({"slow": 1.2}, SLOW, "gpu_compute"), ({"late_us": 400.0}, LATE, "late_start")],
 )
-def test_a_rank_that_its_ring_waits_for(tmp_path: Path, rings: Any, fault: Any, rank: int, cause: str) -> None:
-    found, cost_ns = diagnose(Job(rings, 1), tmp_path, **fault)
+@pytest.mark.parametrize("states_groups", [True, False])
+def test_a_rank_that_its_ring_waits_for(
+    tmp_path: Path, rings: Any, fault: Any, rank: int, cause: str, *, states_groups: bool
+) -> None:
+    found, cost_ns = diagnose(Job(rings, 1, states_groups=states_groups), tmp_path, **fault)
     (culprit,) = (one for one in found.culprits if one.rung == "ranks")
     assert (culprit.ranks, culprit.cause) == ((rank,), cause)
     assert culprit.confidence != "low"

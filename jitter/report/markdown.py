@@ -65,7 +65,7 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
             *format_markdown_table(columns, (_step(one, classes) for one in costly)),
         ]
     sentences = [
-        *filter(None, [describe_alignment(facts.alignment, facts.ranks)]),
+        *filter(None, [describe_alignment(facts)]),
         *describe_coverage(facts),
         *diagnosis.notes,
         *describe_excluded(facts),

@@ -133,7 +133,7 @@ def render_body(
         "judged": [one for one in waterfall[1:] if one.loss_ns],
         "best_ns": next((one.step_time_ns for one in reversed(waterfall) if one.step_time_ns is not None), None),
         "questions": answer_questions(diagnosis, lake.hosts, shown),
-        "alignment": describe_alignment(facts.alignment, facts.ranks),
+        "alignment": describe_alignment(facts),
         "coverage": describe_coverage(facts),
         "remainder": describe_excluded(facts),
         "run": run,

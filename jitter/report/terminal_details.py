@@ -63,7 +63,7 @@ def _facts(diagnosis: Diagnosis) -> list[RenderableType]:
 
 def _data_quality(diagnosis: Diagnosis, facts: RunOverview) -> list[tuple[str, str]]:
     told = {
-        "alignment": describe_alignment(facts.alignment, facts.ranks),
+        "alignment": describe_alignment(facts),
         "coverage": " ".join(describe_coverage(facts)),
         "limits": " ".join(diagnosis.notes),
         "excluded": " ".join(describe_excluded(facts)),

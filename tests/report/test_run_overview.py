@@ -27,7 +27,7 @@ def test_a_whole_run(tmp_path):
     assert (facts.outside_steps, facts.before_capture) == (12, 4)
     assert describe_coverage(facts) == ["All 4 ranks in the lake recorded all 3 steps completely."]
     assert facts.alignment.steps == {"collective": 3}
-    assert "unknown" in describe_alignment(facts.alignment)  # one collective a step: nothing to check it against
+    assert "unknown" in describe_alignment(facts)  # one collective a step: nothing to check it against
 
 
 def test_holes_cut_and_left_out(tmp_path):
@@ -90,12 +90,14 @@ def test_rejected_traces_are_counted_by_their_reason_and_named_once(tmp_path):
     refused = [f"/traces/{name}.sqlite: rank unknown; give it" for name in ("a", "b")]
     sources = [RankLake(0, {(1, 0): step_rows(0, 0)})]
     sources += [RankLake(None, {}, fields={"file": one.split(":")[0], "problems": [one]}) for one in refused]
+    linked = {"file": "/traces/c.sqlite", "problems": ["/links/c.sqlite: rank unknown; give it"]}
+    sources.append(RankLake(None, {}, fields=linked))
     (found,) = facts_of(lake_of(tmp_path / "lake", sources)).refused
-    assert (found.text, found.sources, found.first_file) == ("rank unknown; give it", 2, "traces/a.sqlite")
+    assert (found.text, found.sources, found.first_file) == ("rank unknown; give it", 3, "traces/a.sqlite")
 
 
 @pytest.mark.parametrize("collective", [True, False])
 def test_unaligned_ranks_are_told(tmp_path, collective):
     ranks = {r: {(1, 0): step_rows(r, 0, collective=collective)} for r in range(2)}
-    words = describe_alignment(facts_of(report_lake(tmp_path / "lake", ranks)).alignment)
+    words = describe_alignment(facts_of(report_lake(tmp_path / "lake", ranks)))
     assert ("cannot be aligned" in words) is not collective

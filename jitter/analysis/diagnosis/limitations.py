@@ -44,8 +44,7 @@ def explain_unrecorded(found: UnrecordedRanks) -> str:
         what = "were not recorded, or no step of theirs completely" if found.incomplete else "were not recorded"
         subject, them = f"Ranks {format_numbers(found.ranks)} of the job {what}", "them"
     if found.at_most_ns is None or found.fraction is None:
-        verb = "they cannot" if them == "them" else f"{them} cannot"
-        return f"{subject}: {verb} be cleared."
+        return f"{subject}: {'they' if them == 'them' else them} may be slow too."
     return (
         f"{subject}: waiting for {them} may cost up to {format_time(found.at_most_ns)} "
         f"({format_percent(found.fraction)}), the time in collectives after the last recorded rank arrives."

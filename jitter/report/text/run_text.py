@@ -19,9 +19,10 @@ def describe_run(facts: RunOverview) -> str:
     )
 
 
-def describe_alignment(alignment: AlignmentSummary, ranks: int) -> str:
+def describe_alignment(overview: RunOverview) -> str:
     """Describe how the clocks of the ranks were aligned, and the uncertainty; empty without two ranks."""
-    if ranks < 2:
+    alignment = overview.alignment
+    if overview.ranks < 2:
         return ""
     if not alignment.steps:
         return "Clock alignment: not needed, no two ranks run the same program in a step."

@@ -149,11 +149,17 @@ def _source_problems(sources: Iterable[SourceRecord]) -> list[tuple[str, str]]:
     """
     ordered = sorted(sources, key=lambda s: (s.rank is None, s.rank or 0, s.file))
     return [
-        (source.file, text.removeprefix(f"{source.file}: "))
+        (source.file, _without_path(text, source.file))
         for source in ordered
         for text in source.problems
         if text not in source.describe_kernels()
     ]
+
+
+def _without_path(text: str, file: str) -> str:
+    """Return a problem without the path that it begins with, which a link may spell in another way."""
+    path, _, rest = text.partition(": ")
+    return rest if rest and Path(path).name == Path(file).name else text
 
 
 def _log_problems(lake: Lake) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
-from jitter.core.formatting import format_time
+from jitter.core.formatting import format_count, format_time
 from jitter.core.step_key import StepKey
 from jitter.ingestion.patterns import compile_step_pattern
 from jitter.ingestion.transform.steps.step_names import DEFAULT_STEP_PATTERN, is_beside_training, may_name_step
@@ -119,7 +119,7 @@ def number_step_ranges(ranges: Iterable[Marker]) -> StepRanges:
     numbered = _ranges([one._replace(step=number) for number, one in enumerate(chosen)])
     names = sorted({one.kind for one in chosen})
     shown = ", ".join(f"'{name}'" for name in names[:_KINDS_SHOWN]) + (", …" if len(names) > _KINDS_SHOWN else "")
-    said = f"the markers {shown} have no step number: {len(chosen)} steps numbered in order from 0"
+    said = f"the markers {shown} have no step number: {format_count(len(chosen), 'step')} numbered in order from 0"
     return StepRanges(numbered.ranges, [said, *numbered.problems])
 
 

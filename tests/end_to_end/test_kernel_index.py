@@ -12,9 +12,9 @@ import pytest
 import jitter
 from jitter.cli import main
 from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_view import build_step_view
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.json_report import differing
+from tests.support.report_lakes import view_of
 
 STEP = 2003
 STALLED = 5
@@ -121,14 +121,12 @@ def test_text_reports(root: Path, expected: tuple[int, str], form: str, capsys: 
 
 def test_page_marks(root: Path, expected: tuple[int, str]):
     lake = jitter.open(root)
-    analysis = lake.analyze()
-    number, step = next((at, step) for at, step in enumerate(lake.diagnose().steps) if step.key.step == STEP)
-    grid = StepGrid(lake, step)
-    view = build_step_view(grid, analysis, step, analysis.arrivals[number].waited_ns)
+    number = [key.step for key in lake.step_keys].index(STEP)
+    view = view_of(lake, number)
     gap = view.series["gap"]
     assert view.max_rank == STALLED
     assert view.divergence == int(gap.kernel_index[np.nanargmax(gap.max)]) == expected[0]
-    assert grid.names[view.divergence] == expected[1]
+    assert StepGrid(lake, lake.diagnose().steps[number]).names[view.divergence] == expected[1]
 
 
 def test_a_kernel_that_one_rank_lacks_moves_no_index(tmp_path: Path):

@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 
 from jitter.report.text.step_text import describe_step
-from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_view import build_step_view
-from tests.support.report_lakes import report_job, report_lake, step_rows
-
-
-def view_of(lake, number=1):
-    examined = lake.analyze()
-    step = lake.diagnose().steps[number]
-    return build_step_view(StepGrid(lake, step), examined, step, examined.arrivals[number].waited_ns)
+from tests.support.report_lakes import report_job, report_lake, step_rows, view_of
 
 
 def test_all_wait_for_the_late_one(tmp_path):

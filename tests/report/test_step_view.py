@@ -9,19 +9,12 @@ import pytest
 from jitter.report.views import step_view as module
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import MIN_SCALE_FRACTION, build_step_view, own_values
-from tests.support.report_lakes import report_job, report_lake, step_rows
+from tests.support.report_lakes import report_job, report_lake, step_rows, view_of
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
     return report_job(tmp_path_factory.mktemp("view") / "lake", ranks=5)
-
-
-def view_of(lake, number=1):
-    """The view of the step at this position of the run."""
-    examined = lake.analyze()
-    step = lake.diagnose().steps[number]
-    return build_step_view(StepGrid(lake, step), examined, step, examined.arrivals[number].waited_ns)
 
 
 @pytest.mark.parametrize("metric", ["duration", "gap", "ttke", "launch_latency"])

@@ -1,12 +1,9 @@
 """Compute kernels take longer while a collective that was launched before them runs on their GPU."""
 
-from pathlib import Path
-
 import pytest
 
 from jitter.core.errors import UsageError
 from jitter.simulate import Job, RankRecording, simulate
-from tests.support.simulated import ingest_run
 
 FACTOR = 0.25
 SIZE = {"ranks": 4, "steps": 3, "kernels": 60, "seed": 5}
@@ -40,12 +37,6 @@ def test_kernels_beside_collectives_take_longer(options: dict[str, object]):
             assert over - begin == pytest.approx(end - start + lost, abs=1)
             beside += lost > 0
     assert beside > 10
-
-
-def test_the_analysis_learns_it(tmp_path: Path):
-    lake = ingest_run(simulate(Job(**SIZE, interference=FACTOR)), tmp_path)  # type: ignore[arg-type]
-    (rules,) = lake.analyze().run.dependencies.values()
-    assert rules.interference == pytest.approx(FACTOR, abs=0.03)
 
 
 def test_it_is_not_below_zero():

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import jitter
+from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_view import StepView, build_step_view
 from tests.support.lakes import RankLake, kernel, lake_of
 from tests.support.records import MAIN
 
@@ -84,3 +86,9 @@ def report_job(
             for r in range(ranks)
         },
     )
+
+
+def view_of(lake: "jitter.Lake", number: int = 1) -> StepView:
+    """Return the view of the step at this position of the run."""
+    examined, step = lake.analyze(), lake.diagnose().steps[number]
+    return build_step_view(StepGrid(lake, step), examined, step, examined.arrivals[number].waited_ns)

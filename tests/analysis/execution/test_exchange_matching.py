@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.collectives.exchange_matching import Exchanges, match_exchanges
-from tests.accuracy.layouts.job import LayoutJob, Naming, run_job
+from tests.accuracy.layouts.job import LayoutJob, Naming
 from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
 
 
@@ -98,16 +98,6 @@ def test_a_slow_gpu_in_a_pipeline_is_found_and_priced(tmp_path, name: str):
 
 def test_a_healthy_pipeline_has_no_finding(tmp_path):
     assert not ingest_job(LayoutJob(13, shape="pipeline", steps=4), tmp_path).diagnose().culprits
-
-
-def test_the_generators_sends_end_with_their_receives():
-    met: dict[object, list[float]] = {}
-    for trace in run_job(LayoutJob(1, shape="pipeline", steps=2)):
-        for item in trace.items:
-            if item.op.comm is not None and item.op.comm.operation in ("send", "recv"):
-                met.setdefault(item.op.meeting, []).append(item.end_ns)
-    assert len(met) > 10
-    assert all(len(ends) == 2 and ends[0] == ends[1] for ends in met.values())
 
 
 @pytest.mark.parametrize(("naming", "noise"), [("column", 0.003), ("none", 0.01)])

@@ -6,7 +6,7 @@ import pytest
 from jitter.analysis.alignment.program import Operation
 from jitter.analysis.collectives.group_inference import ALONE, infer_groups, with_absent_ranks
 from jitter.core.names.kernels import COLLECTIVE
-from tests.accuracy.layouts.job import LayoutJob, run_job
+from tests.accuracy.layouts.job import LayoutJob
 from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
 
 CLOCKS = np.random.default_rng(0).uniform(-9e9, 9e9, 16)
@@ -140,17 +140,6 @@ def test_a_healthy_job_of_rows_and_columns_has_no_finding(tmp_path):
 def test_the_report_says_that_groups_are_inferred(tmp_path):
     found = ingest_job(LayoutJob(9, steps=3), tmp_path).diagnose()
     assert any("inferred from which ranks leave them together" in note for note in found.notes)
-
-
-def test_the_generators_ranks_leave_a_collective_together():
-    traces = run_job(LayoutJob(1, steps=2))
-    met: dict[object, set[float]] = {}
-    for trace in traces:
-        for item in trace.items:
-            if item.op.comm is not None:
-                met.setdefault(item.op.meeting, set()).add(item.end_ns)
-    assert len(met) > 10
-    assert all(len(ends) == 1 for ends in met.values())
 
 
 def test_an_answer_whatever_the_ends_are():

@@ -238,6 +238,13 @@ class TestWorkShape:
         found = self.of([30, 0, 10], names={2: [70, 8, 9]})
         assert (found.differing_ns, found.differing, found.extra) == (30, 1, 0)
 
+    def test_another_kernel_is_as_much_slower_as_the_equal_ones(self):
+        """All kernels take a quarter longer: the GPU is slow, whatever kernel it chose."""
+        assert self.of([25, 50, 12.5], names={2: [70, 8, 9]}).differing_ns == 0
+        assert self.of([45, 50, 12.5], names={2: [70, 8, 9]}).differing_ns == 20
+        # kernels of 100 and 50 ns do not speak for one of 200 ns
+        assert self.of([25, 50, 12.5], names={2: [7, 80, 9]}).differing_ns == 12.5
+
     def test_the_others_other_kernel_is_theirs(self):
         assert self.of([30, 0, 0], names={0: [70, 8, 9]}).differing_ns == 0
 

@@ -13,7 +13,7 @@ from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import undisturbed_times
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Floats, Ints, spread_positions
+from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
 
@@ -25,7 +25,8 @@ class WorkloadComparison:
     excess_ns: float = 0.0
     """Over the operations that took longer than the baseline."""
     differing_ns: float = 0.0
-    """Of it, what more work explains: larger launches, in proportion; other kernels, or ones that most ranks lack."""
+    """Of it, what more work explains: larger launches, in proportion; other kernels, or ones that most ranks lack.
+    Of other kernels what is beyond the pace of the equal ones."""
     operations: int = 0
     """How many operations took longer."""
     differing: int = 0
@@ -133,25 +134,46 @@ def compare_launch_shapes(
         shapes: of each column's file.
 
     """
-    late = np.where(rows_of[:, column] >= 0, gpu - baseline, 0.0)
-    slow = np.flatnonzero(late > 0)
-    name, threads = _names_and_threads(rows_of[slow], shapes)
+    there = np.flatnonzero((rows_of[:, column] >= 0) & (gpu > 0))
+    late, usual = (gpu - baseline)[there], baseline[there]
+    name, threads = _names_and_threads(rows_of[there], shapes)
     others = (name >= 0).sum(axis=1)
     same = (name == name[:, [column]]).sum(axis=1)
     lacked = 2 * others <= len(shapes)
     another = ~lacked & (2 * same <= others)
     # more threads should take longer in proportion
     more = np.nan_to_num(threads[:, column] / lower_median(threads)[:, 0] - 1)
-    larger = np.minimum(late[slow], np.maximum(more, 0.0) * baseline[slow])
-    explained = np.where(lacked | another, late[slow], larger)
+    explained = np.where(lacked, late, np.minimum(late, np.maximum(more, 0.0) * usual))
+    explained[another] = (late - np.minimum(late, _pace(late, usual, another, ~lacked & (more <= 0)) * usual))[another]
+    slow = late > 0
     return WorkloadComparison(
         float(late[slow].sum()),
-        float(explained.sum()),
-        len(slow),
-        int((explained > 0).sum()),
-        int(lacked.sum()),
+        float(explained[slow].sum()),
+        int(slow.sum()),
+        int((explained[slow] > 0).sum()),
+        int(lacked[slow].sum()),
         times=_times(rows_of[:, column], gpu, baseline, shapes[column]),
     )
+
+
+def _pace(late: Floats, usual: Floats, another: Bools, same: Bools) -> float:
+    """Return by what part of its usual time another kernel may be slower because the rank's GPU is slow.
+
+    Half of the rank's equal kernels are slower by as much. They speak for as much time as they take.
+
+    Args:
+        late: (operations,) the excess of each, ns.
+        usual: (operations,) their baseline.
+        another: (operations,) which are another kernel than most ranks'.
+        same: (operations,) which have no more threads than those of most ranks.
+
+    """
+    alike = same & ~another & (usual > 0)
+    asked = float(usual[another].sum())
+    if not alike.any() or not asked:
+        return 0.0
+    slower = lower_median((late[alike] / usual[alike])[None])[0, 0]
+    return max(0.0, float(slower)) * min(1.0, float(usual[alike].sum()) / asked)
 
 
 def _times(row: Ints, gpu: Floats, baseline: Floats, shape: LaunchShapes) -> tuple[tuple[int, float, float], ...]:

@@ -52,7 +52,8 @@ class ActivityReader:
             with self._lock, suppress(OSError):  # a full disk: the ranks' files are read again
                 places = []
                 for part in found:
-                    places.append((replace(part, times=part.times[:0]), self._file.seek(0, os.SEEK_END)))
+                    nothing = part.times[:0].copy()  # a view would hold the step's times
+                    places.append((replace(part, times=nothing), self._file.seek(0, os.SEEK_END)))
                     part.times.tofile(self._file)
                 self._kept[key] = places
         return found

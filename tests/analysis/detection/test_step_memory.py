@@ -60,6 +60,16 @@ def test_rows_of_a_large_step_are_dropped_when_its_times_are_known(root: Path, m
         assert not np.isnan(step.times.end).all()
 
 
+def test_times_of_a_step_that_went_into_the_temporary_file_leave_memory(root: Path):
+    analysis = jitter.open(root).analyze()
+    reader = ActivityReader(root, analysis.lake._held, is_large=True)
+    for key in analysis.run.keys:
+        read = [(weakref.ref(part.times), part.times.copy()) for part in reader.of_step(key)]
+        assert [held() for held, _ in read] == [None] * len(read)
+        again = [part.times for part in reader.of_step(key)]
+        np.testing.assert_equal(again, [times for _, times in read])
+
+
 def test_steps_of_a_small_run_are_read_once_and_followed_once(root: Path, monkeypatch: pytest.MonkeyPatch):
     large = jitter.open(root)
     with monkeypatch.context() as patch:

@@ -10,8 +10,10 @@ import pytest
 
 from jitter.core.schema import BACKWARD, OPERATORS, RANGES
 from jitter.ingestion.patterns import compile_step_pattern
+from jitter.ingestion.transform import code_ranges
 from jitter.ingestion.transform.capture import Capture
-from jitter.ingestion.transform.launch_scopes import LaunchScopes, parse_operator, parse_phase
+from jitter.ingestion.transform.launch_scopes import LaunchScopes
+from jitter.ingestion.transform.range_texts import parse_operator, parse_phase
 from jitter.readers import Batch
 
 NAMES = ["aten::mm", "nn.Module: Block_0", "nn.Module: Linear_1", "aten::relu"]
@@ -136,9 +138,14 @@ def test_ranges_that_overlap(tmp_path: Path):
     assert [scope for _, scope, _ in found] == ["data", "data/copy", "copy", "copy/open", "open"]
 
 
+@pytest.mark.parametrize("kept", ["all", "none"])
 @pytest.mark.parametrize("seed", range(8))
-def test_random_nests(tmp_path: Path, seed: int):
+def test_random_nests(tmp_path: Path, seed: int, kept: str, monkeypatch: pytest.MonkeyPatch):
+    """Whether short ranges stay in memory or not, and whatever launches are looked up together."""
     chance = random.Random(seed)
+    monkeypatch.setattr(code_ranges, "LONG_OPERATION_NS", 200)
+    if kept == "none":
+        monkeypatch.setattr(code_ranges, "_BYTES_KEPT", 0)
     ranges: list[Range] = []
 
     def nest(thread: int, start_ns: int, end_ns: int, depth: int) -> None:
@@ -155,7 +162,9 @@ def test_random_nests(tmp_path: Path, seed: int):
     for thread in (1, 2):
         nest(thread, 0, 3000, 6)
     launches = [(chance.choice([1, 2, 3]), chance.randint(0, 3000)) for _ in range(400)]
-    found = annotated(scopes_of(ranges, tmp_path), launches)
+    scopes, cut = scopes_of(ranges, tmp_path), chance.randrange(1, 400)
+    launches.sort(key=lambda launch: launch[1])
+    found = annotated(scopes, launches[:cut]) + annotated(scopes, launches[cut:])
     for (thread, at), (operator, scope, _) in zip(launches, found, strict=True):
         around = [one for one in ranges if one.thread == thread and one.start_ns <= at <= (one.end_ns or at)]
         around.sort(key=lambda one: (one.start_ns, -(one.end_ns or 0)))

@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 
 from jitter.core.arrow import column_or_nulls
 from jitter.core.schema import ACTIVITIES, CALLS, RANGES
+from jitter.ingestion.transform.code_ranges import NO_THREAD, OPEN, CodeRanges
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
 from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture
-from jitter.ingestion.transform.launch_scopes import DETAILS, NO_THREAD, CodeRanges
+from jitter.ingestion.transform.range_texts import DETAILS
 from jitter.ingestion.transform.steps.step_markers import Marker, parse_marker
 from jitter.ingestion.transform.steps.step_names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step
 from jitter.readers import Batch
@@ -36,7 +37,6 @@ _NEEDED = {
 """The schema of each table that is held, and its nullable columns that the join needs."""
 LONGEST_NAME = 1 << 16
 """Characters of a name or of a range's text; longer ones are cut."""
-_NEVER = np.iinfo(np.int64).max
 
 
 class Capture:
@@ -58,7 +58,7 @@ class Capture:
         self._host_ranges: list[HostRange] = []
         self.long_texts = 0
         """Number of range texts longer than `LONGEST_NAME`, which were cut."""
-        self.code_ranges = CodeRanges()
+        self.code_ranges = CodeRanges(scratch)
         """The places in the code at which the host was: annotations, operators and modules."""
         self.markers: dict[int, list[Marker]] = defaultdict(list)
         """Ranges whose text states a step number, by process."""
@@ -154,7 +154,7 @@ class Capture:
         kept = np.flatnonzero(~is_step)
         if len(kept):
             whole = {name: columns[name].take(pa.array(kept)) for name in columns}
-            times_ns = np.stack([whole["start_ns"].to_numpy(), whole["end_ns"].fill_null(_NEVER).to_numpy()])
+            times_ns = np.stack([whole["start_ns"].to_numpy(), whole["end_ns"].fill_null(OPEN).to_numpy()])
             process = whole["process"].to_numpy().astype(np.int64)
             thread = whole["thread"].fill_null(NO_THREAD).to_numpy()
             self.code_ranges.add_ranges(process, thread, codes[kept], listed, times_ns)

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from mmap import ACCESS_READ, MADV_DONTNEED, mmap
 from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
@@ -28,8 +29,8 @@ from jitter.ingestion.transform.steps.step_names import DEFAULT_STEP_PATTERN, ho
 from jitter.readers import Batch
 
 _MAX_OTHER_NUMBERED = 100
-SPILL_BYTES = 160 << 20
-"""Bytes of rows that are held in memory, those of about a million kernels; then they are moved into files."""
+SPILL_BYTES = 32 << 20
+"""Bytes of rows that are held in memory, those of some 200,000 kernels; then they are moved into files."""
 _NEEDED = {
     "activities": (ACTIVITIES, ("device", "stream", "correlation")),
     "calls": (CALLS, ("thread", "end_ns", "correlation")),
@@ -55,6 +56,7 @@ class Capture:
         self._held: dict[str, list[pa.RecordBatch]] = {table: [] for table in _NEEDED}
         self._held_bytes = 0
         self._files: dict[str, list[Path]] = {table: [] for table in _NEEDED}
+        self._maps: list[mmap] = []
         self._host_ranges: list[HostRange] = []
         self.long_texts = 0
         """Number of range texts longer than `LONGEST_NAME`, which were cut."""
@@ -93,7 +95,7 @@ class Capture:
     def join(self, names: Sequence[str]) -> JoinedCapture:
         """Join activities with their launching calls; `names` are the names of the recording."""
         activities, calls = map(self._gather, _NEEDED)
-        return JoinedCapture(activities, calls, self._host_ranges, names, self.communication)
+        return JoinedCapture(activities, calls, self._host_ranges, names, self.communication, self._leave_memory)
 
     @property
     def communication(self) -> Communication:
@@ -117,11 +119,21 @@ class Capture:
         folder = tempfile.TemporaryDirectory(dir=self._scratch, prefix="spill-")
         return Path(self._end.enter_context(folder))
 
+    def _leave_memory(self) -> None:
+        """Let what was read of the mapped files leave memory; it is read again when it is needed."""
+        for one in self._maps:
+            one.madvise(MADV_DONTNEED)
+
+    def _map(self, path: Path) -> pa.Table:
+        with path.open("rb") as file:
+            self._maps.append(mmap(file.fileno(), 0, access=ACCESS_READ))
+        return pa.ipc.open_stream(pa.py_buffer(self._maps[-1])).read_all()
+
     def _gather(self, table: str) -> pa.Table:
         """Return the rows of a table; those in files are mapped into memory, not read."""
         schema, needed = _NEEDED[table]
         least = pa.schema([field for field in schema if not field.nullable or field.name in needed])
-        mapped = [pa.ipc.open_stream(pa.memory_map(str(path))).read_all() for path in self._files[table]]
+        mapped = list(map(self._map, self._files[table]))
         held = [pa.Table.from_batches(list(some)) for _, some in groupby(self._held[table], key=attrgetter("schema"))]
         self._held[table] = []
         rows = pa.concat_tables([least.empty_table(), *mapped, *held], promote_options="default")

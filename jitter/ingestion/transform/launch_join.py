@@ -6,7 +6,7 @@ lie in files that are mapped into memory (`Capture`).
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -122,9 +122,11 @@ class JoinedCapture:
         host_ranges: Sequence[HostRange],
         names: Sequence[str],
         communication: Communication,
+        leave_memory: Callable[[], None],
     ) -> None:
         """Join rows as readers yield them; `names` are the names of the recording.
 
+        `leave_memory` is called where most of the rows are not needed for a while.
         `activities` have the columns `device`, `stream` and `correlation`, `calls` all of `schema.CALLS`.
         """
         self._activities, self._calls = activities, calls
@@ -142,6 +144,8 @@ class JoinedCapture:
         """The processes whose launches were recorded."""
         self._place_ns, self._latest_ns, self._is_placed = self._placed()
         self._is_collective = self._find_collectives()
+        self._leave_memory = leave_memory
+        leave_memory()
 
     def gpus(self) -> list[GpuUsage]:
         """Return the usage of each GPU, ordered by process and device."""
@@ -174,6 +178,7 @@ class JoinedCapture:
                 if end - begun > STEP_ROWS_AT_ONCE and last > begun:
                     yield gpu, self._rows(rows[begun:last], step_rows[begun:last])
                     begun = last
+                    self._leave_memory()
             if len(rows) > begun:
                 yield gpu, self._rows(rows[begun:], step_rows[begun:])
 
@@ -261,11 +266,10 @@ class JoinedCapture:
         return self._order[np.searchsorted(gpus, number) : np.searchsorted(gpus, number, side="right")]
 
     def _rows(self, rows: Ints, step_rows: Codes) -> pa.Table:
-        call = self._call[rows]
-        calls = pa.array(call, mask=None if call.min() >= 0 else call < 0)
-        found = self._activities.take(pa.array(rows)).drop_columns("process")
+        found = _take(self._activities, rows).drop_columns("process")
+        launches = _take(self._calls.select(list(_LAUNCH_COLUMNS.values())), self._call[rows])
         for name, source in _LAUNCH_COLUMNS.items():
-            found = found.append_column(name, self._calls[source].take(calls))
+            found = found.append_column(name, launches[source])
         found = found.append_column("is_collective", pa.array(self._is_collective[rows]))
         if len(self._operations):
             number = self._enclosing[rows]
@@ -372,6 +376,14 @@ def flag_names(names: Sequence[str], communication: Communication) -> dict[str, 
         "is_operation": [is_operation(name) for name in names],
         "is_capture_edge": [capture_boundary(name) is not None for name in names],
     }
+
+
+def _take(table: pa.Table, rows: Ints) -> pa.Table:
+    """Return rows of a table, nulls for -1. Of a table in pieces only those with the rows are touched, not joined."""
+    known = rows >= 0
+    first = int(rows[known].min()) if known.any() else 0
+    part = table.slice(first, int(rows.max(initial=-1)) + 1 - first)
+    return part.take(pa.array(rows - first, mask=None if known.all() else ~known))
 
 
 def locate_in_steps(times_ns: Ints, steps: Sequence[StepRange]) -> Codes:

@@ -1,7 +1,7 @@
 """The launch join: each GPU activity of a capture with the call that launched it, and its place in launch order.
 
-It computes with arrays of the columns that it matches and sorts by, about 140 bytes per kernel; the rows themselves may
-lie in files that are mapped into memory (`Capture`).
+It computes with arrays of the columns that it matches and sorts by, about 80 bytes per kernel (rows are numbered in 32
+bits: more would be a recording of hundreds of GB); the rows themselves may lie in files mapped into memory (`Capture`).
 """
 
 import re
@@ -136,8 +136,6 @@ class JoinedCapture:
         self._flags = flag_names(names, communication)
         self._streams = Streams(self._activities)
         self._process = self._activities["process"].to_numpy()
-        self._start_ns = self._activities["start_ns"].to_numpy()
-        self._end_ns = self._activities["end_ns"].to_numpy()
         self._is_kernel = ~self._activities["is_memory"].to_numpy()
         self._call, self._counts, self._is_answered = match_launches(self._activities, self._calls)
         self.has_launches = frozenset(np.unique(self._process[self._call >= 0]).tolist())
@@ -146,6 +144,16 @@ class JoinedCapture:
         self._is_collective = self._find_collectives()
         self._leave_memory = leave_memory
         leave_memory()
+
+    @property
+    def _start_ns(self) -> Ints:
+        found: Ints = self._activities["start_ns"].to_numpy()
+        return found
+
+    @property
+    def _end_ns(self) -> Ints:
+        found: Ints = self._activities["end_ns"].to_numpy()
+        return found
 
     def gpus(self) -> list[GpuUsage]:
         """Return the usage of each GPU, ordered by process and device."""
@@ -237,7 +245,7 @@ class JoinedCapture:
         return place_ns, latest_ns, is_placed | by_start
 
     @cached_property
-    def _order(self) -> Ints:
+    def _order(self) -> Codes:
         """Activities with a known place, ordered by GPU and launch.
 
         Ties, as in one graph launch, are ordered by stream, then start.
@@ -256,16 +264,16 @@ class JoinedCapture:
                 self._streams.of_row,
             )
             order = np.lexsort((*(column[rows] for column in ties), place_ns, gpu))
-        return rows[order]
+        return rows[order].astype(np.int32)
 
-    def _in_order(self, gpu: Gpu) -> Ints:
+    def _in_order(self, gpu: Gpu) -> Codes:
         if gpu not in self._streams.gpus:
             return self._order[:0]
         number = self._streams.gpus.index(gpu)
         gpus = self._streams.gpu_of_row[self._order]
         return self._order[np.searchsorted(gpus, number) : np.searchsorted(gpus, number, side="right")]
 
-    def _rows(self, rows: Ints, step_rows: Codes) -> pa.Table:
+    def _rows(self, rows: Codes, step_rows: Codes) -> pa.Table:
         found = _take(self._activities, rows).drop_columns("process")
         launches = _take(self._calls.select(list(_LAUNCH_COLUMNS.values())), self._call[rows])
         for name, source in _LAUNCH_COLUMNS.items():
@@ -378,7 +386,7 @@ def flag_names(names: Sequence[str], communication: Communication) -> dict[str, 
     }
 
 
-def _take(table: pa.Table, rows: Ints) -> pa.Table:
+def _take(table: pa.Table, rows: Codes) -> pa.Table:
     """Return rows of a table, nulls for -1. Of a table in pieces only those with the rows are touched, not joined."""
     known = rows >= 0
     first = int(rows[known].min()) if known.any() else 0
@@ -407,7 +415,7 @@ def _step_rows(process: Codes, times_ns: Ints, steps: Steps) -> Codes:
 class LaunchMatch(NamedTuple):
     """The matching of activities and calls."""
 
-    call: Ints
+    call: Codes
     """For each activity the index of its launching call; -1 if there is none."""
     is_outer: Bools
     """For each call whether it counts: of the calls with the correlation of one activity only the outermost does."""
@@ -421,60 +429,72 @@ def match_launches(activities: pa.Table, calls: pa.Table) -> LaunchMatch:
     Needs `process` and `correlation` of both tables, and the other columns of `schema.CALLS` of `calls`.
     """
     call_keys, activity_keys, size = _keys(calls, activities)
-    first = np.full(size + 1, _NONE, np.int64)  # the last entry stands for rows without a correlation
-    first[call_keys] = np.arange(len(call_keys))
+    numbers = np.arange(len(call_keys), dtype=np.int32)
+    first = np.full(size + 1, _NONE, np.int32)  # the last entry stands for rows without a correlation
+    first[call_keys] = numbers
     first[size] = _NONE
     launching = np.zeros(size + 1, np.bool_)
     launching[activity_keys] = True
-    launching[size] = True
+    is_repeated = (first[call_keys] != numbers) & (call_keys != size)
     is_outer = np.ones(len(call_keys), np.bool_)
-    if (launching[:size] & (np.bincount(call_keys, minlength=size + 1)[:size] > 1)).any():
+    if launching[call_keys[is_repeated]].any():
         # the outermost call is written last, so it stays
         first[call_keys] = _NONE
         order = _outermost_first(calls)[::-1]
         first[call_keys[order]] = order
         first[size] = _NONE
-        is_outer = (first[call_keys] == np.arange(len(call_keys))) | (call_keys == size)
+        is_outer = (first[call_keys] == numbers) | (call_keys == size)
+    launching[size] = True
     return LaunchMatch(first[activity_keys], is_outer, launching[call_keys])
 
 
-def _keys(calls: pa.Table, activities: pa.Table) -> tuple[Ints, Ints, int]:
+def _keys(calls: pa.Table, activities: pa.Table) -> tuple[Codes, Codes, int]:
     """Return keys of calls and activities below `size`, equal where process and correlation are equal.
 
     Rows without a correlation have the key `size`.
     """
-    correlations = pa.chunked_array([*calls["correlation"].chunks, *activities["correlation"].chunks], pa.int64())
-    codes, size = _codes(correlations.combine_chunks())
-    processes = pa.chunked_array([*calls["process"].chunks, *activities["process"].chunks], pa.int32())
-    of_process, number = _codes(processes.combine_chunks())
+    tables = calls, activities
+    codes, size = _codes([table["correlation"] for table in tables])
+    of_process, number = _codes([table["process"] for table in tables])
     if number > 1:
-        of_both, both = _codes(pa.array(codes * number + of_process, mask=codes == size))
-        codes, size = of_both, both
-    return codes[: len(calls)], codes[len(calls) :], size
+        both = [one.astype(np.int64) * number + own for one, own in zip(codes, of_process, strict=True)]
+        known = [pa.array(keys, mask=one == size) for keys, one in zip(both, codes, strict=True)]
+        codes, size = _codes([pa.chunked_array([keys]) for keys in known])
+    return codes[0], codes[1], size
 
 
-def _codes(values: pa.Array) -> tuple[Ints, int]:
-    """Return equal codes for equal values, and the number of codes, which is the code of null."""
-    bounds = pc.min_max(values)
-    low, high = bounds["min"].as_py(), bounds["max"].as_py()
-    if low is not None and high - low < _DENSE * len(
-        values
-    ):  # profilers count correlations up, so values are dense and serve as codes
-        above = high - low + 1
-        codes: Ints = values.fill_null(low).to_numpy().astype(np.int64) - low
-        if values.null_count:
-            codes[values.is_null().to_numpy(zero_copy_only=False)] = above
-        return codes, above
-    encoded = values.dictionary_encode()
+def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Codes], int]:
+    """Return equal codes for equal values of all columns, and the number of codes, which is the code of null."""
+    bounds = [one for one in map(pc.min_max, columns) if one["min"].is_valid]
+    low = min((one["min"].as_py() for one in bounds), default=0)
+    size = max((one["max"].as_py() for one in bounds), default=low) - low + 1
+    if size <= _DENSE * sum(map(len, columns)):
+        # profilers count correlations up, so values are dense and serve as codes
+        return [_dense_codes(column, low, size) for column in columns], size
+    encoded = pa.chunked_array([chunk for column in columns for chunk in column.chunks]).combine_chunks()
+    encoded = encoded.dictionary_encode()
     size = len(encoded.dictionary)
-    return encoded.indices.cast(pa.int64()).fill_null(size).to_numpy(), size
+    codes: Codes = encoded.indices.fill_null(size).to_numpy()
+    return np.split(codes, np.cumsum([len(column) for column in columns])[:-1]), size
 
 
-def _outermost_first(calls: pa.Table) -> Ints:
+def _dense_codes(column: pa.ChunkedArray, low: int, size: int) -> Codes:
+    """Return how far each value is above `low`, and `size` for nulls; piece by piece, for memory."""
+    codes, begun = np.empty(len(column), np.int32), 0
+    for chunk in column.chunks:
+        own = codes[begun : begun + len(chunk)]
+        own[:] = chunk.fill_null(low).to_numpy() - low
+        if chunk.null_count:
+            own[chunk.is_null().to_numpy(zero_copy_only=False)] = size
+        begun += len(chunk)
+    return codes
+
+
+def _outermost_first(calls: pa.Table) -> Codes:
     """Return call indices by start, longest first: a driver call lies inside its runtime call."""
     keys = [("start_ns", "ascending"), ("end_ns", "descending"), ("thread", "ascending"), ("name", "ascending")]
     order: npt.NDArray[np.uint64] = pc.sort_indices(calls, sort_keys=keys).to_numpy()
-    return order.astype(np.int64)
+    return order.astype(np.int32)
 
 
 class Stream(NamedTuple):
@@ -492,11 +512,11 @@ class Streams:
         processes, process = _numbered(activities["process"])
         devices, device = _numbered(activities["device"])
         streams, stream = _numbered(activities["stream"])
-        both, gpu = _numbered(pa.array(process * len(devices) + device))
+        both, gpu = _numbered(pa.array(process.astype(np.int64) * len(devices) + device))
         self.gpus = [Gpu(processes[number // len(devices)], devices[number % len(devices)]) for number in both]
         self.gpu_of_row = gpu
         """For each activity the position of its GPU in `gpus`."""
-        all_three, self.of_row = _numbered(pa.array(gpu * len(streams) + stream))
+        all_three, self.of_row = _numbered(pa.array(gpu.astype(np.int64) * len(streams) + stream))
         """For each activity the position of its stream in `streams`."""
         self.streams = [
             Stream(self.gpus[number // len(streams)], streams[number % len(streams)]) for number in all_three
@@ -529,16 +549,16 @@ class Streams:
         return uses
 
 
-def _numbered(column: Any) -> tuple[list[Any], Ints]:
+def _numbered(column: Any) -> tuple[list[Any], Codes]:
     """Return the distinct values in order, null last, and for each row the index of its value."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     bounds = pc.min_max(values)
     if len(values) and values.null_count == 0 and bounds["min"] == bounds["max"]:
-        return [bounds["min"].as_py()], np.zeros(len(values), np.int64)
+        return [bounds["min"].as_py()], np.zeros(len(values), np.int32)
     encoded = values.dictionary_encode("encode")
     found = encoded.dictionary.to_pylist()
     order = sorted(range(len(found)), key=lambda at: (found[at] is None, found[at] or 0))
-    positions = np.empty(len(found), np.int64)
+    positions = np.empty(len(found), np.int32)
     positions[order] = np.arange(len(found))
     return [found[at] for at in order], positions[encoded.indices.to_numpy()]
 

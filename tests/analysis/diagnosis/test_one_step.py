@@ -60,7 +60,7 @@ def test_the_host_time_from_the_marker_to_the_first_launch_is_the_ranks_own(tmp_
 def test_a_rank_that_stands_out_of_few_is_a_lead(tmp_path: Path):
     """The work of all ranks varies, so that no test of one step is significant."""
     job = one_step(ranks=4, noise=0.05, variable_work=0.03)
-    found = ingest_run(simulate(job, [Fault.parse("slow_gpu:rank=2,factor=1.2")]), tmp_path).diagnose()
+    found = ingest_run(simulate(job, [Fault.parse("slow_gpu:rank=2,factor=1.15")]), tmp_path).diagnose()
     (culprit,) = found.culprits
     assert (culprit.ranks, culprit.confidence, culprit.seen) == ((2,), "low", Seen(1, 1))
     assert (culprit.recurs, culprit.more_steps) == ("unknown", 4)

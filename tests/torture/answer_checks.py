@@ -197,6 +197,8 @@ def _wrong_names(answers: Answers, whole: Whole, lost: dict[int, str]) -> Iterat
     for culprit in report["culprits"]:
         named = set(culprit["ranks"])
         told = f"{culprit['scope']} {sorted(named)} {culprit['cause']} {culprit['confidence']} {culprit['steps']}"
+        if culprit["seen"]["steps"] > culprit["seen"]["of"]:
+            yield f"seen in more steps than there are: {told}, {culprit['seen']}"
         if culprit["scope"] == "unrecorded":
             if not set(lost) and named <= ranks:
                 yield f"unrecorded ranks that are recorded: {told}"

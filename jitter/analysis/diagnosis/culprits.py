@@ -1,7 +1,7 @@
 """Culprits: each group of findings with its certainty, recurrence, evidence, kernels and place in the profile."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -79,7 +79,7 @@ def make_culprit(
         cause=group.cause,
         cause_certainty=group.cause_certainty,
         confidence="low" if is_unknown else judge_confidence(group, evidence),
-        seen=Seen(len(steps), _count_recorded(ranks, evidence)),
+        seen=Seen(len(steps), _count_recorded(group, evidence)),
         recurs=recurrence.answer,
         more_steps=recurrence.more_steps,
         excess_ns=round(group.excess_ns),
@@ -122,10 +122,12 @@ def _rung(group: FindingGroup) -> Rung | None:
     return "steps" if kinds == {"slow_steps"} else None
 
 
-def _count_recorded(ranks: Sequence[int], evidence: Evidence) -> int:
-    """Return how many steps some of the ranks recorded; of ranks without any recording, all steps of the run."""
-    analysis = evidence.analysis
-    return sum(any(rank in evidence.records[key] for rank in ranks) for key in analysis.keys) or len(analysis.keys)
+def _count_recorded(group: FindingGroup, evidence: Evidence) -> int:
+    """Return how many steps some of the ranks recorded; of ranks that are missing, all steps of the run."""
+    keys, ranks = evidence.analysis.keys, group.group.ranks
+    if group.group.scope == "unrecorded":
+        return len(keys)
+    return sum(any(rank in evidence.records[key] for rank in ranks) for key in keys)
 
 
 def _describe_range(gain_range_ns: tuple[int, int] | None) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ NOT_THRESHOLDS = {
     "alignment/program.py": {"MAIN", "NO_STREAM"},
     "collectives/group_inference.py": {"ALONE"},
     "execution/dependencies.py": {"_NONE"},
+    # definitions: a rank of a ring and both neighbours
+    "collectives/rings.py": {"_NEIGHBOURHOOD"},
     # mathematics: constants of distributions, first guesses and ends of iterations, rounding
     "detection/significance.py": {"QN_TO_SIGMA", "_QUARTILE", "_PRECISION"},
     "diagnosis/grouping/scopes.py": {"_ROUNDING"},

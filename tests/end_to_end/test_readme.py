@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -31,11 +33,13 @@ def test_the_sample_shows_what_the_readme_says(tmp_path):
         assert done.returncode == 0, f"{command}: {done.stderr}"
         said.setdefault(command.split()[1], done.stdout)
     step = next(line.split() for line in said["steps"].splitlines() if line.split()[0] == "1/2003")
-    _, time_ms, loss_ms, _, _, max_rank, start_ms, cpu_ms, gpu_ms, cause, began, *_ = step
+    _, time_ms, loss_ms, _, _, max_rank, start_ms, launch_ms, gpu_ms, network_ms, cause, began, *_ = step
     assert (max_rank, cause, began) == ("5", "cpu_launch", "17")
     # the stall is nearly all of the step's loss
-    assert float(time_ms) / 4 < 0.95 * float(loss_ms) < float(cpu_ms) < float(loss_ms)
-    assert float(cpu_ms) > 20 * max(abs(float(start_ms)), abs(float(gpu_ms)))
+    assert float(time_ms) / 4 < 0.95 * float(loss_ms) < float(launch_ms) < float(loss_ms)
+    others = [float(ms) for ms in (start_ms, gpu_ms, network_ms) if ms != "-"]
+    assert float(launch_ms) > 20 * max(map(abs, others))
+    assert sum(others) + float(launch_ms) == pytest.approx(float(loss_ms), abs=0.003)
     assert "Rank 5 (node0001): late kernel launches (CPU), kernel 17" in " ".join(said["report"].split())
     assert said["table"].splitlines()[0] == "kernel_index,kernel_name,mean,rank_4,rank_5,rank_6"
     assert (tmp_path / "jitter-report.html").stat().st_size > 100_000

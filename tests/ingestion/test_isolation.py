@@ -170,20 +170,23 @@ def test_a_folder_that_cannot_be_listed(own_traces: Path, tmp_path: Path, monkey
 
 
 def test_files_of_known_kinds_are_said_once_a_kind(own_traces: Path, tmp_path: Path):
-    for name in ("a.xplane.pb", "b.xplane.pb", "c.pftrace", "d.otf2", "e.ncu-rep"):
+    for name in ("a.xplane.pb", "c.pftrace", "d.otf2", "e.ncu-rep"):
         (own_traces / name).write_bytes(b"x")
-    for name in ("profile.pb", "h.et"):
+    for name in ("profile.pb", "g.pb", "h.et"):
         (own_traces / name).write_bytes(b"x")
     (own_traces / "f.json").write_text('{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": []}')
     pq.write_table(pa.table({"op_name": ["mm"], "start": [1], "dur": [2]}), own_traces / "ops.parquet")
     pq.write_table(pa.table({"text": ["a"], "label": [1]}), own_traces / "dataset.parquet")
     report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
-    assert (len(report.added), report.refused, report.other_files) == (3, [], 10)
+    assert (len(report.added), report.other_files) == (3, 9)
+    assert [error.message.partition(": ")[2] for error in report.refused] == [
+        "a damaged trace (1 bytes; no reader recognizes them)"
+    ]
     assert len(report.warnings) == 6
     words = "\n".join(report.warnings)
     for kind in ("Perfetto", "OTF2", "Nsight Compute", "Chakra", "protobuf", "Parquet"):
         assert words.count(kind) == 1
-    assert "a.xplane.pb and 2 more: protobuf files" in words
+    assert ": protobuf files" in words
     assert "ops.parquet: Parquet tables of events, which jitter does not read" in words
 
 

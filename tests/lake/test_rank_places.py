@@ -82,7 +82,7 @@ def test_a_slow_node_is_named_by_the_log(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["report", lake, "--json"]) == 0
     [culprit] = differing(json.loads(capsys.readouterr().out))
     assert (culprit["scope"], culprit["host"], culprit["ranks"]) == ("host", "node0001", [4, 5, 6, 7])
-    assert any("GPU 0 of node0001 limited by heat: " in line for line in culprit["evidence"])
+    assert any("4 GPUs of node0001 limited by heat: " in line for line in culprit["evidence"])
     assert main(["query", lake, "select distinct host from ranks order by 1", "--format", "json"]) == 0
     assert "node0001" in capsys.readouterr().out
 

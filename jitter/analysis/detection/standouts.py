@@ -239,10 +239,10 @@ def _test_kind(found: Standouts, its: Ints, sample: _Sample, usual_step_ns: floa
             found.usual_sigmas[column] = max(found.usual_sigmas[column], level / float(np.median(noise)))
         else:
             tail, chance = _select_events(tails[there, column], trials)
-            is_far = (2 * alone[:, column] <= THRESHOLDS.max_chance) | (tails[:, column] <= tail)
+            is_far = events[:, column] | (tails[:, column] <= tail)
             if not is_far.any():
                 continue
-            chance = min(chance, 2 * float(alone[is_far, column].min()))
+            chance = min(chance, float(alone[is_far, column].min()))
             is_far = is_far | (sigmas[:, column] >= THRESHOLDS.step_sigmas)
             late = there & is_far & (own >= least_ns)
         found.is_late[its, column] = late

@@ -88,11 +88,16 @@ class Pricing:
         """Return the most that each scenario may save alone, ns: waits of hosts without a record may be or not be."""
         return list(map(max, alone_ns, self._analysis.bound_gains(scenarios)))
 
-    def ranges(self, scenarios: Sequence[Scenario], alone_ns: Sequence[float]) -> list[tuple[int, int] | None]:
-        """Return the least and the most that each scenario may save alone, ns; None where they differ by little."""
+    def ranges(
+        self, scenarios: Sequence[Scenario], alone_ns: Sequence[float], delays_ns: Sequence[float]
+    ) -> list[tuple[int, int] | None]:
+        """Return the least and the most that each scenario may save alone, ns; None where they differ by little.
+
+        `delays_ns` is what each may delay other ranks by in exchanges that name no partners.
+        """
         found: list[tuple[int, int] | None] = []
-        for gain_ns, other_ns in zip(alone_ns, self._analysis.bound_gains(scenarios), strict=True):
-            low, high = sorted((gain_ns, other_ns))
+        for gain_ns, other_ns, delay_ns in zip(alone_ns, self._analysis.bound_gains(scenarios), delays_ns, strict=True):
+            low, high = min(gain_ns, other_ns), max(gain_ns, other_ns, delay_ns)
             differ = high - low > THRESHOLDS.max_price_error * max(high, -low)
             found.append((round(low), round(high)) if differ or self._analysis.is_unexplained else None)
         return found
@@ -121,6 +126,12 @@ class Pricing:
         """
         is_unpriced = isinstance(candidate, Outlier) and self._analysis.run.matching.unpaired > 0
         return candidate.excess_ns if is_unpriced else 0.0
+
+    @property
+    def misses_partners(self) -> bool:
+        """Whether so many exchanges name no partners that the replay does not tell what a late rank costs."""
+        run = self._analysis.run
+        return run.matching.unpaired > THRESHOLDS.stages.max_unpaired_share * len(run.collective_arrays.rank)
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:
         """Return what fixing something that occurs in these steps must save for it to be reported."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses
 from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.diagnosis.confidence import decide_group_recurrence, judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
@@ -92,14 +93,13 @@ def make_culprit(
         evidence=(
             describe_excess(group, evidence),
             *group.evidence,
-            *_describe_range(gain_range_ns),
-            *((_UNKNOWN_GAIN,) if is_unknown else ()),
+            *((_UNKNOWN_GAIN,) if is_unknown else _describe_range(gain_range_ns, pricing)),
         ),
         look_at=find_profile_location(analysis, evidence.records, recorded, losses, steps),
         is_beyond_loss=group.known_gain_ns is not None,
         pauses=_longest_pauses(group, evidence) if group.group.scope == "job" else (),
         are_others_as_late=group.is_lead and not is_unknown and gain_ns < pricing.min_gain_ns(steps),
-        gain_range_ns=gain_range_ns,
+        gain_range_ns=None if is_unknown else gain_range_ns,
         has_unknown_gain=is_unknown,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )
@@ -130,12 +130,15 @@ def _count_recorded(group: FindingGroup, evidence: Evidence) -> int:
     return sum(any(rank in evidence.records[key] for rank in ranks) for key in keys)
 
 
-def _describe_range(gain_range_ns: tuple[int, int] | None) -> tuple[str, ...]:
+def _describe_range(gain_range_ns: tuple[int, int] | None, pricing: Pricing) -> tuple[str, ...]:
     """Say what the saving depends on, where it is known as a range alone."""
     if gain_range_ns is None:
         return ()
     low, high = (format_time(max(ns, 0)) for ns in gain_range_ns)
-    return (f"fixing it would save {low} to {high}: which host gaps are waits for the GPU is not recorded",)
+    unknown = "which host gaps are waits for the GPU is not recorded"
+    if pricing.misses_partners:
+        unknown = "some exchanges name no partners"
+    return (f"fixing it would save {low} to {high}: {unknown}",)
 
 
 def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:

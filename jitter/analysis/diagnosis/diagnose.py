@@ -33,13 +33,13 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         gains = analysis.gains([group.scenario for group in groups])
         all_gain = max(0.0, *gains, analysis.gains([together(group.scenario for group in groups)])[0])
     shares = [analysis.loss_of(group.scenario) for group in groups]
-    ranges = evidence.pricing.ranges([group.scenario for group in groups], gains)
+    tested = list(groups)
     beside = group_job_findings(evidence)
     known = [group.known_gain_ns or 0.0 for group in beside]
     groups, gains, shares = [*groups, *beside], [*gains, *known], [*shares, *known]
-    ranges += [None] * len(beside)
     steps = answer_steps(evidence, groups, ttke_extremes)
     loss = _sum_loss(steps)
+    ranges = [*_gain_ranges(evidence, tested, gains[: len(tested)], loss), *([None] * len(beside))]
     time_ns = sum(step.step_time_ns or 0 for step in steps if step.loss_ns is not None)
     culprits = [
         make_culprit(
@@ -70,6 +70,18 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         unexplained_fraction=run.unexplained_fraction,
     )
     return limit_to_communication(found, survey_communication(run))
+
+
+def _gain_ranges(
+    evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequence[float], loss: Loss
+) -> list[tuple[int, int] | None]:
+    """Return the least and the most that fixing each group alone would save, ns; None where they differ by little."""
+    pricing = evidence.pricing
+    delays = [0.0] * len(groups)
+    if pricing.misses_partners:
+        late = [sum(pricing.unpriced_ns(one.candidate) for one in group.findings) for group in groups]
+        delays = [min(ns, max(loss.ns or 0, 0)) for ns in late]
+    return pricing.ranges([group.scenario for group in groups], gains, delays)
 
 
 def _select_worth_fixing(

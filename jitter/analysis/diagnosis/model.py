@@ -248,7 +248,9 @@ class Culprit:
     """Whether the loss, which compares ranks within a step, does not contain it."""
 
     gain_range_ns: tuple[int, int] | None = None
-    """The least and the most of it, where waits of hosts without a record leave it open."""
+    """The least and the most of it, where waits of hosts without a record, or exchanges that name no partners, leave it
+    open.
+    """
     are_others_as_late: bool = False
     """Whether fixing it alone saves too little to report because other ranks are about as late."""
 
@@ -281,7 +283,8 @@ class Culprit:
     @property
     def is_hidden(self) -> bool:
         """Whether fixing it alone saves less than half of its share, because others are about as late."""
-        return self.gain_ns < self.loss_ns / 2 and not self.has_unknown_gain and not self.is_beyond_loss
+        most_ns = self.gain_ns if self.gain_range_ns is None else self.gain_range_ns[1]
+        return most_ns < self.loss_ns / 2 and not self.has_unknown_gain and not self.is_beyond_loss
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,9 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
     verb = "might" if culprit.confidence == "low" else "would"
     if culprit.has_unknown_gain:
         return f"{remedy} {verb} help by an unknown time: some exchanges name no partners"
+    if culprit.gain_range_ns is not None:
+        least, most = (format_time(max(ns, 0)) for ns in culprit.gain_range_ns)
+        return f"{remedy} {verb} save {least} to {most}"
     if saved_ns <= 0 or not counted:
         return f"{remedy} {verb} help; what it saves alone is too small to measure in these steps"
     loss = diagnosis.loss

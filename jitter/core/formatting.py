@@ -32,6 +32,15 @@ def format_time(ns: float | None, *, signed: bool = False) -> str:
     return f"{sign}{value:.{digits}f} {unit}"
 
 
+def format_time_range(range_ns: tuple[int, int]) -> str:
+    """Return the least and the most time that something may take, neither below 0: `2.18 ms to 4.90 ms`.
+
+    >>> format_time_range((2_178_544, 4_895_861)), format_time_range((-5, 1_000))
+    ('2.18 ms to 4.90 ms', '0 ns to 1.00 µs')
+    """
+    return " to ".join(format_time(max(ns, 0)) for ns in range_ns)
+
+
 def format_timeline_span(start_ns: int, end_ns: int) -> str:
     """Write a span as a profiler's timeline shows it: seconds with four decimals.
 

@@ -81,7 +81,7 @@ def find_unequal_stages(
         gains: returns what scenarios save, ns.
 
     """
-    if run.matching.unpaired > _LIMITS.max_unpaired_share * len(run.collective_arrays.rank) or not baselines:
+    if run.misses_partners or not baselines:
         return []  # what the stages wait for is not known
     exchanging = _exchanging_teams(run)
     stages = []

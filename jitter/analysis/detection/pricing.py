@@ -127,12 +127,6 @@ class Pricing:
         is_unpriced = isinstance(candidate, Outlier) and self._analysis.run.matching.unpaired > 0
         return candidate.excess_ns if is_unpriced else 0.0
 
-    @property
-    def misses_partners(self) -> bool:
-        """Whether so many exchanges name no partners that the replay does not tell what a late rank costs."""
-        run = self._analysis.run
-        return run.matching.unpaired > THRESHOLDS.stages.max_unpaired_share * len(run.collective_arrays.rank)
-
     def min_gain_ns(self, steps: Sequence[int]) -> float:
         """Return what fixing something that occurs in these steps must save for it to be reported."""
         return THRESHOLDS.min_gain_share * float(self._analysis.assumed_step_ns[list(steps)].sum())

@@ -8,17 +8,17 @@ import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.diagnosis.confidence import decide_group_recurrence, judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern
 from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Pause, Rung, Seen
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_percent, format_time
+from jitter.core.formatting import format_percent, format_time, format_time_range
 
 _LIMITS: Final = THRESHOLDS.sentences
 _UNKNOWN_GAIN = "whether that delays other ranks is unknown: some exchanges name no partners"
@@ -93,7 +93,7 @@ def make_culprit(
         evidence=(
             describe_excess(group, evidence),
             *group.evidence,
-            *((_UNKNOWN_GAIN,) if is_unknown else _describe_range(gain_range_ns, pricing)),
+            *((_UNKNOWN_GAIN,) if is_unknown else _describe_range(gain_range_ns, analysis.run)),
         ),
         look_at=find_profile_location(analysis, evidence.records, recorded, losses, steps),
         is_beyond_loss=group.known_gain_ns is not None,
@@ -130,15 +130,14 @@ def _count_recorded(group: FindingGroup, evidence: Evidence) -> int:
     return sum(any(rank in evidence.records[key] for rank in ranks) for key in keys)
 
 
-def _describe_range(gain_range_ns: tuple[int, int] | None, pricing: Pricing) -> tuple[str, ...]:
+def _describe_range(gain_range_ns: tuple[int, int] | None, run: RunModel) -> tuple[str, ...]:
     """Say what the saving depends on, where it is known as a range alone."""
     if gain_range_ns is None:
         return ()
-    low, high = (format_time(max(ns, 0)) for ns in gain_range_ns)
     unknown = "which host gaps are waits for the GPU is not recorded"
-    if pricing.misses_partners:
+    if run.misses_partners:
         unknown = "some exchanges name no partners"
-    return (f"fixing it would save {low} to {high}: {unknown}",)
+    return (f"fixing it would save {format_time_range(gain_range_ns)}: {unknown}",)
 
 
 def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:

@@ -78,7 +78,7 @@ def _gain_ranges(
     """Return the least and the most that fixing each group alone would save, ns; None where they differ by little."""
     pricing = evidence.pricing
     delays = [0.0] * len(groups)
-    if pricing.misses_partners:
+    if evidence.analysis.run.misses_partners:
         late = [sum(pricing.unpriced_ns(one.candidate) for one in group.findings) for group in groups]
         delays = [min(ns, max(loss.ns or 0, 0)) for ns in late]
     return pricing.ranges([group.scenario for group in groups], gains, delays)

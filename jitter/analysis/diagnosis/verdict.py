@@ -10,7 +10,14 @@ from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, expl
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, StepAnswer, UnrecordedRanks
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import capitalize, format_count, format_numbers, format_percent, format_time
+from jitter.core.formatting import (
+    capitalize,
+    format_count,
+    format_numbers,
+    format_percent,
+    format_time,
+    format_time_range,
+)
 
 _WHOLE: Final = ("every step", "nearly every step")
 """Patterns that say no more than the count of steps."""
@@ -167,11 +174,16 @@ def describe_advice(culprit: Culprit) -> str:
     info = CAUSES[culprit.cause]
     if culprit.scope == "job":
         return info.job_advice
-    if culprit.cause == "late_start" and any(line.endswith(STALLED_LOADING) for line in culprit.evidence):
+    if is_stalled_loading(culprit):
         return "starts its steps late: check its data loading"
     if culprit.cause == "late_start" and any(line.endswith(USUAL_LOADING) for line in culprit.evidence):
         return "starts its steps late: check its host"
     return info.advice
+
+
+def is_stalled_loading(culprit: Culprit) -> bool:
+    """Return whether the culprit starts late because its data loading stalled."""
+    return culprit.cause == "late_start" and any(line.endswith(STALLED_LOADING) for line in culprit.evidence)
 
 
 def write_advice(culprit: Culprit) -> str:
@@ -260,10 +272,9 @@ def describe_saving(culprit: Culprit) -> str:
 
 
 def _saved(culprit: Culprit) -> str:
-    """Return the time that fixing the culprit alone would save: `about 1.16 ms`, `2.18 ms to 4.9 ms`, `nothing`."""
+    """Return the time that fixing the culprit alone would save: `about 1.16 ms`, `2.18 ms to 4.90 ms`, `nothing`."""
     if culprit.gain_range_ns is not None:
-        least, most = (format_time(max(ns, 0)) for ns in culprit.gain_range_ns)
-        return f"{least} to {most}"
+        return format_time_range(culprit.gain_range_ns)
     return "nothing" if culprit.gain_ns <= 0 else f"about {format_time(culprit.gain_ns)}"
 
 

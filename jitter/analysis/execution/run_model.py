@@ -229,6 +229,11 @@ class RunModel:
         return sum(rules.unexplained * self.sizes[team] for team, rules in self.dependencies.items()) / max(ranks, 1)
 
     @property
+    def misses_partners(self) -> bool:
+        """Whether so many exchanges name no partners that the replay does not tell what a late rank costs."""
+        return self.matching.unpaired > THRESHOLDS.stages.max_unpaired_share * len(self.collective_arrays.rank)
+
+    @property
     def keys(self) -> Sequence[StepKey]:
         """The steps, in order."""
         return self._source.steps

@@ -229,19 +229,19 @@ class JoinedCapture:
         launch_ns[launched] = self._calls["start_ns"].to_numpy()[self._call[launched]]
         if launched.all():
             return launch_ns, launch_ns, launched
-        stream = self._streams.of_row
-        order = np.lexsort((launch_ns, ~launched, self._end_ns, self._start_ns, stream))
+        stream, start_ns = self._streams.of_row, self._start_ns
+        order = np.lexsort((launch_ns, ~launched, self._end_ns, start_ns, stream))
         numbers = np.arange(len(order))
         before = order[np.maximum.accumulate(np.where(launched[order], numbers, 0))]
         after = order[np.minimum.accumulate(np.where(launched[order], numbers, len(order) - 1)[::-1])[::-1]]
-        place_ns, latest_ns, is_placed = np.empty_like(launch_ns), self._start_ns.copy(), np.empty_like(launched)
+        place_ns, latest_ns, is_placed = np.empty_like(launch_ns), start_ns.copy(), np.empty_like(launched)
         place_ns[order] = launch_ns[before]
         is_placed[order] = launched[before] & (stream[before] == stream[order])
         is_bounded = launched[after] & (stream[after] == stream[order])
         latest_ns[order[is_bounded]] = np.minimum(latest_ns[order], launch_ns[after])[is_bounded]
         latest_ns[launched] = launch_ns[launched]
         by_start = ~np.isin(self._process, list(self.has_launches))
-        place_ns[by_start] = latest_ns[by_start] = self._start_ns[by_start]
+        place_ns[by_start] = latest_ns[by_start] = start_ns[by_start]
         return place_ns, latest_ns, is_placed | by_start
 
     @cached_property

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from jitter.analysis.diagnosis.causes import CAUSES, STALLED_LOADING
+from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.hang.words import write_hang_verdict
@@ -17,6 +17,7 @@ from jitter.analysis.diagnosis.verdict import (
     describe_program,
     describe_saving,
     describe_seen,
+    is_stalled_loading,
     name_cause,
     name_culprit,
     write_advice,
@@ -27,6 +28,7 @@ from jitter.core.formatting import (
     format_numbers,
     format_percent,
     format_time,
+    format_time_range,
     format_timeline_span,
 )
 from jitter.report.text.kernel_text import describe_kernels
@@ -146,7 +148,7 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
     A finding of low confidence is a lead: its remedy "might" help.
     """
     remedy = CAUSES[culprit.cause].remedy
-    if culprit.cause == "late_start" and any(line.endswith(STALLED_LOADING) for line in culprit.evidence):
+    if is_stalled_loading(culprit):
         remedy = "more loader workers or prefetching"
     remedy = f"{remedy[0].upper()}{remedy[1:]}"
     counted = sum(step.loss_ns is not None for step in diagnosis.steps)
@@ -155,8 +157,7 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
     if culprit.has_unknown_gain:
         return f"{remedy} {verb} help by an unknown time: some exchanges name no partners"
     if culprit.gain_range_ns is not None:
-        least, most = (format_time(max(ns, 0)) for ns in culprit.gain_range_ns)
-        return f"{remedy} {verb} save {least} to {most}"
+        return f"{remedy} {verb} save {format_time_range(culprit.gain_range_ns)}"
     if saved_ns <= 0 or not counted:
         return f"{remedy} {verb} help; what it saves alone is too small to measure in these steps"
     loss = diagnosis.loss

@@ -558,7 +558,7 @@ def infer_attended(
         is_apart = len(units) > 1 or bool(peerless)
         ranks = [rank for _, rank in unit.members]
         # a stage exchanges with another one: that ranks of the stage leave together means nothing
-        chosen = [at for at, place in enumerate(places) if not (is_apart and _is_exchange(operations[place]))]
+        chosen = [at for at, place in enumerate(places) if not (is_apart and is_exchange(operations[place]))]
         labels_of: dict[int, Ints] = {}
         if len(ranks) == 1:
             labels_of = {} if len(units) == 1 else {at: np.zeros(1, np.int64) for at in chosen}
@@ -597,7 +597,7 @@ def find_peerless(
         (rank, place): ranks_of.setdefault(group.ranks, frozenset(group.ranks))
         for rank, own in attended.items()
         for place, group in own
-        if group is not None and group.ranks is not None and _is_exchange(programs[team_of[rank]].operations[place])
+        if group is not None and group.ranks is not None and is_exchange(programs[team_of[rank]].operations[place])
         if not group.is_ring and len(group.ranks) - (rank in group.ranks) > 1
     }
 
@@ -637,7 +637,8 @@ class _JobClocks:
         return found
 
 
-def _is_exchange(operation: object) -> bool:
+def is_exchange(operation: object) -> bool:
+    """Return whether an operation of a program is a send or a receive."""
     return getattr(operation, "collective", None) == "send_recv"
 
 
@@ -677,7 +678,7 @@ def _exchanges(
     for unit in units:
         for column, (team, rank) in enumerate(unit.members):
             operations = programs[team].operations
-            chosen = [at for at, place in enumerate(unknown[team]) if _is_exchange(operations[place])]
+            chosen = [at for at, place in enumerate(unknown[team]) if is_exchange(operations[place])]
             if chosen:
                 places[rank] = [unknown[team][at] for at in chosen]
                 stream = np.array([operations[place].stream for place in places[rank]], np.int64)

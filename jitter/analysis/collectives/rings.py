@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.alignment.program import Program
-from jitter.analysis.collectives.group_inference import TeamEnds, find_peerless
+from jitter.analysis.collectives.group_inference import TeamEnds, find_peerless, is_exchange
 from jitter.analysis.collectives.matching import Group
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
@@ -85,13 +85,15 @@ def tell_unstated_rings(
 
     """
     exchanges = {
-        rank: [place for place, group in own if group is None and _is_exchange(programs[team_of[rank]], place)]
+        rank: [
+            place for place, group in own if group is None and is_exchange(programs[team_of[rank]].operations[place])
+        ]
         for rank, own in attended.items()
     }
     common: dict[Group, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank, own in told.items():
         for place, group in own:
-            if group is not None and not _is_exchange(programs[team_of[rank]], place):
+            if group is not None and not is_exchange(programs[team_of[rank]].operations[place]):
                 common[group][rank].append(place)
     every = Group(tuple(sorted(exchanges)))
     clocks = _shared_places(every, common) if _are_alike(every, exchanges) and all(exchanges.values()) else []
@@ -113,10 +115,6 @@ def tell_unstated_rings(
         rank: [(place, group_of[rank] if group_of and place in exchanges[rank] else group) for place, group in own]
         for rank, own in told.items()
     }
-
-
-def _is_exchange(program: Program, place: int) -> bool:
-    return program.operations[place].collective == "send_recv"
 
 
 def _regular_groups(count: int) -> Iterator[Ints]:

@@ -5,6 +5,7 @@ the file: `TIMES` of all activities, shape (4, rows), int32 or int64, in ns from
 their kinds in `KINDS`, shape (rows), int8. The step's record states where it lies and its checksum.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,7 @@ from jitter.core.files import errors_name
 from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.numeric.arrays import Ints, IntTimes, KindCodes, is_unknown, unknown_value
 from jitter.lake.integrity.checksums import checksum
-from jitter.lake.integrity.containment import open_lake_file
+from jitter.lake.integrity.containment import LARGEST_FILE_BYTES, read_lake_part
 from jitter.lake.layout import times_file
 from jitter.lake.records import RankStepRecord, TimesRecord
 
@@ -52,30 +53,42 @@ def activity_times(rows: pa.Table, start_ns: int | Ints) -> ActivityTimes:
 def append_times(path: Path, rows: pa.Table, start_ns: int) -> TimesRecord:
     """Append one step's part to a file, which is made if it is missing."""
     found = activity_times(rows, start_ns)
-    content = found.times.tobytes() + found.kinds.tobytes()
+    content = found.times.tobytes(), found.kinds.tobytes()
     with errors_name(path), path.open("ab") as file:
         offset = file.tell()
-        file.write(content)
-    return TimesRecord(offset, 4 if found.times.itemsize == 4 else 8, checksum(content))
+        file.writelines(content)
+    return TimesRecord(offset, 4 if found.times.itemsize == 4 else 8, checksum(*content))
 
 
-def read_times(root: Path, held: RankStepRecord) -> ActivityTimes | None:
-    """Read one rank's step; None if the file lacks it, was removed, or is damaged."""
-    part, rows = held.step.times, held.step.rows
-    if part is None:
-        return None
-    size = len(TIMES) * rows * part.width
+def read_times(root: Path, held: Sequence[RankStepRecord]) -> list[ActivityTimes | None]:
+    """Read one step of some ranks; None for each whose file lacks it, was removed, or is damaged.
+
+    Ranks of as many activities are read into one array, of which their times are views.
+    """
+    found: list[ActivityTimes | None] = [None] * len(held)
+    alike: dict[tuple[int, int], list[int]] = {}
+    for at, one in enumerate(held):
+        if one.step.times is not None and len(TIMES) * one.step.rows * one.step.times.width < LARGEST_FILE_BYTES:
+            alike.setdefault((one.step.times.width, one.step.rows), []).append(at)
+    for (width, rows), places in alike.items():
+        times: Any = np.empty((len(places), len(TIMES), rows), f"i{width}")
+        kinds = np.empty((len(places), rows), np.int8)
+        read = [_read_part(root, held[at], *parts) for at, *parts in zip(places, times, kinds, strict=True)]
+        # a record may come from anyone, too
+        is_sound = np.array(read) & (kinds.view(np.uint8).max(axis=1, initial=0) < len(KINDS))
+        is_sound &= ~is_unknown(times[:, :2]).any(axis=(1, 2))
+        is_sound &= np.count_nonzero(kinds == MEMORY, axis=1) == [held[at].step.memory_activities for at in places]
+        for row in np.flatnonzero(is_sound).tolist():
+            found[places[row]] = ActivityTimes(times[row], kinds[row])
+    return found
+
+
+def _read_part(root: Path, held: RankStepRecord, times: IntTimes, kinds: KindCodes) -> bool:
+    """Fill in the times and kinds of one rank's step; return whether its file has them undamaged."""
+    part = held.step.times
+    assert part is not None
     try:
-        with open_lake_file(root / times_file(held.record.digest)) as file:
-            file.seek(part.offset)
-            content = file.read(size + rows)
+        is_whole = read_lake_part(root / times_file(held.record.digest), part.offset, times.data, kinds.data)
     except OSError:
-        return None
-    if len(content) != size + rows or checksum(content) != part.checksum:
-        return None
-    times: Any = np.frombuffer(content, f"i{part.width}", len(TIMES) * rows).reshape(len(TIMES), rows)
-    kinds: KindCodes = np.frombuffer(content, np.int8, rows, size)
-    # a record may come from anyone, too
-    is_sound = kinds.view(np.uint8).max(initial=0) < len(KINDS) and not is_unknown(times[:2]).any()
-    is_sound = is_sound and np.count_nonzero(kinds == MEMORY) == held.step.memory_activities
-    return ActivityTimes(times, kinds) if is_sound else None
+        return False
+    return is_whole and checksum(times.data, kinds.data) == part.checksum

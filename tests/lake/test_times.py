@@ -52,7 +52,7 @@ def test_an_ingest_writes_what_the_parquet_files_hold(root: Path):
     for record in records(root):
         for step in record.steps:
             held = RankStepRecord(record, step)
-            assert_tells(read_times(root, held), read_rank_step(root, held, (*TIMES, "kind")), step.start_ns)
+            assert_tells(*read_times(root, [held]), read_rank_step(root, held, (*TIMES, "kind")), step.start_ns)
 
 
 def test_the_diagnosis_needs_no_times_of_parquet_files(root: Path, monkeypatch: pytest.MonkeyPatch):
@@ -116,7 +116,7 @@ def test_a_record_of_an_older_version_states_none(root: Path, ingested: Path):
 def test_times_of_another_step_than_the_record_states(root: Path, changed: dict[str, int]):
     record = records(root)[0]
     step = msgspec.structs.replace(record.steps[0], **changed)
-    assert read_times(root, RankStepRecord(record, step)) is None
+    assert read_times(root, [RankStepRecord(record, step)]) == [None]
 
 
 TIME = st.integers(-(2**40), 2**40)
@@ -141,7 +141,7 @@ def test_any_rows(
         memory = kinds.count(KINDS[-1])
         step = _step(start_ns, len(rows) - memory, memory)
         step.times = parts
-        assert_tells(read_times(root, RankStepRecord(_record(), step)), tables[-1], start_ns)
+        assert_tells(*read_times(root, [RankStepRecord(_record(), step)]), tables[-1], start_ns)
         assert parts.width == (8 if _is_wide(tables[-1], start_ns) else 4)
 
 

@@ -68,8 +68,8 @@ class ActivityReader:
 
     def _read(self, key: StepKey) -> list[StepActivities]:
         held = self._held[key]
-        found = {rank: read_times(self._root, one) for rank, one in held.items()}
-        ranks = sorted(rank for rank, times in found.items() if times is None)
+        found = dict(zip(sorted(held), read_times(self._root, [held[rank] for rank in sorted(held)]), strict=True))
+        ranks = [rank for rank, times in found.items() if times is None]
         for some in pieces_of(begins_of([held[rank].step.rows for rank in ranks]), _ROWS_AT_ONCE):
             rows = read_step(self._root, key, held, (*TIMES, "kind"), ranks[some])
             start_ns = np.array([held[rank].step.start_ns for rank in rows.ranks], np.int64)
@@ -77,7 +77,7 @@ class ActivityReader:
             for rank, (first, last) in zip(rows.ranks, pairwise(rows.bounds.tolist()), strict=True):
                 found[rank] = ActivityTimes(times[:, first:last], kinds[first:last])
         alike: dict[tuple[str, bytes], list[tuple[int, IntTimes]]] = {}
-        for rank, read in sorted(found.items()):
+        for rank, read in found.items():
             assert read is not None
             alike.setdefault((held[rank].step.sequence, read.kinds.tobytes()), []).append((rank, read.times))
         return [
@@ -94,6 +94,9 @@ class ActivityReader:
 
 def _stack(times: list[IntTimes]) -> IntTimes:
     """Return the times of ranks, (4, activities) each, as one array of the widest type."""
+    whole: IntTimes | None = times[0].base
+    if whole is not None and whole.shape == (len(times), *times[0].shape) and all(one.base is whole for one in times):
+        return whole  # all ranks that were read together
     stacked: Any = np.stack(times)
     for own, one in zip(stacked, times, strict=True):
         if one.dtype != stacked.dtype:

@@ -17,9 +17,12 @@ _CHUNK_BYTES: Final = 1 << 20
 _SEAL: Final = re.compile(rb',\n "checksum": "([0-9a-f]{16})"\n}\Z')
 
 
-def checksum(content: bytes | memoryview) -> str:
-    """Return the checksum of a content, 16 hexadecimal digits."""
-    return xxhash.xxh3_64_hexdigest(content)
+def checksum(*parts: bytes | memoryview) -> str:
+    """Return the checksum of a content, in parts that follow each other, 16 hexadecimal digits."""
+    digest = xxhash.xxh3_64()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def file_checksum(path: Path) -> str:

@@ -76,7 +76,7 @@ def verify_lake(root: Path, progress: Progress | None = None) -> Verification:
 
     for record in found.records:
         found.problems += record_problems(root, record)
-        if any(step.times and read_times(root, RankStepRecord(record, step)) is None for step in record.steps):
+        if any(step.times and read_times(root, [RankStepRecord(record, step)]) == [None] for step in record.steps):
             path = root / times_file(record.digest)
             found.problems.append(
                 Problem(path, "is missing or damaged; reading is slower without it", HOW_TO_READ_AGAIN)

@@ -24,6 +24,7 @@ from jitter.readers import Advance, Batch, Files, Process, Reader, Recording, ma
 from jitter.readers.protobuf import MORE, MOST_ROWS, RowBatches, Span, fields, message, signed, text_at, varint
 
 _GPU: Final = re.compile(r"/device:GPU:(\d{1,9})")
+_TPU: Final = "/device:TPU:"
 _HOST: Final = re.compile(r"/host:(?:CPU|CUPTI|ROCTRACER)")
 _PLANE: Final = re.compile(rb"/(?:device|host):|Task Environment")
 _STREAM: Final = re.compile(r"Stream ?#?\d*")
@@ -67,11 +68,12 @@ class XPlaneReader:
         return False
 
     def files(self, path: Path) -> Files:
-        return Files((path,))
+        others = [path.with_name(name) for name in (f"{_host(path)}.trace.json.gz", "perfetto_trace.json.gz")]
+        return Files((path,), tuple(other for other in others if other.exists()))
 
     def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
         """Return the recording and its batches; raises OSError."""
-        host = path.name.removesuffix(".pb").removesuffix(".xplane")
+        host = _host(path)
         recording = Recording(
             path,
             "xplane",
@@ -84,6 +86,10 @@ class XPlaneReader:
 
 
 READER: Reader = XPlaneReader()
+
+
+def _host(path: Path) -> str:
+    return path.name.removesuffix(".pb").removesuffix(".xplane")
 
 
 def _rank_of_folder(path: Path) -> int | None:
@@ -148,8 +154,10 @@ class _File:
             finally:
                 data.release()
         if not any(_GPU.fullmatch(plane.name) for plane in planes):
+            tpus = any(plane.name.startswith(_TPU) for plane in planes)
             raise UnreadableTraceError(
-                f"{path}: no plane of a GPU", "was the program run on GPUs, with jaxlib's CUDA or ROCm plug-in?"
+                f"{path}: holds activities of TPUs, which jitter does not read" if tpus else f"{path}: no GPU activity",
+                "jitter compares what GPUs do: record on GPUs, with JAX's CUDA or ROCm plug-in (`jitter record jax`)",
             )
         yield from self._operators()
         yield from self._rows.flush()

@@ -109,6 +109,13 @@ def test_numbers_that_begin_anew_are_said():
     assert [r.key for r in select_step_ranges(with_epochs).ranges] == [StepKey(*divmod(at, 3)) for at in range(7)]
 
 
+def test_of_a_number_that_comes_back_the_one_among_most_others_counts():
+    markers = [_mark(step, 100 * at, 100 * at + 90) for at, step in enumerate([7, 8, 2, 1, 2, 3, 8])]
+    found = select_step_ranges(markers)
+    assert [(r.key.step, r.start_ns) for r in found.ranges] == [(7, 0), (1, 300), (2, 400), (3, 500), (8, 600)]
+    assert len(found.problems) == 2
+
+
 def test_a_number_that_comes_back_within_its_epoch_is_not_said_to_lack_one():
     found = select_step_ranges([_mark(0, 0, 9, epoch=1), _mark(1, 10, 19, epoch=1), _mark(0, 20, 29, epoch=1)])
     assert len(found.ranges) == 2

@@ -1,5 +1,6 @@
 """XPlane files of JAX and TensorFlow: the tables of the same run in another format; damage, hostile sizes."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,15 @@ def gpu_plane(device: int = 0, at_ns: int = 1000) -> Plane:
     return plane
 
 
+def test_the_viewers_files_beside_it_are_no_recordings(tmp_path: Path):
+    path = one_file(tmp_path / "a", space([gpu_plane()]))
+    viewer = b'{"displayTimeUnit":"ns","traceEvents":[{"ph":"M","pid":1,"args":{"name":"/device:GPU:0"}}]}'
+    for name in ("host.trace.json.gz", "perfetto_trace.json.gz"):
+        path.with_name(name).write_bytes(gzip.compress(viewer))
+    found = discover([tmp_path])
+    assert ([source.path for source in found.sources], found.others, found.notes) == ([path], 0, [])
+
+
 def test_statistics_as_texts(tmp_path: Path):
     plane = gpu_plane()
     event = integer(1, 1) + integer(2, 5_000_000) + integer(3, 1_000)
@@ -141,8 +151,10 @@ def test_times_since_1970(tmp_path: Path):
 def test_a_file_without_gpus_says_so(tmp_path: Path):
     host = Plane("/host:CPU")
     host.add(41, "python", "train", 0, 900, step_num=12)
-    with pytest.raises(UnreadableTraceError, match="no plane of a GPU"):
+    with pytest.raises(UnreadableTraceError, match="no GPU activity"):
         rows_of(one_file(tmp_path / "a", space([host])))
+    with pytest.raises(UnreadableTraceError, match="holds activities of TPUs"):
+        rows_of(one_file(tmp_path / "a", space([host, Plane("/device:TPU:0")])))
 
 
 def test_what_precedes_the_cut_is_read(tmp_path: Path):

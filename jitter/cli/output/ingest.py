@@ -1,19 +1,23 @@
 """The summary of an ingest, printed to stderr."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, JitterError, RejectedForAnotherError
 from jitter.core.formatting import escape_control, format_count
-from jitter.ingestion.ingest import IngestReport
+from jitter.ingestion.ingest import IngestReport, RejectedSource
 from jitter.ingestion.ranks.choose_job import UndecidedJobError
 from jitter.ingestion.ranks.job_identity import describe_job
 from jitter.lake.records import SourceRecord
 
 _MAX_WARNINGS = 20
+_MOST_ALIKE: Final = 3
+"""Errors of files for one reason that are each printed."""
+_NUMBER: Final = re.compile(r"\d[\d,.]*")
 
 
 NO_TRACES_HINT: Final = "  which recordings jitter reads: jitter explain recording"
@@ -21,8 +25,12 @@ NO_TRACES_HINT: Final = "  which recordings jitter reads: jitter explain recordi
 
 def print_ingest_report(report: IngestReport, paths: Iterable[Path], strict: bool) -> ExitCode:
     """Print what was added and what was left out of `paths`; return the exit code."""
-    for error, alike in _once_per_cause(report.refused):
-        more = f" (and {format_count(alike - 1, 'more recording')} for the same reason)" if alike > 1 else ""
+    for error, alike in _once_per_cause(report.rejected):
+        more = (
+            f" (and {format_count(alike - 1, 'more recording')} for the same reason; jitter inspect lists them)"
+            if alike > 1
+            else ""
+        )
         say(f"left out: {error.message}{more}")
         if error.hint:
             say(f"  {error.hint}")
@@ -46,13 +54,24 @@ def print_earlier_recordings(sources: Iterable[SourceRecord], traces: Iterable[P
         say("  for a report on these traces alone: another lake, `jitter report -L LAKE`, or --steps")
 
 
-def _once_per_cause(errors: list[JitterError]) -> list[tuple[JitterError, int]]:
-    """Return the errors, of those with one cause the first alone, each with the number of errors it stands for."""
-    of_cause: dict[str, list[JitterError]] = {}
-    for number, error in enumerate(dict.fromkeys(errors)):
-        cause = error.cause if isinstance(error, RejectedForAnotherError) else str(number)
-        of_cause.setdefault(cause, []).append(error)
-    return [(alike[0], len(alike)) for alike in of_cause.values()]
+def _once_per_cause(rejected: Sequence[RejectedSource]) -> list[tuple[JitterError, int]]:
+    """Return the errors, of those with one cause the first alone, each with the number of errors it stands for.
+
+    Up to three errors that differ in the file and in numbers are each returned.
+    """
+    of_cause: dict[str, dict[JitterError, None]] = {}
+    for one in rejected:
+        error = one.error
+        if isinstance(error, RejectedForAnotherError):
+            cause = error.cause
+        else:
+            cause = _NUMBER.sub("N", str(error).replace(str(one.path), ""))
+        of_cause.setdefault(cause, {})[error] = None
+    found: list[tuple[JitterError, int]] = []
+    for alike in map(list, of_cause.values()):
+        is_told_once = isinstance(alike[0], RejectedForAnotherError) or len(alike) > _MOST_ALIKE
+        found += [(alike[0], len(alike))] if is_told_once else [(error, 1) for error in alike]
+    return found
 
 
 def _warnings(report: IngestReport) -> list[str]:

@@ -1,6 +1,7 @@
 """Discovery: find the recordings under given paths and the reader of each; examine each file in isolation."""
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from jitter.readers import Reader, ReaderError, describe_error, readers
 
 _NSYS: Final = "nsys"
 """The reader of exported reports."""
+_TRAINING: Final = ".training_step."
+_EVALUATION: Final = re.compile(r"\.(?:validation|test|predict)_step\.")
+"""In names such as `fit-NAME-RANK-[Strategy]DDPStrategy.validation_step.TIME.pt.trace.json` of Lightning's profiler."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class _Search:
 
     def result(self) -> DiscoveredFiles:
         """Return everything found; decide which unrecognized files are damaged traces."""
-        alone = [source for path, source in self._sources.items() if path not in self._companions]
+        alone = self._training([source for path, source in self._sources.items() if path not in self._companions])
         others = self._others.without(self._companions)
         errors, others_count = others.classify([source.path for source in alone], ", ".join(sorted(readers())))
         notes = [*self._notes, *(str(error) for error in self._broken.values())]
@@ -148,6 +152,18 @@ class _Search:
             [*notes, *others.notes()],
             sorted(path for resolved, path in self._logs.items() if resolved not in self._read),
         )
+
+    def _training(self, sources: list[Source]) -> list[Source]:
+        """Return the sources without Lightning's recordings of other steps that lie beside those of training steps."""
+        folders = {source.path.parent for source in sources if _TRAINING in source.path.name}
+        others = [one for one in sources if one.path.parent in folders and _EVALUATION.search(one.path.name)]
+        if others:
+            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+            self._notes.append(
+                f"{others[0].path}{more}: recorded by Lightning in steps that do not train, and left out; for these "
+                "alone, name the files"
+            )
+        return [one for one in sources if one not in others] if others else sources
 
     def _candidates(self, path: Path) -> Iterator[tuple[Path, Reader | None]]:
         """Yield the path itself if it is a file or a folder recording, else the files and recordings under it."""

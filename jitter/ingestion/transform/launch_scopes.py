@@ -20,6 +20,7 @@ from jitter.ingestion.transform.range_texts import (
     BACKWARD,
     COMMUNICATION,
     FORWARD,
+    OPTIMIZER,
     SEPARATOR,
     is_native_frame,
     parse_phase,
@@ -152,8 +153,8 @@ class LaunchScopes:
             text, kind = self._ranges.text(key, self._names)
             outer = self._nodes[parent]
             phase = FORWARD if kind == MODULE else None if kind == FRAME else parse_phase(text)
-            # what runs inside the backward pass or the optimizer belongs to it
-            phase = phase if outer.phase in (None, FORWARD) and phase is not None else outer.phase
+            # what the backward pass computes again belongs to it; an optimizer's closure runs the other phases
+            phase = phase if outer.phase != BACKWARD and phase is not None else outer.phase
             if kind == OPERATOR:
                 node = outer._replace(operator=text, phase=phase)
             elif kind == FRAME:
@@ -201,7 +202,7 @@ class LaunchScopes:
 
     def _forward(self, number: int) -> int:
         """Return the node of a launch in an operator that the backward pass refers to."""
-        if self._nodes[number].phase is not None:
+        if self._nodes[number].phase not in (None, OPTIMIZER):
             return number
         known = self._known.get((number, 0, 2))
         if known is None:

@@ -22,7 +22,7 @@ _OPERATOR: Final = re.compile(
 )
 _BACKWARD: Final = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$")
 _WORD: Final = re.compile(
-    r"(?i)(?<![a-z])(?:(?P<forward>forward|fwd|fprop)|(?P<backward>backward|bwd|bprop|wgrad|dgrad)"
+    r"(?i)(?<![a-z])(?:(?P<forward>forward|fwd|fprop|(?<=strategy\.)training_step)|(?P<backward>backward|bwd|bprop|wgrad|dgrad)"
     r"|(?P<optimizer>optimi[sz]er|optim(?=[\W_]*step)|zero_grad))"
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")

@@ -141,7 +141,7 @@ class _Trace:
                 )
             raise self._unreadable(
                 f"no GPU activity among the {events.count:,} events of this trace{details}",
-                "was it recorded with ProfilerActivity.CUDA, on a machine with GPUs?"
+                "jitter compares what GPUs do: record on GPUs, with ProfilerActivity.CUDA (`jitter record torch`)"
                 if events.tail is not None
                 else "GPU activities are at the end of a trace: copy the file again, or record again",
             )

@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -99,7 +100,7 @@ def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
 
     The steps are on the thread with the most outermost markers (ties: the earliest). Ranges inside another marker's
     range belong to that step. Adjacent ranges of the same number ("step 3 forward", "step 3 backward") are one step.
-    A number that recurs later without an epoch is ambiguous, and only its first range is used.
+    Of a number that recurs, one range is used: of the longest run of rising numbers, of equal ones the first.
     """
     threads = _by_thread(markers)
     if not threads:
@@ -185,27 +186,44 @@ def _ranges(markers: list[Marker]) -> StepRanges:
         else:
             pieces.append([marker])
     starts = [step[0].start_ns for step in pieces[1:]]
+    counted = _steps_of_runs(pieces)
     ranges: dict[StepKey, StepRange] = {}
-    again: Counter[StepKey] = Counter()
-    for step, following_ns in zip(pieces, [*starts, None], strict=True):
+    for number, (step, following_ns) in enumerate(zip(pieces, [*starts, None], strict=True)):
         key, first = _key(step[0]), step[0]
+        if counted[key] != number:
+            continue
         ends = [piece.end_ns for piece in step if piece.end_ns is not None]
         end_ns = max(ends) if len(ends) == len(step) else None
-        if key in ranges:
-            again[key] += 1
-            continue
         rank = next((piece.rank for piece in step if piece.rank is not None), None)
         # ranges may overlap and open ranges never end: a launch belongs to the step that started last
         bounds = [bound for bound in (end_ns, following_ns) if bound is not None]
         ranges[key] = StepRange(key, first.text, first.start_ns, end_ns, min(bounds, default=None), rank)
+    times = Counter(_key(step[0]) for step in pieces)
     problems = [
-        f"{key} is marked {count + 1} times; only the first is read"
+        f"{key} is marked {times[key]} times; only one is read"
         if key.epoch is not None
-        else f"{key} is marked {count + 1} times without an epoch; only the first is read "
+        else f"{key} is marked {times[key]} times without an epoch; only the one among most other steps is read "
         "(name the epoch in the marker, or give --step-pattern with a group epoch)"
-        for key, count in again.items()
+        for key in ranges
+        if times[key] > 1
     ]
     return StepRanges(list(ranges.values()), problems)
+
+
+def _steps_of_runs(pieces: Sequence[Sequence[Marker]]) -> dict[StepKey, int]:
+    """Return the position of the range that counts for each step: of several, that of the longest run of the counter.
+
+    Lightning's profiler counts the validation before the training, and begins anew.
+    """
+    orders = [_key(step[0]).order for step in pieces]
+    run_of = [0, *accumulate(later <= earlier for earlier, later in pairwise(orders))]
+    lengths = Counter(run_of)
+    counted: dict[StepKey, int] = {}
+    for number, step in enumerate(pieces):
+        earlier = counted.setdefault(_key(step[0]), number)
+        if lengths[run_of[number]] > lengths[run_of[earlier]]:
+            counted[_key(step[0])] = number
+    return counted
 
 
 def _key(marker: Marker) -> StepKey:

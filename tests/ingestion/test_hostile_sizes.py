@@ -85,7 +85,7 @@ def test_time_is_linear_in_the_unpacked_size(content: str, tmp_path: Path):
     """Below the limit, four times the content takes at most about four times the processor time."""
     head, unit = BOMBS[content]
     took_s = {}
-    small = of_all(15_000_000, 5_000_000)
+    small = of_all(15_000_000, 1_000_000 if content == "openings" else 5_000_000)  # these take ten times as long
     for size in (small, 4 * small):
         folder = tmp_path / str(size)
         (folder / "in").mkdir(parents=True)

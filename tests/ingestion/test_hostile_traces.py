@@ -80,7 +80,7 @@ def test_many_step_names(tmp_path: Path):
 @pytest.mark.slow
 def test_thousands_of_steps_take_linear_time(tmp_path: Path):
     """The processor time of four times the steps is well below 8 times as much."""
-    took, few = {}, of_all(1000, 400)
+    took, few = {}, of_all(1000, 200)
     for count in (few, 4 * few):
         (tmp_path / f"{count}").mkdir()
         events = [event for n in range(count) for event in (step(n), launch(n), kernel(n))]

@@ -9,7 +9,7 @@ import sys
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -85,6 +85,12 @@ def test_waits_in_the_operating_system(tmp_path: Path):
     assert sorted(tuple(row.values()) for row in rows.to_pylist()) == sorted(expected)
 
 
+class RealTrace(NamedTuple):
+    name: str
+    events: list[dict[str, Any]]
+    lake: jitter.Lake
+
+
 KINETO = [
     *(f"amd-4rank/rank-{rank}" for rank in range(4)),
     "hta/df_index_resolver",
@@ -99,11 +105,21 @@ KINETO = [
 ]
 
 
-@pytest.mark.parametrize("name", KINETO)
-def test_kineto_against_plain_json(name: str, tmp_path: Path):
+@pytest.fixture(scope="module", params=KINETO)
+def real_trace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RealTrace:
+    *folders, name = request.param.split("/")
+    path = next(Path(TRACES or "", "kineto", *folders).glob(f"{name}.json*"))
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        document = json.load(file, parse_float=Decimal)
+    root = tmp_path_factory.mktemp("real") / "lake"
+    jitter.ingest(path, root, executor=jitter.LocalExecutor(), rank=0)
+    events = document["traceEvents"] if isinstance(document, dict) else document
+    return RealTrace(name, events, jitter.open(root))
+
+
+def test_operators_against_plain_json(real_trace: RealTrace):
     """By External id where operators have it, and by time otherwise: for every kernel."""
-    path = trace_path(name)
-    events = trace_events(path)
+    name, events, lake = real_trace
     operators = [one for one in events if one.get("cat") in ("cpu_op", "Operator") and one.get("ph") == "X"]
     by_id = {one["args"]["External id"]: one["name"] for one in operators if "External id" in one.get("args", {})}
     calls = {}
@@ -125,8 +141,7 @@ def test_kineto_against_plain_json(name: str, tmp_path: Path):
             inner = max(around.tolist(), key=lambda row: (start[row], -end[row], row), default=None)
             name_of = None if inner is None else operators[inner]["name"]
         expected.setdefault((ns(one, "start"), one["name"], correlation), set()).add(name_of)
-    jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
-    rows = jitter.open(tmp_path / "lake").sql(
+    rows = lake.sql(
         "select start_ns, kernel_name, correlation_id, operator from kernels where kind <> 'memory'", arrow=True
     )
     assert len(rows) > 0
@@ -137,28 +152,15 @@ def test_kineto_against_plain_json(name: str, tmp_path: Path):
     assert known > (0.1 if "vllm" in name else 0.6 if "resnet" in name else 0.97)
 
 
-def trace_path(name: str) -> Path:
-    folder = Path(TRACES or "", "kineto", *name.split("/")[:-1])
-    return next(folder.glob(f"{name.rsplit('/', maxsplit=1)[-1]}.json*"))
-
-
-def trace_events(path: Path) -> list[dict[str, Any]]:
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        document = json.load(file, parse_float=Decimal)
-    return document["traceEvents"] if isinstance(document, dict) else document
-
-
 def ns(event: dict[str, Any], key: str) -> int:
     """Return the start or the end of an event in ns, exactly."""
     start = Decimal(event["ts"])
     return round((start if key == "start" else start + Decimal(event.get("dur", 0))) * 1000)
 
 
-@pytest.mark.parametrize("name", KINETO)
-def test_scopes_and_phases_against_plain_json(name: str, tmp_path: Path):
+def test_scopes_and_phases_against_plain_json(real_trace: RealTrace):
     """Annotations and modules around each launch, those of the forward operator in the backward pass; and the phase."""
-    path = trace_path(name)
-    events = trace_events(path)
+    name, events, lake = real_trace
     around = {
         "operators": Ranges([one for one in events if one.get("cat") in ("cpu_op", "Operator")]),
         "annotations": Ranges([one for one in events if is_annotation(one)]),
@@ -171,8 +173,7 @@ def test_scopes_and_phases_against_plain_json(name: str, tmp_path: Path):
     ]
     forward = {(ns(one, "start"), one["tid"]) for one in begun.values()}
     threads = {ns(one, "start"): one["tid"] for one in events if one.get("cat") in ("cuda_runtime", "cuda_driver")}
-    jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
-    rows = jitter.open(tmp_path / "lake").sql(
+    rows = lake.sql(
         "select kind, launch_start_ns, scope, phase from kernels where launch_start_ns is not null", arrow=True
     )
     for row in rows.to_pylist():
@@ -198,6 +199,10 @@ def test_scopes_and_phases_against_plain_json(name: str, tmp_path: Path):
             assert row["phase"] == "forward", row
         else:
             assert row["phase"] is None, (row, texts)
+    if name == "resnet_act_checkpoint":
+        backward = [row["scope"] or "" for row in rows.to_pylist() if row["phase"] == "backward"]
+        assert any("ResNet_0/" in scope and "Conv2d_" in scope for scope in backward)
+        assert {"forward", "backward", "optimizer", "communication"} <= set(rows["phase"].to_pylist())
 
 
 class Ranges:
@@ -226,22 +231,10 @@ def scope_text(name: str) -> str:
     return name.removeprefix("nn.Module: ").strip("# ")
 
 
-def test_modules_and_phases_of_a_real_trace(tmp_path: Path):
-    path = Path(TRACES or "", "kineto", "tracelens", "resnet_act_checkpoint.json.gz")
-    jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
-    lake = jitter.open(tmp_path / "lake")
-    phases = dict(lake.sql("select phase, count(*) from kernels group by phase").itertuples(index=False))
-    assert {"forward", "backward", "optimizer", "communication"} <= set(phases)
-    scopes = lake.sql("select distinct scope from kernels where phase = 'backward'", arrow=True)["scope"].to_pylist()
-    assert any(scope is not None and "ResNet_0/" in scope and "Conv2d_" in scope for scope in scopes)
-
-
-@pytest.mark.parametrize("name", ["resnet_act_checkpoint", "vllm_graph_execution"])
-def test_lines_of_the_program_against_plain_json(name: str, tmp_path: Path):
+@pytest.mark.parametrize("real_trace", [name for name in KINETO if "resnet" in name or "vllm" in name], indirect=True)
+def test_lines_of_the_program_against_plain_json(real_trace: RealTrace):
     """The innermost frame around the launch that is neither PyTorch's nor Triton's nor the standard library's."""
-    path = Path(TRACES or "", "kineto", "tracelens", f"{name}.json.gz")
-    with gzip.open(path) as file:
-        events = json.load(file, parse_float=Decimal)["traceEvents"]
+    _, events, lake = real_trace
     frames = [
         one
         for one in events
@@ -253,8 +246,7 @@ def test_lines_of_the_program_against_plain_json(name: str, tmp_path: Path):
     start, end = (np.array([ns(one, key) for one in frames]) for key in ("start", "end"))
     thread = np.array([one["tid"] for one in frames])
     calls = {ns(one, "start"): one["tid"] for one in events if one.get("cat") in ("cuda_runtime", "cuda_driver")}
-    jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
-    rows = jitter.open(tmp_path / "lake").sql(
+    rows = lake.sql(
         "select launch_start_ns, source_line from kernels where launch_start_ns is not null and phase <> 'backward'",
         arrow=True,
     )

@@ -34,6 +34,12 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "lake"
 
 
+@pytest.fixture(scope="module")
+def wanted(ingested: Path) -> tuple[object, ...]:
+    """The answers of the undamaged lake."""
+    return answers(ingested)
+
+
 def _small_is_large(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(jitter.analysis.diagnosis.answer_cache, "MIN_ACTIVITIES", 0)
 
@@ -50,14 +56,13 @@ def flip(path: Path, bit: int) -> None:
     path.write_bytes(content)
 
 
-def test_damaged_answers_are_made_again(lake: Path, ingested: Path):
-    before = answers(ingested)
+def test_damaged_answers_are_made_again(lake: Path, wanted: tuple[object, ...]):
     for path in sorted((lake / "derived" / "answers").iterdir()):
         flip(path, path.stat().st_size * 4)
     assert verify_lake(lake).problems
     jitter.open(lake).prepare()
     assert not verify_lake(lake).problems
-    assert answers(lake) == before
+    assert answers(lake) == wanted
 
 
 @pytest.mark.parametrize("words", [["report"], ["query", "select count(*) from kernels"], ["table", "--step", "2001"]])
@@ -135,9 +140,8 @@ def test_kept_answers_whose_checksum_has_another_name_are_damaged(lake: Path):
     assert [problem.file for problem in verify_lake(lake).problems] == [path]
 
 
-def test_a_damaged_record_is_cured_by_an_ingest(lake: Path, ingested: Path):
+def test_a_damaged_record_is_cured_by_an_ingest(lake: Path, ingested: Path, wanted: tuple[object, ...]):
     path = sorted((lake / "sources").iterdir())[1]
-    wanted = answers(ingested)
     path.write_bytes(b"")
     report = jitter.ingest([ingested.parent / "traces"], lake, executor=jitter.LocalExecutor())
     assert [record.name for record in report.added] == [path.name]

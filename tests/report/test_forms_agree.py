@@ -44,7 +44,7 @@ JOBS: dict[str, tuple[Job, list[str], tuple[int, ...]]] = {
 }
 
 
-@pytest.fixture(scope="module", params=some_of(JOBS, 2))
+@pytest.fixture(scope="module", params=some_of(JOBS, 4))
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
     job, faults, missing = JOBS[request.param]
     folder = tmp_path_factory.mktemp("forms")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ARGUMENTS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+ARGUMENTS = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-gpu", "--disable-background-networking"]
 ARGUMENTS += ["--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP evil.example 127.0.0.1"]
 
 VIEW = """const walk = function*(view) { yield view; for (const child of view.children()) yield* walk(child); };

@@ -36,26 +36,7 @@ def _command(lake: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "jitter", "report", str(lake), "--json", *words]
 
 
-def _report(lake: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(_command(lake, *words), capture_output=True, text=True, check=False, timeout=120)
-
-
-def _report_here(lake: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    assert main(["report", str(lake), "--json"]) == 0
-    return capsys.readouterr().out
-
-
-def test_the_same_answers(lake: Path, dask_cluster: StartCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    dask_cluster(2, forgiven=3)
-    there = _report(lake, "--scheduler", address_of(tmp_path / "scheduler.json"))
-    assert there.returncode == 0, there.stderr
-    told = json.loads(there.stdout)
-    assert told == json.loads(_report_here(lake, capsys))
-    late = {(one["rank"], one["cause"]) for one in told["culprits"] if one["rung"] == "ranks"}
-    assert late == {(5, "gpu_compute"), (2, "cpu_launch")}
-
-
-def test_a_worker_that_dies_loses_nothing(
+def test_the_same_answers_although_a_worker_dies(
     lake: Path, dask_cluster: StartCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     processes = dask_cluster(2, forgiven=3)
@@ -67,7 +48,10 @@ def test_a_worker_that_dies_loses_nothing(
         busy[0].send_signal(signal.SIGKILL)
         told, said = report.communicate(timeout=120)
     assert report.returncode == 0, said
-    assert told == _report_here(lake, capsys)
+    assert main(["report", str(lake), "--json"]) == 0
+    assert told == capsys.readouterr().out
+    late = {(one["rank"], one["cause"]) for one in json.loads(told)["culprits"] if one["rung"] == "ranks"}
+    assert late == {(5, "gpu_compute"), (2, "cpu_launch")}
 
 
 def _is_at_it(pid: int) -> bool:

@@ -11,6 +11,7 @@ from hypothesis import settings
 
 import jitter
 from jitter.core import durability
+from jitter.core.numeric import compilation
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.chromium import browser
 from tests.support.dask_cluster import dask_cluster
@@ -27,6 +28,8 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # waits for the disk take longer than small lakes; commands that tests start wait, and power cuts are simulated
+    if "PYTEST_XDIST_WORKER" in os.environ:  # hundreds of small jobs in one process: a diagnosis takes half the time
+        compilation.compile_loops(compilation.WORTH_COMPILING)
     os.fsync = lambda _descriptor: None
     durability._syncfs = lambda: lambda _descriptor: 0
 

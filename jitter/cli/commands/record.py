@@ -1,17 +1,20 @@
 """`jitter record`: print the commands and lines that record a job."""
 
+from typing import get_args
+
 import click
 
 from jitter.cli.options import numbers_option
 from jitter.core.errors import UsageError
+from jitter.record.commands import JobShape, Launcher, Profiler, recording_lines
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("profiler", type=click.Choice(["nsys", "rocprofv3", "rocprof-sys", "torch", "jax", "vllm", "sglang"]))
+@click.argument("profiler", type=click.Choice(get_args(Profiler)))
 @click.argument("program", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "--launcher",
-    type=click.Choice(["torchrun", "srun", "mpirun", "k8s"]),
+    type=click.Choice(get_args(Launcher)),
     default="torchrun",
     show_default=True,
     help="What starts the job's processes.",
@@ -30,9 +33,9 @@ from jitter.core.errors import UsageError
     "--light", is_flag=True, help="nsys: GPU activities and markers alone, no sampling, no calls of the system."
 )
 def record(
-    profiler: str,
+    profiler: Profiler,
     program: tuple[str, ...],
-    launcher: str,
+    launcher: Launcher,
     steps: list[int],
     nodes: int,
     gpus: int,
@@ -51,11 +54,9 @@ def record(
         jitter record nsys --launcher srun --light
         jitter record sglang --gpus 8
     """
-    from jitter.record.commands import JobShape, recording_lines
-
     if steps != list(range(steps[0], steps[-1] + 1)):
         raise UsageError("--steps names steps that are not consecutive", "give A-B")
     if light and profiler != "nsys":
         raise UsageError("--light is for nsys", f"what {profiler} records is printed without it")
     job = JobShape(program or ("train.py",), folder, steps[0], steps[-1], nodes, gpus, light)
-    click.echo(recording_lines(profiler, launcher, job), nl=False)  # type: ignore[arg-type]
+    click.echo(recording_lines(profiler, launcher, job), nl=False)

@@ -175,57 +175,57 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
     """Read `path`, which is the source itself or its export."""
     recording, batches = _open(task.source.reader, path, advance)
     declared = compile_collective_pattern(task.collective_pattern)
-    with Capture(compile_step_pattern(task.step_pattern), outcome.staging, declared) as capture:
-        for batch in batches:
-            capture.add(batch)
-        _shorten_names(recording, capture.long_texts)
-        if task.step_pattern is not None and not capture.markers:
-            recording.problems.append(describe_unmatched_pattern(capture.other_numbered))
-        joined = capture.join(recording.names)
-        uses = joined.gpus()
-        if not uses:
-            raise JitterError(f"{task.source.path}: no kernels in it", "did the process use a GPU?")
-        steps = {
-            process: find_steps(
-                joined,
-                capture.markers[process],
-                capture.unnumbered[process],
-                recording,
-                [use for use in uses if use.gpu.process == process],
-                task.patterns,
-            )
-            for process in sorted({use.gpu.process for use in uses})
-        }
-        evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
-        decisions = decide_ranks(
-            task.source.path,
-            evidence,
-            task.options,
-            recording.rank_in_name,
-            recording.rank_hint,
-            is_only=task.is_only,
-        )
-        outcome.warnings = list(dict.fromkeys(d.warning for d in decisions if d.warning is not None))
-        stager = Stager(
-            task.source,
-            outcome.file_digest,
-            task.step_pattern,
-            task.collective_pattern,
-            recording,
+    capture = Capture(compile_step_pattern(task.step_pattern), outcome.staging, declared)
+    for batch in batches:
+        capture.add(batch)
+    _shorten_names(recording, capture.long_texts)
+    if task.step_pattern is not None and not capture.markers:
+        recording.problems.append(describe_unmatched_pattern(capture.other_numbered))
+    joined = capture.join(recording.names)
+    uses = joined.gpus()
+    if not uses:
+        raise JitterError(f"{task.source.path}: no kernels in it", "did the process use a GPU?")
+    steps = {
+        process: find_steps(
             joined,
-            capture.communication,
-            steps,
-            LaunchScopes(capture.code_ranges, recording.names),
+            capture.markers[process],
+            capture.unnumbered[process],
+            recording,
+            [use for use in uses if use.gpu.process == process],
+            task.patterns,
         )
-        outcome.staged = stager.stage(outcome.staging, uses, decisions)
-        for staged in outcome.staged:
-            if staged.record.has_assumed_rank:
-                _check_alone(task.source.path, recording, staged)
-        if not outcome.staged:
-            raise JitterError(
-                f"{task.source.path}: none of its {len(uses)} GPUs ran enough of its kernels to be the GPU of a rank",
-                "give ranks with --rank-map (file,device,rank)",
-            )
+        for process in sorted({use.gpu.process for use in uses})
+    }
+    evidence = [_evidence(recording, use, steps[use.gpu.process]) for use in uses]
+    decisions = decide_ranks(
+        task.source.path,
+        evidence,
+        task.options,
+        recording.rank_in_name,
+        recording.rank_hint,
+        is_only=task.is_only,
+    )
+    outcome.warnings = list(dict.fromkeys(d.warning for d in decisions if d.warning is not None))
+    stager = Stager(
+        task.source,
+        outcome.file_digest,
+        task.step_pattern,
+        task.collective_pattern,
+        recording,
+        joined,
+        capture.communication,
+        steps,
+        LaunchScopes(capture.code_ranges, recording.names),
+    )
+    outcome.staged = stager.stage(outcome.staging, uses, decisions)
+    for staged in outcome.staged:
+        if staged.record.has_assumed_rank:
+            _check_alone(task.source.path, recording, staged)
+    if not outcome.staged:
+        raise JitterError(
+            f"{task.source.path}: none of its {len(uses)} GPUs ran enough of its kernels to be the GPU of a rank",
+            "give ranks with --rank-map (file,device,rank)",
+        )
 
 
 def _check_alone(path: Path, recording: Recording, staged: StagedRank) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.core.step_key import StepKey
-from jitter.ingestion.transform import capture, launch_join
+from jitter.ingestion.transform import launch_join, sorted_rows
 from jitter.ingestion.transform.capture import Capture
 from jitter.ingestion.transform.launch_join import Gpu, JoinedCapture
 from jitter.ingestion.transform.steps.step_markers import StepRange
@@ -225,10 +225,10 @@ LAUNCH_NAMES = ("launch_name", "launch_start_ns", "launch_end_ns", "launch_threa
 
 
 def told(oddities: Oddities, folder: Path) -> dict[str, Any]:
-    with Capture(re.compile("(?P<step>)x"), folder) as found:
-        for batch in oddities.batches():
-            found.add(batch)
-        return account(found.join(NAMES), oddities.steps)
+    found = Capture(re.compile("(?P<step>)x"), folder)
+    for batch in oddities.batches():
+        found.add(batch)
+    return account(found.join(NAMES), oddities.steps)
 
 
 PLACES = ("memory", "files")
@@ -242,27 +242,27 @@ CASES = [
 
 
 def hold_rows_in(place: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make captures hold their rows in memory or in files; the size of blocks depends on the seed."""
+    """Make captures hold their rows in memory or in files; the size of runs and windows depends on the seed."""
     monkeypatch.setattr(launch_join, "STEP_ROWS_AT_ONCE", seed % 7 * 20)
     if place == "files":
-        monkeypatch.setattr(capture, "SPILL_BYTES", seed % 3 * 5_000)
+        monkeypatch.setattr(sorted_rows, "RUN_BYTES", seed % 3 * 5_000)
+        monkeypatch.setattr(sorted_rows, "STRIDE", 1 + seed % 4)
+        monkeypatch.setattr(launch_join, "ROWS_AT_ONCE", seed % 5 * 10)
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_without_a_row(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     hold_rows_in(place, 1, monkeypatch)
-    with Capture(re.compile("(?P<step>)x"), tmp_path) as found:
-        joined = found.join([])
-        assert account(joined, {}) == {
-            "uses": [],
-            "has_launches": set(),
-            "in_steps": {},
-            "sequences": [],
-            "before_capture": {},
-            "uncertain": {},
-            "lost": {},
-            "host": [],
-        }
+    assert account(Capture(re.compile("(?P<step>)x"), tmp_path).join([]), {}) == {
+        "uses": [],
+        "has_launches": set(),
+        "in_steps": {},
+        "sequences": [],
+        "before_capture": {},
+        "uncertain": {},
+        "lost": {},
+        "host": [],
+    }
 
 
 @fuzz

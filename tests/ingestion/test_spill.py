@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.ingestion.transform import capture
+from jitter.ingestion.transform import sorted_rows
 from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import content
 
@@ -17,10 +17,10 @@ def test_on_disk_as_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.Mon
     traces = tmp_path / "traces"
     write(simulate(Job(ranks=2, steps=5, kernels=40)), traces, kind)
     jitter.ingest([traces], tmp_path / "memory", executor=jitter.LocalExecutor())
-    monkeypatch.setattr(capture, "SPILL_BYTES", 4096)
+    monkeypatch.setattr(sorted_rows, "RUN_BYTES", 4096)
     spilled = _watch(monkeypatch)
     jitter.ingest([traces], tmp_path / "disk", executor=jitter.LocalExecutor())
-    assert len({*map(id, spilled)}) == 2
+    assert len({*map(id, spilled)}) == 2 * len(("activities", "calls", "activities in launch order"))
     assert content(tmp_path / "disk") == content(tmp_path / "memory")
 
 
@@ -30,9 +30,9 @@ def test_a_small_one_writes_no_file(traces: Path, tmp_path: Path, monkeypatch: p
     assert spilled == []
 
 
-def _watch(monkeypatch: pytest.MonkeyPatch) -> list[capture.Capture]:
-    """The recordings that go to disk."""
-    spilled: list[capture.Capture] = []
-    really = capture.Capture._spill
-    monkeypatch.setattr(capture.Capture, "_spill", lambda self: spilled.append(self) or really(self))
+def _watch(monkeypatch: pytest.MonkeyPatch) -> list[sorted_rows.SortedRows]:
+    """The tables that go to disk, once for each run."""
+    spilled: list[sorted_rows.SortedRows] = []
+    really = sorted_rows.SortedRows._write
+    monkeypatch.setattr(sorted_rows.SortedRows, "_write", lambda self, rows: spilled.append(self) or really(self, rows))
     return spilled

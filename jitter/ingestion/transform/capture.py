@@ -1,18 +1,10 @@
-"""Capture: the rows of one recording while it is read, in memory or, of a long recording, in files."""
+"""Capture: the rows of one recording while it is read."""
 
 import re
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import groupby
-from mmap import ACCESS_READ, MADV_DONTNEED, mmap
-from operator import attrgetter
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,29 +14,20 @@ from jitter.core.arrow import column_or_nulls
 from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.ingestion.transform.code_ranges import NO_THREAD, OPEN, CodeRanges
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
-from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture
+from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture, correlation_keys
 from jitter.ingestion.transform.range_texts import DETAILS
+from jitter.ingestion.transform.sorted_rows import SortedRows
 from jitter.ingestion.transform.steps.step_markers import Marker, parse_marker
 from jitter.ingestion.transform.steps.step_names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step
 from jitter.readers import Batch
 
 _MAX_OTHER_NUMBERED = 100
-SPILL_BYTES = 32 << 20
-"""Bytes of rows that are held in memory, those of some 200,000 kernels; then they are moved into files."""
-_NEEDED = {
-    "activities": (ACTIVITIES, ("device", "stream", "correlation")),
-    "calls": (CALLS, ("thread", "end_ns", "correlation")),
-}
-"""The schema of each table that is held, and its nullable columns that the join needs."""
 LONGEST_NAME = 1 << 16
 """Characters of a name or of a range's text; longer ones are cut."""
 
 
 class Capture:
-    """Collects the rows of one recording: call `add` for each batch, then `join` once.
-
-    A context manager; the result of `join` is valid within its block.
-    """
+    """Collects the rows of one recording: call `add` for each batch, then `join` once."""
 
     def __init__(self, pattern: re.Pattern[str], scratch: Path, declared: re.Pattern[str] | None = None) -> None:
         """Start empty; `declared` is the pattern of kernels that the user declares as communication."""
@@ -52,11 +35,11 @@ class Capture:
         self._declared = declared
         self._collective_calls: list[CollectiveCall] = []
         self._scratch = scratch
-        self._end = ExitStack()
-        self._held: dict[str, list[pa.RecordBatch]] = {table: [] for table in _NEEDED}
-        self._held_bytes = 0
-        self._files: dict[str, list[Path]] = {table: [] for table in _NEEDED}
-        self._maps: list[mmap] = []
+        least = (
+            field for field in ACTIVITIES if not field.nullable or field.name in ("device", "stream", "correlation")
+        )
+        self._joined = {"activities": SortedRows(scratch, pa.schema(least)), "calls": SortedRows(scratch, CALLS)}
+        """The tables of the launch join, in the order of their correlation."""
         self._host_ranges: list[HostRange] = []
         self.long_texts = 0
         """Number of range texts longer than `LONGEST_NAME`, which were cut."""
@@ -70,14 +53,6 @@ class Capture:
         """Numbered texts that the user's pattern does not match. Texts with other numbers are not listed again."""
         self._other_kinds: set[str] = set()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end.close()
-
     def add(self, batch: Batch) -> None:
         """Add a batch; batches may come in any order."""
         if batch.table == "ranges":
@@ -87,57 +62,19 @@ class Capture:
         elif batch.table == "backward":
             self.code_ranges.add_backward(batch.rows)
         else:
-            self._held[batch.table].append(batch.rows)
-            self._held_bytes += batch.rows.nbytes
-            if self._held_bytes > SPILL_BYTES:
-                self._spill()
+            self._joined[batch.table].add(pa.Table.from_batches([batch.rows]), correlation_keys(batch.rows))
 
     def join(self, names: Sequence[str]) -> JoinedCapture:
         """Join activities with their launching calls; `names` are the names of the recording."""
-        activities, calls = map(self._gather, _NEEDED)
-        return JoinedCapture(activities, calls, self._host_ranges, names, self.communication, self._leave_memory)
+        activities, calls = self._joined.pop("activities"), self._joined.pop("calls")
+        activities.finish()
+        calls.finish()
+        return JoinedCapture(activities, calls, self._host_ranges, names, self.communication, self._scratch)
 
     @property
     def communication(self) -> Communication:
         """Facts on the recording's communication besides its kernels; final after the last `add`."""
         return Communication(self._declared, self._collective_calls)
-
-    def _spill(self) -> None:
-        """Move the rows held so far into files."""
-        for table, batches in self._held.items():
-            for schema, some in groupby(batches, key=attrgetter("schema")):
-                path = self._spilled / f"{table}-{len(self._files[table])}.arrow"
-                with path.open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
-                    for rows in some:
-                        writer.write_batch(rows)
-                self._files[table].append(path)
-            batches.clear()
-        self._held_bytes = 0
-
-    @cached_property
-    def _spilled(self) -> Path:
-        folder = tempfile.TemporaryDirectory(dir=self._scratch, prefix="spill-")
-        return Path(self._end.enter_context(folder))
-
-    def _leave_memory(self) -> None:
-        """Let what was read of the mapped files leave memory; it is read again when it is needed."""
-        for one in self._maps:
-            one.madvise(MADV_DONTNEED)
-
-    def _map(self, path: Path) -> pa.Table:
-        with path.open("rb") as file:
-            self._maps.append(mmap(file.fileno(), 0, access=ACCESS_READ))
-        return pa.ipc.open_stream(pa.py_buffer(self._maps[-1])).read_all()
-
-    def _gather(self, table: str) -> pa.Table:
-        """Return the rows of a table; those in files are mapped into memory, not read."""
-        schema, needed = _NEEDED[table]
-        least = pa.schema([field for field in schema if not field.nullable or field.name in needed])
-        mapped = list(map(self._map, self._files[table]))
-        held = [pa.Table.from_batches(list(some)) for _, some in groupby(self._held[table], key=attrgetter("schema"))]
-        self._held[table] = []
-        rows = pa.concat_tables([least.empty_table(), *mapped, *held], promote_options="default")
-        return rows if mapped else rows.combine_chunks()
 
     def _add_ranges(self, rows: pa.RecordBatch) -> None:
         texts = rows["text"]

@@ -12,9 +12,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from jitter.core.names.kernels import collective_operation, is_collective, parse_operation, short_name
-from jitter.core.numeric.arrays import Bools, Ints
+from jitter.core.numeric.arrays import Ints
 
 _LIBRARY = re.compile(r"p?(?:nccl|rccl)[A-Z]\w*|nvshmemx?_\w+|roc_?shmem\w*_\w+|mscclpp\w*|ucc_(?:collective|coll)_\w+")
 _NOT_TRANSFERS = re.compile(
@@ -43,6 +44,18 @@ class Communication:
         """`declared` is the pattern of the user's option; `calls` are the recording's, in any order."""
         self._declared = declared
         self.calls = _outermost(calls)
+        self.of_library = np.array([call.of_library for call in self.calls], np.bool_)
+        """For each of `calls` whether it is a library's, shape (calls,)."""
+        self.operation_of_call = pa.array([call.operation for call in self.calls], pa.string())
+        self._by_thread = {
+            place: (
+                np.array([number for number, _ in calls], np.int64),
+                np.array([call.start_ns for _, call in calls], np.int64),
+                np.array([_end(call) for _, call in calls], np.int64),
+            )
+            for place, calls in _group_by_thread(self.calls).items()
+        }
+        """By process and thread the positions, starts and ends of the outermost calls."""
 
     def of_names(self, names: Iterable[str]) -> list[bool]:
         """Return for each name whether it is a communication kernel's, by the table of names or as declared."""
@@ -59,6 +72,22 @@ class Communication:
         """Return for each name whether a framework's range makes it communication: not kernels of the framework."""
         return [_FRAMEWORK_KERNEL.search(name) is None for name in names]
 
+    def find_enclosing(self, launches: pa.Table) -> Ints:
+        """Return for each call the outermost call of communication around it on its thread; -1 if there is none.
+
+        `launches` have the columns `process`, `thread` and `start_ns`.
+        """
+        found = np.full(len(launches), -1, np.int64)
+        process, start_ns = launches["process"].to_numpy(), launches["start_ns"].to_numpy()
+        has_thread, thread = launches["thread"].is_valid().to_numpy(), launches["thread"].fill_null(0).to_numpy()
+        for (own_process, own_thread), (numbers, starts, ends) in self._by_thread.items():
+            is_own = process == own_process
+            is_own &= ~has_thread if own_thread is None else has_thread & (thread == own_thread)
+            at = np.searchsorted(starts, start_ns[is_own], side="right") - 1
+            inside = (at >= 0) & (start_ns[is_own] <= ends[at])
+            found[is_own] = np.where(inside, numbers[at], -1)
+        return found
+
     def _is_declared(self, name: str) -> bool:
         return self._declared is not None and self._declared.search(name) is not None
 
@@ -72,24 +101,13 @@ def parse_collective_call(text: str) -> tuple[str | None, bool] | None:
     return None if framework is None else (parse_operation(framework[0].partition(":")[2]), False)
 
 
-def find_enclosing_calls(
-    calls: Sequence[CollectiveCall], process: Ints, thread: Ints, has_thread: Bools, start_ns: Ints
-) -> Ints:
-    """Return for each launch the index of the call that encloses it on its thread; -1 if none does.
-
-    `process`, `thread`, `has_thread` and `start_ns` have shape (launches,); `calls` must not overlap on a thread.
-    """
-    found = np.full(len(start_ns), -1, np.int64)
-    by_thread: dict[tuple[int, int | None], list[int]] = defaultdict(list)
+def _group_by_thread(
+    calls: Sequence[CollectiveCall],
+) -> dict[tuple[int, int | None], list[tuple[int, CollectiveCall]]]:
+    """Return the calls with their positions, by process and thread."""
+    found: dict[tuple[int, int | None], list[tuple[int, CollectiveCall]]] = defaultdict(list)
     for number, call in enumerate(calls):
-        by_thread[call.process, call.thread].append(number)
-    for (own_process, own_thread), numbers in by_thread.items():
-        is_own = (process == own_process) & (~has_thread if own_thread is None else has_thread & (thread == own_thread))
-        starts = np.array([calls[number].start_ns for number in numbers], np.int64)
-        ends = np.array([_end(calls[number]) for number in numbers], np.int64)
-        at = np.searchsorted(starts, start_ns[is_own], side="right") - 1
-        inside = (at >= 0) & (start_ns[is_own] <= ends[at])
-        found[is_own] = np.where(inside, np.array(numbers, np.int64)[at], -1)
+        found[call.process, call.thread].append((number, call))
     return found
 
 

@@ -1,15 +1,15 @@
 """The launch join: each GPU activity of a capture with the call that launched it, and its place in launch order.
 
-It computes with arrays of the columns that it matches and sorts by, about 80 bytes per kernel (rows are numbered in 32
-bits: more would be a recording of hundreds of GB); the rows themselves may lie in files mapped into memory (`Capture`).
+Memory holds windows of a capture: activities and calls are matched by ranges of correlation ids, activities without a
+launch take their place by ranges of time, and the rows of steps are ranges of places.
 """
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import pairwise
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,16 +17,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.arrow import table_of_rows
+from jitter.core.arrow import column_or_nulls, table_of_rows
 from jitter.core.numeric.arrays import Bools, Codes, Ints
-from jitter.core.schema import HOST
-from jitter.ingestion.transform.collective_calls import Communication, find_enclosing_calls
+from jitter.core.schema import ACTIVITIES, CALLS, HOST, NAME_ID
+from jitter.ingestion.transform.collective_calls import Communication
+from jitter.ingestion.transform.sorted_rows import GROUP, KEY, SortedRows, windows
 from jitter.ingestion.transform.steps.step_markers import StepRange
 from jitter.ingestion.transform.steps.step_names import HostRangeKind
 
 COLLECTIVE_COLUMNS = ("collective", "group_name", "group_size")
 """Columns of `schema.ACTIVITIES` that only communication has: a kernel with one of them is communication."""
 STEP_ROWS_AT_ONCE = 49_152
+ROWS_AT_ONCE = 65_536
+"""Activities and calls that are matched at a time."""
 _NEVER = np.iinfo(np.int64).max
 _NONE = -1
 _DENSE = 4
@@ -112,64 +115,114 @@ Steps = Mapping[int, Sequence[StepRange]]
 """The steps of each process, in order; they do not overlap."""
 
 
+@dataclass
+class _Totals:
+    """Totals of one stream; times in ns."""
+
+    kernels: int = 0
+    compute_kernels: int = 0
+    first_ns: int = _NEVER
+    last_ns: int = -_NEVER
+
+
+def correlation_keys(rows: pa.RecordBatch) -> pa.Array:
+    """Return the keys by which `JoinedCapture` matches activities and calls, in windows of rows.
+
+    Rows without a correlation match none: their key is their start, so that they do not all come in one window.
+    """
+    return (
+        pc.coalesce(rows["correlation"], rows["start_ns"]) if "correlation" in rows.schema.names else rows["start_ns"]
+    )
+
+
 class JoinedCapture:
     """The activities of a capture, each with its launch and its place in launch order."""
 
     def __init__(
         self,
-        activities: pa.Table,
-        calls: pa.Table,
+        activities: SortedRows,
+        calls: SortedRows,
         host_ranges: Sequence[HostRange],
         names: Sequence[str],
         communication: Communication,
-        leave_memory: Callable[[], None],
+        scratch: Path,
     ) -> None:
-        """Join rows as readers yield them; `names` are the names of the recording.
+        """Join rows as readers yield them, sorted by `correlation_keys`; `names` are the names of the recording.
 
-        `leave_memory` is called where most of the rows are not needed for a while.
-        `activities` have the columns `device`, `stream` and `correlation`, `calls` all of `schema.CALLS`.
+        `activities` have the columns `device`, `stream` and `correlation`, `calls` all of `schema.CALLS`. `scratch` is
+        a folder for temporary files.
         """
-        self._activities, self._calls = activities, calls
         self._host_ranges = host_ranges
         self._names = names
         self._communication = communication
-        self._flags = flag_names(names, communication)
-        self._streams = Streams(self._activities)
-        self._process = self._activities["process"].to_numpy()
-        self._is_kernel = ~self._activities["is_memory"].to_numpy()
-        self._call, self._counts, self._is_answered = match_launches(self._activities, self._calls)
-        self.has_launches = frozenset(np.unique(self._process[self._call >= 0]).tolist())
+        self._flags = {name: np.array(flags, np.bool_) for name, flags in flag_names(names, communication).items()}
+        self._scratch = scratch
+        self._streams: dict[Stream, int] = {}
+        """The number of each stream."""
+        self._totals: list[_Totals] = []
+        """By number of the stream."""
+        self._gpus: dict[Gpu, int] = {}
+        """The number of each GPU."""
+        self._placed = SortedRows(scratch, _PLACED)
+        """Activities with a known place, by number of the GPU and place."""
+        self._waiting = SortedRows(scratch, _PLACED)
+        """Activities without a launch, by start."""
+        self._lost = SortedRows(scratch, _LOST)
+        """Launches without an activity, by start."""
+        self._host_calls: list[pa.Table] = []
+        self._is_nested = False
+        """Whether activities were launched by a call within a call."""
+        with_launches: set[int] = set()
+        for low, high in windows((activities, calls), ROWS_AT_ONCE):
+            with_launches |= self._match(activities.rows(low, high), calls.rows(low, high))
+        self.has_launches = frozenset(with_launches)
         """The processes whose launches were recorded."""
-        self._place_ns, self._latest_ns, self._is_placed = self._placed()
-        self._is_collective = self._find_collectives()
-        self._leave_memory = leave_memory
-        leave_memory()
-
-    @property
-    def _start_ns(self) -> Ints:
-        found: Ints = self._activities["start_ns"].to_numpy()
-        return found
-
-    @property
-    def _end_ns(self) -> Ints:
-        found: Ints = self._activities["end_ns"].to_numpy()
-        return found
+        self._lost.finish()
+        self._placed.finish()
+        self._before_capture: Counter[Gpu] = Counter()
+        self._beside: tuple[SortedRows, SortedRows] | None = None
+        if len(self._waiting):
+            self._waiting.finish()
+            self._beside = self._place_waiting()
+            self._placed.finish()
 
     def gpus(self) -> list[GpuUsage]:
         """Return the usage of each GPU, ordered by process and device."""
-        return self._streams.uses(self._is_kernel, self._of_kind("compute"), self._start_ns, self._end_ns)
+        uses = []
+        for gpu in self._ordered_gpus():
+            numbers = [number for one, number in self._streams.items() if one.gpu == gpu]
+            totals = {number: self._totals[number] for number in numbers if self._totals[number].kernels}
+            if totals:
+                streams = list(self._streams)
+                main = max(totals, key=lambda number: (totals[number].compute_kernels, _last_first(streams[number])))
+                uses.append(
+                    GpuUsage(
+                        gpu,
+                        sum(one.kernels for one in totals.values()),
+                        sum(one.compute_kernels for one in totals.values()),
+                        streams[main].stream if totals[main].compute_kernels else None,
+                        min(one.first_ns for one in totals.values()),
+                        max(one.last_ns for one in totals.values()),
+                    )
+                )
+        return uses
 
     def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
         """Return the kernels of one GPU in launch order: `name` (index into the recording's names), `place_ns`.
 
         `kind` is compute or collective; `stream` None means all streams. Copies and fills are not included.
         """
-        wanted = self._of_kind(kind)
-        if stream is not None:
-            wanted &= pc.equal(self._activities["stream"], stream).fill_null(False).to_numpy()
-        rows = self._in_order(gpu)
-        rows = rows[wanted[rows]]
-        return pa.table({"name": self._activities["name"].to_numpy()[rows], "place_ns": self._place_ns[rows]})
+        parts = [pa.table({"name": pa.array([], NAME_ID), "place_ns": pa.array([], pa.int64())})]
+        columns = ("name", "is_memory", "is_collective", "stream", "start_ns", "end_ns", "correlation", KEY)
+        for low, high in windows((self._placed,), ROWS_AT_ONCE) if gpu in self._gpus else ():
+            rows = _in_launch_order(self._placed.rows(low, high, self._gpus[gpu], columns))
+            wanted = pc.and_(pc.invert(rows["is_memory"]), pc.equal(rows["is_collective"], kind == "collective"))
+            if stream is not None:
+                wanted = pc.and_(wanted, pc.equal(rows["stream"], stream).fill_null(False))
+            parts.append(
+                rows.select(["name", KEY]).filter(wanted).rename_columns(["name", "place_ns"]).cast(parts[0].schema)
+            )
+        return pa.concat_tables(parts).combine_chunks()
 
     def in_steps(self, steps: Steps) -> Iterator[tuple[Gpu, pa.Table]]:
         """Yield complete steps of one GPU at a time, in order, with rows in launch order.
@@ -177,22 +230,20 @@ class JoinedCapture:
         Columns: those of `schema.ACTIVITIES` (nullable ones optional), `launch_name`, `launch_start_ns`,
         `launch_end_ns`, `launch_thread`, `is_collective`, and `step_row`, the index into the process's steps.
         """
-        for gpu in self._streams.gpus:
-            rows = self._in_order(gpu)
-            step_rows = locate_in_steps(self._place_ns[rows], steps.get(gpu.process, ()))
-            rows, step_rows = rows[step_rows >= 0], step_rows[step_rows >= 0]
-            begun = 0
-            for last, end in _stretches(step_rows):
-                if end - begun > STEP_ROWS_AT_ONCE and last > begun:
-                    yield gpu, self._rows(rows[begun:last], step_rows[begun:last])
-                    begun = last
-                    self._leave_memory()
-            if len(rows) > begun:
-                yield gpu, self._rows(rows[begun:], step_rows[begun:])
+        for gpu in self._ordered_gpus():
+            number, ranges = self._gpus[gpu], steps.get(gpu.process, ())
+            starts, untils = _bounds(ranges)
+            ends = np.cumsum(self._placed.count(number, untils) - self._placed.count(number, starts))
+            for first, last in _stretches(ends):
+                rows = self._placed.rows(int(starts[first]), int(untils[last - 1]), number)
+                rows = _in_launch_order(rows)
+                step_row = locate_in_steps(rows[KEY].to_numpy(), ranges)
+                rows = rows.drop_columns([KEY, GROUP, "stream_number"]).append_column("step_row", pa.array(step_row))
+                yield gpu, rows.filter(pa.array(step_row >= 0)) if (step_row < 0).any() else rows
 
     def before_capture(self) -> dict[Gpu, int]:
         """Count the kernels launched before the capture began, per GPU; they belong to no step."""
-        return self._count_by_gpu(self._is_kernel & ~self._is_placed)
+        return dict(self._before_capture)
 
     def uncertain(self, steps: Steps) -> dict[Gpu, int]:
         """Count the activities without a launch that may be of a later step than their predecessor, per GPU.
@@ -200,140 +251,98 @@ class JoinedCapture:
         Such an activity was launched after its predecessor on its stream, and before it started and its successor was
         launched. It counts in the step of its predecessor.
         """
-        rows = np.flatnonzero(self._is_placed & (self._latest_ns > self._place_ns))
-        process = self._process[rows]
-        first, last = (_step_rows(process, times[rows], steps) for times in (self._place_ns, self._latest_ns))
-        return self._count_by_gpu(rows[first != last])
-
-    def _count_by_gpu(self, rows: Bools | Ints) -> dict[Gpu, int]:
-        counts = Counter(self._streams.gpu_of_row[rows].tolist())
-        return {self._streams.gpus[number]: count for number, count in counts.items()}
-
-    def _calls_of(self, flag: str, least_ns: int | None = None) -> pa.Table:
-        """Return the calls of `flag_names`' names with this flag, and of this duration: columns of `schema.CALLS`."""
-        wanted = self._counts & _at(self._calls, self._flags[flag])
-        if least_ns is not None:
-            took = self._calls["end_ns"].fill_null(0).to_numpy() - self._calls["start_ns"].to_numpy()
-            wanted &= took >= least_ns
-        return self._calls.filter(pa.array(wanted))
-
-    def _placed(self) -> tuple[Ints, Ints, Bools]:
-        """Return each activity's place in launch order, the latest possible one (ns), and whether a place is known.
-
-        An activity without a launching call takes the place of its predecessor on the stream; before any launched one,
-        it was launched before the capture and has no place. It was launched at the latest when it started, or when its
-        successor on the stream was launched. In a process without recorded launches, its own start is its place.
-        """
-        launched = self._call >= 0
-        launch_ns = np.zeros(len(launched), np.int64)
-        launch_ns[launched] = self._calls["start_ns"].to_numpy()[self._call[launched]]
-        if launched.all():
-            return launch_ns, launch_ns, launched
-        stream, start_ns = self._streams.of_row, self._start_ns
-        order = np.lexsort((launch_ns, ~launched, self._end_ns, start_ns, stream))
-        numbers = np.arange(len(order))
-        before = order[np.maximum.accumulate(np.where(launched[order], numbers, 0))]
-        after = order[np.minimum.accumulate(np.where(launched[order], numbers, len(order) - 1)[::-1])[::-1]]
-        place_ns, latest_ns, is_placed = np.empty_like(launch_ns), start_ns.copy(), np.empty_like(launched)
-        place_ns[order] = launch_ns[before]
-        is_placed[order] = launched[before] & (stream[before] == stream[order])
-        is_bounded = launched[after] & (stream[after] == stream[order])
-        latest_ns[order[is_bounded]] = np.minimum(latest_ns[order], launch_ns[after])[is_bounded]
-        latest_ns[launched] = launch_ns[launched]
-        by_start = ~np.isin(self._process, list(self.has_launches))
-        place_ns[by_start] = latest_ns[by_start] = start_ns[by_start]
-        return place_ns, latest_ns, is_placed | by_start
-
-    @cached_property
-    def _order(self) -> Codes:
-        """Activities with a known place, ordered by GPU and launch.
-
-        Ties, as in one graph launch, are ordered by stream, then start.
-        """
-        rows = np.flatnonzero(self._is_placed)
-        gpu, place_ns = self._streams.gpu_of_row[rows], self._place_ns[rows]
-        order = np.lexsort((place_ns, gpu))
-        if ((np.diff(place_ns[order]) == 0) & (np.diff(gpu[order]) == 0)).any():
-            correlation = self._activities["correlation"]
-            ties = (
-                correlation.fill_null(0).to_numpy(),
-                correlation.is_null().to_numpy(),
-                self._activities["name"].to_numpy(),
-                self._end_ns,
-                self._start_ns,
-                self._streams.of_row,
+        counts: Counter[Gpu] = Counter()
+        streams, following = list(self._streams), _NearestLaunches(len(self._streams))
+        for low, high in reversed(windows(self._beside, ROWS_AT_ONCE)) if self._beside else ():
+            launched, waiting = (table.rows(low, high) for table in self._beside or ())
+            next_ns, has_next = following.find(launched, waiting, backward=True)
+            start_ns, place_ns, stream = (
+                waiting[name].to_numpy() for name in ("start_ns", "place_ns", "stream_number")
             )
-            order = np.lexsort((*(column[rows] for column in ties), place_ns, gpu))
-        return rows[order].astype(np.int32)
-
-    def _in_order(self, gpu: Gpu) -> Codes:
-        if gpu not in self._streams.gpus:
-            return self._order[:0]
-        number = self._streams.gpus.index(gpu)
-        gpus = self._streams.gpu_of_row[self._order]
-        return self._order[np.searchsorted(gpus, number) : np.searchsorted(gpus, number, side="right")]
-
-    def _rows(self, rows: Codes, step_rows: Codes) -> pa.Table:
-        found = _take(self._activities, rows).drop_columns("process")
-        launches = _take(self._calls.select(list(_LAUNCH_COLUMNS.values())), self._call[rows])
-        for name, source in _LAUNCH_COLUMNS.items():
-            found = found.append_column(name, launches[source])
-        found = found.append_column("is_collective", pa.array(self._is_collective[rows]))
-        if len(self._operations):
-            number = self._enclosing[rows]
-            operations = self._operations.take(pa.array(number, mask=number < 0))
-            told = found["collective"] if "collective" in found.schema.names else pa.nulls(len(found), pa.string())
-            found = found.drop_columns([name for name in found.schema.names if name == "collective"])
-            found = found.append_column("collective", pc.coalesce(told, operations))
-        return found.append_column("step_row", pa.array(step_rows))
-
-    def _of_kind(self, kind: str) -> Bools:
-        found: Bools = self._is_kernel & (self._is_collective == (kind == "collective"))
-        return found
-
-    def _find_collectives(self) -> Bools:
-        """Return which kernels are communication: by their arguments, by the call around their launch, by name."""
-        found = _at(self._activities, self._flags["is_collective"])
-        for column in COLLECTIVE_COLUMNS:
-            if column in self._activities.schema.names:
-                found |= self._activities[column].is_valid().to_numpy()
-        if len(self._operations):
-            of_library = np.array([call.of_library for call in self._communication.calls], np.bool_)
-            open_to_framework = _at(self._activities, self._flags["may_be_in_framework_call"])
-            self._enclosing[(self._enclosing >= 0) & ~of_library[self._enclosing] & ~(open_to_framework | found)] = -1
-            found |= self._enclosing >= 0
-            self._enclosing[~(found & self._is_kernel)] = -1
-        found &= self._is_kernel
-        return found
-
-    @cached_property
-    def _operations(self) -> pa.Array:
-        return pa.array([call.operation for call in self._communication.calls], pa.string())
-
-    @cached_property
-    def _enclosing(self) -> Ints:
-        """Each activity's enclosing communication call (index); -1 if none."""
-        calls, threads = self._calls, self._calls["thread"]
-        around = find_enclosing_calls(
-            self._communication.calls,
-            calls["process"].to_numpy(),
-            threads.fill_null(0).to_numpy(),
-            threads.is_valid().to_numpy(),
-            calls["start_ns"].to_numpy(),
-        )
-        return np.where(self._call >= 0, np.append(around, -1)[self._call], -1)
+            latest_ns = np.where(has_next, np.minimum(start_ns, next_ns), start_ns)
+            process = np.array([one.gpu.process for one in streams])[stream]
+            first, last = (_step_rows(process, times_ns, steps) for times_ns in (place_ns, latest_ns))
+            for number in stream[(latest_ns > place_ns) & (first != last)].tolist():
+                counts[streams[number].gpu] += 1
+        return dict(counts)
 
     def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
         """Count the launches without a kernel by (process, index into its steps).
 
         Launches during a graph capture of their thread run nothing and do not count.
         """
-        wanted = self._counts & ~self._is_answered & _at(self._calls, self._flags["is_launch"])
-        launches = self._calls.select(["process", "thread", "start_ns"]).filter(pa.array(wanted))
-        process = launches["process"].to_numpy()
-        step_rows = _step_rows(process, launches["start_ns"].to_numpy(), steps)
-        counts = (step_rows >= 0) & ~self._in_graph_capture(launches)
-        return dict(Counter(zip(process[counts].tolist(), step_rows[counts].tolist(), strict=True)))
+        counts: Counter[tuple[int, int]] = Counter()
+        for low, high in windows((self._lost,), ROWS_AT_ONCE):
+            launches = self._that_count(self._lost.rows(low, high))
+            process = launches["process"].to_numpy()
+            step_row = _step_rows(process, launches["start_ns"].to_numpy(), steps)
+            counted = (step_row >= 0) & ~self._in_graph_capture(launches)
+            counts.update(zip(process[counted].tolist(), step_row[counted].tolist(), strict=True))
+        return dict(counts)
+
+    def host(self, steps: Steps) -> pa.Table:
+        """Return synchronising calls and host ranges: `process`, `step_row` (null: none), columns of `schema.HOST`."""
+        names = pa.array(self._names, pa.string())
+        parts = [table_of_rows(self._host_ranges, _HOST)]
+        for kind, calls in (
+            ("sync", self._calls_of("is_synchronising")),
+            ("operation", self._calls_of("is_operation")),
+        ):
+            columns = {name: calls[name] for name in ("process", "thread", "start_ns", "end_ns")}
+            columns |= {"kind": pa.repeat(kind, len(calls)), "name": names.take(calls["name"])}
+            parts.append(pa.table([columns[field.name] for field in _HOST], schema=_HOST))
+        rows = pa.concat_tables(parts)
+        rows = rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in _HOST_ORDER]))
+        step_rows = _step_rows(rows["process"].to_numpy(), rows["start_ns"].to_numpy(), steps)
+        return rows.append_column("step_row", pa.array(step_rows, mask=step_rows < 0))
+
+    def _match(self, activities: pa.Table, calls: pa.Table) -> set[int]:
+        """Take the rows of a range of correlation ids; return the processes of activities with a launch."""
+        match = match_launches(activities, calls)
+        self._is_nested |= match.is_nested
+        self._keep_calls(calls.append_column("is_outer", pa.array(match.is_outer)), match.is_answered)
+        rows, is_collective = self._with_communication(activities, calls, match.call)
+        stream = self._number_streams(activities, is_collective)
+        launches = calls.take(pa.array(match.call, mask=match.call < 0))
+        for name, source in _LAUNCH_COLUMNS.items():
+            rows = rows.append_column(name, launches[source])
+        rows = rows.append_column("is_collective", pa.array(is_collective))
+        rows = rows.append_column("stream_number", pa.array(stream)).drop_columns([KEY, GROUP])
+        launched = match.call >= 0
+        if not launched.all():
+            waiting = rows.filter(pa.array(~launched))
+            self._waiting.add(waiting, waiting["start_ns"])
+            rows = rows.filter(pa.array(launched))
+        self._add_placed(rows, rows["launch_start_ns"].to_numpy())
+        return set(np.unique(activities["process"].to_numpy()[launched]).tolist())
+
+    def _add_placed(self, rows: pa.Table, place_ns: Ints) -> None:
+        if len(rows):
+            gpus = np.array([self._gpus[stream.gpu] for stream in self._streams], np.int32)
+            self._placed.add(rows.drop_columns("process"), place_ns, gpus[rows["stream_number"].to_numpy()])
+
+    def _keep_calls(self, calls: pa.Table, is_answered: Bools) -> None:
+        """Keep the calls of `lost_launches` and `host`."""
+        name = calls["name"].to_numpy()
+        lost = calls.filter(pa.array(~is_answered & self._flags["is_launch"][name])).select(_LOST.names)
+        if len(lost):
+            self._lost.add(lost, lost["start_ns"])
+        took_ns = calls["end_ns"].fill_null(0).to_numpy() - calls["start_ns"].to_numpy()
+        kept = self._flags["is_operation"][name] & (took_ns >= LONG_OPERATION_NS)
+        kept |= self._flags["is_synchronising"][name] | self._flags["is_capture_edge"][name]
+        self._host_calls.append(calls.filter(pa.array(kept)).drop_columns([KEY, GROUP, "correlation"]))
+
+    def _that_count(self, calls: pa.Table) -> pa.Table:
+        return calls.filter(calls["is_outer"]) if self._is_nested else calls
+
+    def _calls_of(self, flag: str) -> pa.Table:
+        """Return the calls of names with this flag, and of operations the long ones."""
+        calls = self._that_count(pa.concat_tables(self._host_calls))
+        wanted = self._flags[flag][calls["name"].to_numpy()]
+        if flag == "is_operation":
+            took_ns = calls["end_ns"].fill_null(0).to_numpy() - calls["start_ns"].to_numpy()
+            wanted &= took_ns >= LONG_OPERATION_NS
+        return calls.filter(pa.array(wanted))
 
     def _in_graph_capture(self, launches: pa.Table) -> Bools:
         found = np.zeros(len(launches), np.bool_)
@@ -353,25 +362,140 @@ class JoinedCapture:
             found[on_thread] = np.array([False, *is_begin])[edge]
         return found
 
-    def host(self, steps: Steps) -> pa.Table:
-        """Return synchronising calls and host ranges: `process`, `step_row` (null: none), columns of `schema.HOST`."""
-        names = pa.array(self._names, pa.string())
-        parts = [table_of_rows(self._host_ranges, _HOST)]
-        for kind, calls in (
-            ("sync", self._calls_of("is_synchronising")),
-            ("operation", self._calls_of("is_operation", LONG_OPERATION_NS)),
-        ):
-            columns = {name: calls[name] for name in ("process", "thread", "start_ns", "end_ns")}
-            columns |= {"kind": pa.repeat(kind, len(calls)), "name": names.take(calls["name"])}
-            parts.append(pa.table([columns[field.name] for field in _HOST], schema=_HOST))
-        rows = pa.concat_tables(parts)
-        rows = rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in _HOST_ORDER]))
-        step_rows = _step_rows(rows["process"].to_numpy(), rows["start_ns"].to_numpy(), steps)
-        return rows.append_column("step_row", pa.array(step_rows, mask=step_rows < 0))
+    def _with_communication(self, activities: pa.Table, calls: pa.Table, call: Codes) -> tuple[pa.Table, Bools]:
+        """Return the activities with the operations of the calls around their launches, and which are communication.
+
+        A kernel is communication by its arguments, by the call around its launch, or by its name. `call` is the
+        launching call of each activity.
+        """
+        name = activities["name"].to_numpy()
+        is_kernel = ~activities["is_memory"].to_numpy()
+        found = self._flags["is_collective"][name]
+        for column in COLLECTIVE_COLUMNS:
+            if column in activities.schema.names:
+                found |= activities[column].is_valid().to_numpy()
+        around = self._communication
+        if around.calls:
+            enclosing = np.append(around.find_enclosing(calls), _NONE)[call]
+            open_to_framework = self._flags["may_be_in_framework_call"][name]
+            enclosing[(enclosing >= 0) & ~around.of_library[enclosing] & ~(open_to_framework | found)] = _NONE
+            found |= enclosing >= 0
+            enclosing[~(found & is_kernel)] = _NONE
+            operation = around.operation_of_call.take(pa.array(enclosing, mask=enclosing < 0))
+            told = column_or_nulls(activities, "collective", pa.string())
+            activities = activities.drop_columns(
+                [column for column in activities.schema.names if column == "collective"]
+            )
+            activities = activities.append_column("collective", pc.coalesce(told, operation))
+        return activities, found & is_kernel
+
+    def _number_streams(self, activities: pa.Table, is_collective: Bools) -> Codes:
+        """Return the number of each activity's stream, and count the activities in the totals of the streams."""
+        streams, of_row = find_streams(activities)
+        numbers = np.array([self._streams.setdefault(stream, len(self._streams)) for stream in streams], np.int32)
+        self._totals += [_Totals() for _ in range(len(self._streams) - len(self._totals))]
+        for stream in streams:
+            self._gpus.setdefault(stream.gpu, len(self._gpus))
+        is_kernel = ~activities["is_memory"].to_numpy()
+        stream = of_row[is_kernel]
+        kernels = np.bincount(stream, minlength=len(streams)).tolist()
+        compute = np.bincount(of_row[is_kernel & ~is_collective], minlength=len(streams)).tolist()
+        first_ns = np.full(len(streams), _NEVER)
+        np.minimum.at(first_ns, stream, activities["start_ns"].to_numpy()[is_kernel])
+        last_ns = np.full(len(streams), -_NEVER)
+        np.maximum.at(last_ns, stream, activities["end_ns"].to_numpy()[is_kernel])
+        for here, number in enumerate(numbers.tolist()):
+            totals = self._totals[number]
+            totals.kernels += kernels[here]
+            totals.compute_kernels += compute[here]
+            totals.first_ns = min(totals.first_ns, int(first_ns[here]))
+            totals.last_ns = max(totals.last_ns, int(last_ns[here]))
+        return numbers[of_row]
+
+    def _ordered_gpus(self) -> list[Gpu]:
+        return sorted(self._gpus, key=lambda gpu: (gpu.process, gpu.device is None, gpu.device or 0))
+
+    def _place_waiting(self) -> tuple[SortedRows, SortedRows]:
+        """Place the activities without a launch; return launched activities of their streams, and them, by start.
+
+        An activity without a launch takes the place of its predecessor on the stream; before any launched one, it was
+        launched before the capture and has no place. It was launched at the latest when it started, or when its
+        successor on the stream was launched. In a process without recorded launches, its start is its place.
+        """
+        launched, placed = SortedRows(self._scratch, _BESIDE), SortedRows(self._scratch, _BESIDE)
+        for rows in self._placed.runs(("stream_number", "start_ns", "end_ns", KEY)):
+            beside = rows.rename_columns(_BESIDE.names)
+            launched.add(beside, beside["start_ns"])
+        launched.finish()
+        streams, preceding = list(self._streams), _NearestLaunches(len(self._streams))
+        by_start = np.array([stream.gpu.process not in self.has_launches for stream in streams])
+        for low, high in windows((launched, self._waiting), ROWS_AT_ONCE):
+            waiting = self._waiting.rows(low, high).drop_columns([KEY, GROUP])
+            start_ns, stream = (waiting[name].to_numpy() for name in ("start_ns", "stream_number"))
+            place_ns, is_placed = preceding.find(launched.rows(low, high), waiting)
+            place_ns = np.where(by_start[stream], start_ns, place_ns)
+            is_placed |= by_start[stream]
+            for number in stream[~is_placed & ~waiting["is_memory"].to_numpy()].tolist():
+                self._before_capture[streams[number].gpu] += 1
+            self._add_placed(waiting.filter(pa.array(is_placed)), place_ns[is_placed])
+            may_be_later = is_placed & ~by_start[stream] & (start_ns > place_ns)
+            rows = waiting.select(_BESIDE.names[:3]).append_column("place_ns", pa.array(place_ns))
+            rows = rows.filter(pa.array(may_be_later))
+            if len(rows):
+                placed.add(rows, rows["start_ns"])
+        placed.finish()
+        return launched, placed
+
+
+class _NearestLaunches:
+    """The launch next to activities on their streams, from one range of time to the next."""
+
+    def __init__(self, streams: int) -> None:
+        self._launch_ns = np.zeros(streams, np.int64)
+        self._is_known = np.zeros(streams, np.bool_)
+
+    def find(self, launched: pa.Table, waiting: pa.Table, *, backward: bool = False) -> tuple[Ints, Bools]:
+        """Return for each waiting activity the launch of the last launched one before it, and whether there is one.
+
+        Call it for ranges of time in their order. `backward`: of the first one after it, in the reverse order.
+        """
+        stream, start_ns, end_ns = (
+            np.concatenate([launched[name].to_numpy(), waiting[name].to_numpy()]) for name in _BESIDE.names[:3]
+        )
+        launch_ns = launched["place_ns"].to_numpy()
+        count = len(launched)
+        tie = np.concatenate([launch_ns, np.full(len(waiting), _NEVER)])  # launched ones first
+        order = np.lexsort((tie, end_ns, start_ns, stream))[:: -1 if backward else 1]
+        # begin each stream with the launch of the ranges before
+        is_launched = order < count
+        position = np.maximum.accumulate(np.where(is_launched, np.arange(len(order)), -1))
+        nearest = order[position]
+        is_here = (position >= 0) & (stream[nearest] == stream[order])
+        found_ns = np.where(
+            is_here, launch_ns[np.where(is_here, nearest, 0)] if count else 0, self._launch_ns[stream[order]]
+        )
+        is_known = is_here | self._is_known[stream[order]]
+        mine = order[is_launched]
+        self._launch_ns[stream[mine]] = launch_ns[mine]  # the last one of each stream stays
+        self._is_known[stream[mine]] = True
+        of_row, known = np.empty_like(found_ns), np.empty_like(is_known)
+        of_row[order], known[order] = found_ns, is_known
+        return of_row[count:], known[count:]
 
 
 _HOST = pa.schema([pa.field("process", pa.int32()), *(HOST.field(name) for name in HOST.names[2:])])
 _HOST_ORDER = ("process", "start_ns", "thread", "name", "end_ns", "kind")
+_PLACED = pa.schema(
+    [
+        *(ACTIVITIES.field(name) for name in ACTIVITIES.names[1:8]),
+        pa.field("is_collective", pa.bool_()),
+        pa.field("stream_number", pa.int32()),
+    ]
+)
+_BESIDE = pa.schema(
+    [("stream_number", pa.int32()), ("start_ns", pa.int64()), ("end_ns", pa.int64()), ("place_ns", pa.int64())]
+)
+_LOST = pa.schema([*(CALLS.field(name) for name in ("process", "thread", "start_ns")), ("is_outer", pa.bool_())])
 
 
 def flag_names(names: Sequence[str], communication: Communication) -> dict[str, Sequence[bool]]:
@@ -386,22 +510,19 @@ def flag_names(names: Sequence[str], communication: Communication) -> dict[str, 
     }
 
 
-def _take(table: pa.Table, rows: Codes) -> pa.Table:
-    """Return rows of a table, nulls for -1. Of a table in pieces only those with the rows are touched, not joined."""
-    known = rows >= 0
-    first = int(rows[known].min()) if known.any() else 0
-    part = table.slice(first, int(rows.max(initial=-1)) + 1 - first)
-    return part.take(pa.array(rows - first, mask=None if known.all() else ~known))
-
-
 def locate_in_steps(times_ns: Ints, steps: Sequence[StepRange]) -> Codes:
     """Return for each time (n,) in ns the index of the step that contains it; -1 if none does."""
-    starts = np.array([step.start_ns for step in steps], np.int64)
-    untils = np.array([_NEVER if step.until_ns is None else step.until_ns for step in steps], np.int64)
+    starts, untils = _bounds(steps)
     rows = np.searchsorted(starts, times_ns, side="right") - 1
     inside = rows >= 0
     inside[inside] = times_ns[inside] < untils[rows[inside]]
     return np.where(inside, rows, -1).astype(np.int32)
+
+
+def _bounds(steps: Sequence[StepRange]) -> tuple[Ints, Ints]:
+    """Return where steps start and end (ns)."""
+    starts = np.array([step.start_ns for step in steps], np.int64)
+    return starts, np.array([_NEVER if step.until_ns is None else step.until_ns for step in steps], np.int64)
 
 
 def _step_rows(process: Codes, times_ns: Ints, steps: Steps) -> Codes:
@@ -418,9 +539,11 @@ class LaunchMatch(NamedTuple):
     call: Codes
     """For each activity the index of its launching call; -1 if there is none."""
     is_outer: Bools
-    """For each call whether it counts: of the calls with the correlation of one activity only the outermost does."""
+    """For each call whether it is the outermost of those with its correlation."""
     is_answered: Bools
     """For each call whether an activity has its correlation; True for calls without a correlation."""
+    is_nested: bool
+    """Whether several calls have the correlation of an activity."""
 
 
 def match_launches(activities: pa.Table, calls: pa.Table) -> LaunchMatch:
@@ -436,8 +559,9 @@ def match_launches(activities: pa.Table, calls: pa.Table) -> LaunchMatch:
     launching = np.zeros(size + 1, np.bool_)
     launching[activity_keys] = True
     is_repeated = (first[call_keys] != numbers) & (call_keys != size)
-    is_outer = np.ones(len(call_keys), np.bool_)
-    if launching[call_keys[is_repeated]].any():
+    is_outer, is_nested = np.ones(len(call_keys), np.bool_), False
+    if is_repeated.any():
+        is_nested = bool(launching[call_keys[is_repeated]].any())
         # the outermost call is written last, so it stays
         first[call_keys] = _NONE
         order = _outermost_first(calls)[::-1]
@@ -445,7 +569,7 @@ def match_launches(activities: pa.Table, calls: pa.Table) -> LaunchMatch:
         first[size] = _NONE
         is_outer = (first[call_keys] == numbers) | (call_keys == size)
     launching[size] = True
-    return LaunchMatch(first[activity_keys], is_outer, launching[call_keys])
+    return LaunchMatch(first[activity_keys], is_outer, launching[call_keys], is_nested)
 
 
 def _keys(calls: pa.Table, activities: pa.Table) -> tuple[Codes, Codes, int]:
@@ -504,49 +628,22 @@ class Stream(NamedTuple):
     stream: int | None
 
 
-class Streams:
-    """Number the streams and GPUs of activities, in order of process, device and stream; unknown ones last."""
+def _last_first(stream: Stream) -> tuple[bool, int]:
+    """Return a key by which the stream with the lowest id is the largest, and an unknown one the least."""
+    return stream.stream is not None, -(stream.stream or 0)
 
-    def __init__(self, activities: pa.Table) -> None:
-        """Number the streams of `activities`; needs the columns `process`, `device` and `stream`."""
-        processes, process = _numbered(activities["process"])
-        devices, device = _numbered(activities["device"])
-        streams, stream = _numbered(activities["stream"])
-        both, gpu = _numbered(pa.array(process.astype(np.int64) * len(devices) + device))
-        self.gpus = [Gpu(processes[number // len(devices)], devices[number % len(devices)]) for number in both]
-        self.gpu_of_row = gpu
-        """For each activity the position of its GPU in `gpus`."""
-        all_three, self.of_row = _numbered(pa.array(gpu.astype(np.int64) * len(streams) + stream))
-        """For each activity the position of its stream in `streams`."""
-        self.streams = [
-            Stream(self.gpus[number // len(streams)], streams[number % len(streams)]) for number in all_three
-        ]
 
-    def uses(self, is_kernel: Bools, is_compute: Bools, start_ns: Ints, end_ns: Ints) -> list[GpuUsage]:
-        """Return the totals of each GPU in order, without GPUs that ran no kernel; arrays (activities,)."""
-        stream = self.of_row[is_kernel]
-        kernels = np.bincount(stream, minlength=len(self.streams)).tolist()
-        compute = np.bincount(self.of_row[is_compute], minlength=len(self.streams)).tolist()
-        first_ns = np.full(len(self.streams), np.iinfo(np.int64).max)
-        np.minimum.at(first_ns, stream, start_ns[is_kernel])
-        last_ns = np.full(len(self.streams), np.iinfo(np.int64).min)
-        np.maximum.at(last_ns, stream, end_ns[is_kernel])
-        uses = []
-        for gpu in self.gpus:
-            own = [number for number, one in enumerate(self.streams) if one.gpu == gpu and kernels[number]]
-            if own:
-                main = max(own, key=lambda number: (compute[number], -number))
-                uses.append(
-                    GpuUsage(
-                        gpu,
-                        sum(kernels[number] for number in own),
-                        sum(compute[number] for number in own),
-                        self.streams[main].stream if compute[main] else None,
-                        int(first_ns[own].min()),
-                        int(last_ns[own].max()),
-                    )
-                )
-        return uses
+def find_streams(activities: pa.Table) -> tuple[list[Stream], Codes]:
+    """Return the streams of activities, and for each activity the position of its stream."""
+    processes, process = _numbered(activities["process"])
+    devices, device = _numbered(activities["device"])
+    streams, stream = _numbered(activities["stream"])
+    both, of_row = _numbered(pa.array((process.astype(np.int64) * len(devices) + device) * len(streams) + stream))
+    found = []
+    for number in both:
+        gpu, own_stream = divmod(number, len(streams))
+        found.append(Stream(Gpu(processes[gpu // len(devices)], devices[gpu % len(devices)]), streams[own_stream]))
+    return found, of_row
 
 
 def _numbered(column: Any) -> tuple[list[Any], Codes]:
@@ -563,13 +660,32 @@ def _numbered(column: Any) -> tuple[list[Any], Codes]:
     return [found[at] for at in order], positions[encoded.indices.to_numpy()]
 
 
-def _at(rows: pa.Table, of_names: Sequence[bool]) -> Bools:
-    """Return for each row the value of its name in `of_names`."""
-    found: Bools = np.array(of_names, np.bool_)[rows["name"].to_numpy()]
-    return found
+def _in_launch_order(rows: pa.Table) -> pa.Table:
+    """Return activities of one GPU by their place, `KEY`; ties, as in one graph launch, by stream, then start."""
+    place_ns = rows[KEY].to_numpy()
+    order = np.argsort(place_ns, kind="stable")
+    if (np.diff(place_ns[order]) == 0).any():
+        correlation, stream = rows["correlation"], rows["stream"]
+        ties = (
+            correlation.fill_null(0).to_numpy(),
+            correlation.is_null().to_numpy(),
+            rows["name"].to_numpy(),
+            rows["end_ns"].to_numpy(),
+            rows["start_ns"].to_numpy(),
+            stream.fill_null(0).to_numpy(),
+            stream.is_null().to_numpy(),
+        )
+        order = np.lexsort((*ties, place_ns))
+    return rows if (np.diff(order) == 1).all() else rows.take(pa.array(order))
 
 
-def _stretches(step_rows: Codes) -> Iterator[tuple[int, int]]:
-    """Yield the first row and the end of each step."""
-    bounds = [0, *(np.flatnonzero(np.diff(step_rows)) + 1).tolist(), len(step_rows)]
-    return pairwise(bounds)
+def _stretches(ends: Ints) -> Iterator[tuple[int, int]]:
+    """Yield ranges of steps with about `STEP_ROWS_AT_ONCE` rows; `ends` are the rows up to the end of each step."""
+    first = begun = before = 0
+    for step, end in enumerate(ends.tolist()):
+        if end - begun > STEP_ROWS_AT_ONCE and before > begun:
+            yield first, step
+            first, begun = step, before
+        before = end
+    if before > begun:
+        yield first, len(ends)

@@ -4,7 +4,6 @@ A launch lies in the ranges of its own thread that are open when it starts. Rang
 A launch of the backward pass has the modules and the Python line of the forward operator that it belongs to.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -13,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.core.arrow import table_of_rows
-from jitter.core.numeric.arrays import Ints
+from jitter.core.numeric.arrays import Bools, Ints
 from jitter.core.schema import MIGRATION
 from jitter.ingestion.transform.code_ranges import FRAME, MODULE, NO_THREAD, OPEN, OPERATOR, CodeRanges, ThreadRanges
 from jitter.ingestion.transform.range_texts import (
@@ -57,8 +56,8 @@ class LaunchScopes:
         self._nodes = [_Node(None, None, None, None, None)]
         self._known: dict[tuple[int, int, int], int] = {}
         self._launching: set[tuple[int, int]] = set()
-        self._looked_up: dict[tuple[int, int], list[Ints]] = defaultdict(list)
-        """By process and thread the times of launches, and of forward operators whose backward operators launch."""
+        self._operations: dict[tuple[int, int], tuple[ThreadRanges, Bools] | None] = {}
+        """By process and thread the operations, and which of them hold a launch or a forward operator of one."""
 
     def annotate(self, process: int, activities: pa.Table) -> pa.Table:
         """Return the activities of one process with the columns `SCOPE_COLUMNS` (dictionaries)."""
@@ -88,12 +87,10 @@ class LaunchScopes:
         """
         found: list[tuple[str, int, int, int]] = []
         for own, thread in sorted(self._launching):
-            ranges = self._ranges.operations(process, thread, MIGRATION, self._names)
-            if own != process or thread == NO_THREAD or ranges is None:
+            operations = self._operations[own, thread]
+            if own != process or thread == NO_THREAD or operations is None:
                 continue
-            launches = np.sort(np.concatenate(self._looked_up[process, thread]))
-            first = np.searchsorted(launches, ranges.start_ns, side="left")
-            holds_launch = np.searchsorted(launches, ranges.end_ns, side="right") > first
+            ranges, holds_launch = operations
             rows = np.flatnonzero(~holds_launch & (ranges.end_ns != OPEN))
             took = ranges.end_ns - ranges.start_ns
             rows = rows[np.argsort(-took[rows], kind="stable")[:_MOST_OPERATIONS]]
@@ -110,11 +107,24 @@ class LaunchScopes:
         for one in np.unique(thread).tolist():
             mine = np.flatnonzero(thread == one)
             times = start_ns[mine]
-            self._looked_up[process, one].append(times)
+            self._note_launches(process, one, times)
             ranges = self._ranges.around(process, one, int(times.min()), int(times.max()))
             if ranges is not None:
                 nodes[mine] = self._nodes_on_thread(process, one, ranges, times)
         return nodes
+
+    def _note_launches(self, process: int, thread: int, times: Ints) -> None:
+        """Mark the operations of a thread that hold one of these times."""
+        if (process, thread) not in self._operations:
+            found = self._ranges.operations(process, thread, MIGRATION, self._names)
+            self._operations[process, thread] = None if found is None else (found, np.zeros(len(found.key), np.bool_))
+        operations = self._operations[process, thread]
+        if operations is not None:
+            ranges, holds_launch = operations
+            near = np.flatnonzero((ranges.start_ns <= times.max()) & (ranges.end_ns >= times.min()))
+            launches = np.sort(times)
+            first = np.searchsorted(launches, ranges.start_ns[near], side="left")
+            holds_launch[near] |= np.searchsorted(launches, ranges.end_ns[near], side="right") > first
 
     def _nodes_on_thread(self, process: int, thread: int, ranges: ThreadRanges, start_ns: Ints) -> Ints:
         order = np.argsort(start_ns, kind="stable")

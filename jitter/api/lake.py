@@ -313,13 +313,13 @@ class Lake(LakeContents):
         """
         from jitter.analysis.metrics.collective_calls import COLUMNS, COLUMNS_OF_ALL, read_calls
         from jitter.analysis.metrics.communication import measure_communication
-        from jitter.core.parallel.prefetch import LARGE_STEP, prefetch
+        from jitter.core.parallel.prefetch import LARGE_STEP, map_ahead
 
         keys = self._chosen(steps)
         rows = {key: {rank: one.step.rows for rank, one in self._by_step[key].items()} for key in keys}
         reasons: Counter[str] = Counter()
         if max((sum(of_ranks.values()) for of_ranks in rows.values()), default=0) < LARGE_STEP:
-            read = prefetch((key, self.step_columns(key, COLUMNS)) for key in keys)
+            read = map_ahead(lambda key: (key, self.step_columns(key, COLUMNS)), keys, 1)
             found = measure_communication(self.recorded_sizes.fill(read, reasons), self.hosts, group)
         else:
             calls = ((key, read_calls(partial(self.step_columns, key, COLUMNS), rows[key])) for key in keys)

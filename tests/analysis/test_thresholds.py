@@ -28,12 +28,10 @@ NOT_THRESHOLDS = {
     "execution/interference.py": {"_FIRST_GUESS", "_ITERATIONS"},
     "account/usual_step.py": {"_STEPS"},
     # memory, threads and caches: they decide how fast an answer comes, never which one
-    "replay/run_steps.py": {"_SMALL_STEP"},
     "execution/activity_reader.py": {"_ROWS_AT_ONCE"},
     "execution/run_reader.py": {"_BYTES_KEPT", "_BYTES_PER_ROW", "_BYTES_OF_GROUP"},
-    "execution/run_model.py": {"_CELLS_KEPT"},
+    "execution/run_model.py": {"_CELLS_KEPT", "_SMALL_STEP", "_MOST_CELLS", "_MOST_AHEAD"},
     "metrics/time_shares.py": {"_ROWS_AT_ONCE"},
-    "detection/passes.py": {"_LARGE", "_MOST_THREADS", "_MOST_CELLS", "_RANGES"},
     "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},
     "diagnosis/diagnosis.py": {"_REPR_LENGTH"},

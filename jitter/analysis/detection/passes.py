@@ -3,12 +3,12 @@
 A range of steps is from a first up to but not including a last one; the step before it is read for what it leaves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from jitter.analysis.replay.run_steps import RecordedStep, RunSteps, Transfers
 from jitter.analysis.replay.step_end import StepDurations
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.core.numeric.arrays import Floats
-from jitter.core.parallel.processes import cpu_count
+from jitter.core.parallel.prefetch import map_ahead
 
 
 class Arrivals(NamedTuple):
@@ -82,20 +82,29 @@ class StepExecutor(Protocol):
         """
 
 
-def measure_steps(steps: RunSteps, first: int, last: int, *, ahead: bool = True) -> list[StepStatistics]:
-    """Measure each step of a range by itself; `ahead`: read the next step meanwhile."""
-    run, times, found = steps.run, StepDurations(), []
-    for step in steps.steps(max(first - 1, 0), last, ahead=ahead):
+def measure_steps(steps: RunSteps, first: int, last: int) -> list[StepStatistics]:
+    """Measure each step of a range by itself, several at a time."""
+    steps.prepare()
+    return list(map_ahead(partial(_measure, steps), _timed_steps(steps, first, last), steps.ahead))
+
+
+def _timed_steps(steps: RunSteps, first: int, last: int) -> Iterator[tuple[RecordedStep, float]]:
+    """Yield each step of a range with its time, ns; NaN for the first of consecutive steps."""
+    times = StepDurations()
+    for step in steps.steps(max(first - 1, 0), last):
         cells = step.end_cells
         which = cells >= 0
-        time_ns = times.of(step.key, run.rank_numbers[which], step.times.end[cells[which]])
-        if step.number < first:
-            continue
-        baseline = steps.baseline(step)
-        deviations, quality = deviations_of_step(run, step, baseline), _quality(steps, step)
-        found.append(StepStatistics(time_ns, step.transfers, deviations, quality, baseline, _arrivals(run, step)))
+        time_ns = times.of(step.key, steps.run.rank_numbers[which], step.times.end[cells[which]])
+        if step.number >= first:
+            yield step, time_ns
         del step  # else it stays in memory while the next one is read
-    return found
+
+
+def _measure(steps: RunSteps, timed: tuple[RecordedStep, float]) -> StepStatistics:
+    (step, time_ns), run = timed, steps.run
+    baseline = steps.baseline(step)
+    deviations, quality = deviations_of_step(run, step, baseline), _quality(steps, step)
+    return StepStatistics(time_ns, step.transfers, deviations, quality, baseline, _arrivals(run, step))
 
 
 def _quality(steps: RunSteps, step: RecordedStep) -> StepQuality:
@@ -146,15 +155,20 @@ def replay_steps(
     account = None if noise is None else Account(run, steps.ends, usual, noise)
     whole = account is not None or any(scenario.everything for scenario in scenarios)
     first = 0 if whole else min((step for scenario in scenarios for step in scenario.steps), default=0)
-    accounts = []
-    for step in steps.steps(first, ahead=account is None):
+
+    def compute(step: RecordedStep) -> tuple[int, StepAccount | None]:
         baseline = steps.baseline(step)
         replayed.step(step, baseline)
-        if account is not None:
-            accounts.append(account.step(step, baseline))
-        elif replayed.is_over(step.number):
+        return step.number, None if account is None else account.step(step, baseline)
+
+    accounts = []
+    # the account takes most of the time: it follows a step while the next one is read
+    ahead = 0 if account is None else min(steps.ahead, 1)
+    for number, found in map_ahead(compute, steps.steps(first, ahead=account is None), ahead):
+        if found is not None:
+            accounts.append(found)
+        elif replayed.is_over(number):
             break
-        del step  # else it stays in memory while the next one is read
     gained = np.zeros((len(run.keys), len(scenarios)))  # before the first repair, and when all is as recorded again
     gained[first : first + len(replayed.gained)] = replayed.gained
     return RunReplay(gained, accounts)
@@ -165,54 +179,25 @@ def step_ranges(steps: int, ranges: int) -> list[tuple[int, int]]:
     return list(pairwise(np.linspace(0, steps, min(steps, ranges) + 1).astype(int).tolist()))
 
 
-_LARGE: Final = 500_000
-"""StepActivities from which on a run is worth threads."""
-_MOST_THREADS: Final = 8
-_MOST_CELLS: Final = 6_000_000
-"""Operations × ranks of the steps that are in memory at once, some 100 bytes each."""
-_RANGES: Final = 2
-"""A thread. Each range reads again some steps before its own."""
-
-
 class ThreadedStepExecutor:
     """Goes through the steps here."""
 
     def __init__(self, steps: RunSteps, threads: int | None = None) -> None:
-        """Use this number of threads; None: one per processor for a large run."""
-        self._steps, self._chosen = steps, threads
+        """Use this number of threads; None: one per processor."""
+        self._steps = steps
+        if threads is not None:
+            steps.run.threads = threads
 
     def measure(self) -> list[StepStatistics]:
         """Measure each step by itself."""
-        steps, count = self._steps, len(self._steps.run.keys)
-        threads = self._threads()
-        if threads < 2:
-            return measure_steps(steps, 0, count)
-        steps.prepare()
-        with ThreadPoolExecutor(threads, thread_name_prefix="steps") as pool:
-            # one thread reads while another one computes
-            ranges = [
-                pool.submit(measure_steps, steps, *one, ahead=False) for one in step_ranges(count, _RANGES * threads)
-            ]
-            try:
-                return [seen for found in ranges for seen in found.result()]
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        return measure_steps(self._steps, 0, len(self._steps.run.keys))
 
     def replay(
         self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None
     ) -> RunReplay:
         """See `StepExecutor`."""
-        steps = self._steps
-        threads = 1 if steps.are_tiny else min(self._threads(), len(scenarios))
+        threads = min(self._steps.run.ahead, len(scenarios))
         if threads < 2:
-            return replay_steps(steps, usual, scenarios, noise)
+            return replay_steps(self._steps, usual, scenarios, noise)
         with ThreadPoolExecutor(threads, thread_name_prefix="scenarios") as pool:
-            return replay_steps(steps, usual, scenarios, noise, pool)
-
-    def _threads(self) -> int:
-        steps = self._steps
-        if self._chosen is None and steps.lake.source.rows < _LARGE:
-            return 1
-        in_memory = _MOST_CELLS // max(1, 2 * steps.largest_step)
-        return min(self._chosen or min(cpu_count(), _MOST_THREADS), len(steps.run.keys), in_memory)
+            return replay_steps(self._steps, usual, scenarios, noise, pool)

@@ -50,6 +50,8 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, spread_positions
 from jitter.core.numeric.compilation import compiled
+from jitter.core.parallel.prefetch import map_ahead
+from jitter.core.parallel.processes import cpu_count
 from jitter.core.step_key import StepKey
 
 _LIMITS: Final = THRESHOLDS.dependencies
@@ -177,6 +179,13 @@ _CELLS_KEPT: Final = 2_000_000
 """Operations × ranks × steps of a run that stay in memory once read: some 80 bytes each, with their self times."""
 
 
+_SMALL_STEP: Final = 4_000
+"""Activities of a step of all ranks up to which handing it to another thread takes longer than to compute it."""
+_MOST_CELLS: Final = 6_000_000
+"""Activities of the steps that are in memory at once, some 100 bytes each."""
+_MOST_AHEAD: Final = 8
+
+
 class InferredModel(NamedTuple):
     """Inferences from the whole run: teams, their programs, dependencies, and collective members."""
 
@@ -201,11 +210,20 @@ class RunModel:
         `times` are steps that were read with the same programs.
         """
         self._source = source
+        self.threads = cpu_count()
         self.times = {} if times is None else times
         """Of a small run the steps that were read."""
         if understood is not None:
             self.__dict__.update(understood._asdict())  # in place of what would be inferred
         self._known_members: dict[StepKey, Sequence[Member]] = {}
+
+    @property
+    def ahead(self) -> int:
+        """How many steps are read on threads while one is used; 0 of tiny steps, of large ones, and on one thread."""
+        of_step = self._source.rows // max(1, len(self.keys))
+        if of_step < _SMALL_STEP or self.threads < 2:
+            return 0
+        return min(self.threads, _MOST_AHEAD, _MOST_CELLS // of_step)
 
     @property
     def understood(self) -> InferredModel:
@@ -261,14 +279,13 @@ class RunModel:
     def _survey(self) -> "_Survey":
         """What the ranks ran in the surveyed steps."""
         survey = _Survey()
-        for key in self._surveyed():
-            group_of = self._group_of_rank(key)
+        for key, group_of in map_ahead(self._group_of_rank, self._surveyed(), self.ahead):
             for member in self._members(key):
                 survey.add(key, member, group_of[member.rank])
         return survey
 
-    def _group_of_rank(self, key: StepKey) -> dict[int, IdenticalRanks]:
-        return {rank: group for group in self._source.rank_groups(key) for rank in group.ranks.tolist()}
+    def _group_of_rank(self, key: StepKey) -> tuple[StepKey, dict[int, IdenticalRanks]]:
+        return key, {rank: group for group in self._source.rank_groups(key) for rank in group.ranks.tolist()}
 
     def _surveyed(self) -> list[StepKey]:
         """Return all steps of a short run; of a long run, evenly spaced ones and those with a new sequence or rank."""
@@ -396,7 +413,7 @@ class RunModel:
 
     def operations_of(self, key: StepKey, rank: int) -> tuple[KindCodes, Ints]:
         """Return one rank's operations in a step: their kinds, and their places in its team's program, -1 for none."""
-        group = self._group_of_rank(key)[rank]
+        group = self._group_of_rank(key)[1][rank]
         return group.kind, self._places(self.team_of[rank], key, group, rank)
 
     def file_rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
@@ -456,7 +473,7 @@ class RunModel:
         begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0])
         first = begin + max(0, (end - begin - most) // 2)
         keys = ordered[first : min(end, first + most)]
-        steps = ((key, self.step_times(key, chosen)) for key in keys)
+        steps = map_ahead(lambda key: (key, self.step_times(key, chosen)), keys, self.ahead)
         sampled = SampledSteps(program, rules.thread, len(chosen))
         known = frozenset(wait.op_index for wait in rules.waits if wait.kind == "sync")
         found = find_host_waits(program, known, sampled.sample_hosts(steps, _WAIT_LIMITS.steps_back))
@@ -507,7 +524,7 @@ class RunModel:
             if new is None:
                 if all(member.cut or member.rank in every for member in self._members(key)):
                     continue
-                group_of = self._group_of_rank(key)
+                _, group_of = self._group_of_rank(key)
                 new = [(member, group_of[member.rank].signature) for member in self._members(key)]
                 for group in group_of.values():
                     self._survey.collective_rows.setdefault(group.signature, _collective_rows(group))
@@ -537,8 +554,8 @@ class RunModel:
     def _compared_steps(self) -> Iterator[dict[int, TeamEnds]]:
         """Yield each team's part of some evenly spaced steps."""
         keys = list(self._source.steps)
-        for at in spread_positions(len(keys), THRESHOLDS.group_inference.compared_steps):
-            step = self.step_times(keys[at])
+        compared = [keys[at] for at in spread_positions(len(keys), THRESHOLDS.group_inference.compared_steps)]
+        for step in map_ahead(self.step_times, compared, self.ahead):
             teams = {
                 team: of_team(step, self.rank_numbers, team, operations)
                 for team, operations in self._operations.items()

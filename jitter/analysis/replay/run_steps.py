@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compile_loops
 from jitter.core.numeric.stats import lower_median
-from jitter.core.parallel.prefetch import LARGE_STEP, prefetch
+from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 
 
@@ -109,10 +109,6 @@ def measure_lags(rings: RingArrivals, times: StepTimes, collectives: CollectiveA
     return found
 
 
-_SMALL_STEP: Final = 4_000
-"""Cells of a step up to which handing it from one thread to another takes longer than to compute it."""
-
-
 @dataclass(frozen=True)
 class Shared:
     """Facts of the whole run that every step's replay needs."""
@@ -164,23 +160,19 @@ class RunSteps:
     def steps(self, first: int = 0, last: int | None = None, *, ahead: bool = True) -> Iterator[RecordedStep]:
         """Go through steps from the `first` up to but not including the `last` (all); of a small run each is read once.
 
-        With `ahead`, each step is read while the one before it is used, unless steps are tiny or large.
+        With `ahead`, further steps are read while one is used.
         """
         numbers = range(first, len(self.run.keys) if last is None else last)
         if all(number in self._kept for number in numbers):
             return map(self._kept.__getitem__, numbers)
         release_freed_memory()  # what the pass before has left in pieces; each step reuses the memory of the one before
-        found, worth = self._steps(first, last), not self.are_tiny and self.largest_step < LARGE_STEP
-        return prefetch(found) if ahead and worth else found
+        return self._steps(first, numbers.stop, self.ahead if ahead else 0)
 
-    def _steps(self, first: int, last: int | None) -> Iterator[RecordedStep]:
+    def _steps(self, first: int, last: int, ahead: int) -> Iterator[RecordedStep]:
         """Read these steps, and before them the steps that can delay them."""
         run, tracker = self.run, self.run.tracker()
-        begin = max(0, first - run.remembered)
-        keys = run.keys[begin:last]
-        for number, key in enumerate(keys, begin):
-            times = run.step_times(key)
-            self.lake.make_room()
+        for number, times in map_ahead(self._read, range(max(0, first - run.remembered), last), ahead):
+            key = run.keys[number]
             fresh = tracker.enter(key, times.row >= 0)
             if not run.has_consecutive_steps:
                 self._begin_at_markers(key, times, tracker.state)
@@ -197,6 +189,11 @@ class RunSteps:
                 yield step
                 del step
             del times, own, before  # else they stay in memory while the next step is read
+
+    def _read(self, number: int) -> tuple[int, StepTimes]:
+        times = self.run.step_times(self.run.keys[number])
+        self.lake.make_room()
+        return number, times
 
     def _begin_at_markers(self, key: StepKey, times: StepTimes, state: CarriedState) -> None:
         """Let each rank begin with its step marker: the host time before its first launch is its own."""
@@ -216,9 +213,9 @@ class RunSteps:
         self.alone  # noqa: B018  # it goes through the steps itself
 
     @property
-    def are_tiny(self) -> bool:
-        """Whether no step is worth handing to another thread."""
-        return self.largest_step < _SMALL_STEP
+    def ahead(self) -> int:
+        """How many steps are read on threads while one is used, and how many are computed."""
+        return self.run.ahead // 2
 
     @cached_property
     def largest_step(self) -> int:

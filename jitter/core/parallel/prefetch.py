@@ -1,8 +1,9 @@
-"""Prefetch: compute items and import modules on a thread, and announce files to the system, before they are used."""
+"""Compute results and import modules on threads, and announce files to the system, before they are used."""
 
 import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
@@ -10,21 +11,33 @@ from threading import Thread
 from typing import Final, TypeVar
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 LARGE_STEP: Final = 3_000_000
 """Rows of a step from which on no step is read while another one is in memory."""
-_END: Final = object()
 
 
-def prefetch(items: Iterator[Item]) -> Iterator[Item]:
-    """Yield the items, each computed on a thread while the previous one is used; two are in memory at a time.
+def map_ahead(function: Callable[[Item], Result], items: Iterable[Item], ahead: int) -> Iterator[Result]:
+    """Yield the results of a function for the items, in their order; `ahead` of them are computed on threads meanwhile.
 
-    This is faster if both sides spend their time in libraries that release the interpreter lock (numpy, pyarrow).
+    The items are taken in the caller's thread, one more than results are computed. With `ahead` 1 the function runs for
+    one item after another. With 0 all is done in the caller's thread. Threads are faster if both sides spend their time
+    in libraries and loops that release the interpreter lock.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
-        coming = pool.submit(next, items, _END)
-        while (item := coming.result()) is not _END:
-            coming = pool.submit(next, items, _END)
-            yield item  # type: ignore[misc]  # never _END
+    if ahead < 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(ahead, thread_name_prefix="ahead") as pool:
+        coming: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                coming.append(pool.submit(function, item))
+                del item  # else it stays in memory while the next one is made
+                if len(coming) > ahead:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def import_ahead(module: str) -> None:

@@ -12,7 +12,7 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_rank
-from jitter.core.parallel.prefetch import prefetch
+from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
 from jitter.report.text.step_text import StepText, describe_step
@@ -146,7 +146,7 @@ class RunReport:
 
         The next one is read meanwhile.
         """
-        for key, (columns, tables) in prefetch((key, self._tables(key)) for key in keys):
+        for key, (columns, tables) in map_ahead(lambda key: (key, self._tables(key)), keys, 1):
             with self.lake.keep_columns(key, columns):
                 grid = StepGrid(self.lake, self.answer(key))
                 if not grid.empty:

@@ -1,4 +1,4 @@
-"""A large run measured by several threads: the same answers; what a thread cannot read is said."""
+"""Steps measured and accounted for on several threads: the same answers; what a thread cannot read is said."""
 
 import shutil
 import threading
@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import jitter
+from jitter.analysis.account.step_account import Account
 from jitter.analysis.detection import passes
 from jitter.analysis.detection.pricing import Pricing
-from jitter.analysis.replay import run_steps
+from jitter.analysis.execution import run_model
 from jitter.core.errors import LakeError
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
@@ -32,19 +33,31 @@ def wanted(root: Path) -> "jitter.Diagnosis":
     return jitter.open(root).diagnose()
 
 
-@pytest.fixture
-def names(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Have even a small run measured by three threads; gives the names of those that did."""
-    monkeypatch.setattr(passes, "_LARGE", 0)
-    monkeypatch.setattr(passes, "cpu_count", lambda: 3)
+@pytest.fixture(params=[(2, 0), (3, 10**9), (6, 0)], ids=["2", "3, steps in memory", "6"])
+def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Have even tiny steps read and computed on threads, of so many processors; gives the names of those threads."""
+    processors, kept = request.param
+    monkeypatch.setattr(run_model, "_SMALL_STEP", 0)
+    monkeypatch.setattr(run_model, "_CELLS_KEPT", kept)
+    monkeypatch.setattr(run_model, "cpu_count", lambda: processors)
+    return watch_threads(monkeypatch)
+
+
+def watch_threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return the names of the threads that measure steps from now on, and that keep their account."""
     seen: set[str] = set()
-    measure = passes.measure_steps
+    measure, account = passes.deviations_of_step, Account.step
 
-    def watched(*told, **options):
+    def watched(*told):
         seen.add(threading.current_thread().name)
-        return measure(*told, **options)
+        return measure(*told)
 
-    monkeypatch.setattr(passes, "measure_steps", watched)
+    def watched_account(*told):
+        seen.add(threading.current_thread().name)
+        return account(*told)
+
+    monkeypatch.setattr(passes, "deviations_of_step", watched)
+    monkeypatch.setattr(Account, "step", watched_account)
     return seen
 
 
@@ -52,15 +65,18 @@ def test_the_same_answers(root: Path, wanted: "jitter.Diagnosis", names: set[str
     assert jitter.open(root).diagnose() == wanted
     assert wanted.culprits
     assert names
-    assert all(name.startswith("steps") for name in names)
+    assert all(name.startswith("ahead") for name in names)
 
 
-def test_the_same_account(root: Path, names: set[str]):
-    first, then = jitter.open(root).analyze(), jitter.open(root).analyze()
-    alone = first.accounts
+def test_the_same_account(root: Path, names: set[str], monkeypatch: pytest.MonkeyPatch):
+    then = jitter.open(root).analyze()
     assert Pricing(then).findings
-    np.testing.assert_equal([asdict(one) for one in then.accounts], [asdict(one) for one in alone])
     assert names
+    found = [asdict(one) for one in then.accounts]
+    monkeypatch.setattr(run_model, "cpu_count", lambda: 1)
+    names.clear()
+    np.testing.assert_equal(found, [asdict(one) for one in jitter.open(root).analyze().accounts])
+    assert names == {threading.current_thread().name}
 
 
 @pytest.mark.usefixtures("names")
@@ -74,22 +90,24 @@ def test_what_cannot_be_read_is_said(root: Path, tmp_path: Path):
         lake.diagnose()
 
 
-@pytest.mark.parametrize(("processors", "large"), [(1, 0), (8, 10**9)])
-def test_what_is_small_is_done_by_one(
-    root: Path, processors: int, large: int, names: set[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("processors", "small", "large"), [(1, 0, 10**9), (8, 10**9, 10**9), (8, 0, 0)])
+def test_tiny_and_large_steps_and_those_of_one_processor_are_computed_by_one_thread(
+    root: Path, wanted: "jitter.Diagnosis", processors: int, small: int, large: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(passes, "_LARGE", large)
-    monkeypatch.setattr(passes, "cpu_count", lambda: processors)
-    jitter.open(root).diagnose()
+    monkeypatch.setattr(run_model, "_SMALL_STEP", small)
+    monkeypatch.setattr(run_model, "_MOST_CELLS", large)
+    monkeypatch.setattr(run_model, "cpu_count", lambda: processors)
+    names = watch_threads(monkeypatch)
+    assert jitter.open(root).diagnose() == wanted
     assert names == {threading.current_thread().name}
 
 
-@pytest.mark.usefixtures("names")
 @pytest.mark.parametrize(("small_step", "has_pool"), [(0, True), (10**9, False)])
 def test_scenarios_of_tiny_steps_are_replayed_by_one_thread(
     root: Path, small_step: int, has_pool: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(run_steps, "_SMALL_STEP", small_step)
+    monkeypatch.setattr(run_model, "_SMALL_STEP", small_step)
+    monkeypatch.setattr(run_model, "cpu_count", lambda: 3)
     replay, pools = passes.replay_steps, []
 
     def watched(*told):

@@ -12,6 +12,7 @@ from jitter.report.page import (
     render_document,
     step_payload,
 )
+from jitter.report.text.fix_list import costliest_step
 from jitter.report.views.run_report import RunReport
 
 MAX_EMBEDDED_STEPS = 6
@@ -36,13 +37,11 @@ def render_html(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
 
 
 def choose_embedded_steps(report: RunReport) -> list[StepAnswer]:
-    """Return the steps to embed, costliest first: one of each of the first findings, and the costliest."""
+    """Return the steps to embed: the headline's, then the costliest first, one of each of the first findings."""
     by_cost = [report.answer(key) for key in report.by_cost]
-    chosen: set[StepKey] = set()
-    for culprit in report.diagnosis.culprits[:MAX_EMBEDDED_CULPRITS]:
-        own = [step.key for step in by_cost if step.key in culprit.steps]
-        named = [step.key for step in by_cost if step.key in culprit.steps and step.max_rank in culprit.ranks]
-        chosen.update((named or own)[:1])
+    findings = report.diagnosis.culprits[:MAX_EMBEDDED_CULPRITS]
+    worst = [costliest_step(one, report.diagnosis) for one in findings]
+    chosen: set[StepKey] = {by_cost[0].key, *(step.key for step in worst if step is not None)}
     for step in by_cost:
         if len(chosen) < MAX_EMBEDDED_STEPS:
             chosen.add(step.key)

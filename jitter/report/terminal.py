@@ -189,9 +189,8 @@ def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> I
         yield "unusable", f"{problem.first_file}: {problem.text}"
     if len(facts.refused) > limits.notes:
         yield "", f"{format_count(len(facts.refused) - limits.notes, 'more reason')} why files are unusable"
-    if (network := diagnosis.conclusion.unverified_transfers) is not None and diagnosis.culprits:
-        share = format_percent(network)
-        yield "network", f"not judged ({share} of the steps): ingest the output of nccl-tests on these nodes"
+    if diagnosis.conclusion.unverified_transfers is not None and diagnosis.culprits:
+        yield "network", "not judged: ingest the output of nccl-tests on these nodes"
     yield (
         "more",
         f"{format_count(len(diagnosis.notes), 'limit')} and all evidence: jitter report -v"

@@ -309,6 +309,27 @@ def test_a_healthy_run_is_calm(tmp_path):
     assert '<header class="calm">' in page
 
 
+def test_the_page_opens_a_step_of_the_headline(tmp_path):
+    faults = "--fault slow_gpu:rank=1,factor=1.25 --fault cpu_stall:rank=2,step=3,kernel=30,ms=1.5"
+    lake = sampled_lake(tmp_path, f"--ranks 4 --steps 6 --kernels 60 {faults}")
+    page, diagnosis = render_html(lake), lake.diagnose()
+    assert (diagnosis.headline.ranks, diagnosis.costliest.max_rank) == ((1,), 2)
+    assert sources(page, "kernels")["shown:view"]["max_rank"][0] == 1
+    opened = choose_embedded_steps(RunReport(lake))[0]
+    assert opened.key != diagnosis.costliest.key
+    assert opened.max_rank == 1
+    assert page_data(page)["steps"][0]["label"] == str(opened.key.step)
+
+
+def test_jitter_noise_is_grey_under_a_finding_of_the_network(tmp_path):
+    lake = sampled_lake(tmp_path, "--ranks 4 --steps 5 --kernels 60 --fault slow_link:rank=1,factor=8 --evidence")
+    assert [one.rung for one in lake.diagnose().culprits] == ["network"]
+    page = render_html(lake)
+    assert list(sources(page, "kernels")["shown:view"]["is_calm"]) == [True]
+    (colours,) = (m["attributes"] for m in models(item(page)) if m["attributes"].get("name") == "excess:colours")
+    assert colours["palette"] == GREY_PALETTE
+
+
 def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):
     page = RunReport(report_job(tmp_path / "lake", ranks=3))
     step = replace(page.diagnosis.steps[1], max_rank_loss_ns=None)

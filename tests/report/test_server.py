@@ -240,7 +240,7 @@ def test_a_page_shows_progress_then_loads_again(lake):
     async def questions(address):
         client = AsyncHTTPClient()
         waiting = (await client.fetch(f"{address}/")).body.decode()
-        run.loading.enter("reading the costliest step")
+        run.loading.enter("reading the first step")
         told = json.loads((await client.fetch(f"{address}/progress")).body)
         early = await client.fetch(f"{address}/step/0", raise_error=False)
         metrics = (await client.fetch(f"{address}/metrics")).body.decode()
@@ -251,7 +251,7 @@ def test_a_page_shows_progress_then_loads_again(lake):
     waiting, told, early, metrics, ready, page = asked_of(run, questions)
     assert "Loading the run" in waiting
     assert "node0001" not in waiting
-    assert told == {"words": "reading the costliest step", "fraction": 0.5, "ready": False}
+    assert told == {"words": "reading the first step", "fraction": 0.5, "ready": False}
     assert early == 503
     assert metrics.endswith("} 0\n")
     assert ready["ready"]

@@ -31,7 +31,7 @@ from jitter.report.views.run_report import RunReport, StepSection
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_tables import build_step_tables
 
-STAGES: Final = ("diagnosing the run", "reading the costliest step", "ready")
+STAGES: Final = ("diagnosing the run", "reading the first step", "ready")
 """In order."""
 MAX_CACHED_STEPS: Final = 24
 MAX_RANKS_TEXT: Final = 200
@@ -101,7 +101,7 @@ class ServedRun:
         if report.steps == report.lake.step_keys:
             report.lake.prepare(forms=["answers"])  # which makes later starts faster
         report.diagnosis, report.facts  # noqa: B018
-        loading.enter("reading the costliest step")
+        loading.enter("reading the first step")
         self.page = self._render()
         loading.enter("ready")
 
@@ -144,7 +144,7 @@ class ServedRun:
             return path.read_bytes()
 
     def _render(self) -> str:
-        """Return the page with the costliest step that a rank recorded completely."""
+        """Return the page with the step of the headline, or the costliest that a rank recorded completely."""
         report = self.report
         for key in report.by_cost:
             try:

@@ -1,7 +1,7 @@
 """The data of a report over one lake, for a written and a live page; each part is computed once, on first use."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
@@ -15,6 +15,7 @@ from jitter.core.formatting import format_rank
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
+from jitter.report.text.fix_list import costliest_step
 from jitter.report.text.step_text import StepText, describe_step
 from jitter.report.views.excess_heatmap import (
     LOSS_LAYER,
@@ -39,7 +40,7 @@ class RunSeries:
     """The step in figures and in the address of the page, such as `2017` or `1/2017`."""
     ranks: tuple[int, ...]
     is_calm: bool
-    """Whether the run has no finding of jitter."""
+    """Whether jitter is noise, or a lead beside a larger finding: figures of it are grey."""
 
     def position(self, key: StepKey) -> int:
         """Return the position of a step."""
@@ -85,7 +86,7 @@ class RunReport:
         several = len({step.key.epoch for step in steps}) > 1
         labels = tuple(f"{one.key.epoch}/{one.key.step}" if several else str(one.key.step) for one in steps)
         ranks = tuple(sorted(self.examined.run.team_of)) if steps else ()  # a lake of logs alone has no steps
-        return RunSeries(steps, labels, ranks, not self.diagnosis.culprits)
+        return RunSeries(steps, labels, ranks, is_calm(self.diagnosis))
 
     @cached_property
     def excess(self) -> ExcessHeatmap | None:
@@ -104,9 +105,11 @@ class RunReport:
 
     @cached_property
     def by_cost(self) -> list[StepKey]:
-        """The steps, costliest first."""
+        """The steps: the one that shows the headline best, then the costliest first."""
         ordered = sorted(self.diagnosis.steps, key=lambda step: (step.loss_ns is None, -(step.loss_ns or 0)))
-        return [step.key for step in ordered]
+        first = self.diagnosis.headline
+        opened = None if first is None else costliest_step(first, self.diagnosis)
+        return [step.key for step in sorted(ordered, key=lambda step: step is not opened)]
 
     @cached_property
     def _waited(self) -> dict[StepKey, Mapping[int, float]]:
@@ -129,7 +132,8 @@ class RunReport:
 
     def view(self, grid: StepGrid) -> StepView:
         """Return the data of the figures of a step."""
-        return build_step_view(grid, self.examined, self.answer(grid.key), self._waited[grid.key])
+        view = build_step_view(grid, self.examined, self.answer(grid.key), self._waited[grid.key])
+        return replace(view, is_calm=view.is_calm or self.run.is_calm)
 
     def section(self, grid: StepGrid) -> StepSection:
         """Return the texts and the data of the figures of a step."""
@@ -165,6 +169,12 @@ class RunReport:
             ranges = [one.kernel_index.first for one in self.diagnosis.culprits if one.kernel_index is not None]
             kernels = choose_kernels(grid, [*ranges, *began], len(self.steps))
         return measure_kernel_durations(self.examined, grid, kernels)
+
+
+def is_calm(diagnosis: Diagnosis) -> bool:
+    """Return whether no finding of jitter is the headline or has at least medium confidence."""
+    late = [one for one in diagnosis.culprits if one.rung == "ranks"]
+    return not any(one is diagnosis.headline or one.confidence != "low" for one in late)
 
 
 def choose_first_layer(diagnosis: Diagnosis) -> str:

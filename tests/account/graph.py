@@ -219,7 +219,8 @@ class _StepTape:
         host, in_call = self.self_time("host", host_kind), self.self_time("call", host_kind)
         is_called = not isnan(times.call[cell])
         before = state.backs.get((rank, thread))
-        held = self.awaited(job.host_wait_on[job.first_host_wait[place] : job.first_host_wait[place + 1]].tolist())
+        by_host = job.host_wait_on[job.first_host_wait[place] : job.first_host_wait[place + 1]].tolist()
+        held = self.awaited(one for one in by_host if one < 0 or not isnan(times.start[self.row + one]))
         called = self.sum(self.latest(before, *(self.sum(one, -float(job.host_lead_ns[place])) for one in held)), host)
         if self.begins[rank] and is_called:
             called = self.known_or_given(called, float(times.call[cell]))
@@ -378,7 +379,8 @@ class _StepTape:
             self.rank = rank
             for at in range(job.first_carried[self.team + 1] - 1, job.first_carried[self.team] - 1, -1):
                 column = int(job.carried_column[at])
-                carried = self.ends.get(self.row + int(job.carried_place[at]))
+                awaited = self.row + int(job.carried_place[at])
+                carried = None if isnan(self.times.start[awaited]) else self.ends.get(awaited)
                 before = streams.get((self.rank, column - 1))
                 keep(streams, (self.rank, column), before if job.carried_steps[at] > 1 else carried)
 

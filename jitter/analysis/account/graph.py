@@ -440,7 +440,7 @@ def list_start_inputs(
         inputs.goes[count], inputs.head[count] = STREAM, heads.free[cell]
         count += 1
     low, high = job.first_wait[place], job.first_wait[place + 1]
-    return add_awaited(job.wait_on, low, high, row, rank, 0.0, upper, lower, heads, inputs, count)
+    return add_awaited(job.wait_on, low, high, row, rank, 0.0, False, upper, lower, heads, inputs, count)
 
 
 @compiled
@@ -468,9 +468,8 @@ def list_since_inputs(
         inputs.upper[0], inputs.lower[0], inputs.goes[0], inputs.head[0] = before, usual, RETURN, head
         count = 1
     low, high = job.first_host_wait[place], job.first_host_wait[place + 1]
-    return add_awaited(
-        job.host_wait_on, low, high, row, rank, job.host_lead_ns[place], upper, lower, heads, inputs, count
-    )
+    lead = job.host_lead_ns[place]
+    return add_awaited(job.host_wait_on, low, high, row, rank, lead, True, upper, lower, heads, inputs, count)
 
 
 @compiled
@@ -523,7 +522,7 @@ def list_call_inputs(
     inputs.upper[0], inputs.lower[0], inputs.head[0] = called, usually_called, head
     if job.kind[place] == SYNC:
         low, high = job.first_wait[place], job.first_wait[place + 1]
-        return add_awaited(job.wait_on, low, high, row, rank, 0.0, upper, lower, heads, inputs, 1)
+        return add_awaited(job.wait_on, low, high, row, rank, 0.0, False, upper, lower, heads, inputs, 1)
     if job.queue[team] > 0 and upper.slot[cell] > -math.inf and lower.slot[cell] > -math.inf:
         one, other = upper.holder[cell], lower.holder[cell]
         inputs.upper[1], inputs.lower[1], inputs.goes[1], inputs.head[1] = (
@@ -546,15 +545,21 @@ def add_awaited(
     row: int,
     rank: int,
     lead: float,
+    by_host: bool,
     upper: Setting,
     lower: Setting,
     heads: Heads,
     inputs: Inputs,
     count: int,
 ) -> int:
-    """Add awaited ends, each `lead` earlier, to the inputs of a maximum; return how many inputs there are."""
+    """Add awaited ends, each `lead` earlier, to the inputs of a maximum; return how many inputs there are.
+
+    A host (`by_host`) does not wait for what the rank lacks; a stream waits for the operation before that.
+    """
     for wait in range(low, high):
         other = wait_on[wait]
+        if by_host and other >= 0 and isnan(upper.nodes.start[row + other]):
+            continue
         if other >= 0:
             end, usual = upper.nodes.end[row + other], lower.nodes.end[row + other]
         else:

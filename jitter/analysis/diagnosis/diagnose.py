@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup, group_findings, group_job_findings
-from jitter.analysis.diagnosis.grouping.leads import find_leads
+from jitter.analysis.diagnosis.grouping.leads import add_lead
 from jitter.analysis.diagnosis.limitations import describe_warm_up, list_limitations
 from jitter.analysis.diagnosis.loss.split import split_loss
 from jitter.analysis.diagnosis.model import Loss, LossShare, StepAnswer, WhatIf
@@ -28,8 +28,8 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
 
     """
     groups, gains, all_gain = _select_worth_fixing(analysis, evidence, group_findings(evidence))
-    if leads := find_leads(evidence, groups, all_gain):
-        groups = [*groups, *leads]
+    if (led := add_lead(evidence, groups, all_gain)) != groups:
+        groups = led
         gains = analysis.gains([group.scenario for group in groups])
         all_gain = max(0.0, *gains, analysis.gains([together(group.scenario for group in groups)])[0])
     shares = [analysis.loss_of(group.scenario) for group in groups]

@@ -9,7 +9,8 @@ the call varies least. Three explanations of a call compete:
     a pace          call = same call of the step before + period      (a loader delivers at its own pace)
 
 The end is chosen on half of the steps and verified on the other half. Of one or two steps, on half of the ranks; the
-pace of a single step is unknown.
+pace of a single step is unknown. Where no end explains the calls of all steps, the steps are told apart by what they
+and the steps before them run: a host may wait only after a validation pass, a checkpoint or a logged value.
 """
 
 import math
@@ -40,7 +41,11 @@ class HostSample(NamedTuple):
     until: Floats
     """When the call began; of a synchronising call when it returned."""
     ends: tuple[Floats, ...]
-    """Ends on the GPU: of this step, of the step before, and so on."""
+    """Ends on the GPU: of this step, of the step before, and so on. Of an operation that the rank lacks, and most ranks
+    of its step have, the end before on its stream; NaN where most lack it.
+    """
+    stand_ins: Mapping[int, frozenset[int]]
+    """By place the operations whose ends stand for its own on ranks that lack it."""
     rank: Ints
     """(cells,)."""
     step: Ints
@@ -94,17 +99,18 @@ def find_host_waits(program: Program, known: frozenset[int], sample: HostSample)
     found = [
         (place, *one)
         for place in _long_gaps(sample, step_ns)
-        if place not in known and (one := _fit_place(program, sample, period, place)) is not None
+        if place not in known
+        for one in _fit_place(program, sample, period, place)
     ]
     patterns = [
         pattern
-        for place, ends, _, end, fits in found
+        for place, ends, _, _, end, fits in found
         if fits and (pattern := _pattern(program, place, ends.which[end])) is not None
     ]
-    for place, ends, calls, best, fitted in found:
+    for place, ends, calls, share, best, fitted in found:
         repeated = None if fitted else _repeated(program, place, ends, calls, patterns)
         end, fits = (best, fitted) if repeated is None else (repeated, True)
-        gap_ns = float(calls.gap.mean())
+        gap_ns = share * float(calls.gap.mean())
         distance = calls.distance[:, end]
         is_call = program.kinds[place] == SYNC
         provenance: Provenance = "recorded" if is_call else "inferred"
@@ -113,9 +119,10 @@ def find_host_waits(program: Program, known: frozenset[int], sample: HostSample)
         if fits:
             waits += own
             if not is_call:
-                lead[place], most = _lead(calls.gap, distance, calls.rank)
-                if most > lead[place]:
-                    most_lead[place] = most
+                shown, most = _lead(calls.gap, distance, calls.rank)
+                lead[place] = min(shown, lead.get(place, shown))
+                if most > shown:
+                    most_lead[place] = max(most, most_lead.get(place, most))
         elif not is_call and not _contradicts(calls, end):
             varies = _varies(calls)
             unexplained += gap_ns / step_ns if varies else 0.0
@@ -135,13 +142,65 @@ class _Pattern(NamedTuple):
     """How many operations of that kind earlier: 0 is before this one."""
 
 
-def _fit_place(
-    program: Program, sample: HostSample, period: Floats, place: int
-) -> tuple[_Ends, _Place, int, bool] | None:
-    """Return the ends that a place may wait for, its calls, the best end and whether it fits; None without an end."""
-    ends = _candidates(program, sample, place)
-    ends, calls = _feasible(ends, _calls_at(sample, period, place, ends))
-    return (ends, calls, *_choose(calls)) if len(ends.which) else None
+class _FitOfPlace(NamedTuple):
+    """How the calls at a place follow an end."""
+
+    ends: _Ends
+    calls: _Place
+    share: float
+    """Of the place's calls."""
+    end: int
+    """The best end."""
+    fits: bool
+
+
+def _fit_place(program: Program, sample: HostSample, period: Floats, place: int) -> list[_FitOfPlace]:
+    """Fit the calls at a place: of all steps alike or, where no end fits those, of each kind of step."""
+    every = np.ones(len(sample.rank), np.bool_)
+    alike = _fit_calls(program, sample, period, place, every)
+    if alike is not None and alike.fits:
+        return [alike]
+    fits = (_fit_calls(program, sample, period, place, kind) for kind in _kinds_of_steps(sample, place))
+    by_kind = [one for one in fits if one is not None]
+    if alike is None or any(one.fits for one in by_kind):
+        return by_kind
+    return [alike]
+
+
+def _fit_calls(program: Program, sample: HostSample, period: Floats, place: int, cells: Bools) -> _FitOfPlace | None:
+    """Fit the calls at a place in some cells; None: no end is before all of them and in the gap of some."""
+    ends_of_cells = tuple(own[cells] for own in sample.ends)
+    some = HostSample(
+        sample.since[cells],
+        sample.until[cells],
+        ends_of_cells,
+        sample.stand_ins,
+        sample.rank[cells],
+        sample.step[cells],
+    )
+    ends = _candidates(program, some, place)
+    ends, calls = _feasible(ends, _calls_at(some, period[cells], place, ends))
+    if not len(ends.which):
+        return None
+    known = ~np.isnan(sample.until[:, place] - sample.since[:, place])
+    return _FitOfPlace(ends, calls, len(calls.gap) / int(known.sum()), *_choose(calls))
+
+
+def _kinds_of_steps(sample: HostSample, place: int) -> list[Bools]:
+    """Return the cells, (cells,) each, of steps that ran the same up to a place, after steps that ran the same.
+
+    Empty where the steps are alike, or too unlike to repeat.
+    """
+    ran = {
+        step: 2 * np.isnan(sample.ends[0][sample.step == step]).sum(axis=0) < (sample.step == step).sum()
+        for step in np.unique(sample.step).tolist()
+    }
+    kinds: dict[tuple[bytes, bytes], list[int]] = {}
+    for step in sorted(ran.keys() & {step + 1 for step in ran}):
+        kinds.setdefault((ran[step][:place].tobytes(), ran[step - 1].tobytes()), []).append(step)
+    if not 1 < len(kinds) <= len(ran) / 2:
+        return []
+    return [np.isin(sample.step, steps) for steps in kinds.values()]
 
 
 def _pattern(program: Program, place: int, awaited: Sequence[tuple[int, int]]) -> _Pattern | None:
@@ -218,19 +277,28 @@ def _candidates(program: Program, sample: HostSample, place: int) -> _Ends:
     """Return the ends of what was launched before a place, in this step and the steps before."""
     on_gpu = np.flatnonzero(program.kinds != SYNC)
     before = on_gpu[on_gpu < place]
-    which: list[tuple[tuple[int, int], ...]] = [((at, 0),) for at in before.tolist()]
-    columns = [sample.ends[0][:, before]]
-    for back in range(1, len(sample.ends)):
-        which += [((at, back),) for at in on_gpu.tolist()]
-        columns.append(sample.ends[back][:, on_gpu])
+    tried = [(0, before), *((back, on_gpu) for back in range(1, len(sample.ends)))]
+    columns = [sample.ends[back][:, places] for back, places in tried]
+    which: list[tuple[tuple[int, int], ...]] = [
+        ((at, back), *((other, back) for other in sorted(sample.stand_ins.get(at, ()))))
+        for back, places in tried
+        for at in places.tolist()
+    ]
     # all that was launched before, as in a call that waits for the device
-    last: dict[int, tuple[int, int]] = {}
-    for back, places in ((1, on_gpu), (0, before)):
-        last |= {int(program.streams[at]): (at, back) for at in places.tolist()}
+    last: set[tuple[int, int]] = set()
+    for stream in np.unique(program.streams[on_gpu]).tolist():
+        for back, places in ((0, before), (1, on_gpu)):
+            own = places[program.streams[places] == stream]
+            ran = ~np.isnan(sample.ends[back][:, own])
+            cells = ran.any(axis=1)
+            latest = own[[]] if not cells.any() else own[len(own) - 1 - np.argmax(ran[cells, ::-1], axis=1)]
+            last |= {(at, back) for one in set(latest.tolist()) for at in (one, *sample.stand_ins.get(one, ()))}
+            if cells.all():
+                break
     every = np.fmax(
         np.fmax.reduce(columns[0], axis=1, initial=np.nan), np.fmax.reduce(columns[1], axis=1, initial=np.nan)
     )
-    which.append(tuple(sorted(last.values())))
+    which.append(tuple(sorted(last)))
     return _Ends(which, np.column_stack([*columns, every]))
 
 
@@ -249,7 +317,7 @@ def _calls_at(sample: HostSample, period: Floats, place: int, ends: _Ends) -> _P
 
 def _half(sample: HostSample) -> Bools:
     """Return, (cells,), which half they are of: of every second step, or rank where every second one has no pace."""
-    numbers = sample.step - sample.step.min(initial=0)
+    numbers = np.unique(sample.step, return_inverse=True)[1]
     if numbers.max(initial=0) < 2:
         numbers = np.unique(sample.rank, return_inverse=True)[1]
     found: Bools = numbers % 2 == 0

@@ -4,6 +4,7 @@ The compiled loops go through these arrays, operation by operation. Ranks of the
 within a team by rank: `rank` in a loop is that number.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from math import isnan
 from typing import NamedTuple
@@ -37,7 +38,9 @@ class JobArrays(NamedTuple):
     wait_on: Ints
     """(waits,) a place in the team's program; below 0 ~column of `CarriedState.stream_end`: an earlier step's end."""
     first_host_wait: Ints
-    """(operations + 1,) where what the host waits for before each call, without a record, begins in `host_wait_on`."""
+    """(operations + 1,) where what the host waits for before each call, without a record, begins in `host_wait_on`.
+
+    The host does not wait for what the rank lacks in the step."""
     host_wait_on: Ints
     """(waits of hosts,) as in `wait_on`."""
     host_lead_ns: Floats
@@ -201,20 +204,18 @@ class StateTracker:
 
 
 @compiled
-def carry_ends(
-    job: JobArrays, team: int, rank: int, row: int, end: Floats, base: int, otherwise: Floats, stream_end: Floats
-) -> None:
+def carry_ends(job: JobArrays, team: int, rank: int, row: int, start: Floats, end: Floats, stream_end: Floats) -> None:
     """Carry the ends of a rank's operations, from `row` on in `end`, that later steps wait for.
 
-    Where the rank lacks one, the end before it on its stream counts, from `base` on in `otherwise`.
+    No step waits for an operation that the rank lacks: of unknown `start`.
     """
     for at in range(job.first_carried[team + 1] - 1, job.first_carried[team] - 1, -1):
         column = job.carried_column[at]
         if job.carried_steps[at] > 1:
             stream_end[rank, column] = stream_end[rank, column - 1]
         else:
-            own = end[row + job.carried_place[at]]
-            stream_end[rank, column] = own if not isnan(own) else otherwise[base + job.carried_place[at]]
+            cell = row + job.carried_place[at]
+            stream_end[rank, column] = end[cell] if not isnan(start[cell]) else math.nan
 
 
 @compiled

@@ -107,6 +107,7 @@ class SampledSteps:
         parts: list[tuple[Floats, Floats]] = []
         ends: list[list[Floats]] = [[] for _ in range(1 + steps_back)]
         rank, number = [], []
+        stand_ins: dict[int, frozenset[int]] = {}
         before: list[Floats] = []
         is_sync = self._program.kinds == SYNC
         for at, (key, step) in enumerate(steps):
@@ -115,7 +116,7 @@ class SampledSteps:
             call, back, end = (values.reshape(len(here), -1) for values in (step.call, step.back, step.end))
             parts.append((np.where(is_sync, call, back_before), np.where(is_sync, back, call)))
             of_run = np.full((len(step.row), call.shape[1]), np.nan)
-            of_run[here] = end
+            of_run[here] = self._with_stand_ins(end, stand_ins)
             before = [of_run, *before][: 1 + steps_back]
             for own, values in zip(ends, before, strict=False):
                 own.append(values[here])
@@ -124,7 +125,24 @@ class SampledSteps:
             rank.append(here)
             number.append(np.full(len(here), at))
         since, until = (np.concatenate(values) for values in zip(*parts, strict=True))
-        return HostSample(since, until, tuple(map(np.concatenate, ends)), np.concatenate(rank), np.concatenate(number))
+        of_steps = tuple(map(np.concatenate, ends))
+        return HostSample(since, until, of_steps, stand_ins, np.concatenate(rank), np.concatenate(number))
+
+    def _with_stand_ins(self, end: Floats, stand_ins: dict[int, frozenset[int]]) -> Floats:
+        """Return ends, (ranks, operations), with those before on the stream where few ranks lack an operation.
+
+        What stands in for each place is added to `stand_ins`.
+        """
+        lacks, streams = np.isnan(end), self._program.streams
+        found = end.copy()
+        for place in np.flatnonzero(lacks.any(axis=0) & (2 * lacks.sum(axis=0) < len(end))).tolist():
+            own = np.flatnonzero(streams[:place] == streams[place])
+            for row in np.flatnonzero(lacks[:, place]).tolist():
+                there = own[~lacks[row, own]]
+                if len(there):
+                    found[row, place] = end[row, there[-1]]
+                    stand_ins[place] = stand_ins.get(place, frozenset()) | {int(there[-1])}
+        return found
 
     def sample(self) -> tuple[Sample, list[Launches]]:
         """Return the cells of all added steps, and some ranks' launches, by stretch of consecutive steps.

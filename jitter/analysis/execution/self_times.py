@@ -31,7 +31,7 @@ from jitter.analysis.execution.interference import time_beside
 from jitter.analysis.execution.job_arrays import CarriedState, JobArrays, carry_ends, push_pending, turn_pending
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later, select_lower_median
 
@@ -112,51 +112,27 @@ def find_awaited(
     the one before that on its stream counts.
     """
     at = job.first[step.team[rank]] + op
-    return find_last_end(
-        job.wait_on, job.first_wait[at], job.first_wait[at + 1], step, rank, stream_end_before, base, ready
-    )
-
-
-@compiled
-def find_awaited_by_host(
-    job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats, base: int, ready: ReadyTimes
-) -> float:
-    """Return the same of what the host waits for before an operation's call, without a record."""
-    at = job.first[step.team[rank]] + op
-    return find_last_end(
-        job.host_wait_on,
-        job.first_host_wait[at],
-        job.first_host_wait[at + 1],
-        step,
-        rank,
-        stream_end_before,
-        base,
-        ready,
-    )
-
-
-@compiled
-def find_last_end(
-    wait_on: Ints,
-    first: int,
-    after: int,
-    step: StepTimes,
-    rank: int,
-    stream_end_before: Floats,
-    base: int,
-    ready: ReadyTimes,
-) -> float:
-    """Return when the last of some awaited operations ended; see `find_awaited`."""
     found = math.nan
-    for wait in range(first, after):
-        other = wait_on[wait]
+    for wait in range(job.first_wait[at], job.first_wait[at + 1]):
+        other = job.wait_on[wait]
         if other >= 0:
             end = step.end[step.row[rank] + other]
             end = end if not isnan(end) else ready.end_before[base + other]
         else:
             end = stream_end_before[rank, ~other]
-        if not isnan(end) and not end <= found:
-            found = end
+        found = later(found, end)
+    return found
+
+
+@compiled
+def find_awaited_by_host(job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats) -> float:
+    """Return the same of what the host waits for before an operation's call, without a record: of what it has."""
+    at = job.first[step.team[rank]] + op
+    found = math.nan
+    for wait in range(job.first_host_wait[at], job.first_host_wait[at + 1]):
+        other = job.host_wait_on[wait]
+        end = step.end[step.row[rank] + other] if other >= 0 else stream_end_before[rank, ~other]
+        found = later(found, end)
     return found
 
 
@@ -230,7 +206,7 @@ def find_self_times_of_step(
                 joins = not is_new and not is_known(stream_end_before, rank)
                 find_ready_times(job, step, rank, state.stream_end, state.back, 0, ready)
                 find_self_times(job, step, rank, joins, stream_end_before, state.pending, 0, ready, room, own)
-                carry_ends(job, team, rank, step.row[rank], step.end, 0, ready.end_before, state.stream_end)
+                carry_ends(job, team, rank, step.row[rank], step.start, step.end, state.stream_end)
 
 
 @compiled
@@ -289,7 +265,7 @@ def find_self_times(
         is_called = not isnan(call)
         since = before
         if job.first_host_wait[first + op] < job.first_host_wait[first + op + 1] and not isnan(before):
-            waited = find_awaited_by_host(job, step, rank, op, stream_end_before, base, ready)
+            waited = find_awaited_by_host(job, step, rank, op, stream_end_before)
             since = later(before, waited - job.host_lead_ns[first + op])
         own.host[cell] = call - since if is_called else 0.0
         if not job.has_launches[team] and job.kind[first + op] != SYNC:

@@ -179,7 +179,7 @@ def follow_instructions(
         places = job.queue[step.team[rank]]
         if step.row[rank] >= 0:
             row = step.row[rank]
-            carry_ends(job, step.team[rank], rank, row, nodes.end, row, nodes.end, state.stream_end)
+            carry_ends(job, step.team[rank], rank, row, step.start, nodes.end, state.stream_end)
         if places > 0 and step.row[rank] >= 0:
             turn_pending(state.pending, rank, scratch.head[rank], places, scratch.room)
 
@@ -235,6 +235,8 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
                 since = before
                 for wait in range(job.first_host_wait[place], job.first_host_wait[place + 1]):
                     other = job.host_wait_on[wait]
+                    if other >= 0 and isnan(step.start[row + other]):
+                        continue  # the host does not wait for what the rank lacks
                     held = ends[row + other] if other >= 0 else scratch.stream_end_before[rank, ~other]
                     since = later(since, held - job.host_lead_ns[place])
                 called = since + host

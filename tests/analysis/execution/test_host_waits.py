@@ -52,7 +52,7 @@ def sampled(
     of_first = step_of < steps
     every = (since, until, ends, before, np.repeat(np.arange(RANKS), STEPS), step_of)
     since, until, ends, before, rank, number = (values[of_first] for values in every)
-    sample = HostSample(since, until, (ends, before), rank, number)
+    sample = HostSample(since, until, (ends, before), {}, rank, number)
     return find_host_waits(program, frozenset(), sample)
 
 
@@ -135,3 +135,48 @@ def test_ends_right_after_each_other_are_one_choice(seed: int):
 def test_fit_is_kept_with_the_wait():
     found = sampled(uniform(11, 8, 12), uniform(12, 50, 150, CELLS, KERNELS), waits_for=2)
     assert all(isinstance(wait, Wait) and wait.provenance == "inferred" for wait in found.waits)
+
+
+def sampled_with_checks(*, every: int, steps: int, waits: bool = True) -> HostWaits:
+    """A host, ahead of its GPU, that in each `every`th step launches a kernel more and, if it `waits`, waits for it."""
+    rng = np.random.default_rng(every)
+    since, until, ends = np.full((3, RANKS, steps, KERNELS), np.nan)
+    for rank in range(RANKS):
+        host = gpu = back = 0.0
+        for step in range(steps):
+            is_check = step % every == every - 1
+            for op in range(KERNELS if is_check else KERNELS - 1):
+                host += rng.uniform(1, 3) * US
+                since[rank, step, op], until[rank, step, op] = back, host
+                host = back = host + 5 * US
+                gpu = max(gpu, host) + rng.uniform(90, 160) * US
+                ends[rank, step, op] = gpu
+            if is_check:
+                host = gpu if waits else host + rng.uniform(200, 900) * US
+    before = np.full_like(ends, np.nan)
+    before[:, 1:] = ends[:, :-1]
+    every_cell = (values.reshape(-1, KERNELS) for values in (since, until, ends, before))
+    operations = tuple(Operation(f"kernel_{at}", COMPUTE, 0, 0) for at in range(KERNELS))
+    program = Program(operations, {("", ()): np.arange(KERNELS)}, ("", ()))  # type: ignore[dict-item,arg-type]
+    rank_of, step_of = np.repeat(np.arange(RANKS), steps), np.tile(np.arange(steps), RANKS)
+    since, until, ends, before = every_cell
+    return find_host_waits(program, frozenset(), HostSample(since, until, (ends, before), {}, rank_of, step_of))
+
+
+@pytest.mark.parametrize(("every", "steps"), [(2, 8), (3, 12), (5, 20)])
+def test_a_wait_after_steps_that_run_more(every: int, steps: int):
+    """A validation pass, a checkpoint, a logged value: the steps after others begin while the GPU is busy."""
+    found = sampled_with_checks(every=every, steps=steps)
+    assert [wait[:5] for wait in found.waits] == [(0, KERNELS - 1, "sync", 1, "inferred")]
+    assert found.unexplained == 0
+
+
+def test_a_wait_after_one_step_that_runs_more_is_possible():
+    found = sampled_with_checks(every=3, steps=6)
+    assert found.waits == ()
+    assert (0, KERNELS - 1, "sync", 1) in [wait[:4] for wait in found.bound_waits]
+
+
+@pytest.mark.parametrize("every", [2, 3])
+def test_no_wait_is_invented_where_the_host_is_slow_after_steps_that_run_more(every: int):
+    assert sampled_with_checks(every=every, steps=4 * every, waits=False).waits == ()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.collectives.matching import flatten_collectives, match
+from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.schedule import schedule
 from jitter.analysis.execution.self_times import CPU, baselines, follow_step
 from jitter.analysis.replay.replay import Change, replay_step
@@ -25,11 +26,13 @@ def _way(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-def replayed(times: dict[str, list[list[float]]], queue: int | None, repaired: bool) -> list[float]:
+def replayed(
+    times: dict[str, list[list[float]]], queue: int | None, repaired: bool, waits: tuple[Wait, ...] = ()
+) -> list[float]:
     """When rank 1's kernels end, its host's times after the first kernel replaced by the usual ones or not."""
-    its, job = program("kkk"), job_of("kkk", RANKS, queue=queue)
+    its, job = program("kkk"), job_of("kkk", RANKS, waits, queue=queue)
     matching = match({0: its}, dict.fromkeys(range(RANKS), 0), {rank: [] for rank in range(RANKS)})
-    order = schedule({0: its}, {0: dependencies("kkk", queue=queue)}, matching)
+    order = schedule({0: its}, {0: dependencies("kkk", waits, queue=queue)}, matching)
     collectives = flatten_collectives(matching, {0: len("kkk")}, {rank: rank for rank in range(RANKS)})
     step, before = step_of(*(times[name] for name in ("start", "end", "call", "back"))), no_state(RANKS, queue)
     own = follow_step(job, step, before.copy())
@@ -77,3 +80,17 @@ def test_nor_where_it_has_the_kernel_and_its_launch_was_not_recorded():
     times["start"][1][1], times["end"][1][1] = 40, 41
     assert replayed(times, None, repaired=False) == [21, 41, 61]
     assert replayed(times, None, repaired=True) == [21, 21 + 19 + 1, 41 + 5 + 1]
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_its_host_does_not_wait_for_the_kernel_that_it_lacks(missing: bool):
+    """The last launch comes 9 after the second kernel's end; the rank without that one launches it when it likes."""
+    wait = Wait(2, 1, "sync", provenance="inferred")
+    late = {name: [list(row) for row in rows] for name, rows in ON_TIME.items()}
+    if not missing:
+        for name, rows in late.items():
+            rows[1][1] = ON_TIME[name][1][0]
+    step = step_of(*(late[name] for name in ("start", "end", "call", "back")))
+    host = follow_step(job_of("kkk", RANKS, (wait,)), step, no_state(RANKS)).host.reshape(RANKS, 3)
+    assert host[:, 2].tolist() == [9, 35 if missing else 9, 9]
+    assert replayed(late, None, repaired=False, waits=(wait,)) == [21, 21 if missing else 41, 61]

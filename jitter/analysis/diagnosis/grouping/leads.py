@@ -54,8 +54,12 @@ class OwnLosses:
         return column, times, len(steps)
 
 
-def find_leads(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float) -> list[FindingGroup]:
-    """Return what explains the loss where `groups` of findings, which save `saved_ns`, do not; at most one lead."""
+def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float) -> list[FindingGroup]:
+    """Return `groups` of findings, which save `saved_ns`, and the lead that explains the loss where they do not.
+
+    No time is in two of them: late launches on every rank include the random pauses, and leave out a rank that has a
+    finding of the same part.
+    """
     analysis = evidence.analysis
     timed = np.flatnonzero(~np.isnan(analysis.step_ns) & ~np.isnan(analysis.loss_ns)).tolist()
     loss_ns, time_ns = float(analysis.loss_ns[timed].sum()), float(analysis.step_ns[timed].sum())
@@ -65,16 +69,27 @@ def find_leads(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: flo
         or not timed
         or loss_ns < THRESHOLDS.min_lead_share * time_ns
     ):
-        return []
+        return [*groups]
     if saved_ns >= THRESHOLDS.lead_share * loss_ns:
-        return []
+        return [*groups]
     charged = OwnLosses(evidence, timed)
     named = {(one.rank, one.part) for group in groups for one in group.outliers}
     is_above_noise = loss_ns > THRESHOLDS.loss_noise_factor * analysis.loss_from_noise(timed)
     lead = _one_rank(evidence, charged, named, time_ns, is_above_noise) or _one_stall(evidence, named, loss_ns, time_ns)
-    if lead is None and is_above_noise:
-        lead = _every_rank(evidence, charged, time_ns)
-    return [] if lead is None else [lead]
+    if lead is not None:
+        return [*groups, lead]
+    pauses = [group for group in groups if _are_random_pauses(group)]
+    others = [group for group in groups if group not in pauses]
+    named = {(one.rank, one.part) for group in others for one in group.outliers}
+    lead = _every_rank(evidence, charged, named, time_ns) if is_above_noise else None
+    if lead is None:
+        return [*groups]
+    return [*(group for group in groups if group not in pauses or group.parts != lead.parts), lead]
+
+
+def _are_random_pauses(group: FindingGroup) -> bool:
+    candidates = [one.candidate for one in group.findings]
+    return all(isinstance(one, JobFinding) and one.kind == "random_pauses" for one in candidates)
 
 
 def _one_rank(
@@ -169,19 +184,24 @@ def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
     return (f"it arrives last at {times:,} of {format_count(count, 'collective')}",)
 
 
-def _every_rank(evidence: Evidence, charged: OwnLosses, time_ns: float) -> FindingGroup | None:
-    """Return late launches on all ranks, if they are most of the loss, and no rank has most of them."""
+def _every_rank(
+    evidence: Evidence, charged: OwnLosses, named: Collection[tuple[int, TimePart]], time_ns: float
+) -> FindingGroup | None:
+    """Return late launches on all ranks but those `named`, if they are most of the loss, and no rank has most."""
     run = evidence.analysis.run
     steps = charged.timed
     totals = np.maximum(charged.own_ns[list(steps)].sum(axis=0), 0)
+    for column, rank in enumerate(charged.ranks):
+        totals[column, [part for part in OWN_PARTS if (rank, part) in named]] = 0.0
     part = max(_HOST_PARTS, key=lambda one: float(totals[:, one].sum()))
     of_ranks, whole = totals[:, part], float(totals[:, part].sum())
     if whole <= 0 or whole < THRESHOLDS.lead_share * charged.all_ns:
         return None
+    others = [rank for rank in charged.ranks if (rank, part) not in named]
     candidate = JobFinding(
         "launch_bound",
         part,
-        dict.fromkeys(charged.ranks, steps),
+        dict.fromkeys(others, steps),
         whole,
         whole / max(evidence.analysis.loss_from_noise(steps), 1.0),
     )
@@ -195,7 +215,7 @@ def _every_rank(evidence: Evidence, charged: OwnLosses, time_ns: float) -> Findi
     most = ", ".join(f"{charged.ranks[at]} ({100 * of_ranks[at] / whole:.0f}%)" for at in (first, second))
     why = f"{involved} of {format_count(len(run.team_of), 'rank')} hold up the job in turn, most of it ranks {most}"
     cause: Cause = "late_start" if part == TimePart.START else "cpu_launch"
-    group = RankGroup("job", tuple(charged.ranks))
+    group = RankGroup("job", tuple(others))
     return FindingGroup((PricedFinding(candidate, gain, gain),), group, cause, "likely", (why,), is_lead=True)
 
 

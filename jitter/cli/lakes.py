@@ -133,7 +133,9 @@ DEFAULT_LAST = 10
 """Runs of the history that a run is checked against."""
 
 
-def load_run(path: Path, steps: Collection[int] | None = None, label: str | None = None) -> "Document":
+def load_run(
+    path: Path, steps: Collection[int] | None = None, label: str | None = None, kind: str | None = None
+) -> "Document":
     """Return the document of a baseline file, or of a lake, whose derived data are written first.
 
     Raises `JitterError` for a path that is neither, `UsageError` if it holds none of the steps of these numbers.
@@ -141,11 +143,11 @@ def load_run(path: Path, steps: Collection[int] | None = None, label: str | None
     from jitter.comparison.runs import describe_lake, load_run
 
     if path.is_file():
-        return load_run(path, steps)
+        return load_run(path, steps, kind)
     lake = open_lake(path)
     if chosen := lake.steps_numbered(steps):
         prepare_diagnosis(lake, chosen)
-    return describe_lake(lake, steps, label)
+    return describe_lake(lake, steps, label, kind)
 
 
 def load_baselines(named: str, last: int | None, run: "Document") -> "list[Document]":

@@ -34,8 +34,9 @@ from jitter.comparison.document import (
     UsualStepEntry,
 )
 from jitter.comparison.log_tables import list_bandwidths, list_throughputs
+from jitter.core.errors import UsageError
 from jitter.core.names.kernels import COLLECTIVE, MEMORY
-from jitter.core.numeric.arrays import Floats, spread_positions
+from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
 from jitter.lake.freshness import made_from
@@ -66,14 +67,17 @@ _MEASURED_STEPS: Final = 8
 _SHAPE_COLUMNS: Final = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
-def build_document(lake: Lake, steps: Sequence[StepKey] | None = None, label: str | None = None) -> Document:
+def build_document(
+    lake: Lake, steps: Sequence[StepKey] | None = None, label: str | None = None, step_kind: str | None = None
+) -> Document:
     """Return the document of these steps of the lake (default: all); `label` names the run, by default as its folder.
 
-    Raises `LakeError` if a file of the lake is missing or damaged.
+    `step_kind` is the kind of steps that are compared (default: the commonest). Raises `LakeError` if a file of the
+    lake is missing or damaged, `UsageError` if no step is of this kind.
     """
     chosen = list(lake.step_keys if steps is None else steps)
     names = _Names()
-    measured = _measure(lake, chosen, names) if chosen else _nothing(lake)
+    measured = _measure(lake, chosen, names, step_kind) if chosen else _nothing(lake)
     return Document(
         kind=DOCUMENT_KIND,
         schema_version=DOCUMENT_SCHEMA_VERSION,
@@ -104,7 +108,7 @@ def _nothing(lake: Lake) -> dict[str, Any]:
     return of_run | dict.fromkeys(("steps", "teams", "collectives", "culprits"), ())
 
 
-def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names") -> dict[str, Any]:
+def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: str | None) -> dict[str, Any]:
     """Return the fields of a document that hold what these steps measure."""
     from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 
@@ -112,23 +116,37 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names") -> dict[str
     if not analysis.run.programs:  # no rank recorded a step completely
         return _nothing(lake) | {"notes": tuple(diagnosis.notes)}
     analysis.accounts  # noqa: B018  # the pass gives the baselines too
-    alike = max(analysis.steps.of_kinds, key=len)  # the steps of one kind have one usual step: that of the commonest
-    baselines = [analysis.steps.baselines[number] for number in alike.tolist()]
-    usual = find_usual_step(analysis.run, baselines, analysis.baseline_transfers[alike[0]])
-    near = _near_median(analysis)
-    jitter = _jitter(analysis, usual, near)
+    kinds = analysis.steps.kinds
+    compared = step_kind or max(sorted(set(kinds)), key=kinds.count)
+    if compared not in kinds:
+        raise UsageError(f"{lake.root}: no step of kind {compared}", f"it holds {', '.join(sorted(set(kinds)))}")
+    alike = np.flatnonzero(np.array(kinds) == compared)  # the steps of one kind have one usual step
+    times_ns = analysis.step_ns[alike]
+    # the programs of the run are those of its commonest steps; of steps that do not follow each other no start is known
+    own = (
+        analysis
+        if step_kind is None or len(alike) == len(kinds)
+        else lake.analyze([analysis.keys[number] for number in alike.tolist()])
+    )
+    places = alike if own is analysis else np.arange(len(alike))
+    own.accounts  # noqa: B018
+    baselines = [own.steps.baselines[number] for number in places.tolist()]
+    usual = find_usual_step(own.run, baselines, own.baseline_transfers[places[0]])
+    near = _near_median(own, places, times_ns)
+    jitter = _jitter(own, usual, near)
     return {
         "steps": _step_entries(analysis, diagnosis),
-        "teams": _teams(lake, analysis, names),
+        "teams": _teams(lake, own, names, places, alike - max(0, len(kinds) - _MAX_STEPS)),
         "loss_ns": diagnosis.loss.ns,
         "loss_fraction": diagnosis.loss.fraction,
         "rank_entries": _rank_entries(lake, jitter),
         "collectives": tuple(_collectives(lake, chosen)),
         "culprits": _culprits(diagnosis),
         "notes": tuple(diagnosis.notes),
+        "step_kind": compared,
         "usual": _usual_entry(usual, names),
         "jitter": jitter,
-        "slow_steps": _slow_steps(analysis, usual, near),
+        "slow_steps": _slow_steps(own, usual, near),
         "waterfall": tuple(RungEntry(*one) for one in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)),
     }
 
@@ -151,21 +169,25 @@ def _step_entries(analysis: "RunAnalysis", diagnosis: "Diagnosis") -> tuple[Step
     # of steps that do not follow each other no time is known, but a span that another recording need not share
     times = analysis.step_ns if analysis.run.has_consecutive_steps else np.full(len(analysis.keys), np.nan)
     return tuple(
-        StepEntry(key.epoch, key.step, None if np.isnan(time) else round(time), losses.get(key))
-        for key, time in zip(analysis.keys, times.tolist(), strict=True)
+        StepEntry(key.epoch, key.step, None if np.isnan(time) else round(time), losses.get(key), kind)
+        for key, time, kind in zip(analysis.keys, times.tolist(), analysis.steps.kinds, strict=True)
     )[-_MAX_STEPS:]
 
 
-def _teams(lake: Lake, analysis: "RunAnalysis", names: "_Names") -> tuple[Team, ...]:
-    """Return the teams with the times of their kernels, in all steps or some at even distances."""
-    run, count = analysis.run, len(analysis.keys)
+def _teams(lake: Lake, analysis: "RunAnalysis", names: "_Names", alike: Ints, entries: Ints) -> tuple[Team, ...]:
+    """Return the teams with the times of their kernels, in all steps of one kind (`alike`), or some at even distances.
+
+    `entries` (steps of the kind,) are their positions in the document; negative ones are not in it.
+    """
+    run = analysis.run
     references = {team: _reference(program) for team, program in run.programs.items()}
     operations = sum(len(program.operations) for program in run.programs.values())
     most = max(
         _LEAST_STEPS, (_MAX_KERNEL_TIMES - _SELF_TIMES * operations) // max(1, sum(map(len, references.values())))
     )
-    offset = max(0, count - _MAX_STEPS)
-    kept = [at for at in spread_positions(count, most).tolist() if at >= offset]
+    spread = spread_positions(len(alike), most)
+    spread = spread[entries[spread] >= 0]
+    kept = alike[spread].tolist()
     times = _kernel_times(analysis, kept)
     found = []
     for team, places in references.items():
@@ -176,7 +198,7 @@ def _teams(lake: Lake, analysis: "RunAnalysis", names: "_Names") -> tuple[Team, 
                 tuple(rank for rank, its in run.team_of.items() if its == team),
                 _places(lake, analysis, team, places, names),
                 _copies(run.programs[team], names),
-                tuple(number - offset for number in kept),
+                tuple(entries[spread].tolist()),
                 tuple(
                     tuple(None if np.isnan(value) else round(value) for value in column) for column in own.T.tolist()
                 ),
@@ -261,13 +283,14 @@ def _is_of_host(wait: Wait) -> bool:
     return wait.provenance == "inferred"
 
 
-def _near_median(analysis: "RunAnalysis") -> list[int]:
-    """Return the half of the steps whose times are next to the median, the nearest first."""
-    times = analysis.step_ns
-    timed = np.array([one.number for one in analysis.accounts if len(one.losses) and not np.isnan(times[one.number])])
+def _near_median(analysis: "RunAnalysis", alike: Ints, times_ns: Floats) -> list[int]:
+    """Return the half of the steps of one kind (`alike`) whose times are next to their median, the nearest first."""
+    has_losses = np.array([bool(len(analysis.accounts[number].losses)) for number in alike.tolist()], np.bool_)
+    known = has_losses & ~np.isnan(times_ns)
+    timed, times = alike[known], times_ns[known]
     if not len(timed):
         return []
-    apart = np.abs(times[timed] - lower_median(times[timed][None])[0, 0])
+    apart = np.abs(times - lower_median(times[None])[0, 0])
     near: list[int] = timed[np.argsort(apart, kind="stable")].tolist()
     return near[: max(_LEAST_STEPS, -(-len(near) // 2))]
 

@@ -92,8 +92,10 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
 
 
 def step_times(document: Document) -> Floats:
-    """Return, (steps of known time,), the step times."""
-    return np.array([step.step_time_ns for step in document.steps if step.step_time_ns is not None], np.float64)
+    """Return, (steps of known time,), the times of the steps that are compared."""
+    return np.array(
+        [step.step_time_ns for step in document.compared_steps if step.step_time_ns is not None], np.float64
+    )
 
 
 def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[TeamPair]) -> list[str]:
@@ -102,15 +104,18 @@ def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[Team
     for side, document in (*(("the base", one) for one in bases), ("the new run", new)):
         if not any(team.places for team in document.teams):
             reasons.append(f"{side} ({document.label}) has no kernels")
-        elif len(document.steps) < MIN_STEPS:
-            had = format_count(len(document.steps), "step")
+        elif len(document.compared_steps) < MIN_STEPS:
+            had = format_count(len(document.compared_steps), "step")
             reasons.append(f"{side} ({document.label}) has {had}, fewer than {MIN_STEPS}")
-        elif sum(step.step_time_ns is not None for step in document.steps) < MIN_STEPS - 2:
+        elif len(step_times(document)) < MIN_STEPS - 2:
             reasons.append(
                 f"{side} ({document.label}) has too few steps that follow each other: step times are unknown"
             )
     if reasons:
         return reasons
+    kinds = dict.fromkeys(one.step_kind for one in (*bases, new))
+    if len(kinds) > 1:
+        return [f"most steps are of kind {' in one run, '.join(kinds)} in another: choose one with --kind"]
     if not any(pair.base == 0 for pair in pairs):
         reasons.append("the runs' kernel sequences share less than half")
     elif bases[0].marker is None or new.marker is None or bases[0].marker != new.marker:
@@ -138,6 +143,9 @@ def _describe_differences(bases: Sequence[Document], new: Document, pairs: Seque
     ):
         if one != other:
             found.append(f"The base has {format_count(one, what)}, the new run {other:,}.")
+    if any(len(one.compared_steps) < len(one.steps) for one in (base, new)):
+        of_base, of_new = len(base.compared_steps), len(new.compared_steps)
+        found.append(f"Steps of kind {new.step_kind} are compared: {of_base:,} in the base, {of_new:,} in the new run.")
     if base.formats != new.formats:
         found.append(f"Profilers differ: {', '.join(base.formats)} and {', '.join(new.formats)}.")
     if pairs and (len(pairs) < len(base.teams) or len(pairs) < len(new.teams)):

@@ -12,6 +12,7 @@ import msgspec
 from jitter.comparison.log_tables import BandwidthEntry, ThroughputEntry
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import format_numbers
+from jitter.lake.records import TRAIN
 
 DOCUMENT_SCHEMA_VERSION: Final = 3
 """Earlier versions are read too: neither has a usual step, jitter or waterfall, and the findings of version 1 have
@@ -23,7 +24,7 @@ DOCUMENT_SIGNATURE: Final = b'"kind":"jitter baseline"'
 MAX_DOCUMENT_BYTES: Final = 2_000_000
 
 
-class StepEntry(msgspec.Struct, frozen=True):
+class StepEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """One step; times are None where the step does not tell."""
 
     epoch: int | None
@@ -31,6 +32,7 @@ class StepEntry(msgspec.Struct, frozen=True):
     step_time_ns: int | None
     """None for the first of consecutive steps."""
     loss_ns: int | None
+    kind: str = TRAIN
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
@@ -210,6 +212,13 @@ class Document(msgspec.Struct, frozen=True):
     slow_steps: tuple[LossRow, ...] = ()
     """What they lose without it, on all ranks alike, against the usual step."""
     waterfall: tuple[RungEntry, ...] = ()
+    step_kind: str = TRAIN
+    """The kind of the steps that are compared; usual step, jitter and kernel times are of these alone."""
+
+    @property
+    def compared_steps(self) -> tuple[StepEntry, ...]:
+        """The steps of `step_kind`."""
+        return tuple(step for step in self.steps if step.kind == self.step_kind)
 
 
 class _Head(msgspec.Struct):
@@ -282,7 +291,7 @@ def _entry_of(document: Document, at: int, wanted: list[int]) -> StepEntry:
     before = document.steps[at - 1] if at - 1 in wanted else None
     if before is not None and (before.epoch, before.step + 1) == (step.epoch, step.step):
         return step
-    return StepEntry(step.epoch, step.step, None, None)
+    return StepEntry(step.epoch, step.step, None, None, step.kind)
 
 
 def _team(team: Team, wanted: list[int]) -> Team:

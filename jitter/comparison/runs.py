@@ -26,18 +26,20 @@ def compare(
     steps: Collection[int] | None = None,
     base_steps: Collection[int] | None = None,
     names: Sequence[str] = (),
+    kind: str | None = None,
 ) -> "Comparison":
     """Compare the last run with the others: its base, or several whose spread counts as noise.
 
     A run is a lake's folder, a file of `jitter export --baseline`, an open `Lake` or a `Document`. `steps` restricts
     the new run to the steps of these numbers, `base_steps` the bases (default: as `steps`). `names` are what the runs
-    are called, one each (default: the shortest paths that differ). Raises `UsageError` for fewer than two runs, another
-    number of names or steps that a run lacks, and `JitterError` for a run that cannot be read.
+    are called, one each (default: the shortest paths that differ). Steps of this `kind` are compared (default: the
+    commonest of each run). Raises `UsageError` for fewer than two runs, another number of names or steps that a run
+    lacks, and `JitterError` for a run that cannot be read.
     """
     if len(runs) < 2:
         raise UsageError("a comparison needs two runs", "name the base first, then the new run")
     of_base = steps if base_steps is None else base_steps
-    loaded = [*(load_run(run, of_base) for run in runs[:-1]), load_run(runs[-1], steps)]
+    loaded = [*(load_run(run, of_base, kind) for run in runs[:-1]), load_run(runs[-1], steps, kind)]
     *bases, new = name_runs(loaded, [_path_of(run) for run in runs], names)
     return compare_documents(bases, new)
 
@@ -48,22 +50,27 @@ def _path_of(run: Run) -> Path | None:
     return run.root if isinstance(run, api.Lake) else Path(run)
 
 
-def load_run(run: Run, steps: Collection[int] | None = None) -> Document:
+def load_run(run: Run, steps: Collection[int] | None = None, kind: str | None = None) -> Document:
     """Return the document of a run, of the steps with these numbers (default: all); see `compare`."""
-    if isinstance(run, Document):
-        return run if steps is None else select_steps(run, steps)
     if isinstance(run, api.Lake):
-        return describe_lake(run, steps)
-    path = Path(run)
-    if path.is_file():
-        found = read_document(path)
-        return found if steps is None else select_steps(found, steps)
-    return describe_lake(api.open(path), steps)
+        return describe_lake(run, steps, kind=kind)
+    if not isinstance(run, Document):
+        path = Path(run)
+        if not path.is_file():
+            return describe_lake(api.open(path), steps, kind=kind)
+        run = read_document(path)
+    if kind not in (None, run.step_kind):
+        raise UsageError(
+            f"{run.label}: a baseline of steps of kind {run.step_kind}, not {kind}", "give the lake in its place"
+        )
+    return run if steps is None else select_steps(run, steps)
 
 
-def describe_lake(lake: api.Lake, steps: Collection[int] | None = None, label: str | None = None) -> Document:
+def describe_lake(
+    lake: api.Lake, steps: Collection[int] | None = None, label: str | None = None, kind: str | None = None
+) -> Document:
     """Return the document of a lake's steps with these numbers; raise `UsageError` if it holds none of them."""
-    return build_document(lake, lake.steps_numbered(steps), label)
+    return build_document(lake, lake.steps_numbered(steps), label, kind)
 
 
 def read_document(path: Path) -> Document:

@@ -21,6 +21,7 @@ DEFAULT_PAGE = Path("jitter-compare.html")
 @click.argument("runs", nargs=-1, metavar="BASE... NEW", type=PATH)
 @steps_option
 @numbers_option("--base-steps", metavar="A-B", help="Use these steps of the base. Default: as --steps.")
+@click.option("--kind", metavar="KIND", help="Compare steps of this kind: decode, prefill, … Default: the commonest.")
 @click.option(
     "--names", metavar="A,B", help="Names of the runs, in their order. Default: the shortest paths that differ."
 )
@@ -30,6 +31,7 @@ def compare(
     runs: tuple[Path, ...],
     steps: list[int] | None,
     base_steps: list[int] | None,
+    kind: str | None,
     names: str | None,
     as_html: bool,
     as_json: bool,
@@ -61,17 +63,17 @@ def compare(
     chosen = choose_outputs(forms, (*outputs, *named), of_traces=False, page=DEFAULT_PAGE)
     for form, path in chosen.files.items():
         check_overwrite(path, force, COMPARISON_SIGNATURES[form])
-    _write(*_load(runs, steps, steps if base_steps is None else base_steps, names), chosen)
+    _write(*_load(runs, steps, steps if base_steps is None else base_steps, kind, names), chosen)
 
 
 def _load(
-    runs: tuple[Path, ...], steps: list[int] | None, of_base: list[int] | None, names: str | None
+    runs: tuple[Path, ...], steps: list[int] | None, of_base: list[int] | None, kind: str | None, names: str | None
 ) -> "tuple[list[Document], Document, Comparison]":
     from jitter.cli.lakes import load_run
     from jitter.comparison.compare_documents import compare_documents
     from jitter.comparison.runs import name_runs
 
-    loaded = [*(load_run(run, of_base) for run in runs[:-1]), load_run(runs[-1], steps)]
+    loaded = [*(load_run(run, of_base, kind=kind) for run in runs[:-1]), load_run(runs[-1], steps, kind=kind)]
     given = [] if names is None else [name.strip() for name in names.split(",")]
     *bases, new = name_runs(loaded, runs, given)
     return bases, new, compare_documents(bases, new)

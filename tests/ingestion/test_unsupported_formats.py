@@ -48,6 +48,9 @@ KNOWN = {
     ),
     "report1.arrow": (_arrow(), "Nsight Systems exports as Arrow", "nsys export -t sqlite"),
     "StringIds.arrow": (b"ARROW1\0\0", "Nsight Systems exports as Arrow", "nsys export -t sqlite"),
+    "rank0.trace.gz.gz": (gzip.compress(gzip.compress(XLA.encode())), "files packed twice", "gunzip"),
+    "rank0.sqlite.gz": (gzip.compress(b"SQLite format 3\0" + bytes(4000)), "packed databases or reports", "gunzip"),
+    "node1.xplane.pb.zst": (b"\x28\xb5\x2f\xfd" + bytes(100), "packed databases or reports", "zstd -d"),
     "traces.otf2": (b"x", "OTF2 traces", "rocprofv3"),
     "perfetto-trace-0.proto.gz": (
         gzip.compress(b"\x0a\x04abcd"),

@@ -332,6 +332,12 @@ _FORMATS: Final = (
         _AMD,
         _name(rf"\.(?:pftrace|perfetto-trace){_PACKED}|perfetto[^/]*\.proto{_PACKED}"),
     ),
+    UnsupportedFormat("files packed twice", "unpack it once: `gunzip FILE`", head=_at_head(r"\x1f\x8b\x08")),
+    UnsupportedFormat(
+        "packed databases or reports",
+        "unpack it: `gunzip FILE` or `zstd -d FILE`",
+        _name(r"(?:\.(?:sqlite3?|db|rpd|nsys-rep|qdrep|xplane\.pb)|_trace\.csv)\.(?:gz|zst|xz|bz2)$"),
+    ),
     UnsupportedFormat("OTF2 traces", _AMD, _name(r"\.otf2$")),
     UnsupportedFormat("OTF2 traces", _AMD, head=_at_head(r"OTF2")),
     UnsupportedFormat("protobuf files", _PYTORCH, _name(r"(?<!\.xplane)\.pb$")),

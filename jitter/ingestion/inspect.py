@@ -39,6 +39,14 @@ class InspectedSource:
     """The job that its ranks are of, if the recordings are of several."""
 
 
+@dataclass(frozen=True)
+class Inspection:
+    """What an ingest would read, and its notes on the whole job: links to folders, missing ranks, options unused."""
+
+    sources: list[InspectedSource]
+    notes: list[str]
+
+
 def inspect(
     paths: str | Path | Sequence[str | Path],
     *,
@@ -50,7 +58,7 @@ def inspect(
     nsys: str | Path | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
-) -> list[InspectedSource]:
+) -> Inspection:
     """Read all recordings under `paths` and return what an ingest into a new lake would accept and reject.
 
     Raises `UsageError` for invalid options.
@@ -71,7 +79,9 @@ def inspect(
     findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.rejected if one.reader is None]
     by_job = _by_job(report)
     recordings = [_finding(source, report, by_job) for source in report.found.sources]
-    return [*findings, *recordings, *_logs(report.found.logs, report)]
+    of_sources = {f"{one.path}: {warning}" for one in recordings for warning in one.warnings}
+    notes = [warning for warning in report.warnings if warning not in of_sources]
+    return Inspection([*findings, *recordings, *_logs(report.found.logs, report)], notes)
 
 
 def _logs(paths: Sequence[Path], report: IngestReport) -> list[InspectedSource]:

@@ -123,3 +123,17 @@ def test_inspect_tells_what_ingest_does(traces: Path, tmp_path: Path, capsys: py
         "zz.sqlite",
     }
     assert main(["inspect", str(tmp_path / "nowhere")]) == 3
+
+
+def test_inspect_has_the_notes_of_an_ingest(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = tmp_path / "one"
+    folder.mkdir()
+    shutil.copy(traces / "rank0.sqlite", folder)
+    (folder / "linked").symlink_to(traces)
+    assert main(["inspect", str(folder), "--json", "--jobs", "1"]) == 0
+    printed = capsys.readouterr()
+    notes = json.loads(printed.out)["notes"]
+    assert notes[0] == f"{folder / 'linked'}: a link to a folder, which is not followed: name the folder itself"
+    assert [line for line in printed.err.splitlines() if line.startswith("note: ")] == [f"note: {n}" for n in notes]
+    report = jitter.ingest([folder], tmp_path / "lake", executor=jitter.LocalExecutor())
+    assert set(notes) <= set(report.warnings)

@@ -112,8 +112,8 @@ def test_one_of_several_ranks_is_not_taken_as_rank_0(traces: Path, tmp_path: Pat
 
 
 def test_inspect_tells_what_an_ingest_assumes(traces: Path):
-    (one,) = inspect([traces / "a.json"], executor=jitter.LocalExecutor())
+    (one,) = inspect([traces / "a.json"], executor=jitter.LocalExecutor()).sources
     assert [record.rank for record in one.records] == [0]
     assert any("taken as rank 0" in warning for warning in one.warnings)
-    both = inspect([traces / "a.json", traces / "b.json"], executor=jitter.LocalExecutor())
+    both = inspect([traces / "a.json", traces / "b.json"], executor=jitter.LocalExecutor()).sources
     assert [one.records for one in both] == [(), ()]

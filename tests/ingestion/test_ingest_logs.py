@@ -87,7 +87,7 @@ def test_other_texts_are_left_alone(tmp_path: Path):
 
 
 def test_inspect_lists_logs(logs: Path, capsys: pytest.CaptureFixture[str]):
-    found = inspect([logs], executor=HERE)
+    found = inspect([logs], executor=HERE).sources
     assert {one.format for one in found} == {"nccl-tests", "nccl-debug", "nvidia-smi"}
     assert main(["inspect", str(logs), "--json"]) == 0
     files = json.loads(capsys.readouterr().out)["files"]

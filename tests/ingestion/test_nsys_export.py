@@ -86,7 +86,7 @@ def test_reports_give_the_lake_of_their_exports(
 
 def test_the_export_of_an_unchanged_report_is_reused(reports: Path, tmp_path: Path, nsys: Callable[..., Path]):
     program = nsys()
-    assert all(one.records for one in inspect(reports, nsys=program, executor=jitter.LocalExecutor()))
+    assert all(one.records for one in inspect(reports, nsys=program, executor=jitter.LocalExecutor()).sources)
     (reports / "rank1.nsys-rep").rename(reports / "moved-rank1.nsys-rep")
     assert len(ingest(reports, tmp_path / "lake", program).added) == 3
     assert len(calls(tmp_path)) == 3

@@ -47,14 +47,17 @@ def inspect(
     hide_pandas()
     expected = None if expect is None else parse_expectation(expect)
     with byte_progress("Reading", quiet) as progress:
-        inspected = inspect_traces(paths, progress=progress, executor=choose_executor(jobs), **reading)
+        inspection = inspect_traces(paths, progress=progress, executor=choose_executor(jobs), **reading)
+    inspected = inspection.sources
+    for note in inspection.notes:
+        say(f"note: {note}")
     if not inspected:
         say(f"no traces in {', '.join(map(str, paths))}")
         say(NO_TRACES_HINT)
     accepted = [record for one in inspected if one.error is None for record in one.records]
     missing = None if expected is None else find_missing(accepted, expected)
     if as_json:
-        click.echo(json.dumps(inspection_document(inspected, missing), indent=1))
+        click.echo(json.dumps(inspection_document(inspection, missing), indent=1))
     else:
         click.echo(format_inspection(inspected, missing), nl=False)
     is_usable = bool(accepted) or any(one.log for one in inspected)

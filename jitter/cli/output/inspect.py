@@ -5,17 +5,19 @@ from typing import Any
 
 from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.expected_recording import MissingSteps
-from jitter.ingestion.inspect import InspectedJob, InspectedSource
+from jitter.ingestion.inspect import InspectedJob, InspectedSource, Inspection
 from jitter.ingestion.ranks.choose_job import OtherJobError
 from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord
 
 
-def inspection_document(findings: Sequence[InspectedSource], missing: MissingSteps | None = None) -> dict[str, Any]:
-    """Return plain data: a list of files, each with its ranks, the jobs, if they are several, and what is missing."""
+def inspection_document(inspection: Inspection, missing: MissingSteps | None = None) -> dict[str, Any]:
+    """Return plain data: files with their ranks, notes on all of them, jobs, if they are several, what is missing."""
+    findings = inspection.sources
     jobs = _jobs(findings)
     return {
         "schema_version": 1,
+        "notes": inspection.notes,
         "expected": None if missing is None else _expected(missing),
         "jobs": [{"description": job.description, "taken": job.is_taken} for job in jobs],
         "files": [

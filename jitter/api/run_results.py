@@ -173,8 +173,7 @@ class RunResults:
         """Put the hang that the logs show before the diagnosis."""
         if not any({"process_groups", "collective_timeouts", "ras"} & set(log.relations) for log in self._lake.logs):
             return diagnosis
-        from jitter.analysis.diagnosis.hang.find_hang import find_hang
-        from jitter.analysis.diagnosis.hang.last_kernels import describe_last_kernels
+        from jitter.analysis.diagnosis.hang.find_hang import describe_last_kernels, find_hang
         from jitter.analysis.diagnosis.hang.ras import describe_ras, find_hang_in_ras
         from jitter.analysis.diagnosis.hang.words import write_hang_verdict
 

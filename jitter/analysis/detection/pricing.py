@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final, NamedTuple
 
 from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.run_analysis import RunAnalysis
@@ -33,6 +34,19 @@ class PricedFinding:
     def scenario(self) -> Scenario:
         """The what-if scenario that fixes it."""
         return self.candidate.repair
+
+
+class GainRange(NamedTuple):
+    """The least and the most that fixing something alone would save, ns."""
+
+    least_ns: int
+    most_ns: int
+    unknown: tuple[str, ...]
+    """What is not known, as clauses."""
+
+
+HOST_GAPS: Final = "which host gaps are waits for the GPU is not recorded"
+PARTNERS: Final = "some exchanges name no partners"
 
 
 class Pricing:
@@ -90,17 +104,20 @@ class Pricing:
 
     def ranges(
         self, scenarios: Sequence[Scenario], alone_ns: Sequence[float], delays_ns: Sequence[float]
-    ) -> list[tuple[int, int] | None]:
+    ) -> list[GainRange | None]:
         """Return the least and the most that each scenario may save alone, ns; None where they differ by little.
 
         `delays_ns` is what each may delay other ranks by in exchanges that name no partners.
         """
-        found: list[tuple[int, int] | None] = []
-        for gain_ns, other_ns, delay_ns in zip(alone_ns, self._analysis.bound_gains(scenarios), delays_ns, strict=True):
-            low, high = min(gain_ns, other_ns), max(gain_ns, other_ns, delay_ns)
-            differ = high - low > THRESHOLDS.max_price_error * max(high, -low)
-            found.append((round(low), round(high)) if differ or self._analysis.is_unexplained else None)
-        return found
+        bounds, is_unexplained = self._analysis.bound_gains(scenarios), self._analysis.is_unexplained
+        ranges: list[GainRange | None] = []
+        for gain_ns, other_ns, delay_ns in zip(alone_ns, bounds, delays_ns, strict=True):
+            low, high = sorted((gain_ns, other_ns))
+            unknown = (HOST_GAPS,) if is_unexplained or _differ(low, high) else ()
+            if delay_ns > high and _differ(low, delay_ns):
+                unknown, high = (*unknown, PARTNERS), delay_ns
+            ranges.append(GainRange(round(low), round(high), unknown) if unknown else None)
+        return ranges
 
     def is_worth_fixing(self, candidate: Candidate, alone_ns: float, marginal_ns: float) -> bool:
         """Return whether fixing the candidate saves enough, alone or in addition to everything else."""
@@ -130,3 +147,8 @@ class Pricing:
     def min_gain_ns(self, steps: Sequence[int]) -> float:
         """Return what fixing something that occurs in these steps must save for it to be reported."""
         return THRESHOLDS.min_gain_share * float(self._analysis.assumed_step_ns[list(steps)].sum())
+
+
+def _differ(low_ns: float, high_ns: float) -> bool:
+    """Return whether two savings differ by more than the error of one."""
+    return high_ns - low_ns > THRESHOLDS.max_price_error * max(high_ns, -low_ns)

@@ -8,27 +8,27 @@ import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses
 from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.pricing import PARTNERS, GainRange
 from jitter.analysis.diagnosis.confidence import decide_group_recurrence, judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern
 from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Pause, Rung, Seen
-from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent, format_time, format_time_range
 
 _LIMITS: Final = THRESHOLDS.sentences
-_UNKNOWN_GAIN = "whether that delays other ranks is unknown: some exchanges name no partners"
+_UNKNOWN_GAIN: Final = f"whether that delays other ranks is unknown: {PARTNERS}"
 
 
 def make_culprit(
     group: FindingGroup,
     gain_ns: float,
     share_ns: float,
-    gain_range_ns: tuple[int, int] | None,
+    gain_range: GainRange | None,
     max_gain_ns: float | None,
     time_ns: int,
     evidence: Evidence,
@@ -39,7 +39,7 @@ def make_culprit(
         group: the findings.
         gain_ns: what fixing them alone would save.
         share_ns: their share of the loss.
-        gain_range_ns: the least and the most that fixing them alone would save; None where they differ by little.
+        gain_range: the least and the most that fixing them alone would save; None where they differ by little.
         max_gain_ns: the loss, which no saving exceeds; None if unknown.
         time_ns: the time of the steps that have a loss; 0 if unknown.
         evidence: of the analysis.
@@ -93,13 +93,13 @@ def make_culprit(
         evidence=(
             describe_excess(group, evidence),
             *group.evidence,
-            *((_UNKNOWN_GAIN,) if is_unknown else _describe_range(gain_range_ns, analysis.run)),
+            *((_UNKNOWN_GAIN,) if is_unknown else _describe_range(gain_range)),
         ),
         look_at=find_profile_location(analysis, evidence.records, recorded, losses, steps),
         is_beyond_loss=group.known_gain_ns is not None,
         pauses=_longest_pauses(group, evidence) if group.group.scope == "job" else (),
         are_others_as_late=group.is_lead and not is_unknown and gain_ns < pricing.min_gain_ns(steps),
-        gain_range_ns=None if is_unknown else gain_range_ns,
+        gain_range_ns=None if is_unknown or gain_range is None else gain_range[:2],
         has_unknown_gain=is_unknown,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )
@@ -130,14 +130,11 @@ def _count_recorded(group: FindingGroup, evidence: Evidence) -> int:
     return sum(any(rank in evidence.records[key] for rank in ranks) for key in keys)
 
 
-def _describe_range(gain_range_ns: tuple[int, int] | None, run: RunModel) -> tuple[str, ...]:
+def _describe_range(gain_range: GainRange | None) -> tuple[str, ...]:
     """Say what the saving depends on, where it is known as a range alone."""
-    if gain_range_ns is None:
+    if gain_range is None:
         return ()
-    unknown = "which host gaps are waits for the GPU is not recorded"
-    if run.misses_partners:
-        unknown = "some exchanges name no partners"
-    return (f"fixing it would save {format_time_range(gain_range_ns)}: {unknown}",)
+    return (f"fixing it would save {format_time_range(gain_range[:2])}: {', and '.join(gain_range.unknown)}",)
 
 
 def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:

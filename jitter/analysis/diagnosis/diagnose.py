@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from jitter.analysis.detection.likely_communication import survey_communication
+from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.conclusion import conclude, limit_to_communication
 from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
@@ -74,8 +75,8 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
 
 def _gain_ranges(
     evidence: Evidence, groups: Sequence[FindingGroup], gains: Sequence[float], loss: Loss
-) -> list[tuple[int, int] | None]:
-    """Return the least and the most that fixing each group alone would save, ns; None where they differ by little."""
+) -> list[GainRange | None]:
+    """Return the least and the most that fixing each group alone would save; None where they differ by little."""
     pricing = evidence.pricing
     delays = [0.0] * len(groups)
     if evidence.analysis.run.misses_partners:

@@ -155,7 +155,7 @@ def _render(
     if as_json:
         return _render_json(gates, run, comparison)
     if as_markdown:
-        from jitter.report.runs.check_markdown import render_check_markdown
+        from jitter.report.runs.comparison_markdown import render_check_markdown
 
         return render_check_markdown(gates, comparison)
     return write_line(gates) + "\n"

@@ -79,8 +79,7 @@ def list_(job: str | None, as_json: bool, db: str | None) -> None:
     """
     import json
 
-    from jitter.report.runs.history_text import history_document, history_rows
-    from jitter.report.text.text_table import format_text_table
+    from jitter.report.runs.history_text import format_text_table, history_document, history_rows
 
     runs = _load(db, lambda database: _runs(database, job))
     if as_json:
@@ -130,8 +129,7 @@ def show(job: str, as_html: bool, output: Path | None, force: bool, db: str | No
         write_text(path, render_history_html(job, runs, documents))
         click.echo(path)
         return
-    from jitter.report.runs.history_text import describe_history
-    from jitter.report.text.text_table import format_text_table
+    from jitter.report.runs.history_text import describe_history, format_text_table
 
     sentences, heads, rows = describe_history(runs, documents)
     click.echo(format_text_table(heads, rows), nl=False)

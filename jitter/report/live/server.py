@@ -6,6 +6,7 @@ other sites, are refused (`request_guard`).
 
 import errno
 import json
+import logging
 import secrets
 import signal
 import socket
@@ -18,14 +19,16 @@ from tornado.ioloop import IOLoop
 from tornado.web import Application, HTTPError, RequestHandler
 
 from jitter.core.errors import JitterError, UsageError, reason_of
+from jitter.core.formatting import escape_control
 from jitter.core.interrupts import Interrupted, note_signal
 from jitter.report.live.request_guard import GuardedApplication, RequestPolicy, is_loopback
 from jitter.report.live.served_run import ServedRun, describe_metrics
-from jitter.report.live.server_log import log_in_lines
 from jitter.report.page import template_environment
 
 _MAX_MESSAGE_BYTES = 2**16
 _TOKEN_BYTES = 24
+_LOGGERS: Final = ("bokeh", "tornado", "asyncio")
+_MAX_LINE: Final = 300
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -43,7 +46,7 @@ def serve(
     Port 0 takes a free port. `allowed_hosts` are further names under which browsers may reach this machine. Raises
     `UsageError` for an address or a port that is not available.
     """
-    log_in_lines(say)
+    _log_in_lines(say)
     server = start(runs, address, port, allowed_hosts)
     host = f"[{address}]" if ":" in address else address
     lakes = " and ".join(str(run.report.lake.root) for run in runs)
@@ -238,3 +241,33 @@ def start(runs: Sequence[ServedRun], address: str, port: int, allowed_hosts: Ite
     for run in runs:
         run.prepare_on_thread(lambda: loop.add_callback(loop.stop))
     return server
+
+
+class _OneLineHandler(logging.Handler):
+    """Passes each record on as one line of printable text."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        """Pass lines to `say`."""
+        super().__init__(logging.WARNING)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass on one record; the same line as before is not repeated."""
+        try:
+            text = record.getMessage()
+        except Exception:  # a message that its arguments do not fit
+            text = str(record.msg)
+        error = record.exc_info[1] if record.exc_info else None
+        first = next(iter(text.splitlines()), "")
+        line = first if error is None or str(error) in first else f"{first} ({type(error).__name__}: {error})"
+        self._say(f"server: {escape_control(' '.join(line.split()))[:_MAX_LINE]}")
+
+
+def _log_in_lines(say: Callable[[str], None]) -> None:
+    """Make Bokeh, Tornado and asyncio log through `say`, one line a warning or error."""
+    handler = _OneLineHandler(say)
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel(logging.WARNING)

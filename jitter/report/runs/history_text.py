@@ -8,7 +8,7 @@ from typing import Any, Final
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import RUNGS
 from jitter.comparison.document import Document
-from jitter.core.formatting import format_percent, format_time
+from jitter.core.formatting import escape_control, format_percent, format_time
 from jitter.history.change_points import ChangePoint, find_change_points, find_outside
 from jitter.history.runs import HistoryRun
 from jitter.report.text.cells import measure_percent, measure_time
@@ -172,3 +172,18 @@ def _change(change: ChangePoint | None) -> dict[str, Any] | None:
         "after_ns": round(change.after_ns),
         "fraction": change.fraction,
     }
+
+
+def format_text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return the table, one line a row; the first and the last column are text, the others numbers."""
+    lines = [list(heads), *([escape_control(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
+    last = len(heads) - 1
+    return "".join(
+        "  ".join(
+            cell.ljust(width) if at in (0, last) else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        + "\n"
+        for line in lines
+    )

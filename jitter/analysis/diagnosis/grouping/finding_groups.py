@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from jitter.analysis.detection.job_findings import JobFinding, JobFindingKind
 from jitter.analysis.detection.pricing import PricedFinding
@@ -112,102 +112,85 @@ def group_job_findings(evidence: Evidence) -> list[FindingGroup]:
 def group_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the priced findings in groups: slow communication first, then ranks by cause, steps and place."""
     findings = evidence.pricing.findings
-    by_cause: dict[tuple[Cause, TimePart], list[_RankFindings]] = {}
+    by_cause: dict[tuple[Cause, TimePart], list[RankFindings]] = {}
     groups = _group_communication(findings, evidence)
     groups += [_group_job(one, one.candidate, evidence) for one in findings if isinstance(one.candidate, JobFinding)]
-    for own in _by_rank(findings):
-        cause, told = find_cause(evidence, own.outliers[0])
-        by_cause.setdefault((cause, own.outliers[0].part), []).append(own._replace(told=told))
-    for (cause, _), members in by_cause.items():
-        for alike in _by_steps(members, THRESHOLDS.same_steps_share):
-            by_rank = {own.rank: own for own in alike}
-            masked = [rank for rank, own in by_rank.items() if _is_masked(own, evidence)]
-            for group in group_late_ranks(by_rank, evidence.locations, masked):
-                chosen = [by_rank[rank] for rank in group.ranks]
-                worst = max(chosen, key=lambda own: own.excess_ns)
-                found = tuple(one for own in chosen for one in own.findings)
-                certainty, sentences = worst.told
-                groups.append(FindingGroup(found, group, cause, certainty, (*_describe_place(group), *sentences)))
+    for late in _by_rank(findings):
+        cause, judged = find_cause(evidence, late.candidates[0])
+        by_cause.setdefault((cause, late.candidates[0].part), []).append(late._replace(cause=(cause, judged)))
+    for members in by_cause.values():
+        groups += _group_ranks(members, evidence)
     return groups
 
 
-class _RankFindings(NamedTuple):
-    """One rank's own time: one finding, or both parts of a host that is slow throughout, the larger first."""
+class RankFindings(NamedTuple):
+    """Findings of one rank: one, or both parts of a host that is slow throughout, the larger first."""
 
+    rank: int
     findings: tuple[PricedFinding, ...]
-    outliers: tuple[Outlier, ...]
-    told: CauseEvidence = CauseEvidence("unknown")
-    """Of its cause."""
-
-    @property
-    def rank(self) -> int:
-        return self.outliers[0].rank
+    candidates: tuple[Outlier | SlowCommunication, ...]
+    cause: tuple[Cause, CauseEvidence] | None = None
+    """None where it is not known yet."""
 
     @property
     def excess_ns(self) -> float:
-        return sum(one.excess_ns for one in self.outliers)
+        return sum(one.excess_ns for one in self.candidates)
 
     @property
     def steps(self) -> set[int]:
-        return {step for one in self.outliers for step in one.steps}
+        return {step for one in self.candidates for step in one.steps}
 
 
-class _Link(NamedTuple):
-    """Slow communication of one rank."""
-
-    finding: PricedFinding
-    slow: SlowCommunication
-
-    @property
-    def rank(self) -> int:
-        return next(iter(self.slow.ranks))
-
-    @property
-    def excess_ns(self) -> float:
-        return self.slow.excess_ns
-
-    @property
-    def steps(self) -> set[int]:
-        return set(self.slow.steps)
-
-
-def _by_rank(findings: Sequence[PricedFinding]) -> list[_RankFindings]:
-    """Return each rank's findings; a host that is slow throughout, also before the first kernel, is one thing."""
-    own = {
-        (one.candidate.rank, one.candidate.part): _RankFindings((one,), (one.candidate,))
+def _by_rank(findings: Sequence[PricedFinding]) -> list[RankFindings]:
+    """Return each rank's outliers; a host that is slow throughout, also before the first kernel, is one thing."""
+    late = {
+        (one.candidate.rank, one.candidate.part): RankFindings(one.candidate.rank, (one,), (one.candidate,))
         for one in findings
         if isinstance(one.candidate, Outlier)
     }
     merged = []
-    for (rank, part), one in own.items():
-        start, cpu = own.get((rank, TimePart.START)), own.get((rank, TimePart.CPU))
-        throughout = start is not None and cpu is not None and start.excess_ns <= cpu.excess_ns
-        if part == TimePart.CPU and throughout and start is not None:
-            merged.append(_RankFindings(one.findings + start.findings, one.outliers + start.outliers))
-        elif not (part == TimePart.START and throughout):
+    for (rank, part), one in late.items():
+        start, cpu = late.get((rank, TimePart.START)), late.get((rank, TimePart.CPU))
+        if start is None or cpu is None or start.excess_ns > cpu.excess_ns or part == TimePart.GPU:
             merged.append(one)
+        elif part == TimePart.CPU:
+            merged.append(RankFindings(rank, one.findings + start.findings, one.candidates + start.candidates))
     return merged
 
 
-def _is_masked(own: _RankFindings, evidence: Evidence) -> bool:
-    """Return whether fixing the rank alone saves too little, because other ranks are as late."""
-    least = min(evidence.pricing.min_gain_ns(one.steps) for one in own.findings)
-    return max(one.gain_ns for one in own.findings) < least
+def _group_ranks(members: Sequence[RankFindings], evidence: Evidence) -> list[FindingGroup]:
+    """Return groups of ranks that are late in the same steps, by their place, each with the cause of its worst rank."""
+    groups = []
+    for alike in _by_steps(members, THRESHOLDS.same_steps_share):
+        by_rank = {late.rank: late for late in alike}
+        masked = [rank for rank, late in by_rank.items() if _is_masked(late, evidence)]
+        for group in group_late_ranks(by_rank, evidence.locations, masked):
+            chosen = [by_rank[rank] for rank in group.ranks]
+            worst = max(chosen, key=lambda late: late.excess_ns)
+            cause, (certainty, sentences) = worst.cause or find_cause(evidence, worst.candidates[0])
+            findings = tuple(one for late in chosen for one in late.findings)
+            groups.append(FindingGroup(findings, group, cause, certainty, (*_describe_place(group), *sentences)))
+    return groups
 
 
-_One = TypeVar("_One", _RankFindings, _Link)
+def _is_masked(late: RankFindings, evidence: Evidence) -> bool:
+    """Return whether fixing the rank's own time alone saves too little, because other ranks are as late."""
+    if isinstance(late.candidates[0], SlowCommunication):
+        return False
+    least = min(evidence.pricing.min_gain_ns(one.steps) for one in late.findings)
+    return max(one.gain_ns for one in late.findings) < least
 
 
-def _by_steps(members: Sequence[_One], share: float) -> list[list[_One]]:
+def _by_steps(members: Sequence[RankFindings], share: float) -> list[list[RankFindings]]:
     """Divide ranks into clusters of which any two are late in the same steps: with at least this Jaccard index."""
-    clusters: list[list[_One]] = []
-    for own in sorted(members, key=lambda one: (-one.excess_ns, one.rank)):
+    clusters: list[list[RankFindings]] = []
+    for late in sorted(members, key=lambda one: (-one.excess_ns, one.rank)):
         for cluster in clusters:
-            if all(len(known.steps & own.steps) >= share * len(known.steps | own.steps) for known in cluster):
-                cluster.append(own)
+            if all(len(known.steps & late.steps) >= share * len(known.steps | late.steps) for known in cluster):
+                cluster.append(late)
                 break
         else:
-            clusters.append([own])
+            clusters.append([late])
     return clusters
 
 
@@ -250,24 +233,17 @@ def _describe_whole_hosts(ranks: Sequence[int], evidence: Evidence) -> tuple[str
 
 def _group_communication(findings: Sequence[PricedFinding], evidence: Evidence) -> list[FindingGroup]:
     """Return slow communication in groups: the links of single ranks that are slow in the same steps by their place."""
-    groups, links = [], list[_Link]()
+    groups, links = [], list[RankFindings]()
     for finding in findings:
         slow = finding.candidate
         if not isinstance(slow, SlowCommunication):
             continue
         if len(slow.ranks) == 1 and not evidence.waits_for_unrecorded(slow):
-            links.append(_Link(finding, slow))
+            links.append(RankFindings(next(iter(slow.ranks)), (finding,), (slow,)))
         else:
             cause, (certainty, sentences) = find_cause(evidence, slow)
             groups.append(FindingGroup((finding,), _place_of_groups(slow, evidence), cause, certainty, sentences))
-    for alike in _by_steps(links, THRESHOLDS.same_steps_share):
-        by_rank = {own.rank: own for own in alike}
-        for group in group_late_ranks(by_rank, evidence.locations):
-            chosen = [by_rank[rank] for rank in group.ranks]
-            cause, (certainty, sentences) = find_cause(evidence, max(chosen, key=lambda own: own.excess_ns).slow)
-            found = tuple(own.finding for own in chosen)
-            groups.append(FindingGroup(found, group, cause, certainty, (*_describe_place(group), *sentences)))
-    return groups
+    return groups + _group_ranks(links, evidence)
 
 
 def _place_of_groups(slow: SlowCommunication, evidence: Evidence) -> RankGroup:

@@ -10,21 +10,26 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.analysis.diagnosis.hang.model import Call, Hang, LastCall, StuckOperation, Variant
 from jitter.analysis.diagnosis.hang.words import write_hang
-from jitter.core.formatting import parse_numbers
-from jitter.core.names.kernels import parse_operation
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import abbreviate, escape_control, format_time, parse_numbers
+from jitter.core.names.kernels import KINDS, MEMORY, parse_operation, short_name
+from jitter.core.step_key import StepKey
+from jitter.lake.records import SourceRecord
+from jitter.lake.step_reader import StepColumns
 
 _SYMMETRIC: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 """Collectives to which all ranks give equally many elements of one type."""
 _PEERS: Final = re.compile(r"(send|recv) (\d{1,9})(->|<-)(\d{1,9})$")
 _MOST_LAST_CALLS: Final = 16
 _LARGEST_GROUP: Final = 1 << 20
+_KERNEL_COLUMNS: Final = ("kernel_name", "kind", "end_ns", "operator", "source_line")
 
 Row = Mapping[str, Any]
 
@@ -451,3 +456,45 @@ def _parse_members(text: str) -> tuple[int, ...]:
 
 def _greatest(first: int | None, second: int | None) -> int | None:
     return second if first is None else first if second is None else max(first, second)
+
+
+class Recordings(Protocol):
+    """The source of the rows; `jitter.Lake` has these members."""
+
+    sources: list[SourceRecord]
+
+    def step_columns(self, key: StepKey, columns: Sequence[str], ranks: Sequence[int] | None = None) -> StepColumns:
+        """Return columns of one step's rows."""
+
+
+def describe_last_kernels(recordings: Recordings, ranks: Sequence[int], entered_ns: int | None) -> list[str]:
+    """Return a clause for each of these ranks that has a recording, the first few; `entered_ns` is when they hung.
+
+    Raises `LakeError` if a file of the lake is missing or damaged.
+    """
+    known = [rank for rank in ranks if any(record.rank == rank and record.steps for record in recordings.sources)]
+    return [
+        text
+        for rank in known[: THRESHOLDS.sentences.max_named]
+        for text in _describe_last_kernel(recordings, rank, entered_ns)
+    ]
+
+
+def _describe_last_kernel(recordings: Recordings, rank: int, entered_ns: int | None) -> Iterator[str]:
+    held = [(record, step) for record in recordings.sources if record.rank == rank for step in record.steps]
+    record, step = max(held, key=lambda one: one[1].start_ns + (one[0].utc_offset_ns or 0))
+    rows = recordings.step_columns(step.key, _KERNEL_COLUMNS, [rank]).of_kinds(KINDS[:MEMORY]).table
+    if not rows.num_rows:
+        return
+    last = rows.slice(pc.index(rows["end_ns"], pc.max(rows["end_ns"])).as_py(), 1).to_pylist()[0]
+    before = ""
+    if entered_ns is not None and record.utc_offset_ns is not None:
+        ago = entered_ns - last["end_ns"] - record.utc_offset_ns
+        if abs(ago) > THRESHOLDS.evidence.same_run_ns:
+            return
+        before = f", {format_time(abs(ago))} {'before' if ago >= 0 else 'after'} the call was entered"
+    code = ", ".join(filter(None, (last["operator"], last["source_line"])))
+    kernel = abbreviate(short_name(last["kernel_name"]))
+    yield escape_control(
+        f"rank {rank}'s recording ends in step {step.key} with kernel {kernel}{f' ({code})' if code else ''}{before}"
+    )

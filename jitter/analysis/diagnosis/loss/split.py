@@ -58,22 +58,21 @@ def describe_ranks(share: LossShare) -> str:
 
 def describe_ranks_of_loss(split: Sequence[LossShare]) -> str:
     """Return the ranks with the most of the loss, all parts together; empty if no rank has any."""
-    found: Counter[int] = Counter()
-    for share in split:
-        for one in share.ranks:
-            found[one.rank] += one.ns
-    return _list_ranks(dict(found.most_common()))
+    return _list_ranks(dict(_sum_by_rank(split).most_common()))
 
 
 def main_rank(split: Sequence[LossShare]) -> int | None:
     """Return the rank that has most of the loss; None if no rank has."""
-    found: Counter[int] = Counter()
-    for share in split:
-        for one in share.ranks:
-            found[one.rank] += one.ns
     whole = sum(share.ns for share in split)
-    rank, ns = next(iter(found.most_common(1)), (None, 0))
+    rank, ns = next(iter(_sum_by_rank(split).most_common(1)), (None, 0))
     return rank if ns > THRESHOLDS.max_share_of_one_rank * whole > 0 else None
+
+
+def _sum_by_rank(split: Sequence[LossShare]) -> Counter[int]:
+    sums: Counter[int] = Counter()
+    for share in split:
+        sums.update({one.rank: one.ns for one in share.ranks})
+    return sums
 
 
 def _list_ranks(ns_of: Mapping[int, int]) -> str:
@@ -145,13 +144,12 @@ def split_loss(steps: Iterable[Losses], loss_ns: int | None, time_ns: int | None
 
 
 def _share(loss_class: LossClass, shares: Mapping[tuple[LossClass, int], int], time_ns: int | None) -> LossShare:
-    own = {rank: ns for (of, rank), ns in shares.items() if of == loss_class and ns}
-    ns = sum(own.values())
-    ranks = (
-        [RankShare(rank, its) for rank, its in own.items() if rank >= 0] if loss_class != LossClass.UNEXPLAINED else []
-    )
-    fraction = ns / time_ns if time_ns else None
-    return LossShare(loss_class.label, ns, fraction, tuple(sorted(ranks, key=lambda one: (-one.ns, one.rank))))
+    by_rank = {rank: ns for (of, rank), ns in shares.items() if of == loss_class and ns}
+    whole = sum(by_rank.values())
+    is_of_ranks = loss_class != LossClass.UNEXPLAINED
+    ranks = [RankShare(rank, ns) for rank, ns in by_rank.items() if rank >= 0 and is_of_ranks]
+    fraction = whole / time_ns if time_ns else None
+    return LossShare(loss_class.label, whole, fraction, tuple(sorted(ranks, key=lambda one: (-one.ns, one.rank))))
 
 
 def round_shares(shares: Mapping[Key, float], whole: int) -> dict[Key, int]:

@@ -207,10 +207,10 @@ class Rule(NamedTuple):
 def find_cause(evidence: "Evidence", candidate: "Outlier | SlowCommunication") -> tuple[Cause, CauseEvidence]:
     """Return the cause of what stands out and its evidence: of the first rule of its part of time that is true."""
     for rule in RULES:
-        found = rule.match(evidence, candidate) if candidate.part in rule.parts else None
-        if found is not None:
-            told = (rule.words.format(**found.values), *found.more) if rule.words else found.more
-            return rule.cause, CauseEvidence(rule.certainty, told)
+        match = rule.match(evidence, candidate) if candidate.part in rule.parts else None
+        if match is not None:
+            sentences = (rule.words.format(**match.values), *match.more) if rule.words else match.more
+            return rule.cause, CauseEvidence(rule.certainty, sentences)
     return "none", CauseEvidence("unknown")
 
 
@@ -225,8 +225,8 @@ def _after_last_launch(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _side_work(evidence: "Evidence", late: "Outlier") -> Match | None:
-    told = evidence.side_work(late)
-    return Match(more=told) if told else None
+    sentences = evidence.side_work(late)
+    return Match(more=sentences) if sentences else None
 
 
 def _loading(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -273,8 +273,8 @@ def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 
 def _stated_work(evidence: "Evidence", late: "Outlier") -> Match | None:
-    told = () if late.pace is not None else evidence.marker_numbers(late)
-    return Match(more=told) if told else None
+    sentences = () if late.pace is not None else evidence.marker_numbers(late)
+    return Match(more=sentences) if sentences else None
 
 
 def _unaffected_kernels(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -318,11 +318,11 @@ def _waits_for_unrecorded(evidence: "Evidence", slow: "SlowCommunication") -> Ma
     if not evidence.waits_for_unrecorded(slow):
         return None
     (values, more), missing = _slow_transfers(evidence, slow), evidence.unrecorded_members(slow)
-    told = (
+    sentence = (
         "all recorded ranks of these collectives wait for members without a recording of these steps"
         f"{f' ({format_ranks(missing)})' if missing else ''}, or for the network"
     )
-    return Match(values, (*more, told))
+    return Match(values, (*more, sentence))
 
 
 _START: Final = (TimePart.START,)

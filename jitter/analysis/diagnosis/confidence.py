@@ -72,13 +72,13 @@ def _worst_stall(group: FindingGroup, evidence: Evidence) -> tuple[float, float]
 
     The chance that any rank stands out so with any part of its time in any step.
     """
-    found, chance = 0.0, 1.0
+    sigmas, chance = 0.0, 1.0
     for outlier in group.outliers:
-        own = evidence.analysis.standouts_of(outlier)
-        steps, columns = list(outlier.steps), own.columns([outlier.rank])
-        found = max(found, float(own.sigmas[steps][:, columns].max(initial=0.0)))
-        chance = min(chance, float(own.chance_of_step[steps][:, columns].min(initial=1.0)))
-    return found, chance
+        standouts = evidence.analysis.standouts_of(outlier)
+        steps, columns = list(outlier.steps), standouts.columns([outlier.rank])
+        sigmas = max(sigmas, float(standouts.sigmas[steps][:, columns].max(initial=0.0)))
+        chance = min(chance, float(standouts.chance_of_step[steps][:, columns].min(initial=1.0)))
+    return sigmas, chance
 
 
 _ORDER: tuple[Recurs, ...] = ("yes", "together", "no", "unknown")
@@ -91,12 +91,12 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
         return Recurrence("unknown")
     if not group.parts:
         return _of_communication(group, evidence)
-    found = [
+    answers = [
         _of_job(one.candidate, evidence)
         for one in group.findings
         if isinstance(one.candidate, JobFinding) and one.candidate.kind != "late_together"
     ]
-    return _first(found or _of_ranks(group, evidence))
+    return _first(answers or _of_ranks(group, evidence))
 
 
 def _of_ranks(group: FindingGroup, evidence: Evidence) -> list[Recurrence]:
@@ -108,8 +108,8 @@ def _of_ranks(group: FindingGroup, evidence: Evidence) -> list[Recurrence]:
     ]
 
 
-def _first(found: Sequence[Recurrence]) -> Recurrence:
-    return min(found, key=lambda one: (_ORDER.index(one.answer), one.more_steps is None, one.more_steps or 0))
+def _first(answers: Sequence[Recurrence]) -> Recurrence:
+    return min(answers, key=lambda one: (_ORDER.index(one.answer), one.more_steps is None, one.more_steps or 0))
 
 
 def _of_job(job: JobFinding, evidence: Evidence) -> Recurrence:

@@ -170,8 +170,8 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
         baseline = "the median of its other steps"
     share = _format_share(per_step / evidence.analysis.usual_step_ns)
     # not of a lead, which passes no test; nor of a drift, whose growth counts as variation from step to step
-    told = share if group.is_lead or group.sigmas < _LIMITS.min_sigmas else f"{share}, {_format_sigmas(group.sigmas)}"
-    return f"{format_time(per_step)} per step above {baseline} ({told})"
+    size = share if group.is_lead or group.sigmas < _LIMITS.min_sigmas else f"{share}, {_format_sigmas(group.sigmas)}"
+    return f"{format_time(per_step)} per step above {baseline} ({size})"
 
 
 def _format_share(share: float) -> str:
@@ -188,23 +188,23 @@ def _format_sigmas(sigmas: float) -> str:
 
 def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, Losses]:
     """Return the shares of a group that have a place, by step: those of its worst rank, or of its collectives."""
-    found = {}
-    meetings = {which for slow in group.slow_communication for which in slow.meetings}
+    losses = {}
+    meetings = {meeting for slow in group.slow_communication for meeting in slow.meetings}
     classes = [one for part in group.parts for one in CLASSES_OF_PART[part]]
     for number in group.steps:
         account = evidence.analysis.accounts[number]
         if group.parts:
             is_largest = len(account.largest) > 0 and account.largest.rank[0] == rank
-            own = (account.largest if is_largest else account.losses).of(classes, rank)
+            shares = (account.largest if is_largest else account.losses).of(classes, rank)
         else:
-            own = account.losses.of([LossClass.TRANSFER])
-            places = zip(own.collective.tolist(), own.group.tolist(), strict=True)
-            own = own.where(np.array([place in meetings for place in places], np.bool_))
-            own = evidence.locate_transfers(own, rank)
-        own = own.where((own.origin == number) & (own.place >= 0))
-        if len(own):
-            found[number] = own
-    return found
+            shares = account.losses.of([LossClass.TRANSFER])
+            places = zip(shares.collective.tolist(), shares.group.tolist(), strict=True)
+            shares = shares.where(np.array([place in meetings for place in places], np.bool_))
+            shares = evidence.locate_transfers(shares, rank)
+        shares = shares.where((shares.origin == number) & (shares.place >= 0))
+        if len(shares):
+            losses[number] = shares
+    return losses
 
 
 def _lost_most(group: FindingGroup, evidence: Evidence) -> int:
@@ -219,19 +219,23 @@ def _lost_most(group: FindingGroup, evidence: Evidence) -> int:
 def _longest_pauses(group: FindingGroup, evidence: Evidence) -> tuple[Pause, ...]:
     """Return the host's pauses that cost most in the group's steps."""
     parts = [part for part in group.parts if part != TimePart.GPU]
-    found: list[tuple[float, int, Losses]] = []
+    largest: list[tuple[float, int, Losses]] = []
     for number in group.steps if parts else ():
         rows = evidence.analysis.accounts[number].losses
-        own = rows.of([one for part in parts for one in CLASSES_OF_PART[part]])
-        own = own.where((own.origin == number) & (own.place >= 0) & np.isin(own.rank, group.group.ranks))
-        longest = np.argsort(-own.loss_ns, kind="stable")[: _LIMITS.max_named].tolist()
-        found += [(float(own.loss_ns[at]), number, own.where(np.array([at]))) for at in longest if own.loss_ns[at] > 0]
+        shares = rows.of([one for part in parts for one in CLASSES_OF_PART[part]])
+        shares = shares.where((shares.origin == number) & (shares.place >= 0) & np.isin(shares.rank, group.group.ranks))
+        longest = np.argsort(-shares.loss_ns, kind="stable")[: _LIMITS.max_named].tolist()
+        largest += [
+            (float(shares.loss_ns[at]), number, shares.where(np.array([at])))
+            for at in longest
+            if shares.loss_ns[at] > 0
+        ]
     pauses = []
-    for _, number, own in sorted(found, key=lambda one: -one[0])[: _LIMITS.max_named]:
-        key, rank = evidence.analysis.keys[number], int(own.rank[0])
-        kernel = evidence.kernels.locate(key, rank, int(own.team[0]), int(own.place[0]))
+    for _, number, shares in sorted(largest, key=lambda one: -one[0])[: _LIMITS.max_named]:
+        key, rank = evidence.analysis.keys[number], int(shares.rank[0])
+        kernel = evidence.kernels.locate(key, rank, int(shares.team[0]), int(shares.place[0]))
         if kernel is not None:
-            pauses.append(Pause(key, rank, kernel.kernel_index, round(float(own.excess_ns[0]))))
+            pauses.append(Pause(key, rank, kernel.kernel_index, round(float(shares.excess_ns[0]))))
     return tuple(pauses)
 
 
@@ -246,9 +250,9 @@ def _most_often_last(group: FindingGroup, evidence: Evidence) -> int:
 def _kernel_range(losses: Mapping[int, Losses], evidence: Evidence) -> IndexRange | None:
     """Return the kernel indices, each of its own step, among which nearly all of the loss arose."""
     by_index: dict[int, float] = {}
-    for number, own in losses.items():
-        located = evidence.kernels.locate_all(evidence.analysis.keys[number], own)
-        for index, loss_ns in zip(located.tolist(), own.loss_ns.tolist(), strict=True):
+    for number, shares in losses.items():
+        located = evidence.kernels.locate_all(evidence.analysis.keys[number], shares)
+        for index, loss_ns in zip(located.tolist(), shares.loss_ns.tolist(), strict=True):
             if index != UNMATCHED:
                 by_index[index] = by_index.get(index, 0.0) + loss_ns
     if not by_index:

@@ -59,7 +59,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     warm_up = describe_warm_up(analysis)
     saved_ns = what_if.culprits_repaired_ns or 0
     verdict = write_verdict(loss, culprits, steps, saved_ns, len(run.team_of), conclusion, split)
-    found = Diagnosis(
+    diagnosis = Diagnosis(
         loss=loss,
         steps=steps,
         culprits=tuple(culprits),
@@ -70,7 +70,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         conclusion=conclusion,
         unexplained_fraction=run.unexplained_fraction,
     )
-    return limit_to_communication(found, survey_communication(run))
+    return limit_to_communication(diagnosis, survey_communication(run))
 
 
 def _gain_ranges(

@@ -51,17 +51,17 @@ def describe_bound(
     if exposed < _LIMITS.compute_bound:
         if compute < _LIMITS.min_compute:
             return None
-        told = (
+        sentence = (
             f"compute-bound: compute takes {format_percent(compute)} of the steps, communication without compute "
             f"{format_percent(exposed)}"
         )
-        return EfficiencyFinding("compute_bound", told, compute)
+        return EfficiencyFinding("compute_bound", sentence, compute)
     if any((time < 0).any() for time in measured.time_ns) or any(kind.group_size == 1 for kind in measured.kinds):
-        return None  # waiting for ranks that were not recorded is not told from communication
+        return None  # waiting for ranks that were not recorded is not sentence from communication
     reach = _describe_reach(measured, baseline, slow)
     waiting = ", with waiting for partners," if measured.reasons[UNPAIRED] else ""
-    told = f"communication without compute{waiting} takes {format_percent(exposed)} of the steps{reach}"
-    return EfficiencyFinding("communication", told, exposed)
+    sentence = f"communication without compute{waiting} takes {format_percent(exposed)} of the steps{reach}"
+    return EfficiencyFinding("communication", sentence, exposed)
 
 
 def _describe_reach(measured: Communication, baseline: Baseline | None, slow: Sequence[BaselineRow]) -> str:
@@ -89,22 +89,22 @@ def find_bounds_in_tables(operators: Iterable[Mapping[str, Any]]) -> list[Effici
     for row in operators:
         if row["share"] is not None and row["self_device_ns"] is not None:
             tables.setdefault(row["source"], []).append(row)
-    found = []
+    bounds = []
     for source, rows in tables.items():
         name = PurePath(source).name
         of_network = [row for row in rows if is_communication(row["name"])]
         most = max(of_network, key=lambda row: float(row["share"]), default=None)
         if most is not None and most["share"] >= _LIMITS.communication_bound:
-            told = f"communication-bound: {most['share']:.2%} of the GPU time in {name} is in {most['name']}"
-            found.append(EfficiencyFinding("communication", told, float(most["share"])))
+            sentence = f"communication-bound: {most['share']:.2%} of the GPU time in {name} is in {most['name']}"
+            bounds.append(EfficiencyFinding("communication", sentence, float(most["share"])))
             continue
         copies = [row for row in rows if copy_direction(row["name"]) is not None]
         compute = sum(row["share"] for row in rows) - sum(row["share"] for row in [*of_network, *copies])
         exposed = 0.0 if most is None else float(most["share"])
         if exposed < _LIMITS.compute_bound and compute >= _LIMITS.complete_share:
-            told = f"compute-bound: communication has {format_percent(exposed)} of the GPU time in {name}"
-            found.append(EfficiencyFinding("compute_bound", told, min(compute, 1.0)))
-    return found
+            sentence = f"compute-bound: communication has {format_percent(exposed)} of the GPU time in {name}"
+            bounds.append(EfficiencyFinding("compute_bound", sentence, min(compute, 1.0)))
+    return bounds
 
 
 def is_communication(name: str) -> bool:

@@ -33,21 +33,21 @@ def bound_unrecorded(evidence: Evidence) -> UnrecordedRanks | None:
     return UnrecordedRanks(ranks, round(at_most_ns), at_most_ns / whole, incomplete)
 
 
-def explain_unrecorded(found: UnrecordedRanks) -> str:
+def explain_unrecorded(unrecorded: UnrecordedRanks) -> str:
     """Say which ranks of the job have no recording, and what they may cost."""
-    if not found.ranks:
+    if not unrecorded.ranks:
         subject, them = "Process groups name ranks that were not recorded", "such a rank"
-    elif len(found.ranks) == 1:
-        what = "recorded no step completely" if found.incomplete else "was not recorded"
-        subject, them = f"Rank {found.ranks[0]} of the job {what}", "it"
+    elif len(unrecorded.ranks) == 1:
+        what = "recorded no step completely" if unrecorded.incomplete else "was not recorded"
+        subject, them = f"Rank {unrecorded.ranks[0]} of the job {what}", "it"
     else:
-        what = "were not recorded, or no step of theirs completely" if found.incomplete else "were not recorded"
-        subject, them = f"Ranks {format_numbers(found.ranks)} of the job {what}", "them"
-    if found.at_most_ns is None or found.fraction is None:
+        what = "were not recorded, or no step of theirs completely" if unrecorded.incomplete else "were not recorded"
+        subject, them = f"Ranks {format_numbers(unrecorded.ranks)} of the job {what}", "them"
+    if unrecorded.at_most_ns is None or unrecorded.fraction is None:
         return f"{subject}: {'they' if them == 'them' else them} may be slow too."
     return (
-        f"{subject}: waiting for {them} may cost up to {format_time(found.at_most_ns)} "
-        f"({format_percent(found.fraction)}), the time in collectives after the last recorded rank arrives."
+        f"{subject}: waiting for {them} may cost up to {format_time(unrecorded.at_most_ns)} "
+        f"({format_percent(unrecorded.fraction)}), the time in collectives after the last recorded rank arrives."
     )
 
 
@@ -115,15 +115,15 @@ def doubt_first_starts(analysis: RunAnalysis) -> str | None:
 
 def describe_warm_up(analysis: RunAnalysis) -> str | None:
     """Return a sentence on first steps that are slow for all ranks; None if they are not."""
-    found = analysis.warm_up
-    if found is None:
+    warm_up = analysis.warm_up
+    if warm_up is None:
         return None
-    last, after, end = (analysis.keys[at] for at in (found.steps[-1], found.steps[-1] + 1, -1))
+    last, after, end = (analysis.keys[at] for at in (warm_up.steps[-1], warm_up.steps[-1] + 1, -1))
     first = f"Step {last.step}, the first of known time, takes"
-    if (count := len(found.steps)) > 1:
+    if (count := len(warm_up.steps)) > 1:
         first = f"The first {format_count(count, 'step')} of known time, up to step {last.step}, take"
     return (
-        f"{first} {format_time(found.excess_ns / count)} longer on all ranks: a warm-up (compilation, autotuning, "
+        f"{first} {format_time(warm_up.excess_ns / count)} longer on all ranks: a warm-up (compilation, autotuning, "
         f"allocation), unless all GPUs or hosts were slow then. To leave it out: --steps {after.step}-{end.step}."
     )
 
@@ -157,34 +157,36 @@ def list_limitations(
 ) -> tuple[str, ...]:
     """Return the limitations of the diagnosis, each as a sentence."""
     run = evidence.analysis.run
-    found: list[str] = []
+    limitations: list[str] = []
     if lacks_common_step(evidence):
-        found.append(NO_COMMON_STEP)
+        limitations.append(NO_COMMON_STEP)
     if unrecorded is not None:
-        found.append(explain_unrecorded(unrecorded))
+        limitations.append(explain_unrecorded(unrecorded))
     starts = doubt_first_starts(evidence.analysis) or describe_first_starts(evidence.analysis)
     if starts is not None:
-        found.append(starts)
+        limitations.append(starts)
     if (warm_up := describe_warm_up(evidence.analysis)) is not None:
-        found.append(warm_up)
-    found += describe_model_error(evidence, loss)
-    found += _list_missing_events(evidence)
-    found += _list_unknown_groups(evidence)
+        limitations.append(warm_up)
+    limitations += describe_model_error(evidence, loss)
+    limitations += _list_missing_events(evidence)
+    limitations += _list_unknown_groups(evidence)
     if (interference := max((rules.interference for rules in run.dependencies.values()), default=0.0)) > 0:
-        found.append(
+        limitations.append(
             f"Compute kernels take {format_percent(interference)} longer while a collective runs on their GPU: savings "
             "include what shorter waiting gives back."
         )
     if run.schedule.uncoupled:
-        found.append("The recorded groups of some collectives contradict their order: each rank's is taken by itself.")
+        limitations.append(
+            "The recorded groups of some collectives contradict their order: each rank's is taken by itself."
+        )
     if peerless := find_peerless(run):
-        found.append(explain_no_peers(peerless))
+        limitations.append(explain_no_peers(peerless))
     if (share := unverified_transfers(evidence)) is not None:
-        found.append(explain_unverified_network(share))
-    found += describe_fast_ranks(evidence, culprits)
-    found += _describe_size(evidence)
-    found += describe_side_work(evidence.side_work_times)
-    return tuple(found)
+        limitations.append(explain_unverified_network(share))
+    limitations += describe_fast_ranks(evidence, culprits)
+    limitations += _describe_size(evidence)
+    limitations += describe_side_work(evidence.side_work_times)
+    return tuple(limitations)
 
 
 def _describe_size(evidence: Evidence) -> Iterator[str]:
@@ -200,32 +202,32 @@ def _describe_size(evidence: Evidence) -> Iterator[str]:
 
 def _list_unknown_groups(evidence: Evidence) -> list[str]:
     """Return which groups and partners were not recorded, and what is assumed of them."""
-    found, matching = [], evidence.analysis.run.matching
+    sentences, matching = [], evidence.analysis.run.matching
     if matching.inferred:
-        found.append(_INFERRED_GROUPS)
+        sentences.append(_INFERRED_GROUPS)
     if matching.unrecorded:
-        found.append(_UNKNOWN_PARTNERS if evidence.is_single_rank else _ASSUMED_GROUPS)
+        sentences.append(_UNKNOWN_PARTNERS if evidence.is_single_rank else _ASSUMED_GROUPS)
     if matching.unpaired:
-        found.append(
+        sentences.append(
             "Some exchanges name no partners, and their ends show that not all ranks take part: "
             "waiting in them counts as own time."
         )
-    return found
+    return sentences
 
 
 def _list_missing_events(evidence: Evidence) -> list[str]:
     """Return what kinds of events the recordings lack, and what follows from it."""
-    found: list[str] = []
-    found += describe_host_waits(evidence)
+    sentences: list[str] = []
+    sentences += describe_host_waits(evidence)
     if evidence.analysis.contradicts_recording:
-        found.append(CONTRADICTION)
+        sentences.append(CONTRADICTION)
     if not all(evidence.has_launches(team) for team in evidence.analysis.run.programs):
-        found.append(NO_LAUNCHES)
+        sentences.append(NO_LAUNCHES)
     if evidence.has_guessed_steps:
-        found.append(
+        sentences.append(
             "The traces have no step markers: where steps begin is inferred, and in which steps a finding lies."
         )
-    return found
+    return sentences
 
 
 def describe_host_waits(evidence: Evidence) -> Iterator[str]:
@@ -287,12 +289,12 @@ def find_peerless(run: RunModel) -> list[int]:
 def describe_fast_ranks(evidence: Evidence, culprits: Sequence[Culprit]) -> Iterator[str]:
     """Say which few ranks are faster than all others: the others may be slow, unless they are culprits already."""
     named = {rank for one in culprits for rank in one.ranks}
-    for found in evidence.analysis.fast_ranks:
-        if not named.issuperset(found.slow):
-            verb = "needs" if len(found.fast) == 1 else "need"
+    for gap in evidence.analysis.fast_ranks:
+        if not named.issuperset(gap.slow):
+            verb = "needs" if len(gap.fast) == 1 else "need"
             yield capitalize(
-                f"{format_ranks(found.fast)} {verb} {format_time(found.behind_ns)} of GPU time per step less than "
-                f"{format_ranks(found.slow)}: unless there is less work there, the others are slow, which the loss "
+                f"{format_ranks(gap.fast)} {verb} {format_time(gap.behind_ns)} of GPU time per step less than "
+                f"{format_ranks(gap.slow)}: unless there is less work there, the others are slow, which the loss "
                 "does not show."
             )
 

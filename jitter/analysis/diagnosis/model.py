@@ -270,9 +270,9 @@ class Culprit:
 
         return tabulate_findings([self])
 
-    def with_evidence(self, told: Sequence[str]) -> "Culprit":
+    def with_evidence(self, sentences: Sequence[str]) -> "Culprit":
         """Return the culprit with more evidence, the most specific: it follows the first sentence, the excess."""
-        new = [text for text in told if text not in self.evidence]
+        new = [text for text in sentences if text not in self.evidence]
         return replace(self, evidence=(*self.evidence[:1], *new, *self.evidence[1:]))
 
     @property

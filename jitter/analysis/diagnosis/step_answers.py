@@ -29,7 +29,7 @@ def answer_steps(
     for group in groups:
         for number in group.steps:
             here[number].append(group)
-    return tuple(_answer(number, evidence, own, ttke_extremes) for number, own in enumerate(here))
+    return tuple(_answer(number, evidence, groups_here, ttke_extremes) for number, groups_here in enumerate(here))
 
 
 def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_extremes: TtkeExtremes) -> StepAnswer:
@@ -85,8 +85,8 @@ def _divergence(number: int, cause: Cause, evidence: Evidence) -> Divergence | N
     """Return the first kernel at which the max rank falls behind; of slow communication, the first slow collective."""
     if cause == "none":
         return None
-    found = _first_slow_collective(number, evidence) if cause == "communication" else _first_late(number, evidence)
-    kernel = None if found is None else evidence.kernels.locate(evidence.analysis.keys[number], *found)
+    place = _first_slow_collective(number, evidence) if cause == "communication" else _first_late(number, evidence)
+    kernel = None if place is None else evidence.kernels.locate(evidence.analysis.keys[number], *place)
     return None if kernel is None else Divergence(*kernel)
 
 
@@ -104,20 +104,20 @@ def _first_slow_collective(number: int, evidence: Evidence) -> tuple[int, int, i
 def _first_late(number: int, evidence: Evidence) -> tuple[int, int, int] | None:
     """Return (rank, team, place) from which on the summed share of the max rank stays above the noise."""
     largest = evidence.analysis.accounts[number].largest
-    own = largest.where(largest.origin == number)
-    lost_ns = float(own.loss_ns.sum())
+    shares = largest.where(largest.origin == number)
+    lost_ns = float(shares.loss_ns.sum())
     if not lost_ns > 0:
         return None
-    own = own.where(np.argsort(own.place, kind="stable"))
+    shares = shares.where(np.argsort(shares.place, kind="stable"))
     variances = np.zeros(len(LossClass))
     for part in OWN_PARTS:
-        variance = evidence.analysis.variance_of(number, int(own.team[0]), TimePart(part))
+        variance = evidence.analysis.variance_of(number, int(shares.team[0]), TimePart(part))
         variances[list(CLASSES_OF_PART[part])] = np.nan_to_num(variance)
-    noise = THRESHOLDS.divergence_sigmas * np.sqrt(np.cumsum(variances[own.loss_class]))
+    noise = THRESHOLDS.divergence_sigmas * np.sqrt(np.cumsum(variances[shares.loss_class]))
     least = max(THRESHOLDS.divergence_floor_ns, THRESHOLDS.divergence_share * lost_ns)
-    outside = own.loss_ns.cumsum() > np.maximum(np.minimum(noise, lost_ns / 2), least)
+    outside = shares.loss_ns.cumsum() > np.maximum(np.minimum(noise, lost_ns / 2), least)
     if not outside[-1]:
         return None
     inside = np.flatnonzero(~outside)
     first = int(inside[-1]) + 1 if len(inside) else 0
-    return int(own.rank[first]), int(own.team[first]), int(own.place[first])
+    return int(shares.rank[first]), int(shares.team[first]), int(shares.place[first])

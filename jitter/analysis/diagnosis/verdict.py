@@ -31,11 +31,11 @@ def describe_seen(culprit: Culprit) -> str:
     seen, pattern = culprit.seen, culprit.step_pattern
     if seen.of == 1:
         return "the only step"
-    told = f"{seen.steps:,} of {format_count(seen.of, 'step')}"
+    seen_in = f"{seen.steps:,} of {format_count(seen.of, 'step')}"
     if pattern.startswith(_WHOLE):
-        return told
+        return seen_in
     separator = ", " if pattern.startswith(("a drift", "every ")) else ": "
-    return f"{told}{separator}{_COUNT.sub('', pattern, count=1)}"
+    return f"{seen_in}{separator}{_COUNT.sub('', pattern, count=1)}"
 
 
 def describe_recurrence(culprit: Culprit) -> str:
@@ -60,10 +60,10 @@ def describe_recurrence(culprit: Culprit) -> str:
 
 def advise_recurrence(culprit: Culprit) -> str:
     """Return whether the culprit recurs, and what the steps to record would tell of a rank, as a sentence."""
-    told, side = describe_recurrence(culprit), CAUSES[culprit.cause].side
+    recurrence, side = describe_recurrence(culprit), CAUSES[culprit.cause].side
     if culprit.more_steps is not None and culprit.scope == "rank" and side is not None:
-        told += f"; rank {culprit.rank} again points to its {_PLACES[side]}, other ranks to random events"
-    return capitalize(told)
+        recurrence += f"; rank {culprit.rank} again points to its {_PLACES[side]}, other ranks to random events"
+    return capitalize(recurrence)
 
 
 def write_verdict(
@@ -89,8 +89,8 @@ def write_verdict(
     """
     missing = conclusion.unrecorded
     if ranks == 1 and not culprits:
-        told = f"{_describe_own_cost(loss)}."
-        return told if missing is None or missing.fraction is None else f"{told} {explain_unrecorded(missing)}"
+        verdict = f"{_describe_own_cost(loss)}."
+        return verdict if missing is None or missing.fraction is None else f"{verdict} {explain_unrecorded(missing)}"
     if ranks == 0:
         return "No rank recorded a step completely, so jitter cannot be measured."
     if NO_COMMON_STEP in conclusion.doubts and not culprits:
@@ -102,8 +102,8 @@ def write_verdict(
     if culprits and missing and not is_named and (missing.fraction or 0.0) >= THRESHOLDS.min_lead_share:
         unknown = [explain_unrecorded(missing), *unknown]
     if not culprits:
-        told = f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}."
-        return " ".join([told, *conclusion.doubts, *unknown])
+        verdict = f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}."
+        return " ".join([verdict, *conclusion.doubts, *unknown])
     all_gain_ns += sum(one.gain_ns for one in culprits if one.rung == "network")
     first = culprits[0]
     lead = ", low confidence" if first.confidence == "low" else ""
@@ -196,10 +196,10 @@ def _describe_no_finding(
 ) -> str:
     if conclusion.status == "spread":
         parts = describe_split(split)
-        told = f": {parts}" if parts else ""
+        where = f": {parts}" if parts else ""
         if (rank := main_rank(split)) is None:
-            return f"the loss is spread over the ranks, and none stands out above the run's noise{told}"
-        return f"most of the loss is on rank {rank}, which does not stand out above the run's noise{told}"
+            return f"the loss is spread over the ranks, and none stands out above the run's noise{where}"
+        return f"most of the loss is on rank {rank}, which does not stand out above the run's noise{where}"
     if conclusion.status == "unknown":
         return "no rank can be blamed or cleared"
     subject = "recorded rank" if conclusion.doubts else "rank, host or link"

@@ -42,11 +42,11 @@ class TimeAfterLaunches:
         """Return the share of what a rank's part costs in these steps that lies after the last launch of a step."""
         classes, whole, after = {*CLASSES_OF_PART[part], LossClass.AFTER}, 0.0, 0.0
         for number in steps:
-            own = self.losses(number).of(classes, rank)
-            is_late_start = own.place <= self._first_kernels[own.team]
-            own = own.where(is_late_start if part == TimePart.START else ~is_late_start)
-            whole += float(own.loss_ns.sum())
-            after += float(own.of([LossClass.AFTER]).loss_ns.sum())
+            shares = self.losses(number).of(classes, rank)
+            is_late_start = shares.place <= self._first_kernels[shares.team]
+            shares = shares.where(is_late_start if part == TimePart.START else ~is_late_start)
+            whole += float(shares.loss_ns.sum())
+            after += float(shares.of([LossClass.AFTER]).loss_ns.sum())
         return after / whole if whole > 0 else 0.0
 
     @cached_property
@@ -68,12 +68,12 @@ class TimeAfterLaunches:
         after = np.zeros(len(losses))
         for team in np.unique(losses.team[is_start]).tolist():
             excess = self._excess_after(number, team)
-            its = is_start & (losses.team == team)
-            for rank in np.unique(losses.rank[its]).tolist():
-                own = its & (losses.rank == rank)
-                charged = float(losses.loss_ns[own].sum())
+            of_team = is_start & (losses.team == team)
+            for rank in np.unique(losses.rank[of_team]).tolist():
+                of_rank = of_team & (losses.rank == rank)
+                charged = float(losses.loss_ns[of_rank].sum())
                 if rank in excess and charged > 0:
-                    after[own] = min(max(excess[rank], 0.0) / charged, 1.0)
+                    after[of_rank] = min(max(excess[rank], 0.0) / charged, 1.0)
         moved = losses.where(np.flatnonzero(after))
         moved = replace(
             moved,
@@ -102,6 +102,6 @@ class TimeAfterLaunches:
 
     def _end(self, key: StepKey, rank: int) -> float:
         """Return the end of a rank's step marker; NaN where the trace has no marker."""
-        found = self._records[key][rank]
-        end = found.step.end_ns
-        return np.nan if end is None or found.record.has_guessed_steps else float(end)
+        recorded = self._records[key][rank]
+        end = recorded.step.end_ns
+        return np.nan if end is None or recorded.record.has_guessed_steps else float(end)

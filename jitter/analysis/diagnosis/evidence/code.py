@@ -71,14 +71,14 @@ def add_code_evidence(diagnosis: Diagnosis, lake: RecordedCode) -> Diagnosis:
 
 
 def _with_moves(culprit: Culprit, lake: RecordedCode) -> Culprit:
-    told = describe_migrations(lake, culprit.rank, culprit.steps) if CAUSES[culprit.cause].is_late_launch else None
-    return culprit if told is None else culprit.with_evidence([told])
+    sentence = describe_migrations(lake, culprit.rank, culprit.steps) if CAUSES[culprit.cause].is_late_launch else None
+    return culprit if sentence is None else culprit.with_evidence([sentence])
 
 
 def _with_code(culprit: Culprit, lake: RecordedCode) -> Culprit:
     if culprit.pauses:
-        told = "; ".join(_describe_pause(pause, lake) for pause in culprit.pauses)
-        return culprit.with_evidence([f"the longest pauses that the job waited for: {told}"])
+        pauses = "; ".join(_describe_pause(pause, lake) for pause in culprit.pauses)
+        return culprit.with_evidence([f"the longest pauses that the job waited for: {pauses}"])
     where = culprit.kernel_index
     key = next((key for key in culprit.steps if culprit.rank in lake.ranks_of(key)), None)
     if not CAUSES[culprit.cause].is_at_kernels or where is None or key is None:
@@ -89,20 +89,20 @@ def _with_code(culprit: Culprit, lake: RecordedCode) -> Culprit:
     if launch is None:
         return culprit
     words = describe_launch(launch.code)
-    found = [] if words is None else [words]
+    sentences = [] if words is None else [words]
     if CAUSES[culprit.cause].is_late_launch:
         operation = _describe_gap(lake, key, culprit.rank, launch)
         if operation is not None:
-            found.insert(0, f"before the launch of kernel {where.first} the host was {operation}")
-    return replace(culprit.with_evidence(found), code=None if words is None else launch.code)
+            sentences.insert(0, f"before the launch of kernel {where.first} the host was {operation}")
+    return replace(culprit.with_evidence(sentences), code=None if words is None else launch.code)
 
 
 def _describe_pause(pause: Pause, lake: RecordedCode) -> str:
     """Return a pause in words, with the host operation that covers it where one is recorded."""
-    told = f"{format_time(pause.excess_ns)} before kernel {pause.kernel_index} on rank {pause.rank} in {pause.key}"
+    text = f"{format_time(pause.excess_ns)} before kernel {pause.kernel_index} on rank {pause.rank} in {pause.key}"
     launch = _find_launch(lake, pause.key, pause.rank, pause.kernel_index)
     operation = None if launch is None else _describe_gap(lake, pause.key, pause.rank, launch)
-    return told if operation is None else f"{told} ({operation})"
+    return text if operation is None else f"{text} ({operation})"
 
 
 def describe_launch(code: CodeLocation | None) -> str | None:
@@ -123,8 +123,8 @@ def describe_code(code: CodeLocation) -> str | None:
     line = "" if code.source_line is None else f" at `{_inner(code.source_line)}`"
     by = "" if operator is None else f" by `{operator}`"
     within = "" if scope is None else f" in `{_inner(scope)}`"
-    told = "" if phase is None or phase == (scope or "").rpartition("/")[2] else f", {phase}"
-    return f"launched{by}{within}{line}{told}"
+    phase_text = "" if phase is None or phase == (scope or "").rpartition("/")[2] else f", {phase}"
+    return f"launched{by}{within}{line}{phase_text}"
 
 
 def _inner(scope: str) -> str:

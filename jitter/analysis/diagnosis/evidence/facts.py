@@ -80,22 +80,22 @@ class Evidence:
         run = self.analysis.run
         collectives = run.collective_arrays
         groups = collectives.first_group[transfers.collective] + transfers.group
-        found = []
+        located = []
         for group in groups.tolist():
             members = collectives.by_group[collectives.first_in_group[group] : collectives.first_in_group[group + 1]]
             ranks = run.rank_numbers[collectives.rank[members]].tolist()
             at = ranks.index(rank) if rank in ranks else 0
-            found.append((ranks[at], run.team_of[ranks[at]], int(collectives.place[members[at]])))
-        ranks, teams, places = np.array(found, np.int64).reshape(-1, 3).T
+            located.append((ranks[at], run.team_of[ranks[at]], int(collectives.place[members[at]])))
+        ranks, teams, places = np.array(located, np.int64).reshape(-1, 3).T
         return replace(transfers, rank=ranks, team=teams, place=places)
 
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the job without a recording: by world size, holes in the ranks, or unreadable recordings."""
         sources = {one.record.digest: one.record for of_step in self.records.values() for one in of_step.values()}
-        found = rank_coverage(sources.values())
-        unread = self._unread_ranks.difference(found.ranks)
-        return tuple(sorted(unread.union(found.missing, self.incomplete_ranks)))
+        coverage = rank_coverage(sources.values())
+        unread = self._unread_ranks.difference(coverage.ranks)
+        return tuple(sorted(unread.union(coverage.missing, self.incomplete_ranks)))
 
     @cached_property
     def incomplete_ranks(self) -> frozenset[int]:
@@ -182,16 +182,16 @@ class Evidence:
     def data_loading(self, outlier: Outlier) -> DataLoadingTimes | None:
         """Return the time in data-loading ranges in an outlier's worst steps; None if none were recorded."""
         steps = self.worst_steps(outlier)
-        own = [self._loading_ns(outlier.rank, number) for number in steps]
+        times = [self._loading_ns(outlier.rank, number) for number in steps]
         others = [
             self._loading_ns(rank, number)
             for number in steps
             for rank in self.records[self.analysis.keys[number]]
             if rank != outlier.rank
         ]
-        if not any(own) and not any(others):
+        if not any(times) and not any(others):
             return None
-        return DataLoadingTimes(float(np.median(own)), float(np.median(others)) if others else None)
+        return DataLoadingTimes(float(np.median(times)), float(np.median(others)) if others else None)
 
     @cached_property
     def side_work_times(self) -> SideWorkTimes:
@@ -212,8 +212,10 @@ class Evidence:
 
     def lost_by_launches(self, rank: int, steps: Sequence[int]) -> tuple[float, float]:
         """Return what the job lost in these steps by late launches of a rank, and by all of the rank's own time, ns."""
-        found = np.sum([self.analysis.accounts[number].losses.of(OWN_CLASSES, rank).by_class() for number in steps], 0)
-        return float(found[LossClass.LAUNCH] + found[LossClass.AFTER]), float(found.sum())
+        by_class = np.sum(
+            [self.analysis.accounts[number].losses.of(OWN_CLASSES, rank).by_class() for number in steps], 0
+        )
+        return float(by_class[LossClass.LAUNCH] + by_class[LossClass.AFTER]), float(by_class.sum())
 
     def waits_for_unrecorded(self, slow: SlowCommunication) -> bool:
         """Return whether slow collectives have members without a recording, which their ranks may wait for.

@@ -42,18 +42,20 @@ class KernelLocator:
         if member is None:
             return None
         index, sequence = member
-        found = int(self._indices(key, rank, team, index, sequence)[place])
-        return None if found == UNMATCHED else KernelLocation(found, index.names[found], index.cohort)
+        kernel_index = int(self._indices(key, rank, team, index, sequence)[place])
+        return (
+            None if kernel_index == UNMATCHED else KernelLocation(kernel_index, index.names[kernel_index], index.cohort)
+        )
 
     def locate_all(self, key: StepKey, losses: Losses) -> Ints:
         """Return (rows,) the kernel index of each share in this step, as `locate`; `UNMATCHED` where there is none."""
-        found = np.full(len(losses), UNMATCHED, np.int64)
+        indices = np.full(len(losses), UNMATCHED, np.int64)
         for rank in np.unique(losses.rank[losses.place >= 0]).tolist():
-            its = np.flatnonzero((losses.rank == rank) & (losses.place >= 0))
+            rows = np.flatnonzero((losses.rank == rank) & (losses.place >= 0))
             member = self._members_of(key).get(rank)
             if member is not None:
-                found[its] = self._indices(key, rank, int(losses.team[its[0]]), *member)[losses.place[its]]
-        return found
+                indices[rows] = self._indices(key, rank, int(losses.team[rows[0]]), *member)[losses.place[rows]]
+        return indices
 
     def _members_of(self, key: StepKey) -> dict[int, tuple[KernelIndex, str]]:
         if key not in self._members:
@@ -70,10 +72,10 @@ class KernelLocator:
         if known not in self._known:
             places = self._kernel_places(key, rank, team, sequence)
             partners = np.array([UNMATCHED if at is None else at for at in index.partners[sequence]], np.int64)
-            found = np.full(len(self._analysis.run.programs[team].operations), UNMATCHED, np.int64)
+            indices = np.full(len(self._analysis.run.programs[team].operations), UNMATCHED, np.int64)
             has_both = (places >= 0) & (partners != UNMATCHED)
-            found[places[has_both]] = partners[has_both]
-            self._known[known] = _fill_from_next(found)
+            indices[places[has_both]] = partners[has_both]
+            self._known[known] = _fill_from_next(indices)
         return self._known[known]
 
     def _kernel_places(self, key: StepKey, rank: int, team: int, sequence: str) -> Ints:
@@ -87,8 +89,8 @@ class KernelLocator:
                 return of_kernels[0]
         # where copies or synchronising calls decide which operation a kernel is, the rank's own step must be read
         kind, places = self._analysis.run.operations_of(key, rank)
-        found: Ints = places[kind < MEMORY]
-        return found
+        places_read: Ints = places[kind < MEMORY]
+        return places_read
 
 
 def _fill_from_next(indices: Ints) -> Ints:
@@ -131,10 +133,10 @@ def find_profile_location(
         return None
     chosen, late_ns = ran, 0.0
     if number in losses:
-        own = losses[number]
-        late_ns = max(float(np.nansum(own.of([LossClass.START]).excess_ns)), 0.0)
-        there = (own.loss_ns >= own.loss_ns.max() / 100) & (own.team == team)
-        charged = np.intersect1d(own.place[there], ran)
+        shares = losses[number]
+        late_ns = max(float(np.nansum(shares.of([LossClass.START]).excess_ns)), 0.0)
+        there = (shares.loss_ns >= shares.loss_ns.max() / 100) & (shares.team == team)
+        charged = np.intersect1d(shares.place[there], ran)
         chosen = charged if len(charged) else ran
     before = times.back[: chosen[0], 0]
     # a stall of the host lies before the launch that it delays

@@ -18,23 +18,23 @@ def describe_marker_numbers(
 
     Nothing is returned where markers have different numbers of numbers, or other ranks did not record the steps.
     """
-    found: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    larger: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for key in steps:
         numbers = {
             other: parse_marker_numbers(one.step.marker or "", key.step, key.epoch, other)
             for other, one in records[key].items()
         }
-        own = numbers.pop(rank, ())
-        if not own or not numbers or any(len(one) != len(own) for one in numbers.values()):
+        stated = numbers.pop(rank, ())
+        if not stated or not numbers or any(len(one) != len(stated) for one in numbers.values()):
             return ()
-        for at, number in enumerate(own):
+        for at, number in enumerate(stated):
             others = [one[at].value for one in numbers.values()]
             if number.value >= THRESHOLDS.evidence.marker_ratio * max(others) and number.value > max(others):
-                found.setdefault((at, number.name), []).append((number.value, median_low(others)))
-    always = [key for key, values in found.items() if len(values) == len(steps)]
+                larger.setdefault((at, number.name), []).append((number.value, median_low(others)))
+    always = [key for key, values in larger.items() if len(values) == len(steps)]
     if not always:
         return ()
-    (_, name), values = always[0], found[always[0]]
+    (_, name), values = always[0], larger[always[0]]
     own_value, other_value = values[0]
     what = name.replace("_", " ")
     return (f"its step markers state more work: {what} is {own_value:g} against {other_value:g} on the other ranks",)
@@ -46,27 +46,27 @@ SideWorkTimes = Mapping[str, Mapping[StepKey, Mapping[int, int]]]
 
 def side_work_times(records: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> SideWorkTimes:
     """Return the times of checkpoints and validations that the records of all steps and ranks state."""
-    found: dict[str, dict[StepKey, dict[int, int]]] = {}
+    times_of: dict[str, dict[StepKey, dict[int, int]]] = {}
     for key, ranks in records.items():
         for rank, (_, step) in ranks.items():
             for kind, ns in (("checkpoint", step.checkpoint_ns), ("validation", step.validation_ns)):
                 if ns is not None:
-                    found.setdefault(kind, {}).setdefault(key, {})[rank] = ns
-    return found
+                    times_of.setdefault(kind, {}).setdefault(key, {})[rank] = ns
+    return times_of
 
 
 def describe_side_work(side_work: SideWorkTimes) -> list[str]:
     """Return a sentence on the steps that contain a checkpoint, and one on those with a validation."""
-    found = []
+    sentences = []
     for kind, times in sorted(side_work.items()):
         shown = [str(key) for key in sorted(times)[: THRESHOLDS.sentences.max_listed]]
         more = len(times) - len(shown)
         listed = ", ".join(shown) + (f" and {format_count(more, 'more step')}" if more else "")
-        ranks = sorted({rank for own in times.values() for rank in own})
+        ranks = sorted({rank for by_rank in times.values() for rank in by_rank})
         whose = format_ranks(ranks)
-        longest = max(ns for own in times.values() for ns in own.values())
-        found.append(f"A {kind} lies in {listed} ({whose}, up to {format_time(longest)}).")
-    return found
+        longest = max(ns for by_rank in times.values() for ns in by_rank.values())
+        sentences.append(f"A {kind} lies in {listed} ({whose}, up to {format_time(longest)}).")
+    return sentences
 
 
 def explain_by_side_work(
@@ -76,12 +76,12 @@ def explain_by_side_work(
 
     A kind is named if its time, summed over the steps, is at least `share` of the outlier's excess per step.
     """
-    told = []
+    sentences = []
     for kind, times in sorted(side_work.items()):
-        own = [times[key][outlier.rank] for key in steps if outlier.rank in times.get(key, {})]
-        if own and sum(own) / len(steps) >= share * outlier.excess_ns / len(outlier.steps):
-            told.append(
-                f"a {kind} takes {format_time(sum(own) / len(own))} of its host's time in "
-                f"{len(own)} of {format_count(len(steps), 'step')}"
+        times_of_rank = [times[key][outlier.rank] for key in steps if outlier.rank in times.get(key, {})]
+        if times_of_rank and sum(times_of_rank) / len(steps) >= share * outlier.excess_ns / len(outlier.steps):
+            sentences.append(
+                f"a {kind} takes {format_time(sum(times_of_rank) / len(times_of_rank))} of its host's time in "
+                f"{len(times_of_rank)} of {format_count(len(steps), 'step')}"
             )
-    return tuple(told)
+    return tuple(sentences)

@@ -44,15 +44,15 @@ class WorkloadComparison:
         Times are summed by kernel name; the name's mean must be below by twice its standard error.
         """
         names: dict[int, list[tuple[float, float]]] = {}
-        for name, own, usual in self.times:
-            names.setdefault(name, []).append((own, usual))
+        for name, took, usual in self.times:
+            names.setdefault(name, []).append((took, usual))
         total = sum(usual for _, _, usual in self.times)
-        slower = sum(own for _, own, _ in self.times) / total - 1 if total > 0 else 0.0
+        slower = sum(took for _, took, _ in self.times) / total - 1 if total > 0 else 0.0
         if slower <= 0:
             return 0.0
         unaffected = 0.0
         for pairs in names.values():
-            ratios = np.array([own / usual - 1 for own, usual in pairs])
+            ratios = np.array([took / usual - 1 for took, usual in pairs])
             if len(ratios) < 2:
                 continue
             error = float(ratios.std(ddof=1)) / np.sqrt(len(ratios))
@@ -77,7 +77,7 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
     """Compare the work of an outlier's GPU operations in these steps, by position in the run."""
     run, team, rank = analysis.run, outlier.team, outlier.rank
     own_steps = run.sizes[team] == 1 or outlier.is_of_all_ranks
-    found = WorkloadComparison(own_steps=own_steps)
+    comparison = WorkloadComparison(own_steps=own_steps)
     for number in steps:
         key = analysis.keys[number]
         if rank not in run.ranks(key, team):
@@ -91,14 +91,14 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
         gpu[run.collective_places(team)] = 0.0
         rows = np.hstack([run.file_rows(step, team, ranks) for step, ranks in peers])
         analysis.lake.make_room()
-        found += compare_launch_shapes(
+        comparison += compare_launch_shapes(
             rows,
             gpu,
             _baseline(analysis, outlier, number),
             [(step, one) for step, ranks in peers for one in ranks].index((key, rank)),
             [shapes for step, ranks in peers for shapes in analysis.lake.launch_shapes(step, ranks)],
         )
-    return found
+    return comparison
 
 
 def _baseline(analysis: RunAnalysis, outlier: Outlier, number: int) -> Floats:
@@ -108,8 +108,8 @@ def _baseline(analysis: RunAnalysis, outlier: Outlier, number: int) -> Floats:
     others = [medians[at].gpu[operations] for at in sorted(medians.keys() - set(outlier.steps))]
     if not outlier.is_of_all_ranks or not others:
         return medians[number].gpu[operations]
-    found: Floats = lower_median(np.stack(others, axis=-1))[:, 0]
-    return found
+    baseline: Floats = lower_median(np.stack(others, axis=-1))[:, 0]
+    return baseline
 
 
 def compare_for_work(times: tuple[tuple[int, float, float], ...]) -> WorkloadComparison:
@@ -117,7 +117,7 @@ def compare_for_work(times: tuple[tuple[int, float, float], ...]) -> WorkloadCom
 
     `times` are each one's name as a number, time and expected time, ns.
     """
-    late = [own - expected for _, own, expected in times if own > expected]
+    late = [took - expected for _, took, expected in times if took > expected]
     return WorkloadComparison(sum(late), 0.0, len(late), times=times)
 
 
@@ -190,8 +190,8 @@ def _times(row: Ints, gpu: Floats, baseline: Floats, shape: LaunchShapes) -> tup
         edge = (1 - THRESHOLDS.evidence.workload_share) / 2 * excess[-1]
         between = np.zeros(len(there), np.bool_)
         between[np.searchsorted(excess, edge) : np.searchsorted(excess, excess[-1] - edge) + 1] = True
-        told = between | ~np.isin(names, names[between])
-        there, names = there[told], names[told]
+        is_telling = between | ~np.isin(names, names[between])
+        there, names = there[is_telling], names[is_telling]
     return tuple(zip(names.tolist(), gpu[there].tolist(), baseline[there].tolist(), strict=True))
 
 

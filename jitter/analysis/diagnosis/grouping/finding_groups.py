@@ -63,8 +63,8 @@ class FindingGroup:
     @property
     def parts(self) -> frozenset[TimePart]:
         """The parts of own time; empty for communication."""
-        own = (one.candidate for one in self.findings)
-        return frozenset(one.part for one in own if not isinstance(one, SlowCommunication))
+        candidates = (one.candidate for one in self.findings)
+        return frozenset(one.part for one in candidates if not isinstance(one, SlowCommunication))
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
@@ -104,9 +104,9 @@ class FindingGroup:
 
 def group_job_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the findings whose saving is no part of the loss."""
-    found = evidence.pricing.beside_loss
-    of_job = [_group_job(one, one.candidate, evidence) for one in found if isinstance(one.candidate, JobFinding)]
-    return _group_communication(found, evidence) + of_job
+    findings = evidence.pricing.beside_loss
+    of_job = [_group_job(one, one.candidate, evidence) for one in findings if isinstance(one.candidate, JobFinding)]
+    return _group_communication(findings, evidence) + of_job
 
 
 def group_findings(evidence: Evidence) -> list[FindingGroup]:

@@ -144,11 +144,14 @@ def _one_stall(
     """
     analysis = evidence.analysis
     stalls = []
-    for (team, part), found in analysis.standouts.items():
-        late = (found.sigmas >= THRESHOLDS.step_sigmas) & (len(found.ranks) > 1)
+    for (team, part), standouts in analysis.standouts.items():
+        late = (standouts.sigmas >= THRESHOLDS.step_sigmas) & (len(standouts.ranks) > 1)
         for column in np.flatnonzero(late.any(axis=0)).tolist():
-            rank, steps = int(found.ranks[column]), np.flatnonzero(late[:, column])
-            own_ns, sigmas = float(found.total_ns[steps, column].sum()), float(found.sigmas[steps, column].max())
+            rank, steps = int(standouts.ranks[column]), np.flatnonzero(late[:, column])
+            own_ns, sigmas = (
+                float(standouts.total_ns[steps, column].sum()),
+                float(standouts.sigmas[steps, column].max()),
+            )
             if (rank, part) not in named:
                 stalls.append(Outlier(team, rank, part, tuple(steps.tolist()), own_ns, sigmas))
     if not stalls:

@@ -50,14 +50,14 @@ def group_late_ranks(
 
     """
     left = set(late)
-    found: list[RankGroup] = []
+    groups: list[RankGroup] = []
     candidates = [*_places(locations), *_series(sorted(locations), left)] if len(left) > 1 else []
     ungrouped = set(locations)
     for candidate in sorted(candidates, key=lambda one: -len(one.ranks)):
-        own = left & set(candidate.ranks)
+        late_here = left & set(candidate.ranks)
         # among many late ranks some are in series by chance: a series must be most of them
         of = max(len(candidate.ranks), len(late) if candidate.every is not None else 0)
-        if len(own) < 2 or len(own) < THRESHOLDS.group_share * of:
+        if len(late_here) < 2 or len(late_here) < THRESHOLDS.group_share * of:
             continue
         every = candidates if candidate.every is None else _series(sorted(locations))
         alike = [set(one.ranks) & ungrouped for one in every if one.scope == candidate.scope]
@@ -65,17 +65,17 @@ def group_late_ranks(
             chance_of_sharing(set(candidate.ranks) & ungrouped, left, alike, len(ungrouped))
             <= THRESHOLDS.max_group_chance
         ):
-            found.append(
-                RankGroup(candidate.scope, tuple(sorted(own)), candidate.host, candidate.device, candidate.every)
+            groups.append(
+                RankGroup(candidate.scope, tuple(sorted(late_here)), candidate.host, candidate.device, candidate.every)
             )
-            left -= own
+            left -= late_here
             ungrouped -= set(candidate.ranks)
     others = left & set(masked)
     if len(others) >= THRESHOLDS.min_masked_ranks:
-        found.append(RankGroup("ranks", tuple(sorted(others))))
+        groups.append(RankGroup("ranks", tuple(sorted(others))))
         left -= others
     single = [RankGroup("rank", (rank,), locations[rank].host, locations[rank].device) for rank in sorted(left)]
-    return found + single
+    return groups + single
 
 
 def chance_of_sharing(
@@ -94,7 +94,7 @@ def chance_of_sharing(
     """
     drawn = len(late)
     observed = hypergeometric_tail(len(set(group) & set(late)), drawn, len(group), ranks) * (1 + _ROUNDING)
-    found = 0.0
+    chance = 0.0
     for size, times in Counter(map(len, groups)).items():
 
         def tail(count: int, size: int = size) -> float:
@@ -103,8 +103,8 @@ def chance_of_sharing(
         most = min(size, drawn)
         # tails fall with the count
         least = bisect_left(range(most + 1), -observed, key=lambda count: -tail(count))
-        found += times * (tail(least) if least <= most else 0.0)
-    return min(found, 1.0)
+        chance += times * (tail(least) if least <= most else 0.0)
+    return min(chance, 1.0)
 
 
 def _places(locations: Mapping[int, RankLocation]) -> list[RankGroup]:
@@ -117,17 +117,17 @@ def _places(locations: Mapping[int, RankLocation]) -> list[RankGroup]:
             hosts.setdefault(nodes[rank], []).append(rank)
         if location.device is not None:
             devices.setdefault(location.device, []).append(rank)
-    found = []
+    places = []
     if len(hosts) > 1:
-        found += [
+        places += [
             RankGroup("host", tuple(ranks), host=locations[ranks[0]].host) for ranks in hosts.values() if len(ranks) > 1
         ]
-        found += [
+        places += [
             RankGroup("device", tuple(ranks), device=device)
             for device, ranks in devices.items()
             if len({nodes[rank] for rank in ranks if rank in nodes}) > 1 and len(ranks) < len(locations)
         ]
-    return found
+    return places
 
 
 def assign_nodes(locations: Mapping[int, RankLocation]) -> dict[int, object]:
@@ -139,28 +139,28 @@ def assign_nodes(locations: Mapping[int, RankLocation]) -> dict[int, object]:
         return {rank: location.host for rank, location in locations.items() if location.host is not None}
     if any(location.device is None for location in locations.values()):
         return {}
-    found: dict[int, object] = {}
+    nodes: dict[int, object] = {}
     node, before = -1, 0
     for rank in sorted(locations):
         device = locations[rank].device or 0
-        node += not found or device <= before
-        found[rank], before = node, device
-    return found
+        node += not nodes or device <= before
+        nodes[rank], before = node, device
+    return nodes
 
 
 def _series(ranks: Sequence[int], shared_by: Collection[int] | None = None) -> list[RankGroup]:
     """Return every Nth rank from each possible first one; of some ranks, the series that two of them share."""
-    found = []
+    series = []
     for every in range(2, len(ranks) // THRESHOLDS.min_series_ranks + 1):
         of_first = None if shared_by is None else Counter(rank % every for rank in shared_by)
         if of_first is not None and max(of_first.values()) < 2:
             continue
-        own: dict[int, list[int]] = {}
+        of_remainder: dict[int, list[int]] = {}
         for rank in ranks:
-            own.setdefault(rank % every, []).append(rank)
-        found += [
+            of_remainder.setdefault(rank % every, []).append(rank)
+        series += [
             RankGroup("ranks", tuple(of), every=every)
-            for first, of in sorted(own.items())
+            for first, of in sorted(of_remainder.items())
             if len(of) >= THRESHOLDS.min_series_ranks and (of_first is None or of_first[first] > 1)
         ]
-    return found
+    return series

@@ -9,41 +9,41 @@ from jitter.core.formatting import format_numbers
 from jitter.core.step_key import StepKey
 
 
-def describe_step_pattern(keys: Sequence[StepKey], which: Sequence[int], excess_ns: Sequence[float]) -> str:
+def describe_step_pattern(keys: Sequence[StepKey], late: Sequence[int], excess_ns: Sequence[float]) -> str:
     """Return the pattern in words.
 
     Args:
         keys: the run's steps.
-        which: positions in `keys` of the steps in which it occurs.
+        late: positions in `keys` of the steps in which it occurs.
         excess_ns: of each step of the run, also where it does not stand out.
 
     """
     drift = _drift(excess_ns)
-    if not which:
-        found = "no step"
+    if not late:
+        pattern = "no step"
     elif len(keys) == 1:
-        found = "the only step"
+        pattern = "the only step"
     elif drift is not None:
-        found = f"a drift: {drift}"
-    elif len(which) == len(keys):
-        found = "every step"
-    elif len(which) >= max(2, THRESHOLDS.nearly_all_share * len(keys)):
-        found = f"nearly every step ({len(which)} of {len(keys)})"
-    elif len(which) == 1:
-        found = f"one step: {keys[which[0]]}"
+        pattern = f"a drift: {drift}"
+    elif len(late) == len(keys):
+        pattern = "every step"
+    elif len(late) >= max(2, THRESHOLDS.nearly_all_share * len(keys)):
+        pattern = f"nearly every step ({len(late)} of {len(keys)})"
+    elif len(late) == 1:
+        pattern = f"one step: {keys[late[0]]}"
     else:
-        found = _some([keys[at].step for at in which], which, len(keys))
-    return found
+        pattern = _some([keys[at].step for at in late], late, len(keys))
+    return pattern
 
 
-def _some(numbers: Sequence[int], which: Sequence[int], steps: int) -> str:
+def _some(numbers: Sequence[int], late: Sequence[int], steps: int) -> str:
     """Describe two or more steps, but not all: consecutive, periodic, or neither."""
-    if which[-1] - which[0] + 1 == len(which):
+    if late[-1] - late[0] + 1 == len(late):
         return f"consecutive steps: {numbers[0]} to {numbers[-1]}"
-    apart = np.diff(np.array(which))
-    if len(which) >= THRESHOLDS.min_periods and (apart == apart[0]).all() and _is_whole(which, int(apart[0]), steps):
+    apart = np.diff(np.array(late))
+    if len(late) >= THRESHOLDS.min_periods and (apart == apart[0]).all() and _is_whole(late, int(apart[0]), steps):
         return f"every {format_ordinal(int(apart[0]))} step: {format_numbers(numbers)}"
-    return f"{len(which)} of {steps} steps: {format_numbers(numbers)}"
+    return f"{len(late)} of {steps} steps: {format_numbers(numbers)}"
 
 
 def format_ordinal(number: int) -> str:
@@ -52,9 +52,9 @@ def format_ordinal(number: int) -> str:
     return f"{number}{ending}"
 
 
-def _is_whole(which: Sequence[int], period: int, steps: int) -> bool:
+def _is_whole(late: Sequence[int], period: int, steps: int) -> bool:
     """Return whether every step of that period in the run is among them."""
-    return which[0] - period < 0 and which[-1] + period >= steps
+    return late[0] - period < 0 and late[-1] + period >= steps
 
 
 def _drift(excess_ns: Sequence[float]) -> str | None:

@@ -82,8 +82,8 @@ class _Records:
 
     def group(self, rank: int, name: str | None) -> _Group:
         """Return the group of this name that the rank is in; a line without a name is of the rank's only group."""
-        if name is None and len(own := [group for (one, _), group in self.group_of.items() if one == rank]) == 1:
-            return own[0]
+        if name is None and len(groups := [group for (one, _), group in self.group_of.items() if one == rank]) == 1:
+            return groups[0]
         return self.group_of.get((rank, name)) or self._only.get(name) or _Group(name, None)
 
     def describe(self) -> None:
@@ -132,8 +132,8 @@ def _outdated_dumps(calls: pa.Table) -> list[str]:
     newest: dict[int, tuple[int, str]] = {}
     dumps = calls.group_by(["rank", "source"]).aggregate([("start_ns", "max")]).to_pylist()
     for row in dumps:
-        found = (row["start_ns_max"] or 0, row["source"])
-        newest[row["rank"]] = max(newest.get(row["rank"], found), found)
+        dump = (row["start_ns_max"] or 0, row["source"])
+        newest[row["rank"]] = max(newest.get(row["rank"], dump), dump)
     return [row["source"] for row in dumps if row["source"] != newest[row["rank"]][1]]
 
 
@@ -214,17 +214,17 @@ def _find_mismatches(records: _Records, collectives: pa.Table, stuck: Mapping[_G
     single = each.filter(pc.equal(each["signature_count"], 1))
     differing = single.group_by(keys).aggregate([("signature_min", "count_distinct")])
     differing = differing.filter(pc.greater(differing["signature_min_count_distinct"], 1))
-    found: dict[_Group, int] = {}
+    mismatches: dict[_Group, int] = {}
     if not differing.num_rows:
-        return found
+        return mismatches
     numbers = pc.unique(differing["sequence"])
     seen: dict[tuple[_Group, int], set[str]] = defaultdict(set)
     for row in single.filter(pc.is_in(single["sequence"], numbers)).to_pylist():
         seen[records.group(row["rank"], row["group_name"]), row["sequence"]].add(row["signature_min"])
     for (group, number), signatures in seen.items():
         if len(signatures) > 1 and group in stuck and number <= stuck[group]:
-            found[group] = min(number, found.get(group, number))
-    return found
+            mismatches[group] = min(number, mismatches.get(group, number))
+    return mismatches
 
 
 def _signatures(table: pa.Table) -> pa.Array:
@@ -248,21 +248,21 @@ def _stuck_collective(
     members = records.members.get(group, ())
     waiting, missing, unknown = set(), set(), set()
     for rank in {*members, *progress}:
-        own = progress.get(rank, _Progress())
-        last = own.entered if own.entered is not None else 0 if rank in records.whole else None
+        state = progress.get(rank, _Progress())
+        last = state.entered if state.entered is not None else 0 if rank in records.whole else None
         if rank not in records.recorded:
             continue
         if last is None:
             unknown.add(rank)
         elif last < at:
             missing.add(rank)
-        elif last >= last_number and (own.completed is None or own.completed < last_number):
+        elif last >= last_number and (state.completed is None or state.completed < last_number):
             waiting.add(rank)
     states: dict[int, set[str | None]] = defaultdict(set)
     for row in rows:
         states[row["rank"]].add(row.get("state"))
-    started = {rank for rank, found in states.items() if "started" in found}
-    idle = {rank for rank, found in states.items() if found == {"scheduled"}} if started else set()
+    started = {rank for rank, seen in states.items() if "started" in seen}
+    idle = {rank for rank, seen in states.items() if seen == {"scheduled"}} if started else set()
     at_number = [row for row in timeouts if row["sequence"] == at]
     return StuckOperation(
         call=_call(records, group.name, at, rows),
@@ -299,11 +299,11 @@ def _variants(records: _Records, name: str | None, at: int, rows: Iterable[Row])
             kinds[row["operation"], *given].append(row)
     if len(kinds) < 2:
         return ()
-    found = (
+    variants = (
         Variant(_call(records, name, at, calls), tuple(sorted(row["rank"] for row in calls)))
         for calls in kinds.values()
     )
-    return tuple(sorted(found, key=lambda one: (-len(one.ranks), one.ranks)))
+    return tuple(sorted(variants, key=lambda one: (-len(one.ranks), one.ranks)))
 
 
 def _call(records: _Records, name: str | None, sequence: int | None, rows: Sequence[Row]) -> Call:
@@ -389,22 +389,22 @@ def _lacks_partner(records: _Records, group: _Group, source: int, target: int, r
     both = calls.filter(pc.is_in(calls["rank"], pa.array([source, target], pa.int32())))
     made: Counter[int] = Counter()
     for row in both.to_pylist():
-        own = records.group(row["rank"], row["group_name"])
-        if own == group and _peers(row, records.members.get(group, ())) == (source, target):
+        group_of_row = records.group(row["rank"], row["group_name"])
+        if group_of_row == group and _peers(row, records.members.get(group, ())) == (source, target):
             made[row["rank"]] += 1
     return made[rank] < max(made[source], made[target])
 
 
 def _peers(row: Row, members: Sequence[int]) -> tuple[int, int] | None:
     """Return the global ranks (source, target) of a send or receive; its name has the ranks in the group."""
-    found = _PEERS.search(row["operation"])
-    if found is None:
+    match = _PEERS.search(row["operation"])
+    if match is None:
         return None
-    own, other = (int(found[at]) for at in (2, 4))
-    if max(own, other) >= len(members):
+    rank, other = (int(match[at]) for at in (2, 4))
+    if max(rank, other) >= len(members):
         return None
-    pair = members[own], members[other]
-    return pair if found[1] == "send" else (pair[1], pair[0])
+    pair = members[rank], members[other]
+    return pair if match[1] == "send" else (pair[1], pair[0])
 
 
 def _choose_root(records: _Records, stuck: Sequence[StuckOperation]) -> Hang:

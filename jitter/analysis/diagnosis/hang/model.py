@@ -107,6 +107,6 @@ class Hang:
     evidence: tuple[str, ...]
     advice: str
 
-    def with_evidence(self, told: Sequence[str]) -> "Hang":
+    def with_evidence(self, sentences: Sequence[str]) -> "Hang":
         """Return the hang with more evidence at its end."""
-        return replace(self, evidence=(*self.evidence, *(text for text in told if text not in self.evidence)))
+        return replace(self, evidence=(*self.evidence, *(text for text in sentences if text not in self.evidence)))

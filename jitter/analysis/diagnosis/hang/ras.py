@@ -22,16 +22,16 @@ def find_hang_in_ras(rows: Rows) -> Hang | None:
     for row in rows:
         if row["comm"] is not None:
             by_communicator[row["comm"]].append(row)
-    for communicator, own in by_communicator.items():
-        lost = sorted({row["rank"] for row in own if row["state"] in _LOST and row["rank"] is not None})
+    for communicator, operations in by_communicator.items():
+        lost = sorted({row["rank"] for row in operations if row["state"] in _LOST and row["rank"] is not None})
         if lost:
-            return _hang(communicator, own, lost, (), is_lost=True, evidence=describe_ras(rows))
-    for communicator, own in by_communicator.items():
-        behind = _behind_in_two_queries(own)
+            return _hang(communicator, operations, lost, (), is_lost=True, evidence=describe_ras(rows))
+    for communicator, operations in by_communicator.items():
+        behind = _behind_in_two_queries(operations)
         if behind:
-            counts = {row["rank"]: row["operations"] for row in own if row["rank"] is not None}
+            counts = {row["rank"]: row["operations"] for row in operations if row["rank"] is not None}
             ahead = [rank for rank in counts if rank not in behind]
-            return _hang(communicator, own, behind, ahead, is_lost=False, evidence=describe_ras(rows))
+            return _hang(communicator, operations, behind, ahead, is_lost=False, evidence=describe_ras(rows))
     return None
 
 
@@ -53,25 +53,25 @@ def _sentences(rows: Rows) -> Iterator[str]:
         yield f"communicator {communicator} lacks {format_ranks(sorted(ranks))} (NCCL RAS; numbers in the communicator)"
     for communicator, counts in _operations(rows).items():
         if len(counts) > 1:
-            told = ", ".join(
+            texts = ", ".join(
                 f"{format_count(number, 'rank')} at operation {at}" for at, number in sorted(counts.items())
             )
-            yield f"communicator {communicator}: {told} (NCCL RAS)"
+            yield f"communicator {communicator}: {texts} (NCCL RAS)"
 
 
 def _operations(rows: Rows) -> dict[str, dict[int, int]]:
     """Return how many ranks of each communicator are at which operation, in the last query."""
-    found: dict[str, dict[int, int]] = {}
+    operations: dict[str, dict[int, int]] = {}
     queries = sorted({_query(row) for row in rows})
     for row in rows:
         if row["operations"] is None or _query(row) != queries[-1]:
             continue
-        counts = found.setdefault(row["comm"] or "?", {})
+        counts = operations.setdefault(row["comm"] or "?", {})
         if row["count"] is not None:
             counts[row["operations"]] = row["count"]
         elif row["host"] is not None and row["ranks"] is not None:  # JSON lists each rank
             counts[row["operations"]] = counts.get(row["operations"], 0) + 1
-    return found
+    return operations
 
 
 def _query(row: Mapping[str, Any]) -> tuple[int, str, int]:

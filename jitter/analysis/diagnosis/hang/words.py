@@ -78,8 +78,8 @@ def _of_group(call: Call) -> str:
     if call.group is None:
         return ""
     described = call.group_description
-    told = f" ({abbreviate(described)})" if described and described not in ("undefined", call.group) else ""
-    return f" of process group {abbreviate(call.group)}{told}"
+    members = f" ({abbreviate(described)})" if described and described not in ("undefined", call.group) else ""
+    return f" of process group {abbreviate(call.group)}{members}"
 
 
 def _size(call: Call) -> str:
@@ -98,11 +98,11 @@ def _headline(hang: Hang) -> str:
         return f"Hang: {format_ranks(one.waiting)} {_verb(one.waiting, 'wait')} in {call}{where}: each for the others"
     if one.kind == "mismatch":
         first, *others = one.variants
-        told = "; ".join(
+        texts = "; ".join(
             f"{format_ranks(two.ranks)} called {name_operation(two.call)} ({_facts(two.call)})"
             for two in (first, *others[: _MOST - 1])
         )
-        return f"Hang: the ranks' calls number {one.call.sequence}{_of_group(one.call)} differ: {told}"
+        return f"Hang: the ranks' calls number {one.call.sequence}{_of_group(one.call)} differ: {texts}"
     if one.kind in _BLAME:
         has, do = ("has", "does") if len(hang.culprits) == 1 else ("have", "do")
         did = _BLAME[one.kind].format(call=call, group=one.call.group, has=has, do=do)

@@ -87,13 +87,13 @@ def find_losses_of_all_ranks(
     losses = [one for one in _list_losses(measured, masks) if one.chosen.any()]
     saved = price_changes(analysis.steps, analysis.ends, [one.change for one in losses], first, last)
     ranks = tuple(sorted(analysis.run.team_of))
-    found = []
+    culprits = []
     for one, alone_ns in zip(losses, saved, strict=True):
         cost_ns = rungs.cost_ns.get(one.cause, 0.0)
         if cost_ns <= 0 or max(cost_ns, alone_ns) < one.min_share * step_ns:
             continue
         holds_waits = lacks_ranks and one.cause == "exposed_communication"
-        found.append(
+        culprits.append(
             Culprit(
                 rung=RUNG_OF_CHANGE[one.cause],
                 loss_class=one.loss_class,
@@ -124,15 +124,15 @@ def find_losses_of_all_ranks(
                 is_beyond_loss=True,
             )
         )
-    return tuple(sorted(found, key=lambda one: -one.loss_ns))
+    return tuple(sorted(culprits, key=lambda one: -one.loss_ns))
 
 
 def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
     """Say what the finding costs per step, and what fixing it alone saves where that differs."""
     cost, alone = format_time(cost_ns), format_time(max(alone_ns, 0.0))
-    told = f"{cost} per step ({format_percent(cost_ns / step_ns)}) once no rank and no step is slower than usual"
+    sentence = f"{cost} per step ({format_percent(cost_ns / step_ns)}) once no rank and no step is slower than usual"
     part = ", part of it jitter" if alone_ns > cost_ns else ""
-    return told if cost == alone else f"{told}; fixing it alone would save {alone} per step{part}"
+    return sentence if cost == alone else f"{sentence}; fixing it alone would save {alone} per step{part}"
 
 
 def choose_steps(analysis: RunAnalysis) -> tuple[int, int]:
@@ -223,13 +223,13 @@ def _describe_waits(chosen: Bools, measured: _Measured) -> str:
     places = np.flatnonzero(chosen)
     lasting = (measured.wait_ns * measured.times)[places]
     worst = places[np.argsort(-lasting, kind="stable")][: THRESHOLDS.sentences.max_named].tolist()
-    told = [
+    calls = [
         f"{_VERSION.sub('', measured.operations[at].name)} before kernel {measured.kernels_before[at]} takes "
         f"{format_time(float(measured.wait_ns[at]))}"
         for at in worst
     ]
     count = float(measured.times[places].sum())
-    return f"{count:.3g} {'call' if count == 1 else 'calls'} per step; {', '.join(told)}"
+    return f"{count:.3g} {'call' if count == 1 else 'calls'} per step; {', '.join(calls)}"
 
 
 def _describe_host_memory(copies: Bools, measured: _Measured) -> Iterator[str]:

@@ -133,13 +133,13 @@ def split_loss(steps: Iterable[Losses], loss_ns: int | None, time_ns: int | None
     """
     if loss_ns is None:
         return ()
-    found: dict[tuple[LossClass, int], float] = {}
+    sums: dict[tuple[LossClass, int], float] = {}
     for losses in steps:
         columns = losses.loss_class.tolist(), losses.rank.tolist(), losses.loss_ns.tolist()
         for loss_class, rank, ns in zip(*columns, strict=True):
             key = LossClass(loss_class), rank
-            found[key] = found.get(key, 0.0) + ns
-    rounded = round_shares(found, loss_ns)
+            sums[key] = sums.get(key, 0.0) + ns
+    rounded = round_shares(sums, loss_ns)
     return tuple(_share(one, rounded, time_ns) for one in LossClass)
 
 

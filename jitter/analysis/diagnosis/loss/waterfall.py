@@ -128,9 +128,9 @@ def build_waterfall(steps: Sequence[StepAnswer], lower: Mapping[Rung, int]) -> t
     recorded = round(sum(step.step_time_ns or 0 for step in timed) / len(timed))
     loss = round(sum(step.loss_ns or 0 for step in timed) / len(timed))
     times: dict[Rung, int] = {"recorded": recorded, "ranks": recorded - loss, **lower}
-    found, above = [], None
+    rung_times, above = [], None
     for rung in RUNGS:
         time = times.get(rung)
-        found.append(RungTime(rung, time, None if time is None or above is None else above - time))
+        rung_times.append(RungTime(rung, time, None if time is None or above is None else above - time))
         above = above if time is None else time
-    return tuple(found)
+    return tuple(rung_times)

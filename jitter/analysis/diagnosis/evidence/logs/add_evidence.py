@@ -28,13 +28,13 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     """Return the diagnosis with what logs state of its findings, of the verdict's first one, and of anything else."""
     run = logs.during(list(logs.step_times_ns))
     facts = find_facts(run)
-    found: dict[tuple[StepKey, ...], tuple[Fact, ...]] = {}
+    facts_of: dict[tuple[StepKey, ...], tuple[Fact, ...]] = {}
     joined = []
     for culprit in diagnosis.culprits:
-        if culprit.steps not in found:
+        if culprit.steps not in facts_of:
             of_steps = find_facts(logs.during(culprit.steps), _OF_TIMES)
-            found[culprit.steps] = (*(one for one in facts if one.kind not in _OF_TIMES), *of_steps)
-        joined.append(_join(culprit, found[culprit.steps], logs, diagnosis))
+            facts_of[culprit.steps] = (*(one for one in facts if one.kind not in _OF_TIMES), *of_steps)
+        joined.append(_join(culprit, facts_of[culprit.steps], logs, diagnosis))
     of_job = tuple(one for one in facts if one.is_of_job)
     shared = tuple(_join(culprit, of_job, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
     located = replace(diagnosis, culprits=tuple(joined), of_all_ranks=shared)
@@ -43,13 +43,13 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
         by_logs = f" By the logs, {'; '.join(_state(joined[0].facts)[:_MOST])}."
         verdict = verdict.removesuffix(by_logs) + by_logs
     joined += shared
-    told = {one.subject for culprit in joined for one in culprit.facts}
+    subjects = {one.subject for culprit in joined for one in culprit.facts}
     ranks_told = {(one.kind, rank) for culprit in joined for one in culprit.facts for rank in one.ranks}
     items = [
         one
         for one in facts
         if one.is_item
-        and one.subject not in told
+        and one.subject not in subjects
         and not (one.ranks and all((one.kind, rank) in ranks_told for rank in one.ranks))
     ]
     notes = [text for text in _time_notes(logs, run) if text not in diagnosis.notes]
@@ -58,16 +58,16 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
 
 def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: Diagnosis) -> Culprit:
     """Return the culprit with the facts of its ranks and its cause, and with the scope that they narrow it to."""
-    own = [one for one in facts if culprit.cause in one.causes and _is_of(one, culprit, logs)]
-    own.sort(key=lambda one: (one.is_of_job, -_ORDER.index(one.certainty)))  # else in the order of the rules
+    of_culprit = [one for one in facts if culprit.cause in one.causes and _is_of(one, culprit, logs)]
+    of_culprit.sort(key=lambda one: (one.is_of_job, -_ORDER.index(one.certainty)))  # else in the order of the rules
     if culprit.cause in _OF_LINKS:
-        culprit = _locate(culprit, own, logs)
-        own = [one for one in own if _is_of(one, culprit, logs)]
-    told = _state(own)
+        culprit = _locate(culprit, of_culprit, logs)
+        of_culprit = [one for one in of_culprit if _is_of(one, culprit, logs)]
+    sentences = _state(of_culprit)
     if culprit.scope == "job" and culprit.cause in _OF_LINKS:  # a network that is slow for all ranks
-        told += [one.sentence for one in diagnosis.efficiency if one.kind == "communication"]
-    certainty = max((culprit.cause_certainty, *(one.certainty for one in own)), key=_ORDER.index)
-    return replace(culprit.with_evidence(told), cause_certainty=certainty, facts=tuple(own))
+        sentences += [one.sentence for one in diagnosis.efficiency if one.kind == "communication"]
+    certainty = max((culprit.cause_certainty, *(one.certainty for one in of_culprit)), key=_ORDER.index)
+    return replace(culprit.with_evidence(sentences), cause_certainty=certainty, facts=tuple(of_culprit))
 
 
 def _state(facts: Sequence[Fact]) -> list[str]:
@@ -117,11 +117,11 @@ def _locate(culprit: Culprit, facts: list[Fact], logs: JobLogs) -> Culprit:
 
 def _time_notes(logs: JobLogs, run: JobLogs) -> Iterator[str]:
     """Tell of GPU logs of another time than the steps: none of their rows can be evidence."""
-    for name, rows, own in (
+    for name, rows, ranks in (
         ("GPU clocks", logs.gpu_clocks, run.gpu_clocks),
         ("GPU errors", logs.gpu_errors, run.gpu_errors),
     ):
-        if rows and not own:
+        if rows and not ranks:
             yield (
                 f"The {name} in the logs are of another time than the steps (another run, or another time zone): "
                 "not used."

@@ -104,14 +104,14 @@ class JobLogs:
 
     @cached_property
     def _gpus(self) -> dict[tuple[object, object], list[int]]:
-        found: dict[tuple[object, object], list[int]] = defaultdict(list)
+        by_place: dict[tuple[object, object], list[int]] = defaultdict(list)
         for rank, node in self.nodes.items():
             place = self.places[rank]
             if place.bus_id is not None:
-                found[node, place.bus_id].append(rank)
+                by_place[node, place.bus_id].append(rank)
             if place.device is not None:
-                found[node, place.device].append(rank)
-        return found
+                by_place[node, place.device].append(rank)
+        return by_place
 
     @cached_property
     def bound(self) -> Bindings:
@@ -123,15 +123,15 @@ class JobLogs:
         """Each row of `communicators` with the ranks that it is about; a rank of a smaller group has another number."""
         world = max((row["ranks"] for row in self.communicators if row.get("ranks")), default=None)
         is_job = world is None or not self.places or world > max(self.places)
-        found = []
+        members = []
         for row in self.communicators:
             is_global = is_job and row["rank"] is not None and row.get("ranks") in (None, world)
             place = self.places.get(row["rank"]) if is_global else None
             if place is not None and place.host and row["host"] and short_host(place.host) != short_host(row["host"]):
                 continue  # the log of another job
             by_gpu = self.ranks_of_gpu(row["host"], row["device"], row["bus_id"])
-            found.append(((row["rank"],) if is_global else by_gpu, row))
-        return found
+            members.append(((row["rank"],) if is_global else by_gpu, row))
+        return members
 
     def during(self, steps: Sequence[StepKey], margin_ns: int = _LIMITS.log_sampling_ns) -> "JobLogs":
         """Return the logs with GPU clocks and errors of these steps' times only, and of `margin_ns` around them.

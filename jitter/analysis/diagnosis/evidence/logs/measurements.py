@@ -60,30 +60,32 @@ def describe_measurements(
 
 
 def _tables(rows: Rows, ranks: Rows) -> list[_Measured]:
-    found: dict[tuple[str, int | None, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    bandwidths: dict[tuple[str, int | None, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row["collective"] and row["size_bytes"] and row["busbw"]:
-            found[row["collective"], row["ranks"], row["source"]][row["size_bytes"]].append(row["busbw"])
+            bandwidths[row["collective"], row["ranks"], row["source"]][row["size_bytes"]].append(row["busbw"])
     hosts: dict[str, dict[str, None]] = defaultdict(dict)
     for row in ranks:
         hosts[row["source"]].setdefault(row["host"])
     return [
         _Measured(*key, {size: median(values) for size, values in sizes.items()}, tuple(hosts.get(key[2], ())))
-        for key, sizes in found.items()
+        for key, sizes in bandwidths.items()
     ]
 
 
 def _recorded_bandwidths(recorded: Rows, communicators: Rows) -> list[_Measured]:
     """Return the bandwidths of the collectives that the Inspector or the profiler plug-in timed."""
     ranks = {row["comm"]: row["ranks"] for row in communicators if row["ranks"]}
-    found: dict[tuple[str, int | None, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    bandwidths: dict[tuple[str, int | None, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in recorded:
         size, members = row["size_bytes"], ranks.get(row["group_name"])
         if row["collective"] and size and row["duration_ns"] and members and row["timing"] != "host":
             _, bus = compute_bandwidth(row["collective"], size, row["duration_ns"], members)
             if bus:
-                found[row["collective"], members, row["source"]][size].append(bus)
-    return [_Measured(*key, {size: median(values) for size, values in sizes.items()}) for key, sizes in found.items()]
+                bandwidths[row["collective"], members, row["source"]][size].append(bus)
+    return [
+        _Measured(*key, {size: median(values) for size, values in sizes.items()}) for key, sizes in bandwidths.items()
+    ]
 
 
 def _wrong_results(rows: Rows) -> Iterator[str]:
@@ -101,14 +103,14 @@ def _slow_host(tables: Sequence[_Measured]) -> Iterator[str]:
     for table in tables:
         if len(table.hosts) > 1:
             alike[table.collective, table.ranks].append(table)
-    for (collective, _), own in alike.items():
+    for (collective, _), rows in alike.items():
         best: dict[str, float] = defaultdict(float)
-        for table in own:
+        for table in rows:
             for host in table.hosts:
                 best[host] = max(best[host], table.peak[0])
         slowest = min(best, key=lambda host: (best[host], host))
-        without = [table.peak[0] for table in own if slowest not in table.hosts]
-        with_it = [table for table in own if slowest in table.hosts]
+        without = [table.peak[0] for table in rows if slowest not in table.hosts]
+        with_it = [table for table in rows if slowest in table.hosts]
         if len(with_it) > 1 and without and best[slowest] < THRESHOLDS.efficiency.below_baseline * min(without):
             yield (
                 f"{slowest} is slow with every partner: {collective} reaches at most {best[slowest]:.3g} GB/s in the "
@@ -121,8 +123,8 @@ def _compare_tables(tables: Sequence[_Measured]) -> Iterator[str]:
     alike: dict[tuple[str, int | None], list[_Measured]] = defaultdict(list)
     for table in tables:
         alike[table.collective, table.ranks].append(table)
-    for (collective, _), own in alike.items():
-        ordered = sorted(own, key=lambda table: table.peak)
+    for (collective, _), rows in alike.items():
+        ordered = sorted(rows, key=lambda table: table.peak)
         slow, fast = ordered[0], ordered[-1]
         common = sorted(set(slow.busbw) & set(fast.busbw))
         if slow is fast or not common:
@@ -195,8 +197,8 @@ def _time_in_mpi(ranks: Rows, calls: Rows) -> Iterator[str]:
     detailed = [row for row in by_share if row["rank"] in profiled] or by_share
     row = detailed[(len(detailed) - 1) // 2]
     share = row["communication_s"] / row["elapsed_s"]
-    own = [one for one in totals if one["rank"] == row["rank"]]
-    most = max(own, key=lambda one: one["seconds"], default=None)
+    of_rank = [one for one in totals if one["rank"] == row["rank"]]
+    most = max(of_rank, key=lambda one: one["seconds"], default=None)
     call = "" if most is None else f", {most['seconds']:,.0f} s of it in {most['call']}"
     yield (
         f"MPI takes {row['communication_s']:,.0f} of {row['elapsed_s']:,.0f} s ({format_percent(share)}) on "
@@ -210,8 +212,8 @@ def _time_in_mpi(ranks: Rows, calls: Rows) -> Iterator[str]:
         named = zip(
             ("least", "median", "most"), (ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]), strict=True
         )
-        told = ", ".join(f"{one['communication_s']:,.0f} s on rank {one['rank']} ({what})" for what, one in named)
-        yield f"MPI takes {told}: the other ranks wait for the rank with the least"
+        times = ", ".join(f"{one['communication_s']:,.0f} s on rank {one['rank']} ({what})" for what, one in named)
+        yield f"MPI takes {times}: the other ranks wait for the rank with the least"
     yield from _processors(timed)
 
 

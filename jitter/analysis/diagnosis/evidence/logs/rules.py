@@ -106,20 +106,20 @@ def far_gpu(binding: Mapping[str, Any], device: int | None, near: Mapping[int, s
 
 
 def _ranks_by(logs: JobLogs, column: str) -> dict[Any, set[int]]:
-    found: dict[Any, set[int]] = defaultdict(set)
+    by_value: dict[Any, set[int]] = defaultdict(set)
     for ranks, row in logs.members:
         if row[column] is not None:
-            found[row[column]].update(ranks)
-    return found
+            by_value[row[column]].update(ranks)
+    return by_value
 
 
 def _unlike_others(logs: JobLogs, column: str) -> Iterator[tuple[Any, tuple[int, ...], Any]]:
     """Return each value of a column that fewer ranks have than the commonest one, its ranks, and the commonest."""
     ranks = _ranks_by(logs, column)
     usual = max(ranks, key=lambda value: (len(ranks[value]), str(value)), default=None)
-    for value, own in sorted(ranks.items(), key=lambda item: str(item[0])):
-        if own and len(own) < len(ranks[usual]):
-            yield value, tuple(sorted(own)), usual
+    for value, ranks_of_value in sorted(ranks.items(), key=lambda item: str(item[0])):
+        if ranks_of_value and len(ranks_of_value) < len(ranks[usual]):
+            yield value, tuple(sorted(ranks_of_value)), usual
 
 
 def _odd_tcp(logs: JobLogs) -> tuple[int, ...]:
@@ -130,7 +130,7 @@ def _odd_tcp(logs: JobLogs) -> tuple[int, ...]:
 def _over_tcp(logs: JobLogs) -> Iterator[Match]:
     for network, ranks, usual in _unlike_others(logs, "network"):
         if network == "Socket":
-            rows = [row for own, row in logs.members if set(own) & set(ranks)]
+            rows = [row for members, row in logs.members if set(members) & set(ranks)]
             yield Match(
                 {
                     "ranks": format_ranks(ranks),
@@ -211,9 +211,9 @@ def _unequal_transports(logs: JobLogs) -> Iterator[Match]:
     if len(counts) > 1:
         rarest = min(counts, key=lambda name: (counts[name], name))
         pairs = sorted({(row["from_rank"], row["to_rank"]) for row in edges if row["transport"] == rarest})
-        told = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+        transports = ", ".join(f"{count} {name}" for name, count in counts.most_common())
         named = _listed([f"{one} to {other}" for one, other in pairs])
-        yield Match({"counts": told, "rarest": rarest, "pairs": named})
+        yield Match({"counts": transports, "rarest": rarest, "pairs": named})
 
 
 def _without_gdr(logs: JobLogs) -> Iterator[Match]:
@@ -237,15 +237,15 @@ def _below_benchmark(logs: JobLogs) -> Iterator[Match]:
 
 def _links(logs: JobLogs) -> Iterator[Match]:
     """Find links that are down beside others that work, and counters of errors."""
-    found: dict[tuple[str | None, str], Counter[str]] = defaultdict(Counter)
+    links: dict[tuple[str | None, str], Counter[str]] = defaultdict(Counter)
     working = any(row["state"] in ("active", "Active") for row in logs.links)
     for row in logs.links:
         name = f"NVLink of GPU {row['device']}" if row["device"] is not None else f"port of {row['nic'] or 'a NIC'}"
         if row["state"] not in (None, "active", "Active") and working:
-            found[row["host"], f"{name} {row['state'].lower()}"]["links"] += 1
+            links[row["host"], f"{name} {row['state'].lower()}"]["links"] += 1
         elif row["counter"] not in (None, "PortXmitWait") and row["count"]:
-            found[row["host"], f"{name}: {row['counter']}"]["errors"] += row["count"]
-    for (host, what), counts in sorted(found.items(), key=str):
+            links[row["host"], f"{name}: {row['counter']}"]["errors"] += row["count"]
+    for (host, what), counts in sorted(links.items(), key=str):
         where = f" on {host}" if host is not None else ""
         number = f" {counts['errors']:,}" if counts["errors"] else f" ({format_count(counts['links'], 'link')})"
         yield Match({"what": f"{what}{number}{where}"}, host=host)
@@ -261,21 +261,21 @@ class _Gpu(NamedTuple):
 
     @property
     def name(self) -> str:
-        which = f"GPU {self.device}" if self.device is not None else f"the GPU at {self.bus_id}"
-        return f"{which} of {self.host}" if self.host is not None else which
+        subject = f"GPU {self.device}" if self.device is not None else f"the GPU at {self.bus_id}"
+        return f"{subject} of {self.host}" if self.host is not None else subject
 
 
 def _clock_rows(logs: JobLogs) -> dict[_Gpu, list[Mapping[str, Any]]]:
     """Return the samples of each GPU; a row that names no host is of the job's host, if there is one alone."""
     hosts = {place.host for place in logs.places.values() if place.host is not None}
     only = next(iter(hosts)) if len(hosts) == 1 else None
-    found: dict[_Gpu, list[Mapping[str, Any]]] = defaultdict(list)
+    by_gpu: dict[_Gpu, list[Mapping[str, Any]]] = defaultdict(list)
     for row in logs.gpu_clocks:
         device = row["device"]
         bus_id = row.get("bus_id") if device is None else None
         if device is not None or bus_id is not None:
-            found[_Gpu(row["host"] or only, device, bus_id)].append(row)
-    return found
+            by_gpu[_Gpu(row["host"] or only, device, bus_id)].append(row)
+    return by_gpu
 
 
 def _limits_of(row: Mapping[str, Any]) -> set[str]:
@@ -392,37 +392,37 @@ def _name_error(code: int, count: int) -> str:
 
 
 def _shared_threads(logs: JobLogs) -> Iterator[Match]:
-    found = logs.bound
-    sharing = {rank: shared for rank, shared in found.sharing.items() if shared}
+    bound = logs.bound
+    sharing = {rank: shared for rank, shared in bound.sharing.items() if shared}
     for rank, shared in sorted(sharing.items()):
         others = sorted(set().union(*shared.values()))
         values = {
             "rank": rank,
             "shared": len(shared),
-            "threads": format_count(len(found.cpus[rank]), "hardware thread"),
+            "threads": format_count(len(bound.cpus[rank]), "hardware thread"),
             "others": format_ranks(others),
         }
         # ranks that are not bound at all share everything, and harm nobody where there are threads for all
-        is_odd = len(shared) == len(found.cpus[rank]) and 2 * len(sharing) < len(found.rows)
+        is_odd = len(shared) == len(bound.cpus[rank]) and 2 * len(sharing) < len(bound.rows)
         yield Match(values, (rank,), certainty="certain" if is_odd else "likely")
 
 
 def _far_threads(logs: JobLogs) -> Iterator[Match]:
-    found = logs.bound
-    for rank, row in sorted(found.rows.items()):
-        device = far_gpu(row, found.devices.get(rank), found.near)
+    bound = logs.bound
+    for rank, row in sorted(bound.rows.items()):
+        device = far_gpu(row, bound.devices.get(rank), bound.near)
         if device is not None:
             yield Match({"rank": rank, "gpu": device, "threads": format_numbers(set(row["cpus"]))}, (rank,))
 
 
 def _far_ranks(logs: JobLogs) -> Iterator[Match]:
-    found = logs.bound
-    gpus = {rank: found.gpu_of(rank) for rank in found.rows}
-    counted = [rank for rank, gpu in gpus.items() if gpu in found.near]
-    far = [rank for rank in counted if far_gpu(found.rows[rank], gpus[rank], found.near) is not None]
+    bound = logs.bound
+    gpus = {rank: bound.gpu_of(rank) for rank in bound.rows}
+    counted = [rank for rank, gpu in gpus.items() if gpu in bound.near]
+    far = [rank for rank in counted if far_gpu(bound.rows[rank], gpus[rank], bound.near) is not None]
     if far:
         is_assumed = any(
-            found.devices.get(rank) is None and len(found.rows[rank]["gpus"] or ()) > 1 for rank in counted
+            bound.devices.get(rank) is None and len(bound.rows[rank]["gpus"] or ()) > 1 for rank in counted
         )
         assumed = ", if a rank uses the GPU of its number on the node" if is_assumed else ""
         values = {"n": len(far), "all": format_count(len(counted), "rank"), "which": _name_ranks(far, counted)}
@@ -430,21 +430,23 @@ def _far_ranks(logs: JobLogs) -> Iterator[Match]:
 
 
 def _sharing_ranks(logs: JobLogs) -> Iterator[Match]:
-    found = logs.bound
-    sharing = [rank for rank, shared in found.sharing.items() if shared]
+    bound = logs.bound
+    sharing = [rank for rank, shared in bound.sharing.items() if shared]
     if sharing:
-        which = _name_ranks(sharing, list(found.rows))
+        subject = _name_ranks(sharing, list(bound.rows))
         yield Match(
-            {"n": len(sharing), "all": format_count(len(found.rows), "rank"), "which": which}, tuple(sorted(sharing))
+            {"n": len(sharing), "all": format_count(len(bound.rows), "rank"), "which": subject}, tuple(sorted(sharing))
         )
 
 
 def _conflicts(logs: JobLogs) -> Iterator[Match]:
-    told = {rank: place.conflicts for rank, place in logs.places.items() if place.conflicts}
-    if told:
-        first, clauses = next(iter(told.items()))
-        more = f", and so do {format_ranks(others)}" if (others := [rank for rank in told if rank != first]) else ""
-        yield Match({"first": f"rank {first} has {'; '.join(clauses)}", "more": more}, tuple(told))
+    conflicts = {rank: place.conflicts for rank, place in logs.places.items() if place.conflicts}
+    if conflicts:
+        first, clauses = next(iter(conflicts.items()))
+        more = (
+            f", and so do {format_ranks(others)}" if (others := [rank for rank in conflicts if rank != first]) else ""
+        )
+        yield Match({"first": f"rank {first} has {'; '.join(clauses)}", "more": more}, tuple(conflicts))
 
 
 # ---- training

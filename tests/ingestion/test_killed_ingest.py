@@ -19,6 +19,7 @@ from jitter.ingestion.convert import Outcome, Task, convert
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import files_of_record
 from jitter.simulate import Job, simulate, write
+from tests.support.fuzz_depth import fuzz, of_all
 from tests.support.killed_process import KILLED, run_killed
 from tests.support.lake_content import content
 
@@ -87,6 +88,7 @@ def test_what_was_converted_before_the_end_is_not_converted_again(tmp_path: Path
     assert content(lake) == content(tmp_path / "whole")
 
 
+@fuzz
 def test_killed_at_every_write(own_traces: Path, tmp_path: Path):
     """Each change of the lake makes, renames or removes a file or folder: die before each, in two readings."""
     told = tmp_path / "map.csv"
@@ -101,7 +103,7 @@ def test_killed_at_every_write(own_traces: Path, tmp_path: Path):
         if before is not None:
             jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
         read_again = partial(jitter.ingest, [own_traces], lake, executor=jitter.LocalExecutor(), **options)
-        for death in range(10_000):
+        for death in range(0, 10_000, of_all(1, 2)):
             if (code := run_killed(read_again, lake, death)) != KILLED:
                 assert code == 0
                 break

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 import jitter
+from jitter.analysis.detection.pricing import PARTNERS, Pricing
+from jitter.analysis.replay.what_if import Scenario
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_partial_run, small
 
@@ -29,6 +31,15 @@ def test_the_slow_rank_is_a_lead_of_unknown_cost(lake: "jitter.Lake"):
     assert one.gain_ns < 0.01 * sum(step.step_time_ns or 0 for step in found.steps)
     assert "what fixing it would save is unknown, because some exchanges name no partners." in found.verdict
     assert any(line.startswith("whether that delays other ranks is unknown") for line in one.evidence)
+
+
+def test_a_range_names_missing_partners_only_where_they_make_it_wide(lake: "jitter.Lake"):
+    analysis, whole = lake.analyze(), [Scenario(everything=True)]
+    pricing, gains = Pricing(analysis), analysis.gains(whole)
+    (narrow,), (wide,) = (pricing.ranges(whole, gains, [delay_ns]) for delay_ns in (0.0, 1e9))
+    assert narrow is None or PARTNERS not in narrow.unknown
+    assert wide is not None
+    assert (wide.most_ns, wide.unknown[-1]) == (10**9, PARTNERS)
 
 
 def test_a_healthy_run_clears_no_rank(tmp_path: Path):

@@ -120,6 +120,7 @@ class SortedRows:
                 inside = (keys > span.least) & (keys <= span.largest)
                 if inside.any():
                     counts[inside] += np.searchsorted(run.key[span.start : span.end], keys[inside])
+        self._leave_memory()
         return counts
 
     def rows(self, low: int | None, high: int | None, group: int = 0, columns: Sequence[str] | None = None) -> pa.Table:

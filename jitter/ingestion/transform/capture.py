@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -71,9 +72,9 @@ class Capture:
         calls.finish()
         return JoinedCapture(activities, calls, self._host_ranges, names, self.communication, self._scratch)
 
-    @property
+    @cached_property
     def communication(self) -> Communication:
-        """Facts on the recording's communication besides its kernels; final after the last `add`."""
+        """Facts on the recording's communication besides its kernels; read it after the last `add`."""
         return Communication(self._declared, self._collective_calls)
 
     def _add_ranges(self, rows: pa.RecordBatch) -> None:

@@ -123,18 +123,23 @@ def _outermost(calls: Iterable[CollectiveCall]) -> list[CollectiveCall]:
     a framework's range stays, and the range goes: the library's call encloses less.
     """
     kept: list[CollectiveCall] = []
-    inner: list[set[str]] = []
+    inner: set[str] = set()  # the operations of the calls in the last one kept
     ordered = sorted(calls, key=lambda c: (c.process, c.thread is not None, c.thread or 0, c.start_ns, -_end(c)))
     for call in ordered:
         last = kept[-1] if kept else None
         if last is None or (last.process, last.thread) != (call.process, call.thread) or call.start_ns > _end(last):
+            _take_operation(kept, inner)
             kept.append(call)
-            inner.append(set())
+            inner = set()
         elif call.of_library and not last.of_library:
             kept[-1] = call._replace(operation=call.operation or last.operation)
         elif call.operation is not None:
-            inner[-1].add(call.operation)
-    return [
-        call._replace(operation=next(iter(within))) if call.operation is None and len(within) == 1 else call
-        for call, within in zip(kept, inner, strict=True)
-    ]
+            inner.add(call.operation)
+    _take_operation(kept, inner)
+    return kept
+
+
+def _take_operation(kept: list[CollectiveCall], inner: set[str]) -> None:
+    """Give the last call the operation of the calls inside, if it has none and they have one."""
+    if kept and kept[-1].operation is None and len(inner) == 1:
+        kept[-1] = kept[-1]._replace(operation=next(iter(inner)))

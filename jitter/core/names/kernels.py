@@ -78,7 +78,8 @@ def short_name(name: str) -> str:
         elif depth == 0:
             kept.append(char)
     words = "".join(kept).split()
-    return words[-1].rpartition("::")[2] if words else name
+    # a graph that was recorded as a whole has a number in place of a name: "CUDA graph 3"
+    return words[-1].rpartition("::")[2] if words and not words[-1].isdecimal() else name
 
 
 KINDS: Final = ("compute", "collective", "memory")

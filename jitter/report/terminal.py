@@ -67,7 +67,13 @@ def print_report(
     diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts, console: Console, *, verbose: bool = False
 ) -> None:
     """Print the report: the answer on one screen, or the seven questions with all evidence."""
-    console.print(render_details(diagnosis, facts, hosts) if verbose else render_answer(diagnosis, facts, console))
+    shown = render_details(diagnosis, facts, hosts) if verbose else render_answer(diagnosis, facts, console)
+    if console.is_terminal:
+        console.print(shown)
+        return
+    with console.capture() as printed:
+        console.print(shown)
+    console.file.write("\n".join(line.rstrip(" ") for line in printed.get().split("\n")))  # no padding in a pipe
 
 
 def render_answer(diagnosis: Diagnosis, facts: RunOverview, console: Console) -> RenderableType:

@@ -38,7 +38,9 @@ def screen(lake: "jitter.Lake", width: int, *, verbose: bool = False) -> list[st
     out = io.StringIO()
     console = Console(file=out, width=width)
     print_report(lake.diagnose(), build_run_overview(lake, lake.step_keys), lake.hosts, console, verbose=verbose)
-    return [line.rstrip() for line in out.getvalue().splitlines()]
+    lines = out.getvalue().splitlines()
+    assert lines == [line.rstrip() for line in lines]  # nothing pads a pipe
+    return lines
 
 
 @pytest.fixture(scope="module", params=JOBS)

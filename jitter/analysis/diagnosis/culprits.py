@@ -18,7 +18,7 @@ from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Pause, R
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_percent, format_time, format_time_range
+from jitter.core.formatting import format_percent, format_time
 
 _LIMITS: Final = THRESHOLDS.sentences
 _UNKNOWN_GAIN: Final = f"whether that delays other ranks is unknown: {PARTNERS}"
@@ -134,7 +134,7 @@ def _describe_range(gain_range: GainRange | None) -> tuple[str, ...]:
     """Say what the saving depends on, where it is known as a range alone."""
     if gain_range is None:
         return ()
-    return (f"fixing it would save {format_time_range(gain_range[:2])}: {', and '.join(gain_range.unknown)}",)
+    return (f"the saving is known as a range only: {', and '.join(gain_range.unknown)}",)
 
 
 def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:

@@ -140,6 +140,15 @@ def test_kept_answers_whose_checksum_has_another_name_are_damaged(lake: Path):
     assert [problem.file for problem in verify_lake(lake).problems] == [path]
 
 
+def test_kept_answers_that_were_edited_are_not_used(lake: Path):
+    """Valid JSON of the right form, whose checksum is that of other answers."""
+    path, *_ = (lake / "derived" / "answers").glob("*.json")
+    edited = path.read_bytes().replace(b'"verdict": "', b'"verdict": "Edited: ')
+    assert edited != path.read_bytes()
+    path.write_bytes(edited)
+    assert not jitter.open(lake).diagnose().verdict.startswith("Edited")
+
+
 def test_a_damaged_record_is_cured_by_an_ingest(lake: Path, ingested: Path, wanted: tuple[object, ...]):
     path = sorted((lake / "sources").iterdir())[1]
     path.write_bytes(b"")

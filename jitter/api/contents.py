@@ -37,9 +37,9 @@ class LakeContents:
         folder.require()
         records, damaged = folder.intact_records()
         logs, damaged_logs = intact_log_records(root)
-        for one in (*damaged, *damaged_logs):
-            if one.path.stem not in without:
-                raise one.error
+        for damaged_file in (*damaged, *damaged_logs):
+            if damaged_file.path.stem not in without:
+                raise damaged_file.error
         self.damaged = [describe_left_out(root, digest, error, records) for digest, error in without.items()]
         """A sentence for each recording or log that is left out, because a file of its is damaged."""
         ranks_without = {record.rank for record in records if record.digest in without and record.rank is not None}
@@ -110,7 +110,7 @@ class LakeContents:
     @cached_property
     def ranks(self) -> list[int]:
         """The ranks that recorded at least one step, in ascending order."""
-        return sorted({rank for found in self._by_step.values() for rank in found})
+        return sorted({rank for ranks_of_step in self._by_step.values() for rank in ranks_of_step})
 
     @cached_property
     def hosts(self) -> dict[int, str | None]:
@@ -119,18 +119,19 @@ class LakeContents:
 
     def step(self, step: int, epoch: int | None = None) -> StepKey:
         """Return the step of this number; raise `UsageError` if there is none, or if it is in several epochs."""
-        found = [key for key in self.step_keys if key.step == step and epoch in (None, key.epoch)]
+        matching_keys = [key for key in self.step_keys if key.step == step and epoch in (None, key.epoch)]
         epochs = [key for key in self.step_keys if key.step == step]
-        if not found and epochs:
+        if not matching_keys and epochs:
             raise UsageError(f"{self.root}: no epoch {epoch}, step {step}", f"it holds {', '.join(map(str, epochs))}")
-        if not found:
+        if not matching_keys:
             first, last = self.step_keys[0], self.step_keys[-1]
             raise UsageError(f"{self.root}: no step {step}", f"it holds {len(self.step_keys)} steps, {first} to {last}")
-        if len(found) > 1:
+        if len(matching_keys) > 1:
             raise UsageError(
-                f"{self.root}: step {step} is in epochs {', '.join(str(key.epoch) for key in found)}", "give --epoch"
+                f"{self.root}: step {step} is in epochs {', '.join(str(key.epoch) for key in matching_keys)}",
+                "give --epoch",
             )
-        return found[0]
+        return matching_keys[0]
 
     def steps_numbered(self, numbers: Collection[int] | None) -> list[StepKey]:
         """Return the steps of these numbers (None: all), in order; raise `UsageError` if there is none."""

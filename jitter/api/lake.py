@@ -115,8 +115,8 @@ class Lake(LakeContents):
         given; `LakeError` if a file of the lake is missing or damaged.
         """
         if by is not None:
-            found = self._grouped_times(by, None if step is None else self._key(step, epoch), ranks)
-            return found if arrow else to_frame(found)
+            times = self._grouped_times(by, None if step is None else self._key(step, epoch), ranks)
+            return times if arrow else to_frame(times)
         if metric not in METRICS:
             raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
         from jitter.analysis.metrics.tables import build_metric_table
@@ -136,7 +136,7 @@ class Lake(LakeContents):
         if by == "step":
             return _of_ranks(breakdown_table(self.measure_collectives(keys).rank_steps), ranks)
         columns = columns_of(by)
-        return GroupedTimes(by, ((one, self.step_columns(one, columns)) for one in keys), self.ranks).to_arrow(ranks)
+        return GroupedTimes(by, ((step, self.step_columns(step, columns)) for step in keys), self.ranks).to_arrow(ranks)
 
     def steps(self, steps: Steps = None, *, arrow: bool = False) -> Frame:
         """Return one row per step, as `jitter steps` prints them: time, loss, first and last rank, where and why.
@@ -178,8 +178,8 @@ class Lake(LakeContents):
                 except pa.ArrowInvalid as error:
                     raise UsageError(f"{name!r} is no regular expression: {error}", "escape brackets with \\") from None
             tables.append(_of_ranks(named, ranks))
-        found = pa.concat_tables(tables)
-        return found if arrow else to_frame(found)
+        kernel_rows = pa.concat_tables(tables)
+        return kernel_rows if arrow else to_frame(kernel_rows)
 
     def collectives(
         self, steps: Steps = None, *, by: str = "size", group: str | None = None, arrow: bool = False
@@ -195,18 +195,18 @@ class Lake(LakeContents):
         """
         from jitter.analysis.metrics.communication import tabulate
 
-        found = tabulate(self.measure_collectives(steps, group), self.hosts, by)
-        return found if arrow else to_frame(found)
+        rows = tabulate(self.measure_collectives(steps, group), self.hosts, by)
+        return rows if arrow else to_frame(rows)
 
     def ttke_readings(self, steps: Steps = None) -> "list[TtkeReading]":
         """Return the talk's reading of these steps (all), one a cohort and step, in order."""
         from jitter.analysis.metrics.ttke_reading import read_ttke
 
-        found = []
+        readings = []
         for key in self._chosen(steps):
             measured = self.metrics(key)
             cohorts = measured.rows["cohort"]
-            found += [
+            readings += [
                 read_ttke(
                     key,
                     index.cohort,
@@ -215,7 +215,7 @@ class Lake(LakeContents):
                 )
                 for index in measured.indices
             ]
-        return found
+        return readings
 
     def diagnose(self, steps: Steps = None, executor: Executor | None = None) -> "Diagnosis":
         """Diagnose these steps (default: all): loss, steps, culprits, what-if gains, verdict and notes.
@@ -252,7 +252,7 @@ class Lake(LakeContents):
 
         rows = LOSSES_SCHEMA.empty_table()
         if self.step_keys:
-            loss_ns = [one.loss_ns for one in self.diagnose(steps, executor).steps]
+            loss_ns = [step.loss_ns for step in self.diagnose(steps, executor).steps]
             rows = loss_rows(self.analyze(steps, executor), self._by_step, loss_ns, self.step_columns)
         return rows if arrow else to_frame(rows)
 
@@ -316,17 +316,19 @@ class Lake(LakeContents):
         from jitter.core.parallel.prefetch import LARGE_STEP, map_ahead
 
         keys = self._chosen(steps)
-        rows = {key: {rank: one.step.rows for rank, one in self._by_step[key].items()} for key in keys}
+        rows = {key: {rank: rank_record.step.rows for rank, rank_record in self._by_step[key].items()} for key in keys}
         reasons: Counter[str] = Counter()
         if max((sum(of_ranks.values()) for of_ranks in rows.values()), default=0) < LARGE_STEP:
             read = map_ahead(lambda key: (key, self.step_columns(key, COLUMNS)), keys, 1)
-            found = measure_communication(self.recorded_sizes.fill(read, reasons), self.hosts, group)
+            communication = measure_communication(self.recorded_sizes.fill(read, reasons), self.hosts, group)
         else:
             calls = ((key, read_calls(partial(self.step_columns, key, COLUMNS), rows[key])) for key in keys)
             activities = partial(self.step_columns, columns=COLUMNS_OF_ALL)
-            found = measure_communication(self.recorded_sizes.fill(calls, reasons), self.hosts, group, activities)
-        found.reasons.update(reasons)
-        return found
+            communication = measure_communication(
+                self.recorded_sizes.fill(calls, reasons), self.hosts, group, activities
+            )
+        communication.reasons.update(reasons)
+        return communication
 
     def run_reader(self, steps: Sequence[StepKey]) -> "RunReader":
         """Return the reader of these steps that an analysis uses."""
@@ -356,8 +358,8 @@ class Lake(LakeContents):
         from jitter.query.run_query import frames_named_in, query_table
 
         caller = sys._getframe(1)
-        found = query_table(self, text, parameters, frames_named_in(text, {**caller.f_globals, **caller.f_locals}))
-        return found if arrow else to_frame(found)
+        rows = query_table(self, text, parameters, frames_named_in(text, {**caller.f_globals, **caller.f_locals}))
+        return rows if arrow else to_frame(rows)
 
     def report(self, path: str | Path, steps: Steps = None, *, force: bool = False) -> Path:
         """Write the report of these steps (default: all) and return its path.
@@ -415,7 +417,7 @@ class Lake(LakeContents):
         if cohort in numbers:
             return cohort
         members = self._kernel_indices.members
-        listed = "; ".join(f"cohort {n}: {len(found)} ranks from {min(found)}" for n, found in members.items())
+        listed = "; ".join(f"cohort {n}: {len(ranks)} ranks from {min(ranks)}" for n, ranks in members.items())
         problem = "several cohorts run different kernels" if cohort is None else f"no cohort {cohort}"
         raise UsageError(f"{self.root}: {problem} ({listed})", "choose one with --cohort")
 

@@ -72,8 +72,8 @@ class RunResults:
     def _without_evidence(self, steps: Steps, executor: Executor | None) -> "Answers":
         """Return the diagnosis of these steps by the traces alone, which is what the lake keeps."""
         if steps not in self._by_traces:
-            found = None if self._cache is None else self._cache.get(steps)
-            self._by_traces[steps] = found or self._diagnose(steps, executor)
+            cached = None if self._cache is None else self._cache.get(steps)
+            self._by_traces[steps] = cached or self._diagnose(steps, executor)
         return self._by_traces[steps]
 
     def diagnosed(self, steps: Steps) -> "Answers | None":
@@ -111,8 +111,8 @@ class RunResults:
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
         """The ranks of the least and the greatest time to kernel end at k*; of several cohorts, the costliest's."""
-        readings = [one for one in self._lake.ttke_readings([key]) if one.max_rank is not None]
-        worst = max(readings, key=lambda one: one.magnitude_ns or 0.0, default=None)
+        readings = [reading for reading in self._lake.ttke_readings([key]) if reading.max_rank is not None]
+        worst = max(readings, key=lambda reading: reading.magnitude_ns or 0.0, default=None)
         return (None, None) if worst is None else (worst.min_rank, worst.max_rank)
 
     def _with_evidence(self, answers: "Answers", steps: Steps) -> "Answers":
@@ -131,10 +131,10 @@ class RunResults:
         logs = self._logs(steps)
         diagnosis = self._look_at_located(add_log_evidence(answers.diagnosis, logs))
         if outdated := sum(log.parsers_version < VERSION for log in lake.logs):
-            told = (
+            sentence = (
                 f"{format_count(outdated, 'log was', 'logs were')} read by an older jitter, which took less from them"
             )
-            diagnosis = replace(diagnosis, notes=(*diagnosis.notes, f"{capitalize(told)}: ingest them again."))
+            diagnosis = replace(diagnosis, notes=(*diagnosis.notes, f"{capitalize(sentence)}: ingest them again."))
         bounds = find_bounds_in_tables(lake.log_table("operators").to_pylist())
         diagnosis = replace(diagnosis, efficiency=(*diagnosis.efficiency, *bounds))
         if not steps:
@@ -155,7 +155,9 @@ class RunResults:
                 return culprit.look_at
             return ProfileLocation(place.record.file, place.step.start_ns, place.step.end_ns)
 
-        return replace(diagnosis, culprits=tuple(replace(one, look_at=look(one)) for one in diagnosis.culprits))
+        return replace(
+            diagnosis, culprits=tuple(replace(finding, look_at=look(finding)) for finding in diagnosis.culprits)
+        )
 
     def _with_measurements(self, diagnosis: "Diagnosis") -> "Diagnosis":
         """Put what the logs measured before the diagnosis, which without traces says nothing."""
@@ -165,9 +167,9 @@ class RunResults:
         timed = recorded.filter(recorded["duration_ns"].is_valid()).to_pylist()
         names = ("bandwidth", "benchmark_ranks", "communicators", "mpi_ranks", "mpi_calls", "copy_sizes")
         tables = {name: self._lake.log_table(name).to_pylist() for name in names}
-        told = [capitalize(text) for text in describe_measurements(recorded=timed, **tables)]
-        verdict = " ".join([*told[:MAX_MEASUREMENTS], diagnosis.verdict])
-        return replace(diagnosis, verdict=verdict, notes=(*diagnosis.notes, *told[MAX_MEASUREMENTS:]))
+        sentences = [capitalize(text) for text in describe_measurements(recorded=timed, **tables)]
+        verdict = " ".join([*sentences[:MAX_MEASUREMENTS], diagnosis.verdict])
+        return replace(diagnosis, verdict=verdict, notes=(*diagnosis.notes, *sentences[MAX_MEASUREMENTS:]))
 
     def _with_hang(self, diagnosis: "Diagnosis", *, has_steps: bool) -> "Diagnosis":
         """Put the hang that the logs show before the diagnosis."""
@@ -179,10 +181,10 @@ class RunResults:
 
         read = self._lake.log_table
         hang, health = find_hang(read("recorded"), read("process_groups"), read("collective_timeouts")), read("ras")
-        told = describe_ras(health.to_pylist())
-        hang = find_hang_in_ras(health.to_pylist()) if hang is None else hang.with_evidence(told)
+        sentences = describe_ras(health.to_pylist())
+        hang = find_hang_in_ras(health.to_pylist()) if hang is None else hang.with_evidence(sentences)
         if hang is None:
-            return replace(diagnosis, notes=(*diagnosis.notes, *map(capitalize, told)))
+            return replace(diagnosis, notes=(*diagnosis.notes, *map(capitalize, sentences)))
         if has_steps:
             at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
             hang = hang.with_evidence(describe_last_kernels(self._lake, at, hang.operation.since_ns))

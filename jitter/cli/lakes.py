@@ -55,12 +55,14 @@ class DamagedFiles:
 
         lake = self._opened.get(root)
         sources = [] if lake is None else lake.sources
-        found = find_damage(root, error, sources)
-        if self._changes < _MOST_CHANGES and any(has_changed(root, one) for one in sources if one.digest in found):
+        damage_of_digest = find_damage(root, error, sources)
+        if self._changes < _MOST_CHANGES and any(
+            has_changed(root, source) for source in sources if source.digest in damage_of_digest
+        ):
             self._changes += 1
             say(f"note: {root} has changed while it was read: reading it again")
             return True
-        new = {digest: one for digest, one in found.items() if digest not in self._errors[root]}
+        new = {digest: damage for digest, damage in damage_of_digest.items() if digest not in self._errors[root]}
         self._errors[root].update(new)
         return bool(new)
 
@@ -165,5 +167,5 @@ def load_baselines(named: str, last: int | None, run: "Document") -> "list[Docum
     if not job:
         raise UsageError("--baseline history: names no job", "write --baseline history:JOB")
     with closing(Database(history_location(None))) as database:
-        runs = [one for one in list_runs(database, job) if one.digest != run.digest]
+        runs = [past_run for past_run in list_runs(database, job) if past_run.digest != run.digest]
         return read_documents(database, runs[-(last or DEFAULT_LAST) :])

@@ -51,16 +51,16 @@ def pair_teams(base: Document, new: Document) -> list[TeamPair]:
     of_base = [_kernel_words(base, team, words) for team in base.teams]
     of_new = [_kernel_words(new, team, words) for team in new.teams]
     shares: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
-    found = []
-    for one, sequence in enumerate(of_base):
-        for other, its in enumerate(of_new):
-            if (sequence, its) not in shares:
-                shares[sequence, its] = similarity(sequence, its)
-            found.append(TeamPair(one, other, shares[sequence, its]))
+    candidates = []
+    for base_team, base_sequence in enumerate(of_base):
+        for new_team, new_sequence in enumerate(of_new):
+            if (base_sequence, new_sequence) not in shares:
+                shares[base_sequence, new_sequence] = similarity(base_sequence, new_sequence)
+            candidates.append(TeamPair(base_team, new_team, shares[base_sequence, new_sequence]))
     pairs: list[TeamPair] = []
-    for pair in sorted(found, key=lambda pair: (-pair.share, pair.base, pair.new)):
-        taken = any(pair.base == other.base or pair.new == other.new for other in pairs)
-        if not taken and pair.share >= THRESHOLDS.matching.min_shared_kernels:
+    for pair in sorted(candidates, key=lambda pair: (-pair.share, pair.base, pair.new)):
+        is_taken = any(pair.base == chosen.base or pair.new == chosen.new for chosen in pairs)
+        if not is_taken and pair.share >= THRESHOLDS.matching.min_shared_kernels:
             pairs.append(pair)
     return pairs
 
@@ -89,7 +89,7 @@ def align_programs(base: Sequence[AlignedOperation], new: Sequence[AlignedOperat
     what is left of both runs stands for each other: one for one where there are equally many, else as a whole.
     """
     words: dict[AlignedOperation, int] = {}
-    first, second = ([words.setdefault(one, len(words)) for one in side] for side in (base, new))
+    first, second = ([words.setdefault(operation, len(words)) for operation in side] for side in (base, new))
     slots: list[Slot] = []
     for of_new, of_base in find_gaps(align(second, first), len(first)):
         _fill_gap(slots, base, new, of_base, of_new)
@@ -99,22 +99,31 @@ def align_programs(base: Sequence[AlignedOperation], new: Sequence[AlignedOperat
 
 
 def _fill_gap(
-    slots: list[Slot], base: Sequence[AlignedOperation], new: Sequence[AlignedOperation], left: range, right: range
+    slots: list[Slot],
+    base: Sequence[AlignedOperation],
+    new: Sequence[AlignedOperation],
+    base_gap: range,
+    new_gap: range,
 ) -> None:
     """Add the operations between two that are partners; what comes first in either run comes first."""
-    one, other = ([at for at in gap if side[at].is_kernel] for side, gap in ((base, left), (new, right)))
-    kinds = [(base[at].kind, base[at].is_main) for at in one], [(new[at].kind, new[at].is_main) for at in other]
-    partners = dict(zip(one, other, strict=True)) if kinds[0] == kinds[1] else {}
+    base_kernels, new_kernels = (
+        [at for at in gap if side[at].is_kernel] for side, gap in ((base, base_gap), (new, new_gap))
+    )
+    kinds = (
+        [(base[at].kind, base[at].is_main) for at in base_kernels],
+        [(new[at].kind, new[at].is_main) for at in new_kernels],
+    )
+    partners = dict(zip(base_kernels, new_kernels, strict=True)) if kinds[0] == kinds[1] else {}
     whole = ~len(slots) if not partners and set(kinds[0]) & set(kinds[1]) else None
-    behind = right.start
-    for at in left:
+    behind = new_gap.start
+    for at in base_gap:
         partner = partners.get(at)
         if partner is not None:
-            slots += [Slot(None, more, False, len(slots) + n) for n, more in enumerate(range(behind, partner))]
+            slots += [Slot(None, position, False, len(slots) + n) for n, position in enumerate(range(behind, partner))]
             behind = partner + 1
-        slots.append(Slot(at, partner, False, len(slots) if whole is None or at not in one else whole))
-    rest = range(behind, right.stop)
+        slots.append(Slot(at, partner, False, len(slots) if whole is None or at not in base_kernels else whole))
+    rest = range(behind, new_gap.stop)
     slots += [
-        Slot(None, at, False, len(slots) + n if whole is None or at not in other else whole)
+        Slot(None, at, False, len(slots) + n if whole is None or at not in new_kernels else whole)
         for n, at in enumerate(rest)
     ]

@@ -147,7 +147,9 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
         "usual": _usual_entry(usual, names),
         "jitter": jitter,
         "slow_steps": _slow_steps(own, usual, near),
-        "waterfall": tuple(RungEntry(*one) for one in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)),
+        "waterfall": tuple(
+            RungEntry(*rung_time) for rung_time in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)
+        ),
     }
 
 
@@ -189,22 +191,23 @@ def _teams(lake: Lake, analysis: "RunAnalysis", names: "_Names", alike: Ints, en
     spread = spread[entries[spread] >= 0]
     kept = alike[spread].tolist()
     times = _kernel_times(analysis, kept)
-    found = []
+    teams = []
     for team, places in references.items():
         first = int(run.job.first[team])
-        own = np.array([times[number][first:][places] for number in kept]).reshape(len(kept), len(places))
-        found.append(
+        team_times = np.array([times[number][first:][places] for number in kept]).reshape(len(kept), len(places))
+        teams.append(
             Team(
-                tuple(rank for rank, its in run.team_of.items() if its == team),
+                tuple(rank for rank, rank_team in run.team_of.items() if rank_team == team),
                 _places(lake, analysis, team, places, names),
                 _copies(run.programs[team], names),
                 tuple(entries[spread].tolist()),
                 tuple(
-                    tuple(None if np.isnan(value) else round(value) for value in column) for column in own.T.tolist()
+                    tuple(None if np.isnan(value) else round(value) for value in column)
+                    for column in team_times.T.tolist()
                 ),
             )
         )
-    return tuple(found)
+    return tuple(teams)
 
 
 def _kernel_times(analysis: "RunAnalysis", kept: Collection[int]) -> dict[int, Floats]:
@@ -212,17 +215,17 @@ def _kernel_times(analysis: "RunAnalysis", kept: Collection[int]) -> dict[int, F
 
     That of a collective is from its last arrival to its end, the median over groups. NaN where no rank has it.
     """
-    job, found = analysis.run.job, {}
+    job, times_of_step = analysis.run.job, {}
     for step in analysis.steps.steps():
         if step.number in kept:
             times = np.full(int(job.first[-1]), np.nan)
             for team in range(len(job.launch_ns)):
-                taken = _durations_of_team(step, job, team)
-                known = ~np.isnan(taken).all(axis=0)
-                times[job.first[team] : job.first[team + 1]][known] = np.nanmedian(taken[:, known], axis=0)
-            found[step.number] = times
+                durations = _durations_of_team(step, job, team)
+                has_time = ~np.isnan(durations).all(axis=0)
+                times[job.first[team] : job.first[team + 1]][has_time] = np.nanmedian(durations[:, has_time], axis=0)
+            times_of_step[step.number] = times
         del step  # else it stays in memory while the next one is read
-    return found
+    return times_of_step
 
 
 def _durations_of_team(step: RecordedStep, job: JobArrays, team: int) -> Floats:
@@ -232,16 +235,16 @@ def _durations_of_team(step: RecordedStep, job: JobArrays, team: int) -> Floats:
     ranks = np.flatnonzero((times.team == team) & (times.row >= 0))
     begin = int(times.row[ranks[0]]) if len(ranks) else 0
     cells = slice(begin, begin + len(ranks) * (after - first))
-    found: Floats = (times.end[cells] - times.start[cells]).reshape(len(ranks), after - first)
-    found[:, job.kind[first:after] == COLLECTIVE] = np.nan
+    durations: Floats = (times.end[cells] - times.start[cells]).reshape(len(ranks), after - first)
+    durations[:, job.kind[first:after] == COLLECTIVE] = np.nan
     sizes = np.diff(collectives.first_in_group)
-    for own, rank in zip(found, ranks.tolist(), strict=True):
+    for rank_durations, rank in zip(durations, ranks.tolist(), strict=True):
         base = int(collectives.first_place[collectives.block[rank]])
         attended = np.flatnonzero(collectives.number_at[base : base + after - first] >= 0)
         group = collectives.group[collectives.attendance_at[base + attended] + collectives.column[rank]]
-        known = transfers.mostly_complete[group] & (sizes[group] > 1)
-        own[attended[known]] = transfers.took[group[known]]
-    return found
+        is_complete = transfers.mostly_complete[group] & (sizes[group] > 1)
+        rank_durations[attended[is_complete]] = transfers.took[group[is_complete]]
+    return durations
 
 
 def _reference(program: Program) -> list[int]:
@@ -255,16 +258,16 @@ def _reference(program: Program) -> list[int]:
 
 def _usual_entry(usual: UsualRun, names: "_Names") -> UsualStepEntry:
     teams, first = [], 0
-    for team, own in usual.program.programs.items():
-        rules, last = usual.program.rules[team], first + len(own.operations)
+    for team, program in usual.program.programs.items():
+        rules, last = usual.program.rules[team], first + len(program.operations)
         teams.append(
             TeamProgram(
-                tuple(names.number(one.name) for one in own.operations),
-                tuple(own.kinds.tolist()),
-                tuple(own.streams.tolist()),
+                tuple(names.number(operation.name) for operation in program.operations),
+                tuple(program.kinds.tolist()),
+                tuple(program.streams.tolist()),
                 tuple(rules.thread.tolist()),
                 tuple(tuple(map(round, values[first:last].tolist())) for values in usual.step.own),
-                tuple((one.op_index, one.on_op_index, one.steps_back, _is_of_host(one)) for one in rules.waits),
+                tuple((wait.op_index, wait.on_op_index, wait.steps_back, _is_of_host(wait)) for wait in rules.waits),
                 tuple((place, round(ns)) for place, ns in rules.host_lead_ns.items()),
                 rules.launch_ns,
                 rules.stream_ns,
@@ -301,20 +304,23 @@ def _jitter(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -> tu
         return ()
     run = analysis.run
     losses = join_losses([analysis.accounts[number].losses for number in near])
-    meets = [(run.matching.blocks[one.members[0].block].team, one.members[0].place) for one in run.matching.collectives]
-    numbers = [{place: at for at, place in enumerate(own)} for own in usual.places]
+    meets = [
+        (run.matching.blocks[meeting.members[0].block].team, meeting.members[0].place)
+        for meeting in run.matching.collectives
+    ]
+    numbers = [{place: at for at, place in enumerate(places)} for places in usual.places]
     columns = (losses.rank, losses.team, losses.loss_class, losses.place, losses.collective, losses.loss_ns)
     sums: _Sums = {}
-    for rank, team, which, place, collective, ns in zip(*(column.tolist() for column in columns), strict=True):
+    for rank, team, loss_class, place, collective, ns in zip(*(column.tolist() for column in columns), strict=True):
         at = (team, place) if collective < 0 else meets[collective]
-        key = rank, at[0], which, numbers[at[0]].get(at[1], -1) if at[0] >= 0 else -1
+        key = rank, at[0], loss_class, numbers[at[0]].get(at[1], -1) if at[0] >= 0 else -1
         sums[key] = sums.get(key, 0.0) + ns / len(near)
     return _list_rows(sums)
 
 
 def _slow_steps(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -> tuple[LossRow, ...]:
     """Return what the steps next to the median one lose on all ranks alike against the usual step: the mean."""
-    known = sorted(near[:_MAX_SLOW_STEPS])
+    numbers = sorted(near[:_MAX_SLOW_STEPS])
     of_steps = [
         SelfTimes(
             *(
@@ -322,14 +328,14 @@ def _slow_steps(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -
                 for values, instead in zip(analysis.steps.baselines[number], usual.step.own, strict=True)
             )
         )
-        for number in known
+        for number in numbers
     ]
     sums: _Sums = {}
-    for account in usual.program.account_steps(of_steps, usual.step) if known else ():
+    for account in usual.program.account_steps(of_steps, usual.step) if numbers else ():
         losses = account.losses
         columns = (losses.team, losses.loss_class, losses.place, losses.loss_ns)
-        for team, which, place, ns in zip(*(column.tolist() for column in columns), strict=True):
-            sums[-1, team, which, place] = sums.get((-1, team, which, place), 0.0) + ns / len(known)
+        for team, loss_class, place, ns in zip(*(column.tolist() for column in columns), strict=True):
+            sums[-1, team, loss_class, place] = sums.get((-1, team, loss_class, place), 0.0) + ns / len(numbers)
     return _list_rows(sums)
 
 
@@ -344,8 +350,10 @@ def _list_rows(sums: _Sums) -> tuple[LossRow, ...]:
         if key != whole:
             sums[whole] = sums.get(whole, 0.0) + sums.pop(key)
     return tuple(
-        LossRow(_known(rank), _known(team), LossClass(which).label, _known(operation), round(ns))
-        for (rank, team, which, operation), ns in sorted(sums.items(), key=lambda one: (-abs(one[1]), one[0]))
+        LossRow(_known(rank), _known(team), LossClass(loss_class).label, _known(operation), round(ns))
+        for (rank, team, loss_class, operation), ns in sorted(
+            sums.items(), key=lambda key_and_ns: (-abs(key_and_ns[1]), key_and_ns[0])
+        )
         if round(ns)
     )
 
@@ -356,7 +364,7 @@ def _known(number: int) -> int | None:
 
 def _copies(program: Program, names: _Names) -> tuple[int, ...]:
     operations = (program.operations[place] for place in program.places[program.reference].tolist() if place >= 0)
-    return tuple(sorted({names.number(one.name) for one in operations if one.kind == MEMORY}))
+    return tuple(sorted({names.number(operation.name) for operation in operations if operation.kind == MEMORY}))
 
 
 def _places(lake: Lake, analysis: "RunAnalysis", team: int, places: Sequence[int], names: _Names) -> tuple[Place, ...]:
@@ -386,12 +394,12 @@ def _launch_shapes(lake: Lake, analysis: "RunAnalysis", team: int) -> dict[int, 
         return {}
     rows = run.file_rows(key, team, ranks[:1])[:, 0]
     read = lake.step_columns(key, _SHAPE_COLUMNS, ranks[:1])
-    known = np.logical_and.reduce([read.known(column) for column in _SHAPE_COLUMNS])
+    is_known = np.logical_and.reduce([read.known(column) for column in _SHAPE_COLUMNS])
     shapes = np.stack([read.values(column) for column in _SHAPE_COLUMNS], axis=1)
     return {
         place: tuple(shapes[row].tolist())
         for place, row in enumerate(rows.tolist())
-        if 0 <= row < len(known) and known[row]
+        if 0 <= row < len(is_known) and is_known[row]
     }
 
 
@@ -429,25 +437,25 @@ def _collectives(lake: Lake, chosen: Sequence[StepKey]) -> list[CollectiveEntry]
 def _culprits(diagnosis: "Diagnosis") -> tuple[CulpritEntry, ...]:
     return tuple(
         CulpritEntry(
-            one.scope,
-            one.rank,
-            tuple(one.ranks),
-            one.host,
-            one.device,
-            one.cause,
-            one.confidence,
-            one.excess_ns,
-            one.gain_ns,
-            one.seen.steps,
-            one.rung,
-            one.loss_class,
-            one.cause_certainty,
-            one.seen.of,
-            one.recurs,
-            one.loss_ns,
-            one.fraction,
+            finding.scope,
+            finding.rank,
+            tuple(finding.ranks),
+            finding.host,
+            finding.device,
+            finding.cause,
+            finding.confidence,
+            finding.excess_ns,
+            finding.gain_ns,
+            finding.seen.steps,
+            finding.rung,
+            finding.loss_class,
+            finding.cause_certainty,
+            finding.seen.of,
+            finding.recurs,
+            finding.loss_ns,
+            finding.fraction,
         )
-        for one in diagnosis.culprits[:_MAX_CULPRITS]
+        for finding in diagnosis.culprits[:_MAX_CULPRITS]
     )
 
 
@@ -463,16 +471,23 @@ def _marker(lake: Lake, chosen: set[StepKey]) -> str | None:
 
 
 def _environment(lake: Lake) -> Environment:
-    profilers = {f"{one.format} {one.profiler_version}" for one in lake.sources if one.profiler_version is not None}
+    profilers = {
+        f"{source.format} {source.profiler_version}" for source in lake.sources if source.profiler_version is not None
+    }
     if not lake.logs:
         return Environment(tuple(sorted(profilers)))
     communicators = lake.log_table("communicators").to_pylist()
     edges = lake.log_table("edges").to_pylist()
-    networks = {f"{one['network']} ({one['plugin']})" if one["plugin"] else one["network"] for one in communicators}
-    transports = {f"{one['transport']}{' with GPUDirect' if one['gdr'] else ''}" for one in edges if one["transport"]}
+    networks = {
+        f"{communicator['network']} ({communicator['plugin']})" if communicator["plugin"] else communicator["network"]
+        for communicator in communicators
+    }
+    transports = {
+        f"{edge['transport']}{' with GPUDirect' if edge['gdr'] else ''}" for edge in edges if edge["transport"]
+    }
     return Environment(
         tuple(sorted(profilers)),
-        _sorted_texts(one["version"] for one in communicators),
+        _sorted_texts(communicator["version"] for communicator in communicators),
         _sorted_texts(networks),
         _sorted_texts(transports),
     )

@@ -48,10 +48,10 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     if not bases:
         raise UsageError("nothing to compare with", "name a base and the new run")
     base = _typical(bases)
-    ordered = [base, *(one for one in bases if one is not base)]
+    ordered = [base, *(document for document in bases if document is not base)]
     pairs = pair_teams(base, new)
     reasons = _find_reasons(ordered, new, pairs)
-    effect = None if reasons else measure_effect([step_times(one) for one in bases], step_times(new))
+    effect = None if reasons else measure_effect([step_times(document) for document in bases], step_times(new))
     verdict: Verdict = "incomparable"
     rows: list[Row] = []
     split: tuple[PartChange, ...] = ()
@@ -101,7 +101,7 @@ def step_times(document: Document) -> Floats:
 def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[TeamPair]) -> list[str]:
     """Return why step times cannot be compared; empty where they can. `pairs` are those of the first base."""
     reasons = []
-    for side, document in (*(("the base", one) for one in bases), ("the new run", new)):
+    for side, document in (*(("the base", base) for base in bases), ("the new run", new)):
         if not any(team.places for team in document.teams):
             reasons.append(f"{side} ({document.label}) has no kernels")
         elif len(document.compared_steps) < MIN_STEPS:
@@ -135,81 +135,89 @@ def _partner(pairs: Sequence[TeamPair]) -> int:
 def _describe_differences(bases: Sequence[Document], new: Document, pairs: Sequence[TeamPair]) -> list[str]:
     """Return sentences on how the recordings differ: ranks, hosts, steps, profilers, unmatched teams."""
     base = bases[0]
-    found = []
-    for what, one, other in (
+    sentences = []
+    for what, base_count, new_count in (
         ("rank", base.ranks, new.ranks),
         ("host", len(base.hosts), len(new.hosts)),
         ("step", len(base.steps), len(new.steps)),
     ):
-        if one != other:
-            found.append(f"The base has {format_count(one, what)}, the new run {other:,}.")
-    if any(len(one.compared_steps) < len(one.steps) for one in (base, new)):
+        if base_count != new_count:
+            sentences.append(f"The base has {format_count(base_count, what)}, the new run {new_count:,}.")
+    if any(len(document.compared_steps) < len(document.steps) for document in (base, new)):
         of_base, of_new = len(base.compared_steps), len(new.compared_steps)
-        found.append(f"Steps of kind {new.step_kind} are compared: {of_base:,} in the base, {of_new:,} in the new run.")
+        sentences.append(
+            f"Steps of kind {new.step_kind} are compared: {of_base:,} in the base, {of_new:,} in the new run."
+        )
     if base.formats != new.formats:
-        found.append(f"Profilers differ: {', '.join(base.formats)} and {', '.join(new.formats)}.")
+        sentences.append(f"Profilers differ: {', '.join(base.formats)} and {', '.join(new.formats)}.")
     if pairs and (len(pairs) < len(base.teams) or len(pairs) < len(new.teams)):
-        found.append(
+        sentences.append(
             f"Ranks that run a program of their own: {len(base.teams)} in the base, {len(new.teams)} in the new run, "
             f"{len(pairs)} of them matched."
         )
     share = min((pair.share for pair in pairs), default=1.0)
     if share < 1:
-        found.append(f"The kernel sequences share {format_percent(share)}.")
-    lacking = [one.label for one in (*bases, new) if one.usual is None and one.schema_version < _HAS_USUAL_STEP]
+        sentences.append(f"The kernel sequences share {format_percent(share)}.")
+    lacking = [
+        base_count.label
+        for base_count in (*bases, new)
+        if base_count.usual is None and base_count.schema_version < _HAS_USUAL_STEP
+    ]
     if lacking:
-        found.append(
+        sentences.append(
             f"Of {', '.join(lacking)} the usual step is not known, so the difference is not split: an earlier jitter "
             "wrote the baseline. Write it again with: jitter export LAKE --baseline FILE."
         )
-    return found
+    return sentences
 
 
 def _typical(bases: Sequence[Document]) -> Document:
-    timed = [one for one in bases if len(step_times(one))]
-    ordered = sorted(timed, key=lambda one: median(step_times(one)))
+    timed = [document for document in bases if len(step_times(document))]
+    ordered = sorted(timed, key=lambda document: median(step_times(document)))
     return ordered[(len(ordered) - 1) // 2] if ordered else bases[-1]
 
 
 def _side(documents: Sequence[Document]) -> Side:
     return Side(
-        label=", ".join(one.label for one in documents),
+        label=", ".join(document.label for document in documents),
         runs=len(documents),
         ranks=documents[0].ranks,
         hosts=len(documents[0].hosts),
-        steps=sum(len(one.steps) for one in documents),
-        formats=tuple(sorted({name for one in documents for name in one.formats})),
+        steps=sum(len(document.steps) for document in documents),
+        formats=tuple(sorted({name for document in documents for name in document.formats})),
     )
 
 
 def _limits(bases: Sequence[Document], new: Document) -> list[str]:
     """Return the notes with their runs; notes that differ in numbers only are one, with the numbers of the last run."""
     runs: dict[str, dict[str, str]] = {}
-    for one in (*bases, new):
-        for note in one.notes:
-            runs.setdefault(_NUMBER.sub("#", note), {})[one.label] = note
-    found = []
+    for document in (*bases, new):
+        for note in document.notes:
+            runs.setdefault(_NUMBER.sub("#", note), {})[document.label] = note
+    limits = []
     for notes in runs.values():
         label, note = list(notes.items())[-1]
         others = f" (and {format_count(len(notes) - 1, 'other run')})" if len(notes) > 1 else ""
-        found.append(note if note.startswith(f"{label}: ") else f"{label}{others}: {note}")
-    return found
+        limits.append(note if note.startswith(f"{label}: ") else f"{label}{others}: {note}")
+    return limits
 
 
 def _split(rows: Sequence[Row]) -> tuple[PartChange, ...]:
     """Return what each class adds, in whole ns; what rounding leaves is unexplained."""
     if not rows:
         return ()
-    sums = {(one.label, is_jitter): 0.0 for one in LossClass for is_jitter in (False, True)}
+    sums = {(loss_class.label, is_jitter): 0.0 for loss_class in LossClass for is_jitter in (False, True)}
     for row in rows:
         sums[row.loss_class, row.rung == "ranks"] += row.loss_ns
     parts = {
-        one.label: PartChange(one.label, *(round(sums[one.label, which]) for which in (False, True)))
-        for one in LossClass
+        loss_class.label: PartChange(
+            loss_class.label, *(round(sums[loss_class.label, is_jitter]) for is_jitter in (False, True))
+        )
+        for loss_class in LossClass
     }
     rest = parts[LossClass.UNEXPLAINED.label]
-    left = round(sum(row.loss_ns for row in rows)) - sum(one.difference_ns for one in parts.values())
-    parts[rest.part] = replace(rest, usual_ns=rest.usual_ns + left)
+    remainder_ns = round(sum(row.loss_ns for row in rows)) - sum(part.difference_ns for part in parts.values())
+    parts[rest.part] = replace(rest, usual_ns=rest.usual_ns + remainder_ns)
     return tuple(parts.values())
 
 
@@ -220,68 +228,72 @@ def _costs(runs: AlignedRuns, rows: Sequence[Row]) -> tuple[Cost, ...]:
         names = (None, None) if row.team is None or row.slot is None else runs.teams[row.team].names[row.slot]
         key = row.rung, row.loss_class, row.rank, *names
         sums[key] = sums.get(key, 0.0) + row.loss_ns
-    return tuple(Cost(*key, ns) for key, ns in sorted(sums.items(), key=lambda one: -abs(one[1])) if ns)
+    return tuple(Cost(*key, ns) for key, ns in sorted(sums.items(), key=lambda key_and_ns: -abs(key_and_ns[1])) if ns)
 
 
 def _collectives(base: Sequence[CollectiveEntry], new: Sequence[CollectiveEntry]) -> list[CollectiveChange]:
     """Match collectives by operation, size, type, group size and, if need be, whether they stay on one host."""
-    left = {_collective_key(one, hosts=True): one for one in new}
-    found = []
-    for one in base:
-        partner = left.pop(_collective_key(one, hosts=True), None)
+    unmatched = {_collective_key(entry, hosts=True): entry for entry in new}
+    changes = []
+    for entry in base:
+        partner = unmatched.pop(_collective_key(entry, hosts=True), None)
         if partner is None:
-            alike = [key for key, other in left.items() if key[:-1] == _collective_key(one, hosts=False)]
-            partner = left.pop(alike[0]) if len(alike) == 1 else None
-        found.append(CollectiveChange(one, partner))
-    return [*found, *(CollectiveChange(None, one) for one in left.values())]
+            alike = [key for key, _ in unmatched.items() if key[:-1] == _collective_key(entry, hosts=False)]
+            partner = unmatched.pop(alike[0]) if len(alike) == 1 else None
+        changes.append(CollectiveChange(entry, partner))
+    return [*changes, *(CollectiveChange(None, entry) for entry in unmatched.values())]
 
 
-def _collective_key(one: CollectiveEntry, *, hosts: bool) -> tuple[object, ...]:
-    key = (one.collective, one.size_bytes, one.dtype, one.group_size)
-    return (*key, one.hosts) if hosts else key
+def _collective_key(entry: CollectiveEntry, *, hosts: bool) -> tuple[object, ...]:
+    key = (entry.collective, entry.size_bytes, entry.dtype, entry.group_size)
+    return (*key, entry.hosts) if hosts else key
 
 
 def _ranks(base: Document, new: Document) -> tuple[RankChange, ...]:
-    old = {one.rank: one for one in base.rank_entries}
-    its = {one.rank: one for one in new.rank_entries}
-    found = []
-    for rank in sorted({*old, *its}):
-        one, other = old.get(rank), its.get(rank)
-        host = (other.host if other is not None else None) or (one.host if one is not None else None)
-        excess = (None if entry is None else entry.excess_ns for entry in (one, other))
-        found.append(RankChange(rank, host, *excess))
-    return tuple(found)
+    base_entries = {entry.rank: entry for entry in base.rank_entries}
+    new_entries = {entry.rank: entry for entry in new.rank_entries}
+    changes = []
+    for rank in sorted({*base_entries, *new_entries}):
+        base_entry, new_entry = base_entries.get(rank), new_entries.get(rank)
+        host = (new_entry.host if new_entry is not None else None) or (
+            base_entry.host if base_entry is not None else None
+        )
+        excess = (None if entry is None else entry.excess_ns for entry in (base_entry, new_entry))
+        changes.append(RankChange(rank, host, *excess))
+    return tuple(changes)
 
 
 def _culprits(base: Sequence[CulpritEntry], new: Sequence[CulpritEntry], rows: Sequence[Row]) -> CulpritChanges:
     """Match findings of one cause that share ranks."""
-    left = list(base)
+    unmatched = list(base)
     appeared, stayed = [], []
-    for one in new:
-        partner = next((other for other in left if _is_same(one, other)), None)
+    for entry in new:
+        partner = next((candidate for candidate in unmatched if _is_same(entry, candidate)), None)
         if partner is None:
-            appeared.append(one)
+            appeared.append(entry)
         else:
-            left.remove(partner)
-            stayed.append(one)
+            unmatched.remove(partner)
+            stayed.append(entry)
 
-    def charged(ones: Sequence[CulpritEntry]) -> tuple[CulpritChange, ...]:
-        return tuple(CulpritChange(one, _difference(one, rows)) for one in ones)
+    def charged(entries: Sequence[CulpritEntry]) -> tuple[CulpritChange, ...]:
+        return tuple(CulpritChange(entry, _difference(entry, rows)) for entry in entries)
 
-    return CulpritChanges(charged(appeared), charged(left), charged(stayed))
+    return CulpritChanges(charged(appeared), charged(unmatched), charged(stayed))
 
 
-def _difference(one: CulpritEntry, rows: Sequence[Row]) -> int | None:
+def _difference(entry: CulpritEntry, rows: Sequence[Row]) -> int | None:
     """Return what the jitter of a finding's class and ranks adds to the new run's step."""
-    if not rows or one.rung != "ranks" or one.loss_class is None:
+    if not rows or entry.rung != "ranks" or entry.loss_class is None:
         return None
-    ranks = None if one.loss_class == LossClass.TRANSFER.label else {*one.ranks}
-    own = [row for row in rows if row.rung == "ranks" and row.loss_class == one.loss_class]
-    return round(sum(row.loss_ns for row in own if ranks is None or row.rank in ranks))
+    ranks = None if entry.loss_class == LossClass.TRANSFER.label else {*entry.ranks}
+    jitter_rows = [row for row in rows if row.rung == "ranks" and row.loss_class == entry.loss_class]
+    return round(sum(row.loss_ns for row in jitter_rows if ranks is None or row.rank in ranks))
 
 
-def _is_same(one: CulpritEntry, other: CulpritEntry) -> bool:
-    return one.cause == other.cause and (one.scope == other.scope == "job" or bool(set(one.ranks) & set(other.ranks)))
+def _is_same(entry: CulpritEntry, candidate: CulpritEntry) -> bool:
+    return entry.cause == candidate.cause and (
+        entry.scope == candidate.scope == "job" or bool(set(entry.ranks) & set(candidate.ranks))
+    )
 
 
 def _environment(base: Document, new: Document) -> tuple[tuple[str, Environment], tuple[str, Environment]] | None:

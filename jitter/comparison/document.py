@@ -273,8 +273,8 @@ def select_steps(document: Document, numbers: Collection[int]) -> Document:
     steps = tuple(_entry_of(document, at, wanted) for at in wanted)
     timed = [step for step in steps if step.step_time_ns and step.loss_ns is not None]
     whole = sum(step.step_time_ns or 0 for step in timed)
-    known = "usual step, jitter, collectives and findings"
-    note = f"{document.label}: {known} are those of all its {len(document.steps)} steps."
+    whole_run_fields = "usual step, jitter, collectives and findings"
+    note = f"{document.label}: {whole_run_fields} are those of all its {len(document.steps)} steps."
     return msgspec.structs.replace(
         document,
         steps=steps,

@@ -44,21 +44,21 @@ class Gate:
 
 def parse_limit(text: str, option: str) -> float:
     """Return a limit such as `3%` or `0.03` as a fraction; raise `UsageError` for any other text."""
-    found = _LIMIT.fullmatch(text.strip())
-    value = None if found is None else float(found[1]) / (100 if found[2] else 1)
-    if value is None or (found is not None and not found[2] and value >= 1):
+    match = _LIMIT.fullmatch(text.strip())
+    value = None if match is None else float(match[1]) / (100 if match[2] else 1)
+    if value is None or (match is not None and not match[2] and value >= 1):
         raise UsageError(f"{option}: {text!r} is no limit", "write it like 3% or 0.03")
     return value
 
 
 def parse_causes(text: str) -> list[str]:
     """Return the causes in a list such as `gpu_compute,communication`; raise `UsageError` for an unknown one."""
-    known = [cause for cause in get_args(Cause) if cause != "none"]
+    known_causes = [cause for cause in get_args(Cause) if cause != "none"]
     causes = [word.strip() for word in text.split(",") if word.strip()]
-    unknown = [cause for cause in causes if cause not in known]
+    unknown = [cause for cause in causes if cause not in known_causes]
     if unknown or not causes:
         named = f"no cause is called {unknown[0]!r}" if unknown else f"{text!r} names no cause"
-        raise UsageError(f"--fail-on: {named}", f"there are {', '.join(known)}")
+        raise UsageError(f"--fail-on: {named}", f"there are {', '.join(known_causes)}")
     return causes
 
 
@@ -102,12 +102,12 @@ def check_findings(run: Document, causes: Collection[str]) -> Gate:
 
     One that may not recur does not fail a run: a single pause could hit any run.
     """
-    certain = [one for one in run.culprits if one.confidence == "high" and one.cause in causes]
-    found = [one for one in certain if one.recurs != "unknown"]
-    if found:
-        text = f"{_subject(found[0])}: {found[0].cause}, high confidence"
-        more = f" and {format_count(len(found) - 1, 'more finding')}" if len(found) > 1 else ""
-        return Gate("fail-on", None, len(found), None, Result.FAIL, text + more)
+    certain = [finding for finding in run.culprits if finding.confidence == "high" and finding.cause in causes]
+    findings = [finding for finding in certain if finding.recurs != "unknown"]
+    if findings:
+        text = f"{_subject(findings[0])}: {findings[0].cause}, high confidence"
+        rest_text = f" and {format_count(len(findings) - 1, 'more finding')}" if len(findings) > 1 else ""
+        return Gate("fail-on", None, len(findings), None, Result.FAIL, text + rest_text)
     if not run.steps or run.ranks < 2:
         why = "the run has no steps" if not run.steps else "one rank has no peers to compare with"
         return Gate("fail-on", None, None, None, Result.UNKNOWN, f"no findings are possible: {why}")
@@ -139,7 +139,7 @@ def _span(interval: tuple[float, float]) -> str:
     return f"95% interval {format_percent(low)} to {format_percent(high)}"
 
 
-def _subject(one: CulpritEntry) -> str:
-    if one.scope == "host" and one.host is not None:
-        return f"host {one.host}"
-    return format_rank(one.rank, one.host)
+def _subject(entry: CulpritEntry) -> str:
+    if entry.scope == "host" and entry.host is not None:
+        return f"host {entry.host}"
+    return format_rank(entry.rank, entry.host)

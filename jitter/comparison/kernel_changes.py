@@ -116,19 +116,19 @@ class _Place(NamedTuple):
 
 
 def compare_kernels(
-    runs: AlignedRuns, rows: Sequence[Row] = (), more: Sequence[Document] = (), least_ns: float = np.inf
+    runs: AlignedRuns, rows: Sequence[Row] = (), bases: Sequence[Document] = (), least_ns: float = np.inf
 ) -> KernelComparison:
     """Compare the kernels of aligned teams; a team's own times count with its share of the ranks.
 
-    `more` are further bases: a change must exceed what a kernel's time differs by between them and the base. Kernels
+    `bases` are further bases: a change must exceed what a kernel's time differs by between them and the base. Kernels
     whose rows cost at least `least_ns` a step have changed too.
     """
     places = _list_places(runs)
-    tested = [at for at, one in enumerate(places) if one.key[2] == "changed"]
+    tested = [at for at, place in enumerate(places) if place.key[2] == "changed"]
     adjusted = _adjust(_p_values([places[at].old_ns for at in tested], [places[at].new_ns for at in tested]))
     p = dict(zip(tested, adjusted.tolist(), strict=True))
     spreads = {
-        number: _spread(runs.base, team.base, more) for number, team in enumerate(runs.teams) if team.base is not None
+        number: _spread(runs.base, team.base, bases) for number, team in enumerate(runs.teams) if team.base is not None
     }
     cost: _Cost = defaultdict(dict)
     for row in rows:
@@ -136,22 +136,24 @@ def compare_kernels(
             of_place = cost[row.team, row.slot]
             of_place[row.rank] = of_place.get(row.rank, 0.0) + row.loss_ns
     changes: dict[_Key, KernelChange] = {}
-    for key, own in _by_key(places).items():
-        changed = [at for at in own if at not in p or _is_changed(places[at], p[at], spreads[places[at].team])]
-        if rows and abs(sum(_by_rank(cost, places, own).values())) >= least_ns:
-            changed = own
+    for key, indices in _by_key(places).items():
+        changed = [at for at in indices if at not in p or _is_changed(places[at], p[at], spreads[places[at].team])]
+        if rows and abs(sum(_by_rank(cost, places, indices).values())) >= least_ns:
+            changed = indices
         if changed:
             by_rank = _by_rank(cost, places, changed)
             changes[key] = _describe(key, [places[at] for at in changed], [p[at] for at in changed if at in p])
             changes[key].loss_ns = sum(by_rank.values()) if rows else None
             changes[key].rank = _main_rank(by_rank)
     differences = [
-        PlaceDifference(one.base, one.key[0] or "", sum(cost[one.team, one.slot].values()) if rows else _grown(one))
-        for one in places
-        if one.base is not None and one.team == places[0].team
+        PlaceDifference(
+            place.base, place.key[0] or "", sum(cost[place.team, place.slot].values()) if rows else _grown(place)
+        )
+        for place in places
+        if place.base is not None and place.team == places[0].team
     ]
     return KernelComparison(
-        sorted(changes.values(), key=lambda one: -abs(one.cost_ns)),
+        sorted(changes.values(), key=lambda change: -abs(change.cost_ns)),
         _shapes(runs, places),
         *_count_names(runs),
         differences,
@@ -164,18 +166,18 @@ def _list_places(runs: AlignedRuns) -> list[_Place]:
         (number, team) for number, team in enumerate(runs.teams) if team.base is not None and team.new is not None
     ]
     of_base = {number: runs.base.teams[team.base or 0] for number, team in paired}
-    ranks = sum(len(one.ranks) for one in of_base.values())
-    found = []
+    ranks = sum(len(team.ranks) for team in of_base.values())
+    places = []
     for number, team in paired:
         blocks: dict[int, list[int]] = defaultdict(list)
         for at, _, _ in team.kernels:
             blocks[team.slots[at].block].append(at)
-        keys = {block: _key(team, own) for block, own in blocks.items()}
-        old, its = of_base[number], runs.new.teams[team.new or 0]
+        keys = {block: _key(team, slots) for block, slots in blocks.items()}
+        base_team, new_team = of_base[number], runs.new.teams[team.new or 0]
         for at, base, new in team.kernels:
-            key, weight = keys[team.slots[at].block], len(old.ranks) / ranks
-            found.append(_Place(number, at, key, base, new, _times(old, base), _times(its, new), weight))
-    return found
+            key, weight = keys[team.slots[at].block], len(base_team.ranks) / ranks
+            places.append(_Place(number, at, key, base, new, _times(base_team, base), _times(new_team, new), weight))
+    return places
 
 
 def _key(team: AlignedTeam, slots: Sequence[int]) -> _Key:
@@ -187,87 +189,96 @@ def _key(team: AlignedTeam, slots: Sequence[int]) -> _Key:
 
 def _by_rank(cost: _Cost, places: Sequence[_Place], chosen: Sequence[int]) -> dict[int | None, float]:
     """Return by rank what some of the places add to the step, ns."""
-    found: dict[int | None, float] = {}
+    ns_of_rank: dict[int | None, float] = {}
     for at in chosen:
         for rank, ns in cost[places[at].team, places[at].slot].items():
-            found[rank] = found.get(rank, 0.0) + ns
-    return found
+            ns_of_rank[rank] = ns_of_rank.get(rank, 0.0) + ns
+    return ns_of_rank
 
 
 def _by_key(places: Sequence[_Place]) -> dict[_Key, list[int]]:
-    found: dict[_Key, list[int]] = defaultdict(list)
-    for at, one in enumerate(places):
-        found[one.key].append(at)
-    return found
+    indices: dict[_Key, list[int]] = defaultdict(list)
+    for at, place in enumerate(places):
+        indices[place.key].append(at)
+    return indices
 
 
 def _describe(key: _Key, places: Sequence[_Place], p: Sequence[float]) -> KernelChange:
     base, new = (
-        [at for at in side if at is not None] for side in zip(*((one.base, one.new) for one in places), strict=True)
+        [at for at in side if at is not None]
+        for side in zip(*((place.base, place.new) for place in places), strict=True)
     )
     return KernelChange(
         *key,
         len(base),
         len(new),
-        sum(one.weight * _median(one.old_ns) for one in places),
-        sum(one.weight * _median(one.new_ns) for one in places),
+        sum(place.weight * _median(place.old_ns) for place in places),
+        sum(place.weight * _median(place.new_ns) for place in places),
         p_adjusted=min(p, default=None),
         indices=base or new,
     )
 
 
-def _is_changed(one: _Place, p: float, spread: Mapping[int, float]) -> bool:
-    base_ns = _median(one.old_ns)
-    least = max(_MIN_CHANGE_NS, _MIN_CHANGE * base_ns, spread.get(one.base or 0, 0.0))
-    return p < _FALSE_DISCOVERIES and abs(_grown(one)) > least
+def _is_changed(place: _Place, p: float, spread: Mapping[int, float]) -> bool:
+    base_ns = _median(place.old_ns)
+    least = max(_MIN_CHANGE_NS, _MIN_CHANGE * base_ns, spread.get(place.base or 0, 0.0))
+    return p < _FALSE_DISCOVERIES and abs(_grown(place)) > least
 
 
-def _grown(one: _Place) -> float:
-    return _median(one.new_ns) - _median(one.old_ns)
+def _grown(place: _Place) -> float:
+    return _median(place.new_ns) - _median(place.old_ns)
 
 
 def _main_rank(by_rank: Mapping[int | None, float]) -> int | None:
     """Return the rank that has most of what a kernel costs; None if none has, or it costs nothing."""
     whole = sum(by_rank.values())
-    rank = max(by_rank, key=lambda one: by_rank[one] * whole, default=None)
+    rank = max(by_rank, key=lambda candidate: by_rank[candidate] * whole, default=None)
     return rank if whole and by_rank[rank] / whole >= _OF_ONE_RANK else None
 
 
 def _shapes(runs: AlignedRuns, places: Sequence[_Place]) -> list[ShapeChange]:
-    found: Counter[tuple[str, tuple[int, ...], tuple[int, ...]]] = Counter()
-    for one in places:
-        team = runs.teams[one.team]
-        if one.base is None or one.new is None or team.base is None or team.new is None or one.key[2] != "changed":
+    counts: Counter[tuple[str, tuple[int, ...], tuple[int, ...]]] = Counter()
+    for place in places:
+        team = runs.teams[place.team]
+        if (
+            place.base is None
+            or place.new is None
+            or team.base is None
+            or team.new is None
+            or place.key[2] != "changed"
+        ):
             continue
         before, after = (
-            runs.base.teams[team.base].places[one.base].shape,
-            runs.new.teams[team.new].places[one.new].shape,
+            runs.base.teams[team.base].places[place.base].shape,
+            runs.new.teams[team.new].places[place.new].shape,
         )
         if before is not None and after is not None and before != after:
-            found[one.key[0] or "", before, after] += 1
-    return [ShapeChange(*which, count) for which, count in found.items()]
+            counts[place.key[0] or "", before, after] += 1
+    return [ShapeChange(*change, count) for change, count in counts.items()]
 
 
 def _count_names(runs: AlignedRuns) -> tuple[int, int]:
     """Return how many of the base's names of kernels and copies the new run has, and how many there are."""
     paired = [team for team in runs.teams if team.base is not None and team.new is not None]
-    old = {name for team in paired for name in _names(runs.base, runs.base.teams[team.base or 0])}
-    its = {name for team in paired for name in _names(runs.new, runs.new.teams[team.new or 0])}
-    return len(old & its), len(old)
+    base_names = {name for team in paired for name in _names(runs.base, runs.base.teams[team.base or 0])}
+    new_names = {name for team in paired for name in _names(runs.new, runs.new.teams[team.new or 0])}
+    return len(base_names & new_names), len(base_names)
 
 
 def _names(document: Document, team: Team) -> set[str]:
     return {document.names[at] for at in (*(place.name for place in team.places), *team.copies)}
 
 
-def _spread(base: Document, team: int, more: Sequence[Document]) -> dict[int, float]:
+def _spread(base: Document, team: int, bases: Sequence[Document]) -> dict[int, float]:
     """Return by place what its time differs by between bases that run the same sequence: two standard deviations."""
     sequence = _sequence(base, base.teams[team])
-    alike = [own for one in more for own in one.teams if _sequence(one, own) == sequence]
+    alike = [
+        candidate for document in bases for candidate in document.teams if _sequence(document, candidate) == sequence
+    ]
     if not alike:
         return {}
     every = [base.teams[team], *alike]
-    medians = np.array([[_median(_times(own, at)) for at in range(len(sequence))] for own in every])
+    medians = np.array([[_median(_times(program, at)) for at in range(len(sequence))] for program in every])
     return dict(enumerate((2 * medians.std(axis=0, ddof=1)).tolist()))
 
 
@@ -284,19 +295,23 @@ def _median(times: Floats) -> float:
     return float(np.median(times)) if len(times) else 0.0
 
 
-def _p_values(old: Sequence[Floats], its: Sequence[Floats]) -> Floats:
+def _p_values(base_times: Sequence[Floats], new_times: Sequence[Floats]) -> Floats:
     """Return, (places,), the p-value of each place's difference; 1 where a side has no times."""
-    found = np.ones(len(old))
-    usable = [at for at, (one, other) in enumerate(zip(old, its, strict=True)) if len(one) > 1 and len(other) > 1]
+    p_values = np.ones(len(base_times))
+    usable = [
+        at
+        for at, (before, after) in enumerate(zip(base_times, new_times, strict=True))
+        if len(before) > 1 and len(after) > 1
+    ]
     if not usable:
-        return found
-    first, second = [old[at] for at in usable], [its[at] for at in usable]
+        return p_values
+    first, second = [base_times[at] for at in usable], [new_times[at] for at in usable]
     # medians bear single slow steps, and a difference of them has about 1.25 times the deviation of that of means
     means = np.array(
-        [[float(np.median(one)), float(np.median(other))] for one, other in zip(first, second, strict=True)]
+        [[float(np.median(before)), float(np.median(after))] for before, after in zip(first, second, strict=True)]
     )
-    counts = np.array([[len(one), len(other)] for one, other in zip(first, second, strict=True)], np.float64)
-    variances = np.array([[one.var(ddof=1), other.var(ddof=1)] for one, other in zip(first, second, strict=True)])
+    counts = np.array([[len(before), len(after)] for before, after in zip(first, second, strict=True)], np.float64)
+    variances = np.array([[before.var(ddof=1), after.var(ddof=1)] for before, after in zip(first, second, strict=True)])
     scale = np.maximum(means.mean(axis=1), 1.0)
     relative = variances / scale[:, None] ** 2
     degrees = counts.sum(axis=1) - 2
@@ -304,8 +319,8 @@ def _p_values(old: Sequence[Floats], its: Sequence[Floats]) -> Floats:
     prior = max(float(np.median(pooled)), _MIN_RELATIVE_NOISE**2)
     moderated = (_PRIOR_WEIGHT * prior + degrees * pooled) / (_PRIOR_WEIGHT + degrees)
     deviation = 1.25 * scale * np.sqrt(moderated * (1 / counts).sum(axis=1))
-    found[usable] = 2 * student_tail(np.abs(means[:, 1] - means[:, 0]) / deviation, degrees + _PRIOR_WEIGHT)
-    return found
+    p_values[usable] = 2 * student_tail(np.abs(means[:, 1] - means[:, 0]) / deviation, degrees + _PRIOR_WEIGHT)
+    return p_values
 
 
 def _adjust(p: Floats) -> Floats:
@@ -314,6 +329,6 @@ def _adjust(p: Floats) -> Floats:
         return p
     order = np.argsort(p)[::-1]
     ranked = p[order] * len(p) / np.arange(len(p), 0, -1)
-    found = np.empty(len(p))
-    found[order] = np.minimum.accumulate(ranked).clip(max=1.0)
-    return found
+    adjusted_p = np.empty(len(p))
+    adjusted_p[order] = np.minimum.accumulate(ranked).clip(max=1.0)
+    return adjusted_p

@@ -89,44 +89,44 @@ class ThroughputChange:
 
 def list_bandwidths(rows: Iterable[Mapping[str, Any]]) -> tuple[BandwidthEntry, ...]:
     """Return the bandwidths in rows of the relation `bandwidth`, by operation, ranks and size, up to a limit."""
-    found: dict[tuple[str, int | None, bool | None, int], list[float]] = defaultdict(list)
+    busbw_of_key: dict[tuple[str, int | None, bool | None, int], list[float]] = defaultdict(list)
     for row in rows:
         if row["collective"] and row["size_bytes"] and row["busbw"]:
-            found[row["collective"], row["ranks"], row["in_place"], row["size_bytes"]].append(row["busbw"])
-    ordered = sorted(found, key=lambda key: (key[0], key[1] or 0, key[3], bool(key[2])))
-    return tuple(BandwidthEntry(*key, median(found[key])) for key in ordered[:_MOST_BANDWIDTHS])
+            busbw_of_key[row["collective"], row["ranks"], row["in_place"], row["size_bytes"]].append(row["busbw"])
+    ordered = sorted(busbw_of_key, key=lambda key: (key[0], key[1] or 0, key[3], bool(key[2])))
+    return tuple(BandwidthEntry(*key, median(busbw_of_key[key])) for key in ordered[:_MOST_BANDWIDTHS])
 
 
 def list_throughputs(rows: Iterable[Mapping[str, Any]]) -> tuple[ThroughputEntry, ...]:
     """Return the speed of each training in rows of the relation `throughput`, in their order."""
-    found = []
+    entries = []
     for source, of_log in groupby(rows, key=lambda row: str(row["source"])):
-        own = list(of_log)
+        log_rows = list(of_log)
         name = PurePath(source).stem
-        whole = [row for row in own if row["step"] is None]
+        whole = [row for row in log_rows if row["step"] is None]
         for number, row in enumerate(whole, 1):
             label = name if number == 1 else f"{name} {number}"
-            found.append(ThroughputEntry(label, row["seconds"], row["samples_per_s"], ranks=row["ranks"]))
+            entries.append(ThroughputEntry(label, row["seconds"], row["samples_per_s"], ranks=row["ranks"]))
         by_column = {
-            column: [row[name] for row in own if row["step"] is not None and row[name] is not None]
+            column: [row[name] for row in log_rows if row["step"] is not None and row[name] is not None]
             for name, column in (
                 ("seconds", "step_s"),
                 *((name, name) for name in ("samples_per_s", "tokens_per_s", "tflops")),
             )
         }
-        values = {column: median(known) for column, known in by_column.items() if known}
+        values = {column: median(numbers) for column, numbers in by_column.items() if numbers}
         if values:
-            found.append(ThroughputEntry(f"{name} steps" if whole else name, **values))
-    return tuple(found)
+            entries.append(ThroughputEntry(f"{name} steps" if whole else name, **values))
+    return tuple(entries)
 
 
 def compare_bandwidths(base: Sequence[BandwidthEntry], new: Sequence[BandwidthEntry]) -> tuple[BandwidthChange, ...]:
     """Match measurements of one operation, size and number of ranks, in the order of the new run."""
-    known = {(one.collective, one.ranks, one.in_place, one.size_bytes): one.busbw for one in base}
+    base_busbw = {(entry.collective, entry.ranks, entry.in_place, entry.size_bytes): entry.busbw for entry in base}
     return tuple(
-        BandwidthChange(*key, known[key], one.busbw)
-        for one in new
-        if (key := (one.collective, one.ranks, one.in_place, one.size_bytes)) in known
+        BandwidthChange(*key, base_busbw[key], entry.busbw)
+        for entry in new
+        if (key := (entry.collective, entry.ranks, entry.in_place, entry.size_bytes)) in base_busbw
     )
 
 
@@ -134,35 +134,37 @@ def compare_throughputs(
     base: Sequence[ThroughputEntry], new: Sequence[ThroughputEntry]
 ) -> tuple[ThroughputChange, ...]:
     """Match trainings of equal labels; else, where each run has one, these."""
-    of_base = {one.label: one for one in base}
-    pairs = [(of_base[one.label], one) for one in new if one.label in of_base]
+    of_base = {entry.label: entry for entry in base}
+    pairs = [(of_base[entry.label], entry) for entry in new if entry.label in of_base]
     if not pairs and len(base) == len(new) == 1:
         pairs = [(base[0], new[0])]
-    found = []
-    for one, other in pairs:
-        stated = (name for name in QUANTITIES if getattr(one, name) and getattr(other, name))
+    changes = []
+    for base_entry, new_entry in pairs:
+        stated = (name for name in QUANTITIES if getattr(base_entry, name) and getattr(new_entry, name))
         if (quantity := next(stated, None)) is not None:
-            found.append(ThroughputChange(other.label, quantity, getattr(one, quantity), getattr(other, quantity)))
-    return tuple(found)
+            changes.append(
+                ThroughputChange(new_entry.label, quantity, getattr(base_entry, quantity), getattr(new_entry, quantity))
+            )
+    return tuple(changes)
 
 
 def describe_logs(bandwidths: Sequence[BandwidthChange], throughputs: Sequence[ThroughputChange]) -> str:
     """Return what changed by the logs, as one sentence; empty if both runs' logs measured nothing alike."""
-    told = [
-        f"{one.label}: {QUANTITIES[one.quantity]} {one.base:,.4g} to {one.new:,.4g}"
-        f"{' s' if one.quantity in ('seconds', 'step_s') else ''}, {one.speedup:.2f} × as fast"
-        for one in throughputs[:3]
+    clauses = [
+        f"{change.label}: {QUANTITIES[change.quantity]} {change.base:,.4g} to {change.new:,.4g}"
+        f"{' s' if change.quantity in ('seconds', 'step_s') else ''}, {change.speedup:.2f} × as fast"
+        for change in throughputs[:3]
     ]
-    for (collective, ranks), group in groupby(bandwidths, key=lambda one: (one.collective, one.ranks)):
-        own = list(group)
-        first, last = own[0], own[-1]
+    for (collective, ranks), group in groupby(bandwidths, key=lambda change: (change.collective, change.ranks)):
+        rows = list(group)
+        first, last = rows[0], rows[-1]
         of = "" if ranks is None else f" of {format_count(ranks, 'rank')}"
         ends = "; ".join(
-            f"at {format_bytes(one.size_bytes)} {one.base:.3g} to {one.new:.3g} GB/s"
-            for one in dict.fromkeys((first, last))
+            f"at {format_bytes(change.size_bytes)} {change.base:.3g} to {change.new:.3g} GB/s"
+            for change in dict.fromkeys((first, last))
         )
-        told.append(
-            f"{collective}{of} reaches {median(one.ratio for one in own):.2f} × the bus bandwidth (median over "
-            f"{format_count(len(own), 'measurement')}; {ends})"
+        clauses.append(
+            f"{collective}{of} reaches {median(row.ratio for row in rows):.2f} × the bus bandwidth (median over "
+            f"{format_count(len(rows), 'measurement')}; {ends})"
         )
-    return f"By the logs, {'; '.join(told)}." if told else ""
+    return f"By the logs, {'; '.join(clauses)}." if clauses else ""

@@ -69,9 +69,9 @@ class CollectiveChange:
     @property
     def either(self) -> CollectiveEntry:
         """Return the base's entry, or the new run's where the base has none."""
-        found = self.base or self.new
-        assert found is not None
-        return found
+        entry = self.base or self.new
+        assert entry is not None
+        return entry
 
     @property
     def ratio(self) -> float | None:
@@ -178,74 +178,74 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
             "p": effect.p,
         },
         "loss": {"base_fraction": comparison.base_loss, "new_fraction": comparison.new_loss},
-        "split": [asdict(one) | {"difference_ns": one.difference_ns} for one in comparison.split],
-        "costs": [_cost(one) for one in comparison.costs[:_MOST_COSTS]],
+        "split": [asdict(part) | {"difference_ns": part.difference_ns} for part in comparison.split],
+        "costs": [_cost(cost) for cost in comparison.costs[:_MOST_COSTS]],
         "kernel_names": None if kernels is None else {"matched": kernels.names_matched, "base": kernels.names},
-        "kernels": [] if kernels is None else [_kernel(one) for one in kernels.changes],
+        "kernels": [] if kernels is None else [_kernel(change) for change in kernels.changes],
         "launch_shapes": []
         if kernels is None
-        else [asdict(one) | {"base": list(one.base), "new": list(one.new)} for one in kernels.shapes],
-        "collectives": [_collective(one) for one in comparison.collectives],
-        "ranks": [asdict(one) | {"difference_ns": one.difference_ns} for one in comparison.ranks],
+        else [asdict(change) | {"base": list(change.base), "new": list(change.new)} for change in kernels.shapes],
+        "collectives": [_collective(change) for change in comparison.collectives],
+        "ranks": [asdict(change) | {"difference_ns": change.difference_ns} for change in comparison.ranks],
         "culprits": {
-            which: [_culprit(one) for one in getattr(comparison.culprits, which)]
-            for which in ("appeared", "went", "stayed")
+            kind: [_culprit(change) for change in getattr(comparison.culprits, kind)]
+            for kind in ("appeared", "went", "stayed")
         },
         "environment": None
         if comparison.environment is None
-        else {side: msgspec.to_builtins(found) for side, found in comparison.environment},
-        "throughput": [_throughput(one) for one in comparison.throughput],
-        "bandwidths": [asdict(one) | {"ratio": one.ratio} for one in comparison.bandwidths],
+        else {side: msgspec.to_builtins(environment) for side, environment in comparison.environment},
+        "throughput": [_throughput(change) for change in comparison.throughput],
+        "bandwidths": [asdict(change) | {"ratio": change.ratio} for change in comparison.bandwidths],
     }
 
 
-def _cost(one: Cost) -> dict[str, Any]:
-    found = asdict(one)
-    return {"rung": found.pop("rung"), "class": found.pop("loss_class"), **found, "loss_ns": round(one.loss_ns)}
+def _cost(cost: Cost) -> dict[str, Any]:
+    fields = asdict(cost)
+    return {"rung": fields.pop("rung"), "class": fields.pop("loss_class"), **fields, "loss_ns": round(cost.loss_ns)}
 
 
-def _throughput(one: ThroughputChange) -> dict[str, Any]:
-    is_run = one.quantity == "seconds"
-    seconds = {"base_seconds": one.base if is_run else None, "new_seconds": one.new if is_run else None}
-    return {**asdict(one), **seconds, "speedup": one.speedup}
+def _throughput(change: ThroughputChange) -> dict[str, Any]:
+    is_run = change.quantity == "seconds"
+    seconds = {"base_seconds": change.base if is_run else None, "new_seconds": change.new if is_run else None}
+    return {**asdict(change), **seconds, "speedup": change.speedup}
 
 
-def _kernel(one: KernelChange) -> dict[str, Any]:
+def _kernel(change: KernelChange) -> dict[str, Any]:
     return {
-        "kernel_name": one.kernel_name,
-        "new_kernel_name": one.new_kernel_name,
-        "places": one.places,
-        "new_places": one.new_places,
-        "kind": one.kind,
-        "base_ns": round(one.base_ns),
-        "new_ns": round(one.new_ns),
-        "difference_ns": round(one.new_ns) - round(one.base_ns),
-        "loss_ns": None if one.loss_ns is None else round(one.loss_ns),
-        "rank": one.rank,
-        "p_adjusted": one.p_adjusted,
-        "kernel_indices": sorted(one.indices),
+        "kernel_name": change.kernel_name,
+        "new_kernel_name": change.new_kernel_name,
+        "places": change.places,
+        "new_places": change.new_places,
+        "kind": change.kind,
+        "base_ns": round(change.base_ns),
+        "new_ns": round(change.new_ns),
+        "difference_ns": round(change.new_ns) - round(change.base_ns),
+        "loss_ns": None if change.loss_ns is None else round(change.loss_ns),
+        "rank": change.rank,
+        "p_adjusted": change.p_adjusted,
+        "kernel_indices": sorted(change.indices),
     }
 
 
-def _collective(one: CollectiveChange) -> dict[str, Any]:
-    base, new = one.base, one.new
+def _collective(change: CollectiveChange) -> dict[str, Any]:
+    base, new = change.base, change.new
     return {
-        "collective": one.either.collective,
-        "size_bytes": one.either.size_bytes,
-        "dtype": one.either.dtype,
-        "group_size": one.either.group_size,
-        "hosts": one.either.hosts,
+        "collective": change.either.collective,
+        "size_bytes": change.either.size_bytes,
+        "dtype": change.either.dtype,
+        "group_size": change.either.group_size,
+        "hosts": change.either.hosts,
         "base_calls_per_step": base and base.calls_per_step,
         "new_calls_per_step": new and new.calls_per_step,
         "base_busbw": base and base.busbw,
         "new_busbw": new and new.busbw,
-        "ratio": one.ratio,
+        "ratio": change.ratio,
         "base_wait_us": base and base.wait_us,
         "new_wait_us": new and new.wait_us,
     }
 
 
-def _culprit(one: CulpritChange) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.to_builtins(one.entry)
-    steps, of = found.pop("steps"), found.pop("of_steps")
-    return {**found, "seen": {"steps": steps, "of": of}, "difference_ns": one.difference_ns}
+def _culprit(change: CulpritChange) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(change.entry)
+    steps, of = fields.pop("steps"), fields.pop("of_steps")
+    return {**fields, "seen": {"steps": steps, "of": of}, "difference_ns": change.difference_ns}

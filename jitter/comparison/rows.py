@@ -67,7 +67,9 @@ class AlignedTeam:
         """Return the names of one run's operations that the other one lacks."""
         others = self.operations("new" if side == "base" else "base")
         rows = zip(self.operations(side), others, self.names, strict=True)
-        return {own: (base or new or "") for own, other, (base, new) in rows if own is not None and other is None}
+        return {
+            place: (base or new or "") for place, partner, (base, new) in rows if place is not None and partner is None
+        }
 
 
 class AlignedRuns:
@@ -80,33 +82,39 @@ class AlignedRuns:
         partner = {pair.new: pair.base for pair in pairs}
         alone = [team for team in range(len(base.teams)) if team not in partner.values()]
         both = [*((partner.get(team), team) for team in range(len(new.teams))), *((team, None) for team in alone)]
-        self.teams = [self._align(*one) for one in both]
+        self.teams = [self._align(*team_pair) for team_pair in both]
 
     def _align(self, base: int | None, new: int | None) -> AlignedTeam:
-        one = [] if base is None else list_operations(self.base, base, whole=self.has_programs)
-        other = [] if new is None else list_operations(self.new, new, whole=self.has_programs)
-        slots, names, kernels, counts = align_programs(one, other), [], [], [0, 0]
+        base_operations = [] if base is None else list_operations(self.base, base, whole=self.has_programs)
+        new_operations = [] if new is None else list_operations(self.new, new, whole=self.has_programs)
+        slots, names, kernels, counts = align_programs(base_operations, new_operations), [], [], [0, 0]
         for at, slot in enumerate(slots):
-            there = [None if own is None else side[own] for own, side in zip(slot[:2], (one, other), strict=True)]
+            there = [
+                None if place is None else side[place]
+                for place, side in zip(slot[:2], (base_operations, new_operations), strict=True)
+            ]
             names.append((there[0] and there[0].name, there[1] and there[1].name))
             if any(operation is not None and operation.is_kernel for operation in there):
                 kernels.append(
-                    (at, *(None if own is None else count for own, count in zip(there, counts, strict=True)))
+                    (
+                        at,
+                        *(None if operation is None else count for operation, count in zip(there, counts, strict=True)),
+                    )
                 )
-                counts = [count + (own is not None) for own, count in zip(there, counts, strict=True)]
+                counts = [count + (operation is not None) for operation, count in zip(there, counts, strict=True)]
         return AlignedTeam(base, new, slots, names, kernels)  # type: ignore[arg-type]  # two indices
 
     @cached_property
     def slot_of(self) -> dict[tuple[RunName, int], tuple[int, dict[int, int]]]:
         """By run and team its position among the aligned teams, and the slot of each of its operations."""
-        found: dict[tuple[RunName, int], tuple[int, dict[int, int]]] = {}
+        slots_of_team: dict[tuple[RunName, int], tuple[int, dict[int, int]]] = {}
         sides: tuple[RunName, ...] = ("base", "new")
         for number, team in enumerate(self.teams):
             for side in sides:
-                if (own := team.of(side)) is not None:
+                if (team_number := team.of(side)) is not None:
                     slots = {place: at for at, place in enumerate(team.operations(side)) if place is not None}
-                    found[side, own] = number, slots
-        return found
+                    slots_of_team[side, team_number] = number, slots
+        return slots_of_team
 
 
 def charge_difference(runs: AlignedRuns, difference_ns: float) -> list[Row]:
@@ -124,18 +132,18 @@ def _above_usual(runs: AlignedRuns, run: Document, side: RunName) -> Iterator[Ro
     sign = -1 if side == "base" else 1
     rungs: tuple[tuple[RowRung, tuple[LossRow, ...]], ...] = (("steps", run.slow_steps), ("ranks", run.jitter))
     for rung, losses in rungs:
-        for one in losses:
-            team, slots = (None, {}) if one.team is None else runs.slot_of[side, one.team]
-            slot = None if one.operation is None else slots[one.operation]
-            yield Row(rung, one.loss_class, one.rank, team, slot, sign * one.loss_ns)
+        for loss in losses:
+            team, slots = (None, {}) if loss.team is None else runs.slot_of[side, loss.team]
+            slot = None if loss.operation is None else slots[loss.operation]
+            yield Row(rung, loss.loss_class, loss.rank, team, slot, sign * loss.loss_ns)
 
 
 def _charge_usual(runs: AlignedRuns) -> Iterator[Row]:
     common = _CommonProgram(runs)
-    found = common.program.account(common.upper, common.lower)
-    yield from common.list_rows(found.losses)
-    yield from common.charge_own_rules("new", 1, found.upper_ns)
-    yield from common.charge_own_rules("base", -1, found.lower_ns)
+    account = common.program.account(common.upper, common.lower)
+    yield from common.list_rows(account.losses)
+    yield from common.charge_own_rules("new", 1, account.upper_ns)
+    yield from common.charge_own_rules("base", -1, account.lower_ns)
 
 
 class _Usual(NamedTuple):
@@ -152,15 +160,18 @@ def _read_usual_step(document: Document) -> _Usual:
     assert document.usual is not None
     teams, meetings = document.usual.teams, document.usual.meetings
     programs = {number: _program(document, team) for number, team in enumerate(teams)}
-    own = [[ns for team in teams for ns in team.self_times[at]] for at in range(len(SelfTimes._fields))]
+    self_times = [[ns for team in teams for ns in team.self_times[at]] for at in range(len(SelfTimes._fields))]
     return _Usual(
         UsualProgram(
             programs,
             {number: _rules(team) for number, team in enumerate(teams)},
             document.usual.blocks,
-            tuple(one.members for one in meetings),
+            tuple(meeting.members for meeting in meetings),
         ),
-        UsualStep(SelfTimes(*np.array(own, np.float64)), np.array([one.transfer_ns for one in meetings], np.float64)),
+        UsualStep(
+            SelfTimes(*np.array(self_times, np.float64)),
+            np.array([meeting.transfer_ns for meeting in meetings], np.float64),
+        ),
         [sum(len(team.names) for team in teams[:number]) for number in range(len(teams))],
     )
 
@@ -177,8 +188,8 @@ def _program_of(operations: Iterable[Operation]) -> Program:
 def _rules(team: TeamProgram) -> Dependencies:
     return Dependencies(
         tuple(
-            Wait(place, other, "event", back, "inferred" if is_of_host else "observed")
-            for place, other, back, is_of_host in team.waits
+            Wait(place, on_place, "event", back, "inferred" if is_of_host else "observed")
+            for place, on_place, back, is_of_host in team.waits
         ),
         np.array(team.threads, np.int64),
         team.queue,
@@ -206,7 +217,9 @@ class _CommonProgram:
         meetings, upper, lower = self._meet()
         self.program = UsualProgram(
             {
-                number: _program_of(own.program.programs[its].operations[at] for own, its, at in self._origins(team))
+                number: _program_of(
+                    usual.program.programs[run_team].operations[at] for usual, run_team, at in self._origins(team)
+                )
                 for number, team in enumerate(self._teams)
             },
             {number: self._join_rules(number) for number in range(len(self._teams))},
@@ -214,11 +227,11 @@ class _CommonProgram:
             meetings,
         )
         partner = {team.base: self._new.program.rules[number] for number, team in enumerate(self._teams)}
-        rules = {team: partner.get(team, known) for team, known in self._base.program.rules.items()}
+        rules = {team: partner.get(team, base_rules) for team, base_rules in self._base.program.rules.items()}
         own_of_base = self._base.program.with_delays(
             self._base.step,
-            {team: one.launch_ns for team, one in rules.items()},
-            {team: one.stream_ns for team, one in rules.items()},
+            {team: team_rules.launch_ns for team, team_rules in rules.items()},
+            {team: team_rules.stream_ns for team, team_rules in rules.items()},
         )
         self.upper = UsualStep(self._self_times("new", self._new.step.own), upper)
         self.lower = UsualStep(self._self_times("base", own_of_base), lower)
@@ -226,15 +239,15 @@ class _CommonProgram:
     def list_rows(self, losses: Losses) -> Iterator[Row]:
         """Return the rows of the account of this program."""
         columns = (losses.rank, losses.team, losses.loss_class, losses.place, losses.collective, losses.loss_ns)
-        for block, team, which, place, meeting, ns in zip(*(column.tolist() for column in columns), strict=True):
-            if which == LossClass.CARRIED:
+        for block, team, loss_class, place, meeting, ns in zip(*(column.tolist() for column in columns), strict=True):
+            if loss_class == LossClass.CARRIED:
                 yield from self._spread_carried(block, ns)
             elif meeting >= 0:
-                own, operation = self.program.meetings[meeting][0]
-                yield Row("usual", LossClass(which).label, None, self.program.blocks[own], operation, ns)
+                first_block, operation = self.program.meetings[meeting][0]
+                yield Row("usual", LossClass(loss_class).label, None, self.program.blocks[first_block], operation, ns)
             else:
                 slot = None if place < 0 else place
-                yield Row("usual", LossClass(which).label, None, None if team < 0 else team, slot, ns)
+                yield Row("usual", LossClass(loss_class).label, None, None if team < 0 else team, slot, ns)
 
     def _spread_carried(self, block: int, carried_ns: float) -> Iterator[Row]:
         """Return what earlier steps leave, charged to the self times that differ: all steps are alike.
@@ -242,15 +255,20 @@ class _CommonProgram:
         To those of the host if they lead the same way, else to those of the GPU.
         """
         team = self.program.blocks[block]
-        first = sum(len(self.program.programs[other].operations) for other in range(team))
+        first = sum(len(self.program.programs[earlier].operations) for earlier in range(team))
         here = slice(first, first + len(self.program.programs[team].operations))
-        more = SelfTimes(*(one[here] - other[here] for one, other in zip(self.upper.own, self.lower.own, strict=True)))
+        added_times = SelfTimes(
+            *(
+                upper_ns[here] - lower_ns[here]
+                for upper_ns, lower_ns in zip(self.upper.own, self.lower.own, strict=True)
+            )
+        )
         start = self.program.programs[team].first_kernel
-        for by, of_host in ((more.host + more.call, True), (more.delay + more.gpu, False)):
+        for by, of_host in ((added_times.host + added_times.call, True), (added_times.delay + added_times.gpu, False)):
             if (whole := float(by.sum())) * carried_ns > 0:
                 for at in np.flatnonzero(by).tolist():
-                    which = LossClass.GPU if not of_host else LossClass.START if at <= start else LossClass.LAUNCH
-                    yield Row("usual", which.label, None, team, at, carried_ns * float(by[at]) / whole)
+                    loss_class = LossClass.GPU if not of_host else LossClass.START if at <= start else LossClass.LAUNCH
+                    yield Row("usual", loss_class.label, None, team, at, carried_ns * float(by[at]) / whole)
                 return
         yield Row("usual", LossClass.CARRIED.label, None, team, None, carried_ns)
 
@@ -261,14 +279,14 @@ class _CommonProgram:
 
         `common_ns` is the time of the run's usual step in the common program.
         """
-        own, step = self._usual(side), self.upper if side == "new" else self.lower
+        usual, step = self._usual(side), self.upper if side == "new" else self.lower
         alone: dict[tuple[int, str], list[Wait]] = {}
         for number, team in enumerate(self._teams):
-            its, names = team.of(side), team.alone(side)
-            if its is None or team.base is None:
+            run_team, names = team.of(side), team.alone(side)
+            if run_team is None or team.base is None:
                 continue
-            waits = [wait for wait in own.program.rules[its].waits if wait.op_index in names]
-            for wait, here in zip(waits, renumber_waits(waits, self._runs.slot_of[side, its][1]), strict=True):
+            waits = [wait for wait in usual.program.rules[run_team].waits if wait.op_index in names]
+            for wait, here in zip(waits, renumber_waits(waits, self._runs.slot_of[side, run_team][1]), strict=True):
                 alone.setdefault((number, names[wait.op_index]), []).append(here)
         left_ns = common_ns
         rules = dict(self.program.rules)
@@ -278,15 +296,15 @@ class _CommonProgram:
             yield Row("usual", LossClass.LAUNCH.label, None, number, waits[0].op_index, sign * (with_ns - left_ns))
             left_ns = with_ns
         teams = [(number, team.of(side)) for number, team in enumerate(self._teams)]
-        own_rules = {number: own.program.rules[its] for number, its in teams if its is not None}
-        for which, field in ((LossClass.OVERLAP, "interference"), (LossClass.LAUNCH, "queue")):
-            known = {number: getattr(one, field) for number, one in own_rules.items()}
-            if any(getattr(rules[number], field) != value for number, value in known.items()):
-                rules |= {number: replace(rules[number], **{field: value}) for number, value in known.items()}
+        own_rules = {number: usual.program.rules[run_team] for number, run_team in teams if run_team is not None}
+        for loss_class, field in ((LossClass.OVERLAP, "interference"), (LossClass.LAUNCH, "queue")):
+            field_of_team = {number: getattr(team_rules, field) for number, team_rules in own_rules.items()}
+            if any(getattr(rules[number], field) != value for number, value in field_of_team.items()):
+                rules |= {number: replace(rules[number], **{field: value}) for number, value in field_of_team.items()}
                 with_ns = replace(self.program, rules=dict(rules)).time_ns(step)
-                yield Row("usual", which.label, None, None, None, sign * (with_ns - left_ns))
+                yield Row("usual", loss_class.label, None, None, None, sign * (with_ns - left_ns))
                 left_ns = with_ns
-        rest_ns = own.program.time_ns(own.step) - left_ns
+        rest_ns = usual.program.time_ns(usual.step) - left_ns
         yield Row("usual", LossClass.UNEXPLAINED.label, None, None, None, sign * rest_ns)
 
     def _usual(self, side: RunName) -> _Usual:
@@ -301,37 +319,37 @@ class _CommonProgram:
                 yield self._base, team.base, base
 
     def _join_rules(self, number: int) -> Dependencies:
-        team, known = self._teams[number], self._new.program.rules[number]
+        team, new_rules = self._teams[number], self._new.program.rules[number]
         waits: dict[tuple[int, int, int, bool], Wait] = {}
         leads: dict[int, float] = {}
         sides: tuple[RunName, ...] = ("base", "new")
         for side in sides:
-            if (own := team.of(side)) is None:
+            if (run_team := team.of(side)) is None:
                 continue
-            rules, slots = self._usual(side).program.rules[own], self._runs.slot_of[side, own][1]
+            rules, slots = self._usual(side).program.rules[run_team], self._runs.slot_of[side, run_team][1]
             alone = team.alone(side) if team.base is not None else {}
-            for wait in renumber_waits([one for one in rules.waits if one.op_index not in alone], slots):
+            for wait in renumber_waits([wait for wait in rules.waits if wait.op_index not in alone], slots):
                 waits[wait.op_index, wait.on_op_index, wait.steps_back, wait.provenance == "inferred"] = wait
             leads |= {slots[place]: ns for place, ns in rules.host_lead_ns.items()}
-        threads = [int(own.program.rules[its].thread[at]) for own, its, at in self._origins(team)]
+        threads = [int(usual.program.rules[team_number].thread[at]) for usual, team_number, at in self._origins(team)]
         return replace(
-            known,
+            new_rules,
             waits=tuple(waits[key] for key in sorted(waits)),
             thread=np.array(threads, np.int64),
             host_lead_ns=leads,
         )
 
-    def _self_times(self, side: RunName, own: SelfTimes) -> SelfTimes:
-        found = []
+    def _self_times(self, side: RunName, self_times: SelfTimes) -> SelfTimes:
+        columns_of_teams = []
         for number, team in enumerate(self._teams):
             places = np.array([-1 if place is None else place for place in team.operations(side)], np.int64)
             absent = {"lead": _NEVER_LATE_NS, "delay": -self._new.program.rules[number].stream_ns}
             columns = np.stack([np.full(len(places), absent.get(field, 0.0)) for field in SelfTimes._fields])
-            its, there = team.of(side), places >= 0
-            if its is not None:
-                columns[:, there] = np.stack(own)[:, self._usual(side).first[its] + places[there]]
-            found.append(columns)
-        return SelfTimes(*np.concatenate(found, axis=1))
+            run_team, there = team.of(side), places >= 0
+            if run_team is not None:
+                columns[:, there] = np.stack(self_times)[:, self._usual(side).first[run_team] + places[there]]
+            columns_of_teams.append(columns)
+        return SelfTimes(*np.concatenate(columns_of_teams, axis=1))
 
     def _meet(self) -> tuple[tuple[Meeting, ...], Floats, Floats]:
         """Return the meetings of the new run, then those of the base alone; their transfers in the new run and base."""
@@ -341,19 +359,23 @@ class _CommonProgram:
             for meeting, ns in zip(self._base.program.meetings, self._base.step.transfers.tolist(), strict=True)
             for block, place in meeting
         }
-        found: list[tuple[Meeting, float, float]] = []
+        meetings: list[tuple[Meeting, float, float]] = []
         slots = [self._runs.slot_of["new", number][1] for number in range(len(self._teams))]
         for meeting, ns in zip(self._new.program.meetings, self._new.step.transfers.tolist(), strict=True):
             teams = [self._new.program.blocks[block] for block, _ in meeting]
-            own = tuple((block, slots[team][place]) for team, (block, place) in zip(teams, meeting, strict=True))
-            known = [self._transfer(took, team, slot) for team, (_, slot) in zip(teams, own, strict=True)]
-            found.append((own, ns, max(known, default=0.0)))
+            members = tuple((block, slots[team][place]) for team, (block, place) in zip(teams, meeting, strict=True))
+            transfers_ns = [self._transfer(took, team, slot) for team, (_, slot) in zip(teams, members, strict=True)]
+            meetings.append((members, ns, max(transfers_ns, default=0.0)))
         for block, number in enumerate(self._new.program.blocks):
             operations = enumerate(self._origins(self._teams[number]))
-            gone = [at for at, (own, its, place) in operations if own is self._base and _is_collective(own, its, place)]
-            found += [(((block, at),), 0.0, self._transfer(took, number, at)) for at in gone]
-        upper, lower = np.array([times for _, *times in found], np.float64).reshape(len(found), 2).T
-        return tuple(meeting for meeting, _, _ in found), upper, lower
+            gone = [
+                at
+                for at, (usual, run_team, place) in operations
+                if usual is self._base and _is_collective(usual, run_team, place)
+            ]
+            meetings += [(((block, at),), 0.0, self._transfer(took, number, at)) for at in gone]
+        upper, lower = np.array([times for _, *times in meetings], np.float64).reshape(len(meetings), 2).T
+        return tuple(meeting for meeting, _, _ in meetings), upper, lower
 
     def _transfer(self, took: dict[tuple[int, int], float], number: int, slot: int) -> float:
         """Return the usual transfer in the base; 0 where the base lacks the collective."""
@@ -361,5 +383,5 @@ class _CommonProgram:
         return 0.0 if base is None or place is None else took.get((base, place), 0.0)
 
 
-def _is_collective(own: _Usual, team: int, place: int) -> bool:
-    return own.program.programs[team].operations[place].kind == COLLECTIVE
+def _is_collective(usual: _Usual, team: int, place: int) -> bool:
+    return usual.program.programs[team].operations[place].kind == COLLECTIVE

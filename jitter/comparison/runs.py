@@ -95,9 +95,10 @@ def name_runs(documents: Sequence[Document], paths: Sequence[Path | None], names
     times = Counter(document.label for document in documents)
     ends = shortest_ends([None if path is None else path.resolve() for path in paths])
     labels = names or [
-        end if times[one.label] > 1 and end else one.label for one, end in zip(documents, ends, strict=True)
+        end if times[document.label] > 1 and end else document.label
+        for document, end in zip(documents, ends, strict=True)
     ]
-    return [msgspec.structs.replace(one, label=label) for one, label in zip(documents, labels, strict=True)]
+    return [msgspec.structs.replace(document, label=label) for document, label in zip(documents, labels, strict=True)]
 
 
 def shortest_ends(paths: Sequence[Path | None]) -> list[str | None]:
@@ -106,11 +107,13 @@ def shortest_ends(paths: Sequence[Path | None]) -> list[str | None]:
     >>> shortest_ends([Path("/a/run1/lake"), Path("/b/run2/lake"), None])
     ['run1/lake', 'run2/lake', None]
     """
-    found: list[str | None] = []
+    ends: list[str | None] = []
     for path in paths:
-        others = {other.parts for other in paths if other is not None and other != path}
+        others = {other_path.parts for other_path in paths if other_path is not None and other_path != path}
         size = 1
-        while path is not None and size < len(path.parts) and any(one[-size:] == path.parts[-size:] for one in others):
+        while (
+            path is not None and size < len(path.parts) and any(parts[-size:] == path.parts[-size:] for parts in others)
+        ):
             size += 1
-        found.append(None if path is None else Path(*path.parts[-size:]).as_posix())
-    return found
+        ends.append(None if path is None else Path(*path.parts[-size:]).as_posix())
+    return ends

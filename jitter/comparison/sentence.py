@@ -54,10 +54,10 @@ def describe_parts(split: Sequence[PartChange], costs: Sequence[Cost]) -> str:
 
 def _of_rank(part: PartChange, costs: Sequence[Cost]) -> str:
     by_rank: dict[int | None, float] = {}
-    for one in costs:
-        if one.loss_class == part.part:
-            by_rank[one.rank] = by_rank.get(one.rank, 0.0) + one.loss_ns
-    rank = max(by_rank, key=lambda one: by_rank[one] * part.difference_ns, default=None)
+    for cost in costs:
+        if cost.loss_class == part.part:
+            by_rank[cost.rank] = by_rank.get(cost.rank, 0.0) + cost.loss_ns
+    rank = max(by_rank, key=lambda candidate: by_rank[candidate] * part.difference_ns, default=None)
     return "" if rank is None or by_rank[rank] / part.difference_ns < _MOST else f" of rank {rank}"
 
 
@@ -70,13 +70,13 @@ def _describe_kernel(kernels: KernelComparison) -> str:
     return describe_change(kernels.changes[0]) + also
 
 
-def describe_change(one: KernelChange) -> str:
+def describe_change(kernel: KernelChange) -> str:
     """Say what a changed kernel adds to a step."""
-    name = abbreviate(short_name(one.kernel_name or one.new_kernel_name or ""))
-    if " + " in (one.kernel_name or one.new_kernel_name or ""):
-        name = format_count(one.places or one.new_places, "kernel")
-    change = f"{format_time(abs(one.cost_ns))} {'more' if one.cost_ns > 0 else 'less'} a step"
-    what = {"changed": "takes ", "appeared": "is new, ", "went": "is gone, ", "replaced": "is replaced, "}[one.kind]
+    name = abbreviate(short_name(kernel.kernel_name or kernel.new_kernel_name or ""))
+    if " + " in (kernel.kernel_name or kernel.new_kernel_name or ""):
+        name = format_count(kernel.places or kernel.new_places, "kernel")
+    change = f"{format_time(abs(kernel.cost_ns))} {'more' if kernel.cost_ns > 0 else 'less'} a step"
+    what = {"changed": "takes ", "appeared": "is new, ", "went": "is gone, ", "replaced": "is replaced, "}[kernel.kind]
     return f"{name} {what}{change}"
 
 

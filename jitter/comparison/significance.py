@@ -92,18 +92,18 @@ def median(values: Floats) -> float:
 def _draw(times: Floats, rng: np.random.Generator) -> Floats:
     """Return, (draws,), medians of drawn steps."""
     middle = (len(times) - 1) // 2
-    found: Floats = np.partition(times[_draw_steps(len(times), rng)], middle, axis=1)[:, middle]
-    return found
+    medians: Floats = np.partition(times[_draw_steps(len(times), rng)], middle, axis=1)[:, middle]
+    return medians
 
 
 def _noise(bases: Sequence[Floats], medians: Floats, base_ns: float) -> float:
     """Return what equal stretches differ by: halves of a base and, of several bases, one and another."""
     halves = [abs(median(times[: len(times) // 2]) - median(times[len(times) // 2 :])) for times in bases]
-    found = [MIN_NOISE, median(np.array(halves)) / base_ns]
+    noises = [MIN_NOISE, median(np.array(halves)) / base_ns]
     if len(bases) > 1:
         apart = np.abs(medians[:, None] - medians[None, :])
-        found.append(float(apart.sum() / (len(bases) * (len(bases) - 1))) / base_ns)
-    return max(found)
+        noises.append(float(apart.sum() / (len(bases) * (len(bases) - 1))) / base_ns)
+    return max(noises)
 
 
 class RunLoss(NamedTuple):

@@ -40,24 +40,24 @@ def is_valid(column: pa.ChunkedArray) -> Bools:
     return valid
 
 
-def from_numpy(values: npt.NDArray[Any], known: Bools | None = None) -> pa.Array:
-    """Return an Arrow array of `values`, shape (rows), null where `known`, shape (rows), is false."""
-    return pa.array(values, mask=None if known is None else ~known)
+def from_numpy(values: npt.NDArray[Any], is_known: Bools | None = None) -> pa.Array:
+    """Return an Arrow array of `values`, shape (rows), null where `is_known`, shape (rows), is false."""
+    return pa.array(values, mask=None if is_known is None else ~is_known)
 
 
 def to_list(column: pa.ChunkedArray) -> list[Any]:
     """Return a column's values as Python objects, None where null: as `to_pylist`, several times faster."""
-    found: list[Any] = []
+    elements: list[Any] = []
     if pa.types.is_dictionary(column.type):
         for chunk in column.chunks:
             # one entry more stands for null
             values = np.array([*chunk.dictionary.to_pylist(), None], object)
-            found += values[to_numpy(chunk.indices, len(values) - 1)].tolist()
+            elements += values[to_numpy(chunk.indices, len(values) - 1)].tolist()
     elif pa.types.is_integer(column.type) and not column.null_count:
-        found = to_numpy(column).tolist()
+        elements = to_numpy(column).tolist()
     else:
-        found = column.to_pylist()
-    return found
+        elements = column.to_pylist()
+    return elements
 
 
 def encode_lists(column: pa.ChunkedArray) -> tuple[Ints, list[tuple[int, ...]]]:

@@ -84,9 +84,9 @@ def abbreviate(name: str, most: int = 44) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def format_count(number: int, one: str, many: str | None = None) -> str:
+def format_count(number: int, singular: str, plural: str | None = None) -> str:
     """Return a number with its noun: `1 rank`, `1,152 kernels`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def format_bytes(size: int) -> str:
@@ -138,20 +138,20 @@ def json_text(document: str) -> str:
     >>> json_text('"evil\x9b31m kernel"') == '"evil' + chr(92) + 'u009b31m kernel"'
     True
     """
-    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+    return _COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", document)
 
 
 def parse_numbers(text: str, option: str) -> list[int]:
     """Return the numbers in a text such as `0-7,180`, in order; raise `UsageError` with the option's name otherwise."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()):
             raise UsageError(f"{option}: {part.strip()!r} is no number or range", "write it like 0-7,180")
-        found.update(range(int(first), int(last or first) + 1))
-    if not found:
+        numbers.update(range(int(first), int(last or first) + 1))
+    if not numbers:
         raise UsageError(f"{option}: {text!r} is empty", "write it like 0-7,180")
-    return sorted(found)
+    return sorted(numbers)
 
 
 def format_numbers(numbers: Iterable[int]) -> str:

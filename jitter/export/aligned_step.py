@@ -90,23 +90,25 @@ class AlignedStep:
         """The waits of each rank in collectives of which all ranks were recorded."""
         read = read_step(self._lake.root, self.key, self._held, COLUMNS)
         calls = match_calls(read)
-        found: dict[int, list[Wait]] = {}
+        waits_of_rank: dict[int, list[Wait]] = {}
         columns = (calls.kernels.call, calls.kernels.rank, calls.kernels.start_ns, calls.kernels.end_ns)
         for call, place, start_ns, end_ns in zip(*(column.tolist() for column in columns), strict=True):
             rank, last_rank, time_ns = read.ranks[place], int(calls.last_rank[call]), int(calls.time_ns[call])
             if UNKNOWN not in (last_rank, time_ns) and rank != last_rank and end_ns - time_ns > start_ns:
-                found.setdefault(rank, []).append(Wait(start_ns, end_ns - time_ns, last_rank))
-        return found
+                waits_of_rank.setdefault(rank, []).append(Wait(start_ns, end_ns - time_ns, last_rank))
+        return waits_of_rank
 
     def earliest_ns(self) -> int:
         """Return the start of the first event of all ranks, in ns relative to the reference."""
-        found: list[int] = []
+        candidates_ns: list[int] = []
         for rank in self.ranks:
             read = read_step(self._lake.root, self.key, self._held, ["start_ns", "launch_start_ns"], [rank]).table
             starts = [read["start_ns"], read["launch_start_ns"], self._calls(rank)["start_ns"]]
-            found.append(self._held[rank].step.start_ns - self._zeros[rank])
-            found += [first - self._zeros[rank] for one in starts if (first := pc.min(one).as_py()) is not None]
-        return min(found)
+            candidates_ns.append(self._held[rank].step.start_ns - self._zeros[rank])
+            candidates_ns += [
+                first - self._zeros[rank] for column in starts if (first := pc.min(column).as_py()) is not None
+            ]
+        return min(candidates_ns)
 
     def _shared(self, measured: StepMetrics) -> tuple[dict[int, int], str]:
         cohorts = {self._lake.cohorts[rank] for rank in self.ranks}

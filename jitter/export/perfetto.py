@@ -101,7 +101,7 @@ class _Process:
         for place, (name, tid) in enumerate(self._tracks.items()):
             yield self._named("thread_name", tid, {"name": name})
             yield self._named("thread_sort_index", tid, {"sort_index": place})
-        for _, event in sorted(self._found, key=lambda found: found[0]):  # stable sort: a slice comes before its arrows
+        for _, event in sorted(self._found, key=lambda pair: pair[0]):  # stable sort: a slice comes before its arrows
             yield event
 
     def _step(self) -> None:
@@ -113,7 +113,7 @@ class _Process:
     def _waits(self) -> None:
         """Add the waits in collectives, each with the rank that it waits for."""
         waits = self._rank.waits
-        for wait, lane in zip(waits, assign_tracks((one.start_ns, one.end_ns) for one in waits), strict=True):
+        for wait, lane in zip(waits, assign_tracks((wait.start_ns, wait.end_ns) for wait in waits), strict=True):
             track = self._track("waiting", lane)
             self._slice(f"waiting for rank {wait.last_rank}", "waiting", track, wait.start_ns, wait.end_ns, {})
 
@@ -122,16 +122,16 @@ class _Process:
         calls: dict[int | None, dict[tuple[Any, ...], tuple[str, str, int | None]]] = {}
         for row in self._rank.activities:
             if row["launch_start_ns"] is not None:
-                its = calls.setdefault(row["launch_thread"], {})
-                its[_launch(row)] = (row["launch_name"] or "launch", "launch", row["launch_end_ns"])
+                calls_of_thread = calls.setdefault(row["launch_thread"], {})
+                calls_of_thread[_launch(row)] = (row["launch_name"] or "launch", "launch", row["launch_end_ns"])
         for row in self._rank.calls:
-            its = calls.setdefault(row["thread"], {})
-            its[row["thread"], row["start_ns"], row["name"]] = (row["name"], row["kind"], row["end_ns"])
+            calls_of_thread = calls.setdefault(row["thread"], {})
+            calls_of_thread[row["thread"], row["start_ns"], row["name"]] = (row["name"], row["kind"], row["end_ns"])
         tracks: dict[tuple[Any, ...], int] = {}
-        for thread, its in sorted(calls.items(), key=lambda item: (item[0] is None, item[0])):
+        for thread, calls_of_thread in sorted(calls.items(), key=lambda item: (item[0] is None, item[0])):
             label = "thread unknown" if thread is None else f"thread {thread}"
-            spans = [(call[1], end if end is not None else call[1]) for call, (_, _, end) in its.items()]
-            for (call, (name, kind, end)), lane in zip(its.items(), assign_tracks(spans), strict=True):
+            spans = [(call[1], end if end is not None else call[1]) for call, (_, _, end) in calls_of_thread.items()]
+            for (call, (name, kind, end)), lane in zip(calls_of_thread.items(), assign_tracks(spans), strict=True):
                 tracks[call] = self._track(label, lane)
                 args = {} if end is not None else {"end": "not recorded"}
                 self._slice(name, kind, tracks[call], call[1], end if end is not None else call[1], args)

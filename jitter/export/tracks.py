@@ -10,12 +10,12 @@ def assign_tracks(spans: Iterable[tuple[int, int]]) -> list[int]:
     """
     given = list(spans)
     free_from: list[int] = []
-    found = [0] * len(given)
+    tracks = [0] * len(given)
     for number in sorted(range(len(given)), key=lambda n: given[n]):
         start, end = given[number]
         track = next((track for track, free in enumerate(free_from) if free <= start), len(free_from))
         if track == len(free_from):
             free_from.append(end)
         free_from[track] = max(free_from[track], end)
-        found[number] = track
-    return found
+        tracks[number] = track
+    return tracks

@@ -47,16 +47,16 @@ class ChangePoint(NamedTuple):
 
 def find_change_points(step_times_ns: Sequence[float | None]) -> list[ChangePoint]:
     """Return the change points of a job's runs; runs of unknown step time are passed over."""
-    known = [at for at, time in enumerate(step_times_ns) if time]
-    times = np.array([step_times_ns[at] for at in known], np.float64)
-    found: list[ChangePoint] = []
+    timed_runs = [at for at, time in enumerate(step_times_ns) if time]
+    times = np.array([step_times_ns[at] for at in timed_runs], np.float64)
+    changes: list[ChangePoint] = []
     first = 0
     for at in range(len(times) - 1):
         before, pair = times[first:at], times[at : at + _PAIR]
         if len(before) >= MIN_RUNS and _differ(before, pair):
-            found.append(ChangePoint(known[at], float(before.mean()), float(pair.mean())))
+            changes.append(ChangePoint(timed_runs[at], float(before.mean()), float(pair.mean())))
             first = at
-    return found
+    return changes
 
 
 def find_outside(step_times_ns: Sequence[float | None]) -> ChangePoint | None:
@@ -64,14 +64,14 @@ def find_outside(step_times_ns: Sequence[float | None]) -> ChangePoint | None:
 
     It differs by the test of `find_change_points` for one run in place of two.
     """
-    known = [at for at, time in enumerate(step_times_ns) if time]
+    timed_runs = [at for at, time in enumerate(step_times_ns) if time]
     changes = find_change_points(step_times_ns)
-    first = known.index(changes[-1].run) if changes else 0
-    times = np.array([step_times_ns[at] for at in known], np.float64)
+    first = timed_runs.index(changes[-1].run) if changes else 0
+    times = np.array([step_times_ns[at] for at in timed_runs], np.float64)
     before, last = times[first:-1], times[-1:]
     if len(before) < MIN_RUNS or not _differ(before, last):
         return None
-    return ChangePoint(known[-1], float(before.mean()), float(last[0]))
+    return ChangePoint(timed_runs[-1], float(before.mean()), float(last[0]))
 
 
 def _differ(before: Floats, after: Floats) -> bool:

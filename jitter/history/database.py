@@ -97,8 +97,8 @@ def _version(connection: sa.Connection) -> int:
     if not sa.inspect(connection).has_table("jitter_history"):
         connection.exec_driver_sql("CREATE TABLE jitter_history (version INTEGER NOT NULL)")
         connection.exec_driver_sql("INSERT INTO jitter_history (version) VALUES (0)")
-    found: int | None = connection.execute(sa.text("SELECT max(version) FROM jitter_history")).scalar()
-    return found or 0
+    version: int | None = connection.execute(sa.text("SELECT max(version) FROM jitter_history")).scalar()
+    return version or 0
 
 
 def _parse(location: str) -> sa.URL:

@@ -81,9 +81,9 @@ def list_runs(database: Database, job: str | None = None) -> list[HistoryRun]:
 def read_documents(database: Database, runs: Sequence[HistoryRun]) -> list[Document]:
     """Return the documents of these runs, in their order."""
     query = sa.text("SELECT document FROM jitter_runs WHERE job = :job AND digest = :digest")
-    found = []
+    documents = []
     with database.transaction() as connection:
         for run in runs:
             text = connection.execute(query, {"job": run.job, "digest": run.digest}).scalar_one()
-            found.append(decode_document(text.encode(), f"run {run.name} of the history"))
-    return found
+            documents.append(decode_document(text.encode(), f"run {run.name} of the history"))
+    return documents

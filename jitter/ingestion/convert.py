@@ -149,10 +149,10 @@ def file_digest(paths: Sequence[Path], most: int | None = None) -> str:
             if path.is_dir() or len(paths) > 1:
                 digest.update(file.relative_to(path if path.is_dir() else path.parent).as_posix().encode() + b"\0")
             with file.open("rb", buffering=0) as content:
-                left = sys.maxsize if most is None else most
-                while size := content.readinto(buffer[: min(left, _READ_BYTES)]):
+                rest_bytes = sys.maxsize if most is None else most
+                while size := content.readinto(buffer[: min(rest_bytes, _READ_BYTES)]):
                     digest.update(buffer[:size])
-                    left -= size
+                    rest_bytes -= size
                     if most is None and not any(buffer[:64]) and (hole := _pass_hole(content)):
                         digest.update(hole.to_bytes(8, "big"))
     return digest.hexdigest()

@@ -68,8 +68,8 @@ class MissingSteps:
 
 def parse_expectation(text: str) -> Expectation:
     """Return the expectation in a text such as `512x10`: ranks x steps. Raises `UsageError` for others."""
-    found = _FORM.fullmatch(text.strip())
-    numbers = (0, 0) if found is None else (int(found["ranks"]), int(found["steps"]))
+    match = _FORM.fullmatch(text.strip())
+    numbers = (0, 0) if match is None else (int(match["ranks"]), int(match["steps"]))
     if not all(0 < number <= _MOST for number in numbers):
         raise UsageError(f"--expect: {text!r} states no number of ranks and steps", "write it like 512x10")
     return Expectation(*numbers)

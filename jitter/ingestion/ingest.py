@@ -76,12 +76,12 @@ class IngestReport:
     def traces_left_out(self) -> int:
         """Number of recordings that the lake does not hold."""
         logs = {path for path, _ in self.logs.rejected}
-        return sum(one.error.files for one in self.rejected if one.path not in logs)
+        return sum(source.error.files for source in self.rejected if source.path not in logs)
 
     @property
     def refused(self) -> list[JitterError]:
         """The errors of the rejected sources."""
-        return [one.error for one in self.rejected]
+        return [source.error for source in self.rejected]
 
 
 def ingest(
@@ -119,15 +119,17 @@ def ingest(
     options = parse_rank_options(rank, rank_map, rank_pattern)
     compile_step_pattern(step_pattern)
     compile_collective_pattern(collective)
-    found = discover(_as_paths(paths), find_nsys(nsys))
-    if rank is not None and len(found.sources) > 1:
-        raise UsageError(f"--rank {rank} is for one file, and there are {len(found.sources)}", "use --rank-map")
+    inputs = discover(_as_paths(paths), find_nsys(nsys))
+    if rank is not None and len(inputs.sources) > 1:
+        raise UsageError(f"--rank {rank} is for one file, and there are {len(inputs.sources)}", "use --rank-map")
     patterns = Patterns(step_pattern, collective)
     folder = LakeFolder(Path(lake))
-    unreadable = [RejectedSource(path, None, error) for path, error in found.unreadable]
-    report = IngestReport(folder.root, found, rejected=unreadable, other_files=found.others, warnings=list(found.notes))
+    unreadable = [RejectedSource(path, None, error) for path, error in inputs.unreadable]
+    report = IngestReport(
+        folder.root, inputs, rejected=unreadable, other_files=inputs.others, warnings=list(inputs.notes)
+    )
     # a lake made for a mistyped path would hide the mistake
-    if not found.sources and not found.logs and not Path(lake).exists():
+    if not inputs.sources and not inputs.logs and not Path(lake).exists():
         report.warnings += _unused_lines(options, [])
         return report
     is_new = not folder.is_lake
@@ -139,12 +141,12 @@ def ingest(
     with _closing(folder, report, is_new):
         folder.sweep()
         publisher = Publisher(folder, replace, same_job)
-        report.warnings += publisher.check_files(found.sources)
-        held, fresh = _divide(found.sources, publisher, patterns, options)
-        report.warnings += _unused_lines(options, found.sources)
+        report.warnings += publisher.check_files(inputs.sources)
+        held, fresh = _divide(inputs.sources, publisher, patterns, options)
+        report.warnings += _unused_lines(options, inputs.sources)
         report.unchanged = len(held)
-        report.warnings += publisher.outdated_readers(found.sources)
-        tasks = _list_tasks(fresh, found, publisher, patterns, options, folder.staging())
+        report.warnings += publisher.outdated_readers(inputs.sources)
+        tasks = _list_tasks(fresh, inputs, publisher, patterns, options, folder.staging())
         if not _Run(folder, publisher, report, _choose_converter(executor)).run(tasks, held, progress):
             return report
         _complete_report(report, folder, publisher, label)
@@ -166,21 +168,21 @@ def _divide(
 
 def _list_tasks(
     fresh: Iterable[Source],
-    found: DiscoveredFiles,
+    inputs: DiscoveredFiles,
     publisher: Publisher,
     patterns: Patterns,
     options: RankOptions,
     staging: Path,
 ) -> list[Task]:
-    known = publisher.digests(patterns, options)
-    is_only = len(found.sources) == 1 and not found.unreadable and options == RankOptions()
+    digests_of_size = publisher.digests(patterns, options)
+    is_only = len(inputs.sources) == 1 and not inputs.unreadable and options == RankOptions()
     return [
         Task(
             source,
             staging,
             *patterns,
             options,
-            known.get(source.size, frozenset()),
+            digests_of_size.get(source.size, frozenset()),
             is_only=is_only and publisher.is_only_source(source.path),
         )
         for source in fresh
@@ -209,12 +211,12 @@ def _as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
     Raises `UsageError` if none is given, and `UnreadableTraceError` if none exists; a missing path among others is
     rejected like an unreadable source.
     """
-    found = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(path) for path in paths]
-    if not found:
+    given_paths = [Path(paths)] if isinstance(paths, str | os.PathLike) else [Path(path) for path in paths]
+    if not given_paths:
         raise UsageError("no path given", "give files or folders of traces")
-    if not any(os.path.lexists(path) for path in found):
-        raise UnreadableTraceError(f"{found[0]}: no such file or directory", "check the path")
-    return found
+    if not any(os.path.lexists(path) for path in given_paths):
+        raise UnreadableTraceError(f"{given_paths[0]}: no such file or directory", "check the path")
+    return given_paths
 
 
 def _choose_converter(executor: Executor | None) -> Converter:
@@ -286,10 +288,12 @@ class _Run:
                 others.append(outcome)
             elif self._is_first(outcome):
                 new.append((task, outcome))
-                self._publish_certain(leading, outcome, [one for _, one in new])
+                self._publish_certain(leading, outcome, [earlier for _, earlier in new])
         choice = self._publisher.choose_job([outcome for _, outcome in new], held)
         self._report.jobs = choice
-        errors: dict[Path, JitterError] = {one.path: error for one, error in left_out_errors(choice, self._folder.root)}
+        errors: dict[Path, JitterError] = {
+            recording.path: error for recording, error in left_out_errors(choice, self._folder.root)
+        }
         if choice.taken is None:
             for outcome in (outcome for _, outcome in new if outcome.source.path in self._early):
                 self._publisher.withdraw(outcome)
@@ -301,27 +305,29 @@ class _Run:
         for outcome in others:
             self._note_unpublished(outcome)
         marked = [
-            one for _, one in new if one.source.path not in errors and not step_numbering.has_provisional_steps(one)
+            converted
+            for _, converted in new
+            if converted.source.path not in errors and not step_numbering.has_provisional_steps(converted)
         ]
         errors |= {outcome.source.path: error for outcome, error in self._publisher.find_conflicts(marked)}
         for _, outcome in new:
             if outcome.source.path in errors:
                 self._leave_out(outcome, errors[outcome.source.path])
-        taken = [one for one in new if one[1].source.path not in errors]
+        job_outcomes = [pair for pair in new if pair[1].source.path not in errors]
         self._report.warnings += _describe_many_files(
-            before, [staged.record for _, outcome in taken for staged in outcome.staged]
+            before, [staged.record for _, outcome in job_outcomes for staged in outcome.staged]
         )
-        self._publish_all(taken)
+        self._publish_all(job_outcomes)
         return True
 
     def _publish_certain(self, leading: LeadingJob, outcome: Outcome, read: Sequence[Outcome]) -> None:
         """Publish the recordings of which it is certain since this outcome that they are of the job that is taken."""
         if self._publisher.may_replace or step_numbering.has_provisional_steps(outcome) or not outcome.staged:
             return
-        certain = {one.path for one in leading.add(self._publisher.given_recording(outcome))}
-        for one in read if certain else ():
-            if one.source.path in certain and self._publisher.replaces_nothing(one):
-                self._early[one.source.path] = self._publisher.publish_early(one)
+        certain = {recording.path for recording in leading.add(self._publisher.given_recording(outcome))}
+        for earlier in read if certain else ():
+            if earlier.source.path in certain and self._publisher.replaces_nothing(earlier):
+                self._early[earlier.source.path] = self._publisher.publish_early(earlier)
 
     def _leave_out(self, outcome: Outcome, error: JitterError) -> None:
         if self._early.pop(outcome.source.path, None) is not None:
@@ -334,7 +340,7 @@ class _Run:
         provisional: list[tuple[Task, Outcome]] = []
         outcomes = [outcome for _, outcome in converted]
         fewer = dict(step_numbering.refuse_fewer(outcomes, self._publisher.records))
-        for task, outcome in sorted(converted, key=lambda one: str(one[1].source.path)):
+        for task, outcome in sorted(converted, key=lambda pair: str(pair[1].source.path)):
             if outcome.source.path in self._early:
                 self._report_added(outcome, self._early[outcome.source.path])
             elif outcome in fewer:
@@ -377,11 +383,11 @@ class _Run:
         others = [record for record in records if record.file_digest not in mine]
         reference = step_numbering.reference_in_lake(self._folder.root, others)
         outcomes = [outcome for _, outcome in provisional]
-        known = step_numbering.step_programs(outcomes, reference)
-        again = [n for n, outcome in enumerate(outcomes) if step_numbering.begins_at_other_kernel(outcome, known)]
+        programs = step_numbering.step_programs(outcomes, reference)
+        again = [n for n, outcome in enumerate(outcomes) if step_numbering.begins_at_other_kernel(outcome, programs)]
         for n in again:
             shutil.rmtree(outcomes[n].staging, ignore_errors=True)
-        tasks = [provisional[n][0].cut_like(tuple(known)) for n in again]
+        tasks = [provisional[n][0].cut_like(tuple(programs)) for n in again]
         for n, outcome in zip(again, self._convert(tasks, None), strict=True):
             outcomes[n] = outcome
         refused = step_numbering.number_steps(outcomes, reference, others)

@@ -37,8 +37,8 @@ def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None) ->
         try:
             record_label = path.resolve().parent.name if label is None else label
             digest = log_digest(file_digest([path]), record_label, path.name)
-            known = held.get(digest)
-            if known is not None and known.parsers_version == VERSION and not log_problems(folder.root, known):
+            held_log = held.get(digest)
+            if held_log is not None and held_log.parsers_version == VERSION and not log_problems(folder.root, held_log):
                 report.unchanged += 1
                 continue
             record = _publish(folder, path, record_label, digest)
@@ -52,7 +52,9 @@ def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None) ->
             hint = "this is a bug of jitter: please report it, if possible with the file"
             report.rejected.append((path, JitterError(what, hint)))
             continue
-        for former in [one for one in held.values() if one.file == record.file and one.digest != digest]:
+        for former in [
+            log_record for log_record in held.values() if log_record.file == record.file and log_record.digest != digest
+        ]:
             remove_log(folder, held.pop(former.digest))
         held[digest] = record
         report.added.append(record)

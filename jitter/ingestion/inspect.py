@@ -76,10 +76,14 @@ def inspect(
             executor=executor,
             progress=progress,
         )
-    findings = [InspectedSource(one.path, None, (), one.error, ()) for one in report.rejected if one.reader is None]
+    findings = [
+        InspectedSource(rejection.path, None, (), rejection.error, ())
+        for rejection in report.rejected
+        if rejection.reader is None
+    ]
     by_job = _by_job(report)
     recordings = [_finding(source, report, by_job) for source in report.found.sources]
-    of_sources = {f"{one.path}: {warning}" for one in recordings for warning in one.warnings}
+    of_sources = {f"{rejection.path}: {warning}" for rejection in recordings for warning in rejection.warnings}
     notes = [warning for warning in report.warnings if warning not in of_sources]
     return Inspection([*findings, *recordings, *_logs(report.found.logs, report)], notes)
 
@@ -98,11 +102,11 @@ def _by_job(report: IngestReport) -> dict[Path, tuple[InspectedJob, GivenRecordi
     """Return the job of each recording by its path; empty if all are of one job."""
     if report.jobs is None or len(report.jobs.jobs) < 2:
         return {}
-    found: dict[Path, tuple[InspectedJob, GivenRecording]] = {}
+    job_of_path: dict[Path, tuple[InspectedJob, GivenRecording]] = {}
     for job in report.jobs.jobs:
         described = InspectedJob(job.describe(), job is report.jobs.taken)
-        found |= {recording.path: (described, recording) for recording in job.recordings}
-    return found
+        job_of_path |= {recording.path: (described, recording) for recording in job.recordings}
+    return job_of_path
 
 
 def _finding(
@@ -117,7 +121,14 @@ def _finding(
         source.path,
         source.reader,
         records,
-        next((one.error for one in report.rejected if one.reader is not None and one.path == source.path), None),
+        next(
+            (
+                rejection.error
+                for rejection in report.rejected
+                if rejection.reader is not None and rejection.path == source.path
+            ),
+            None,
+        ),
         tuple(warning.removeprefix(prefix) for warning in report.warnings if warning.startswith(prefix)),
         job=job,
     )

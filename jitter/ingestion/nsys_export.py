@@ -46,10 +46,10 @@ def find_nsys(given: str | os.PathLike[str] | None) -> NsysExporter | None:
 
     Raises `UsageError` if the given one cannot run.
     """
-    found = shutil.which("nsys" if given is None else Path(given).expanduser().absolute())
-    if found is None and given is not None:
+    program = shutil.which("nsys" if given is None else Path(given).expanduser().absolute())
+    if program is None and given is not None:
         raise UsageError(f"--nsys {os.fspath(given)} is not a program", "give the path of the nsys command")
-    return None if found is None else NsysExporter(Path(found).absolute(), cache_folder("nsys-exports"))
+    return None if program is None else NsysExporter(Path(program).absolute(), cache_folder("nsys-exports"))
 
 
 @contextmanager
@@ -118,11 +118,11 @@ def _exported(report: Path, digest: str, nsys: NsysExporter, progress: Callable[
 def _check_space(report: Path, folder: Path) -> None:
     """Raise `JitterError` unless the disk has space for all unfinished exports, that of `report` included."""
     needed = 0
-    for one in folder.iterdir():
-        size = one.name.partition("-")[0]
+    for export in folder.iterdir():
+        size = export.name.partition("-")[0]
         with suppress(OSError):  # other processes finish theirs meanwhile
-            if size.isdecimal() and one.is_dir() and time.time() - _last_change(one) < _ABANDONED_S:
-                needed += max(0, _EXPECTED_RATIO * int(size) - _bytes_in(one))
+            if size.isdecimal() and export.is_dir() and time.time() - _last_change(export) < _ABANDONED_S:
+                needed += max(0, _EXPECTED_RATIO * int(size) - _bytes_in(export))
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise JitterError(
@@ -134,13 +134,13 @@ def _check_space(report: Path, folder: Path) -> None:
 
 def _remove_old(folder: Path) -> None:
     now_s = time.time()
-    for one in folder.iterdir():
+    for path in folder.iterdir():
         with suppress(OSError):  # other processes remove them too
-            if one.is_dir() and not one.is_symlink():
-                if now_s - _last_change(one) > _ABANDONED_S:
-                    shutil.rmtree(one)
-            elif now_s - one.lstat().st_mtime > _KEPT_S:
-                one.unlink()
+            if path.is_dir() and not path.is_symlink():
+                if now_s - _last_change(path) > _ABANDONED_S:
+                    shutil.rmtree(path)
+            elif now_s - path.lstat().st_mtime > _KEPT_S:
+                path.unlink()
 
 
 def _last_change(folder: Path) -> float:
@@ -195,10 +195,10 @@ def _error_line(output: Path, status: int) -> str:
         file.seek(max(0, output.stat().st_size - _OUTPUT_BYTES))
         text = file.read(_OUTPUT_BYTES).decode("utf-8", "replace")
     lines = [line for part in text.splitlines() if (line := " ".join(part.split()))]
-    found = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
-    if not found:
+    message = next((line for line in lines if "error" in line.lower()), lines[-1] if lines else "")
+    if not message:
         return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status} without a message"
-    return found[:_MOST_CHARACTERS]
+    return message[:_MOST_CHARACTERS]
 
 
 # loaded before the fork: the child of a process with threads may load nothing

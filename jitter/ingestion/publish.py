@@ -84,12 +84,12 @@ class Publisher:
 
     def holds(self, source: Source, patterns: Patterns, options: RankOptions) -> bool:
         """Return whether the lake holds this complete file, unchanged in size and time, read with these options."""
-        found = self._unchanged(source)
-        if any(record.digest in self._incomplete for record in found):
+        records = self._unchanged(source)
+        if any(record.digest in self._incomplete for record in records):
             return False
-        if self._replace and any(self._should_replace(record) for record in found):
+        if self._replace and any(self._should_replace(record) for record in records):
             return False
-        return _whole(found) and all(_as_told(record, source.path, patterns, options) for record in found)
+        return _whole(records) and all(_as_told(record, source.path, patterns, options) for record in records)
 
     def is_only_source(self, path: Path) -> bool:
         """Return whether the lake holds no recording but those of this path."""
@@ -103,8 +103,8 @@ class Publisher:
 
     def take_yielded(self) -> list[tuple[SourceRecord, JitterError]]:
         """Return, once, the recordings of assumed rank that another recording removed from the lake, with the error."""
-        found, self._yielded = self._yielded, []
-        return found
+        yielded, self._yielded = self._yielded, []
+        return yielded
 
     def _should_replace(self, record: SourceRecord) -> bool:
         """Return whether an older version of the reader read the source, or its files in the lake are damaged."""
@@ -114,16 +114,16 @@ class Publisher:
         """Return one sentence per reader of which an older version read some of these unchanged sources."""
         if self._replace:
             return []
-        found: dict[tuple[str, int, int], int] = {}
+        counts: dict[tuple[str, int, int], int] = {}
         for source in sources:
             records = self._unchanged(source)
             if records and _is_outdated(records[0]):
                 key = source.reader, records[0].reader_version, readers()[source.reader].version
-                found[key] = found.get(key, 0) + 1
+                counts[key] = counts.get(key, 0) + 1
         return [
             f"{count} {'source was' if count == 1 else 'sources were'} read by version {old} of the reader {name!r}, "
             f"and version {new} is installed: --replace reads {'it' if count == 1 else 'them'} again"
-            for (name, old, new), count in found.items()
+            for (name, old, new), count in counts.items()
         ]
 
     def _unchanged(self, source: Source) -> list[SourceRecord]:
@@ -136,13 +136,13 @@ class Publisher:
         if options != RankOptions():
             return {}
         by_size: dict[int, set[str]] = {}
-        for digest, found in self._by_content().items():
-            if any(record.digest in self._incomplete for record in found):
+        for digest, records in self._by_content().items():
+            if any(record.digest in self._incomplete for record in records):
                 continue
-            if self._replace and any(self._should_replace(record) for record in found):
+            if self._replace and any(self._should_replace(record) for record in records):
                 continue
-            if _whole(found) and all(_as_told(record, Path(record.file), patterns, options) for record in found):
-                by_size.setdefault(found[0].size, set()).add(digest)
+            if _whole(records) and all(_as_told(record, Path(record.file), patterns, options) for record in records):
+                by_size.setdefault(records[0].size, set()).add(digest)
         return {size: frozenset(digests) for size, digests in by_size.items()}
 
     def found_again(self, outcome: Outcome) -> None:
@@ -165,7 +165,7 @@ class Publisher:
         self._check_within(outcome)
         self.see_others()
         others = self._of_other_job(outcome)
-        assumed = [one for one in self._find_assumed(outcome) if one not in others]
+        assumed = [record for record in self._find_assumed(outcome) if record not in others]
         shorter = self._shorter(outcome)
         before = [*self._before(outcome), *others, *assumed, *shorter]
         self.replaced += len(others)
@@ -208,10 +208,12 @@ class Publisher:
         Raises `UnknownRankError` if the rank of the outcome itself is assumed, and the lake holds other recordings.
         """
         file = str(outcome.source.path.resolve())
-        others = [one for one in self.records if one.file != file and one.file_digest != outcome.file_digest]
+        others = [
+            record for record in self.records if record.file != file and record.file_digest != outcome.file_digest
+        ]
         if others and any(staged.record.has_assumed_rank for staged in outcome.staged):
             raise unknown_rank_error(outcome.source.path, reason=f", and {self._folder.root} holds other recordings")
-        return [one for one in others if one.has_assumed_rank]
+        return [record for record in others if record.has_assumed_rank]
 
     def _reject_assumed(self, record: SourceRecord, path: Path) -> None:
         """Write the rejection of a recording that counted as rank 0 until the one of this path came."""
@@ -235,10 +237,10 @@ class Publisher:
 
     def replaces_nothing(self, outcome: Outcome) -> bool:
         """Return whether publishing an outcome changes nothing that the lake holds."""
-        staged = [one.record for one in outcome.staged]
+        staged = [staged_rank.record for staged_rank in outcome.staged]
         return not (
-            any(one.has_assumed_rank for one in [*staged, *self.records])
-            or any((step.key, one.rank) in self._owners for one in staged for step in one.steps)
+            any(record.has_assumed_rank for record in [*staged, *self.records])
+            or any((step.key, record.rank) in self._owners for record in staged for step in record.steps)
             or self._before(outcome)
             or self._shorter(outcome)
         )
@@ -266,9 +268,14 @@ class Publisher:
         outcome_of = {outcome.source.path: outcome for outcome in outcomes}
         recordings = [self.given_recording(outcome) for outcome in outcomes]
         published = {record.file_digest for records in self._published.values() for record in records}
-        others = ranks_in_lake([one for one in self.records if one.file_digest not in published], self._folder.root)
+        others = ranks_in_lake(
+            [record for record in self.records if record.file_digest not in published], self._folder.root
+        )
         ranks = [*(rank for recording in recordings for rank in recording.ranks), *others]
-        return [(outcome_of[one.recording.path], _conflict_error(one)) for one in find_conflicts(recordings, ranks)]
+        return [
+            (outcome_of[conflict.recording.path], _conflict_error(conflict))
+            for conflict in find_conflicts(recordings, ranks)
+        ]
 
     def choose_job(self, outcomes: Sequence[Outcome], held: Sequence[Source]) -> JobChoice:
         """Return the jobs of which these outcomes and the sources that the lake holds are, and which one to take.
@@ -281,8 +288,10 @@ class Publisher:
             for outcome in outcomes
             if not any(staged.record.has_assumed_rank for staged in outcome.staged)
         ]
-        dropped = {one.digest for outcome in outcomes for one in (*self._before(outcome), *self._shorter(outcome))}
-        in_lake = ranks_in_lake([one for one in self.records if one.digest not in dropped], self._folder.root)
+        dropped = {
+            record.digest for outcome in outcomes for record in (*self._before(outcome), *self._shorter(outcome))
+        }
+        in_lake = ranks_in_lake([record for record in self.records if record.digest not in dropped], self._folder.root)
         if self._replace:
             files = {str(source.path.resolve()): source.path for source in held}
             by_file: dict[Path, list[RecordedRank]] = {}
@@ -301,8 +310,8 @@ class Publisher:
 
         Without `--replace`, only runs on other machines can have published another job since the job was chosen.
         """
-        known = self._of_job | {outcome.file_digest}
-        others = [record for record in self.records if record.file_digest not in known]
+        job_digests = self._of_job | {outcome.file_digest}
+        others = [record for record in self.records if record.file_digest not in job_digests]
         if self._same_job or not others:
             return []
         job = GivenJob(is_one_run=False)
@@ -311,9 +320,9 @@ class Publisher:
         for rank in outcome.recorded_ranks():
             mismatch = job.job.find_mismatch(rank, "in the lake")
             if mismatch is not None and not self._replace:
-                own = GivenJob()
-                own.add(GivenRecording(outcome.source.path, outcome.recorded_ranks()))
-                raise not_in_lake_error(outcome.source.path, mismatch.reason, job, own, self._folder.root)
+                new_job = GivenJob()
+                new_job.add(GivenRecording(outcome.source.path, outcome.recorded_ranks()))
+                raise not_in_lake_error(outcome.source.path, mismatch.reason, job, new_job, self._folder.root)
             if mismatch is not None:
                 return records_of_other_job(rank, job.job.ranks)
         return []
@@ -355,10 +364,10 @@ class Publisher:
         self._folder.write_record(refusal)
 
     def _by_content(self) -> dict[str, list[SourceRecord]]:
-        found: dict[str, list[SourceRecord]] = {}
+        records_of_digest: dict[str, list[SourceRecord]] = {}
         for record in self.records:
-            found.setdefault(record.file_digest, []).append(record)
-        return found
+            records_of_digest.setdefault(record.file_digest, []).append(record)
+        return records_of_digest
 
     def _before(self, outcome: Outcome) -> list[SourceRecord]:
         """Records that this reading replaces: those of the same content, and earlier rejections of the same path."""
@@ -391,15 +400,15 @@ class Publisher:
             if owner is not None and self._records[owner].file_digest != record.file_digest:
                 contested.setdefault(owner, []).append(step.key)
         for owner, keys in contested.items():
-            other = self._records[owner]
+            owner_record = self._records[owner]
             if not self._replace:
-                raise _steps_taken_error(record, keys, other)
-            older, newer = (other, record) if _newer(record, other) else (record, other)
+                raise _steps_taken_error(record, keys, owner_record)
+            older, newer = (owner_record, record) if _newer(record, owner_record) else (record, owner_record)
             older.steps[:] = [step for step in older.steps if step.key not in set(keys)]
             older.problems.append(f"{_some(keys)} replaced by {newer.file}")
-            if older is other:
+            if older is owner_record:
                 # written before the newer source: after a kill in between, the next ingest publishes the newer one
-                self._folder.write_record(other)
+                self._folder.write_record(owner_record)
 
     def _check_within(self, outcome: Outcome) -> None:
         """Raise `UnknownRankError` if two GPUs of one recording have the same rank in the same step."""
@@ -407,11 +416,11 @@ class Publisher:
         for staged in outcome.staged:
             for step in staged.record.steps:
                 assert staged.record.rank is not None
-                other = claimed.setdefault((step.key, staged.record.rank), staged)
-                if other is not staged:
+                holder = claimed.setdefault((step.key, staged.record.rank), staged)
+                if holder is not staged:
                     raise UnknownRankError(
                         f"{staged.record.file}: two of its GPUs are both rank {staged.record.rank} in {step.key} "
-                        f"(devices {other.record.device} and {staged.record.device})",
+                        f"(devices {holder.record.device} and {staged.record.device})",
                         "tell them apart with --rank-map (file,device,rank)",
                     )
 
@@ -461,22 +470,22 @@ def _begins_like(outcome: Outcome, records: Sequence[SourceRecord]) -> bool:
     if not companions and path.is_file() and file_digest([path], records[0].size) == records[0].file_digest:
         return True
     # databases change at their beginning when they grow, and the last step may have grown
-    staged = [one.record for one in outcome.staged]
-    starts = {(one.rank, step.start_ns) for one in staged for step in one.steps}
-    whole = {(one.rank, step.start_ns, step.sequence) for one in staged for step in one.steps}
+    staged = [staged_rank.record for staged_rank in outcome.staged]
+    starts = {(record.rank, step.start_ns) for record in staged for step in record.steps}
+    whole = {(record.rank, step.start_ns, step.sequence) for record in staged for step in record.steps}
     return all(
-        bool(one.steps)
-        and (one.rank, one.steps[0].start_ns) in starts
-        and all((one.rank, step.start_ns, step.sequence) in whole for step in one.steps[:-1] if not step.cut)
-        for one in records
+        bool(record.steps)
+        and (record.rank, record.steps[0].start_ns) in starts
+        and all((record.rank, step.start_ns, step.sequence) in whole for step in record.steps[:-1] if not step.cut)
+        for record in records
     )
 
 
-def _newer(one: SourceRecord, other: SourceRecord) -> bool:
-    """Return whether `one` is at least as new: by recorded UTC time where both have it, else by file times."""
-    if one.utc_offset_ns is not None and other.utc_offset_ns is not None and one.steps and other.steps:
-        return one.utc_offset_ns + one.steps[0].start_ns >= other.utc_offset_ns + other.steps[0].start_ns
-    return one.mtime_ns >= other.mtime_ns
+def _newer(first: SourceRecord, second: SourceRecord) -> bool:
+    """Return whether `first` is at least as new: by recorded UTC time where both have it, else by file times."""
+    if first.utc_offset_ns is not None and second.utc_offset_ns is not None and first.steps and second.steps:
+        return first.utc_offset_ns + first.steps[0].start_ns >= second.utc_offset_ns + second.steps[0].start_ns
+    return first.mtime_ns >= second.mtime_ns
 
 
 def _is_host(place: Path) -> bool:
@@ -484,9 +493,9 @@ def _is_host(place: Path) -> bool:
 
 
 def _conflict_error(conflict: StepConflict) -> UnknownRankError:
-    file, other = (one.ranks[0].record.file for one in (conflict.recording, conflict.other))
+    file, other_file = (recording.ranks[0].record.file for recording in (conflict.recording, conflict.other))
     return UnknownRankError(
-        f"{file}: rank {conflict.rank} has {_some(conflict.steps)} in {other} too, {conflict.reason}",
+        f"{file}: rank {conflict.rank} has {_some(conflict.steps)} in {other_file} too, {conflict.reason}",
         f"{_REPLACE}, or {_CORRECT_RANK}",
     )
 
@@ -495,13 +504,13 @@ _REPLACE: Final = "give --replace to take the newer"
 _CORRECT_RANK: Final = "correct the rank with --rank or --rank-map"
 
 
-def _steps_taken_error(record: SourceRecord, keys: list[StepKey], other: SourceRecord) -> RejectedForAnotherError:
+def _steps_taken_error(record: SourceRecord, keys: list[StepKey], owner: SourceRecord) -> RejectedForAnotherError:
     """Return the error of a recording whose steps another recording in the lake holds."""
     error = RejectedForAnotherError(
-        f"{record.file}: rank {record.rank} has {_some(keys)} already, from {other.file}",
+        f"{record.file}: rank {record.rank} has {_some(keys)} already, from {owner.file}",
         f"of another run: use another lake (`ingest -o LAKE`, `report -L LAKE`); else {_REPLACE}, or {_CORRECT_RANK}",
     )
-    error.cause = f"{Path(record.file).parent} {Path(other.file).parent}"
+    error.cause = f"{Path(record.file).parent} {Path(owner.file).parent}"
     return error
 
 

@@ -80,7 +80,7 @@ class Stager:
         self._communication = communication
         self._steps = steps
         self._scopes = scopes
-        self._ranges = {process: found.ranges.ranges for process, found in steps.items()}
+        self._ranges = {process: process_steps.ranges.ranges for process, process_steps in steps.items()}
         self._lost = joined.lost_launches(self._ranges)
         self._before_capture = joined.before_capture()
         self._uncertain = joined.uncertain(self._ranges)
@@ -93,9 +93,9 @@ class Stager:
         for number, (use, decision) in enumerate(ranked):
             record = self._record(use, decision, number, len(ranked))
             # a folder takes longer to remove than its files take to move, so one GPU gets none
-            own = folder / str(number) if len(ranked) > 1 else folder
-            own.mkdir(parents=True, exist_ok=True)
-            ranks[use.gpu] = StagedRank(record, own, [], self._repetition(use, record))
+            rank_folder = folder / str(number) if len(ranked) > 1 else folder
+            rank_folder.mkdir(parents=True, exist_ok=True)
+            ranks[use.gpu] = StagedRank(record, rank_folder, [], self._repetition(use, record))
             assert record.rank is not None
             builders[use.gpu] = KernelRowBuilder(
                 self._recording.names, record.rank, use.main_stream, self._communication
@@ -146,17 +146,19 @@ class Stager:
 
     def _with_operations(self, host: pa.Table, process: int) -> pa.Table:
         """Return the host events of a process with the long operations in its steps, in order of start."""
-        found = self._scopes.operations(process)
-        rows = locate_in_steps(found["start_ns"].to_numpy(), self._ranges[process])
-        is_known = pc.is_in(found["start_ns"], host.filter(pc.not_equal(host["kind"], "sync"))["start_ns"])
+        operations = self._scopes.operations(process)
+        rows = locate_in_steps(operations["start_ns"].to_numpy(), self._ranges[process])
+        is_known = pc.is_in(operations["start_ns"], host.filter(pc.not_equal(host["kind"], "sync"))["start_ns"])
         kept = pc.and_(pa.array(rows >= 0), pc.invert(is_known))  # a range that waits for data is recorded as such
-        found = found.append_column("step_row", pa.array(rows)).filter(kept)
-        if not found.num_rows:
+        operations = operations.append_column("step_row", pa.array(rows)).filter(kept)
+        if not operations.num_rows:
             return host
         columns = {"process": process, "kind": "operation"}
         for name, value in columns.items():
-            found = found.append_column(name, pa.repeat(pa.scalar(value, host.schema.field(name).type), len(found)))
-        return pa.concat_tables([host, found.select(host.schema.names).cast(host.schema)]).sort_by("start_ns")
+            operations = operations.append_column(
+                name, pa.repeat(pa.scalar(value, host.schema.field(name).type), len(operations))
+            )
+        return pa.concat_tables([host, operations.select(host.schema.names).cast(host.schema)]).sort_by("start_ns")
 
     def _stage_host(self, staged: StagedRank, gpu: Gpu, mine: pa.Table) -> None:
         staged.record.host_rows = mine.num_rows

@@ -60,18 +60,20 @@ def refuse_fewer(
 
 def reference_in_lake(root: Path, records: Sequence[SourceRecord]) -> RankRepetition | None:
     """Return the reference of the lake: the lowest rank whose steps were found by repetition, or None."""
-    found = [r for r in records if r.repetition is not None and r.rank is not None and r.steps]
-    if not found:
+    candidates = [r for r in records if r.repetition is not None and r.rank is not None and r.steps]
+    if not candidates:
         return None
-    record = min(found, key=lambda r: (r.rank or 0, r.digest))
+    record = min(candidates, key=lambda r: (r.rank or 0, r.digest))
     assert record.repetition is not None
     first = record.steps[0]
     rows = read_rank_step(root, RankStepRecord(record, first), ("kernel_name", "kind", "stream"))
     main = pc.and_(pc.equal(rows["kind"], "compute"), pc.equal(rows["stream"], record.main_stream))
     names = tuple(rows.filter(main)["kernel_name"].to_pylist())
     starts = tuple(step.start_ns for step in record.steps)
-    known = record.repetition
-    repetition = Repetition(names, starts, known.end_ns, tuple(known.collectives_before), known.collectives)
+    lake_repetition = record.repetition
+    repetition = Repetition(
+        names, starts, lake_repetition.end_ns, tuple(lake_repetition.collectives_before), lake_repetition.collectives
+    )
     label = f"{record.file} (rank {record.rank})"
     return RankRepetition(label, record.file_digest, record.utc_offset_ns, repetition, first.step)
 
@@ -81,22 +83,22 @@ def step_programs(outcomes: Sequence[Outcome], reference: RankRepetition | None)
 
     A program starts at the kernel at which the lake's reference starts it, else at the one most ranks start it.
     """
-    found = [] if reference is None else [reference.repetition.names]
+    programs = [] if reference is None else [reference.repetition.names]
     counts = Counter(
         staged.repetition.repetition.names for o in outcomes for staged in o.staged if staged.repetition is not None
     )
     for names, _ in counts.most_common():
-        if all(find_rotation(names, pattern) is None for pattern in found):
-            found.append(names)
-    return found
+        if all(find_rotation(names, pattern) is None for pattern in programs):
+            programs.append(names)
+    return programs
 
 
-def begins_at_other_kernel(outcome: Outcome, known: Sequence[tuple[str, ...]]) -> bool:
+def begins_at_other_kernel(outcome: Outcome, programs: Sequence[tuple[str, ...]]) -> bool:
     """Return whether the steps run a known program but start at another kernel; the source must then be cut again."""
     return any(
         staged.repetition is not None
-        and staged.repetition.repetition.names not in known
-        and any(find_rotation(staged.repetition.repetition.names, pattern) is not None for pattern in known)
+        and staged.repetition.repetition.names not in programs
+        and any(find_rotation(staged.repetition.repetition.names, pattern) is not None for pattern in programs)
         for staged in outcome.staged
     )
 
@@ -111,7 +113,7 @@ def number_steps(
     refused: list[tuple[Outcome, JitterError]] = []
     kinds = {r.steps_from for r in records} | {p.record.steps_from for o in outcomes for p in o.staged}
     shifts: list[tuple[StagedRank, int]] = []
-    known = _common_reference(outcomes) if reference is None else reference
+    used_reference = _common_reference(outcomes) if reference is None else reference
     for outcome in outcomes:
         if outcome.error is not None:
             refused.append((outcome, outcome.error))
@@ -119,9 +121,9 @@ def number_steps(
         try:
             _check_kind(outcome, kinds)
             shifts += [
-                (staged, step_offset(known, staged.repetition))
+                (staged, step_offset(used_reference, staged.repetition))
                 for staged in outcome.staged
-                if staged.repetition and known
+                if staged.repetition and used_reference
             ]
         except UnknownRankError as error:
             refused.append((outcome, error))
@@ -135,10 +137,14 @@ def number_steps(
 def _common_reference(outcomes: Sequence[Outcome]) -> RankRepetition | None:
     """Return the lowest rank with which more than half of the ranks can be aligned, else the one with most of them."""
     staged = [staged for outcome in outcomes for staged in outcome.staged if staged.repetition is not None]
-    repetitions = [one.repetition for one in sorted(staged, key=lambda one: one.record.rank or 0) if one.repetition]
+    repetitions = [
+        staged_rank.repetition
+        for staged_rank in sorted(staged, key=lambda staged_rank: staged_rank.record.rank or 0)
+        if staged_rank.repetition
+    ]
     best, most = None, 0
     for reference in repetitions:
-        aligned = sum(_can_align(reference, other) for other in repetitions)
+        aligned = sum(_can_align(reference, repetition) for repetition in repetitions)
         if aligned > most:
             best, most = reference, aligned
         if 2 * aligned > len(repetitions):
@@ -146,20 +152,20 @@ def _common_reference(outcomes: Sequence[Outcome]) -> RankRepetition | None:
     return best
 
 
-def _can_align(reference: RankRepetition, other: RankRepetition) -> bool:
+def _can_align(reference: RankRepetition, repetition: RankRepetition) -> bool:
     try:
-        step_offset(reference, other)
+        step_offset(reference, repetition)
     except UnknownRankError:
         return False
     return True
 
 
 def _check_kind(outcome: Outcome, kinds: set[str]) -> None:
-    own = {staged.record.steps_from for staged in outcome.staged}
+    outcome_kinds = {staged.record.steps_from for staged in outcome.staged}
     path = outcome.source.path
     if "marker" in kinds:
         raise UnknownRankError(f"{path}: has no step markers, but other ranks have", _WAY_OUT)
-    if "repetition" in kinds and "whole capture" in own:
+    if "repetition" in kinds and "whole capture" in outcome_kinds:
         raise UnknownRankError(
             f"{path}: has no step markers, and its kernels do not repeat as those of other ranks do", _WAY_OUT
         )

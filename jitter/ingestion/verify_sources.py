@@ -28,36 +28,36 @@ def verify_sources(
     records: Sequence[SourceRecord], logs: Sequence[LogRecord], progress: Progress | None = None
 ) -> SourceVerification:
     """Digest every source of these records again; `progress` is called with bytes done and bytes in all."""
-    found = SourceVerification()
+    verification = SourceVerification()
     by_file = {record.file: record for record in records}
     total = sum(record.size for record in by_file.values()) + sum(log.size for log in logs)
     done = 0
     for file, record in by_file.items():
-        _compare(found, Path(file), partial(_trace_digest, record), record.file_digest)
+        _compare(verification, Path(file), partial(_trace_digest, record), record.file_digest)
         done += record.size
         if progress is not None:
             progress(done, total)
     for log in logs:
-        _compare(found, Path(log.file), partial(_log_digest, log), log.digest)
+        _compare(verification, Path(log.file), partial(_log_digest, log), log.digest)
         done += log.size
         if progress is not None:
             progress(done, total)
-    return found
+    return verification
 
 
-def _compare(found: SourceVerification, path: Path, digest_of: Callable[[Path], str], recorded: str) -> None:
+def _compare(verification: SourceVerification, path: Path, digest_of: Callable[[Path], str], recorded: str) -> None:
     if not (path.is_file() or path.is_dir()):  # or a record names a device or a pipe
-        found.absent.append(path)
+        verification.absent.append(path)
         return
     try:
         is_same = digest_of(path) == recorded
     except OSError as error:
-        found.problems.append(Problem(path, f"cannot be read ({reason_of(error)})", "check its permissions"))
+        verification.problems.append(Problem(path, f"cannot be read ({reason_of(error)})", "check its permissions"))
         return
     if is_same:
-        found.same += 1
+        verification.same += 1
     else:
-        found.problems.append(
+        verification.problems.append(
             Problem(path, "has changed since it was ingested", "read it again: jitter ingest FILE -o LAKE --replace")
         )
 

@@ -55,18 +55,18 @@ def in_task_order(outcomes: Iterable[tuple[int, Outcome]]) -> Iterator[Outcome]:
 def _in_pools(
     tasks: Sequence[Task], workers: int, shared: "_Shared", tick: Callable[[], None]
 ) -> Iterator[tuple[int, Outcome]]:
-    left = dict(enumerate(tasks))
-    while left:
-        yield from _in_pool(left, workers, shared, tick)
+    open_tasks = dict(enumerate(tasks))
+    while open_tasks:
+        yield from _in_pool(open_tasks, workers, shared, tick)
         # tasks are left only if a worker died; tasks start in order, so the first ones were running
-        suspects = list(left)[:workers]
+        suspects = list(open_tasks)[:workers]
         others = f" (like {format_count(len(suspects) - 1, 'other source')})" if len(suspects) > 1 else ""
         note = (
             f"read again alone{others}, after a worker process was killed or out of memory; use fewer processes "
             "(--jobs) if this recurs"
         )
         for number in suspects:
-            outcome = _alone(left.pop(number), shared)
+            outcome = _alone(open_tasks.pop(number), shared)
             if outcome.error is None and note:
                 outcome.warnings.insert(0, note)
                 note = ""
@@ -74,11 +74,11 @@ def _in_pools(
 
 
 def _in_pool(
-    left: dict[int, Task], workers: int, shared: "_Shared", tick: Callable[[], None]
+    open_tasks: dict[int, Task], workers: int, shared: "_Shared", tick: Callable[[], None]
 ) -> Iterator[tuple[int, Outcome]]:
-    """Yield outcomes in order of completion and remove their tasks from `left`; stop if a worker dies."""
-    with shared.pool(min(workers, len(left))) as pool, suppress(WorkerDied):
-        numbers = {pool.submit(_work, task): number for number, task in left.items()}
+    """Yield outcomes in order of completion and remove their tasks from `open_tasks`; stop if a worker dies."""
+    with shared.pool(min(workers, len(open_tasks))) as pool, suppress(WorkerDied):
+        numbers = {pool.submit(_work, task): number for number, task in open_tasks.items()}
         shared.while_waiting()
         finished: SimpleQueue[Future[Outcome]] = SimpleQueue()
         for future in numbers:
@@ -94,7 +94,7 @@ def _in_pool(
             pending -= 1
             if not isinstance(future.exception(), WorkerDied):  # else all pending futures fail with it
                 outcome = future.result()
-                del left[numbers[future]]
+                del open_tasks[numbers[future]]
                 yield numbers[future], outcome
 
 

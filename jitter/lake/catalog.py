@@ -96,8 +96,8 @@ def _holds(catalog: sqlite3.Connection, records: Sequence[SourceRecord]) -> bool
     }
     for table, names in columns.items():
         quoted = ", ".join(f'"{name}"' for name in names)
-        found = catalog.execute(f"SELECT {quoted} FROM {table}").fetchall()
-        if sorted(map(repr, map(list, found))) != sorted(repr(list(map(_stored, row))) for row in wanted[table]):
+        rows = catalog.execute(f"SELECT {quoted} FROM {table}").fetchall()
+        if sorted(map(repr, map(list, rows))) != sorted(repr(list(map(_stored, row))) for row in wanted[table]):
             return False
     return True
 
@@ -125,19 +125,19 @@ def _state(root: Path) -> str:
     """Return the digest of the records' names, sizes and times of change."""
     states = ((path.name, file_state(path)) for path in sorted((root / "sources").glob("*.json")))
     # inodes change when a lake is copied; a record that another ingest has just replaced has no state
-    return made_from(_LAYOUT, [(name, found.size, found.mtime_ns) for name, found in states if found])
+    return made_from(_LAYOUT, [(name, state.size, state.mtime_ns) for name, state in states if state])
 
 
 def _rebuild(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
     """Write the catalog aside and put it in place."""
     state = _state(root)  # before the records are read: a later record makes the catalog stale
-    found = records()
+    source_records = records()
     with staging.temporary_folder(root) as run:
         from jitter.lake.catalog_schema import write
 
         temporary, place = staging.create_folder(run) / "catalog.sqlite", root / "catalog.sqlite"
         try:
-            write(temporary, state, found)
+            write(temporary, state, source_records)
             if place.is_dir() and not place.is_symlink():
                 shutil.rmtree(place)
             temporary.replace(place)

@@ -93,19 +93,19 @@ class LakeFolder:
     def require(self) -> None:
         """Raise `LakeError` unless the folder is a lake with a layout that this version reads, and holds no links."""
         refuse_links(self.root)
-        found = self._layout_version()
-        if found is None and self._has_record():  # the mark was lost, and the next ingest writes it anew
-            found = _LAYOUT_VERSION
-        if not os.path.lexists(self.root / _MARK) and found is None:
+        layout = self._layout_version()
+        if layout is None and self._has_record():  # the mark was lost, and the next ingest writes it anew
+            layout = _LAYOUT_VERSION
+        if not os.path.lexists(self.root / _MARK) and layout is None:
             hint = f"make one: jitter ingest TRACES -o {self.root}"
             if self.root.is_file() or (self.root.is_dir() and any(self.root.iterdir())):
                 hint = f"if it holds traces: jitter ingest {self.root} -o LAKE, then give that lake"
             raise LakeError(f"{self.root}: no lake here", hint)
-        if found is None:
+        if layout is None:
             raise LakeError(f"{self.root / _MARK}: is damaged", f"ingest again: jitter ingest TRACES -o {self.root}")
-        if found != _LAYOUT_VERSION:
+        if layout != _LAYOUT_VERSION:
             raise LakeError(
-                f"{self.root}: was written by another version of jitter (layout {found}, this one reads "
+                f"{self.root}: was written by another version of jitter (layout {layout}, this one reads "
                 f"{_LAYOUT_VERSION})",
                 "ingest the traces again into another lake",
             )
@@ -128,8 +128,8 @@ class LakeFolder:
         if _MARK not in there:
             return there <= {staging.NAME} or self._has_record()
         with suppress(OSError):
-            left = read_lake_file(self.root / _MARK).strip(b"\0")
-            return (there <= set(LAKE_ENTRIES) and _MARK_CONTENT.startswith(left)) or self._has_record()
+            mark = read_lake_file(self.root / _MARK).strip(b"\0")
+            return (there <= set(LAKE_ENTRIES) and _MARK_CONTENT.startswith(mark)) or self._has_record()
         return False
 
     def records(self) -> list[SourceRecord]:
@@ -153,13 +153,13 @@ class LakeFolder:
                 path = self.sources / record.name
                 reason = f"{path}: the record is damaged (its sequence of kernels has another length elsewhere)"
                 damaged.append(DamagedRecord(path, DamagedFileError(reason, _HOW_TO_RECORD_AGAIN)))
-        wrong = {one.path.stem for one in damaged}
+        wrong = {damaged_record.path.stem for damaged_record in damaged}
         return [record for record in records if record.digest not in wrong], damaged
 
-    def records_except(self, known: Collection[str]) -> list[SourceRecord]:
-        """Return the records whose digests are not in `known`: records that other runs have added."""
+    def records_except(self, known_digests: Collection[str]) -> list[SourceRecord]:
+        """Return the records whose digests are not in `known_digests`: records that other runs have added."""
         names = os.listdir(self.sources)  # noqa: PTH208  # called after each recording
-        new = (name for name in names if name.endswith(".json") and name.removesuffix(".json") not in known)
+        new = (name for name in names if name.endswith(".json") and name.removesuffix(".json") not in known_digests)
         paths = [self.sources / name for name in sorted(new)]
         return read_record_files(paths, decode_record, "traces", _HOW_TO_RECORD_AGAIN)[0]
 
@@ -201,8 +201,8 @@ class LakeFolder:
             raise
         if removed:  # from their folders, or from those above that have become empty
             places = (self.root / place for place in removed)
-            left = {next(folder for folder in place.parents if folder.exists()) for place in places}
-            sync_files(self.root, [self.sources, *left])
+            folders = {next(folder for folder in place.parents if folder.exists()) for place in places}
+            sync_files(self.root, [self.sources, *folders])
         self._note([])
 
     def _note(self, places: Sequence[str]) -> None:
@@ -282,7 +282,7 @@ class LakeFolder:
         paths = _noted(run)
         if paths:
             # notes are read before records: a run empties its note after it has written its record
-            kept = {place for other in run.parent.iterdir() if other != run for place in _noted(other)}
+            kept = {place for other_run in run.parent.iterdir() if other_run != run for place in _noted(other_run)}
             kept |= {str(place) for record in self.intact_records()[0] for place in files_of_record(record)}
             self.remove(Path(place) for place in paths if place not in kept)
 

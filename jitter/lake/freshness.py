@@ -28,7 +28,7 @@ class FileState(NamedTuple):
 def file_state(path: Path) -> FileState | None:
     """Return the state of a file; None if there is no such file."""
     try:
-        found = os.stat(path)  # noqa: PTH116  # called for each record of a lake
+        stat = os.stat(path)  # noqa: PTH116  # called for each record of a lake
     except FileNotFoundError:
         return None
-    return FileState(found.st_size, found.st_mtime_ns, found.st_ino)
+    return FileState(stat.st_size, stat.st_mtime_ns, stat.st_ino)

@@ -76,8 +76,8 @@ def intact_log_records(root: Path) -> tuple[list[LogRecord], list[DamagedRecord]
     Raises `LakeError` for a record of another version.
     """
     cure = "ingest its log again: jitter ingest LOG -o LAKE; without the log, remove this file"
-    found, damaged = read_record_files(sorted((root / _RECORDS).glob("*.json")), _decoded, "logs", cure)
-    return sorted(found, key=lambda record: (record.file, record.digest)), damaged
+    records, damaged = read_record_files(sorted((root / _RECORDS).glob("*.json")), _decoded, "logs", cure)
+    return sorted(records, key=lambda record: (record.file, record.digest)), damaged
 
 
 def _decoded(content: bytes) -> LogRecord:

@@ -88,8 +88,8 @@ def open_kernels(source: Path | pa.BufferReader) -> pq.ParquetFile:
         return pq.ParquetFile(source, read_dictionary=list(KERNEL_TEXTS), page_checksum_verification=True)
     except KeyError:  # an older version wrote it without one of the columns
         present = pq.ParquetFile(source).schema_arrow.names
-        known = [name for name in KERNEL_TEXTS if name in present]
-        return pq.ParquetFile(source, read_dictionary=known, page_checksum_verification=True)
+        present_texts = [name for name in KERNEL_TEXTS if name in present]
+        return pq.ParquetFile(source, read_dictionary=present_texts, page_checksum_verification=True)
 
 
 def select_columns(rows: pa.Table, columns: Sequence[str], fields: Mapping[str, pa.Field] = _KERNEL_FIELDS) -> pa.Table:
@@ -176,13 +176,17 @@ def read_rank_step(root: Path, held: RankStepRecord, columns: Sequence[str]) -> 
     if rows.num_rows != step.rows:
         raise unreadable_file_error(path, ValueError(f"holds {rows.num_rows} rows, and its record {step.rows}"))
     if "kind" in columns:
-        counts = {one["values"]: one["counts"] for one in pc.value_counts(rows["kind"]).to_pylist()}
+        counts = {
+            value_count["values"]: value_count["counts"] for value_count in pc.value_counts(rows["kind"]).to_pylist()
+        }
         if counts.pop(KINDS[MEMORY], 0) != step.memory_activities or not counts.keys() <= set(KINDS):
             raise unreadable_file_error(path, ValueError("its kinds of activities are not those of its record"))
     if step.checksum is None and rows.num_rows:
-        found = pc.min_max(rows["rank"]).as_py()
-        if found != {"min": rank, "max": rank}:
-            raise unreadable_file_error(path, ValueError(f"holds rank {found['max']}, and its record rank {rank}"))
+        rank_bounds = pc.min_max(rows["rank"]).as_py()
+        if rank_bounds != {"min": rank, "max": rank}:
+            raise unreadable_file_error(
+                path, ValueError(f"holds rank {rank_bounds['max']}, and its record rank {rank}")
+            )
     return rows.select(list(columns)) if extra else rows
 
 
@@ -193,8 +197,8 @@ def find_incomplete(root: Path, records: Sequence[SourceRecord]) -> dict[str, Pa
     does: a power cut can leave zeros. Contents are not read: 48,000 files took 3 s on two busy cores.
     """
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = pool.map(partial(_first_incomplete, root), records, chunksize=1)
-        return {record.digest: path for record, path in zip(records, found, strict=True) if path is not None}
+        paths = pool.map(partial(_first_incomplete, root), records, chunksize=1)
+        return {record.digest: path for record, path in zip(records, paths, strict=True) if path is not None}
 
 
 def _first_incomplete(root: Path, record: SourceRecord) -> Path | None:
@@ -211,11 +215,11 @@ def _is_complete(path: str, size: int | None) -> bool:
     except OSError:
         return False
     try:
-        found = os.fstat(file).st_size
+        actual_size = os.fstat(file).st_size
         is_parquet = (
-            os.pread(file, len(_PARQUET), 0) == _PARQUET == os.pread(file, len(_PARQUET), found - len(_PARQUET))
+            os.pread(file, len(_PARQUET), 0) == _PARQUET == os.pread(file, len(_PARQUET), actual_size - len(_PARQUET))
         )
-        return is_parquet and size in (None, found)
+        return is_parquet and size in (None, actual_size)
     except OSError:
         return False
     finally:
@@ -227,8 +231,8 @@ def check_files(files: Iterable[tuple[Path, str | None]]) -> None:
 
     Files without a recorded checksum pass. For a reader other than this package, such as DuckDB.
     """
-    known = [(path, recorded) for path, recorded in files if recorded is not None]
-    chunks = [known[first : first + _FILES_PER_CALL] for first in range(0, len(known), _FILES_PER_CALL)]
+    checked_files = [(path, recorded) for path, recorded in files if recorded is not None]
+    chunks = [checked_files[first : first + _FILES_PER_CALL] for first in range(0, len(checked_files), _FILES_PER_CALL)]
     with ThreadPoolExecutor(min(cpu_count(), _THREADS)) as pool:
         for _ in pool.map(_check_all, chunks):
             pass

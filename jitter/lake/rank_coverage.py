@@ -30,17 +30,17 @@ def rank_coverage(records: Iterable[SourceRecord]) -> RankCoverage:
     sizes = [record.world_size for record in held if record.world_size is not None and record.world_size > largest]
     world_size = max(sizes, default=None)
     end = largest + 1 if world_size is None else world_size
-    known = set(ranks)
-    return RankCoverage(tuple(ranks), tuple(rank for rank in range(end) if rank not in known), world_size)
+    recorded_ranks = set(ranks)
+    return RankCoverage(tuple(ranks), tuple(rank for rank in range(end) if rank not in recorded_ranks), world_size)
 
 
 def coverage_notes(records: Iterable[SourceRecord]) -> list[str]:
     """Return a note if ranks of the job are missing: holes in the ranks, or fewer ranks than the world size."""
-    found = rank_coverage(records)
+    coverage = rank_coverage(records)
     # without a world size, one recorded rank says nothing about the others
-    if not found.missing or not found.ranks or (found.world_size is None and len(found.ranks) == 1):
+    if not coverage.missing or not coverage.ranks or (coverage.world_size is None and len(coverage.ranks) == 1):
         return []
-    size = len(found.ranks) + len(found.missing)
-    source = f"the job has {size} ranks" if found.world_size is not None else f"ranks reach {found.ranks[-1]}"
-    missing = format_ranks(found.missing)
-    return [f"{source}, and {missing} {'have' if len(found.missing) > 1 else 'has'} no recording in the lake"]
+    size = len(coverage.ranks) + len(coverage.missing)
+    source = f"the job has {size} ranks" if coverage.world_size is not None else f"ranks reach {coverage.ranks[-1]}"
+    missing = format_ranks(coverage.missing)
+    return [f"{source}, and {missing} {'have' if len(coverage.missing) > 1 else 'has'} no recording in the lake"]

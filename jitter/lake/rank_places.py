@@ -50,8 +50,8 @@ def find_rank_places(records: Iterable[SourceRecord], relations: Mapping[str, Ro
     stated: dict[int, dict[str, list[tuple[Any, str]]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
         if record.rank is not None:
-            one = {"host": record.host, "device": record.device, "bus_id": record.bus_id, "process": record.pid}
-            _state(stated[record.rank], one, _RECORDING)
+            fields = {"host": record.host, "device": record.device, "bus_id": record.bus_id, "process": record.pid}
+            _state(stated[record.rank], fields, _RECORDING)
     recorded = set(stated)
     for relation, name in PLACE_RELATIONS.items():
         for row in _rows_of_job(relations.get(relation, ()), recorded):
@@ -62,9 +62,9 @@ def find_rank_places(records: Iterable[SourceRecord], relations: Mapping[str, Ro
     sharing = Counter((short_host(place.host), place.device) for place in places.values())
     for rank, place in places.items():
         gpu = short_host(place.host), place.device
-        known = addresses.get(gpu, set())
-        if place.host is not None and "bus_id" not in stated[rank] and sharing[gpu] == 1 and len(known) == 1:
-            places[rank] = place._replace(bus_id=next(iter(known)), bus_id_from="device number")
+        gpu_addresses = addresses.get(gpu, set())
+        if place.host is not None and "bus_id" not in stated[rank] and sharing[gpu] == 1 and len(gpu_addresses) == 1:
+            places[rank] = place._replace(bus_id=next(iter(gpu_addresses)), bus_id_from="device number")
     return places
 
 
@@ -85,8 +85,8 @@ def host_of_file(file: str, hosts: Collection[str]) -> str | None:
     'node1'
     """
     text = "/".join(PurePath(file).parts[-2:])
-    found = [host for host in hosts if re.search(_WORD.format(re.escape(str(short_host(host)))), text)]
-    return found[0] if len(found) == 1 else None
+    matches = [host for host in hosts if re.search(_WORD.format(re.escape(str(short_host(host)))), text)]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _state(of_rank: dict[str, list[tuple[Any, str]]], values: Mapping[str, Any], source: str) -> None:
@@ -106,25 +106,25 @@ def _rows_of_job(rows: Rows, recorded: Collection[int]) -> Iterator[Mapping[str,
 
 def _addresses(relations: Mapping[str, Rows], only_host: str | None) -> dict[tuple[str | None, int | None], set[str]]:
     """Return the PCI addresses that logs state for each host and number of a GPU."""
-    found: dict[tuple[str | None, int | None], set[str]] = defaultdict(set)
+    addresses_of_gpu: dict[tuple[str | None, int | None], set[str]] = defaultdict(set)
     for relation in ("communicators", "gpu_clocks"):
         for row in relations.get(relation, ()):
             host = short_host(row["host"]) or only_host
             if row["bus_id"] is not None and row["device"] is not None and host is not None:
-                found[host, row["device"]].add(row["bus_id"])
-    return found
+                addresses_of_gpu[host, row["device"]].add(row["bus_id"])
+    return addresses_of_gpu
 
 
 def _place(stated: Mapping[str, list[tuple[Any, str]]]) -> RankPlace:
     conflicts = []
-    found: dict[str, tuple[Any, str | None]] = {}
+    chosen: dict[str, tuple[Any, str | None]] = {}
     for name in ("host", "device", "bus_id", "process"):
-        known: list[tuple[Any, str | None]] = [*stated.get(name, ()), (None, None)]
-        found[name] = known[0]
-        values = {short_host(value) if name == "host" else value: source for value, source in reversed(known[:-1])}
+        statements: list[tuple[Any, str | None]] = [*stated.get(name, ()), (None, None)]
+        chosen[name] = statements[0]
+        values = {short_host(value) if name == "host" else value: source for value, source in reversed(statements[:-1])}
         if len(values) > 1 and name in ("host", "bus_id"):  # processes number GPUs, and themselves, in several ways
             what = "host" if name == "host" else "GPU"
             conflicts.append(", ".join(f"{what} {value} by {source}" for value, source in reversed(values.items())))
-            found[name] = None, None
-    host, device, bus_id, process = (found[name] for name in ("host", "device", "bus_id", "process"))
+            chosen[name] = None, None
+    host, device, bus_id, process = (chosen[name] for name in ("host", "device", "bus_id", "process"))
     return RankPlace(host[0], device[0], bus_id[0], process[0], host[1], device[1], bus_id[1], tuple(conflicts))

@@ -181,15 +181,15 @@ class SourceRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=Fa
 
     def describe_kernels(self) -> list[str]:
         """Say which of its kernels belong to no step, and whether launches are missing: what its fields count."""
-        told = []
+        sentences = []
         if self.outside_steps:
-            told.append(f"{format_count(self.outside_steps, 'kernel lies', 'kernels lie')} outside every step")
+            sentences.append(f"{format_count(self.outside_steps, 'kernel lies', 'kernels lie')} outside every step")
         if self.before_capture:
             early = format_count(self.before_capture, "kernel was", "kernels were")
-            told.append(f"{early} launched before the capture, in no step")
+            sentences.append(f"{early} launched before the capture, in no step")
         if not self.has_launches:
-            told.append("no launches were recorded: kernels belong to the step in which they start")
-        return told
+            sentences.append("no launches were recorded: kernels belong to the step in which they start")
+        return sentences
 
     @property
     def name(self) -> str:
@@ -232,13 +232,13 @@ def decode_record(content: bytes) -> SourceRecord:
 
 def plain_fields(record: type[msgspec.Struct]) -> dict[str, tuple[type, bool]]:
     """Return the type of each int, str and bool field of a record, and whether it may be None."""
-    found = {}
+    fields = {}
     for name, hint in get_type_hints(record).items():  # without the bounds of the fields
         kinds = get_args(hint) or (hint,)
         plain = [kind for kind in kinds if kind in (int, str, bool)]
         if len(plain) == 1 and set(kinds) <= {plain[0], NoneType} and get_origin(hint) in (None, UnionType, Union):
-            found[name] = (plain[0], len(kinds) > 1)
-    return found
+            fields[name] = (plain[0], len(kinds) > 1)
+    return fields
 
 
 class Named(Protocol):
@@ -261,14 +261,14 @@ def read_record_files(
 
     Raises `LakeError` for a record of another version; `sources` is the word for what is to be ingested again.
     """
-    found: list[Record] = []
+    intact: list[Record] = []
     damaged: list[DamagedRecord] = []
     for path in paths:
         try:
             record = decode(read_lake_file(path))
             if record.digest != path.stem:
                 raise ValueError(f"it is the record of {record.digest}")
-            found.append(record)
+            intact.append(record)
         except FileNotFoundError:  # another run has just removed it
             continue
         except RecordVersionError as error:
@@ -280,7 +280,7 @@ def read_record_files(
             damaged.append(
                 DamagedRecord(path, DamagedFileError(f"{path}: the record is damaged ({reason_of(error)})", cure))
             )
-    return found, damaged
+    return intact, damaged
 
 
 class RankStepRecord(NamedTuple):
@@ -297,21 +297,21 @@ class RankStepRecord(NamedTuple):
 
 def records_by_step(records: Iterable[SourceRecord]) -> dict[StepKey, dict[int, RankStepRecord]]:
     """Return the records of ingested recordings by step and rank."""
-    found: dict[StepKey, dict[int, RankStepRecord]] = {}
+    records_of_step: dict[StepKey, dict[int, RankStepRecord]] = {}
     for record in records:
         if record.rank is None:
             continue
         for step in record.steps:
             named = (step.epoch, step.step)  # equal to `step.key`, and made in a third of the time
-            if named not in found:
-                found[step.key] = {}
-            found[named][record.rank] = RankStepRecord(record, step)  # type: ignore[index]
-    return found
+            if named not in records_of_step:
+                records_of_step[step.key] = {}
+            records_of_step[named][record.rank] = RankStepRecord(record, step)  # type: ignore[index]
+    return records_of_step
 
 
 def commonest_kind(of_ranks: Iterable[RankStepRecord]) -> str:
     """Return the kind of a step: that of most of its ranks, of equally many the first by name."""
-    counts = Counter(one.step.kind for one in of_ranks)
+    counts = Counter(rank_record.step.kind for rank_record in of_ranks)
     return min(counts, key=lambda kind: (-counts[kind], kind), default=TRAIN)
 
 
@@ -320,7 +320,7 @@ def step_times_utc(records: Iterable[SourceRecord]) -> dict[StepKey, tuple[int, 
 
     Recordings without a wall clock, and steps whose range has no end, are left out.
     """
-    found: dict[StepKey, tuple[int, int]] = {}
+    spans: dict[StepKey, tuple[int, int]] = {}
     for record in records:
         if record.utc_offset_ns is None:
             continue
@@ -328,6 +328,6 @@ def step_times_utc(records: Iterable[SourceRecord]) -> dict[StepKey, tuple[int, 
             if step.end_ns is None:
                 continue
             start, end = step.start_ns + record.utc_offset_ns, step.end_ns + record.utc_offset_ns
-            first, last = found.get(step.key, (start, end))
-            found[step.key] = min(first, start), max(last, end)
-    return found
+            first, last = spans.get(step.key, (start, end))
+            spans[step.key] = min(first, start), max(last, end)
+    return spans

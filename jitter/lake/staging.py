@@ -86,7 +86,7 @@ def running_ingests(root: Path) -> list[str]:
 
     Whether one on another machine is alive is unknown: the phrase says how long nothing has changed.
     """
-    found = []
+    phrases = []
     with suppress(OSError):
         for run in sorted((root / NAME).iterdir()):
             name = _RUN.fullmatch(run.name)
@@ -96,8 +96,8 @@ def running_ingests(root: Path) -> list[str]:
             phrase = f"an ingest on {name['host']} (process {name['pid']}) is adding to"
             if name["here"] != _here() and idle_s > _IDLE_S:
                 phrase = f"an ingest on {name['host']} was killed, or idle for {idle_s / 60:.0f} minutes, in"
-            found.append(phrase)
-    return found
+            phrases.append(phrase)
+    return phrases
 
 
 def is_run_name(name: str) -> bool:

@@ -74,8 +74,8 @@ class StepColumns:
     def equals(self, column: str, text: str) -> Bools:
         """Return where a text column has this text, shape (rows)."""
         codes, texts = self.codes(column)
-        found: Bools = codes == (texts.index(text) if text in texts else len(texts))
-        return found
+        is_equal: Bools = codes == (texts.index(text) if text in texts else len(texts))
+        return is_equal
 
     def grid(self, values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
         """Return a view of values, shape (rows), with shape (ranks, rows of each).
@@ -113,8 +113,8 @@ def read_step(
     filled = [name for name in stored if name not in empty] or stored[:1]  # a table needs a column to have rows
     rows = [held[rank].step.rows for rank in chosen]
     pieces = []
-    for own in pieces_of(begins_of(rows), _ROWS_PER_PIECE):
-        tables = [read_rank_step(root, held[rank], filled) for rank in chosen[own]]
+    for piece in pieces_of(begins_of(rows), _ROWS_PER_PIECE):
+        tables = [read_rank_step(root, held[rank], filled) for rank in chosen[piece]]
         pieces.append(pa.concat_tables(tables).unify_dictionaries().combine_chunks() if len(tables) > 1 else tables[0])
     table = select_columns(pa.concat_tables(pieces), stored).unify_dictionaries()
     if "duration_ns" in wanted:

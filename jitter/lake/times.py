@@ -33,16 +33,16 @@ class ActivityTimes(NamedTuple):
 
 def activity_times(rows: pa.Table, start_ns: int | Ints) -> ActivityTimes:
     """Return the times and kinds in rows of `schema.KERNELS`; `start_ns` is that of the step, or of each row's."""
-    found = np.empty((len(TIMES), rows.num_rows), np.int64)
+    times_ns = np.empty((len(TIMES), rows.num_rows), np.int64)
     unknown = {}
     for number, name in enumerate(TIMES):
-        np.subtract(arrow.to_numpy(rows[name]), start_ns, out=found[number])
+        np.subtract(arrow.to_numpy(rows[name]), start_ns, out=times_ns[number])
         if rows[name].null_count:
             unknown[number] = ~arrow.is_valid(rows[name])
-            found[number, unknown[number]] = 0
-    times: IntTimes = found
-    if found.size and max(-int(found.min()), int(found.max())) < np.iinfo(np.int32).max:
-        times = found.astype(np.int32)
+            times_ns[number, unknown[number]] = 0
+    times: IntTimes = times_ns
+    if times_ns.size and max(-int(times_ns.min()), int(times_ns.max())) < np.iinfo(np.int32).max:
+        times = times_ns.astype(np.int32)
     for number, nowhere in unknown.items():
         times[number, nowhere] = unknown_value(times.dtype)
     kinds = rows["kind"].combine_chunks()
@@ -52,12 +52,12 @@ def activity_times(rows: pa.Table, start_ns: int | Ints) -> ActivityTimes:
 
 def append_times(path: Path, rows: pa.Table, start_ns: int) -> TimesRecord:
     """Append one step's part to a file, which is made if it is missing."""
-    found = activity_times(rows, start_ns)
-    content = found.times.tobytes(), found.kinds.tobytes()
+    activity = activity_times(rows, start_ns)
+    content = activity.times.tobytes(), activity.kinds.tobytes()
     with errors_name(path), path.open("ab") as file:
         offset = file.tell()
         file.writelines(content)
-    return TimesRecord(offset, 4 if found.times.itemsize == 4 else 8, checksum(*content))
+    return TimesRecord(offset, 4 if activity.times.itemsize == 4 else 8, checksum(*content))
 
 
 def read_times(root: Path, held: Sequence[RankStepRecord]) -> list[ActivityTimes | None]:

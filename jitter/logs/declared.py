@@ -90,14 +90,14 @@ class _DeclaredParser(LineParser):
 
     def add_row(self, relation: str, values: Values, before: str = "", rank: int | None = None) -> None:
         """Add a row with the values as the columns hold them."""
-        found = {"label": self.context.label, "rank": rank, "time_ns": time_ns(before)}
+        row = {"label": self.context.label, "rank": rank, "time_ns": time_ns(before)}
         if host := _SYSLOG.search(before):
-            found["host"] = host["host"]
+            row["host"] = host["host"]
         schema = SCHEMAS[relation]
         for name, value in values.items():
             if name in schema.names and value is not None:
-                found[name] = _converted(name, value, schema.field(name).type) if isinstance(value, str) else value
-        self.add(relation, **found)
+                row[name] = _converted(name, value, schema.field(name).type) if isinstance(value, str) else value
+        self.add(relation, **row)
 
 
 def _converted(name: str, text: str, kind: Any) -> Any:
@@ -135,16 +135,16 @@ class _PatternParser(_DeclaredParser):
         if declared.section and (title := declared.section.fullmatch(text)):
             self._section = title[1]
             return
-        found = 0
+        match_count = 0
         for rule in declared.rules:
             at = 0
             if rule.section is None or rule.section.search(self._section):
                 for match in rule.pattern.finditer(text):
                     self._take(rule, match, text[at : match.start()], prefix, rank)
-                    at, found = match.end(), found + 1
+                    at, match_count = match.end(), match_count + 1
             if at:
                 break
-        if declared.mention and len(declared.mention.findall(text)) > found:
+        if declared.mention and len(declared.mention.findall(text)) > match_count:
             self.context.problems.broken(self.format, number)
 
     def finish(self) -> None:
@@ -171,13 +171,13 @@ class _PatternParser(_DeclaredParser):
             self.add_row(rule.relation, values, f"{prefix} {before}", rank)
 
 
-def _update(known: dict[str, Any], values: Values, *, is_new: bool) -> None:
+def _update(collected: dict[str, Any], values: Values, *, is_new: bool) -> None:
     """Add values: lists grow, the first of other values counts unless `is_new`."""
     for name, value in values.items():
         if isinstance(value, list):
-            known[name] = [*known.get(name, ()), *value]
-        elif is_new or known.get(name) is None:
-            known[name] = value
+            collected[name] = [*collected.get(name, ()), *value]
+        elif is_new or collected.get(name) is None:
+            collected[name] = value
 
 
 class ColumnsParser(_DeclaredParser):
@@ -233,8 +233,8 @@ def _is_unknown(value: Any) -> bool:
 def _columns_of(names: list[str], columns: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     """Return each column with its place in a header; alternatives of a pattern are tried in their order."""
     for column, pattern in columns.items():
-        for one in pattern.split("|"):
-            place = next((at for at, name in enumerate(names) if re.fullmatch(one, name)), None)
+        for alternative in pattern.split("|"):
+            place = next((at for at, name in enumerate(names) if re.fullmatch(alternative, name)), None)
             if place is not None:
                 yield column, place
                 break

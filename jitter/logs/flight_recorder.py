@@ -229,20 +229,20 @@ def _product(shape: Any) -> int | None:
 
 def _groups(config: Any) -> dict[str, list[int]]:
     """Return the ranks of each process group; they are written as a text ("[0, 1]")."""
-    found: dict[str, list[int]] = {}
+    ranks_of_group: dict[str, list[int]] = {}
     for key, value in config.items() if isinstance(config, dict) else ():
         ranks = value.get("ranks") if isinstance(value, dict) else None
         if isinstance(ranks, str):
             ranks = [int(digits) for digits in re.findall(r"\d{1,9}", ranks[: 10 * _LARGEST_RANKS])]
         if isinstance(ranks, list | tuple):
-            found[str(key)] = [number for rank in ranks if (number := as_integer(rank)) is not None]
-    return found
+            ranks_of_group[str(key)] = [number for rank in ranks if (number := as_integer(rank)) is not None]
+    return ranks_of_group
 
 
 def _rank_of_name(name: str) -> int | None:
     """Return the rank in a file's name, after `rank` or at its end: `nccl_trace_rank_3`, `trace_3.json`."""
-    found = re.search(r"rank[_.-]?(\d{1,9})(?!\d)", name) or re.search(r"(\d{1,9})(?:\.\w+)?$", name)
-    return int(found[1]) if found else None
+    match = re.search(r"rank[_.-]?(\d{1,9})(?!\d)", name) or re.search(r"(\d{1,9})(?:\.\w+)?$", name)
+    return int(match[1]) if match else None
 
 
 def _rank_in(rank: int | None, ranks: list[int]) -> int | None:
@@ -253,18 +253,18 @@ def _whole_entries(content: bytes) -> Iterator[dict[str, Any]]:
     """Return the entries of a damaged dump that are whole objects."""
     open_braces: list[int] = []
     named_at = -1  # the last name that no object has been tried for
-    for found in _STRUCTURE.finditer(content):
-        token = found[0]
+    for match in _STRUCTURE.finditer(content):
+        token = match[0]
         if token == b"{":
-            open_braces.append(found.start())
+            open_braces.append(match.start())
         elif token == b'"profiling_name"':
-            named_at = found.start()
+            named_at = match.start()
         elif token == b"}" and open_braces:
             start = open_braces.pop()
-            if start > named_at or found.end() - start > _LARGEST_ENTRY:
+            if start > named_at or match.end() - start > _LARGEST_ENTRY:
                 continue
             try:
-                entry = msgspec.json.decode(content[start : found.end()])
+                entry = msgspec.json.decode(content[start : match.end()])
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 named_at = -1  # the objects around it cannot be read either
                 continue

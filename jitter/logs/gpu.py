@@ -45,10 +45,10 @@ def _reason_of_name(name: str) -> str | None:
 def _nvidia_row(row: Values, context: Context) -> Values:
     mask, named, are_stated = None, [], False
     for name, value in row.items():
-        if found := re.fullmatch(r"clocks_(?:event|throttle)_reasons\.(\w+)", name.partition(" ")[0]):
-            if found[1] == "active":
+        if match := re.fullmatch(r"clocks_(?:event|throttle)_reasons\.(\w+)", name.partition(" ")[0]):
+            if match[1] == "active":
                 mask = value if value.startswith("0x") else None
-            elif reason := _reason_of_name(found[1]):
+            elif reason := _reason_of_name(match[1]):
                 are_stated = True
                 named += [reason] if value == "Active" else []
     device = row.get("index", "")
@@ -80,13 +80,13 @@ def _dcgm_metric(match: re.Match[str], before: str) -> Values | None:
     if value >= _BLANK:
         return None
     labels = dict(re.findall(r'(\w+)="([^"]*)"', match["labels"]))
-    found: dict[str, Any] = {"device": labels.get("gpu"), "host": labels.get("Hostname") or None}
-    found["bus_id"] = bus_address(labels.get("pci_bus_id", ""))
-    found["time_ns"] = int(match["ms"]) * 1_000_000 if match["ms"] else None
+    row: dict[str, Any] = {"device": labels.get("gpu"), "host": labels.get("Hostname") or None}
+    row["bus_id"] = bus_address(labels.get("pci_bus_id", ""))
+    row["time_ns"] = int(match["ms"]) * 1_000_000 if match["ms"] else None
     column = {"SM_CLOCK": "sm_mhz", "GPU_TEMP": "temp_c", "POWER_USAGE": "power_w"}.get(match["name"])
     if match["name"] == "XID_ERRORS":
-        return found | {"code": int(value)} if value else None
-    return found | ({column: value} if column else {"reasons": _reasons_of_mask(int(value))})
+        return row | {"code": int(value)} if value else None
+    return row | ({column: value} if column else {"reasons": _reasons_of_mask(int(value))})
 
 
 def _stated_reason(match: re.Match[str], before: str) -> Values | None:

@@ -161,9 +161,9 @@ class JsonObjects:
 
     def _whole(self, content: bytes, number: int) -> Iterator[dict[str, Any]]:
         content = content.rstrip(b",] \t")
-        found = _decoded(content)
-        if found is not None:
-            yield found
+        json_object = _decoded(content)
+        if json_object is not None:
+            yield json_object
             return
         parts = _BETWEEN.split(content)
         read = [_decoded(part) for part in parts] if len(parts) > 1 else [None]
@@ -174,7 +174,7 @@ class JsonObjects:
 
 def _decoded(content: bytes) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(content)
+        json_object = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return json_object if isinstance(json_object, dict) else None

@@ -32,9 +32,9 @@ class Problem:
         """Return it as a person reads it."""
         if not self.lines:
             return f"{self.format}: {self.reason}"
-        more = ", …" if self.count > len(self.lines) else ""
+        ellipsis = ", …" if self.count > len(self.lines) else ""
         noun = "line" if self.count == 1 else "lines"
-        return f"{self.format}: {self.count} {noun} {self.reason} ({', '.join(map(str, self.lines))}{more})"
+        return f"{self.format}: {self.count} {noun} {self.reason} ({', '.join(map(str, self.lines))}{ellipsis})"
 
 
 class Problems:
@@ -98,13 +98,13 @@ def split_prefix(line: bytes) -> tuple[str, str, int | None]:
     at = 0
     rank = None
     for _ in range(_MOST):
-        found = _PREFIX.match(text, at)
-        if found is None:
+        match = _PREFIX.match(text, at)
+        if match is None:
             break
-        stated = found["mpi"] or found["srun"] or found["rank"]
+        stated = match["mpi"] or match["srun"] or match["rank"]
         if stated is not None and len(stated) < 10:
             rank = int(stated)
-        at = found.end()
+        at = match.end()
     return text[:at].strip(), text[at:], rank
 
 

@@ -119,12 +119,12 @@ def sniff(content: str | Path | bytes) -> str | None:
         return None
     with path.open("rb") as file:
         head = file.read(_HEAD)
-        found = _format_of(head, path)
+        format_name = _format_of(head, path)
         rest = file.seek(0, io.SEEK_END) - len(head)
-        if found is None and rest and b"\0" not in head[:4096]:
+        if format_name is None and rest and b"\0" not in head[:4096]:
             file.seek(-min(_TAIL, rest), io.SEEK_END)
-            found = _format_of(file.read(), path)
-    return found
+            format_name = _format_of(file.read(), path)
+    return format_name
 
 
 def _format_of(content: bytes, path: PurePath) -> str | None:

@@ -49,9 +49,9 @@ class MpitraceParser(LineParser):
     def line(self, line: bytes, number: int) -> None:
         """Read a line of a profile."""
         text = split_prefix(line)[1].rstrip()
-        if found := _START.search(text):
+        if match := _START.search(text):
             self._end_profile()
-            self._rank, self._call, self._columns = int(found[1]), None, []
+            self._rank, self._call, self._columns = int(match[1]), None, []
             self._in_distributions = False
             self._values = {}
             self.is_open = True
@@ -59,13 +59,13 @@ class MpitraceParser(LineParser):
             self._in_distributions = True
         elif text.startswith("taskid"):
             self._columns = text.split()
-        elif found := _OF_ALL.match(text):
-            if int(found[2]) != self._rank:
-                self._summary[int(found[2])] = float(found[1])
+        elif match := _OF_ALL.match(text):
+            if int(match[2]) != self._rank:
+                self._summary[int(match[2])] = float(match[1])
         elif self._columns:
             self._read_task(text)
-        elif found := _VALUE.match(text):
-            self._read_value(found[1], float(found[2]))
+        elif match := _VALUE.match(text):
+            self._read_value(match[1], float(match[2]))
         else:
             self._read_row(text)
 
@@ -74,8 +74,8 @@ class MpitraceParser(LineParser):
         self._end_profile()
 
     def _read_row(self, text: str) -> None:
-        if found := _BUCKETS_OF.match(text):
-            self._call = found[1]
+        if match := _BUCKETS_OF.match(text):
+            self._call = match[1]
         elif not text.strip():
             self._after_blank = True
             return
@@ -88,10 +88,10 @@ class MpitraceParser(LineParser):
             self._call = None  # a damaged title: the buckets below it are of an unknown call
             if "#calls" in text:
                 raise ValueError("not the title of a distribution")
-        elif found := _CALL.fullmatch(text):
-            self._add_call(found[1], None, found[2], found[4])
-        elif self._call and (found := _BUCKET.fullmatch(text)):
-            self._add_call(self._call, float(found[2]), found[1], found[3])
+        elif match := _CALL.fullmatch(text):
+            self._add_call(match[1], None, match[2], match[4])
+        elif self._call and (match := _BUCKET.fullmatch(text)):
+            self._add_call(self._call, float(match[2]), match[1], match[3])
         elif text.startswith(("MPI_", "MPIX_")):
             self._call = None
             raise ValueError("not a row")

@@ -52,10 +52,10 @@ NO_HEAD: Final = Head(None, None)
 
 def head_of(text: bytes) -> Head:
     """Return the process that the text before " NCCL " names, or Nones where it names none."""
-    found = _HEAD.search(text[-400:] + b" ")
-    if found is None:
+    match = _HEAD.search(text[-400:] + b" ")
+    if match is None:
         return NO_HEAD
-    return Head(found["host"].decode(), int(found["pid"]))
+    return Head(match["host"].decode(), int(match["pid"]))
 
 
 def message_of(record: bytes, at: int) -> bytes | None:
@@ -83,10 +83,10 @@ def before_nccl_record(line: bytes, hosts: set[str]) -> bytes:
     at = line.find(MARK)
     if at < 0:
         return line
-    found = _HEAD.search(line[: at + 1])
-    if found is None:
+    match = _HEAD.search(line[: at + 1])
+    if match is None:
         return line
-    return line[: found.start() + _foreign(found["host"], hosts)]
+    return line[: match.start() + _foreign(match["host"], hosts)]
 
 
 def _foreign(host: bytes, hosts: set[str]) -> int:
@@ -94,8 +94,8 @@ def _foreign(host: bytes, hosts: set[str]) -> int:
     name = host.decode("ascii", "replace")
     if name in hosts:
         return 0
-    known = max((host for host in hosts if name.endswith(host)), key=len, default=name)
-    return len(name) - len(known)
+    known_host = max((host for host in hosts if name.endswith(host)), key=len, default=name)
+    return len(name) - len(known_host)
 
 
 _COMM: Final = re.compile(
@@ -158,29 +158,29 @@ class Communicators:
             process = self._processes[head] = _Process()
             if head.host:
                 self._hosts.add(head.host)
-        if found := _COMM.search(message):
-            _read_member(process, found)
-        elif found := _NETWORK.search(message):
-            process.network = process.network or found[1].decode().strip()
-        elif found := _TRANSPORT.match(message):
-            process.transport = process.transport or found[1].decode()
-            used = found[2].partition(b";")[0]
+        if match := _COMM.search(message):
+            _read_member(process, match)
+        elif match := _NETWORK.search(message):
+            process.network = process.network or match[1].decode().strip()
+        elif match := _TRANSPORT.match(message):
+            process.transport = process.transport or match[1].decode()
+            used = match[2].partition(b";")[0]
             process.interfaces = process.interfaces or [_interface(*pair) for pair in _INTERFACE.findall(used)]
         elif _NO_IB.match(message):
             process.lacks_ib = True
-        elif found := _BOOTSTRAP.match(message):
-            process.bootstrap = process.bootstrap or found[1].decode()
-        elif found := _VERSION.search(message):
+        elif match := _BOOTSTRAP.match(message):
+            process.bootstrap = process.bootstrap or match[1].decode()
+        elif match := _VERSION.search(message):
             process.version = process.version or self.read_version(message)
         else:
             _read_plugin(process, message)
 
     def read_version(self, line: bytes) -> str | None:
         """Read the version that a line states, with or without a process."""
-        found = _VERSION.search(line)
-        if found is None:
+        match = _VERSION.search(line)
+        if match is None:
             return None
-        version = found[1].decode().rstrip(".")
+        version = match[1].decode().rstrip(".")
         self._versions[version] = None
         return version
 
@@ -208,8 +208,8 @@ class Communicators:
                 tables.add("communicators", **common, **member)
 
 
-def _read_member(process: _Process, found: re.Match[bytes]) -> None:
-    address, rank, ranks, device, bus_id, shared = found.groups()
+def _read_member(process: _Process, match: re.Match[bytes]) -> None:
+    address, rank, ranks, device, bus_id, shared = match.groups()
     member = process.members.setdefault((address.decode(), int(rank)), {})
     name = shared if shared and b"." not in shared else address
     if "comm" not in member or shared:
@@ -225,11 +225,11 @@ def _read_member(process: _Process, found: re.Match[bytes]) -> None:
 
 def _read_plugin(process: _Process, message: bytes) -> None:
     """Read what a message states about the network plug-in: a failure stands, a name stands over none."""
-    if found := _PROVIDER.search(message):
-        process.provider = process.provider or found[1].decode()
-    elif found := _LOADED.search(message) or _OFI.search(message):
+    if match := _PROVIDER.search(message):
+        process.provider = process.provider or match[1].decode()
+    elif match := _LOADED.search(message) or _OFI.search(message):
         if process.plugin in {None, "none"}:
-            process.plugin = found[1].decode()
+            process.plugin = match[1].decode()
     elif _FAILED.search(message):
         process.plugin = "failed"
     elif process.plugin is None and _NONE.search(message):
@@ -331,19 +331,19 @@ class Edges:
 
 
 def _parsed(text: bytes) -> _Edge | None:
-    found = _EDGE.fullmatch(text)
-    if found is None:
+    match = _EDGE.fullmatch(text)
+    if match is None:
         return None
-    channel, source, target, via = found.groups()
+    channel, source, target, via = match.groups()
     nic: int | None = None
     gdr: bool | None = None
     if network := _NETWORK_EDGE.fullmatch(via):
         via, nic, gdr = network[1], int(network[2]), b"/GDRDMA" in network[3]
     elif not _LOCAL.fullmatch(via):
-        known = _KNOWN_LOCAL.match(via)
-        if known is None:
+        local_match = _KNOWN_LOCAL.match(via)
+        if local_match is None:
             return None
-        via = known[0]
+        via = local_match[0]
     if max(int(source), int(target)) >= 1 << 31:
         return None
     return int(channel), int(source), int(target), via.decode("ascii", "replace"), nic, gdr

@@ -115,15 +115,15 @@ class Block:
 
     def _candidates(self, family: str, ratios: list[tuple[float, float]]) -> set[int]:
         """Return the numbers of ranks that the three most precise rows allow, and the stated one."""
-        found = {self.ranks} if self.ranks else set()
+        rank_counts = {self.ranks} if self.ranks else set()
         scale = 2.0 if family == "all_reduce" else 1.0
         for low, high in sorted(ratios, key=lambda ratio: ratio[1] - ratio[0])[:3]:
             if low / scale >= 1:
                 continue
             least = max(2, ceil(1 / (1 - low / scale) - 1e-9)) if low > 0 else 2
             most = floor(1 / (1 - high / scale) + 1e-9) if high < scale else _MOST_RANKS
-            found |= set(range(least, min(most, least + _WIDEST) + 1))
-        return found
+            rank_counts |= set(range(least, min(most, least + _WIDEST) + 1))
+        return rank_counts
 
     def _family_of_redop(self) -> str:
         """Return the family of a collective where two fit: two ranks make all_reduce's factor 1."""
@@ -194,8 +194,8 @@ class NcclTestsParser(LineParser):
     def line(self, line: bytes, number: int) -> None:
         """Read a banner, a header or a row."""
         task, text, _ = split_prefix(before_nccl_record(line, self.context.hosts))
-        if found := _PROGRAM.search(text):
-            self._hint = parse_operation(found[1])
+        if match := _PROGRAM.search(text):
+            self._hint = parse_operation(match[1])
             if "Collective test starting" in text:
                 self._end(task)
             return
@@ -211,11 +211,11 @@ class NcclTestsParser(LineParser):
             self._end(task)
 
     def _read_comment(self, text: str, task: str, block: Block) -> None:
-        if found := _RANK.match(text.strip()):
-            block.ranks = max(block.ranks or 0, int(found[1]) + 1)
-            if found[2]:
-                where = {"host": found[2], "device": int(found[3])}
-                self.context.tables.add("benchmark_ranks", rank=int(found[1]), **where)
+        if match := _RANK.match(text.strip()):
+            block.ranks = max(block.ranks or 0, int(match[1]) + 1)
+            if match[2]:
+                where = {"host": match[2], "device": int(match[3])}
+                self.context.tables.add("benchmark_ranks", rank=int(match[1]), **where)
         elif "nThread" in text or "Avg bus" in text:
             self._end(task)
         elif "algbw" in text or "busbw" in text:
@@ -228,10 +228,10 @@ class NcclTestsParser(LineParser):
             block.in_place_only = "out-of-place" not in text
 
     def _read_row(self, text: str, block: Block, line: int) -> None:
-        found = _ROW.fullmatch(_TIMESTAMP.sub("", text.rstrip()))
-        if found is None:
+        match = _ROW.fullmatch(_TIMESTAMP.sub("", text.rstrip()))
+        if match is None:
             raise ValueError("not a row")
-        size, dtype, rest = found.groups()
+        size, dtype, rest = match.groups()
         values = rest.split()
         redop = None
         if not _NUMBER.fullmatch(values[0]):

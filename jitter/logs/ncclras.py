@@ -45,20 +45,20 @@ class RasParser(LineParser):
             self._communicator = self._operations = self._state = None
         elif text.strip() in _SECTION:
             self._state = _SECTION[text.strip()]
-        elif found := _COMMUNICATOR.match(text):
-            self._communicator, self._operations = found[1], None
-        elif found := _COUNT.match(text):
-            self._operations = int(found[2])
-            self._add(count=int(found[1]), operations=self._operations)
+        elif match := _COMMUNICATOR.match(text):
+            self._communicator, self._operations = match[1], None
+        elif match := _COUNT.match(text):
+            self._operations = int(match[2])
+            self._add(count=int(match[1]), operations=self._operations)
         elif _GROUP.match(text):
             self._operations = None
-        elif (found := _RANK.match(text)) and self._operations is not None:
-            self._add(rank=int(found[1]), device=int(found[2]), host=found[3], operations=self._operations)
-        elif found := _MISSING.match(text):
-            for rank in re.findall(r"\d{1,9}", found[1]):
+        elif (match := _RANK.match(text)) and self._operations is not None:
+            self._add(rank=int(match[1]), device=int(match[2]), host=match[3], operations=self._operations)
+        elif match := _MISSING.match(text):
+            for rank in re.findall(r"\d{1,9}", match[1]):
                 self._add(rank=int(rank), state="unresponsive")
-        elif (found := _PROCESS.match(text)) and self._state is not None:
-            self.add("ras", query=self._query, host=found[1], device=int(found[2]), state=self._state)
+        elif (match := _PROCESS.match(text)) and self._state is not None:
+            self.add("ras", query=self._query, host=match[1], device=int(match[2]), state=self._state)
 
     def _add(self, **values: Any) -> None:
         self.add("ras", query=self._query, comm=self._communicator, **values)
@@ -81,8 +81,8 @@ def read_json(content: bytes, context: Context) -> None:
         facts = {"time_ns": time, "comm": as_text(communicator.get("hash")), "ranks": communicator.get("size")}
         for rank in _objects(communicator, "ranks"):
             counts = rank.get("collective_counts")
-            known = [as_integer(one) or 0 for one in counts.values()] if isinstance(counts, dict) else []
-            _add(context, rank, facts | {"operations": sum(known) if known else None})
+            operation_counts = [as_integer(count) or 0 for count in counts.values()] if isinstance(counts, dict) else []
+            _add(context, rank, facts | {"operations": sum(operation_counts) if operation_counts else None})
         for rank in _objects(communicator, "missing_ranks"):
             given = rank.get("status")
             status: dict[str, Any] = given if isinstance(given, dict) else {}
@@ -101,5 +101,5 @@ def _add(context: Context, rank: dict[str, Any], facts: dict[str, Any]) -> None:
 
 
 def _objects(value: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found = value.get(name)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    members = value.get(name)
+    return [member for member in members if isinstance(member, dict)] if isinstance(members, list) else []

@@ -77,10 +77,10 @@ class PerftoolsParser(LineParser):
         )
         for name, cell in row.items():
             count = _value(cell)
-            if (found := _COPIES.fullmatch(name)) and count:
-                low, high = (_bytes(bound) for bound in found.groups()[1:])
+            if (match := _COPIES.fullmatch(name)) and count:
+                low, high = (_bytes(bound) for bound in match.groups()[1:])
                 self.context.tables.add(
-                    "copy_sizes", region=region, depth=depth, direction=found[1], least_bytes=low, below_bytes=high,
+                    "copy_sizes", region=region, depth=depth, direction=match[1], least_bytes=low, below_bytes=high,
                     copies=count,
                 )  # fmt: skip
 
@@ -96,5 +96,5 @@ def _value(cell: str) -> float | None:
 
 
 def _bytes(bound: str | None) -> int | None:
-    found = _SIZE.fullmatch(bound or "")
-    return int(found[1]) * _UNITS[found[2]] if found else None
+    match = _SIZE.fullmatch(bound or "")
+    return int(match[1]) * _UNITS[match[2]] if match else None

@@ -95,8 +95,8 @@ class JobstepParser(LineParser):
 
 
 def _numbers(text: str | None) -> tuple[int, ...] | None:
-    found = re.findall(r"\d{1,5}", text or "")
-    return tuple(map(int, found)) or None
+    digits = re.findall(r"\d{1,5}", text or "")
+    return tuple(map(int, digits)) or None
 
 
 class NvidiaTopologyParser(LineParser):
@@ -121,8 +121,8 @@ class NvidiaTopologyParser(LineParser):
                 self.is_open = True
         elif text.startswith("GPU"):
             self._read_row(text)
-        elif found := _LEGEND.fullmatch(text):
-            self._names[found[1]] = found[2]
+        elif match := _LEGEND.fullmatch(text):
+            self._names[match[1]] = match[2]
 
     def finish(self) -> None:
         """Add the GPUs."""
@@ -170,11 +170,11 @@ class RocmTopologyParser(LineParser):
     def line(self, line: bytes, number: int) -> None:
         """Read the node of a GPU, or the CPUs of a node."""
         text = split_prefix(line)[1]
-        if found := _NUMA_OF_GPU.fullmatch(text):
-            if found[2] == "Node" or int(found[1]) not in self._node_of:
-                self._node_of[int(found[1])] = int(found[3])
-        elif found := _CPUS_OF_NUMA.fullmatch(text):
-            self._cpus[int(found[1])] = cpu_list(found[2])
+        if match := _NUMA_OF_GPU.fullmatch(text):
+            if match[2] == "Node" or int(match[1]) not in self._node_of:
+                self._node_of[int(match[1])] = int(match[3])
+        elif match := _CPUS_OF_NUMA.fullmatch(text):
+            self._cpus[int(match[1])] = cpu_list(match[2])
         elif "(Topology)" in text:
             raise ValueError("not the node of a GPU")
 

@@ -63,13 +63,13 @@ class ProfilerPluginParser(LineParser):
             return
         key = (*key, event.get("name"))
         if event.get("ph") == "b" and len(self._parts_begun) < _MOST_OPEN:
-            own = next((one for one in reversed(self._begun) if one[2] == key[2]), None)
-            if own is not None:
-                self._parts_begun[key] = own, at
+            operation = next((candidate for candidate in reversed(self._begun) if candidate[2] == key[2]), None)
+            if operation is not None:
+                self._parts_begun[key] = operation, at
         elif event.get("ph") == "e" and key in self._parts_begun:
-            own, start = self._parts_begun.pop(key)
-            if at >= start and own in self._begun:
-                self._parts.setdefault(own, []).append((str(event["cat"]), start, at))
+            operation, start = self._parts_begun.pop(key)
+            if at >= start and operation in self._begun:
+                self._parts.setdefault(operation, []).append((str(event["cat"]), start, at))
 
     def finish(self) -> None:
         """Add the operations that have no end."""
@@ -80,10 +80,10 @@ class ProfilerPluginParser(LineParser):
                 self.context.problems.note(self.format, "an operation without an end cannot be read")
 
     def _add(self, begin: dict[str, Any], end: dict[str, Any] | None, parts: list[tuple[str, float, float]]) -> None:
-        found = begin["args"]
+        arguments = begin["args"]
         collective = parse_operation(str(begin.get("name", "")))
-        width = element_bytes(str(found.get("Datatype", "")))
-        count = found.get("Count")
+        width = element_bytes(str(arguments.get("Datatype", "")))
+        count = arguments.get("Count")
         size = count * width if isinstance(count, int) and width else None
         start = begin.get("ts")
         stop = end.get("ts") if end else None
@@ -92,9 +92,9 @@ class ProfilerPluginParser(LineParser):
             duration = round((stop - start) * 1e3)
         self.add(
             "recorded",
-            rank=as_integer(found.get("Rank")),
-            group_name=str(found["CommHash"]) if "CommHash" in found else None,
-            sequence=as_integer(found.get("SeqNum")),
+            rank=as_integer(arguments.get("Rank")),
+            group_name=str(arguments["CommHash"]) if "CommHash" in arguments else None,
+            sequence=as_integer(arguments.get("SeqNum")),
             collective=collective,
             size_bytes=size_of_message(collective, size, None) if size is not None else None,
             start_ns=round(start * 1e3) if isinstance(start, int | float) else None,
@@ -102,8 +102,8 @@ class ProfilerPluginParser(LineParser):
             kernel_ns=max((round((last - first) * 1e3) for cat, first, last in parts if cat == "GPU"), default=None),
             proxy_ns=_covered_ns([(first, last) for cat, first, last in parts if cat == "PROXY"]),
             timing="host" if duration is not None else None,
-            algorithm=as_text(found.get("Algorithm")),
-            protocol=as_text(found.get("Protocol")),
+            algorithm=as_text(arguments.get("Algorithm")),
+            protocol=as_text(arguments.get("Protocol")),
             state="completed" if end else "started",
         )
 

@@ -42,7 +42,7 @@ class ProfilerTableParser(LineParser):
             self.is_open = False
         elif _RULER.fullmatch(text):
             self._rulers += 1
-            spans = [found.span() for found in _DASHES.finditer(text)]
+            spans = [match.span() for match in _DASHES.finditer(text)]
             self._spans = spans if len(spans) == len(self._columns) else []
             self.is_open = self._rulers < 2
         elif text.strip():
@@ -56,7 +56,7 @@ class ProfilerTableParser(LineParser):
             return
         row = dict(zip(self._columns, cells, strict=True))
         name = row.get("Name", "")
-        device = next((found[1] for column in row if (found := _DEVICE.fullmatch(column))), None)
+        device = next((match[1] for column in row if (match := _DEVICE.fullmatch(column))), None)
         cpu = row.get("Self CPU", row.get("Self CPU total"))
         share = _PERCENT.fullmatch(row.get(f"Self {device} %" if device else "Self CPU %", ""))
         calls = row.get("# of Calls", row.get("Number of Calls"))

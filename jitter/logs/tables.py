@@ -86,10 +86,10 @@ class Tables:
         """Return a column of one text; that of a full batch is kept, and takes memory once."""
         if rows != _BATCH_ROWS:
             return pa.repeat(pa.scalar(text, pa.string()), rows)
-        known = self._repeated.get(text)
-        if known is None:
-            known = self._repeated[text] = pa.repeat(pa.scalar(text, pa.string()), rows)
-        return known
+        column = self._repeated.get(text)
+        if column is None:
+            column = self._repeated[text] = pa.repeat(pa.scalar(text, pa.string()), rows)
+        return column
 
 
 class _Shape(NamedTuple):

@@ -21,8 +21,8 @@ def _megatron(match: re.Match[str], before: str) -> Values:
 def _rocprof(row: Values, context: Context) -> Values:
     on_host = _HOST_FILE.search(context.path.name) or _HOST_NAME.fullmatch(row["Name"])
     share = row.get("Percentage")
-    found: Values = {"self_cpu_ns" if on_host else "self_device_ns": int(row["TotalDurationNs"])}
-    return {**found, "calls": int(row["Calls"]), **({"share": float(share) / 100} if share else {})}
+    totals: Values = {"self_cpu_ns" if on_host else "self_device_ns": int(row["TotalDurationNs"])}
+    return {**totals, "calls": int(row["Calls"]), **({"share": float(share) / 100} if share else {})}
 
 
 FORMATS: Final = (

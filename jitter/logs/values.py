@@ -21,8 +21,8 @@ _UNIT_NS: Final = {"ns": 1, "us": 1e3, "μs": 1e3, "µs": 1e3, "ms": 1e6, "s": 1
 
 def number(text: str) -> float | None:
     """Return the number at the start of a text with a unit ("62.35 W"), or None for "[N/A]" and the like."""
-    found = re.match(r"\s*(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)", text)
-    return float(found[1]) if found else None
+    match = re.match(r"\s*(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)", text)
+    return float(match[1]) if match else None
 
 
 def as_integer(value: object) -> int | None:
@@ -59,9 +59,9 @@ def cpu_mask(text: str) -> list[int]:
 
 def bus_address(text: str) -> str | None:
     """Return a PCI address as domain:bus:device, from "0000:9b:00.0" or from NCCL's digits "a01c0"."""
-    found = re.fullmatch(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?", text)
-    if found:
-        return f"{int(found[1] or '0', 16):04x}:{found[2]}:{found[3]}".lower()
+    match = re.fullmatch(r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-9a-fA-F])?", text)
+    if match:
+        return f"{int(match[1] or '0', 16):04x}:{match[2]}:{match[3]}".lower()
     if re.fullmatch(r"[0-9a-fA-F]{1,13}", text):
         value = int(text, 16)
         return f"{value >> 20:04x}:{value >> 12 & 0xFF:02x}:{value >> 4 & 0xFF:02x}"
@@ -70,25 +70,25 @@ def bus_address(text: str) -> str | None:
 
 def time_ns(text: str) -> int | None:
     """Return a date and time as ns since 1970, or None where the text has no year; no zone means UTC."""
-    if found := _ISO.search(text):
-        *parts, fraction, zone = found.groups()
+    if match := _ISO.search(text):
+        *parts, fraction, zone = match.groups()
         shift = timedelta()
         if zone and zone != "Z":
             sign = -1 if zone[0] == "-" else 1
             shift = sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
         return _since_epoch(*map(int, parts), fraction=fraction, shift=shift)
-    if (found := _CTIME.search(text)) and found["month"] in _MONTHS:
-        date = int(found["before"] or found["after"]), _MONTHS[found["month"]], int(found["day"])
-        return _since_epoch(*date, *map(int, found.group("h", "m", "s")), fraction=found["fraction"])
+    if (match := _CTIME.search(text)) and match["month"] in _MONTHS:
+        date = int(match["before"] or match["after"]), _MONTHS[match["month"]], int(match["day"])
+        return _since_epoch(*date, *map(int, match.group("h", "m", "s")), fraction=match["fraction"])
     return None
 
 
 def duration_ns(text: str) -> int:
     """Return a duration with its unit ("3.134ms") in ns; ValueError where it is none."""
-    found = _DURATION.fullmatch(text.strip())
-    if not found:
+    match = _DURATION.fullmatch(text.strip())
+    if not match:
         raise ValueError(f"not a duration: {text[:40]}")
-    return round(float(found[1]) * _UNIT_NS[found[2]])
+    return round(float(match[1]) * _UNIT_NS[match[2]])
 
 
 def _cpu(text: str) -> int:

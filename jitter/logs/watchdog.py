@@ -58,8 +58,8 @@ class WatchdogParser(LineParser):
         for progress in self._progress.values():
             self.add("process_groups", **progress)
 
-    def _read_timeout(self, found: re.Match[str], rank: int | None, group: str | None, description: str | None) -> None:
-        fields = dict(_FIELD.findall(found["fields"]))
+    def _read_timeout(self, match: re.Match[str], rank: int | None, group: str | None, description: str | None) -> None:
+        fields = dict(_FIELD.findall(match["fields"]))
         sequence, milliseconds = int(fields["SeqNum"]) if "SeqNum" in fields else None, fields.get("Timeout")
         if sequence is None:
             raise ValueError("a timeout without a number")
@@ -74,12 +74,12 @@ class WatchdogParser(LineParser):
                 "operation": fields.get("OpType"),
                 "input_elements": None if elements is None else int(elements),
                 "timeout_ns": None if milliseconds is None else int(milliseconds) * 1_000_000,
-                "waited_ns": None if found["waited"] is None else int(found["waited"]) * 1_000_000,
+                "waited_ns": None if match["waited"] is None else int(match["waited"]) * 1_000_000,
             },
         )
 
-    def _read_status(self, found: re.Match[str], rank: int | None, group: str, description: str | None) -> None:
-        unnamed = self._timeouts.get((rank, None, int(found["at"])))
+    def _read_status(self, match: re.Match[str], rank: int | None, group: str, description: str | None) -> None:
+        unnamed = self._timeouts.get((rank, None, int(match["at"])))
         if unnamed is not None and unnamed["group_name"] is None:
             unnamed.update(group_name=group, group_description=description)
         self._progress.setdefault(
@@ -89,7 +89,7 @@ class WatchdogParser(LineParser):
                 "group_name": group,
                 "group_description": description,
                 **{
-                    f"last_{what}": None if found[what] is None else max(int(found[what]), 0)
+                    f"last_{what}": None if match[what] is None else max(int(match[what]), 0)
                     for what in ("enqueued", "started", "completed")
                 },
             },

@@ -107,9 +107,11 @@ def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
 
 def fact_rows(diagnosis: Diagnosis) -> pa.Table:
     """Return one row per fact of the logs (`FACTS_SCHEMA`), those of findings first, with the finding's number."""
-    of_findings = [(number, one) for number, culprit in enumerate(diagnosis.findings) for one in culprit.facts]
-    found = [*of_findings, *((None, one) for one in diagnosis.facts)]
-    return pa.Table.from_pylist([{**fact_row(one), "finding": number} for number, one in found], FACTS_SCHEMA)
+    of_findings = [(number, fact) for number, culprit in enumerate(diagnosis.findings) for fact in culprit.facts]
+    numbered_facts = [*of_findings, *((None, fact) for fact in diagnosis.facts)]
+    return pa.Table.from_pylist(
+        [{**fact_row(fact), "finding": number} for number, fact in numbered_facts], FACTS_SCHEMA
+    )
 
 
 def fact_row(fact: Fact) -> dict[str, object]:
@@ -129,7 +131,7 @@ def fact_row(fact: Fact) -> dict[str, object]:
 
 def efficiency_rows(diagnosis: Diagnosis) -> pa.Table:
     """Return one row per fact about all ranks alike (`EFFICIENCY_SCHEMA`)."""
-    return pa.Table.from_pylist([efficiency_row(one) for one in diagnosis.efficiency], EFFICIENCY_SCHEMA)
+    return pa.Table.from_pylist([efficiency_row(efficiency) for efficiency in diagnosis.efficiency], EFFICIENCY_SCHEMA)
 
 
 def efficiency_row(finding: EfficiencyFinding) -> dict[str, object]:
@@ -189,7 +191,7 @@ def step_row(step: StepAnswer) -> dict[str, object]:
 
 
 def _culprit(culprit: Culprit) -> dict[str, object]:
-    found: dict[str, object] = {
+    fields: dict[str, object] = {
         **culprit_values(culprit),
         "epochs": [key.epoch for key in culprit.steps],
         "code": None if culprit.code is None else asdict(culprit.code),
@@ -197,8 +199,8 @@ def _culprit(culprit: Culprit) -> dict[str, object]:
         "advice": write_advice(culprit),
     }
     if culprit.kernel_index is not None:
-        found |= {"first_index": culprit.kernel_index.first, "last_index": culprit.kernel_index.last}
+        fields |= {"first_index": culprit.kernel_index.first, "last_index": culprit.kernel_index.last}
     if culprit.look_at is not None:
         look = culprit.look_at
-        found |= {"file": look.file, "start_ns": look.start_ns, "end_ns": look.end_ns}
-    return found
+        fields |= {"file": look.file, "start_ns": look.start_ns, "end_ns": look.end_ns}
+    return fields

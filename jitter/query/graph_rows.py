@@ -98,8 +98,8 @@ def _self_times(analysis: RunAnalysis, step: RecordedStep, number: int, baseline
         "operation": places,
         "kernel_name": [operations[place].name for place in places.tolist()],
     }
-    for name, own, usual in zip(_TIMES, step.own, baseline, strict=True):
-        columns[f"{name}_ns"] = pa.array(own[row + places], from_pandas=True)
+    for name, self_times_ns, usual in zip(_TIMES, step.own, baseline, strict=True):
+        columns[f"{name}_ns"] = pa.array(self_times_ns[row + places], from_pandas=True)
         columns[f"usual_{name}_ns"] = pa.array(usual[first + places], from_pandas=True)
     return pa.table(columns, SELF_TIMES_SCHEMA)
 
@@ -110,22 +110,22 @@ def collective_call_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> It
     collectives = run.collective_arrays
     number = np.repeat(np.arange(len(collectives.first) - 1), np.diff(collectives.first))
     for step in _steps(analysis, keys):
-        its = np.flatnonzero(~np.isnan(step.in_collectives))
-        rank, group = collectives.rank[its], collectives.group[its]
-        team, place = step.times.team[rank], collectives.place[its]
+        indices = np.flatnonzero(~np.isnan(step.in_collectives))
+        rank, group = collectives.rank[indices], collectives.group[indices]
+        team, place = step.times.team[rank], collectives.place[indices]
         took = step.transfers.took[group]
         columns = {
-            "epoch": [step.key.epoch] * len(its),
-            "step": np.full(len(its), step.key.step),
-            "collective": number[its],
-            "group": group - collectives.first_group[number[its]],
+            "epoch": [step.key.epoch] * len(indices),
+            "step": np.full(len(indices), step.key.step),
+            "collective": number[indices],
+            "group": group - collectives.first_group[number[indices]],
             "rank": run.rank_numbers[rank],
             "team": team,
             "operation": place,
             "kernel_name": [
                 run.programs[of].operations[at].name for of, at in zip(team.tolist(), place.tolist(), strict=True)
             ],
-            "waited_ns": step.in_collectives[its] - took,
+            "waited_ns": step.in_collectives[indices] - took,
             "transfer_ns": took,
             "usual_transfer_ns": pa.array(usual[step.number][group], from_pandas=True),
         }

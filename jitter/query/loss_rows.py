@@ -91,22 +91,22 @@ def _rows(
         "epoch": [key.epoch] * size,
         "step": [key.step] * size,
         "kind": [commonest_kind(records[key].values())] * size,
-        "origin_epoch": [one.epoch for one in origins],
-        "origin_step": [one.step for one in origins],
+        "origin_epoch": [origin.epoch for origin in origins],
+        "origin_step": [origin.step for origin in origins],
         "rung": ["ranks"] * size,
         "rank": ranks,
-        "host": [None if one is None else one.record.host for one in held],
-        "device": [None if one is None else one.record.device for one in held],
+        "host": [None if rank_record is None else rank_record.record.host for rank_record in held],
+        "device": [None if rank_record is None else rank_record.record.device for rank_record in held],
         "team": [None if team < 0 else team for team in losses.team.tolist()],
-        "collective": [None if one < 0 else one for one in losses.collective.tolist()],
+        "collective": [None if collective < 0 else collective for collective in losses.collective.tolist()],
         "ranks": members,
-        "class": [LossClass(one).label for one in losses.loss_class.tolist()],
+        "class": [LossClass(loss_class).label for loss_class in losses.loss_class.tolist()],
         "operation": [None if place < 0 else place for place in places],
-        "kernel_index": [None if one == UNMATCHED else one for one in index],
+        "kernel_index": [None if kernel_index == UNMATCHED else kernel_index for kernel_index in index],
         "kernel_name": names,
         "phase": [phases[team][place] if place >= 0 else None for team, place in operations],
         "loss_ns": losses.loss_ns.tolist(),
-        "excess_ns": [None if np.isnan(one) else one for one in losses.excess_ns.tolist()],
+        "excess_ns": [None if np.isnan(excess_ns) else excess_ns for excess_ns in losses.excess_ns.tolist()],
     }
     return pa.table(columns, LOSSES_SCHEMA)
 
@@ -114,16 +114,16 @@ def _rows(
 def _phases(analysis: RunAnalysis, team: int, read: ReadColumns) -> list[str | None]:
     """Return the phase of each operation of a team's program, as its first rank recorded it in its first step."""
     run = analysis.run
-    found: list[str | None] = [None] * len(run.programs[team].operations)
+    phase_of_operation: list[str | None] = [None] * len(run.programs[team].operations)
     key = next((key for key in analysis.keys if run.ranks(key, team)), None)
     if key is None:
-        return found
+        return phase_of_operation
     first = run.ranks(key, team)[:1]
     phases = read(key, ["phase"], first).table["phase"].to_pylist()
     for place, row in enumerate(run.file_rows(key, team, first)[:, 0].tolist()):
         if row >= 0:
-            found[place] = phases[row]
-    return found
+            phase_of_operation[place] = phases[row]
+    return phase_of_operation
 
 
 def _members(analysis: RunAnalysis, collective: int, group: int) -> list[int] | None:
@@ -131,17 +131,19 @@ def _members(analysis: RunAnalysis, collective: int, group: int) -> list[int] | 
     if collective < 0:
         return None
     collectives = analysis.run.collective_arrays
-    its = int(collectives.first_group[collective]) + group
-    members = collectives.by_group[collectives.first_in_group[its] : collectives.first_in_group[its + 1]]
-    found: list[int] = np.sort(analysis.run.rank_numbers[collectives.rank[members]]).tolist()
-    return found
+    group_index = int(collectives.first_group[collective]) + group
+    members = collectives.by_group[
+        collectives.first_in_group[group_index] : collectives.first_in_group[group_index + 1]
+    ]
+    ranks: list[int] = np.sort(analysis.run.rank_numbers[collectives.rank[members]]).tolist()
+    return ranks
 
 
 def _kernel_indices(analysis: RunAnalysis, locator: KernelLocator, losses: Losses) -> list[int]:
     """Return the kernel index of each row's operation in its own step; `UNMATCHED` where there is none."""
-    found = np.full(len(losses), UNMATCHED, np.int64)
+    indices = np.full(len(losses), UNMATCHED, np.int64)
     for origin in np.unique(losses.origin).tolist():
-        its = np.flatnonzero(losses.origin == origin)
-        found[its] = locator.locate_all(analysis.keys[origin], losses.where(its))
-    located: list[int] = found.tolist()
+        rows = np.flatnonzero(losses.origin == origin)
+        indices[rows] = locator.locate_all(analysis.keys[origin], losses.where(rows))
+    located: list[int] = indices.tolist()
     return located

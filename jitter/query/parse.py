@@ -28,7 +28,7 @@ class ParsedQuery:
         """Return the steps whose metrics are needed: all, unless `metrics` is only called with single steps."""
         if "metrics" in self.tables:
             return lake.step_keys
-        found: list[StepKey] = []
+        step_keys: list[StepKey] = []
         for step, epoch in self.calls:
             keys = [key for key in lake.step_keys if key.step == step and epoch in (None, key.epoch)]
             if not keys:
@@ -36,8 +36,8 @@ class ParsedQuery:
                     f"{lake.root}: no {StepKey(epoch, step)}",
                     f"it holds {len(lake.step_keys)} steps, {lake.step_keys[0]} to {lake.step_keys[-1]}",
                 )
-            found += [key for key in keys if key not in found]
-        return found
+            step_keys += [key for key in keys if key not in step_keys]
+        return step_keys
 
 
 def parse_query(db: duckdb.DuckDBPyConnection, text: str) -> ParsedQuery:

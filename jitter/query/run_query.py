@@ -79,8 +79,8 @@ def prepare_query(
     Raises `UsageError` for a text that is not one SELECT, for errors in the query, and for files outside the lake;
     `LakeError` if a file of the lake is missing.
     """
-    known = lake_relations(lake)
-    names = [relation.name for relation in known]
+    lake_tables = lake_relations(lake)
+    names = [relation.name for relation in lake_tables]
     with _temporary_folder() as name:
         folder = Path(name)
         variables: dict[str, Any] = {}
@@ -91,12 +91,12 @@ def prepare_query(
                 prepare(named.relations)
                 if _OF_THE_WHOLE_RUN & named.relations and len(lake.step_keys) > 1:
                     say(f"diagnosing {len(lake.step_keys)} steps")
-                for relation in known:
+                for relation in lake_tables:
                     is_named = relation.name in named.relations
                     if is_named and relation.name == "metrics" and len(steps) > 1:
                         say(f"computing the metrics of {len(steps)} steps; metrics(N) reads only step N")
                     variables |= _create(db, relation, folder, steps if is_named else None)
-                _create_views(db, known)
+                _create_views(db, lake_tables)
                 for frame_name, frame in frames.items():
                     if frame_name not in names:
                         _insert(db, f"CREATE TABLE {_quoted(frame_name)} AS FROM _rows", frame)
@@ -124,8 +124,8 @@ def query_table(
 ) -> pa.Table:
     """Run one SELECT in this process and return all its rows, without decimals; raise the errors of `prepare_query`."""
     with prepare_query(lake, text, parameters, frames=frames) as prepared, prepared.execute() as rows:
-        found = pa.Table.from_batches(rows, rows.schema)
-    return pa.table([_without_decimals(column) for column in found.columns], names=found.column_names)
+        table = pa.Table.from_batches(rows, rows.schema)
+    return pa.table([_without_decimals(column) for column in table.columns], names=table.column_names)
 
 
 def frames_named_in(text: str, variables: Mapping[str, Any]) -> "dict[str, pd.DataFrame | pa.Table]":
@@ -152,11 +152,11 @@ def _quoted(name: str) -> str:
 def describe_relations(lake: QueryableLake) -> list[RelationInfo]:
     """Return the documentation of all relations."""
     with _temporary_folder() as folder, open_query_database(Path(folder), None) as db:
-        known = lake_relations(lake)
-        for relation in known:
+        relations = lake_relations(lake)
+        for relation in relations:
             _create(db, relation, Path(folder), None)
-        _create_views(db, known)
-        return [_describe(db, relation) for relation in known]
+        _create_views(db, relations)
+        return [_describe(db, relation) for relation in relations]
 
 
 def _create(
@@ -188,8 +188,8 @@ def _insert(db: duckdb.DuckDBPyConnection, statement: str, table: "pd.DataFrame 
     db.unregister("_rows")
 
 
-def _create_views(db: duckdb.DuckDBPyConnection, known: Sequence[Relation]) -> None:
-    for relation in known:
+def _create_views(db: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) -> None:
+    for relation in relations:
         db.execute(_view_sql(relation))
     db.execute(_load_sql("metrics_of_step"))
 

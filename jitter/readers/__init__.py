@@ -40,8 +40,8 @@ class Batch(NamedTuple):
 
 def make_batch(table: TableName, columns: Mapping[str, pa.Array]) -> Batch:
     """Return a batch of these columns, by name, in the table's order and types; integers that do not fit are null."""
-    known = READER_TABLES[table]
-    schema = pa.schema([known.field(name) for name in sorted(columns, key=known.get_field_index)])
+    table_schema = READER_TABLES[table]
+    schema = pa.schema([table_schema.field(name) for name in sorted(columns, key=table_schema.get_field_index)])
     arrays = [
         fit_integers(columns[field.name], field.type)
         if field.type == pa.int32()
@@ -140,10 +140,10 @@ class ReaderRegistry(MutableMapping[str, Reader]):
         """Return a reader. Raises `ReaderError` if it cannot be loaded and `KeyError` if it is not installed."""
         if name not in self._loaded:
             self._loaded[name] = _load(self._points[name])
-        found = self._loaded[name]
-        if isinstance(found, ReaderError):
-            raise found
-        return found
+        reader = self._loaded[name]
+        if isinstance(reader, ReaderError):
+            raise reader
+        return reader
 
     def __setitem__(self, name: str, reader: Reader) -> None:
         self._loaded[name] = reader

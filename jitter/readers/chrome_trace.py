@@ -83,12 +83,12 @@ def parse_header(text: bytes) -> TraceHeader | None:
     if opening is None:
         return None
     damaged: TraceHeader | None = None
-    for found in islice(_EVENTS.finditer(text, opening.end() - 1), _MOST_LISTS):
+    for match in islice(_EVENTS.finditer(text, opening.end() - 1), _MOST_LISTS):
         # closed here it must be a JSON object, else the match is inside another value
-        members = parse_object_tail(b"," + text[opening.end() : found.end()] + b"]}")
+        members = parse_object_tail(b"," + text[opening.end() : match.end()] + b"]}")
         if members is not None:
-            return TraceHeader(found.end(), members, False)
-        damaged = damaged or TraceHeader(found.end(), {}, True)
+            return TraceHeader(match.end(), members, False)
+        damaged = damaged or TraceHeader(match.end(), {}, True)
     return damaged
 
 
@@ -100,10 +100,10 @@ def opening_bracket(text: bytes) -> bytes:
 def parse_object_tail(tail: bytes) -> dict[str, Raw] | None:
     """Return the members in the rest of a JSON object after a value; None if it is damaged or cut."""
     try:
-        found: dict[str, Raw] = _MEMBERS.decode(b'{"":0' + tail)
+        members: dict[str, Raw] = _MEMBERS.decode(b'{"":0' + tail)
     except INVALID:
         return None
-    return found
+    return members
 
 
 class DamagedSpan(NamedTuple):
@@ -175,28 +175,32 @@ class EventList:
 
     def problems(self) -> list[str]:
         """Return what is missing or damaged, in events and bytes."""
-        found = []
+        sentences = []
         if self.damage:
-            lost = sum(one.last - one.first for one in self.damage)
-            places = ", ".join(f"byte {one.at:,} ({one.reason})" for one in self.damage[:_SHOWN])
-            more = f" and {len(self.damage) - _SHOWN:,} more" if len(self.damage) > _SHOWN else ""
-            events = sum(one.holds_event for one in self.damage)
+            lost = sum(damaged_part.last - damaged_part.first for damaged_part in self.damage)
+            places = ", ".join(
+                f"byte {damaged_part.at:,} ({damaged_part.reason})" for damaged_part in self.damage[:_SHOWN]
+            )
+            rest_text = f" and {len(self.damage) - _SHOWN:,} more" if len(self.damage) > _SHOWN else ""
+            events = sum(damaged_part.holds_event for damaged_part in self.damage)
             at_least = (
                 f", at least {events:,} events; the other {self.count:,}" if events else f"; {self.count:,} events"
             )
-            found.append(f"the JSON is damaged at {places}{more}: {lost:,} bytes were left out{at_least} were read")
+            sentences.append(
+                f"the JSON is damaged at {places}{rest_text}: {lost:,} bytes were left out{at_least} were read"
+            )
         if self.tail is None and self._is_given_up():
-            found.append(
+            sentences.append(
                 f"no event begins in {_MOST_DAMAGE >> 20} MB: the trace was read to byte {self.position:,}, "
                 "and how many events came after cannot be known"
             )
         elif self.tail is None:
             unfinished = f"1 unfinished event of {self.unfinished:,} bytes is lost, and " if self.unfinished else ""
-            found.append(
+            sentences.append(
                 f"the trace is cut: {self.count:,} complete events were read, to byte {self.position:,} of the JSON; "
                 f"{unfinished}how many events came after cannot be known"
             )
-        return found
+        return sentences
 
     def _is_given_up(self) -> bool:
         """Return whether so many bytes hold no event that the rest is not read."""
@@ -291,8 +295,8 @@ class EventList:
     def _replace_no_numbers(self, at: int) -> bool:
         """Replace NaN and Infinity in all events from the next one on if the fault at `at` is one of them."""
         # the decoder stops up to two characters inside the word
-        found = _NO_NUMBER_NEAR.match(self._text, max(0, at - 2))
-        if found is None or found.start("word") > at:
+        match = _NO_NUMBER_NEAR.match(self._text, max(0, at - 2))
+        if match is None or match.start("word") > at:
             return False
         rest = self._text[self._at :]
         changed = _STRING_OR_NO_NUMBER.sub(_null, rest)
@@ -328,8 +332,8 @@ class EventList:
     def _ends(self, first: int) -> Iterator[int]:
         """Yield where the event may end that is invalid at `first`: before the next ones, or with the text."""
         count = 0
-        for found in islice(_START.finditer(self._text, first), _TRIES):  # most often only the first is needed
-            yield found.start()
+        for match in islice(_START.finditer(self._text, first), _TRIES):  # most often only the first is needed
+            yield match.start()
             count += 1
         if count < _TRIES:
             yield len(self._text)
@@ -347,14 +351,14 @@ class EventList:
         if fault.kind == "open":
             end = self._next_whole_event(at) or (None if at_end else len(self._text))
             return None if end is None else self._leave_out(end, at, "something opens and is never closed")
-        found = _START.search(self._text, at)
-        if found is None and can_wait:
+        match = _START.search(self._text, at)
+        if match is None and can_wait:
             return None
         place, reason = at + fault.at, fault.reason
         quote = _whitespace_start(self._text, place) - 1
         if self._text[quote : quote + 1] == b'"' and reason.startswith("expected ','"):
             place, reason = quote, "unescaped quote"
-        return self._leave_out(self._last_event_end(at) if found is None else found.end(), place, reason)
+        return self._leave_out(self._last_event_end(at) if match is None else match.end(), place, reason)
 
     def _last_event_end(self, at: int) -> int:
         """Return the end of the damaged event at `at`, after which none begins: at the list's end, or the text's."""
@@ -367,8 +371,8 @@ class EventList:
     def _next_whole_event(self, at: int) -> int | None:
         """Return the start of the next event after the one at `at` that can be decoded."""
         text = memoryview(self._text)
-        for found in _START.finditer(self._text, at):
-            start = found.end()
+        for match in _START.finditer(self._text, at):
+            start = match.end()
             fault = find_fault(text[start:])
             if fault is None or fault.kind == "ended":
                 size = len(text) - start if fault is None else fault.at
@@ -437,11 +441,11 @@ def _escape_controls(text: bytes, at: int) -> bytes | None:
         return None
     if text[at] in b"\t\r\n":
         return b"%s\\u%04x%s" % (text[:at], text[at], text[at + 1 :])
-    return _CONTROL.sub(lambda found: b"\\u%04x" % found[0][0], text)
+    return _CONTROL.sub(lambda match: b"\\u%04x" % match[0][0], text)
 
 
-def _null(found: re.Match[bytes]) -> bytes:
-    word = found[0]
+def _null(match: re.Match[bytes]) -> bytes:
+    word = match[0]
     if word.startswith(b'"'):
         return word
     return (b"null" if len(word) >= 4 else b'""').ljust(len(word))  # same length, so that positions stay valid

@@ -97,8 +97,8 @@ class CaptureTimes:
     def check(self, start_ns: pa.Array, end_ns: pa.Array) -> pa.BooleanArray:
         """Return `are_possible` of int64 columns in which unknown times are null."""
         columns = (column.fill_null(0).to_numpy(zero_copy_only=False) for column in (start_ns, end_ns))
-        known = (column.is_valid().to_numpy(zero_copy_only=False) for column in (start_ns, end_ns))
-        return pa.array(self.are_possible(*columns, *known))
+        is_known = (column.is_valid().to_numpy(zero_copy_only=False) for column in (start_ns, end_ns))
+        return pa.array(self.are_possible(*columns, *is_known))
 
 
 def drop_early_ends(start_ns: pa.Array, end_ns: pa.Array) -> pa.Array:

@@ -218,8 +218,8 @@ class _Unzipped(_Packed):
         """Return the data from the next gzip member on; empty at the end of the file. Zeros are padding."""
         end = self.position
         data = data.lstrip(b"\0")
-        while len(data) < 2 and self.position - end < _MOST_PADDING and (more := self._read()):
-            data = (data + more).lstrip(b"\0")
+        while len(data) < 2 and self.position - end < _MOST_PADDING and (next_bytes := self._read()):
+            data = (data + next_bytes).lstrip(b"\0")
         if not data or data.startswith(_MAGIC):
             return data
         self._problems.append(

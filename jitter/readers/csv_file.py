@@ -97,10 +97,10 @@ class CsvFile:
                 for batch in self._stream(file, wanted) if wanted and file.peek(1) else ():
                     done = file.tell()
                     if batch.num_rows:
-                        found = dict.fromkeys(columns.integers, pa.nulls(batch.num_rows, pa.int64()))
-                        found |= dict.fromkeys(columns.texts, pa.nulls(batch.num_rows, pa.binary()))
-                        found |= {ours: to_int64(batch[theirs]) for ours, theirs in integers.items()}
-                        yield found | {ours: batch[theirs] for ours, theirs in texts.items()}
+                        arrays = dict.fromkeys(columns.integers, pa.nulls(batch.num_rows, pa.int64()))
+                        arrays |= dict.fromkeys(columns.texts, pa.nulls(batch.num_rows, pa.binary()))
+                        arrays |= {ours: to_int64(batch[theirs]) for ours, theirs in integers.items()}
+                        yield arrays | {ours: batch[theirs] for ours, theirs in texts.items()}
                     advance(done - reported)
                     reported = done
         except pa.ArrowException as error:

@@ -49,10 +49,10 @@ def find_fault(text: bytes | memoryview) -> DecodeFault | None:
 
 
 def _describe_fault(error: msgspec.DecodeError) -> DecodeFault:
-    found = _FAULT.match(str(error))
-    if found is None:
+    match = _FAULT.match(str(error))
+    if match is None:
         return DecodeFault("open", 0, "cut")
-    at, reason = int(found["at"]), found["reason"]
+    at, reason = int(match["at"]), match["reason"]
     # the decoder states the position of the second character after the end
     return DecodeFault("ended", at - 1, reason) if reason == "trailing characters" else DecodeFault("bad", at, reason)
 
@@ -119,9 +119,9 @@ class JsonStream:
             text = self._held[self._at : self._at + size]
             end = _value_end(text, is_whole=is_whole)
             if end is not None:
-                found = msgspec.json.decode(text[:end], type=kind)
+                decoded = msgspec.json.decode(text[:end], type=kind)
                 self._at += end
-                return found
+                return decoded
             if is_whole:
                 raise msgspec.DecodeError("Input data was truncated")
             size *= 4
@@ -135,7 +135,7 @@ class JsonStream:
             stop, following = self._border(size)
             text = b"[" + self._held[self._at : stop] + (b"" if following is None else b"]")
             try:
-                found = self._decode_list(text, kind)
+                values = self._decode_list(text, kind)
             except msgspec.DecodeError as error:
                 fault = _describe_fault(error)
                 if fault.kind == "ended":
@@ -151,7 +151,7 @@ class JsonStream:
                 continue
             self._at = stop if following is None else following
             size, tries = _PART_BYTES, 0
-            yield found
+            yield values
             if following is None:
                 return
 
@@ -160,9 +160,9 @@ class JsonStream:
         try:
             return msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
         except msgspec.ValidationError:
-            found = [_decode_valid(one, kind) for one in msgspec.json.decode(text, type=list[Raw])]
-            self.invalid += found.count(None)
-            return [one for one in found if one is not None]
+            values = [_decode_valid(raw, kind) for raw in msgspec.json.decode(text, type=list[Raw])]
+            self.invalid += values.count(None)
+            return [value for value in values if value is not None]
 
     def skip(self) -> None:
         """Pass over the value that comes next."""
@@ -193,19 +193,19 @@ class JsonStream:
         """
         self._hold(size)
         first = self._at + size
-        while (found := _BETWEEN.search(self._held, first)) is None:
+        while (match := _BETWEEN.search(self._held, first)) is None:
             held = len(self._held) - self._at
             _check_size(held)
             self._hold(2 * held)
             if len(self._held) - self._at == held:
                 return len(self._held), None
             first = self._at + max(size, held - _BETWEEN_BYTES)
-        return found.start() + 1, found.end(1)
+        return match.start() + 1, match.end(1)
 
     def _expect(self, byte: bytes) -> None:
-        found = self.peek()
-        if found != byte:
-            reason = f"expected {byte.decode()!r}" if found else "Input data was truncated"
+        next_byte = self.peek()
+        if next_byte != byte:
+            reason = f"expected {byte.decode()!r}" if next_byte else "Input data was truncated"
             raise msgspec.DecodeError(f"{reason} (byte {self.position})")
         self._at += 1
 

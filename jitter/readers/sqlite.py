@@ -139,7 +139,7 @@ class Database:
     ) -> Iterator[pa.RecordBatch]:
         # texts are bytes because ADBC does not check UTF-8, and never NULL because ADBC makes a column that starts
         # with NULLs one of integers
-        columns = [f"CAST(ifnull({one}, '') AS BLOB), {one} IS NULL" for one in texts.values()]
+        columns = [f"CAST(ifnull({expression}, '') AS BLOB), {expression} IS NULL" for expression in texts.values()]
         done = 0
         # nearly always all values are integers, and reading them as they are takes half the time; ADBC raises an error
         # for a value that is not of the type of its column's first ones
@@ -151,9 +151,9 @@ class Database:
                 yield _with_texts(batch.columns[: len(integers)], batch, integers, texts)
             else:
                 return
-        numbers = [f"CAST({one} AS INTEGER)" for one in integers.values()]
+        numbers = [f"CAST({expression} AS INTEGER)" for expression in integers.values()]
         # a value that states no integer differs from what the cast makes of it: zero, or the nearest integer
-        differ = [f"((({one}) <> CAST({one} AS INTEGER)) IS TRUE)" for one in integers.values()]
+        differ = [f"((({expression}) <> CAST({expression} AS INTEGER)) IS TRUE)" for expression in integers.values()]
         for batch in self._query([*numbers, *columns, *differ], f"{source} LIMIT -1 OFFSET {done}", rows):
             arrays = [column.cast(pa.int64()) for column in batch.columns[: len(integers)]]
             others = batch.columns[batch.num_columns - len(integers) :]
@@ -193,8 +193,8 @@ class StringTable:
         wanted = [id_ for id_ in ids.unique().to_pylist() if id_ not in self._known]
         for first in range(0, len(wanted), VALUES_PER_QUERY):
             some = ", ".join(map(str, wanted[first : first + VALUES_PER_QUERY]))
-            found = self._database.rows(f'SELECT id, "string" FROM "{self._table}" WHERE id IN ({some})')
-            self._known |= {id_: str(text or "") for id_, text in found}
+            rows = self._database.rows(f'SELECT id, "string" FROM "{self._table}" WHERE id IN ({some})')
+            self._known |= {id_: str(text or "") for id_, text in rows}
         return map_distinct(ids, lambda id_: self._known.get(id_, ""), pa.string())
 
 
@@ -202,11 +202,11 @@ def _with_texts(
     arrays: Sequence[pa.Array], batch: pa.RecordBatch, integers: Mapping[str, str], texts: Mapping[str, str]
 ) -> pa.RecordBatch:
     """Return a batch of the integers in `arrays` and the texts, whose values and nulls follow them in `batch`."""
-    found = []
+    text_columns = []
     for position in range(len(integers), len(integers) + 2 * len(texts), 2):
         is_null = batch.column(position + 1).cast(pa.bool_())
-        found.append(pc.if_else(is_null, None, batch.column(position).cast(pa.binary())))
-    return pa.RecordBatch.from_arrays([*arrays, *found], [*integers, *texts])
+        text_columns.append(pc.if_else(is_null, None, batch.column(position).cast(pa.binary())))
+    return pa.RecordBatch.from_arrays([*arrays, *text_columns], [*integers, *texts])
 
 
 def damage_error(path: Path, error: BaseException, what: str, hint: str) -> UnreadableTraceError:

@@ -166,7 +166,7 @@ class _Check:
         for share in (0.0, 0.25, 0.5, 0.9):
             copies = folder / f"cut-{share}"
             copies.mkdir()
-            for file in (one for one in files.read if one.is_file()):
+            for file in (path for path in files.read if path.is_file()):
                 shutil.copy(file, copies)
             cut = copies / self._path.name
             cut.chmod(0o600)
@@ -178,7 +178,8 @@ class _Check:
 
 def _equal(rows: list[Batch], others: list[Batch]) -> bool:
     return len(rows) == len(others) and all(
-        one.table == other.table and one.rows.equals(other.rows) for one, other in zip(rows, others, strict=True)
+        batch.table == other_batch.table and batch.rows.equals(other_batch.rows)
+        for batch, other_batch in zip(rows, others, strict=True)
     )
 
 

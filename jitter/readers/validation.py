@@ -31,8 +31,8 @@ class BatchValidator:
             raise self._error(f"unknown table {table!r}{_suggest(str(table), list(READER_TABLES))}")
         if not isinstance(rows, pa.RecordBatch):
             raise self._error(f"table {table!r}: rows are {type(rows).__name__}, not pyarrow.RecordBatch")
-        known = self._schemas.get(table)
-        if known is None or not rows.schema.equals(known):
+        expected_schema = self._schemas.get(table)
+        if expected_schema is None or not rows.schema.equals(expected_schema):
             self._check_schema(table, rows.schema)
             self._schemas[table] = rows.schema
         for field in READER_TABLES[table]:
@@ -82,8 +82,8 @@ class BatchValidator:
         return ReaderError(f"{self._path}: bug of reader {self._reader!r}: {what}", "report it to the reader's author")
 
 
-def _suggest(name: str, known: list[str]) -> str:
+def _suggest(name: str, known_names: list[str]) -> str:
     from difflib import get_close_matches  # imported here: only errors need it
 
-    close = get_close_matches(name, known, 1)
-    return f" (did you mean {close[0]!r}?)" if close else f" (expected {', '.join(known)})"
+    close = get_close_matches(name, known_names, 1)
+    return f" (did you mean {close[0]!r}?)" if close else f" (expected {', '.join(known_names)})"

@@ -95,8 +95,8 @@ def _host(path: Path) -> str:
 def _rank_of_folder(path: Path) -> int | None:
     folders = path.absolute().parts[:-1]
     if tuple(folders[-3:-1]) == _SESSION_FOLDERS and len(folders) > 3:
-        found = _RANK_FOLDER.fullmatch(folders[-4])
-        return int(found[1]) if found else None
+        match = _RANK_FOLDER.fullmatch(folders[-4])
+        return int(match[1]) if match else None
     return None
 
 
@@ -146,7 +146,7 @@ class _File:
             try:
                 with self._damage():
                     self._read_planes(data, planes)
-                for plane in sorted(planes, key=lambda one: _GPU.fullmatch(one.name) is not None):
+                for plane in sorted(planes, key=lambda plane: _GPU.fullmatch(plane.name) is not None):
                     with self._damage():
                         yield from self._plane(data, plane)
                     advance(plane.size)
@@ -185,16 +185,16 @@ class _File:
             self._is_cut = True
             self._recording.problems.append(f"damaged: {error}")
 
-    def _read_planes(self, data: memoryview, found: list[_Plane]) -> None:
-        """Add the planes to `found`; take host name, process and wall clock from the file."""
+    def _read_planes(self, data: memoryview, planes: list[_Plane]) -> None:
+        """Add the planes to `planes`; take host name, process and wall clock from the file."""
         for number, _, start, stop in self._clamped(data, 0, len(data)):
             if number == 1:
-                found.append(plane := _Plane(stop - start))
+                planes.append(plane := _Plane(stop - start))
                 with self._damage():
                     self._read_plane(data, plane, start, stop)
             elif number == 4 and stop > start:
                 self._recording.processes[0].host = text_at(data, (start, stop))
-        for plane in found:
+        for plane in planes:
             process = plane.own.get("process_id")
             if isinstance(process, int) and self._recording.processes[0].pid is None:
                 self._recording.processes[0].pid = process
@@ -250,20 +250,20 @@ class _File:
         number = time_ns = 0
         name = ""
         at = line[0]
-        for which, value, start, stop in fields(data, *line):
-            if which == 4:
+        for field_number, value, start, stop in fields(data, *line):
+            if field_number == 4:
                 break
             at = stop
-            number = signed(value) if which == 1 else number
-            name = text_at(data, (start, stop)) if which == 2 else name
-            time_ns = signed(value) if which == 3 else time_ns
-        events = ((start, stop) for which, _, start, stop in fields(data, at, line[1]) if which == 4)
+            number = signed(value) if field_number == 1 else number
+            name = text_at(data, (start, stop)) if field_number == 2 else name
+            time_ns = signed(value) if field_number == 3 else time_ns
+        events = ((start, stop) for field_number, _, start, stop in fields(data, at, line[1]) if field_number == 4)
         return _Line(number, name, time_ns), events
 
     def _events(self, data: memoryview, plane: _Plane, line: "_Line", spans: Iterator[Span]) -> Iterator[_Event]:
         wanted = {number: name for number, name in plane.stats.items() if name in _WANTED}
         for start, stop in spans:
-            name, offset, took, found = _event(bytes(data[start:stop]), wanted)
+            name, offset, took, raw_stats = _event(bytes(data[start:stop]), wanted)
             if name is None:
                 continue
             if name not in plane.events:
@@ -274,7 +274,7 @@ class _File:
             if not -(2**62) < begin <= end_ns < 2**62:
                 self._rows.impossible += 1
                 continue
-            stats = {of: plane.stats.get(value[1], "") if type(value) is tuple else value for of, value in found}
+            stats = {of: plane.stats.get(value[1], "") if type(value) is tuple else value for of, value in raw_stats}
             yield _Event(name, begin, end_ns, stats)
 
     def _add_host(self, thread: int, name: str, event: _Event) -> None:
@@ -317,7 +317,10 @@ class _File:
         )
         operations = [stats.get(of) for of in ("hlo_op", "tf_op")]
         if number is not None and any(operations):
-            names = [self._rows.name(one) if isinstance(one, str) and one else -1 for one in operations]
+            names = [
+                self._rows.name(operation) if isinstance(operation, str) and operation else -1
+                for operation in operations
+            ]
             for column, value in zip(self._of_hlo, (number, *names), strict=True):
                 column.append(value)
 
@@ -329,10 +332,10 @@ class _File:
         order = np.argsort(calls[0], kind="stable")
         _, first = np.unique(of_hlo[0], return_index=True)  # a graph's launch has the operation of its first kernel
         place = np.searchsorted(calls[0][order], of_hlo[0][first])
-        known = place < len(order)
-        call = order[place[known]]
-        launched = first[known][calls[0][call] == of_hlo[0][first][known]]
-        call = call[calls[0][call] == of_hlo[0][first][known]]
+        has_call = place < len(order)
+        call = order[place[has_call]]
+        launched = first[has_call][calls[0][call] == of_hlo[0][first][has_call]]
+        call = call[calls[0][call] == of_hlo[0][first][has_call]]
         for names, is_module in ((of_hlo[2][launched], True), (of_hlo[1][launched], False)):
             for at in np.array_split(np.flatnonzero(names >= 0), max(1, len(names) // MOST_ROWS)):
                 rows = call[at]
@@ -357,14 +360,14 @@ class _Line(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def _shape(details: str) -> tuple[int | None, ...]:
-    found = _SHAPE.search(details)
-    return (None,) * 6 if found is None else tuple(map(int, found.groups()))
+    match = _SHAPE.search(details)
+    return (None,) * 6 if match is None else tuple(map(int, match.groups()))
 
 
 @lru_cache(maxsize=65536)
 def _size(details: str) -> int | None:
-    found = _SIZE.search(details)
-    return int(found[1]) if found else None
+    match = _SIZE.search(details)
+    return int(match[1]) if match else None
 
 
 def _map_entry(data: memoryview, at: int, end: int) -> tuple[int, Span]:
@@ -389,7 +392,7 @@ def _event(  # noqa: PLR0912  # one branch per field, in one loop: most bytes of
     """
     name: int | None = 0
     offset = took = at = 0
-    found: list[tuple[str, Any]] = []
+    stats: list[tuple[str, Any]] = []
     end = len(data)
     while at < end:
         tag, value, at = data[at], data[at + 1], at + 2
@@ -404,9 +407,9 @@ def _event(  # noqa: PLR0912  # one branch per field, in one loop: most bytes of
                 kind = data[after] if after < stop else 0
                 if data[at] == _STAT_NUMBER and kind in _STAT_INTEGERS:
                     integer, after = varint(data, after + 1)
-                    found.append((of, ("ref", integer) if kind == _STAT_REFERENCE else integer))
+                    stats.append((of, ("ref", integer) if kind == _STAT_REFERENCE else integer))
                 else:
-                    found.append((of, _stat(data, at, stop)[1]))
+                    stats.append((of, _stat(data, at, stop)[1]))
             at = stop
         elif tag == _EVENT_NAME:
             name = value
@@ -420,20 +423,20 @@ def _event(  # noqa: PLR0912  # one branch per field, in one loop: most bytes of
             raise ValueError(f"an event has a field {tag >> 3} of kind {tag & 7}")
         if at > end:
             raise ValueError("a field ends after its event")
-    return name, offset, took, found
+    return name, offset, took, stats
 
 
 def _stat(data: memoryview | bytes, at: int, end: int) -> tuple[int, Any]:
     """Return a statistic's number and value: an integer, a text, None, or ("ref", number of the text)."""
-    which = 0
-    found: Any = None
+    stat_number = 0
+    stat_value: Any = None
     for number, value, start, stop in fields(data, at, end):
         if number == 1:
-            which = value
+            stat_number = value
         elif number in (3, 4):
-            found = value
+            stat_value = value
         elif number == 5:
-            found = text_at(data, (start, stop))
+            stat_value = text_at(data, (start, stop))
         elif number == 7:
-            found = ("ref", value)
-    return which, found
+            stat_value = ("ref", value)
+    return stat_number, stat_value

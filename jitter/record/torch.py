@@ -35,11 +35,11 @@ def torch_profiler(
     Raises `UsageError` for steps that are not consecutive, or if the rank is not known; ImportError without torch.
     """
     first, last = _range(steps)
-    own, size = _rank(rank, world_size)
+    recorded_rank, size = _rank(rank, world_size)
 
     from torch import profiler
 
-    target = Path(folder) / file_name(own, size, first, last)
+    target = Path(folder) / file_name(recorded_rank, size, first, last)
     active = last - first + 1
     warm = min(warmup, first)
 
@@ -57,7 +57,7 @@ def torch_profiler(
         with_stack=stacks,
         with_modules=stacks,
     )
-    _add_metadata(profile, own, size)
+    _add_metadata(profile, recorded_rank, size)
     return profile
 
 

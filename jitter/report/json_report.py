@@ -43,13 +43,13 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
             "warnings": _warnings(diagnosis, facts),
         },
         "loss": asdict(diagnosis.loss),
-        "waterfall": [one._asdict() for one in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)],
+        "waterfall": [rung_time._asdict() for rung_time in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)],
         "steps": [_step(step) for step in diagnosis.steps],
         "split": [_share(share) for share in diagnosis.split],
         "culprits": [_culprit(culprit) for culprit in diagnosis.findings],
         "hang": None if diagnosis.hang is None else _hang(diagnosis.hang),
-        "efficiency": [{"scope": "job", **efficiency_row(one)} for one in diagnosis.efficiency],
-        "facts": [fact_row(one) for one in diagnosis.facts],
+        "efficiency": [{"scope": "job", **efficiency_row(efficiency)} for efficiency in diagnosis.efficiency],
+        "facts": [fact_row(fact) for fact in diagnosis.facts],
         "what_if": asdict(diagnosis.what_if),
         "conclusion": {
             "status": diagnosis.conclusion.status,
@@ -63,22 +63,22 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
 
 
 def _hang(hang: Hang) -> dict[str, Any]:
-    one = hang.operation
+    operation = hang.operation
     return {
-        "kind": one.kind,
-        **asdict(one.call),
-        "members": list(one.members),
-        "missing_ranks": list(one.not_entered),
-        "waiting_ranks": list(one.waiting),
-        "not_started_ranks": list(one.not_started),
-        "unrecorded_ranks": list(one.unrecorded),
-        "unknown_ranks": list(one.unknown),
+        "kind": operation.kind,
+        **asdict(operation.call),
+        "members": list(operation.members),
+        "missing_ranks": list(operation.not_entered),
+        "waiting_ranks": list(operation.waiting),
+        "not_started_ranks": list(operation.not_started),
+        "unrecorded_ranks": list(operation.unrecorded),
+        "unknown_ranks": list(operation.unknown),
         "culprit_ranks": list(hang.culprits),
         "is_circular": hang.is_circular,
-        "mismatch": [{"ranks": list(two.ranks), **asdict(two.call)} for two in one.variants] or None,
-        "since_ns": one.since_ns,
-        "waited_ns": one.waited_ns,
-        "timeout_ns": one.timeout_ns,
+        "mismatch": [{"ranks": list(two.ranks), **asdict(two.call)} for two in operation.variants] or None,
+        "since_ns": operation.since_ns,
+        "waited_ns": operation.waited_ns,
+        "timeout_ns": operation.timeout_ns,
         "last_calls": [
             {"rank": last.rank, "completed": last.completed, **asdict(last.call)} for last in hang.last_calls
         ],
@@ -102,7 +102,7 @@ def _warnings(diagnosis: Diagnosis, facts: RunOverview) -> list[str]:
     refused = [f"{problem.first_file}: {problem.text}" for problem in facts.refused]
     noted = [f"{problem.first_file}: {problem.text}" for problem in facts.problems]
     waterfall = build_waterfall(diagnosis.steps, diagnosis.lower_rungs)
-    unjudged = [one.rung for one in waterfall if one.step_time_ns is None]
+    unjudged = [rung_time.rung for rung_time in waterfall if rung_time.step_time_ns is None]
     rungs = [f"The rungs {', '.join(unjudged)} of the waterfall are not judged."] if unjudged else []
     return [*diagnosis.notes, *missing, *describe_excluded(facts), *refused, *noted, *rungs]
 
@@ -128,7 +128,7 @@ def _step(step: StepAnswer) -> dict[str, Any]:
 
 def _culprit(culprit: Culprit) -> dict[str, Any]:
     epochs = any(key.epoch is not None for key in culprit.steps)
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         **culprit_values(culprit),
         "kernel_index": None if culprit.kernel_index is None else asdict(culprit.kernel_index),
         "code": None if culprit.code is None else asdict(culprit.code),
@@ -137,5 +137,5 @@ def _culprit(culprit: Culprit) -> dict[str, Any]:
         "look_at": None if culprit.look_at is None else asdict(culprit.look_at),
     }
     if epochs:
-        found["epochs"] = [key.epoch for key in culprit.steps]  # one per entry of `steps`
-    return found
+        fields["epochs"] = [key.epoch for key in culprit.steps]  # one per entry of `steps`
+    return fields

@@ -39,20 +39,25 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
     ]
     if diagnosis.hang is not None:
         lines += [*(f"- {escape_markdown(line)}" for line in diagnosis.hang.evidence), ""]
-    for number, one in enumerate(answer_questions(diagnosis, hosts), 1):
-        lines.append(f"{number}. **{one.question}** {escape_markdown(one.answer)}")
-        lines += [f"   - {escape_markdown(line)}" for line in one.evidence]
+    for number, answer in enumerate(answer_questions(diagnosis, hosts), 1):
+        lines.append(f"{number}. **{answer.question}** {escape_markdown(answer.answer)}")
+        lines += [f"   - {escape_markdown(line)}" for line in answer.evidence]
     if diagnosis.split:
         shares = (_share(share) for share in diagnosis.split if share.ns)
         lines += ["", "## Loss by part", "", *format_markdown_table(("part", "time", "of the run", "ranks"), shares)]
     if diagnosis.findings:
         heads = ("finding", "cause", "loss", "of the run", "confidence", "seen in", "recurs", "time saved", "kernels")
         lines += ["", "## Findings", "", *format_markdown_table(heads, map(_culprit, diagnosis.findings))]
-    of_all = [(f"{CAUSES[one.cause].words}: {'; '.join(one.evidence)}") for one in diagnosis.of_all_ranks]
-    if told := [*of_all, *diagnosis.limits]:
-        lines += ["", "## All ranks alike", "", *(f"- {escape_markdown(capitalize(text))}" for text in told)]
+    of_all = [(f"{CAUSES[finding.cause].words}: {'; '.join(finding.evidence)}") for finding in diagnosis.of_all_ranks]
+    if shared_sentences := [*of_all, *diagnosis.limits]:
+        lines += [
+            "",
+            "## All ranks alike",
+            "",
+            *(f"- {escape_markdown(capitalize(text))}" for text in shared_sentences),
+        ]
     if diagnosis.facts:
-        lines += ["", "## Logs", "", *(f"- {escape_markdown(capitalize(one.words))}" for one in diagnosis.facts)]
+        lines += ["", "## Logs", "", *(f"- {escape_markdown(capitalize(fact.words))}" for fact in diagnosis.facts)]
     costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MAX_STEPS]
     classes = list_classes(costly)
     words = [LOSS_CLASS_INFO[name.removesuffix("_ns")].words for name in classes]
@@ -62,7 +67,7 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
             "",
             "## Costliest steps",
             "",
-            *format_markdown_table(columns, (_step(one, classes) for one in costly)),
+            *format_markdown_table(columns, (_step(step, classes) for step in costly)),
         ]
     sentences = [
         *filter(None, [describe_alignment(facts)]),
@@ -85,17 +90,17 @@ def _share(share: LossShare) -> Sequence[str]:
     )
 
 
-def _culprit(one: Culprit) -> Sequence[str]:
-    at = one.kernel_index
+def _culprit(culprit: Culprit) -> Sequence[str]:
+    at = culprit.kernel_index
     return (
-        name_culprit(one),
-        describe_cause(one.cause),
-        format_time(one.loss_ns),
-        format_percent(one.fraction),
-        one.confidence,
-        describe_seen(one),
-        one.recurs,
-        format_time(one.gain_ns),
+        name_culprit(culprit),
+        describe_cause(culprit.cause),
+        format_time(culprit.loss_ns),
+        format_percent(culprit.fraction),
+        culprit.confidence,
+        describe_seen(culprit),
+        culprit.recurs,
+        format_time(culprit.gain_ns),
         "-" if at is None else str(at.first) if at.first == at.last else f"{at.first} to {at.last}",
     )
 
@@ -124,4 +129,4 @@ def format_markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -
 def escape_markdown(text: str) -> str:
     """Escape everything that Markdown or a site that shows it would not take for text; return a single line."""
     words = escape_control(" ".join(text.split()))
-    return _ACTIVE_TEXT.sub(lambda found: found[0] + _WORD_JOINER, _SPECIAL.sub(r"\\\1", words))
+    return _ACTIVE_TEXT.sub(lambda match: match[0] + _WORD_JOINER, _SPECIAL.sub(r"\\\1", words))

@@ -56,8 +56,8 @@ class Figures:
 
         Raises `UsageError` if no step has a known loss.
         """
-        known = any(step.by_class for step in self._page.run.steps)
-        return _require([draw_loss_by_class(self._axis())] if known else [], "no step has a known loss")
+        has_loss = any(step.by_class for step in self._page.run.steps)
+        return _require([draw_loss_by_class(self._axis())] if has_loss else [], "no step has a known loss")
 
     def step(self, step: int, epoch: int | None = None, *, ranks: Sequence[int] = ()) -> GridPlot:
         """Return the divergence along one step's kernels, in ns: cumulative, gap, duration, waits, ttke, latency.
@@ -87,8 +87,8 @@ class Figures:
         Raises `UsageError` for an unknown step or kernel.
         """
         grid = self._page.grid(self.lake.step(step, epoch))
-        known = kernel in grid.kernel_index
-        drawn = [draw_kernel_strip(self._page.durations(grid, [kernel]), kernel)] if known else []
+        has_kernel = kernel in grid.kernel_index
+        drawn = [draw_kernel_strip(self._page.durations(grid, [kernel]), kernel)] if has_kernel else []
         return _require(drawn, f"{grid.key} has no kernel {kernel}")
 
     def collectives(self, step: int, epoch: int | None = None) -> GridPlot:

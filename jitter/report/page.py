@@ -116,7 +116,7 @@ def render_body(
     """
     lake, run, diagnosis, facts = report.lake, report.run, report.diagnosis, report.facts
     fixes = list_fixes(diagnosis, lake.cohorts, lake.root)
-    shown = [(describe_launch(one.code) or "", *one.evidence) for one in diagnosis.culprits]
+    shown = [(describe_launch(finding.code) or "", *finding.evidence) for finding in diagnosis.culprits]
     waterfall = build_waterfall(diagnosis.steps, diagnosis.lower_rungs)
     places = range(len(run.steps)) if live else [section.place for section in sections]
     content = {
@@ -127,11 +127,13 @@ def render_body(
         "hosts": lake.hosts,
         "headline": find_first_lines(report),
         "fixes": fixes,
-        "perfetto": next(((at, one.export) for at, one in enumerate(fixes, 1) if one.is_jitter and one.export), None),
+        "perfetto": next(((at, fix.export) for at, fix in enumerate(fixes, 1) if fix.is_jitter and fix.export), None),
         "most_fixes": MAX_FIXES,
         "waterfall": waterfall,
-        "judged": [one for one in waterfall[1:] if one.loss_ns],
-        "best_ns": next((one.step_time_ns for one in reversed(waterfall) if one.step_time_ns is not None), None),
+        "judged": [rung_time for rung_time in waterfall[1:] if rung_time.loss_ns],
+        "best_ns": next(
+            (rung_time.step_time_ns for rung_time in reversed(waterfall) if rung_time.step_time_ns is not None), None
+        ),
         "questions": answer_questions(diagnosis, lake.hosts, shown),
         "alignment": describe_alignment(facts),
         "coverage": describe_coverage(facts),
@@ -313,16 +315,16 @@ def page_data(
 ) -> Markup:
     """Return what the page's script reads, as JSON."""
     markdown = render_markdown(report.diagnosis, report.facts, report.lake.hosts)
-    found = {"live": live, "steps": list(steps), "durations": durations_payload(durations), "markdown": markdown}
-    return script_json(json.dumps(found, allow_nan=False, separators=(",", ":")))
+    payload = {"live": live, "steps": list(steps), "durations": durations_payload(durations), "markdown": markdown}
+    return script_json(json.dumps(payload, allow_nan=False, separators=(",", ":")))
 
 
 def encode(value: Any) -> Any:
     """Return plain data with arrays as base64 of their bytes, little-endian; `page.js` reads them."""
     if isinstance(value, Mapping):
-        return {key: encode(one) for key, one in value.items()}
+        return {key: encode(element) for key, element in value.items()}
     if isinstance(value, np.ndarray):
         small = value.astype({"int64": np.int32, "bool": np.int8}.get(value.dtype.name, value.dtype))
         text = base64.b64encode(np.ascontiguousarray(small).tobytes()).decode()
         return {"b64": text, "dtype": small.dtype.name, "shape": list(small.shape)}
-    return [encode(one) for one in value] if isinstance(value, (list, tuple)) else value
+    return [encode(element) for element in value] if isinstance(value, (list, tuple)) else value

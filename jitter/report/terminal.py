@@ -98,7 +98,7 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
         yield _text(verdict, "bold")
     if others := list(_others(diagnosis, limits)):
         yield _grid(others)
-    if limits.steps and any(one.rung == "ranks" for one in diagnosis.culprits):
+    if limits.steps and any(finding.rung == "ranks" for finding in diagnosis.culprits):
         yield _steps(diagnosis, limits.steps)
     yield _grid(list(_data_quality(diagnosis, facts, limits)))
 
@@ -106,8 +106,8 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
 def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
     yield "cost", describe_cost(culprit, diagnosis)
     code = describe_launch(culprit.code)
-    told = culprit.evidence[1:] if culprit.is_of_program else culprit.evidence  # the first one says the cost
-    evidence = [line for line in told if line != code]
+    sentences = culprit.evidence[1:] if culprit.is_of_program else culprit.evidence  # the first one says the cost
+    evidence = [line for line in sentences if line != code]
     for number, line in enumerate(evidence[: limits.evidence]):
         yield "" if number else CAUSES[culprit.cause].side or "seen", line
     began = describe_kernels(culprit, diagnosis).partition(", starting at ")[2]
@@ -135,15 +135,15 @@ def _from_here(file: str) -> str:
 
 
 def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
-    others = [one for one in diagnosis.findings if one is not diagnosis.headline]
-    for number, one in enumerate(others[: limits.others]):
-        share = "" if one.fraction is None else f" = {format_percent(one.fraction)}"
-        lead = ", low confidence" if one.confidence == "low" else ""
-        cost = f"{format_time(one.loss_ns)}{share}{lead}"
-        details = one.evidence[1:2] if one.is_of_program else (describe_seen(one),)
+    others = [finding for finding in diagnosis.findings if finding is not diagnosis.headline]
+    for number, finding in enumerate(others[: limits.others]):
+        share = "" if finding.fraction is None else f" = {format_percent(finding.fraction)}"
+        lead = ", low confidence" if finding.confidence == "low" else ""
+        cost = f"{format_time(finding.loss_ns)}{share}{lead}"
+        details = finding.evidence[1:2] if finding.is_of_program else (describe_seen(finding),)
         yield (
             "" if number else "also",
-            f"{name_culprit(one)}: {cost}; {', '.join((describe_symptom(one, diagnosis), *details))}",
+            f"{name_culprit(finding)}: {cost}; {', '.join((describe_symptom(finding, diagnosis), *details))}",
         )
     if len(others) > limits.others:
         yield "", f"and {format_count(len(others) - limits.others, 'more finding')}"
@@ -159,19 +159,21 @@ def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
 
 def _steps(diagnosis: Diagnosis, most: int) -> RenderableType:
     """Return the costliest steps with their time, loss and max rank; the other ones are counted."""
-    known = sorted((one for one in diagnosis.steps if one.loss_ns is not None), key=lambda one: -(one.loss_ns or 0))
-    worst = max((one.loss_ns or 0 for one in known), default=0)
-    shown = [one for one in known[:most] if (one.loss_ns or 0) > max(_MIN_STEP_SHARE * worst, 0)]
+    by_loss = sorted(
+        (step for step in diagnosis.steps if step.loss_ns is not None), key=lambda step: -(step.loss_ns or 0)
+    )
+    worst = max((step.loss_ns or 0 for step in by_loss), default=0)
+    shown = [step for step in by_loss[:most] if (step.loss_ns or 0) > max(_MIN_STEP_SHARE * worst, 0)]
     table = Table.grid(padding=(0, 2))
     for column in ("step", "time", "loss", "last rank", ""):
         table.add_column(justify="left" if column == "" else "right", no_wrap=True)
     table.add_row(*(Text(head, style="cyan") for head in ("step", "time", "loss", "last rank")))
-    for step in sorted(shown, key=lambda one: one.key):
+    for step in sorted(shown, key=lambda step: step.key):
         table.add_row(*_step_cells(step, worst))
-    if left := [one for one in known if one not in shown]:
-        fractions = [one.loss_fraction for one in left if one.loss_fraction is not None]
+    if other_steps := [step for step in by_loss if step not in shown]:
+        fractions = [step.loss_fraction for step in other_steps if step.loss_fraction is not None]
         most_left = f", each at most {format_percent(max(fractions))}" if fractions and max(fractions) > 0 else ""
-        counted = format_count(len(left), "other step" if shown else "step")
+        counted = format_count(len(other_steps), "other step" if shown else "step")
         return Group(table, Text(f"({counted}{most_left})", style="dim"))
     return table
 

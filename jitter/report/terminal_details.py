@@ -23,9 +23,9 @@ _MAX_PROBLEMS = 3
 def render_details(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> RenderableType:
     """Return the report as an object that rich prints."""
     rows = []
-    for one in answer_questions(diagnosis, hosts):
-        rows.append((one.question, one.answer))
-        rows += [("", f"· {line}") for line in one.evidence]
+    for answer in answer_questions(diagnosis, hosts):
+        rows.append((answer.question, answer.answer))
+        rows += [("", f"· {line}") for line in answer.evidence]
     return Group(
         Text(escape_control(describe_run(facts)), style="dim"),
         Text(escape_control(diagnosis.verdict), style="bold"),
@@ -39,17 +39,17 @@ def render_details(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> Re
 
 def _hang(diagnosis: Diagnosis) -> list[RenderableType]:
     """Return the evidence of a hang, beside what the verdict says of it."""
-    told = [] if diagnosis.hang is None else diagnosis.hang.evidence
-    return [_grid([("" if number else "hang", f"· {line}") for number, line in enumerate(told)])] if told else []
+    lines = [] if diagnosis.hang is None else diagnosis.hang.evidence
+    return [_grid([("" if number else "hang", f"· {line}") for number, line in enumerate(lines)])] if lines else []
 
 
 def _efficiency(diagnosis: Diagnosis) -> list[RenderableType]:
     """Return what all ranks lose alike, and what else limits them, if anything is known of it."""
     rows: list[tuple[str, str]] = []
-    for one in diagnosis.of_all_ranks:
-        cost = f"{CAUSES[one.cause].words}: {format_time(one.loss_ns)} = {format_percent(one.fraction)} of the run"
+    for loss in diagnosis.of_all_ranks:
+        cost = f"{CAUSES[loss.cause].words}: {format_time(loss.loss_ns)} = {format_percent(loss.fraction)} of the run"
         rows.append(("" if rows else "all ranks alike", capitalize(cost)))
-        rows += [("", f"· {line}") for line in (*one.evidence, write_advice(one))]
+        rows += [("", f"· {line}") for line in (*loss.evidence, write_advice(loss))]
     for sentence in diagnosis.limits:
         rows.append(("" if rows else "all ranks alike", capitalize(sentence)))
     return [_grid(rows)] if rows else []
@@ -57,18 +57,18 @@ def _efficiency(diagnosis: Diagnosis) -> list[RenderableType]:
 
 def _facts(diagnosis: Diagnosis) -> list[RenderableType]:
     """Return what logs state that is unusual, beside the findings."""
-    rows = [("" if number else "logs", capitalize(one.words)) for number, one in enumerate(diagnosis.facts)]
+    rows = [("" if number else "logs", capitalize(fact.words)) for number, fact in enumerate(diagnosis.facts)]
     return [_grid(rows)] if rows else []
 
 
 def _data_quality(diagnosis: Diagnosis, facts: RunOverview) -> list[tuple[str, str]]:
-    told = {
+    text_by_name = {
         "alignment": describe_alignment(facts),
         "coverage": " ".join(describe_coverage(facts)),
         "limits": " ".join(diagnosis.notes),
         "excluded": " ".join(describe_excluded(facts)),
     }
-    rows = [(name, text) for name, text in told.items() if text]
+    rows = [(name, text) for name, text in text_by_name.items() if text]
     for problem in facts.refused[:_MAX_PROBLEMS]:
         rows.append(("unusable", f"{problem.first_file}: {problem.text}"))
     if len(facts.refused) > _MAX_PROBLEMS:

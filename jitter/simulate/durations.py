@@ -83,22 +83,22 @@ def draw_durations(
         loading[at] = round(_LOADING_NS * max(_LEAST, 1 + job.cpu_noise * float(z[0, 0])))
     transfer = _transfers(job, groups, ops, phase, ranks, lambda z: _noisy(means, z[1:][draw], noise)[:, 0], rows)
     duration, cpu, call, gap = (np.ascontiguousarray(table[:, :, column].T) for column in range(4))
-    found = PhaseDurations(duration, cpu, call, gap, loading, transfer, np.zeros_like(loading))
+    durations = PhaseDurations(duration, cpu, call, gap, loading, transfer, np.zeros_like(loading))
     if job.variable_work:
-        _resize(found, job, ops, phase, ranks)
+        _resize(durations, job, ops, phase, ranks)
     if 0 < phase <= job.steps:
         step = job.step_numbers[phase - 1]
         for number, fault in enumerate(faults):
             if fault.at_step(step):
-                _afflict(found, fault.in_step(step, job.step_numbers), ops, groups, ranks)
+                _afflict(durations, fault.in_step(step, job.step_numbers), ops, groups, ranks)
             if fault.kind == "pause":
-                _pause(found, fault, job, ops, phase, ranks)
+                _pause(durations, fault, job, ops, phase, ranks)
             if fault.kind == "extra_kernel":
                 row = _row_drawing(ops, n - _extras_from(faults, number))
                 # an added operation is in every rank's program, and happens only on the ranks and steps of the fault
                 wanted = np.isin(ranks, list(fault.ranks)) & fault.at_step(step)
-                _absent(found)[row] = ~wanted
-    return found
+                _absent(durations)[row] = ~wanted
+    return durations
 
 
 def _transfers(
@@ -116,53 +116,55 @@ def _transfers(
         generator = np.random.default_rng((job.seed, _TRANSFERS + number, phase))
         return noisy(generator.standard_normal((rows, 4), np.float32))
 
-    found = of_group(0)[:, None]
+    transfers = of_group(0)[:, None]
     if all((group <= 0).all() for group in groups.values()):
-        return found
-    found = np.repeat(found, len(ranks), axis=1)
+        return transfers
+    transfers = np.repeat(transfers, len(ranks), axis=1)
     for name, group in groups.items():
         mine = np.flatnonzero([op.group == name for op in ops])
         if not len(mine):
             continue
         for number in np.unique(group[ranks]).tolist():
             if number > 0:
-                found[np.ix_(mine, np.flatnonzero(group[ranks] == number))] = of_group(number)[mine, None]
-    return found
+                transfers[np.ix_(mine, np.flatnonzero(group[ranks] == number))] = of_group(number)[mine, None]
+    return transfers
 
 
-def _resize(found: PhaseDurations, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
+def _resize(durations: PhaseDurations, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
     """Scale duration and grid of input-dependent kernels by the input size of each rank."""
     rows = np.flatnonzero([op.sized for op in ops])
     drawn = [float(np.random.default_rng((job.seed, _SIZES, rank, phase)).random()) for rank in ranks.tolist()]
-    for column, one in enumerate(drawn):
-        factor = 1 + job.variable_work * (2 * one - 1)
-        for times in (found.duration, _grid(found, ops)):
+    for column, size in enumerate(drawn):
+        factor = 1 + job.variable_work * (2 * size - 1)
+        for times in (durations.duration, _grid(durations, ops)):
             times[rows, column] = np.maximum(np.rint(times[rows, column] * factor).astype(np.int64), 1)
 
 
-def _grid(found: PhaseDurations, ops: tuple[Operation, ...]) -> Ints:
-    if found.grid is None:
-        found.grid = np.repeat(np.array([[op.grid[0]] for op in ops], np.int64), found.cpu.shape[1], axis=1)
-    return found.grid
+def _grid(durations: PhaseDurations, ops: tuple[Operation, ...]) -> Ints:
+    if durations.grid is None:
+        durations.grid = np.repeat(np.array([[op.grid[0]] for op in ops], np.int64), durations.cpu.shape[1], axis=1)
+    return durations.grid
 
 
-def _pause(found: PhaseDurations, fault: Fault, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints) -> None:
+def _pause(
+    durations: PhaseDurations, fault: Fault, job: Job, ops: tuple[Operation, ...], phase: int, ranks: Ints
+) -> None:
     """Add pauses after the first kernel: before it, they would be late starts."""
     first = next(at for at, op in enumerate(ops) if op.kind == "compute")
     for column, rank in enumerate(ranks.tolist()):
         if fault.pauses(rank, job.step_numbers[phase - 1]):
             where = np.random.default_rng((job.seed, _PAUSES, rank, phase)).integers(first + 1, len(ops))
-            found.cpu[where, column] += fault.delay_ns
+            durations.cpu[where, column] += fault.delay_ns
 
 
 def _extras_from(faults: Sequence[Fault], number: int) -> int:
     return sum(fault.kind == "extra_kernel" for fault in faults[number:])
 
 
-def _absent(found: PhaseDurations) -> NDArray[np.bool_]:
-    if found.absent is None:
-        found.absent = np.zeros(found.cpu.shape, np.bool_)
-    return found.absent
+def _absent(durations: PhaseDurations) -> NDArray[np.bool_]:
+    if durations.absent is None:
+        durations.absent = np.zeros(durations.cpu.shape, np.bool_)
+    return durations.absent
 
 
 def _row_drawing(ops: tuple[Operation, ...], draw: int) -> int:
@@ -170,60 +172,60 @@ def _row_drawing(ops: tuple[Operation, ...], draw: int) -> int:
 
 
 def _afflict(  # noqa: PLR0912  # one branch for each kind of fault
-    found: PhaseDurations, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints
+    durations: PhaseDurations, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints
 ) -> None:
     if fault.kind == "slow_collective":
         hit = np.array([op.kind == "collective" and fault.on_kernel(op.kernel) for op in ops])
-        found.transfer[hit] = np.rint(found.transfer[hit] * (fault.factor or 1)).astype(np.int64)
+        durations.transfer[hit] = np.rint(durations.transfer[hit] * (fault.factor or 1)).astype(np.int64)
         return
     if fault.kind == "slow_link":
-        _slow_link(found, fault, ops, groups, ranks)
+        _slow_link(durations, fault, ops, groups, ranks)
         return
     columns = np.flatnonzero(np.isin(ranks, list(fault.ranks)))
     if not len(columns):
         return
     if fault.kind == "late_start":
         if fault.loading:
-            found.loading[columns] += fault.delay_ns
+            durations.loading[columns] += fault.delay_ns
         else:
-            found.cpu[0, columns] += fault.delay_ns
+            durations.cpu[0, columns] += fault.delay_ns
     elif fault.kind == "late_end":
-        found.tail[columns] += fault.delay_ns
+        durations.tail[columns] += fault.delay_ns
     elif fault.kind == "cpu_stall":
-        found.cpu[_row(ops, fault), columns] += fault.delay_ns
+        durations.cpu[_row(ops, fault), columns] += fault.delay_ns
     elif fault.kind == "missing_kernel":
-        _absent(found)[_row(ops, fault), columns] = True
+        _absent(durations)[_row(ops, fault), columns] = True
     elif fault.kind == "slow_cpu":
         rows = np.flatnonzero([fault.on_kernel(kernel) for kernel in _next_kernels(ops)])
-        for times in (found.cpu, found.call):
+        for times in (durations.cpu, durations.call):
             _stretch(times, rows, columns, fault)
     elif fault.kind in ("slow_gpu", "unequal_work"):
         rows = np.flatnonzero([op.kind == "compute" and fault.on_kernel(op.kernel) for op in ops])
-        _stretch(found.duration, rows, columns, fault)
+        _stretch(durations.duration, rows, columns, fault)
         if fault.kind == "unequal_work":
-            _stretch(_grid(found, ops), rows, columns, fault)
+            _stretch(_grid(durations, ops), rows, columns, fault)
 
 
 def _slow_link(
-    found: PhaseDurations, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints
+    durations: PhaseDurations, fault: Fault, ops: tuple[Operation, ...], groups: Mapping[str, Ints], ranks: Ints
 ) -> None:
     """Scale the transfers of every group with a rank of the fault."""
-    if found.transfer.shape[1] != len(ranks):
-        found.transfer = np.repeat(found.transfer, len(ranks), axis=1)
+    if durations.transfer.shape[1] != len(ranks):
+        durations.transfer = np.repeat(durations.transfer, len(ranks), axis=1)
     for name, group in groups.items():
         hit = set(group[sorted(fault.ranks)].tolist()) - {NO_GROUP}
         rows = np.flatnonzero([op.group == name and fault.on_kernel(op.kernel) for op in ops])
-        _stretch(found.transfer, rows, np.flatnonzero(np.isin(group[ranks], list(hit))), fault)
+        _stretch(durations.transfer, rows, np.flatnonzero(np.isin(group[ranks], list(hit))), fault)
 
 
 def _next_kernels(ops: tuple[Operation, ...]) -> list[int | None]:
     """Return, for each operation, the index of the kernel that it is or precedes."""
-    found: list[int | None] = []
+    kernels: list[int | None] = []
     kernel: int | None = None
     for op in reversed(ops):
         kernel = kernel if op.kernel is None else op.kernel
-        found.append(kernel)
-    return found[::-1]
+        kernels.append(kernel)
+    return kernels[::-1]
 
 
 def _row(ops: tuple[Operation, ...], fault: Fault) -> int:

@@ -100,7 +100,9 @@ def simulate_phase(
             continue
         busy = streams.get(op.stream, idle)
         if op.kind == "sync":
-            awaited = [end[other] for other in op.after] or ([*streams.values()] if op.call in DEVICE_SYNCS else [busy])
+            awaited = [end[earlier] for earlier in op.after] or (
+                [*streams.values()] if op.call in DEVICE_SYNCS else [busy]
+            )
             for done in awaited:
                 cpu = np.maximum(cpu, done + WAKE_NS, out=launch_end[at])
             continue
@@ -109,14 +111,14 @@ def simulate_phase(
             np.maximum(cpu, state.queue.min(axis=0), out=cpu)
         ready = np.add(cpu, job.launch_floor_ns, out=start[at])
         np.maximum(ready, busy + costs.gap[at], out=ready)
-        for other in op.after:
-            np.maximum(ready, end[other], out=ready)
+        for earlier in op.after:
+            np.maximum(ready, end[earlier], out=ready)
         if op.kind == "collective":
             done = end[at] = yield CollectiveArrival(at, op, ready, costs.transfer[at])
             if job.interference:
                 state.collectives.append((ready.copy(), done))
         elif job.interference and op.kind == "compute":
-            state.collectives = [one for one in state.collectives if (one[1] > ready).any()]
+            state.collectives = [collective for collective in state.collectives if (collective[1] > ready).any()]
             done = end[at] = _end_beside(state.collectives, ready, costs.duration[at], 1 + job.interference)
         else:
             done = np.add(ready, costs.duration[at], out=end[at])
@@ -155,13 +157,13 @@ def _end_beside(collectives: Sequence[tuple[Ints, Ints]], start: Ints, work: Int
         return start + work
     begins, ends = (np.stack(times) for times in zip(*collectives, strict=True))
     order = begins.argsort(axis=0)
-    now, left = start.astype(np.float64), work.astype(np.float64)
+    now, rest_ns = start.astype(np.float64), work.astype(np.float64)
     for begin, end in zip(*(np.take_along_axis(times, order, axis=0) for times in (begins, ends)), strict=True):
         for until, pace in ((begin, 1.0), (end, factor)):
-            passed = np.minimum(left * pace, np.maximum(until - now, 0.0))
-            now, left = now + passed, left - passed / pace
-    found: Ints = np.rint(now + left).astype(np.int64)
-    return found
+            passed = np.minimum(rest_ns * pace, np.maximum(until - now, 0.0))
+            now, rest_ns = now + passed, rest_ns - passed / pace
+    kernel_ends: Ints = np.rint(now + rest_ns).astype(np.int64)
+    return kernel_ends
 
 
 StageRun = Generator[tuple[int, CollectiveArrival], Ints, None]
@@ -189,7 +191,7 @@ def run_stages(plan: Plan, runs: Mapping[int, StageRun]) -> CollectiveEnds:
     }
     count: dict[tuple[int, str], int] = {}
     pending: dict[tuple[str, int], list[_Arrived]] = {}
-    found: CollectiveEnds = {}
+    collective_ends: CollectiveEnds = {}
     ready: list[tuple[int, Ints | None]] = [(stage, None) for stage in runs]
     waiting: dict[int, str] = {}
     while ready:
@@ -205,26 +207,26 @@ def run_stages(plan: Plan, runs: Mapping[int, StageRun]) -> CollectiveEnds:
         if len(arrived) < len(expected[name]):
             waiting[stage] = f"{arrival.operation.collective} {number} of group {name}"
             continue
-        of_group = _ends(sorted(pending.pop((name, number)), key=lambda one: one.stage))
-        for one in sorted(arrived, key=lambda one: one.stage):
-            waiting.pop(one.stage, None)
-            found[one.stage, one.phase, one.arrival.at] = of_group
-            ready.append((one.stage, of_group[one.group]))
+        of_group = _ends(sorted(pending.pop((name, number)), key=lambda stage_arrival: stage_arrival.stage))
+        for stage_arrival in sorted(arrived, key=lambda stage_arrival: stage_arrival.stage):
+            waiting.pop(stage_arrival.stage, None)
+            collective_ends[stage_arrival.stage, stage_arrival.phase, stage_arrival.arrival.at] = of_group
+            ready.append((stage_arrival.stage, of_group[stage_arrival.group]))
     if waiting:
         stuck = ", ".join(f"stage {stage} in {what}" for stage, what in sorted(waiting.items()))
         raise JitterError(f"the ranks of the simulated job wait for each other: {stuck}")
-    return found
+    return collective_ends
 
 
 def _ends(arrived: list[_Arrived]) -> Ints:
     """Return the end in each group: the arrival of its last rank plus the transfer."""
-    size = 1 + max(int(one.group.max()) for one in arrived)
+    size = 1 + max(int(stage_arrival.group.max()) for stage_arrival in arrived)
     last = np.full(size, np.iinfo(np.int64).min)
     transfer = np.zeros(size, np.int64)
     # if a group spans several programs, the transfer of the first one counts
-    for one in reversed(arrived):
-        np.maximum.at(last, one.group, one.arrival.ready) if size > 1 else last.fill(
-            max(last[0], one.arrival.ready.max())
+    for stage_arrival in reversed(arrived):
+        np.maximum.at(last, stage_arrival.group, stage_arrival.arrival.ready) if size > 1 else last.fill(
+            max(last[0], stage_arrival.arrival.ready.max())
         )
-        transfer[one.group] = one.arrival.transfer
+        transfer[stage_arrival.group] = stage_arrival.arrival.transfer
     return last + transfer

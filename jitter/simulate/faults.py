@@ -129,15 +129,15 @@ class Fault:
         kind = kind.strip()
         if kind not in FAULT_KINDS:
             raise UsageError(f"no fault is called {kind!r} (in {text!r})", f"there are {', '.join(FAULT_KINDS)}")
-        known = {*FAULT_KINDS[kind].needs, *FAULT_KINDS[kind].takes, *_EVERYWHERE}
+        known_words = {*FAULT_KINDS[kind].needs, *FAULT_KINDS[kind].takes, *_EVERYWHERE}
         values: dict[str, object] = {}
         for part in filter(None, (p.strip() for p in rest.split(","))):
             word, equals, value = (p.strip() for p in part.partition("="))
             name = {"rank": "ranks", "step": "steps"}.get(word, word)
-            if not equals or name not in known:
+            if not equals or name not in known_words:
                 raise UsageError(
                     f"the fault {kind} has no {word!r} (in {text!r})",
-                    f"it takes {', '.join(sorted(known))}; for example {_example(kind)}",
+                    f"it takes {', '.join(sorted(known_words))}; for example {_example(kind)}",
                 )
             if name in values:
                 raise UsageError(f"the fault {text!r} says {word} twice")
@@ -154,14 +154,14 @@ def _example(kind: str) -> str:
 
 
 def _numbers(text: str) -> frozenset[int]:
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split("+"):
         first, dash, last = part.partition("-")
-        one = range(int(first), (int(last) if dash else int(first)) + 1)
-        if not one or one[0] < 0:
+        part_range = range(int(first), (int(last) if dash else int(first)) + 1)
+        if not part_range or part_range[0] < 0:
             raise ValueError
-        found.update(one)
-    return frozenset(found)
+        numbers.update(part_range)
+    return frozenset(numbers)
 
 
 def _index(text: str) -> int:

@@ -31,27 +31,27 @@ def write_logs(run: Run, folder: Path) -> list[Path]:
     and the clocks of each node show which GPUs a fault slows.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
+    log_paths = []
     for (operation, ranks), times in sorted(_healthy_times(run).items()):
         path = folder / f"nccl-tests-{operation}-{ranks}.log"
         with complete_file(path):
             path.write_text("\n".join(_benchmark(run, operation, ranks, times)) + "\n")
-        found.append(path)
+        log_paths.append(path)
     path = folder / "nccl_debug.log"
     with complete_file(path):
         path.write_text("\n".join(_debug_log(run)) + "\n")
-    found.append(path)
+    log_paths.append(path)
     for node in range(-(-run.job.ranks // run.job.gpus_per_node)):
         path = folder / f"nvidia-smi-node{node:04d}.csv"
         with complete_file(path):
             path.write_text("\n".join(_clocks(run, node)) + "\n")
-        found.append(path)
-    return found
+        log_paths.append(path)
+    return log_paths
 
 
 def _healthy_times(run: Run) -> dict[tuple[str, int], dict[int, float]]:
     """Return the time in ns of a transfer by (operation, ranks), then by size S."""
-    found: dict[tuple[str, int], dict[int, float]] = {}
+    times_of_operation: dict[tuple[str, int], dict[int, float]] = {}
     for program in run.plan.programs:
         for op in program.step:
             if op.kind != "collective" or op.group is None or not op.n_bytes or op.collective not in _BENCHMARKED:
@@ -59,14 +59,14 @@ def _healthy_times(run: Run) -> dict[tuple[str, int], dict[int, float]]:
             groups = run.plan.groups[op.group]
             ranks = int((groups == groups[groups != NO_GROUP][0]).sum())
             size = _size(op, ranks)
-            found.setdefault((op.collective, ranks), {})[size] = float(op.duration_ns)
-    for times in found.values():
-        own = sorted(times)
+            times_of_operation.setdefault((op.collective, ranks), {})[size] = float(op.duration_ns)
+    for times in times_of_operation.values():
+        sizes = sorted(times)
         for scale in _SCALES:
-            nearest = own[0] if scale < 1 else own[-1]
+            nearest = sizes[0] if scale < 1 else sizes[-1]
             size = int(nearest * scale)
             times.setdefault(size, times[nearest] * scale)
-    return found
+    return times_of_operation
 
 
 def _size(op: Operation, ranks: int) -> int:

@@ -126,9 +126,9 @@ _TILES: Final = (("128x128", "64x256"), ("256x128", "128x256"), ("64x128", "128x
 
 
 def _tuned(shape: KernelSpec) -> KernelSpec:
-    for tile, other in _TILES:
+    for tile, other_tile in _TILES:
         if tile in shape.name:
-            return shape._replace(tiles=(shape.name, shape.name.replace(tile, other)))
+            return shape._replace(tiles=(shape.name, shape.name.replace(tile, other_tile)))
     return shape
 
 

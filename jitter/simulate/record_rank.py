@@ -32,7 +32,7 @@ def _rows(ops: tuple[Operation, ...]) -> tuple[Ints, Ints]:
 
 def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int, rank: int) -> RankRecording:
     """Return the recording of the rank in this column of the events."""
-    own = make_clock(job, rank)
+    clock = make_clock(job, rank)
     program = plan.programs[plan.stage[rank]]
     parts: list[tuple[Ints, ...]] = []
     calls: list[HostCall] = []
@@ -44,8 +44,8 @@ def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int
         ops = phase_operations(program, phase, job.steps)
         first = bases[id(ops)]
         step = job.step_numbers[phase - 1] if 0 < phase <= job.steps else None
-        launch_start = events.launch_start[:, column] + own.offset_ns
-        launch_end = events.launch_end[:, column] + own.offset_ns
+        launch_start = events.launch_start[:, column] + clock.offset_ns
+        launch_end = events.launch_end[:, column] + clock.offset_ns
         gpu, host = _rows(ops)
         correlations = correlation + np.arange(len(ops), dtype=np.int64)
         correlation += len(ops) + 3  # unrecorded calls use correlation ids too
@@ -73,15 +73,15 @@ def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int
                 gpu + first,
                 np.full(len(gpu), -1 if step is None else step, np.int64),
                 np.full(len(gpu), step is not None, np.int64),
-                events.start[gpu, column] + own.offset_ns,
-                events.end[gpu, column] + own.offset_ns,
+                events.start[gpu, column] + clock.offset_ns,
+                events.end[gpu, column] + clock.offset_ns,
                 launch_start[gpu],
                 launch_end[gpu],
                 correlations[gpu],
                 grid[gpu],
             )
         )
-    which, steps, inside, start, end_ns, called, returned, numbers, grids = (
+    operations, steps, inside, start, end_ns, called, returned, numbers, grids = (
         np.concatenate(arrays) for arrays in zip(*parts, strict=True)
     )
     node = rank // job.gpus_per_node
@@ -90,18 +90,18 @@ def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int
         host=f"node{node:04d}",
         pid=4200 + 137 * (rank % job.gpus_per_node),
         device=rank % job.gpus_per_node,
-        clock=own,
+        clock=clock,
         main_stream=job.main_stream,
         operations=_chosen(job, rank, (*program.prologue, *program.step, *program.epilogue)),
-        operation=which,
+        operation=operations,
         step=steps,
         in_step=inside.astype(np.bool_),
         start_ns=start,
         end_ns=end_ns,
-        has_launch=np.ones(len(which), np.bool_),
+        has_launch=np.ones(len(operations), np.bool_),
         launch_start_ns=called,
         launch_end_ns=returned,
-        shares_launch=np.zeros(len(which), np.bool_),
+        shares_launch=np.zeros(len(operations), np.bool_),
         correlation=numbers,
         grid_x=grids,
         lost_launches=(),
@@ -124,13 +124,15 @@ def _chosen(job: Job, rank: int, ops: tuple[Operation, ...]) -> tuple[Operation,
 
 def _groups(plan: Plan, rank: int) -> dict[str, ProcessGroup]:
     """Return the process groups of a rank; groups are numbered over the job in order of creation."""
-    found: dict[str, ProcessGroup] = {}
+    groups: dict[str, ProcessGroup] = {}
     made = 0
     for name, of_rank in plan.groups.items():
-        if (own := int(of_rank[rank])) != NO_GROUP:
-            found[name] = ProcessGroup(str(made + own), name, tuple(np.flatnonzero(of_rank == own).tolist()))
+        if (group_number := int(of_rank[rank])) != NO_GROUP:
+            groups[name] = ProcessGroup(
+                str(made + group_number), name, tuple(np.flatnonzero(of_rank == group_number).tolist())
+            )
         made += int(of_rank.max()) + 1
-    return found
+    return groups
 
 
 def _ranges(
@@ -145,20 +147,20 @@ def _ranges(
     launch_end: Ints,
 ) -> list[HostRange]:
     offset = int(launch_start[0] - events.launch_start[0, column])
-    found: list[HostRange] = []
+    ranges: list[HostRange] = []
     begin, finish = int(events.begin[column]) + offset, int(events.finish[column]) + offset
     if job.marker != "none":
         text = format_marker(job.marker, job.epoch, step, rank)
         epoch = job.epoch if job.marker == "talk" else None
-        found.append(HostRange("step", text, MAIN_THREAD, begin, finish, step, epoch))
+        ranges.append(HostRange("step", text, MAIN_THREAD, begin, finish, step, epoch))
     if job.data_loading:
         loaded = int(events.loading_start[column]) + offset, int(events.loading_end[column]) + offset
-        found.append(HostRange("data_loading", _LOADING, MAIN_THREAD, *loaded, step))
+        ranges.append(HostRange("data_loading", _LOADING, MAIN_THREAD, *loaded, step))
     for phase, members in groupby(range(len(ops)), key=lambda at: ops[at].phase):
         if not phase:
             continue
         rows = list(members)
         inner = int(launch_start[rows[0]]) - _NESTED_NS, int(launch_end[rows[-1]]) + _NESTED_NS
         # on the main thread, which waits in backward(); autograd's thread has no ranges
-        found.append(HostRange("phase", phase, MAIN_THREAD, *inner, step))
-    return found
+        ranges.append(HostRange("phase", phase, MAIN_THREAD, *inner, step))
+    return ranges

@@ -42,8 +42,8 @@ class Clock:
 
 def make_clock(job: Job, rank: int) -> Clock:
     """Return the clock of a rank's recording. Ranks of a node share the error of the wall clock, but not the zero."""
-    own = np.random.default_rng((job.seed, _CLOCKS, rank))
-    offset = _LEAD_NS + round(float(own.random()) * job.clock_spread_ns)
+    rng = np.random.default_rng((job.seed, _CLOCKS, rank))
+    offset = _LEAD_NS + round(float(rng.random()) * job.clock_spread_ns)
     node = np.random.default_rng((job.seed, _CLOCKS + 1, rank // job.gpus_per_node))
     error = round(float(node.standard_normal()) * job.clock_error_ns)
     return Clock(offset, begin_utc_ns(job) - offset + error, error)
@@ -141,9 +141,9 @@ class RankRecording:
         """Yield the operation of each activity."""
         return map(self.operations.__getitem__, self.operation.tolist())
 
-    def kept(self, which: Bools) -> "RankRecording":
+    def kept(self, is_kept: Bools) -> "RankRecording":
         """Return the recording with only these activities."""
-        return replace(self, **{name: getattr(self, name)[which] for name in _ARRAYS})
+        return replace(self, **{name: getattr(self, name)[is_kept] for name in _ARRAYS})
 
     def moved(self, by_ns: int) -> "RankRecording":
         """Return the recording on a clock that is ahead by `by_ns`, for traces that hold several ranks."""

@@ -35,10 +35,10 @@ class Run:
         """Ends of all collectives, and the events of each stage if they fit into memory."""
         kept: dict[int, list[PhaseEvents]] = {stage: [] for stage in range(len(self.plan.programs))}
         keep = self._block >= self.job.ranks
-        found = run_stages(
+        ends = run_stages(
             self.plan, {stage: self._run_stage(stage, self.plan.ranks_of(stage), kept[stage], keep) for stage in kept}
         )
-        return found, kept if keep else {}
+        return ends, kept if keep else {}
 
     @property
     def _ends(self) -> CollectiveEnds:
@@ -46,7 +46,7 @@ class Run:
 
     @property
     def _block(self) -> int:
-        return max(1, _BLOCK_CELLS // (max(len(one.step) for one in self.plan.programs) * self.job.steps))
+        return max(1, _BLOCK_CELLS // (max(len(program.step) for program in self.plan.programs) * self.job.steps))
 
     def _run_stage(self, stage: int, ranks: Ints, events: list[PhaseEvents], keep: bool) -> StageRun:
         begin = [int(np.random.default_rng((self.job.seed, int(r))).integers(400_000)) for r in ranks]
@@ -104,7 +104,7 @@ class Run:
 
         Raises `UsageError` for a job without a collective of all ranks.
         """
-        found: list[int] = []
+        last_ends: list[int] = []
         for phase in range(1, self.job.steps + 1):
             ends = [
                 int(end.max())
@@ -113,8 +113,8 @@ class Run:
             ]
             if not ends:
                 raise UsageError(f"a job of shape {self.job.shape} has no collective of all ranks")
-            found.append(max(ends))
-        return found
+            last_ends.append(max(ends))
+        return last_ends
 
     def step_times(self) -> dict[int, int | None]:
         """Return each step's time in ns; None for the first step.
@@ -153,8 +153,8 @@ def simulate(job: Job, faults: Sequence[Fault] = ()) -> Run:
                 grid=(EXTRA_KERNEL.grid, 1, 1),
                 block=(EXTRA_KERNEL.block, 1, 1),
             )
-            more = tuple(one.with_extra(fault.kernel or 0, extra) for one in whole.programs)
-            whole = replace(whole, programs=more)
+            programs = tuple(program.with_extra(fault.kernel or 0, extra) for program in whole.programs)
+            whole = replace(whole, programs=programs)
     return Run(job, tuple(faults), whole)
 
 

@@ -248,9 +248,9 @@ def split_into_layers(
     has an embedding, the optimizer and `extra` kernels. Raises `UsageError` if `least` layers do not fit.
     """
     collectives = forward_extra + backward_extra
-    left = job.kernels - 1 - optimizer_kernel_count(job) - extra
-    count = max(least, round(left / (_LAYER + collectives)))
-    compute = left - count * collectives
+    layer_kernels = job.kernels - 1 - optimizer_kernel_count(job) - extra
+    count = max(least, round(layer_kernels / (_LAYER + collectives)))
+    compute = layer_kernels - count * collectives
     if compute < count * sum(_SMALLEST):
         needed = job.kernels + count * sum(_SMALLEST) - compute
         raise UsageError(f"{job.kernels} kernels a step hold no job of shape {job.shape}", f"give at least {needed}")

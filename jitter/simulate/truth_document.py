@@ -51,7 +51,9 @@ def _stages(run: Run) -> dict[str, Any]:
     if len(run.plan.programs) == 1:
         return {}
     of_rank = enumerate(run.plan.programs)
-    return {"stages": [{"ranks": run.plan.ranks_of(at).tolist(), "kernels": one.kernels} for at, one in of_rank]}
+    return {
+        "stages": [{"ranks": run.plan.ranks_of(at).tolist(), "kernels": program.kernels} for at, program in of_rank]
+    }
 
 
 def _fault(run: Run, fault: Fault, ends: list[int]) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def test_several_bases_raise_what_must_be_exceeded():
         document([(n, f * t if n == "gelu" else t) for n, t in USUAL], 10 + at) for at, f in enumerate((0.9, 1.1))
     ]
     assert changes(base, new) != []
-    found = compare_kernels(aligned(base, new), more=others)
+    found = compare_kernels(aligned(base, new), bases=others)
     assert found.changes == []
 
 

@@ -102,7 +102,7 @@ def find_heads(
     structure: Structure,
     collectives: CollectiveArrays,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     upper: Setting,
     lower: Setting,
@@ -124,7 +124,7 @@ def find_heads(
             structure,
             collectives,
             step,
-            own,
+            self_times,
             baseline,
             upper,
             lower,
@@ -145,7 +145,7 @@ def find_heads_of_operations(
     structure: Structure,
     collectives: CollectiveArrays,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     upper: Setting,
     lower: Setting,
@@ -173,7 +173,7 @@ def find_heads_of_operations(
         follows_call, follows_stream = structure.follows_call[low:high], structure.follows_stream[low:high]
         usual = cut_self_times(baseline, low, high)
         low, high = row + first, row + last
-        recorded = cut_self_times(own, low, high)
+        recorded = cut_self_times(self_times, low, high)
         nodes, others = cut_nodes(upper.nodes, low, high), cut_nodes(lower.nodes, low, high)
         starts, ends = heads.start[low:high], heads.end[low:high]
         frees, backs = heads.free[low:high], heads.back[low:high]
@@ -188,7 +188,7 @@ def find_heads_of_operations(
                     job,
                     structure,
                     step,
-                    own,
+                    self_times,
                     baseline,
                     upper,
                     lower,
@@ -216,7 +216,7 @@ def find_heads_of_operations(
             elif is_alone and is_latest(begun, usually_begun, free, usually_free):
                 starts[at] = ends[at] = backs[at]
             else:
-                count = list_start_inputs(job, step, own, baseline, upper, lower, shift, heads, inputs, rank, op)
+                count = list_start_inputs(job, step, self_times, baseline, upper, lower, shift, heads, inputs, rank, op)
                 starts[at] = ends[at] = common_head(count, inputs, heads.parent)
             if is_coupled[at]:
                 continue
@@ -271,23 +271,23 @@ def common_head(count: int, inputs: Inputs, parent: Ints) -> int:
     latest_upper = latest_lower = -math.inf
     for at in range(count):
         latest_upper, latest_lower = max(latest_upper, inputs.upper[at]), max(latest_lower, inputs.lower[at])
-    found, is_first = -1, True
+    head, is_first = -1, True
     for at in range(count):
         if inputs.upper[at] == latest_upper or inputs.lower[at] == latest_lower:
-            found = inputs.head[at] if is_first else common_ancestor(found, inputs.head[at], parent)
+            head = inputs.head[at] if is_first else common_ancestor(head, inputs.head[at], parent)
             is_first = False
-    return int(found)
+    return int(head)
 
 
 @compiled
-def common_ancestor(one: int, other: int, parent: Ints) -> int:
+def common_ancestor(first: int, second: int, parent: Ints) -> int:
     """Return the latest instance to which two owe their time; parents have smaller numbers, the root is -1."""
-    while one != other:
-        if one > other:
-            one = parent[one]
+    while first != second:
+        if first > second:
+            first = parent[first]
         else:
-            other = parent[other]
-    return one
+            second = parent[second]
+    return first
 
 
 @compiled
@@ -308,18 +308,18 @@ def find_anchor(
     latest_upper = latest_lower = -math.inf
     for at in range(count):
         latest_upper, latest_lower = max(latest_upper, inputs.upper[at]), max(latest_lower, inputs.lower[at])
-    found, is_first = -1, True
+    anchor, is_first = -1, True
     for at in range(count):
         inputs.chosen[at] = inputs.upper[at] == latest_upper or inputs.lower[at] == latest_lower
         if inputs.chosen[at]:
-            found = inputs.head[at] if is_first else common_ancestor(found, inputs.head[at], heads.parent)
+            anchor = inputs.head[at] if is_first else common_ancestor(anchor, inputs.head[at], heads.parent)
             is_first = False
     while True:
-        while found >= 0 and not is_attended(
-            structure.collective, structure.attendance, collectives, structure.group[found], rank, group
+        while anchor >= 0 and not is_attended(
+            structure.collective, structure.attendance, collectives, structure.group[anchor], rank, group
         ):
-            found = heads.parent[found]
-        since = heads.moved[found] if found >= 0 else shift
+            anchor = heads.parent[anchor]
+        since = heads.moved[anchor] if anchor >= 0 else shift
         level = -math.inf
         for at in range(count):
             level = max(level, min(inputs.upper[at], inputs.lower[at] + since))
@@ -327,9 +327,9 @@ def find_anchor(
         for at in range(count):
             if not inputs.chosen[at] and max(inputs.upper[at], inputs.lower[at] + since) > level:
                 inputs.chosen[at] = has_joined = True
-                found = common_ancestor(found, inputs.head[at], heads.parent)
+                anchor = common_ancestor(anchor, inputs.head[at], heads.parent)
         if not has_joined:
-            return int(found)
+            return int(anchor)
 
 
 @compiled
@@ -357,9 +357,9 @@ def is_attended(
     number = collective[group]
     low, high = (0, 1) if by < 0 else (collectives.first_in_group[by], collectives.first_in_group[by + 1])
     for index in range(low, high):
-        one = rank if by < 0 else collectives.rank[collectives.by_group[index]]
-        at = attendance[number, collectives.block[one]]
-        if at < 0 or collectives.group[at + collectives.column[one]] != group:
+        attendee = rank if by < 0 else collectives.rank[collectives.by_group[index]]
+        at = attendance[number, collectives.block[attendee]]
+        if at < 0 or collectives.group[at + collectives.column[attendee]] != group:
             return False
     return True
 
@@ -411,7 +411,7 @@ def list_stream_inputs(upper: Setting, lower: Setting, heads: Heads, inputs: Inp
 def list_start_inputs(
     job: JobArrays,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     upper: Setting,
     lower: Setting,
@@ -425,13 +425,13 @@ def list_start_inputs(
     team, row = step.team[rank], step.row[rank]
     place, cell, count = job.first[team] + op, row + op, 0
     launch_ns, stream_ns = job.launch_ns[team], job.stream_ns[team]
-    begun, free = ready_to_start(upper.nodes, cell, own.lead[cell], launch_ns, stream_ns)
+    begun, free = ready_to_start(upper.nodes, cell, self_times.lead[cell], launch_ns, stream_ns)
     usually_begun, usually_free = ready_to_start(lower.nodes, cell, baseline.lead[place], launch_ns, stream_ns)
     if not isnan(begun - usually_begun):
         inputs.upper[count], inputs.lower[count] = begun, usually_begun
         inputs.goes[count], inputs.head[count] = RETURN, heads.back[cell]
         count += 1
-    if isnan(own.delay[cell] if job.has_launches[team] else own.host[cell]):  # it joins here, as recorded
+    if isnan(self_times.delay[cell] if job.has_launches[team] else self_times.host[cell]):  # it joins here, as recorded
         inputs.upper[count], inputs.lower[count] = step.start[cell], step.start[cell] - shift
         inputs.goes[count], inputs.head[count] = STEP_BEFORE, -1
         return count + 1
@@ -477,10 +477,10 @@ def latest_input(count: int, values: Floats) -> float:
     """Return the greatest of the first `count` values; NaN of none."""
     if count == 0:
         return math.nan
-    found = values[0]
+    latest = values[0]
     for at in range(1, count):
-        found = max(found, values[at])
-    return float(found)
+        latest = max(latest, values[at])
+    return float(latest)
 
 
 @compiled
@@ -488,7 +488,7 @@ def list_call_inputs(
     job: JobArrays,
     structure: Structure,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     upper: Setting,
     lower: Setting,
@@ -514,7 +514,7 @@ def list_call_inputs(
         count = list_since_inputs(job, structure, row, upper, lower, heads, inputs, rank, place)
         since, usual = latest_input(count, inputs.upper), latest_input(count, inputs.lower)
         head = common_head(count, inputs, heads.parent)
-    called, usually_called = since + own.host[cell], usual + baseline.host[place]
+    called, usually_called = since + self_times.host[cell], usual + baseline.host[place]
     inputs.goes[0] = SELF
     if isnan(called - usually_called):  # it begins here, as recorded
         called, usually_called, head = step.call[cell], step.call[cell] - shift, -1
@@ -524,15 +524,15 @@ def list_call_inputs(
         low, high = job.first_wait[place], job.first_wait[place + 1]
         return add_awaited(job.wait_on, low, high, row, rank, 0.0, False, upper, lower, heads, inputs, 1)
     if job.queue[team] > 0 and upper.slot[cell] > -math.inf and lower.slot[cell] > -math.inf:
-        one, other = upper.holder[cell], lower.holder[cell]
+        holder, usual_holder = upper.holder[cell], lower.holder[cell]
         inputs.upper[1], inputs.lower[1], inputs.goes[1], inputs.head[1] = (
             upper.slot[cell],
             lower.slot[cell],
             STEP_BEFORE,
             -1,
         )
-        if one >= 0 and other >= 0:
-            inputs.head[1] = common_ancestor(heads.start[row + one], heads.start[row + other], heads.parent)
+        if holder >= 0 and usual_holder >= 0:
+            inputs.head[1] = common_ancestor(heads.start[row + holder], heads.start[row + usual_holder], heads.parent)
         return 2
     return 1
 
@@ -557,18 +557,18 @@ def add_awaited(
     A host (`by_host`) does not wait for what the rank lacks; a stream waits for the operation before that.
     """
     for wait in range(low, high):
-        other = wait_on[wait]
-        if by_host and other >= 0 and isnan(upper.nodes.start[row + other]):
+        awaited = wait_on[wait]
+        if by_host and awaited >= 0 and isnan(upper.nodes.start[row + awaited]):
             continue
-        if other >= 0:
-            end, usual = upper.nodes.end[row + other], lower.nodes.end[row + other]
+        if awaited >= 0:
+            end, usual = upper.nodes.end[row + awaited], lower.nodes.end[row + awaited]
         else:
-            end, usual = upper.before.stream_end[rank, ~other], lower.before.stream_end[rank, ~other]
+            end, usual = upper.before.stream_end[rank, ~awaited], lower.before.stream_end[rank, ~awaited]
         if not isnan(end - usual):
             inputs.upper[count], inputs.lower[count] = end - lead, usual - lead
-            inputs.goes[count] = END if other >= 0 else LEFT
-            inputs.which[count] = other if other >= 0 else ~other
-            inputs.head[count] = heads.end[row + other] if other >= 0 else -1
+            inputs.goes[count] = END if awaited >= 0 else LEFT
+            inputs.which[count] = awaited if awaited >= 0 else ~awaited
+            inputs.head[count] = heads.end[row + awaited] if awaited >= 0 else -1
             count += 1
     return count
 

@@ -86,15 +86,19 @@ class Losses:
 
     def by_class(self) -> Floats:
         """Return, (classes,), the sum of the shares of each `LossClass`."""
-        found: Floats = np.bincount(self.loss_class, self.loss_ns, len(LossClass)).astype(np.float64)
-        return found
+        sums_ns: Floats = np.bincount(self.loss_class, self.loss_ns, len(LossClass)).astype(np.float64)
+        return sums_ns
 
     def by_rank(self, ranks: Sequence[int]) -> Floats:
         """Return, (ranks, classes), the sums of the shares of these ranks, which must ascend."""
-        found = np.zeros((len(ranks), len(LossClass)))
-        own = np.isin(self.rank, ranks)
-        np.add.at(found, (np.searchsorted(ranks, self.rank[own]), self.loss_class[own]), self.loss_ns[own])
-        return found
+        sums_ns = np.zeros((len(ranks), len(LossClass)))
+        is_of_ranks = np.isin(self.rank, ranks)
+        np.add.at(
+            sums_ns,
+            (np.searchsorted(ranks, self.rank[is_of_ranks]), self.loss_class[is_of_ranks]),
+            self.loss_ns[is_of_ranks],
+        )
+        return sums_ns
 
 
 def join_losses(parts: Sequence[Losses]) -> Losses:

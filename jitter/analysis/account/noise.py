@@ -19,9 +19,9 @@ class Noise(NamedTuple):
 
 def noise_of_operations(variance: Floats, sizes: list[int]) -> Noise:
     """Return the noise for these variances, (teams, START/CPU/GPU) in ns², NaN where unknown, and sizes of teams."""
-    known = np.nan_to_num(variance)
+    known_variance = np.nan_to_num(variance)
     below = np.array([-expected_lower_median(size) for size in sizes])
-    return Noise(known, np.sqrt(known) * below[:, None])
+    return Noise(known_variance, np.sqrt(known_variance) * below[:, None])
 
 
 def loss_of_stretches(stretches: Stretches, ranks: int) -> float:

@@ -31,18 +31,18 @@ def divide_maximum(  # noqa: PLR0912  # one formula
         order: (count or more,) is overwritten.
 
     """
-    which, level = 0, -math.inf
+    highest, level = 0, -math.inf
     for at in range(count):
         factor[at] = 0.0
         least = min(upper[at], lower[at] + shift)
         if least > level:
-            which, level = at, least
+            highest, level = at, least
     others = -math.inf
     for at in range(count):
-        if at != which:
+        if at != highest:
             others = max(others, upper[at], lower[at] + shift)
     if others <= level:  # it is the maximum whatever the others do
-        factor[which] = 1.0
+        factor[highest] = 1.0
         return 0.0
     active, rising, falling = 0, 0, 0
     for at in range(count):

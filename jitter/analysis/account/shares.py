@@ -139,7 +139,7 @@ def share_step(
     structure: Structure,
     collectives: CollectiveArrays,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     upper: Setting,
     lower: Setting,
@@ -183,7 +183,7 @@ def share_step(
             structure,
             collectives,
             step,
-            own,
+            self_times,
             baseline,
             upper,
             lower,
@@ -320,7 +320,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
     structure: Structure,
     collectives: CollectiveArrays,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     upper: Setting,
     lower: Setting,
@@ -356,7 +356,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
         begin, end = collectives.first_place[block] + low, collectives.first_place[block] + last
         is_coupled = structure.is_coupled[begin:end]
         begin, end = row + low, row + last
-        recorded, calls, of_start = cut_self_times(own, begin, end), step.call[begin:end], heads.start[begin:end]
+        recorded, calls, of_start = cut_self_times(self_times, begin, end), step.call[begin:end], heads.start[begin:end]
         nodes, others = cut_nodes(upper.nodes, begin, end), cut_nodes(lower.nodes, begin, end)
         by_end, by_start = multiplier.end[begin:end], multiplier.start[begin:end]
         by_launch_after = multiplier.launch[begin:end]
@@ -454,7 +454,9 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     multiplier.back[rank, thread] += started
                     moved, by_launch = begun - usually_begun, 1.0
                 else:
-                    count = list_start_inputs(job, step, own, baseline, upper, lower, shift, heads, inputs, rank, op)
+                    count = list_start_inputs(
+                        job, step, self_times, baseline, upper, lower, shift, heads, inputs, rank, op
+                    )
                     moved = pass_on(
                         structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count,
                         started,
@@ -493,7 +495,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                         structure,
                         collectives,
                         step,
-                        own,
+                        self_times,
                         baseline,
                         upper,
                         lower,
@@ -519,7 +521,7 @@ def share_call(
     structure: Structure,
     collectives: CollectiveArrays,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     upper: Setting,
     lower: Setting,
@@ -539,9 +541,11 @@ def share_call(
     whole = multiplier.back[rank, thread]
     multiplier.back[rank, thread] = 0.0
     head = heads.back[row + previous] if previous >= 0 else -1
-    count = list_call_inputs(job, structure, step, own, baseline, upper, lower, shift, heads, inputs, rank, op, head)
+    count = list_call_inputs(
+        job, structure, step, self_times, baseline, upper, lower, shift, heads, inputs, rank, op, head
+    )
     moved = pass_on(structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole)
-    in_call = own.call[cell] - baseline.call[place]
+    in_call = self_times.call[cell] - baseline.call[place]
     unexplained = whole * (upper.nodes.back[cell] - lower.nodes.back[cell] - in_call - moved)
     shares.host[cell] += whole * in_call
     if stream >= 0 and count > 1:
@@ -550,7 +554,7 @@ def share_call(
     if whole == 0.0 or inputs.goes[0] != SELF:
         return float(unexplained)
     called = inputs.upper[0] - inputs.lower[0]
-    host = own.host[cell] - baseline.host[place]
+    host = self_times.host[cell] - baseline.host[place]
     shares.host[cell] += whole * host
     pass_by(stretches, heads.back[cell], team, START if op <= job.first_kernel[team] else CPU, whole)
     count = list_since_inputs(job, structure, row, upper, lower, heads, inputs, rank, place)
@@ -594,42 +598,42 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
     program at `first`.
     """
     cell, anchor = row + op, heads.start[row + op]
-    count, other = 0, collective_before[first + op]
+    count, node = 0, collective_before[first + op]
     for _ in range(LOOK_BACK):
-        if other < 0:
+        if node < 0:
             break
-        touches = (nodes.end[row + other] > nodes.start[cell] and nodes.start[row + other] < nodes.end[cell]) or (
-            others.end[row + other] > others.start[cell] and others.start[row + other] < others.end[cell]
+        touches = (nodes.end[row + node] > nodes.start[cell] and nodes.start[row + node] < nodes.end[cell]) or (
+            others.end[row + node] > others.start[cell] and others.start[row + node] < others.end[cell]
         )
-        change = nodes.end[row + other] - others.end[row + other] + nodes.start[row + other] - others.start[row + other]
-        beside.start[other] = beside.end[other] = 0.0 if touches and not isnan(change) else -math.inf
+        change = nodes.end[row + node] - others.end[row + node] + nodes.start[row + node] - others.start[row + node]
+        beside.start[node] = beside.end[node] = 0.0 if touches and not isnan(change) else -math.inf
         if touches and count < _COLLECTIVES_BESIDE and not isnan(change):
-            inputs.which[count] = other
+            inputs.which[count] = node
             count += 1
-            anchor = common_ancestor(anchor, heads.start[row + other], heads.parent)
-            anchor = common_ancestor(anchor, heads.end[row + other], heads.parent)
-        other = collective_before[first + other]
+            anchor = common_ancestor(anchor, heads.start[row + node], heads.parent)
+            anchor = common_ancestor(anchor, heads.end[row + node], heads.parent)
+        node = collective_before[first + node]
     while anchor >= 0 and not is_attended(
         structure.collective, structure.attendance, collectives, structure.group[anchor], rank, -1
     ):
         anchor = heads.parent[anchor]
     since = heads.moved[anchor] if anchor >= 0 else shift
     # begins with the lower setting, measured from the anchor
-    other = collective_before[first + op]
+    node = collective_before[first + op]
     for _ in range(LOOK_BACK):
-        if other < 0:
+        if node < 0:
             break
-        if beside.end[other] == 0.0:
-            beside.start[other], beside.end[other] = others.start[row + other] + since, others.end[row + other] + since
-        other = collective_before[first + other]
+        if beside.end[node] == 0.0:
+            beside.start[node], beside.end[node] = others.start[row + node] + since, others.end[row + node] + since
+        node = collective_before[first + node]
     players = 2 + 2 * count
     for subset in range(1 << players):
         begin = nodes.start[cell] if subset & 1 else others.start[cell] + since
         for index in range(count):
-            other = inputs.which[index]
-            begun, ended = others.start[row + other] + since, others.end[row + other] + since
-            beside.start[other] = nodes.start[row + other] if subset >> (2 + 2 * index) & 1 else begun
-            beside.end[other] = nodes.end[row + other] if subset >> (3 + 2 * index) & 1 else ended
+            node = inputs.which[index]
+            begun, ended = others.start[row + node] + since, others.end[row + node] + since
+            beside.start[node] = nodes.start[row + node] if subset >> (2 + 2 * index) & 1 else begun
+            beside.end[node] = nodes.end[row + node] if subset >> (3 + 2 * index) & 1 else ended
         beside.values[subset] = exact_end_beside(
             collective_before, first, 0, op, beside.start, beside.end, begin, work if subset & 2 else usual_work, factor
         )
@@ -641,25 +645,25 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
                 size = 0
                 for bit in range(players):
                     size += subset >> bit & 1
-                more = beside.values[subset | 1 << player] - beside.values[subset]
-                value += more * weight_of_one(size + 1, players - 1 - size)
+                added = beside.values[subset | 1 << player] - beside.values[subset]
+                value += added * weight_of_one(size + 1, players - 1 - size)
         rest -= value
         if player == 1:
             gpu = whole * value
             continue
-        other = op if player == 0 else inputs.which[(player - 2) // 2]
+        node = op if player == 0 else inputs.which[(player - 2) // 2]
         is_start = player % 2 == 0
-        change = nodes.start[row + other] - others.start[row + other]
+        change = nodes.start[row + node] - others.start[row + node]
         if not is_start:
-            change = nodes.end[row + other] - others.end[row + other]
+            change = nodes.end[row + node] - others.end[row + node]
         part = 1.0 if player == 0 else 0.0
         if abs(change - since) > _UNCHANGED_NS:
             part = value / (change - since)
         passed += part
         if is_start:
-            multiplier.start[row + other] += whole * part
+            multiplier.start[row + node] += whole * part
         else:
-            multiplier.end[row + other] += whole * part
+            multiplier.end[row + node] += whole * part
     if anchor >= 0:
         multiplier.group[structure.group[anchor]] += whole * (1 - passed)
     shares.overlap[cell] += whole * rest
@@ -681,13 +685,13 @@ def share_slot(
 ) -> None:
     """Pass the multiplier of a queue place on to the launches that held it in the two settings, half each."""
     change = upper.slot[cell] - lower.slot[cell]
-    one, other = upper.holder[cell], lower.holder[cell]
-    if one < 0 or other < 0:
+    upper_holder, lower_holder = upper.holder[cell], lower.holder[cell]
+    if upper_holder < 0 or lower_holder < 0:
         shares.carried[rank] += whole * (change - shift)
         return
     moved = 0.0
-    for which in range(2):
-        holder = one if which == 0 else other
+    for setting in range(2):
+        holder = upper_holder if setting == 0 else lower_holder
         multiplier.start[row + holder] += whole / 2
         moved += known(upper.nodes.start[row + holder] - lower.nodes.start[row + holder]) / 2
     shares.unexplained[rank] += whole * (change - moved)

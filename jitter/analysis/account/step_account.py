@@ -166,7 +166,7 @@ class Account:
         operations = int(np.diff(job.first).max(initial=0))
         self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
         kinds = np.split(job.kind, job.first[1:-1])
-        last_launch = np.array([np.flatnonzero(own != SYNC).max(initial=-1) for own in kinds])
+        last_launch = np.array([np.flatnonzero(team_kinds != SYNC).max(initial=-1) for team_kinds in kinds])
         self._lists = Lists(run.rank_numbers, last_launch, collectives.first_group)
         self._shift = 0.0
         """How much later than with the baseline the step before ends, ns."""
@@ -233,12 +233,12 @@ class Account:
         last = np.where(cells >= 0, cells - step.times.row, -1)
         here, shift = np.flatnonzero(last >= 0), self._shift
         later = step.times.end[cells[here]] - lower.nodes.end[cells[here]]
-        known = ~np.isnan(later)
-        if known.any():
-            self._shift = float(later[known].mean())
+        is_known = ~np.isnan(later)
+        if is_known.any():
+            self._shift = float(later[is_known].mean())
         # the nodes say the same of ends and returns, for longer than the recorded ones are kept
         kept = replace(step, times=step.times._replace(end=nodes.end, back=nodes.back))
-        return _Compared(kept, baseline, upper, lower, room.heads, last, here[known], shift, self._shift)
+        return _Compared(kept, baseline, upper, lower, room.heads, last, here[is_known], shift, self._shift)
 
     def _find_heads(
         self, step: RecordedStep, baseline: SelfTimes, upper: Setting, lower: Setting, heads: Heads
@@ -295,12 +295,14 @@ class Account:
         shares.unexplained[ends] = (step.times.end[cells] - now.upper.nodes.end[cells]) / len(ends)
         every = np.full(ranks, -1, np.int64)
         self._pass(now, every, shift, multiplier, shares, stretches)
-        touched, left = multiplier.touched.copy(), (multiplier.left + multiplier.stream, multiplier.back.copy())
-        if before is None or not any(values.any() for values in left):
-            return [_Shared(now, every, touched, shares, self._carried(now, *left, shift))]
+        touched, remaining = multiplier.touched.copy(), (multiplier.left + multiplier.stream, multiplier.back.copy())
+        if before is None or not any(values.any() for values in remaining):
+            return [_Shared(now, every, touched, shares, self._carried(now, *remaining, shift))]
         there = (before.step.times.row >= 0) & ~step.fresh
-        ended, back = (np.where(there[:, None], values, 0.0) for values in left)
-        found = _Shared(now, every, touched, shares, self._carried(now, left[0] - ended, left[1] - back, shift))
+        ended, back = (np.where(there[:, None], values, 0.0) for values in remaining)
+        shared = _Shared(
+            now, every, touched, shares, self._carried(now, remaining[0] - ended, remaining[1] - back, shift)
+        )
         multiplier, shares = self._cleared(before, 1)
         multiplier.stream[:], multiplier.back[:] = ended, back
         self._seed_carried(before, multiplier)
@@ -312,28 +314,28 @@ class Account:
         stretches.varied[0] += tail.varied.sum()
         stretches.biased[0] += tail.biased.sum()
         carried = self._carried(before, multiplier.left + multiplier.stream, multiplier.back, shift)
-        return [found, _Shared(before, border, multiplier.touched, shares, carried)]
+        return [shared, _Shared(before, border, multiplier.touched, shares, carried)]
 
     def _pass(
         self,
-        one: _Compared,
+        compared: _Compared,
         border: Ints,
         shift: float,
         multiplier: Multipliers,
         shares: Shares,
         stretches: Stretches,
     ) -> None:
-        step = one.step
+        step = compared.step
         share_step(
             self._run.job,
             self._structure,
             step.collectives,
             step.times,
             step.own,
-            one.baseline,
-            one.upper,
-            one.lower,
-            one.heads,
+            compared.baseline,
+            compared.upper,
+            compared.lower,
+            compared.heads,
             border,
             shift,
             multiplier,
@@ -358,9 +360,9 @@ class Account:
                     multiplier.end[times.row[here] + job.carried_place[at]] += whole
                 multiplier.touched[here] |= whole != 0
 
-    def _carried(self, one: _Compared, ends: Floats, back: Floats, shift: float) -> Floats:
+    def _carried(self, compared: _Compared, ends: Floats, back: Floats, shift: float) -> Floats:
         """Return, (ranks,), what a step owes to how its ranks came to it."""
-        upper, lower = one.upper.before, one.lower.before
+        upper, lower = compared.upper.before, compared.lower.before
         owed = np.zeros(len(ends))
         for whole, values, usual in ((ends, upper.stream_end, lower.stream_end), (back, upper.back, lower.back)):
             if whole.any():
@@ -373,20 +375,20 @@ class Account:
         ranks = len(self._run.rank_numbers)
         while True:
             of_rank, count = np.full(ranks, np.nan), 0
-            for one in shared:
+            for shared_step in shared:
                 sums, excess = np.zeros((2, ranks, len(_CLASSES)))
                 count = list_losses(
                     self._run.job,
                     self._lists,
-                    one.of.step.number,
-                    one.of.step.times,
-                    one.of.step.own,
-                    one.of.baseline,
-                    one.of.upper.transfer - one.of.lower.transfer,
-                    one.border,
-                    one.touched,
-                    one.shares,
-                    one.carried,
+                    shared_step.of.step.number,
+                    shared_step.of.step.times,
+                    shared_step.of.step.own,
+                    shared_step.of.baseline,
+                    shared_step.of.upper.transfer - shared_step.of.lower.transfer,
+                    shared_step.border,
+                    shared_step.touched,
+                    shared_step.shares,
+                    shared_step.carried,
                     self._own_row_ns,
                     sums,
                     excess,
@@ -408,22 +410,32 @@ class Account:
         if most > 0:
             largest = np.flatnonzero(of_rank == most)
             rank = int(largest[lists.rank[largest].argmin()])
-            room = 2 * sum(len(one.of.baseline.gpu) for one in shared)
+            room = 2 * sum(len(shared_step.of.baseline.gpu) for shared_step in shared)
             if room > self._rows.ns.shape[1]:
                 self._rows = _loss_rows(room)
-            for one in reversed(shared):
-                step, baseline, shares = one.of.step, one.of.baseline, one.shares
+            for shared_step in reversed(shared):
+                step, baseline, shares = shared_step.of.step, shared_step.of.baseline, shared_step.shares
                 count = list_shares_of_rank(
-                    job, lists, step.number, rank, step.times, step.own, baseline, one.border, shares, count, self._rows
+                    job,
+                    lists,
+                    step.number,
+                    rank,
+                    step.times,
+                    step.own,
+                    baseline,
+                    shared_step.border,
+                    shares,
+                    count,
+                    self._rows,
                 )
         return _losses(self._rows, count)
 
-    def _cleared(self, one: _Compared, which: int) -> tuple[Multipliers, Shares]:
+    def _cleared(self, compared: _Compared, slot: int) -> tuple[Multipliers, Shares]:
         """Return multipliers and shares of a step, all 0; the arrays of the same step size are used again.
 
-        `which` of the two shares that are kept. The multipliers are the same ones each time.
+        `slot` of the two shares that are kept. The multipliers are the same ones each time.
         """
-        cells, ranks = len(one.step.times.start), len(one.step.times.row)
+        cells, ranks = len(compared.step.times.start), len(compared.step.times.row)
         if self._multiplier is None or len(self._multiplier.end) != cells:
             ends, threads = self._state.stream_end.shape[1], self._state.back.shape[1]
             self._multiplier = Multipliers(
@@ -433,12 +445,12 @@ class Account:
                 left=np.empty((ranks, ends)),
                 back=np.empty((ranks, threads)),
                 launch=np.empty(cells),
-                group=np.empty(int(one.step.collectives.first_group[-1])),
+                group=np.empty(int(compared.step.collectives.first_group[-1])),
                 touched=np.empty(ranks, np.bool_),
             )
-        if which not in self._shares or len(self._shares[which].host) != cells:
+        if slot not in self._shares or len(self._shares[slot].host) != cells:
             groups = len(self._multiplier.group)
-            self._shares[which] = Shares(
+            self._shares[slot] = Shares(
                 host=np.empty(cells),
                 gpu=np.empty(cells),
                 overlap=np.empty(cells if self._run.job.interference.any() else 0),
@@ -447,9 +459,9 @@ class Account:
                 carried=np.empty(ranks),
                 unexplained=np.empty(ranks),
             )
-        for values in (*self._multiplier, *self._shares[which]):
+        for values in (*self._multiplier, *self._shares[slot]):
             values.fill(0)
-        return self._multiplier, self._shares[which]
+        return self._multiplier, self._shares[slot]
 
 
 @compiled
@@ -458,7 +470,7 @@ def list_losses(
     lists: Lists,
     number: int,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     transfer: Floats,
     border: Ints,
@@ -484,7 +496,7 @@ def list_losses(
         lists,
         number,
         step,
-        own,
+        self_times,
         baseline,
         border,
         touched,
@@ -525,7 +537,7 @@ def list_large_shares(
     lists: Lists,
     number: int,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     border: Ints,
     touched: Bools,
@@ -548,20 +560,20 @@ def list_large_shares(
         begin = job.first[team] + low
         usual = cut_self_times(baseline, begin, begin + size)
         begin = row + low
-        recorded = cut_self_times(own, begin, begin + size)
+        recorded = cut_self_times(self_times, begin, begin + size)
         of_host, of_gpu = shares.host[begin : begin + size], shares.gpu[begin : begin + size]
         for at in range(size):
-            which = int(low + at > job.first_kernel[team]) + int(low + at > lists.last_launch[team])
+            host_class = int(low + at > job.first_kernel[team]) + int(low + at > lists.last_launch[team])
             host = known(recorded.host[at] - usual.host[at]) + recorded.call[at] - usual.call[at]
             host -= recorded.lead[at] - usual.lead[at]
             gpu = known(recorded.delay[at] - usual.delay[at]) + recorded.gpu[at] - usual.gpu[at]
             if not touched[rank]:
-                excess[rank, which] += host
+                excess[rank, host_class] += host
                 excess[rank, GPU] += gpu
                 continue
             for part in range(3 if has_overlap else 2):
                 if part == 0:
-                    position, share, above = which, of_host[at], host
+                    position, share, above = host_class, of_host[at], host
                 elif part == 1:
                     position, share, above = GPU, of_gpu[at], gpu
                 else:
@@ -631,7 +643,7 @@ def list_shares_of_rank(
     number: int,
     rank: int,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     border: Ints,
     shares: Shares,
@@ -650,12 +662,12 @@ def list_shares_of_rank(
             loss_class = (
                 AFTER if place > lists.last_launch[team] else START if place <= job.first_kernel[team] else LAUNCH
             )
-            above = known(own.host[cell] - baseline.host[at]) + (own.call[cell] - baseline.call[at])
-            above -= own.lead[cell] - baseline.lead[at]
+            above = known(self_times.host[cell] - baseline.host[at]) + (self_times.call[cell] - baseline.call[at])
+            above -= self_times.lead[cell] - baseline.lead[at]
             add_row(rows, count, number, lists.rank[rank], team, loss_class, place, shares.host[cell], above)
             count += 1
         if shares.gpu[cell] != 0:
-            above = known(own.delay[cell] - baseline.delay[at]) + (own.gpu[cell] - baseline.gpu[at])
+            above = known(self_times.delay[cell] - baseline.delay[at]) + (self_times.gpu[cell] - baseline.gpu[at])
             add_row(rows, count, number, lists.rank[rank], team, GPU, place, shares.gpu[cell], above)
             count += 1
     return count
@@ -678,7 +690,9 @@ def _structure(run: RunModel) -> Structure:
     there = collectives.number_at >= 0
     is_coupled[there] = coupled[collectives.number_at[there]]
     ordered = instructions[instructions[:, 0] < 0, 1].tolist()
-    group = joined([np.arange(collectives.first_group[one], collectives.first_group[one + 1]) for one in ordered])
+    group = joined(
+        [np.arange(collectives.first_group[number], collectives.first_group[number + 1]) for number in ordered]
+    )
     instance = np.full(int(collectives.first_group[-1]), -1, np.int64)
     instance[group] = np.arange(len(group))
     blocks = np.repeat(np.arange(len(collectives.first_place) - 1), np.diff(collectives.first_place))

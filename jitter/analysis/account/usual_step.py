@@ -109,10 +109,10 @@ class UsualProgram:
         noise = [silent] * len(replayed)
         transfers = [lower.transfers] * len(replayed)
         account = Account(self._run, StepEnds(self._run), transfers, noise, own_row_ns=0.0)
-        found = [account.step(one.step, lower.own) for one in replayed]
+        accounts = [account.step(replayed_step.step, lower.own) for replayed_step in replayed]
         return [
-            UsualAccount(one.time_ns, one.time_ns - charged.loss_ns, charged.losses)
-            for one, charged in zip(replayed, found, strict=True)
+            UsualAccount(replayed_step.time_ns, replayed_step.time_ns - charged.loss_ns, charged.losses)
+            for replayed_step, charged in zip(replayed, accounts, strict=True)
         ]
 
     def with_delays(
@@ -129,8 +129,12 @@ class UsualProgram:
             row, first, after = int(last.step.times.row[block]), int(job.first[team]), int(job.first[team + 1])
             awaited = np.full(after - first, -np.inf)
             for at in range(first, after):
-                for other in job.wait_on[job.first_wait[at] : job.first_wait[at + 1]].tolist():
-                    held = last.nodes.end[row + other] if other >= 0 else last.step.before.stream_end[block, ~other]
+                for awaited_op in job.wait_on[job.first_wait[at] : job.first_wait[at + 1]].tolist():
+                    held = (
+                        last.nodes.end[row + awaited_op]
+                        if awaited_op >= 0
+                        else last.step.before.stream_end[block, ~awaited_op]
+                    )
                     awaited[at - first] = np.fmax(awaited[at - first], held)
             cells, operations = slice(row, row + after - first), slice(first, after)
             ready = [
@@ -148,13 +152,13 @@ class UsualProgram:
             delay[operations] += np.nan_to_num(ready[0] - ready[1])
         return usual.own._replace(delay=delay)
 
-    def _replay(self, usual: UsualStep, more: Sequence[SelfTimes] = ()) -> list[_Replayed]:
-        """Return the steps of a run whose steps are all alike but for some `more`, as a recording would have them."""
+    def _replay(self, usual: UsualStep, extra: Sequence[SelfTimes] = ()) -> list[_Replayed]:
+        """Return the steps of a run whose steps are all alike but for some `extra`, as a recording would have them."""
         run, job, arrays = self._run, self._run.job, self._run.collective_arrays
         team = np.array(self.blocks, np.int64)
         sizes = np.diff(job.first)[team]
         row = np.cumsum(sizes) - sizes
-        operation = np.concatenate([np.arange(job.first[one], job.first[one + 1]) for one in self.blocks])
+        operation = np.concatenate([np.arange(job.first[block], job.first[block + 1]) for block in self.blocks])
         # all blocks are on one clock, so the replay of a collective may begin anywhere: at 0
         start = np.where(job.kind[operation] == SYNC, np.nan, 0.0)
         end = start.copy()
@@ -165,18 +169,18 @@ class UsualProgram:
         change = Change(np.ones((3, len(team)), np.bool_), usual.transfers, np.zeros(len(usual.transfers)), 0.0)
         state = unknown_state(len(team), count_carried_ends(job), count_threads(job), int(job.queue.max(initial=0)))
         before, ends, ended_ns = state._replace(back=np.zeros_like(state.back)), StepEnds(run), np.nan
-        found, unknown = [], np.full(len(team), -1)
-        for number, of_team in enumerate([usual.own] * _STEPS + list(more)):
-            fresh, own = np.full(len(team), number == 0), SelfTimes(*(values[operation] for values in of_team))
-            step = RecordedStep(number, StepKey(None, number), template, own, before, fresh, arrays, unknown)
+        replayed, unknown = [], np.full(len(team), -1)
+        for number, of_team in enumerate([usual.own] * _STEPS + list(extra)):
+            fresh, self_times = np.full(len(team), number == 0), SelfTimes(*(values[operation] for values in of_team))
+            step = RecordedStep(number, StepKey(None, number), template, self_times, before, fresh, arrays, unknown)
             nodes = NodeTimes(*np.empty((4, len(start))))
             replay_step(job, run.schedule.array(), step, of_team, change, state, nodes)
-            times = StepTimes(team, row, nodes.start, nodes.end, call + nodes.back - own.call, call + nodes.back)
+            times = StepTimes(team, row, nodes.start, nodes.end, call + nodes.back - self_times.call, call + nodes.back)
             cells = ends.cells(times)
             end_ns = float(nodes.end[cells[cells >= 0]].mean()) if (cells >= 0).any() else np.nan
-            found.append(_Replayed(replace(step, times=times, end_cells=cells), nodes, end_ns - ended_ns))
+            replayed.append(_Replayed(replace(step, times=times, end_cells=cells), nodes, end_ns - ended_ns))
             before, ended_ns = state.copy(), end_ns
-        return found
+        return replayed
 
 
 class UsualRun(NamedTuple):
@@ -204,33 +208,39 @@ def find_usual_step(run: RunModel, baselines: Iterable[SelfTimes], transfers: Fl
         sorted(place for place in program.places[program.reference].tolist() if place >= 0)
         for _, program in sorted(run.programs.items())
     ]
-    numbers = [{place: at for at, place in enumerate(own)} for own in places]
+    numbers = [{place: at for at, place in enumerate(team_places)} for team_places in places]
     programs, rules = {}, {}
-    for team, own in enumerate(places):
-        operations, known = run.programs[team].operations, run.dependencies[team]
-        programs[team] = Program(tuple(operations[place] for place in own), {}, run.programs[team].reference)
+    for team, team_places in enumerate(places):
+        operations, dependencies = run.programs[team].operations, run.dependencies[team]
+        programs[team] = Program(tuple(operations[place] for place in team_places), {}, run.programs[team].reference)
         rules[team] = Dependencies(
-            tuple(renumber_waits(known.waits, numbers[team])),
-            known.thread[own],
-            known.queue,
-            known.launch_ns,
-            known.stream_ns,
-            known.interference,
-            known.has_launches,
-            {numbers[team][place]: ns for place, ns in known.host_lead_ns.items() if place in numbers[team]},
+            tuple(renumber_waits(dependencies.waits, numbers[team])),
+            dependencies.thread[team_places],
+            dependencies.queue,
+            dependencies.launch_ns,
+            dependencies.stream_ns,
+            dependencies.interference,
+            dependencies.has_launches,
+            {numbers[team][place]: ns for place, ns in dependencies.host_lead_ns.items() if place in numbers[team]},
         )
     blocks = tuple(block.team for block in run.matching.blocks)
     meetings: list[Meeting] = []
     took: list[float] = []
     for collective, group in zip(run.matching.collectives, run.collective_arrays.first_group.tolist(), strict=False):
-        there = [(one.block, one.place) for one in collective.members if one.place in numbers[blocks[one.block]]]
+        there = [
+            (member.block, member.place)
+            for member in collective.members
+            if member.place in numbers[blocks[member.block]]
+        ]
         meeting = tuple((block, numbers[blocks[block]][place]) for block, place in there)
         # ranks of one block that meet at two places of their program, as in a ring, are represented by one rank
         alone = len({block for block, _ in meeting}) < len(meeting)
-        found = [(one,) for one in meeting] if alone else [meeting] if meeting else []
-        meetings += found
-        took += [float(np.nan_to_num(transfers[group]))] * len(found)
-    cells = np.concatenate([int(run.job.first[team]) + np.array(own, np.int64) for team, own in enumerate(places)])
+        groups = [(attendance,) for attendance in meeting] if alone else [meeting] if meeting else []
+        meetings += groups
+        took += [float(np.nan_to_num(transfers[group]))] * len(groups)
+    cells = np.concatenate(
+        [int(run.job.first[team]) + np.array(team_places, np.int64) for team, team_places in enumerate(places)]
+    )
     own_times = SelfTimes(*(np.nan_to_num(values[cells]) for values in median_over_steps(baselines)))
     return UsualRun(
         UsualProgram(programs, rules, blocks, tuple(meetings)), UsualStep(own_times, np.array(took)), places, cells

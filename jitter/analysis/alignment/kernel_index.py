@@ -68,7 +68,7 @@ def assign_cohorts(
     ids: dict[KernelSignature, int] = {}
     encoded = {digest: encode_kernels(kernels_of(digest), ids) for digest in set(typical.values())}
     waiting = dict(typical)
-    found: dict[int, int] = {}
+    cohort_of: dict[int, int] = {}
     number = 0
     while waiting:
         commonest = find_commonest(waiting)
@@ -77,10 +77,10 @@ def assign_cohorts(
             for digest in set(waiting.values())
             if are_similar(encoded[digest], encoded[commonest], THRESHOLDS.matching.min_shared_kernels)
         }
-        found |= {rank: number for rank, digest in waiting.items() if digest in similar}
+        cohort_of |= {rank: number for rank, digest in waiting.items() if digest in similar}
         waiting = {rank: digest for rank, digest in waiting.items() if digest not in similar}
         number += 1
-    return dict(sorted(found.items()))
+    return dict(sorted(cohort_of.items()))
 
 
 def find_commonest(by_rank: Mapping[int, Value]) -> Value:
@@ -94,7 +94,7 @@ def find_commonest_sequences(members: Sequence[RankSequence], cohort_of: Mapping
     for member in members:
         if not member.cut:
             counts[cohort_of[member.rank]][member.sequence] += 1
-    return {cohort: found.most_common(1)[0][0] for cohort, found in counts.items()}
+    return {cohort: sequence_counts.most_common(1)[0][0] for cohort, sequence_counts in counts.items()}
 
 
 def encode_kernels(kernels: Sequence[KernelSignature], ids: dict[KernelSignature, int]) -> list[int]:
@@ -210,7 +210,7 @@ class KernelIndices:
     def members(self) -> dict[int, frozenset[int]]:
         """Each cohort's ranks over the run."""
         return {
-            cohort: frozenset(rank for rank, own in self.cohorts.items() if own == cohort)
+            cohort: frozenset(rank for rank, rank_cohort in self.cohorts.items() if rank_cohort == cohort)
             for cohort in sorted(set(self.cohorts.values()))
         }
 
@@ -241,7 +241,8 @@ class KernelIndices:
 
     def _members_of(self, key: StepKey) -> list[RankSequence]:
         return [
-            RankSequence(rank, found.step.sequence, found.step.cut) for rank, found in sorted(self._held[key].items())
+            RankSequence(rank, step_record.step.sequence, step_record.step.cut)
+            for rank, step_record in sorted(self._held[key].items())
         ]
 
     def _example(self, sequence: str) -> tuple[StepKey, int]:
@@ -249,8 +250,8 @@ class KernelIndices:
         with self._example_lock:
             while sequence not in self._examples:
                 key = next(self._unsearched_steps)
-                for rank, found in self._held[key].items():
-                    self._examples.setdefault(found.step.sequence, (key, rank))
+                for rank, step_record in self._held[key].items():
+                    self._examples.setdefault(step_record.step.sequence, (key, rank))
         return self._examples[sequence]
 
     def _kernels_of(self, sequence: str) -> list[KernelSignature]:
@@ -259,9 +260,9 @@ class KernelIndices:
             key, rank = self._example(sequence)
             rows = read_step(self._root, key, self._held[key], ("kernel_name", "kind", "stream"), [rank]).table
             main = self._held[key][rank].record.main_stream
-            found = list(zip(*map(to_list, rows.columns), strict=True))
-            self._collectives.update(name for name, kind, _ in found if kind == "collective")
+            kernels = list(zip(*map(to_list, rows.columns), strict=True))
+            self._collectives.update(name for name, kind, _ in kernels if kind == "collective")
             self._contents[sequence] = [
-                (name, kind == "collective" or stream != main) for name, kind, stream in found if kind != "memory"
+                (name, kind == "collective" or stream != main) for name, kind, stream in kernels if kind != "memory"
             ]
         return self._contents[sequence]

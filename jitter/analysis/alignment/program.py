@@ -76,12 +76,12 @@ class Program:
     def fit(self, signature: Signature, example: Example) -> None:
         """Add the places of a signature that the program was not made from; operations without a place get -1."""
         words: dict[_Word, int] = {}
-        theirs = [words.setdefault(_word(op), len(words)) for op in self.operations]
+        program_words = [words.setdefault(_word(op), len(words)) for op in self.operations]
         own_operations = _operations(example)
-        own = [words.setdefault(_word(op), len(words)) for op in own_operations]
-        there = [_Place(op, word) for op, word in zip(self.operations, theirs, strict=True)]
-        found = _partners(there, own_operations, own)
-        self.places[signature] = np.array([-1 if place is None else place for place in found], np.int64)
+        own_words = [words.setdefault(_word(op), len(words)) for op in own_operations]
+        there = [_Place(op, word) for op, word in zip(self.operations, program_words, strict=True)]
+        partners = _partners(there, own_operations, own_words)
+        self.places[signature] = np.array([-1 if place is None else place for place in partners], np.int64)
 
     @cached_property
     def kinds(self) -> Ints:
@@ -112,16 +112,19 @@ def lay_out(counts: Mapping[Signature, int], content: Callable[[Signature], Exam
     """
     words: dict[_Word, int] = {}
     order: list[_Place] = []
-    found: dict[Signature, list[_Place]] = {}
+    placed: dict[Signature, list[_Place]] = {}
     ranked = sorted(counts, key=lambda signature: (-counts[signature], signature))
     for signature in ranked:
         operations = _operations(content(signature))
-        own = [words.setdefault(_word(op), len(words)) for op in operations]
-        found[signature] = _merge(order, operations, own)
+        operation_words = [words.setdefault(_word(op), len(words)) for op in operations]
+        placed[signature] = _merge(order, operations, operation_words)
     number = {id(place): at for at, place in enumerate(order)}
     return Program(
         tuple(place.operation for place in order),
-        {signature: np.array([number[id(place)] for place in places], np.int64) for signature, places in found.items()},
+        {
+            signature: np.array([number[id(place)] for place in places], np.int64)
+            for signature, places in placed.items()
+        },
         ranked[0],
     )
 
@@ -139,7 +142,7 @@ def _operations(example: Example) -> list[Operation]:
     threads = [seen.setdefault(thread, len(seen)) for thread in example.threads]
     recorded = example.collectives or [None] * len(threads)
     columns = (example.names, example.kind, example.streams, threads, recorded)
-    return [Operation(*one) for one in zip(*columns, strict=True)]
+    return [Operation(*fields) for fields in zip(*columns, strict=True)]
 
 
 def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[_Place]:
@@ -147,24 +150,24 @@ def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence
     partners = _partners(order, operations, words)
     placed: list[_Place] = []
     extended: list[_Place] = []
-    taken = 0
+    copied = 0
     for at, partner in enumerate(partners):
         if partner is None:
             place = _Place(operations[at], words[at])
         else:
-            extended += order[taken:partner]
-            taken, place = partner + 1, order[partner]
+            extended += order[copied:partner]
+            copied, place = partner + 1, order[partner]
         extended.append(place)
         placed.append(place)
-    order[:] = extended + order[taken:]
+    order[:] = extended + order[copied:]
     return placed
 
 
 def _partners(order: Sequence[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[int | None]:
     """Return the number of each operation's place, None where it has none."""
     partners = align(words, [place.word for place in order])
-    for own, theirs in find_gaps(tuple(partners), len(order)):
-        _pair_leftovers(order, operations, partners, own, theirs)
+    for own_gap, order_gap in find_gaps(tuple(partners), len(order)):
+        _pair_leftovers(order, operations, partners, own_gap, order_gap)
     return partners
 
 
@@ -172,14 +175,14 @@ def _pair_leftovers(
     order: Sequence[_Place],
     operations: Sequence[Operation],
     partners: list[int | None],
-    own: range,
-    theirs: range,
+    own_gap: range,
+    order_gap: range,
 ) -> None:
     """Give operations between two matched ones, in order, the first free place of their kind and stream."""
-    free = theirs.start
-    for at in own:
+    free = order_gap.start
+    for at in own_gap:
         op = operations[at]
-        for place in range(free, theirs.stop):
+        for place in range(free, order_gap.stop):
             there = order[place].operation
             if there.kind == op.kind and there.stream == op.stream:
                 partners[at], free = place, place + 1

@@ -13,30 +13,30 @@ from math import isqrt
 from operator import eq
 
 
-def lcs_length(one: Sequence[int], other: Sequence[int]) -> int:
+def lcs_length(sequence: Sequence[int], reference: Sequence[int]) -> int:
     """Return the length of the longest common subsequence."""
-    first = _common_prefix(one, other)
-    last = _common_prefix(one[first:][::-1], other[first:][::-1])
-    one, other = one[first : len(one) - last], other[first : len(other) - last]
-    row = full = (1 << len(other)) - 1
-    for row in _rows(one, _masks(other), full, full):  # noqa: B007  # the last one is wanted
+    first = _common_prefix(sequence, reference)
+    last = _common_prefix(sequence[first:][::-1], reference[first:][::-1])
+    sequence, reference = sequence[first : len(sequence) - last], reference[first : len(reference) - last]
+    row = full = (1 << len(reference)) - 1
+    for row in _rows(sequence, _masks(reference), full, full):  # noqa: B007  # the last one is wanted
         pass
-    return first + last + len(other) - row.bit_count()
+    return first + last + len(reference) - row.bit_count()
 
 
-def similarity(one: Sequence[int], other: Sequence[int]) -> float:
+def similarity(sequence: Sequence[int], reference: Sequence[int]) -> float:
     """Return longest common subsequence ÷ longer sequence; 1 for two empty ones."""
-    longer = max(len(one), len(other))
-    return lcs_length(one, other) / longer if longer else 1.0
+    longer = max(len(sequence), len(reference))
+    return lcs_length(sequence, reference) / longer if longer else 1.0
 
 
-def are_similar(one: Sequence[int], other: Sequence[int], min_similarity: float) -> bool:
+def are_similar(sequence: Sequence[int], reference: Sequence[int], min_similarity: float) -> bool:
     """Return whether `similarity` is at least `min_similarity`.
 
     Equal elements at equal places are a common subsequence, so where they are enough nothing is aligned.
     """
-    enough = min_similarity * max(len(one), len(other))
-    return sum(map(eq, one, other)) >= enough or lcs_length(one, other) >= enough
+    enough = min_similarity * max(len(sequence), len(reference))
+    return sum(map(eq, sequence, reference)) >= enough or lcs_length(sequence, reference) >= enough
 
 
 def align(sequence: Sequence[int], reference: Sequence[int]) -> list[int | None]:
@@ -57,8 +57,8 @@ def align(sequence: Sequence[int], reference: Sequence[int]) -> list[int | None]
         if not needed:
             return partners + [None] * (len(sequence) - start)
         candidates = places.get(element, ())
-        found = bisect_left(candidates, at)
-        partner = candidates[found] if found < len(candidates) else None
+        index = bisect_left(candidates, at)
+        partner = candidates[index] if index < len(candidates) else None
         # to match the first elements of both is never wrong; to skip elements of the reference may be
         if partner is not None and (partner == at or rows.length(start + 1, partner + 1, at) == needed - 1):
             at, needed = partner + 1, needed - 1
@@ -111,30 +111,30 @@ class _SuffixRows:
             full = (1 << (self._size - passed)) - 1  # lower bits do not depend on higher ones
             begin = self._kept[block] & full
             self._block, self._rows = block, [begin, *_rows(elements, self._masks, begin, full)]
-        left = self._size - reference_start
-        return left - (self._rows[at] & ((1 << left) - 1)).bit_count()
+        remaining = self._size - reference_start
+        return remaining - (self._rows[at] & ((1 << remaining) - 1)).bit_count()
 
 
-def _common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+def _common_prefix(sequence: Sequence[int], reference: Sequence[int]) -> int:
     """Return how many elements both begin with."""
-    for at, (first, second) in enumerate(zip(one, other, strict=False)):
+    for at, (first, second) in enumerate(zip(sequence, reference, strict=False)):
         if first != second:
             return at
-    return min(len(one), len(other))
+    return min(len(sequence), len(reference))
 
 
-def _masks(other: Sequence[int]) -> dict[int, int]:
-    """Return by element a number whose bit j is 1 where element j of `other` is that."""
-    size = -(-len(other) // 8)
+def _masks(reference: Sequence[int]) -> dict[int, int]:
+    """Return by element a number whose bit j is 1 where element j of `reference` is that."""
+    size = -(-len(reference) // 8)
     places: dict[int, bytearray] = {}
-    for position, element in enumerate(other):
+    for position, element in enumerate(reference):
         places.setdefault(element, bytearray(size))[position >> 3] |= 1 << (position & 7)
     return {element: int.from_bytes(bits, "little") for element, bits in places.items()}
 
 
-def _rows(one: Sequence[int], masks: dict[int, int], row: int, full: int) -> Iterator[int]:
-    """Yield the rows that follow `row`, one for each element of `one`; all bits of `full` are 1."""
-    for element in one:
+def _rows(sequence: Sequence[int], masks: dict[int, int], row: int, full: int) -> Iterator[int]:
+    """Yield the rows that follow `row`, one for each element of `sequence`; all bits of `full` are 1."""
+    for element in sequence:
         matched = row & masks.get(element, 0)
         row = ((row + matched) | (row - matched)) & full
         yield row

@@ -37,29 +37,31 @@ def teams(
     `example` returns the operations themselves. Ranks in `cut` have no whole step, so operations that they lack tell
     nothing: each joins the team of its cohort with which it shares most operations.
     """
-    found = _split({rank: own for rank, own in usual.items() if rank not in cut}, cohort_of, kinds, example)
+    team_of = _split(
+        {rank: signature for rank, signature in usual.items() if rank not in cut}, cohort_of, kinds, example
+    )
     members: dict[int, dict[int, Signature]] = {}
-    for rank, team in found.items():
+    for rank, team in team_of.items():
         members.setdefault(team, {})[rank] = usual[rank]
     alone: dict[int, Signature] = {}
     for rank in sorted(cut):
-        near = [team for team, own in members.items() if cohort_of[min(own)] == cohort_of[rank]]
+        near = [team for team, signatures in members.items() if cohort_of[min(signatures)] == cohort_of[rank]]
         if len(near) > 1:
             shared = {team: _shared(example(usual[rank]), example(find_commonest(members[team]))) for team in near}
             near = [max(near, key=shared.__getitem__)]
         if near:
-            found[rank] = near[0]
+            team_of[rank] = near[0]
         else:
             alone[rank] = usual[rank]
-    more = _split(alone, cohort_of, kinds, example)
-    found |= {rank: len(members) + team for rank, team in more.items()}
-    return dict(sorted(found.items()))
+    team_of_rest = _split(alone, cohort_of, kinds, example)
+    team_of |= {rank: len(members) + team for rank, team in team_of_rest.items()}
+    return dict(sorted(team_of.items()))
 
 
-def _shared(one: Example, other: Example) -> int:
+def _shared(example: Example, reference: Example) -> int:
     """Return how many operations of two ranks have the same names in the same order."""
     number: dict[str, int] = {}
-    first, second = ([number.setdefault(name, len(number)) for name in own.names] for own in (one, other))
+    first, second = ([number.setdefault(name, len(number)) for name in sample.names] for sample in (example, reference))
     return lcs_length(first, second)
 
 
@@ -72,7 +74,7 @@ def _split(
     """Return the team of each of these ranks, numbered from 0."""
     places = {signature: _places(kinds[signature]) for signature in set(usual.values())}
     waiting = dict(usual)
-    found: dict[int, int] = {}
+    team_of: dict[int, int] = {}
     number = 0
     while waiting:
         cohort = min(cohort_of[rank] for rank in waiting)
@@ -80,13 +82,15 @@ def _split(
         commonest = find_commonest(mine)
         alike = {signature for signature in set(mine.values()) if _alike(places[signature], places[commonest])}
         if len(alike) > 1 and "send_recv" in (usual_order := example(commonest)).collectives:
-            alike -= {one for one in alike - {commonest} if _exchanges_differ(example(one), usual_order)}
-        own = [rank for rank, signature in mine.items() if signature in alike]
-        found |= dict.fromkeys(own, number)
-        for rank in own:
+            alike -= {
+                signature for signature in alike - {commonest} if _exchanges_differ(example(signature), usual_order)
+            }
+        members = [rank for rank, signature in mine.items() if signature in alike]
+        team_of |= dict.fromkeys(members, number)
+        for rank in members:
             del waiting[rank]
         number += 1
-    return found
+    return team_of
 
 
 def _places(kind: KindCodes) -> tuple[Ints, int]:
@@ -95,14 +99,14 @@ def _places(kind: KindCodes) -> tuple[Ints, int]:
     return compute[kind == COLLECTIVE], int(compute[-1]) if len(compute) else 0
 
 
-def _alike(one: tuple[Ints, int], other: tuple[Ints, int]) -> bool:
-    apart = max(_LIMITS.same_place_kernels, _LIMITS.same_place_share * max(one[1], other[1]))
-    return len(one[0]) == len(other[0]) and bool((np.abs(one[0] - other[0]) <= apart).all())
+def _alike(places: tuple[Ints, int], reference: tuple[Ints, int]) -> bool:
+    apart = max(_LIMITS.same_place_kernels, _LIMITS.same_place_share * max(places[1], reference[1]))
+    return len(places[0]) == len(reference[0]) and bool((np.abs(places[0] - reference[0]) <= apart).all())
 
 
-def _exchanges_differ(one: Example, other: Example) -> bool:
+def _exchanges_differ(example: Example, reference: Example) -> bool:
     """Return whether two ranks exchange in different orders: with other neighbours, or after other work."""
-    return _streams_of_exchanges(one) != _streams_of_exchanges(other) or _is_reordered(one, other)
+    return _streams_of_exchanges(example) != _streams_of_exchanges(reference) or _is_reordered(example, reference)
 
 
 def _streams_of_exchanges(example: Example) -> list[int]:
@@ -114,36 +118,36 @@ def _streams_of_exchanges(example: Example) -> list[int]:
     ]
 
 
-def _is_reordered(one: Example, other: Example) -> bool:
+def _is_reordered(example: Example, reference: Example) -> bool:
     """Return whether two ranks run some of the same kernels before different collectives.
 
     Kernels that only one of them runs anywhere, such as another choice of an autotuner, do not count.
     """
     ahead: Counter[str] = Counter()  # how many more kernels of a name the one has run than the other
-    only_one = only_other = 0
+    only_first = only_second = 0
     lacking: list[tuple[int, int]] = []  # before each collective: what only one of them has run by then
-    for first, second in zip_longest(*map(_names_between_collectives, (one, other)), fillvalue=()):
+    for first, second in zip_longest(*map(_names_between_collectives, (example, reference)), fillvalue=()):
         for name in first:
-            only_one += ahead[name] >= 0
-            only_other -= ahead[name] < 0
+            only_first += ahead[name] >= 0
+            only_second -= ahead[name] < 0
             ahead[name] += 1
         for name in second:
-            only_one -= ahead[name] > 0
-            only_other += ahead[name] <= 0
+            only_first -= ahead[name] > 0
+            only_second += ahead[name] <= 0
             ahead[name] -= 1
-        lacking.append((only_one, only_other))
+        lacking.append((only_first, only_second))
     return any(
-        min(before_one - only_one, before_other - only_other) > _LIMITS.same_place_kernels
-        for before_one, before_other in lacking
+        min(before_first - only_first, before_second - only_second) > _LIMITS.same_place_kernels
+        for before_first, before_second in lacking
     )
 
 
 def _names_between_collectives(example: Example) -> list[list[str]]:
     """Return the names of the compute kernels before each collective, and after the last one."""
-    found: list[list[str]] = [[]]
+    names_between: list[list[str]] = [[]]
     for kind, name in zip(example.kind, example.names, strict=True):
         if kind == COLLECTIVE:
-            found.append([])
+            names_between.append([])
         elif kind == COMPUTE:
-            found[-1].append(name)
-    return found
+            names_between[-1].append(name)
+    return names_between

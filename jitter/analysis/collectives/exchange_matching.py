@@ -75,28 +75,33 @@ class Exchanges(NamedTuple):
 
 def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]) -> list[MatchedPair]:
     """Match the exchanges of all ranks; each is matched once, with those that agree best first."""
-    end = {rank: own.end for rank, own in exchanges.items()}
+    end = {rank: rank_exchanges.end for rank, rank_exchanges in exchanges.items()}
     likely = list(_likely_pairs(exchanges, team_of))
-    kept, taken = list[MatchedPair](), set[tuple[int, int]]()
+    kept, used = list[MatchedPair](), set[tuple[int, int]]()
     for matched in (_match_streams, _match_pair):
-        left = {rank: own.without([at for other, at in taken if other == rank]) for rank, own in exchanges.items()}
-        found = [pair for ranks in likely for pair in matched(left, ranks)]
-        least_ns = _least_waits(found)
-        for pair in sorted(found, key=lambda one: (_waits_for_others(one, least_ns), one.preference)):
-            one, other = pair.ranks
-            free = tuple(m for m in pair.messages if (one, m[0]) not in taken and (other, m[1]) not in taken)
+        remaining = {
+            rank: rank_exchanges.without([at for taker, at in used if taker == rank])
+            for rank, rank_exchanges in exchanges.items()
+        }
+        candidates = [pair for ranks in likely for pair in matched(remaining, ranks)]
+        least_ns = _least_waits(candidates)
+        for pair in sorted(
+            candidates, key=lambda candidate: (_waits_for_others(candidate, least_ns), candidate.preference)
+        ):
+            first_rank, second_rank = pair.ranks
+            free = tuple(m for m in pair.messages if (first_rank, m[0]) not in used and (second_rank, m[1]) not in used)
             is_enough = free == pair.messages or matched is not _match_streams
-            if is_enough and len(free) >= _least_messages(end[one], end[other]):
+            if is_enough and len(free) >= _least_messages(end[first_rank], end[second_rank]):
                 kept.append(pair._replace(messages=free))
-                taken.update((one, at) for at, _ in free)
-                taken.update((other, at) for _, at in free)
+                used.update((first_rank, at) for at, _ in free)
+                used.update((second_rank, at) for _, at in free)
     return kept
 
 
-def _least_waits(found: Sequence[MatchedPair]) -> dict[int, float]:
+def _least_waits(pairs: Sequence[MatchedPair]) -> dict[int, float]:
     """Return, by rank, the least wait of the later rank among its possible pairs."""
     least: dict[int, float] = {}
-    for pair in found:
+    for pair in pairs:
         for rank in pair.ranks:
             least[rank] = min(pair.wait_ns, least.get(rank, math.inf))
     return least
@@ -114,19 +119,19 @@ def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -
     Passes that follow each other evenly make streams of different messages seem to end together, with other clocks: the
     clocks by which most messages do are taken, then those by which the ranks wait least.
     """
-    one, other = (exchanges[rank] for rank in ranks)
-    found = []
-    for own, theirs in product(one.by_stream(ranks[1]), other.by_stream(ranks[0])):
-        if len(own) == len(theirs) > 1:
-            apart = one.end[:, own] - other.end[:, theirs]
+    first, second = (exchanges[rank] for rank in ranks)
+    pairs = []
+    for first_places, second_places in product(first.by_stream(ranks[1]), second.by_stream(ranks[0])):
+        if len(first_places) == len(second_places) > 1:
+            apart = first.end[:, first_places] - second.end[:, second_places]
             middle = np.median(apart, axis=1)  # NaN where a rank lacks the step, or a part of it
             spread_ns = float(np.fmax.reduce(np.abs(apart - middle[:, None]), axis=None, initial=-np.inf))
             if 0 <= spread_ns <= THRESHOLDS.group_inference.max_spread_ns:
-                wait_ns = float(np.nanmean(np.fmin(one.took[:, own], other.took[:, theirs])))
-                messages = tuple(zip(own.tolist(), theirs.tolist(), strict=True))
-                found.append(MatchedPair(ranks, messages, middle, spread_ns, wait_ns))
-    found.sort(key=lambda pair: pair.preference)
-    together = [_join([pair, *found]) for pair in found]
+                wait_ns = float(np.nanmean(np.fmin(first.took[:, first_places], second.took[:, second_places])))
+                messages = tuple(zip(first_places.tolist(), second_places.tolist(), strict=True))
+                pairs.append(MatchedPair(ranks, messages, middle, spread_ns, wait_ns))
+    pairs.sort(key=lambda pair: pair.preference)
+    together = [_join([pair, *pairs]) for pair in pairs]
     if together:
         yield min(together, key=lambda pair: pair.preference)
 
@@ -136,7 +141,9 @@ def _join(pairs: Sequence[MatchedPair]) -> MatchedPair:
     first, messages, joined = pairs[0], list[tuple[int, int]](), list[MatchedPair]()
     for pair in pairs:
         apart = np.abs(pair.offset_ns - first.offset_ns)
-        is_free = not any(taken[side] == new[side] for taken in messages for new in pair.messages for side in (0, 1))
+        is_free = not any(
+            earlier[side] == new[side] for earlier in messages for new in pair.messages for side in (0, 1)
+        )
         if is_free and not (apart > THRESHOLDS.group_inference.max_spread_ns).any():
             messages += pair.messages
             joined.append(pair)
@@ -157,17 +164,17 @@ def _likely_pairs(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, int]
         first_of.setdefault(team_of[rank], rank)
     distances = set()
     for first in first_of.values():
-        for other in ranks:
-            pair = (min(first, other), max(first, other))
-            if first != other and abs(other - first) not in distances and any(_match_pair(exchanges, pair)):
-                distances.add(abs(other - first))
+        for peer in ranks:
+            pair = (min(first, peer), max(first, peer))
+            if first != peer and abs(peer - first) not in distances and any(_match_pair(exchanges, pair)):
+                distances.add(abs(peer - first))
     for distance in sorted(distances):
         yield from ((rank, rank + distance) for rank in ranks if rank + distance in exchanges)
 
 
-def _least_messages(one: Floats, other: Floats) -> int:
+def _least_messages(first_end: Floats, second_end: Floats) -> int:
     """Return how many messages must agree for two ranks to be matched, given their (steps, exchanges) ends."""
-    fewest = int(min(one.shape[1], other.shape[1]))
+    fewest = int(min(first_end.shape[1], second_end.shape[1]))
     # a stage exchanges half of its messages with each neighbour
     of_neighbour = math.ceil(fewest / 2)
     return max(2, min(_LIMITS.min_messages, of_neighbour), math.ceil(_LIMITS.min_share * fewest))
@@ -175,16 +182,18 @@ def _least_messages(one: Floats, other: Floats) -> int:
 
 def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:
     """Yield the messages between two ranks, if enough exchanges of both end together."""
-    one, other = (exchanges[rank].end for rank in ranks)
-    steps = ~np.isnan(one).all(axis=1) & ~np.isnan(other).all(axis=1)
+    first_end, second_end = (exchanges[rank].end for rank in ranks)
+    steps = ~np.isnan(first_end).all(axis=1) & ~np.isnan(second_end).all(axis=1)
     if not steps.any():
         return
-    own = np.flatnonzero(~np.isnan(one[steps]).any(axis=0) & exchanges[ranks[0]].with_rank(ranks[1]))
-    theirs = np.flatnonzero(~np.isnan(other[steps]).any(axis=0) & exchanges[ranks[1]].with_rank(ranks[0]))
-    least = _least_messages(one, other)
-    if min(len(own), len(theirs)) < least:
+    first_places = np.flatnonzero(~np.isnan(first_end[steps]).any(axis=0) & exchanges[ranks[0]].with_rank(ranks[1]))
+    second_places = np.flatnonzero(~np.isnan(second_end[steps]).any(axis=0) & exchanges[ranks[1]].with_rank(ranks[0]))
+    least = _least_messages(first_end, second_end)
+    if min(len(first_places), len(second_places)) < least:
         return
-    apart = (one[steps][:, own, None] - other[steps][:, None, theirs]).reshape(int(steps.sum()), -1)
+    apart = (first_end[steps][:, first_places, None] - second_end[steps][:, None, second_places]).reshape(
+        int(steps.sum()), -1
+    )
     order = np.argsort(apart[0])
     ordered = apart[:, order]
     for spread_ns in _LIMITS.spreads_ns:
@@ -196,11 +205,11 @@ def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> I
         distance: Floats = np.abs(apart - middle[:, None]).max(axis=0)
         limit = min(_LIMITS.spread_ratio * spread_ns, THRESHOLDS.group_inference.max_spread_ns)
         cells = np.flatnonzero(distance <= limit)
-        rows, columns = own[cells // len(theirs)], theirs[cells % len(theirs)]
+        rows, columns = first_places[cells // len(second_places)], second_places[cells % len(second_places)]
         streams = exchanges[ranks[0]].stream[rows], exchanges[ranks[1]].stream[columns]
         messages = _unique(rows, columns, streams, distance[cells] / spread_ns)
         if len(messages) >= least:
-            offset = np.full(len(one), np.nan)
+            offset = np.full(len(first_end), np.nan)
             offset[steps] = middle
             yield MatchedPair(ranks, messages, offset, spread_ns)
             return
@@ -232,11 +241,11 @@ def _unique(rows: Ints, columns: Ints, streams: tuple[Ints, Ints], distance: Flo
     usual = np.array([counts[pair] for pair in pairs])
     taken_rows: set[int] = set()
     taken_columns: set[int] = set()
-    found = []
+    chosen = []
     for at in np.lexsort((columns, rows, -usual, np.floor(distance))).tolist():
         row, column = int(rows[at]), int(columns[at])
         if row not in taken_rows and column not in taken_columns:
             taken_rows.add(row)
             taken_columns.add(column)
-            found.append((row, column))
-    return tuple(sorted(found))
+            chosen.append((row, column))
+    return tuple(sorted(chosen))

@@ -52,45 +52,49 @@ def infer_groups(collectives: Sequence[Operation], start: Floats, end: Floats) -
 
     """
     channels: dict[tuple[int, str | None], list[int]] = defaultdict(list)
-    for at, one in enumerate(collectives):
-        channels[one.stream, one.collective].append(at)
-    found: dict[int, Ints] = {}
+    for at, collective in enumerate(collectives):
+        channels[collective.stream, collective.collective].append(at)
+    labels_of: dict[int, Ints] = {}
     took = end - start
     for channel in channels.values():
         if len(channel) > 1:
-            found.update(_divide_channel(end, took, np.array(channel)))
-    waiting = [at for at in range(len(collectives)) if at not in found]
+            labels_of.update(_divide_channel(end, took, np.array(channel)))
+    waiting = [at for at in range(len(collectives)) if at not in labels_of]
     while waiting:
         # a collective whose groups are known connects ranks, which may tell those of the next one
-        clocks = _Clocks(end, found)
+        clocks = _Clocks(end, labels_of)
         settled = {at: labels for at in waiting if (labels := _divide_place(at, end, took, clocks)) is not None}
         if not settled and len(waiting) > 1:
             settled = dict(_divide_channel(end, took, np.array(waiting)))
-        found.update(settled)
+        labels_of.update(settled)
         waiting = [at for at in waiting if at not in settled] if settled else []
     channel_of = {at: number for number, channel in enumerate(channels.values()) for at in channel}
-    found = _without_contradictions(found, channel_of, end, took)
-    clocks = _Clocks(end, found)
-    found = {at: _with_last_arrivals(at, labels, end, took, clocks) for at, labels in found.items()}
-    return InferredGroups(found, clocks.offset, clocks.component)
+    labels_of = _without_contradictions(labels_of, channel_of, end, took)
+    clocks = _Clocks(end, labels_of)
+    labels_of = {at: _with_last_arrivals(at, labels, end, took, clocks) for at, labels in labels_of.items()}
+    return InferredGroups(labels_of, clocks.offset, clocks.component)
 
 
 def _divide_channel(end: Floats, took: Floats, channel: Ints) -> Iterator[tuple[int, Ints]]:
     """Yield (collective, groups) of the collectives of one channel, as far as they are known."""
-    own, in_it = end[:, channel], took[:, channel]
-    spreads = [one for one in (_spread_between_ranks(own), _usual_spread_between_ranks(own)) if one is not None]
+    ends, durations = end[:, channel], took[:, channel]
+    spreads = [
+        spread for spread in (_spread_between_ranks(ends), _usual_spread_between_ranks(ends)) if spread is not None
+    ]
     if not spreads:
         return
-    divided = [labels for labels in (divide_ranks(one, in_it) for one in spreads) if labels is not None]
+    divided = [labels for labels in (divide_ranks(spread, durations) for spread in spreads) if labels is not None]
     if not divided:
         yield from ((at, np.full(end.shape[2], ALONE, np.int64)) for at in channel.tolist())
         return
-    labels, error = divided[0], _errors(own, divided[0])
-    for other in divided[1:]:
+    labels, error = divided[0], _errors(ends, divided[0])
+    for other_labels in divided[1:]:
         # of collectives of several communicators, most may have the same groups
-        its = _errors(own, other)
-        if (labels == ALONE).any() > (other == ALONE).any() or _usual(its) * _LIMITS.clear_gap < _usual(error):
-            labels, error = other, its
+        other_error = _errors(ends, other_labels)
+        if (labels == ALONE).any() > (other_labels == ALONE).any() or _usual(other_error) * _LIMITS.clear_gap < _usual(
+            error
+        ):
+            labels, error = other_labels, other_error
     fits = error <= _error_limit(_usual(error))
     if not fits.any():  # no division into groups explains any of them
         yield from ((at, np.full(end.shape[2], ALONE, np.int64)) for at in channel.tolist())
@@ -127,55 +131,55 @@ def _spread_between_ranks(end: Floats) -> Floats | None:
     step in common.
     """
     ranks = end.shape[2]
-    found = np.full((ranks, ranks), np.nan)
+    spread = np.full((ranks, ranks), np.nan)
     for step in end:
-        own = step[~np.isnan(step).all(axis=1)]
-        if len(own) < 2:
+        ends = step[~np.isnan(step).all(axis=1)]
+        if len(ends) < 2:
             continue
-        here = ~np.isnan(own).any(axis=0)
+        here = ~np.isnan(ends).any(axis=0)
         if here.sum() < 2:
             continue
-        centred = own[:, here] - own[:, here].mean(axis=0)
+        centred = ends[:, here] - ends[:, here].mean(axis=0)
         centred -= centred.mean(axis=1, keepdims=True)
-        product = centred.T @ centred / len(own)
+        product = centred.T @ centred / len(ends)
         square = np.diagonal(product)
         between = np.full((ranks, ranks), np.nan)
         between[np.ix_(here, here)] = np.sqrt(np.maximum(square[:, None] + square - 2 * product, 0.0))
-        found = np.fmax(found, between)
-    return None if np.isnan(found).all() else found
+        spread = np.fmax(spread, between)
+    return None if np.isnan(spread).all() else spread
 
 
 def _usual_spread_between_ranks(end: Floats) -> Floats | None:
     """Return the same of most of the places: the median distance from the median, in place of the mean square."""
     ranks = end.shape[2]
-    found = np.full((ranks, ranks), np.nan)
+    spread = np.full((ranks, ranks), np.nan)
     chosen = end[:: -(-len(end) // _LIMITS.robust_steps), :: -(-end.shape[1] // _LIMITS.robust_places)]
     for step in chosen:
-        own = step[~np.isnan(step).all(axis=1)]
-        here = np.flatnonzero(~np.isnan(own).any(axis=0)) if len(own) else np.zeros(0, np.int64)
-        if len(own) >= _LIMITS.min_steps and len(here) > 1:
-            add_usual_spread(np.ascontiguousarray(own[:, here].T), here, np.empty(len(own)), found)
-    return None if np.isnan(found).all() else found
+        ends = step[~np.isnan(step).all(axis=1)]
+        here = np.flatnonzero(~np.isnan(ends).any(axis=0)) if len(ends) else np.zeros(0, np.int64)
+        if len(ends) >= _LIMITS.min_steps and len(here) > 1:
+            add_usual_spread(np.ascontiguousarray(ends[:, here].T), here, np.empty(len(ends)), spread)
+    return None if np.isnan(spread).all() else spread
 
 
 @compiled
-def add_usual_spread(end: Floats, here: Ints, room: Floats, found: Floats) -> None:
-    """Raise `found` (ranks, ranks) to the median distance of two ranks' ends, (ranks `here`, places), from the median.
+def add_usual_spread(end: Floats, here: Ints, room: Floats, widest: Floats) -> None:
+    """Raise `widest` (ranks, ranks) to the median distance of two ranks' ends, (ranks `here`, places), from the median.
 
     `room` (places,) is overwritten.
     """
     places = end.shape[1]
-    for one in range(len(here)):
-        for other in range(one + 1):
+    for rank in range(len(here)):
+        for peer in range(rank + 1):
             for place in range(places):
-                room[place] = end[one, place] - end[other, place]
+                room[place] = end[rank, place] - end[peer, place]
             middle = select_lower_median(room, places)
             for place in range(places):
                 room[place] = abs(room[place] - middle)
             spread = select_lower_median(room, places)
-            before = found[here[one], here[other]]
+            before = widest[here[rank], here[peer]]
             if isnan(before) or spread > before:
-                found[here[one], here[other]] = found[here[other], here[one]] = spread
+                widest[here[rank], here[peer]] = widest[here[peer], here[rank]] = spread
 
 
 def divide_ranks(spread: Floats, took: Floats | None = None) -> Ints | None:
@@ -191,23 +195,23 @@ def divide_ranks(spread: Floats, took: Floats | None = None) -> Ints | None:
         took: (steps, collectives, ranks) how long each rank was in each collective.
 
     """
-    known = ~np.isnan(spread).all(axis=1)
-    if known.sum() < 2:
+    is_known = ~np.isnan(spread).all(axis=1)
+    if is_known.sum() < 2:
         return None
-    edges = _spanning_tree(np.where(np.isnan(spread), np.inf, spread)[np.ix_(known, known)])
+    edges = _spanning_tree(np.where(np.isnan(spread), np.inf, spread)[np.ix_(is_known, is_known)])
     lengths = np.maximum([length for length, _, _ in edges], _LIMITS.resolution_ns)
     ranked = []
     for at in range(1, len(edges)):
         ratio = float(lengths[at] / lengths[at - 1])
         if ratio >= _LIMITS.clear_gap and lengths[at - 1] <= _LIMITS.max_spread_ns:
-            own = _joined(edges[:at], int(known.sum()))
-            sizes = np.bincount(own)
+            components = _joined(edges[:at], int(is_known.sum()))
+            sizes = np.bincount(components)
             ranked.append((bool((sizes == sizes[0]).all()), ratio, at))
-    every = np.where(known, 0, ALONE)
+    every = np.where(is_known, 0, ALONE)
     for _, _, at in sorted(ranked, reverse=True):
         labels = np.full(len(spread), ALONE, np.int64)
-        own = _joined(edges[:at], int(known.sum()))
-        labels[known] = np.where(np.bincount(own)[own] > 1, own, ALONE)
+        components = _joined(edges[:at], int(is_known.sum()))
+        labels[is_known] = np.where(np.bincount(components)[components] > 1, components, ALONE)
         if lengths[-1] > _LIMITS.clock_error_ns or (took is not None and not waits_more(took, labels, every)):
             return labels
     return every if lengths[-1] <= THRESHOLDS.matching.synchronous_within_ns else None
@@ -245,40 +249,40 @@ def _spanning_tree(spread: Floats) -> list[_Edge]:
 def _joined(edges: Sequence[_Edge], count: int) -> Ints:
     """Return, (count,), the number of each one's component, by its first member."""
     labels = np.arange(count)
-    for _, one, other in edges:
-        first, second = sorted((int(labels[one]), int(labels[other])))
+    for _, rank, peer in edges:
+        first, second = sorted((int(labels[rank]), int(labels[peer])))
         labels[labels == second] = first
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
-def _within_groups(own: Floats, labels: Ints) -> Floats:
+def _within_groups(end: Floats, labels: Ints) -> Floats:
     """Return (steps, places, ranks) ends less the mean of each rank's group; NaN for ranks that are `ALONE`."""
-    found = np.full(own.shape, np.nan)
+    centred = np.full(end.shape, np.nan)
     for group in np.unique(labels[labels != ALONE]).tolist():
         members = labels == group
-        ends = own[:, :, members]
-        known = ~np.isnan(ends)
-        count = np.maximum(known.sum(axis=2, keepdims=True), 1)
-        mean = np.where(known, ends, 0.0).sum(axis=2, keepdims=True) / count
-        found[:, :, members] = ends - mean
-    return found
+        ends = end[:, :, members]
+        is_known = ~np.isnan(ends)
+        count = np.maximum(is_known.sum(axis=2, keepdims=True), 1)
+        mean = np.where(is_known, ends, 0.0).sum(axis=2, keepdims=True) / count
+        centred[:, :, members] = ends - mean
+    return centred
 
 
-def _errors(own: Floats, labels: Ints) -> Floats:
+def _errors(end: Floats, labels: Ints) -> Floats:
     """Return, (places,), by how much ranks of a group leave each collective apart: the root mean square of a step.
 
     Of the step where it is largest.
     """
-    apart = _within_groups(own, labels)
+    apart = _within_groups(end, labels)
     return _root_mean_squares(apart - _median_over_places(apart)[:, None])
 
 
 def _root_mean_squares(apart: Floats) -> Floats:
     """Return, (places,), the root mean square over the ranks of (steps, places, ranks), the largest over the steps."""
-    known = ~np.isnan(apart)
-    count = np.maximum(known.sum(axis=2), 1)
-    found: Floats = np.sqrt((np.where(known, apart, 0.0) ** 2).sum(axis=2) / count).max(axis=0, initial=0.0)
-    return found
+    is_known = ~np.isnan(apart)
+    count = np.maximum(is_known.sum(axis=2), 1)
+    errors: Floats = np.sqrt((np.where(is_known, apart, 0.0) ** 2).sum(axis=2) / count).max(axis=0, initial=0.0)
+    return errors
 
 
 def _median_over_places(values: Floats) -> Floats:
@@ -286,11 +290,11 @@ def _median_over_places(values: Floats) -> Floats:
     ordered = np.sort(values, axis=1)  # NaN come last
     count = (~np.isnan(values)).sum(axis=1)
     at = np.maximum((count - 1) // 2, 0)
-    found: Floats = np.take_along_axis(ordered, at[:, None], axis=1)[:, 0]
-    return found
+    medians: Floats = np.take_along_axis(ordered, at[:, None], axis=1)[:, 0]
+    return medians
 
 
-def align_clocks(end: Floats, found: Mapping[int, Ints]) -> tuple[Floats, Ints]:
+def align_clocks(end: Floats, labels_of: Mapping[int, Ints]) -> tuple[Floats, Ints]:
     """Return (steps, ranks) clock offsets, and (ranks,) components of ranks that known groups connect.
 
     Ranks of one group differ by the median over the collectives with these groups; offsets add up along groups.
@@ -299,7 +303,7 @@ def align_clocks(end: Floats, found: Mapping[int, Ints]) -> tuple[Floats, Ints]:
     component = np.arange(ranks)
     offset = np.zeros((len(end), ranks))
     by_groups: dict[bytes, list[int]] = defaultdict(list)
-    for at, labels in found.items():
+    for at, labels in labels_of.items():
         by_groups[labels.tobytes()].append(at)
     # groups of most collectives first: their offsets are the surest
     for key in sorted(by_groups, key=lambda key: (-len(by_groups[key]), key)):
@@ -308,10 +312,10 @@ def align_clocks(end: Floats, found: Mapping[int, Ints]) -> tuple[Floats, Ints]:
         for group in np.unique(labels[labels != ALONE]).tolist():
             members = np.flatnonzero(labels == group)
             first = members[0]
-            for other in members[1:]:
-                if component[other] != component[first]:
-                    moved = component == component[other]
-                    shift = middle[:, other] - middle[:, first] - (offset[:, other] - offset[:, first])
+            for member in members[1:]:
+                if component[member] != component[first]:
+                    moved = component == component[member]
+                    shift = middle[:, member] - middle[:, first] - (offset[:, member] - offset[:, first])
                     offset[:, moved] += shift[:, None]
                     component[moved] = component[first]
     return offset, component
@@ -320,16 +324,16 @@ def align_clocks(end: Floats, found: Mapping[int, Ints]) -> tuple[Floats, Ints]:
 class _Clocks:
     """The clocks of the ranks as the collectives of known groups tell them."""
 
-    def __init__(self, end: Floats, found: Mapping[int, Ints]) -> None:
+    def __init__(self, end: Floats, labels_of: Mapping[int, Ints]) -> None:
         by_groups: dict[bytes, list[int]] = defaultdict(list)
-        for at, labels in found.items():
+        for at, labels in labels_of.items():
             by_groups[labels.tobytes()].append(at)
         self.partitions = [np.frombuffer(key, np.int64) for key in by_groups]
         """Each (ranks,) way in which a collective divides the ranks."""
-        errors = [_errors(end[:, own], np.frombuffer(key, np.int64)) for key, own in by_groups.items()]
+        errors = [_errors(end[:, places], np.frombuffer(key, np.int64)) for key, places in by_groups.items()]
         self.error_ns = float(np.median(np.concatenate(errors))) if errors else 0.0
         """By how much ranks of one group usually leave apart."""
-        self.offset, self.component = align_clocks(end, found)
+        self.offset, self.component = align_clocks(end, labels_of)
         self.are_comparable = len(np.unique(self.component)) == 1
         """Whether the collectives connect all ranks."""
         self.limit_ns = _error_limit(self.error_ns)
@@ -338,9 +342,9 @@ class _Clocks:
     def fitting(self, end: Floats) -> list[Ints]:
         """Return the partitions, all ranks together among them, by which (steps, ranks) ends are left together."""
         every = np.zeros(end.shape[1], np.int64)
-        known = {labels.tobytes(): labels for labels in (every, *self.partitions) if (labels != ALONE).all()}
+        distinct = {labels.tobytes(): labels for labels in (every, *self.partitions) if (labels != ALONE).all()}
         corrected = end - self.offset
-        return [labels for labels in known.values() if _spread_in_groups(corrected, labels) <= self.limit_ns]
+        return [labels for labels in distinct.values() if _spread_in_groups(corrected, labels) <= self.limit_ns]
 
 
 def _divide_place(at: int, end: Floats, took: Floats, clocks: _Clocks) -> Ints | None:
@@ -350,35 +354,35 @@ def _divide_place(at: int, end: Floats, took: Floats, clocks: _Clocks) -> Ints |
     else what the ends tell, unless these groups wait for each other. Otherwise, ranks the difference of whose ends
     stays the same over the steps.
     """
-    own, in_it = end[:, at], took[:, at : at + 1]
+    ends, durations = end[:, at], took[:, at : at + 1]
     over_steps = None
-    if clocks.partitions and (~np.isnan(own)).any(axis=1).sum() >= _LIMITS.min_steps:
-        over_steps = divide_ranks(_spread_over_steps(own), in_it)
+    if clocks.partitions and (~np.isnan(ends)).any(axis=1).sum() >= _LIMITS.min_steps:
+        over_steps = divide_ranks(_spread_over_steps(ends), durations)
     if clocks.are_comparable:
-        if fitting := clocks.fitting(own):
+        if fitting := clocks.fitting(ends):
             return min(fitting, key=lambda labels: (len(np.unique(labels)), labels.tobytes()))
-        labels = _divide_on_one_clock(own[:, None], in_it, clocks.offset)
+        labels = _divide_on_one_clock(ends[:, None], durations, clocks.offset)
         # else the clocks are wrong: see `_without_contradictions`
-        return labels if over_steps is None or not waits_more(in_it, labels, over_steps) else over_steps
+        return labels if over_steps is None or not waits_more(durations, labels, over_steps) else over_steps
     return over_steps if over_steps is not None and (over_steps != ALONE).all() else None
 
 
-def _divide_on_one_clock(own: Floats, took: Floats, offset: Floats) -> Ints:
+def _divide_on_one_clock(end: Floats, took: Floats, offset: Floats) -> Ints:
     """Return the groups of ranks that leave together, by (steps, collectives, ranks) ends and clock offsets."""
-    ranks = own.shape[2]
-    found = np.full((ranks, ranks), np.nan)
-    corrected = own - offset[:, None]
+    ranks = end.shape[2]
+    spread = np.full((ranks, ranks), np.nan)
+    corrected = end - offset[:, None]
     for rank in range(ranks):
         apart = corrected - corrected[:, :, rank : rank + 1]
-        known = ~np.isnan(apart)
-        mean = (np.where(known, apart, 0.0) ** 2).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
-        found[rank] = np.where(known.any(axis=(0, 1)), np.sqrt(mean.max(axis=0)), np.nan)
-    labels = None if np.isnan(found).all() else divide_ranks(found, took)
+        is_known = ~np.isnan(apart)
+        mean = (np.where(is_known, apart, 0.0) ** 2).sum(axis=1) / np.maximum(is_known.sum(axis=1), 1)
+        spread[rank] = np.where(is_known.any(axis=(0, 1)), np.sqrt(mean.max(axis=0)), np.nan)
+    labels = None if np.isnan(spread).all() else divide_ranks(spread, took)
     return np.full(ranks, ALONE, np.int64) if labels is None else labels
 
 
 def _without_contradictions(
-    found: Mapping[int, Ints], channel_of: Mapping[int, int], end: Floats, took: Floats
+    labels_of: Mapping[int, Ints], channel_of: Mapping[int, int], end: Floats, took: Floats
 ) -> dict[int, Ints]:
     """Return the groups, divided further where the clocks that they give contradict each other.
 
@@ -386,37 +390,39 @@ def _without_contradictions(
     channel are divided by the clocks of the other collectives if they then do not wait for each other; of several
     channels first the one whose groups wait least.
     """
-    found = dict(found)
+    labels_of = dict(labels_of)
     for _ in range(_LIMITS.max_partitions):
         by_groups: dict[tuple[int, bytes], list[int]] = defaultdict(list)
-        for at, labels in found.items():
+        for at, labels in labels_of.items():
             by_groups[channel_of[at], labels.tobytes()].append(at)
         best: tuple[float, list[int], Ints] | None = None
-        for (_, key), own in by_groups.items():
+        for (_, key), places in by_groups.items():
             labels = np.frombuffer(key, np.int64)
-            offset, component = align_clocks(end, {at: other for at, other in found.items() if at not in own})
+            offset, component = align_clocks(
+                end, {at: other_labels for at, other_labels in labels_of.items() if at not in places}
+            )
             if len(np.unique(component)) > 1:  # ranks whose clocks are not comparable
                 continue
-            divided = _refine(labels, _divide_on_one_clock(end[:, own], took[:, own], offset))
-            if np.array_equal(divided, labels) or waits_more(took[:, own], divided, labels):
+            divided = _refine(labels, _divide_on_one_clock(end[:, places], took[:, places], offset))
+            if np.array_equal(divided, labels) or waits_more(took[:, places], divided, labels):
                 continue
-            more = _wait_ns(took[:, own], divided) - _wait_ns(took[:, own], labels)
-            if best is None or more < best[0]:
-                best = more, own, divided
+            extra_wait_ns = _wait_ns(took[:, places], divided) - _wait_ns(took[:, places], labels)
+            if best is None or extra_wait_ns < best[0]:
+                best = extra_wait_ns, places, divided
         if best is None:
             break
-        found.update(dict.fromkeys(best[1], best[2]))
-    return found
+        labels_of.update(dict.fromkeys(best[1], best[2]))
+    return labels_of
 
 
 def _refine(labels: Ints, divided: Ints) -> Ints:
     """Return the groups of `labels` divided as in `divided`."""
     words: dict[tuple[int, int], int] = {}
-    found = np.full(len(labels), ALONE, np.int64)
+    combined = np.full(len(labels), ALONE, np.int64)
     for rank in np.flatnonzero((labels != ALONE) & (divided != ALONE)).tolist():
-        found[rank] = words.setdefault((int(labels[rank]), int(divided[rank])), len(words))
-    counts = np.bincount(found[found != ALONE], minlength=1)
-    refined: Ints = np.where((found != ALONE) & (counts[np.maximum(found, 0)] > 1), found, ALONE)
+        combined[rank] = words.setdefault((int(labels[rank]), int(divided[rank])), len(words))
+    counts = np.bincount(combined[combined != ALONE], minlength=1)
+    refined: Ints = np.where((combined != ALONE) & (counts[np.maximum(combined, 0)] > 1), combined, ALONE)
     return refined
 
 
@@ -437,10 +443,12 @@ def _with_last_arrivals(at: int, labels: Ints, end: Floats, took: Floats, clocks
     count = len(np.unique(labels))
     if count == 1 or not clocks.are_comparable:
         return labels
-    own = took[:, at : at + 1]
-    coarser = [other for other in clocks.fitting(end[:, at]) if len(np.unique(other)) < count]
-    best = min(coarser, key=lambda other: (_wait_ns(own, other), -len(np.unique(other))), default=labels)
-    return best if waits_more(own, labels, best) else labels
+    durations = took[:, at : at + 1]
+    coarser = [partition for partition in clocks.fitting(end[:, at]) if len(np.unique(partition)) < count]
+    best = min(
+        coarser, key=lambda partition: (_wait_ns(durations, partition), -len(np.unique(partition))), default=labels
+    )
+    return best if waits_more(durations, labels, best) else labels
 
 
 def _spread_in_groups(corrected: Floats, labels: Ints) -> float:
@@ -454,15 +462,15 @@ def _spread_over_steps(end: Floats) -> Floats:
     `end` (steps, ranks). Clocks drift evenly. NaN for ranks with too few steps in common.
     """
     ranks = end.shape[1]
-    found = np.full((ranks, ranks), np.nan)
+    spread = np.full((ranks, ranks), np.nan)
     for rank in range(ranks):
         apart = end - end[:, rank : rank + 1]
-        known = ~np.isnan(apart)
-        for mask in np.unique(known, axis=1).T:
-            columns = (known == mask[:, None]).all(axis=0)
+        is_known = ~np.isnan(apart)
+        for mask in np.unique(is_known, axis=1).T:
+            columns = (is_known == mask[:, None]).all(axis=0)
             if mask.sum() >= _LIMITS.min_steps:
-                found[rank, columns] = _departure_from_line(end[mask, rank], apart[np.ix_(mask, columns)])
-    return found
+                spread[rank, columns] = _departure_from_line(end[mask, rank], apart[np.ix_(mask, columns)])
+    return spread
 
 
 def _departure_from_line(at: Floats, values: Floats) -> Floats:
@@ -488,7 +496,7 @@ def with_absent_ranks(ranks: Sequence[int], labels: Ints, absent: frozenset[int]
     for rank, label in zip(ranks, labels.tolist(), strict=True):
         if label != ALONE:
             members[label].append(rank)
-    groups = [tuple(own) for _, own in sorted(members.items())]
+    groups = [tuple(group) for _, group in sorted(members.items())]
     if not absent:
         return groups
     world = max((*ranks, *absent)) + 1
@@ -499,9 +507,9 @@ def with_absent_ranks(ranks: Sequence[int], labels: Ints, absent: frozenset[int]
             by_rule: dict[tuple[int, int], list[int]] = defaultdict(list)
             for rank in range(world):
                 by_rule[rank // (distance * size), rank % distance].append(rank)
-            expected = {tuple(rank for rank in own if rank not in absent): tuple(own) for own in by_rule.values()}
-            if all(own in expected for own in groups):
-                return [expected[own] for own in groups]
+            expected = {tuple(rank for rank in group if rank not in absent): tuple(group) for group in by_rule.values()}
+            if all(group in expected for group in groups):
+                return [expected[group] for group in groups]
     return groups
 
 
@@ -543,12 +551,12 @@ def infer_attended(
     """
     peerless = find_peerless(programs, team_of, attended)
     attended = {
-        rank: [(place, None if (rank, place) in peerless else group) for place, group in own]
-        for rank, own in attended.items()
+        rank: [(place, None if (rank, place) in peerless else group) for place, group in attendances]
+        for rank, attendances in attended.items()
     }
     unknown = _unknown_places(team_of, attended)
     units = _units(programs, team_of, unknown, steps)
-    told: dict[tuple[int, int], Group | None] = {}
+    group_at: dict[tuple[int, int], Group | None] = {}
     alone: set[tuple[int, int]] = set()
     clocks = _JobClocks(sorted(team_of), len(units[0].end) if units else 0)
     common: list[_Common] = []
@@ -563,8 +571,8 @@ def infer_attended(
         if len(ranks) == 1:
             labels_of = {} if len(units) == 1 else {at: np.zeros(1, np.int64) for at in chosen}
         elif chosen:
-            own = [operations[places[at]] for at in chosen]
-            inferred = infer_groups(own, unit.start[:, chosen], unit.end[:, chosen])
+            collectives = [operations[places[at]] for at in chosen]
+            inferred = infer_groups(collectives, unit.start[:, chosen], unit.end[:, chosen])
             labels_of = {chosen[at]: labels for at, labels in inferred.labels.items()}
             clocks.connect(ranks, inferred.offset_ns, inferred.component)
         for at, labels in labels_of.items():
@@ -578,14 +586,17 @@ def infer_attended(
                 if label == ALONE:
                     alone.add((rank, unknown[team][at]))
                 elif len(ranks) > 1:
-                    told[rank, unknown[team][at]] = Group(group_of[label])
+                    group_at[rank, unknown[team][at]] = Group(group_of[label])
     if len(units) > 1 or peerless:
         for pair, messages in _exchanges(programs, team_of, unknown, units, peerless):
             clocks.connect(pair.ranks, np.stack([np.zeros(len(pair.offset_ns)), -pair.offset_ns], axis=1), np.zeros(2))
-            told.update(messages)
-        told.update(_shared_by_units(units, unknown, common, clocks))
-    known = {rank: [(place, told.get((rank, place), group)) for place, group in own] for rank, own in attended.items()}
-    return known, frozenset(alone | (peerless.keys() - told.keys()))
+            group_at.update(messages)
+        group_at.update(_shared_by_units(units, unknown, common, clocks))
+    resolved = {
+        rank: [(place, group_at.get((rank, place), group)) for place, group in attendances]
+        for rank, attendances in attended.items()
+    }
+    return resolved, frozenset(alone | (peerless.keys() - group_at.keys()))
 
 
 def find_peerless(
@@ -595,8 +606,8 @@ def find_peerless(
     ranks_of: dict[tuple[int, ...], frozenset[int]] = {}
     return {
         (rank, place): ranks_of.setdefault(group.ranks, frozenset(group.ranks))
-        for rank, own in attended.items()
-        for place, group in own
+        for rank, attendances in attended.items()
+        for place, group in attendances
         if group is not None and group.ranks is not None and is_exchange(programs[team_of[rank]].operations[place])
         if not group.is_ring and len(group.ranks) - (rank in group.ranks) > 1
     }
@@ -613,28 +624,30 @@ class _JobClocks:
     def connect(self, ranks: Sequence[int], offset_ns: Floats, component: Floats | Ints) -> None:
         """Connect ranks of equal component; `offset_ns` (steps, ranks) is what each one's clock is ahead."""
         for part in np.unique(component).tolist():
-            own = np.flatnonzero(component == part)
-            first = self._column[ranks[own[0]]]
-            for at in own[1:].tolist():
-                other = self._column[ranks[at]]
-                if self._component[first] != self._component[other]:
-                    moved = self._component == self._component[other]
-                    shift = offset_ns[:, at] - offset_ns[:, own[0]] - self._offset[:, other] + self._offset[:, first]
+            members = np.flatnonzero(component == part)
+            first = self._column[ranks[members[0]]]
+            for at in members[1:].tolist():
+                column = self._column[ranks[at]]
+                if self._component[first] != self._component[column]:
+                    moved = self._component == self._component[column]
+                    shift = (
+                        offset_ns[:, at] - offset_ns[:, members[0]] - self._offset[:, column] + self._offset[:, first]
+                    )
                     self._offset[:, moved] += shift[:, None]
                     self._component[moved] = self._component[first]
 
     def offset_of(self, ranks: Sequence[int]) -> Floats:
         """Return, (steps, ranks), what their clocks are ahead of that of the first rank of their component."""
-        found: Floats = self._offset[:, [self._column[rank] for rank in ranks]]
-        return found
+        offset_ns: Floats = self._offset[:, [self._column[rank] for rank in ranks]]
+        return offset_ns
 
-    def between(self, one: int, other: int) -> Floats | None:
+    def between(self, rank: int, peer: int) -> Floats | None:
         """Return, (steps,), what one rank's clock is ahead of another's; None if that is unknown."""
-        first, second = self._column[one], self._column[other]
+        first, second = self._column[rank], self._column[peer]
         if self._component[first] != self._component[second]:
             return None
-        found: Floats = self._offset[:, first] - self._offset[:, second]
-        return found
+        offset_ns: Floats = self._offset[:, first] - self._offset[:, second]
+        return offset_ns
 
 
 def is_exchange(operation: object) -> bool:
@@ -649,19 +662,24 @@ def _units(
     steps: Iterable[Mapping[int, TeamEnds]],
 ) -> list[_Unit]:
     """Return the teams in units, with their times in these steps."""
-    names = {team: tuple(programs[team].operations[place].name for place in own) for team, own in unknown.items()}
-    having = sorted(team for team, own in names.items() if own)
+    names = {
+        team: tuple(programs[team].operations[place].name for place in team_places)
+        for team, team_places in unknown.items()
+    }
+    having = sorted(team for team, team_names in names.items() if team_names)
     divided = [having] if having and len(set(names.values())) == 1 else [[team] for team in having]
-    ranks = {team: sorted(rank for rank, own in team_of.items() if own == team) for team in unknown}
+    ranks = {team: sorted(rank for rank, rank_team in team_of.items() if rank_team == team) for team in unknown}
     times: list[list[Floats]] = [[] for _ in divided]
     for step in steps:
         for number, teams in enumerate(divided):
             columns = [_times(step.get(team), unknown[team], ranks[team]) for team in teams]
             times[number].append(np.concatenate(columns, axis=2))
     return [
-        _Unit(tuple(teams), tuple((team, rank) for team in teams for rank in ranks[team]), *np.stack(own, axis=1))
-        for teams, own in zip(divided, times, strict=True)
-        if own
+        _Unit(
+            tuple(teams), tuple((team, rank) for team in teams for rank in ranks[team]), *np.stack(unit_times, axis=1)
+        )
+        for teams, unit_times in zip(divided, times, strict=True)
+        if unit_times
     ]
 
 
@@ -686,11 +704,13 @@ def _exchanges(
                 end = unit.end[:, chosen, column]
                 exchanges[rank] = Exchanges(end, end - unit.start[:, chosen, column], stream, among)
     for pair in match_exchanges(exchanges, team_of):
-        one, other = pair.ranks
+        first_rank, second_rank = pair.ranks
         messages: dict[tuple[int, int], Group | None] = {}
-        for number, (own, theirs) in enumerate(pair.messages):
-            group = Group((one, other), f"message {number}")
-            messages[one, places[one][own]] = messages[other, places[other][theirs]] = group
+        for number, (first_at, second_at) in enumerate(pair.messages):
+            group = Group((first_rank, second_rank), f"message {number}")
+            messages[first_rank, places[first_rank][first_at]] = messages[
+                second_rank, places[second_rank][second_at]
+            ] = group
         yield pair, messages
 
 
@@ -698,44 +718,48 @@ def _shared_by_units(
     units: Sequence[_Unit], unknown: Mapping[int, Sequence[int]], common: Sequence[_Common], clocks: _JobClocks
 ) -> dict[tuple[int, int], Group | None]:
     """Return the group, by (rank, place), of collectives that the ranks of several units leave together."""
-    found: dict[tuple[int, int], Group | None] = {}
+    group_at: dict[tuple[int, int], Group | None] = {}
     waiting = list(common)
     count = 0
     while waiting:
         first, together = waiting[0], [waiting[0]]
-        for other in waiting[1:]:
-            offset = clocks.between(units[first.unit].members[0][1], units[other.unit].members[0][1])
-            if other.operation != first.operation or offset is None or other.unit in {one.unit for one in together}:
+        for candidate in waiting[1:]:
+            offset = clocks.between(units[first.unit].members[0][1], units[candidate.unit].members[0][1])
+            if (
+                candidate.operation != first.operation
+                or offset is None
+                or candidate.unit in {member.unit for member in together}
+            ):
                 continue
-            apart = first.end_ns - other.end_ns - offset
-            known = apart[~np.isnan(apart)]
-            if len(known) and np.abs(known).max() <= THRESHOLDS.group_inference.max_spread_ns:
-                together.append(other)
-        waiting = [one for one in waiting if one not in together]
+            apart = first.end_ns - candidate.end_ns - offset
+            known_ns = apart[~np.isnan(apart)]
+            if len(known_ns) and np.abs(known_ns).max() <= THRESHOLDS.group_inference.max_spread_ns:
+                together.append(candidate)
+        waiting = [member for member in waiting if member not in together]
         if len(together) > 1:
-            ranks = sorted(rank for one in together for _, rank in units[one.unit].members)
-            for one in together:
-                for team, rank in units[one.unit].members:
-                    found[rank, unknown[team][one.collective]] = Group(tuple(ranks), f"shared {count}")
+            ranks = sorted(rank for member in together for _, rank in units[member.unit].members)
+            for member in together:
+                for team, rank in units[member.unit].members:
+                    group_at[rank, unknown[team][member.collective]] = Group(tuple(ranks), f"shared {count}")
             count += 1
-    return found
+    return group_at
 
 
 def _unknown_places(team_of: Mapping[int, int], attended: Attended) -> dict[int, list[int]]:
     """Return, by team, the places of collectives of which no rank records the group."""
     unknown: dict[int, set[int]] = defaultdict(set)
-    known: dict[int, set[int]] = defaultdict(set)
-    for rank, own in attended.items():
-        for place, group in own:
-            (unknown if group is None else known)[team_of[rank]].add(place)
-    return {team: sorted(places - known[team]) for team, places in unknown.items()}
+    known_places: dict[int, set[int]] = defaultdict(set)
+    for rank, attendances in attended.items():
+        for place, group in attendances:
+            (unknown if group is None else known_places)[team_of[rank]].add(place)
+    return {team: sorted(places - known_places[team]) for team, places in unknown.items()}
 
 
 def _times(step: TeamEnds | None, places: Sequence[int], ranks: Sequence[int]) -> Floats:
     """Return (2, places, ranks) when each rank enters and leaves these collectives; NaN where it lacks them."""
-    found = np.full((2, len(places), len(ranks)), np.nan)
+    times = np.full((2, len(places), len(ranks)), np.nan)
     if step is not None and len(step[0]):
         having, start, end = step
         columns, rows = np.searchsorted(ranks, having), np.asarray(places, np.int64)
-        found[0][:, columns], found[1][:, columns] = start[rows], end[rows]
-    return found
+        times[0][:, columns], times[1][:, columns] = start[rows], end[rows]
+    return times

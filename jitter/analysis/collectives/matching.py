@@ -54,10 +54,10 @@ def read_groups(read: StepColumns, rows: Ints) -> tuple[Ints, list[Group | None]
     peers = [np.where(read.known(name), read.values(name), -1)[rows] for name in ("source_rank", "destination_rank")]
     first, stated = distinct_rows(names[rows].astype(np.int64), lists[rows], *peers)
     # groups may list hundreds of ranks: equal ones are one object
-    members = {tuple(one): frozenset(one) for one in listed}
+    members = {tuple(ranks): frozenset(ranks) for ranks in listed}
     ranks_of = [None if code < 0 else listed[code] for code in lists[rows][first].tolist()]
     name_of = [None if code < 0 else texts[code] for code in names[rows][first].tolist()]
-    peers_of = list(zip(*(one[first].tolist() for one in peers), strict=True))
+    peers_of = list(zip(*(column[first].tolist() for column in peers), strict=True))
     # some programs state a peer's place in its group: which rank that is is then told by which pairs end together
     are_places = any(
         -1 not in pair and (pair[0] == pair[1] or (ranks is not None and not members[ranks].issuperset(pair)))
@@ -67,16 +67,18 @@ def read_groups(read: StepColumns, rows: Ints) -> tuple[Ints, list[Group | None]
     # several groups may have the same ranks; a name that only one rank knows (an address) tells nothing
     names_by_rank: dict[tuple[int, ...] | None, dict[int, set[str | None]]] = {}
     for at in distinct_rows(read.of_rank[rows], stated)[0].tolist():
-        which = int(stated[at])
-        of_ranks = names_by_rank.setdefault(meeting[which], {})
-        of_ranks.setdefault(int(read.of_rank[rows[at]]), set()).add(name_of[which])
-    agreed = {ranks for ranks, own in names_by_rank.items() if len(set(map(frozenset, own.values()))) == 1}
+        number = int(stated[at])
+        of_ranks = names_by_rank.setdefault(meeting[number], {})
+        of_ranks.setdefault(int(read.of_rank[rows[at]]), set()).add(name_of[number])
+    agreed = {
+        ranks for ranks, names_of_rank in names_by_rank.items() if len(set(map(frozenset, names_of_rank.values()))) == 1
+    }
     groups: dict[Group | None, int] = {}
     code = np.empty(len(first), np.int64)
-    for which, (ranks, name) in enumerate(zip(meeting, name_of, strict=True)):
-        is_unknown = (are_places and -1 not in peers_of[which]) or (ranks is None and name is None)
+    for number, (ranks, name) in enumerate(zip(meeting, name_of, strict=True)):
+        is_unknown = (are_places and -1 not in peers_of[number]) or (ranks is None and name is None)
         group = None if is_unknown else Group(ranks, name if ranks is None or ranks in agreed else None)
-        code[which] = groups.setdefault(group, len(groups))
+        code[number] = groups.setdefault(group, len(groups))
     return code[stated], list(groups)
 
 
@@ -147,7 +149,10 @@ class CollectiveMatching:
 
     def columns(self, ranks: Mapping[int, Ints]) -> list[Ints]:
         """Each block's ranks' columns in their team's arrays, given the teams' `ranks`; -1 for an absent rank."""
-        column_of = {team: {rank: column for column, rank in enumerate(its.tolist())} for team, its in ranks.items()}
+        column_of = {
+            team: {rank: column for column, rank in enumerate(team_ranks.tolist())}
+            for team, team_ranks in ranks.items()
+        }
         return [
             np.array([column_of.get(block.team, {}).get(rank, -1) for rank in block.ranks], np.int64)
             for block in self.blocks
@@ -196,8 +201,8 @@ class CollectiveArrays(NamedTuple):
     @property
     def incomplete(self) -> Bools:
         """(groups of all collectives,) which of them have members that were not recorded."""
-        found: Bools = np.diff(self.first_absent) > 0
-        return found
+        is_incomplete: Bools = np.diff(self.first_absent) > 0
+        return is_incomplete
 
     @property
     def awaiting(self) -> Ints:
@@ -215,20 +220,20 @@ def flatten_collectives(
     first_group = begins_of(collective.groups for collective in matching.collectives)
     first, rank, place, group, so_far = [0], [], [], [], 0
     for number, collective in enumerate(matching.collectives):
-        for one in collective.members:
-            number_at[first_place[one.block] + one.place] = number
-            attendance_at[first_place[one.block] + one.place] = so_far
-            so_far += len(one.group)
-            rank.append(members[one.block])
-            place.append(np.full(len(one.group), one.place))
-            group.append(first_group[number] + one.group)
+        for member in collective.members:
+            number_at[first_place[member.block] + member.place] = number
+            attendance_at[first_place[member.block] + member.place] = so_far
+            so_far += len(member.group)
+            rank.append(members[member.block])
+            place.append(np.full(len(member.group), member.place))
+            group.append(first_group[number] + member.group)
         first.append(so_far)
     every, groups = joined(members), joined(group)
     first_in_group, by_group = _arrivals(matching.collectives, first_group, numbers, first, joined(rank), groups)
     absent = _number_absent(matching.collectives, len(every))
     block, column = np.zeros((2, len(every)), np.int64)
-    block[every] = np.repeat(np.arange(len(members)), [len(own) for own in members])
-    column[every] = joined([np.arange(len(own)) for own in members])
+    block[every] = np.repeat(np.arange(len(members)), [len(block_ranks) for block_ranks in members])
+    column[every] = joined([np.arange(len(block_ranks)) for block_ranks in members])
     return CollectiveArrays(
         np.array(first, np.int64),
         first_group,
@@ -239,8 +244,8 @@ def flatten_collectives(
         by_group,
         np.zeros(len(by_group)),
         begins_of(map(len, absent)),
-        joined([np.array(own, np.int64) for own in absent]),
-        begins_of(len(own) for own in members),
+        joined([np.array(absent_ranks, np.int64) for absent_ranks in absent]),
+        begins_of(len(block_ranks) for block_ranks in members),
         every,
         block,
         column,
@@ -259,15 +264,21 @@ def _arrivals(
     group: Ints,
 ) -> tuple[Ints, Ints]:
     """Return, (groups + 1,), where the attendances that each group waits for begin, and these."""
-    own = np.argsort(group, kind="stable")
-    if not any(one.awaited for one in collectives):
-        return begins_of(np.bincount(group, minlength=int(first_group[-1]))), own
-    found: list[Ints] = np.split(own, np.cumsum(np.bincount(group, minlength=int(first_group[-1])))[:-1])
+    order = np.argsort(group, kind="stable")
+    if not any(collective.awaited for collective in collectives):
+        return begins_of(np.bincount(group, minlength=int(first_group[-1]))), order
+    arrivals: list[Ints] = np.split(order, np.cumsum(np.bincount(group, minlength=int(first_group[-1])))[:-1])
     for number, collective in enumerate(collectives):
-        at = {int(rank[one]): one for one in range(first[number], first[number + 1])} if collective.awaited else {}
-        for which, ranks in enumerate(collective.awaited, int(first_group[number])):
-            found[which] = np.append(found[which], [at[numbers[other]] for other in ranks])
-    return begins_of(map(len, found)), joined(found)
+        at = (
+            {int(rank[attendance]): attendance for attendance in range(first[number], first[number + 1])}
+            if collective.awaited
+            else {}
+        )
+        for group_number, ranks in enumerate(collective.awaited, int(first_group[number])):
+            arrivals[group_number] = np.append(
+                arrivals[group_number], [at[numbers[awaited_rank]] for awaited_rank in ranks]
+            )
+    return begins_of(map(len, arrivals)), joined(arrivals)
 
 
 class RingArrivals(NamedTuple):
@@ -296,28 +307,28 @@ def list_ring_arrivals(collectives: CollectiveArrays) -> RingArrivals:
     for number in np.flatnonzero(~in_ring[collectives.group]).tolist() if len(at) else ():
         of_rank[int(collectives.rank[number])][int(collectives.group[number])] = number
     owner = owners[awaiting[at]]
-    own, theirs = np.full((2, len(at), THRESHOLDS.matching.clock_collectives), -1, np.int64)
+    own_attendances, peer_attendances = np.full((2, len(at), THRESHOLDS.matching.clock_collectives), -1, np.int64)
     pairs = zip(collectives.rank[owner].tolist(), collectives.rank[collectives.by_group[at]].tolist(), strict=True)
-    for row, (one, other) in enumerate(pairs):
-        shared = [group for group in of_rank[one] if group in of_rank[other]]
-        chosen = [shared[which] for which in spread_positions(len(shared), THRESHOLDS.matching.clock_collectives)]
-        own[row, : len(chosen)] = [of_rank[one][group] for group in chosen]
-        theirs[row, : len(chosen)] = [of_rank[other][group] for group in chosen]
-    return RingArrivals(at, owner, own, theirs)
+    for row, (owner_rank, peer_rank) in enumerate(pairs):
+        shared = [group for group in of_rank[owner_rank] if group in of_rank[peer_rank]]
+        chosen = [shared[index] for index in spread_positions(len(shared), THRESHOLDS.matching.clock_collectives)]
+        own_attendances[row, : len(chosen)] = [of_rank[owner_rank][group] for group in chosen]
+        peer_attendances[row, : len(chosen)] = [of_rank[peer_rank][group] for group in chosen]
+    return RingArrivals(at, owner, own_attendances, peer_attendances)
 
 
 def _number_absent(collectives: Sequence[Collective], ranks: int) -> list[list[int]]:
     """Return, for each group of all collectives, its absent members: ranks that are absent together share a number."""
-    groups = [own for one in collectives for own in (one.absent or ((),) * one.groups)]
+    groups = [group for collective in collectives for group in (collective.absent or ((),) * collective.groups)]
     numbers: dict[tuple[int, ...], int] = {}
     where: dict[int, list[int]] = defaultdict(list)
-    for own in dict.fromkeys(groups):
-        for rank in own:
-            where[rank].append(numbers.setdefault(own, len(numbers)))
+    for group in dict.fromkeys(groups):
+        for rank in group:
+            where[rank].append(numbers.setdefault(group, len(numbers)))
     alike: dict[tuple[int, ...], int] = {}
-    number = {rank: alike.setdefault(tuple(own), ranks + len(alike)) for rank, own in where.items()}
-    numbered = {own: sorted({number[rank] for rank in own}) for own in numbers}
-    return [numbered.get(own, []) for own in groups]
+    number = {rank: alike.setdefault(tuple(group_numbers), ranks + len(alike)) for rank, group_numbers in where.items()}
+    numbered = {group: sorted({number[rank] for rank in group}) for group in numbers}
+    return [numbered.get(group, []) for group in groups]
 
 
 _ALL_RANKS: Final = ("all",)
@@ -336,17 +347,17 @@ def join_attended(
 ) -> dict[int, list[tuple[int, Group | None]]]:
     """Return each rank's (place, group): those of its first step, and more of groups whose members have as many."""
     counts: dict[object, set[int]] = defaultdict(set)
-    if any(len(every[rank]) > len(own) for rank, own in first.items()):
-        for rank, own in every.items():
-            for group, count in Counter(own.values()).items():
+    if any(len(every[rank]) > len(group_at) for rank, group_at in first.items()):
+        for rank, group_at in every.items():
+            for group, count in Counter(group_at.values()).items():
                 counts[group or team_of[rank]].add(count)
     return {
         rank: [
-            (place, own[place])
-            for place in sorted(own)
-            if place in first[rank] or len(counts[own[place] or team_of[rank]]) == 1
+            (place, group_at[place])
+            for place in sorted(group_at)
+            if place in first[rank] or len(counts[group_at[place] or team_of[rank]]) == 1
         ]
-        for rank, own in every.items()
+        for rank, group_at in every.items()
     }
 
 
@@ -358,11 +369,11 @@ def complete_attended(rank: int, seen: AttendedPlaces, of_peer: AttendedPlaces) 
     is left out, unless the group names the rank.
     """
     own_group = {of_peer[place]: group for place, group in seen.items() if place in of_peer}
-    found = dict(seen)
+    completed = dict(seen)
     for place, group in of_peer.items():
         if place not in seen and (group is None or group in own_group or rank in (group.ranks or ())):
-            found[place] = own_group.get(group, group)
-    return found
+            completed[place] = own_group.get(group, group)
+    return completed
 
 
 def match(
@@ -376,19 +387,19 @@ def match(
     `alone` are (rank, place) of collectives without a group that the rank does not share with all others.
     """
     unrecorded = any(
-        group is None and (rank, place) not in alone for rank, found in attended.items() for place, group in found
+        group is None and (rank, place) not in alone for rank, of_rank in attended.items() for place, group in of_rank
     )
     whole = _whole_job(programs, team_of, attended, alone)
     # a group may list hundreds of ranks: hashed once, not at each attendance
-    groups = {id(group): group for own in attended.values() for _, group in own}
+    groups = {id(group): group for attendances in attended.values() for _, group in attendances}
     number_of: dict[object, int] = {}
     numbers = {at: number_of.setdefault(group, len(number_of)) for at, group in groups.items()}
     listed = {number_of[group]: group.ranks or () for group in groups.values() if group is not None}
-    every = [_Attended(rank, place) for rank, own in attended.items() for place, _ in own]
+    every = [_Attended(rank, place) for rank, attendances in attended.items() for place, _ in attendances]
     keys: list[int] = []
     unpaired = 0
-    for rank, own in attended.items():
-        for place, group in own:
+    for rank, attendances in attended.items():
+        for place, group in attendances:
             if group is not None:
                 keys.append(numbers[id(group)])
                 continue
@@ -397,10 +408,10 @@ def match(
             key = ("alone", rank) if is_alone else _ALL_RANKS if whole else ("team", team_of[rank])
             unpaired += is_alone
             keys.append(number_of.setdefault(key, len(number_of)))
-    order = number_in_groups(np.array([one.rank for one in every], np.int64), np.array(keys, np.int64))
+    order = number_in_groups(np.array([attendance.rank for attendance in every], np.int64), np.array(keys, np.int64))
     instances: dict[tuple[int, int], list[_Attended]] = defaultdict(list)
-    for one, which, number in zip(every, keys, order.tolist(), strict=True):
-        instances[which, number].append(one)
+    for attendance, group_number, number in zip(every, keys, order.tolist(), strict=True):
+        instances[group_number, number].append(attendance)
     colour = _refined({rank: (team_of[rank],) for rank in attended}, instances.values())
     blocks: dict[int, list[int]] = defaultdict(list)
     for rank, number in colour.items():
@@ -412,12 +423,12 @@ def match(
     awaited: dict[_Attended, tuple[int, ...]] = {}
     everyone = range(max(attended, default=-1) + 1)
     absent: dict[int, tuple[int, ...]] = {}
-    for (which, _), members in instances.items():
+    for (group_number, _), members in instances.items():
         where = frozenset((numbered[m.rank][0], m.place) for m in members)
-        ring = rings.get(which)
+        ring = rings.get(group_number)
         held_at[where, ring is not None].append(members)
         awaited.update({} if ring is None else _neighbours(ring, members))
-        named = everyone if which == number_of.get(_ALL_RANKS) else listed.get(which, ())
+        named = everyone if group_number == number_of.get(_ALL_RANKS) else listed.get(group_number, ())
         if len(named) > len(members):
             absent[id(members)] = tuple(sorted(set(named).difference(m.rank for m in members)))
     return CollectiveMatching(
@@ -458,7 +469,7 @@ def _neighbours(ring: Group, members: Sequence[_Attended]) -> dict[_Attended, tu
     """Return the ranks that each member of a ring waits for."""
     ranks = ring.ranks or ()
     at = {rank: number for number, rank in enumerate(ranks)}
-    return {one: (ranks[at[one.rank] - 1], ranks[(at[one.rank] + 1) % len(ranks)]) for one in members}
+    return {member: (ranks[at[member.rank] - 1], ranks[(at[member.rank] + 1) % len(ranks)]) for member in members}
 
 
 def _ring(
@@ -501,9 +512,9 @@ def _whole_job(
     alone: frozenset[tuple[int, int]],
 ) -> bool:
     """Whether collectives without a group can be all ranks': every team has the same ones in the same order."""
-    told = set()
-    for rank, found in attended.items():
+    sequences = set()
+    for rank, attendances in attended.items():
         operations = programs[team_of[rank]].operations
-        unknown = (place for place, group in found if group is None and (rank, place) not in alone)
-        told.add(tuple(operations[place].name for place in unknown))
-    return len(told) <= 1
+        unknown = (place for place, group in attendances if group is None and (rank, place) not in alone)
+        sequences.add(tuple(operations[place].name for place in unknown))
+    return len(sequences) <= 1

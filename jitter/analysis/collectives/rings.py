@@ -36,8 +36,8 @@ def tell_rings(
     peerless = find_peerless(programs, team_of, attended)
     exchanges: dict[Group, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     common: dict[Group, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for rank, own in attended.items():
-        for place, group in own:
+    for rank, attendances in attended.items():
+        for place, group in attendances:
             if group is not None and group.ranks is not None:
                 (exchanges if (rank, place) in peerless else common)[group][rank].append(place)
     clocks = {
@@ -51,24 +51,29 @@ def tell_rings(
         families[tuple((team_of[rank], *exchanges[group][rank]) for rank in group.ranks or ())].append(group)
     seen: list[list[Floats]] = [[] for _ in families]
     for step in steps if families else ():
-        for family, known in zip(families.values(), seen, strict=True):
-            times = [_on_one_clock(one.ranks or (), team_of, step, exchanges[one], clocks[one]) for one in family]
-            whole = [one for one in times if one is not None]
-            known.extend([np.stack(whole)] if len(whole) == len(family) else [])
+        for family, family_times in zip(families.values(), seen, strict=True):
+            times = [
+                _on_one_clock(group.ranks or (), team_of, step, exchanges[group], clocks[group]) for group in family
+            ]
+            whole = [group_times for group_times in times if group_times is not None]
+            family_times.extend([np.stack(whole)] if len(whole) == len(family) else [])
     rings: dict[Group | None, Group] = {}
-    for family, known in zip(families.values(), seen, strict=True):
-        if known and _vary(np.stack(known)) is not None:
+    for family, family_times in zip(families.values(), seen, strict=True):
+        if family_times and _vary(np.stack(family_times)) is not None:
             rings.update({group: group._replace(is_ring=True) for group in family})
     return {
-        rank: [(place, rings[group] if group in rings and (rank, place) in peerless else group) for place, group in own]
-        for rank, own in attended.items()
+        rank: [
+            (place, rings[group] if group in rings and (rank, place) in peerless else group)
+            for place, group in attendances
+        ]
+        for rank, attendances in attended.items()
     }
 
 
 def tell_unstated_rings(
     programs: Mapping[int, Program],
     attended: _Attended,
-    told: _Attended,
+    inferred: _Attended,
     team_of: Mapping[int, int],
     steps: Iterable[Mapping[int, TeamEnds]],
 ) -> dict[int, list[tuple[int, Group | None]]]:
@@ -79,30 +84,32 @@ def tell_unstated_rings(
     Args:
         programs: of each team.
         attended: each rank's (place, group) as stated.
-        told: the same with inferred groups; those of other collectives give the clocks.
+        inferred: the same with inferred groups; those of other collectives give the clocks.
         team_of: the team of each rank.
         steps: some steps, by team.
 
     """
     exchanges = {
         rank: [
-            place for place, group in own if group is None and is_exchange(programs[team_of[rank]].operations[place])
+            place
+            for place, group in attendances
+            if group is None and is_exchange(programs[team_of[rank]].operations[place])
         ]
-        for rank, own in attended.items()
+        for rank, attendances in attended.items()
     }
     common: dict[Group, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for rank, own in told.items():
-        for place, group in own:
+    for rank, attendances in inferred.items():
+        for place, group in attendances:
             if group is not None and not is_exchange(programs[team_of[rank]].operations[place]):
                 common[group][rank].append(place)
     every = Group(tuple(sorted(exchanges)))
     clocks = _shared_places(every, common) if _are_alike(every, exchanges) and all(exchanges.values()) else []
     ranks = every.ranks or ()
     seen = [_on_one_clock(ranks, team_of, step, exchanges, clocks) for step in (steps if clocks else ())]
-    known = [times for times in seen if times is not None]
-    if not known:
-        return {rank: [*own] for rank, own in told.items()}
-    times = np.stack(known)[:: -(-len(known) // _LIMITS.robust_steps)]
+    known_times = [times for times in seen if times is not None]
+    if not known_times:
+        return {rank: [*attendances] for rank, attendances in inferred.items()}
+    times = np.stack(known_times)[:: -(-len(known_times) // _LIMITS.robust_steps)]
     times = times[:, :, :: -(-times.shape[2] // _LIMITS.robust_places)]
     fitting = [
         (variation_ns, rings.tolist())
@@ -112,8 +119,10 @@ def tell_unstated_rings(
     members = [tuple(ranks[at] for at in ring) for ring in min(fitting)[1]] if fitting else []
     group_of = {rank: Group(ring, is_ring=True) for ring in members for rank in ring}
     return {
-        rank: [(place, group_of[rank] if group_of and place in exchanges[rank] else group) for place, group in own]
-        for rank, own in told.items()
+        rank: [
+            (place, group_of[rank] if group_of and place in exchanges[rank] else group) for place, group in attendances
+        ]
+        for rank, attendances in inferred.items()
     }
 
 
@@ -129,7 +138,9 @@ def _are_alike(group: Group, places: Mapping[int, Sequence[int]]) -> bool:
     """Return whether all ranks of a group of three or more have as many collectives in it."""
     ranks = group.ranks or ()
     return (
-        len(ranks) >= _NEIGHBOURHOOD and set(ranks) == places.keys() and len({len(own) for own in places.values()}) == 1
+        len(ranks) >= _NEIGHBOURHOOD
+        and set(ranks) == places.keys()
+        and len({len(rank_places) for rank_places in places.values()}) == 1
     )
 
 
@@ -139,7 +150,7 @@ def _shared_places(
     """Return the places, by rank, of the collectives that all ranks of a group leave together."""
     return [
         places
-        for other, places in common.items()
+        for shared_group, places in common.items()
         if places.keys() >= set(group.ranks or ()) and len({len(places[rank]) for rank in group.ranks or ()}) == 1
     ]
 
@@ -152,7 +163,7 @@ def _on_one_clock(
     clocks: Sequence[Mapping[int, Sequence[int]]],
 ) -> Floats | None:
     """Return, (start/end, exchanges, ranks), when each rank comes to its exchanges and leaves them; None if unknown."""
-    found, together = [], []
+    exchange_times, together = [], []
     for rank in ranks:
         if team_of[rank] not in step:
             return None
@@ -160,11 +171,11 @@ def _on_one_clock(
         column = int(np.searchsorted(having, rank))
         if column == len(having) or having[column] != rank:
             return None
-        own: Ints = np.asarray(places[rank], np.int64)
-        found.append(np.stack([start[own, column], end[own, column]]))
-        together.append(np.concatenate([end[np.asarray(one[rank], np.int64), column] for one in clocks]))
+        rank_places: Ints = np.asarray(places[rank], np.int64)
+        exchange_times.append(np.stack([start[rank_places, column], end[rank_places, column]]))
+        together.append(np.concatenate([end[np.asarray(clock[rank], np.int64), column] for clock in clocks]))
     ahead = np.stack(together, axis=1)
-    times = np.stack(found, axis=2) - np.median(ahead - ahead[:, :1], axis=0)
+    times = np.stack(exchange_times, axis=2) - np.median(ahead - ahead[:, :1], axis=0)
     return None if np.isnan(times).any() else times
 
 
@@ -187,19 +198,19 @@ def _vary(times: Floats) -> float | None:
     if (end <= both).any():
         return None
     links = _links(end - both)
-    own, *fewer = (_variation(end - arrived - links) for arrived in (both, before, after, start))
+    variation_ns, *fewer = (_variation(end - arrived - links) for arrived in (both, before, after, start))
     transfer = max(_LIMITS.min_wait_ns, _LIMITS.min_wait_share * float(np.median(end - both)))
-    if own > transfer or own * 2 > min(fewer):
+    if variation_ns > transfer or variation_ns * 2 > min(fewer):
         return None
     is_whole = start.shape[-1] > _NEIGHBOURHOOD and bool((end > whole).all())
-    return None if is_whole and _variation(end - whole - _links(end - whole)) <= own else own
+    return None if is_whole and _variation(end - whole - _links(end - whole)) <= variation_ns else variation_ns
 
 
 def _links(transfer: Floats) -> Floats:
     """Return, (1, groups, 1, ranks), by how much longer than usual each rank's transfers always take."""
     usual = np.median(transfer, axis=(0, 2), keepdims=True)
-    found: Floats = usual - np.median(usual)
-    return found
+    extra_ns: Floats = usual - np.median(usual)
+    return extra_ns
 
 
 def _variation(took: Floats) -> float:

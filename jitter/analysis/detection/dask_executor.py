@@ -71,7 +71,7 @@ def account_remotely(
     run: RemoteRun, baseline_transfers: Sequence[Floats], baselines: Baselines, noise: Sequence[Noise]
 ) -> list[StepAccount]:
     """Keep the account of the run; `baselines` are the medians of its steps, `noise` that of each."""
-    writable = [Noise(*(np.array(values, np.float64) for values in one)) for one in noise]
+    writable = [Noise(*(np.array(values, np.float64) for values in step_noise)) for step_noise in noise]
     return replay_steps(_with_baselines(run, baselines), _writable(baseline_transfers), [], writable).accounts
 
 
@@ -84,15 +84,15 @@ def replay_remotely(
 
 def _writable(transfers: Sequence[Floats]) -> list[Floats]:
     """Return the transfers of each step; arrays that are one object stay one."""
-    copies = {id(one): np.array(one, np.float64) for one in transfers}
-    return [copies[id(one)] for one in transfers]
+    copies = {id(step_transfers): np.array(step_transfers, np.float64) for step_transfers in transfers}
+    return [copies[id(step_transfers)] for step_transfers in transfers]
 
 
 def _with_baselines(run: RemoteRun, baselines: Baselines) -> RunSteps:
     steps = _opened(run)
-    for number, found in baselines.items():
+    for number, baseline in baselines.items():
         # arrays as they are sent may be read-only, which compiled loops take for another type
-        steps.baselines[number] = SelfTimes(*(np.array(values, np.float64) for values in found))
+        steps.baselines[number] = SelfTimes(*(np.array(values, np.float64) for values in baseline))
     return steps
 
 
@@ -144,8 +144,8 @@ class DaskStepExecutor:
 
     def measure(self) -> list[StepStatistics]:
         """See `StepExecutor`."""
-        found = self._gather([self._submit(measure_remotely, *one) for one in self._ranges()])
-        return [seen for part in found for seen in part]
+        batches = self._gather([self._submit(measure_remotely, *step_range) for step_range in self._ranges()])
+        return [seen for part in batches for seen in part]
 
     def replay(
         self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None
@@ -156,9 +156,9 @@ class DaskStepExecutor:
         # the account takes longest, so it begins first
         kept = [] if noise is None else [self._submit(account_remotely, usual, baselines, noise)]
         replays = [self._submit(replay_remotely, [scenarios[at] for at in part], usual, baselines) for part in shares]
-        found = self._gather([*kept, *replays])
+        gathered = self._gather([*kept, *replays])
         nothing = np.zeros((len(self._steps.run.keys), 0))
-        return RunReplay(np.concatenate([nothing, *found[len(kept) :]], axis=1), found[0] if kept else [])
+        return RunReplay(np.concatenate([nothing, *gathered[len(kept) :]], axis=1), gathered[0] if kept else [])
 
     def _workers(self) -> int:
         return max(1, len(self._client.ncores()))

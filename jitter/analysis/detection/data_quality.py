@@ -73,10 +73,10 @@ def _unmatched(index: KernelIndex, rank_groups: Callable[[], Sequence[IdenticalR
     members = {member.rank for member in index.members if member.sequence in alone} if alone else ()
     count, ns = 0, 0.0
     for group in rank_groups() if members else ():
-        own = np.isin(group.ranks, list(members))
-        if own.any():
-            times = group.times[own][:, :, group.kind[group.row >= 0] < MEMORY].astype(np.float64)
+        is_member = np.isin(group.ranks, list(members))
+        if is_member.any():
+            times = group.times[is_member][:, :, group.kind[group.row >= 0] < MEMORY].astype(np.float64)
             durations = times[:, 1] - times[:, 0]
-            count += int(own.sum() * alone[group.signature[0]].sum())
+            count += int(is_member.sum() * alone[group.signature[0]].sum())
             ns += float(durations[:, alone[group.signature[0]]].sum())
     return count, round(ns)

@@ -36,10 +36,10 @@ class TeamDeviations:
     usual_ns: Floats
     """(parts, steps, 1): the baseline's total."""
 
-    def of_steps(self, its: Ints) -> "TeamDeviations":
+    def of_steps(self, numbers: Ints) -> "TeamDeviations":
         """Return the deviations in these steps."""
         return TeamDeviations(
-            self.team, self.ranks, self.total_ns[:, its], self.noise_ns[:, its], self.usual_ns[:, its]
+            self.team, self.ranks, self.total_ns[:, numbers], self.noise_ns[:, numbers], self.usual_ns[:, numbers]
         )
 
 
@@ -67,24 +67,27 @@ def deviations_of_step(run: RunModel, step: RecordedStep, baseline: SelfTimes) -
     total, variance = np.zeros((len(OWN_PARTS), ranks)), np.zeros((len(OWN_PARTS), teams))
     few = int((np.diff(job.first) * np.minimum(np.diff(job.first_rank), _MIN_RANKS - 1)).max(initial=0))
     find_deviations(job, times, step.own, baseline, total, variance, np.empty(max(ranks, few)))
-    found = []
+    deviations = []
     for team in range(teams):
         here = np.flatnonzero((times.team == team) & (times.row >= 0))
         if len(here):
-            its, fresh = total[:, here], step.fresh[here]
+            team_total, fresh = total[:, here], step.fresh[here]
             if fresh.any() and not fresh.all():
-                its[:, fresh] = np.nan  # what they waited for at first lies in a step that is not known
+                team_total[:, fresh] = np.nan  # what they waited for at first lies in a step that is not known
             noise, usual = np.sqrt(variance[:, team]), _usual_totals(job, team, baseline)
-            found.append(
-                StepDeviations(step.number, team, run.rank_numbers[here], its, noise, usual, bool(fresh.all()))
+            deviations.append(
+                StepDeviations(step.number, team, run.rank_numbers[here], team_total, noise, usual, bool(fresh.all()))
             )
-    return tuple(found)
+    return tuple(deviations)
 
 
 def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes) -> Floats:
     """Return (parts,) the baseline's time of a team's step by part."""
-    own = slice(int(job.first[team]), int(job.first[team + 1]))
-    host, gpu = baseline.host[own] + baseline.call[own], baseline.gpu[own] + baseline.delay[own]
+    operations = slice(int(job.first[team]), int(job.first[team + 1]))
+    host, gpu = (
+        baseline.host[operations] + baseline.call[operations],
+        baseline.gpu[operations] + baseline.delay[operations],
+    )
     border = int(job.first_kernel[team]) + 1
     return np.array([np.nansum(host[:border]), np.nansum(host[border:]), np.nansum(gpu)])
 
@@ -93,7 +96,7 @@ def _usual_totals(job: JobArrays, team: int, baseline: SelfTimes) -> Floats:
 def find_deviations(
     job: JobArrays,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     total: Floats,
     variance: Floats,
@@ -115,25 +118,25 @@ def find_deviations(
         for part in (START, CPU, GPU):
             first, last = (border, operations) if part == CPU else (0, border if part == START else operations)
             count, squares = 0, 0.0
-            known = True
+            is_known = True
             for op in range(first, last):
                 usual = usual_of(job.first[team] + op, part, baseline)
                 size = max(abs(usual), 1.0)
-                known = known and not isnan(usual)
+                is_known = is_known and not isnan(usual)
                 if ranks >= _MIN_RANKS:
                     count = 0
                 for rank in range(job.first_rank[team], job.first_rank[team + 1]):
                     if step.row[rank] >= 0:
-                        more = usual_of(step.row[rank] + op, part, own) - usual
-                        if isnan(more):
-                            more = 0.0
-                        total[part, rank] += more
-                        room[count] = abs(more) if ranks >= _MIN_RANKS else abs(more) / size
+                        excess = usual_of(step.row[rank] + op, part, self_times) - usual
+                        if isnan(excess):
+                            excess = 0.0
+                        total[part, rank] += excess
+                        room[count] = abs(excess) if ranks >= _MIN_RANKS else abs(excess) / size
                         count += 1
                 sigma = MAD_TO_SIGMA * select_median(room, count) if ranks >= _MIN_RANKS else size
                 squares += sigma * sigma
             if ranks < _MIN_RANKS and last > first:
-                relative = MAD_TO_SIGMA * select_median(room, count) if known else math.nan
+                relative = MAD_TO_SIGMA * select_median(room, count) if is_known else math.nan
                 squares *= relative * relative
             variance[part, team] = squares
 
@@ -150,30 +153,30 @@ def collect_deviations(seen: Iterable[StepDeviations], of_kinds: Sequence[Ints])
     `seen` are those of its steps, in any order; `of_kinds` are the numbers of the steps of each kind.
     """
     of_team: dict[int, list[StepDeviations]] = {}
-    for one in seen:
-        of_team.setdefault(one.team, []).append(one)
-    return [_of_team(team, own, of_kinds) for team, own in sorted(of_team.items())]
+    for step_deviations in seen:
+        of_team.setdefault(step_deviations.team, []).append(step_deviations)
+    return [_of_team(team, team_steps, of_kinds) for team, team_steps in sorted(of_team.items())]
 
 
 def _of_team(team: int, seen: Sequence[StepDeviations], of_kinds: Sequence[Ints]) -> TeamDeviations:
     steps = sum(map(len, of_kinds))
-    ranks = np.unique(np.concatenate([one.ranks for one in seen]))
+    ranks = np.unique(np.concatenate([step_deviations.ranks for step_deviations in seen]))
     total = np.full((len(OWN_PARTS), steps, len(ranks)), np.nan)
     noise, usual = np.full((2, len(OWN_PARTS), steps, 1), np.nan)
-    for one in seen:
-        total[:, one.number, np.searchsorted(ranks, one.ranks)] = one.total_ns
-        noise[:, one.number, 0] = one.noise_ns
-        usual[:, one.number, 0] = one.usual_ns
-    if not all(one.is_first for one in seen):
-        total[START, [one.number for one in seen if one.is_first]] = np.nan
+    for step_deviations in seen:
+        total[:, step_deviations.number, np.searchsorted(ranks, step_deviations.ranks)] = step_deviations.total_ns
+        noise[:, step_deviations.number, 0] = step_deviations.noise_ns
+        usual[:, step_deviations.number, 0] = step_deviations.usual_ns
+    if not all(step_deviations.is_first for step_deviations in seen):
+        total[START, [step_deviations.number for step_deviations in seen if step_deviations.is_first]] = np.nan
     if len(ranks) > 1:
         return TeamDeviations(team, ranks, subtract_median_of_others(total), noise, usual)
     # without peers the noise is pooled over a step's operations, so a fault that slows all of them would count as noise
-    for its in of_kinds:
-        for own in noise:
-            known = its[~np.isnan(own[its, 0])]
-            own[known] = np.median(own[known]) if len(known) else np.nan
-        total[:, its] = subtract_median_of_others(total[:, its].swapaxes(1, 2)).swapaxes(1, 2)
+    for steps_of_kind in of_kinds:
+        for part_noise in noise:
+            known_steps = steps_of_kind[~np.isnan(part_noise[steps_of_kind, 0])]
+            part_noise[known_steps] = np.median(part_noise[known_steps]) if len(known_steps) else np.nan
+        total[:, steps_of_kind] = subtract_median_of_others(total[:, steps_of_kind].swapaxes(1, 2)).swapaxes(1, 2)
     return TeamDeviations(team, ranks, total, noise, usual)
 
 
@@ -184,13 +187,13 @@ def subtract_median_of_others(total: Floats) -> Floats:
     order = np.argsort(total, axis=2)  # NaN comes last
     place = np.argsort(order, axis=2)
     ordered = np.take_along_axis(total, order, axis=2)
-    known = (~np.isnan(total)).sum(axis=2, keepdims=True)
-    others = known - ~np.isnan(total)
+    known_count = (~np.isnan(total)).sum(axis=2, keepdims=True)
+    others = known_count - ~np.isnan(total)
     middle = (np.maximum(others, 1) - 1) // 2
     # the rank's own value is left out: the values above it move down by one place
     middle += (place <= middle) & ~np.isnan(total)
-    found: Floats = total - np.take_along_axis(ordered, middle, axis=2)
-    return found
+    excess: Floats = total - np.take_along_axis(ordered, middle, axis=2)
+    return excess
 
 
 def compare_with_one_rank(total: Floats) -> Floats:
@@ -219,17 +222,19 @@ def settle_halves(total: Floats) -> tuple[Floats, Bools]:
     """
     steps, ranks = total.shape
     is_split = np.zeros(steps, np.bool_)
-    known = np.flatnonzero(~np.isnan(total).any(axis=1))
-    if ranks % 2 or ranks < THRESHOLDS.min_cluster_ranks or not len(known):
+    known_steps = np.flatnonzero(~np.isnan(total).any(axis=1))
+    if ranks % 2 or ranks < THRESHOLDS.min_cluster_ranks or not len(known_steps):
         return total, is_split
-    levels = compare_with_one_rank(total[known])
+    levels = compare_with_one_rank(total[known_steps])
     low, high = np.split(np.sort(levels, axis=1), 2, axis=1)
     sigma = sigma_within(low, high)
-    is_split[known] = (high.mean(axis=1) - low.mean(axis=1) >= THRESHOLDS.cluster_sigmas * sigma) & (
+    is_split[known_steps] = (high.mean(axis=1) - low.mean(axis=1) >= THRESHOLDS.cluster_sigmas * sigma) & (
         high[:, 0] - low[:, -1] >= THRESHOLDS.cluster_gap_sigmas * sigma
     )
     settled = total.copy()
-    settled[known] = np.where(is_split[known, None], levels - low.mean(axis=1, keepdims=True), total[known])
+    settled[known_steps] = np.where(
+        is_split[known_steps, None], levels - low.mean(axis=1, keepdims=True), total[known_steps]
+    )
     return settled, is_split
 
 
@@ -242,14 +247,14 @@ def spread_within_steps(apart: Floats, is_split: Bools) -> Floats:
     if ranks < THRESHOLDS.min_ranks_for_noise:
         return np.zeros((steps, 1))
     middle = np.nan_to_num(np.nanmedian(np.where(np.isnan(apart).all(axis=1, keepdims=True), 0.0, apart), axis=1))
-    found: Floats = MAD_TO_SIGMA * np.nan_to_num(lower_median(np.abs(apart - middle[:, None])))
+    spread: Floats = MAD_TO_SIGMA * np.nan_to_num(lower_median(np.abs(apart - middle[:, None])))
     if is_split.any():
-        found[is_split, 0] = sigma_within(*np.split(np.sort(apart[is_split], axis=1), 2, axis=1))
-    return found
+        spread[is_split, 0] = sigma_within(*np.split(np.sort(apart[is_split], axis=1), 2, axis=1))
+    return spread
 
 
 def sigma_within(low: Floats, high: Floats) -> Floats:
     """Return the standard deviation of two clusters' values, along the last axis, about the mean of their cluster."""
-    squares = sum(((one - one.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1) for one in (low, high))
-    found: Floats = np.sqrt(squares / (low.shape[-1] + high.shape[-1] - 2))
-    return found
+    squares = sum(((cluster - cluster.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1) for cluster in (low, high))
+    sigma: Floats = np.sqrt(squares / (low.shape[-1] + high.shape[-1] - 2))
+    return sigma

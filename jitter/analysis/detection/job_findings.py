@@ -55,10 +55,10 @@ class JobFinding:
     known_gain_ns: float | None = None
     """Time that fixing it would save, where replay does not tell; None: replay tells."""
 
-    def in_run(self, its: Ints) -> "JobFinding":
-        """Return the finding of a run of which only the steps `its` were looked at."""
-        steps_of_rank = {rank: places_in(its, steps) for rank, steps in self.steps_of_rank.items()}
-        members = tuple(replace(one, steps=places_in(its, one.steps)) for one in self.members)
+    def in_run(self, numbers: Ints) -> "JobFinding":
+        """Return the finding of a run of which only the steps `numbers` were looked at."""
+        steps_of_rank = {rank: places_in(numbers, steps) for rank, steps in self.steps_of_rank.items()}
+        members = tuple(replace(member, steps=places_in(numbers, member.steps)) for member in self.members)
         return replace(self, steps_of_rank=steps_of_rank, members=members)
 
     @property
@@ -77,9 +77,9 @@ class JobFinding:
         return tuple(sorted({step for steps in self.steps_of_rank.values() for step in steps}))
 
 
-def places_in(its: Ints, steps: Sequence[int]) -> tuple[int, ...]:
-    """Return the positions in the run of steps that are given by their positions among the steps `its`."""
-    return tuple(its[list(steps)].tolist())
+def places_in(numbers: Ints, steps: Sequence[int]) -> tuple[int, ...]:
+    """Return the positions in the run of steps that are given by their positions among the steps `numbers`."""
+    return tuple(numbers[list(steps)].tolist())
 
 
 def join_outliers(kind: JobFindingKind, members: Sequence[Outlier], evidence: str, chance: float) -> JobFinding:
@@ -87,22 +87,22 @@ def join_outliers(kind: JobFindingKind, members: Sequence[Outlier], evidence: st
     return JobFinding(
         kind,
         members[0].part,
-        {one.rank: one.steps for one in members},
-        sum(one.excess_ns for one in members),
-        max(one.sigmas for one in members),
+        {outlier.rank: outlier.steps for outlier in members},
+        sum(outlier.excess_ns for outlier in members),
+        max(outlier.sigmas for outlier in members),
         (evidence,),
         chance,
         tuple(members),
     )
 
 
-def join_late_ranks(found: Sequence[Outlier]) -> list[Outlier | JobFinding]:
+def join_late_ranks(outliers: Sequence[Outlier]) -> list[Outlier | JobFinding]:
     """Return at most `max_priced_outliers` candidates, those with the most excess.
 
     Of more outliers, ranks that are late with one part of their time in the same steps are joined, the most ranks
     first: to leave out some of them would hide what fixing all of them saves.
     """
-    single = sorted(found, key=lambda one: -one.excess_ns)
+    single = sorted(outliers, key=lambda outlier: -outlier.excess_ns)
     clusters = sorted(_by_part_and_steps(single, THRESHOLDS.same_steps_share), key=len)
     joined: list[JobFinding] = []
     while len(single) + len(joined) > THRESHOLDS.max_priced_outliers and clusters:
@@ -110,69 +110,69 @@ def join_late_ranks(found: Sequence[Outlier]) -> list[Outlier | JobFinding]:
         if len(members) < THRESHOLDS.min_masked_ranks:
             break
         joined.append(_join(members))
-        ranks = {(one.rank, one.part) for one in members}
-        single = [one for one in single if (one.rank, one.part) not in ranks]
+        ranks = {(outlier.rank, outlier.part) for outlier in members}
+        single = [outlier for outlier in single if (outlier.rank, outlier.part) not in ranks]
     every: list[Outlier | JobFinding] = [*joined, *single]
-    return sorted(every, key=lambda one: -one.excess_ns)[: THRESHOLDS.max_priced_outliers]
+    return sorted(every, key=lambda candidate: -candidate.excess_ns)[: THRESHOLDS.max_priced_outliers]
 
 
-def _by_part_and_steps(found: Sequence[Outlier], share: float) -> list[list[Outlier]]:
+def _by_part_and_steps(outliers: Sequence[Outlier], share: float) -> list[list[Outlier]]:
     """Divide outliers by part, and by steps: the Jaccard index of each one's and the first one's steps."""
     clusters: list[tuple[set[int], list[Outlier]]] = []
-    for one in found:
-        steps = set(one.steps)
-        for known, members in clusters:
-            is_alike = len(known & steps) >= share * len(known | steps)
-            if is_alike and members[0].part is one.part and (members[0].pace is None) is (one.pace is None):
-                members.append(one)
+    for outlier in outliers:
+        steps = set(outlier.steps)
+        for first_steps, members in clusters:
+            is_alike = len(first_steps & steps) >= share * len(first_steps | steps)
+            if is_alike and members[0].part is outlier.part and (members[0].pace is None) is (outlier.pace is None):
+                members.append(outlier)
                 break
         else:
-            clusters.append((steps, [one]))
+            clusters.append((steps, [outlier]))
     return [members for _, members in clusters]
 
 
 def _join(members: Sequence[Outlier]) -> JobFinding:
-    told = f"{format_count(len(members), 'rank')} are late in the same steps"
-    return join_outliers("late_together", members, told, max(one.chance for one in members))
+    sentence = f"{format_count(len(members), 'rank')} are late in the same steps"
+    return join_outliers("late_together", members, sentence, max(outlier.chance for outlier in members))
 
 
-def split_random_events(found: Sequence[Outlier], ranks: int, steps: int) -> tuple[list[Outlier], list[JobFinding]]:
+def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> tuple[list[Outlier], list[JobFinding]]:
     """Join events on random ranks; return the other outliers, and the joined ones.
 
     An event is one step in which one rank stands out. Events are random unless they show that only some ranks have
     them, or some steps more than so many thrown at random steps.
 
     Args:
-        found: one team's outliers of one part.
+        outliers: one team's outliers of one part.
         ranks: how many ranks the team has.
         steps: how many steps the run has.
 
     """
-    single = [one for one in found if not one.persistent]
-    others = [one for one in found if one.persistent]
+    single = [outlier for outlier in outliers if not outlier.persistent]
+    others = [outlier for outlier in outliers if outlier.persistent]
     of_rank, of_step = np.zeros(ranks, np.int64), np.zeros(steps, np.int64)
-    for number, one in enumerate(single):
-        of_rank[number] = len(one.steps)
-        of_step[list(one.steps)] += 1
+    for number, outlier in enumerate(single):
+        of_rank[number] = len(outlier.steps)
+        of_step[list(outlier.steps)] += 1
     if steps < THRESHOLDS.min_steps_for_scatter or not is_random(of_rank, THRESHOLDS.max_chance):
-        return list(found), []
+        return list(outliers), []
     # as many of them in one step as in the fullest one are no chance: what all ranks share
     fullest, count = int(of_step.max()), int(of_step.sum())
     if binomial_tail(fullest, count, 1 / steps) * steps <= THRESHOLDS.medium_chance:
-        return list(found), []
+        return list(outliers), []
     return others, [_random_pauses(single)]
 
 
 def _random_pauses(members: Sequence[Outlier]) -> JobFinding:
-    events = sum(len(one.steps) for one in members)
-    told = (
+    events = sum(len(outlier.steps) for outlier in members)
+    sentence = (
         f"{format_count(events, 'event')} on {format_count(len(members), 'rank')}, each on one rank in one step: "
         "no rank has more of them than chance gives"
     )
-    return join_outliers("random_pauses", members, told, min(one.chance for one in members))
+    return join_outliers("random_pauses", members, sentence, min(outlier.chance for outlier in members))
 
 
-def find_clusters(deviations: TeamDeviations, step_ns: Floats, known: Sequence[Outlier]) -> list[JobFinding]:
+def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequence[Outlier]) -> list[JobFinding]:
     """Return the parts in which one team's ranks fall into a slow and a fast cluster, the slow one not fewer.
 
     The ranks' medians over steps are cut where the clusters' means differ most, in standard deviations within them.
@@ -180,7 +180,7 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, known: Sequence[O
     Args:
         deviations: of the team.
         step_ns: (steps,) each step's time, NaN where unknown.
-        known: the team's outliers; slow ranks that are all among them need no other finding.
+        outliers: the team's outliers; slow ranks that are all among them need no other finding.
 
     """
     steps, ranks = deviations.total_ns.shape[1:]
@@ -188,10 +188,10 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, known: Sequence[O
     if ranks < THRESHOLDS.min_cluster_ranks or usual_step <= 0 or np.isnan(deviations.total_ns).all(axis=1).any():
         return []
     timed = int((~np.isnan(step_ns)).sum())
-    found = []
+    findings = []
     for part in OWN_PARTS:
-        own = compare_with_one_rank(deviations.total_ns[part])
-        levels = np.nanmedian(own, axis=0)
+        relative_ns = compare_with_one_rank(deviations.total_ns[part])
+        levels = np.nanmedian(relative_ns, axis=0)
         order = np.argsort(levels)
         ordered = levels[order]
         share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
@@ -206,28 +206,36 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, known: Sequence[O
         slow = tuple(sorted(int(rank) for rank in deviations.ranks[order[cut:]]))
         if apart < THRESHOLDS.cluster_sigmas or excess < THRESHOLDS.min_cluster_share * usual_step or 2 * cut > ranks:
             continue
-        if not differ_steadily(own, order[cut:], order[:cut]):
+        if not differ_steadily(relative_ns, order[cut:], order[:cut]):
             continue
-        if set(slow) <= {one.rank for one in known if one.part is part}:
+        if set(slow) <= {outlier.rank for outlier in outliers if outlier.part is part}:
             continue
         every = tuple(range(steps))
         chance = float(student_tail(apart, THRESHOLDS.max_degrees)) * ranks * len(OWN_PARTS)
         members = tuple(Outlier(deviations.team, rank, part, every, excess * steps, apart, chance) for rank in slow)
-        told = (
+        sentence = (
             f"ranks {format_numbers(slow)} take {format_time(excess)} per step longer than the other "
             f"{format_count(cut, 'rank')}, and differ less among themselves"
         )
         gain = None  # of equal halves the lower median is the fast one's: the loss contains it
         if 2 * cut < ranks:
-            told += ": the loss, which compares with the median rank, does not contain it"
+            sentence += ": the loss, which compares with the median rank, does not contain it"
             # they are late together: the step is shorter by what one of them takes longer
             gain = excess * timed
-        found.append(
+        findings.append(
             JobFinding(
-                "two_clusters", part, dict.fromkeys(slow, every), excess * steps, apart, (told,), chance, members, gain
+                "two_clusters",
+                part,
+                dict.fromkeys(slow, every),
+                excess * steps,
+                apart,
+                (sentence,),
+                chance,
+                members,
+                gain,
             )
         )
-    return found
+    return findings
 
 
 def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: Floats) -> list[JobFinding]:
@@ -246,44 +254,48 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
         return []  # a single rank cannot be told from all of them
     # a short step after a long one has a negative loss, which does not make it a slow one
     base = (step_ns - np.maximum(np.nan_to_num(loss_ns), 0.0))[:, None]
-    known = ~np.isnan(base[:, 0])
-    count = int(known.sum())
+    is_known = ~np.isnan(base[:, 0])
+    count = int(is_known.sum())
     if count < THRESHOLDS.min_steps_for_scatter:
         return []
     sigma = qn_sigma(base)
     level = float(quiet_level(base, sigma)[0])
     least = max(float(sigma[0]), THRESHOLDS.min_slow_step_share * level / THRESHOLDS.step_sigmas)
     noise = np.maximum(least, _sigma_of_medians(largest))
-    excess = np.where(known, base[:, 0] - level, 0.0)
-    tails = np.where(known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
-    slow = known & (excess >= THRESHOLDS.min_slow_step_share * level) & (excess >= THRESHOLDS.step_sigmas * noise)
+    excess = np.where(is_known, base[:, 0] - level, 0.0)
+    tails = np.where(is_known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
+    slow = is_known & (excess >= THRESHOLDS.min_slow_step_share * level) & (excess >= THRESHOLDS.step_sigmas * noise)
     if not slow.any() or 2 * slow.sum() > count:
         return []
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
     if chance > THRESHOLDS.max_chance:
         return []
     usual = largest.usual_ns[:, :, 0]
-    more = np.nan_to_num(usual[:, slow] - lower_median(usual[:, known & ~slow])).sum(axis=1)
+    excess_of_part = np.nan_to_num(usual[:, slow] - lower_median(usual[:, is_known & ~slow])).sum(axis=1)
     gain = float(excess[slow].sum())
-    part = TimePart(int(np.argmax(more)))
-    if more[part] < THRESHOLDS.cause_share * gain:
+    part = TimePart(int(np.argmax(excess_of_part)))
+    if excess_of_part[part] < THRESHOLDS.cause_share * gain:
         return []  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
     steps = tuple(np.flatnonzero(slow).tolist())
     sigmas = float((excess / noise)[slow].max())
-    share = float(np.median(_slower_shares(largest, part, slow, known)))
+    share = float(np.median(_slower_shares(largest, part, slow, is_known)))
     members = tuple(
         Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True)
         for team in teams
-        for rank, own in zip(team.ranks.tolist(), _slower_shares(team, part, slow, known).tolist(), strict=True)
-        if own >= THRESHOLDS.evidence.slower_team_share * share
+        for rank, slower_share in zip(
+            team.ranks.tolist(), _slower_shares(team, part, slow, is_known).tolist(), strict=True
+        )
+        if slower_share >= THRESHOLDS.evidence.slower_team_share * share
     )
-    ranks = tuple(sorted(one.rank for one in members))
-    which = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
-    told = (
-        f"in {format_count(len(steps), 'step')} {which} take {format_time(gain / len(steps))} longer than in the "
+    ranks = tuple(sorted(member.rank for member in members))
+    subject = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
+    sentence = (
+        f"in {format_count(len(steps), 'step')} {subject} take {format_time(gain / len(steps))} longer than in the "
         "other steps: the loss, which compares ranks within a step, does not contain it"
     )
-    return [JobFinding("slow_steps", part, dict.fromkeys(ranks, steps), gain, sigmas, (told,), chance, members, gain)]
+    return [
+        JobFinding("slow_steps", part, dict.fromkeys(ranks, steps), gain, sigmas, (sentence,), chance, members, gain)
+    ]
 
 
 def _sigma_of_medians(team: TeamDeviations) -> Floats:
@@ -295,23 +307,25 @@ def _sigma_of_medians(team: TeamDeviations) -> Floats:
     if len(team.ranks) < THRESHOLDS.min_ranks_for_noise:
         return np.zeros(team.total_ns.shape[1])
     in_halves = np.zeros(team.total_ns.shape[1], np.bool_)
-    within = [spread_within_steps(own - lower_median(own.T).T, in_halves)[:, 0] for own in team.total_ns]
-    spreads = [np.maximum(here, np.median(qn_sigma(own))) for here, own in zip(within, team.total_ns, strict=True)]
-    found: Floats = math.sqrt(math.pi / 2 / len(team.ranks)) * np.linalg.norm(spreads, axis=0)
-    return found
+    within = [spread_within_steps(part_ns - lower_median(part_ns.T).T, in_halves)[:, 0] for part_ns in team.total_ns]
+    spreads = [
+        np.maximum(here, np.median(qn_sigma(part_ns))) for here, part_ns in zip(within, team.total_ns, strict=True)
+    ]
+    sigma: Floats = math.sqrt(math.pi / 2 / len(team.ranks)) * np.linalg.norm(spreads, axis=0)
+    return sigma
 
 
-def _slower_shares(team: TeamDeviations, part: TimePart, slow: Bools, known: Bools) -> Floats:
+def _slower_shares(team: TeamDeviations, part: TimePart, slow: Bools, is_known: Bools) -> Floats:
     """Return (ranks,) how much longer each rank takes in slow steps, as a share of its time in the other steps."""
     apart = compare_with_one_rank(team.total_ns[part])
-    own = team.usual_ns[part] + apart - lower_median(apart)
-    found = np.zeros(len(team.ranks))
-    for column in range(len(found)):
-        here = known & ~np.isnan(own[:, column])
+    time_ns = team.usual_ns[part] + apart - lower_median(apart)
+    shares = np.zeros(len(team.ranks))
+    for column in range(len(shares)):
+        here = is_known & ~np.isnan(time_ns[:, column])
         if (here & slow).any() and (here & ~slow).any():
-            level = float(np.median(own[here & ~slow, column]))
-            found[column] = (float(own[here & slow, column].mean()) - level) / max(level, 1.0)
-    return found
+            level = float(np.median(time_ns[here & ~slow, column]))
+            shares[column] = (float(time_ns[here & slow, column].mean()) - level) / max(level, 1.0)
+    return shares
 
 
 class FastRanks(NamedTuple):
@@ -334,8 +348,8 @@ def find_fast_ranks(deviations: TeamDeviations, usual_step_ns: float) -> FastRan
     most = (gpu.shape[1] - 1) // 2
     if most < 1 or not usual_step_ns > 0 or np.isnan(gpu).all(axis=0).any():
         return None
-    own = compare_with_one_rank(gpu)
-    levels = np.nanmedian(own, axis=0)
+    relative_ns = compare_with_one_rank(gpu)
+    levels = np.nanmedian(relative_ns, axis=0)
     order = np.argsort(levels)
     ordered = levels[order]
     gaps = np.diff(ordered)[:most]
@@ -344,7 +358,7 @@ def find_fast_ranks(deviations: TeamDeviations, usual_step_ns: float) -> FastRan
     spread = float(ordered[-1] - ordered[cut])
     if behind < max(THRESHOLDS.min_fast_share * usual_step_ns, THRESHOLDS.fast_gap_ratio * spread):
         return None
-    if not differ_steadily(own, order[cut:], order[:cut]):
+    if not differ_steadily(relative_ns, order[cut:], order[:cut]):
         return None
     fast, slow = (tuple(sorted(deviations.ranks[part].tolist())) for part in (order[:cut], order[cut:]))
     return FastRanks(fast, slow, behind)

@@ -45,9 +45,9 @@ class LaunchedWork:
     def times(self, rank: int) -> tuple[tuple[int, float, float], ...]:
         """Return name, time and expected time of each of a rank's kernels in each step."""
         column = int(np.searchsorted(self.deviations.ranks, rank))
-        own, expected = self.own_ns[:, :, column], self.expected_ns[:, :, column]
-        where = np.nonzero(~np.isnan(own + expected))
-        return tuple(zip(self.name[where[0]].tolist(), own[where].tolist(), expected[where].tolist(), strict=True))
+        time_ns, expected = self.own_ns[:, :, column], self.expected_ns[:, :, column]
+        where = np.nonzero(~np.isnan(time_ns + expected))
+        return tuple(zip(self.name[where[0]].tolist(), time_ns[where].tolist(), expected[where].tolist(), strict=True))
 
 
 WorkOfTeams = Mapping[int, LaunchedWork]
@@ -55,9 +55,9 @@ WorkOfTeams = Mapping[int, LaunchedWork]
 
 
 def find_outliers_by_work(
-    work: LaunchedWork, by_work: Standouts, found: Sequence[Outlier], step_ns: Floats
+    work: LaunchedWork, by_work: Standouts, outliers: Sequence[Outlier], step_ns: Floats
 ) -> list[Outlier]:
-    """Return one team's outliers: `found`, and ranks that are always slow for their work.
+    """Return one team's outliers: `outliers`, and ranks that are always slow for their work.
 
     In place of what these ranks have by plain time, if they are no slower by plain time, or if their pace explains most
     of that: a repair of the pace leaves their work as it is, which varies.
@@ -65,23 +65,25 @@ def find_outliers_by_work(
     Args:
         work: of the team.
         by_work: when its ranks stand out by GPU time for the launched work.
-        found: the team's outliers by plain time.
+        outliers: the team's outliers by plain time.
         step_ns: (steps,) each step's time, NaN where unknown.
 
     """
-    plain_ns = {one.rank: one.excess_ns for one in found if one.part is TimePart.GPU and one.persistent}
+    plain_ns = {
+        outlier.rank: outlier.excess_ns for outlier in outliers if outlier.part is TimePart.GPU and outlier.persistent
+    }
     slow = []
-    for one in by_work.outliers(step_ns):
-        if one.persistent:
-            column = int(np.searchsorted(work.deviations.ranks, one.rank))
-            late = [at for at, number in enumerate(work.steps) if number in one.steps]
+    for outlier in by_work.outliers(step_ns):
+        if outlier.persistent:
+            column = int(np.searchsorted(work.deviations.ranks, outlier.rank))
+            late = [at for at, number in enumerate(work.steps) if number in outlier.steps]
             expected = float(np.nansum(work.expected_ns[:, late, column]))
             # steps that were not compared are taken to be like the others
-            excess = one.excess_ns * len(one.steps) / len(late)
-            if excess >= THRESHOLDS.cause_share * plain_ns.get(one.rank, 0.0):
-                slow.append(replace(one, excess_ns=excess, pace=1 + one.excess_ns / expected))
-    ranks = {one.rank for one in slow}
-    return [one for one in found if one.part is not TimePart.GPU or one.rank not in ranks] + slow
+            excess = outlier.excess_ns * len(outlier.steps) / len(late)
+            if excess >= THRESHOLDS.cause_share * plain_ns.get(outlier.rank, 0.0):
+                slow.append(replace(outlier, excess_ns=excess, pace=1 + outlier.excess_ns / expected))
+    ranks = {outlier.rank for outlier in slow}
+    return [outlier for outlier in outliers if outlier.part is not TimePart.GPU or outlier.rank not in ranks] + slow
 
 
 def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDeviations) -> LaunchedWork | None:
@@ -110,38 +112,38 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     return LaunchedWork(replace(deviations, total_ns=relative), tuple(chosen), read.own, expected, read.name)
 
 
-def expected_times(own: Floats, threads: Floats) -> Floats:
+def expected_times(times_ns: Floats, threads: Floats) -> Floats:
     """Return (operations, steps, ranks) the times expected from the sizes of the launches.
 
-    Where no size is known, the median. `own` are the times, ns, `threads` those of each launch; NaN where unknown.
+    Where no size is known, the median. `times_ns` are the times, ns, `threads` those of each launch; NaN where unknown.
     """
-    usual = _medians(own)
-    size, time = np.log(threads / _medians(threads)), np.log(own / usual)
-    known = ~np.isnan(size + time)
-    slopes = [_less_means(values, known) for values in (size, time)]
+    usual = _medians(times_ns)
+    size, time = np.log(threads / _medians(threads)), np.log(times_ns / usual)
+    is_known = ~np.isnan(size + time)
+    slopes = [_less_means(values, is_known) for values in (size, time)]
     variation = (slopes[0] ** 2).sum(axis=(1, 2))
     together = (slopes[0] * slopes[1]).sum(axis=(1, 2))
     varies = variation >= _LIMITS.min_size_variation
     power = np.clip(np.where(varies, together / np.where(varies, variation, 1.0), 0.0), 0.0, _LIMITS.max_power)
-    expected: Floats = np.where(np.isnan(own), np.nan, usual * np.exp(power[:, None, None] * np.nan_to_num(size)))
+    expected: Floats = np.where(np.isnan(times_ns), np.nan, usual * np.exp(power[:, None, None] * np.nan_to_num(size)))
     return expected
 
 
-def _less_means(values: Floats, known: Bools) -> Floats:
+def _less_means(values: Floats, is_known: Bools) -> Floats:
     """Return values (operations, steps, ranks) less each rank's mean over steps, then each step's; 0 where unknown."""
-    found: Floats = np.where(known, values, 0.0)
+    residuals: Floats = np.where(is_known, values, 0.0)
     for axis in (1, 2):
-        mean = found.sum(axis=axis, keepdims=True) / np.maximum(known.sum(axis=axis, keepdims=True), 1)
-        found = np.where(known, found - mean, 0.0)
-    return found
+        mean = residuals.sum(axis=axis, keepdims=True) / np.maximum(is_known.sum(axis=axis, keepdims=True), 1)
+        residuals = np.where(is_known, residuals - mean, 0.0)
+    return residuals
 
 
 def _medians(values: Floats) -> Floats:
     """Return (operations, steps, 1) the medians over ranks; NaN where nothing is known."""
-    found = np.full((*values.shape[:2], 1), np.nan)
-    known = ~np.isnan(values).all(axis=2)
-    found[known, 0] = np.nanmedian(values[known], axis=1)
-    return found
+    medians = np.full((*values.shape[:2], 1), np.nan)
+    is_known = ~np.isnan(values).all(axis=2)
+    medians[is_known, 0] = np.nanmedian(values[is_known], axis=1)
+    return medians
 
 
 class _Read(NamedTuple):
@@ -158,21 +160,21 @@ def _read_steps(
     """Read these steps, by position in the run, of the wanted ranks, which ascend."""
     run, team = steps.run, deviations.team
     operations, chosen = len(run.programs[team].operations), set(wanted.tolist())
-    own, threads = np.full((2, operations, len(numbers), len(wanted)), np.nan)
+    times_ns, threads = np.full((2, operations, len(numbers), len(wanted)), np.nan)
     name = np.full(operations, -1, np.int64)
     for at, number in enumerate(numbers):
         key = run.keys[number]
         ranks = [rank for rank in run.ranks(key, team) if rank in chosen]
         (step,) = steps.steps(number, number + 1)
         rows, shapes = run.file_rows(key, team, ranks), lake.launch_shapes(key, ranks)
-        for one, (rank, shape) in enumerate(zip(ranks, shapes, strict=True)):
+        for index, (rank, shape) in enumerate(zip(ranks, shapes, strict=True)):
             column, first = int(np.searchsorted(wanted, rank)), int(step.times.row[run.number_of[rank]])
             gpu = step.own.gpu[first : first + operations]
-            here = (rows[:, one] >= 0) & (gpu > 0)
-            own[here, at, column] = gpu[here]
-            _fill_shapes(shape, rows[here, one], np.flatnonzero(here), threads[:, at, column], name)
+            here = (rows[:, index] >= 0) & (gpu > 0)
+            times_ns[here, at, column] = gpu[here]
+            _fill_shapes(shape, rows[here, index], np.flatnonzero(here), threads[:, at, column], name)
         del step  # else it stays in memory while the next one is read
-    return _Read(own, threads, name)
+    return _Read(times_ns, threads, name)
 
 
 def _fill_shapes(shape: LaunchShapes, row: Ints, op: Ints, threads: Floats, name: Ints) -> None:
@@ -183,9 +185,9 @@ def _fill_shapes(shape: LaunchShapes, row: Ints, op: Ints, threads: Floats, name
     threads[op[same]] = shape.threads[row[same]]
 
 
-def _sized_share(own: Floats, threads: Floats) -> float:
+def _sized_share(times_ns: Floats, threads: Floats) -> float:
     """Return the part of a step's GPU time, (operations, ranks), in kernels whose sizes differ between ranks."""
-    known = ~np.isnan(threads).all(axis=1)
-    differs = np.zeros(len(own), np.bool_)
-    differs[known] = np.nanmax(threads[known], axis=1) > np.nanmin(threads[known], axis=1)
-    return float(np.nansum(own[differs]) / max(float(np.nansum(own)), 1.0))
+    is_known = ~np.isnan(threads).all(axis=1)
+    differs = np.zeros(len(times_ns), np.bool_)
+    differs[is_known] = np.nanmax(threads[is_known], axis=1) > np.nanmin(threads[is_known], axis=1)
+    return float(np.nansum(times_ns[differs]) / max(float(np.nansum(times_ns)), 1.0))

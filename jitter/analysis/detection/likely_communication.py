@@ -73,13 +73,18 @@ def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
     for at, key in enumerate(chosen):
         step = run.team_times(key, team)
         columns = {rank: column for column, rank in enumerate(step.ranks.tolist())}
-        own = np.array([columns.get(rank, -1) for rank in ranks])
-        start[at][:, own >= 0], end[at][:, own >= 0] = step.start[:, own[own >= 0]], step.end[:, own[own >= 0]]
+        rank_columns = np.array([columns.get(rank, -1) for rank in ranks])
+        start[at][:, rank_columns >= 0], end[at][:, rank_columns >= 0] = (
+            step.start[:, rank_columns[rank_columns >= 0]],
+            step.end[:, rank_columns[rank_columns >= 0]],
+        )
         del step  # else it stays in memory while the next one is read
     return {
-        name: int((~np.isnan(start[:, own])).sum())
-        for name, own in _with_spread(places, start, end)
-        if is_likely_communication(start[:, own].reshape(-1, len(ranks)), end[:, own].reshape(-1, len(ranks)))
+        name: int((~np.isnan(start[:, kernel_places])).sum())
+        for name, kernel_places in _with_spread(places, start, end)
+        if is_likely_communication(
+            start[:, kernel_places].reshape(-1, len(ranks)), end[:, kernel_places].reshape(-1, len(ranks))
+        )
     }
 
 
@@ -90,18 +95,18 @@ def _with_spread(places: Mapping[str, list[int]], start_ns: Floats, end_ns: Floa
     a program may have tens of thousands of names.
     """
     by_count: dict[int, list[str]] = defaultdict(list)
-    for name, own in places.items():
-        by_count[len(own)].append(name)
+    for name, kernel_places in places.items():
+        by_count[len(kernel_places)].append(name)
     duration = end_ns - start_ns
     spread = np.ptp(duration, axis=2)  # NaN where a rank lacks the operation
     likely: set[str] = set()
     for names in by_count.values():
-        which = np.array([places[name] for name in names])
-        spreads = np.moveaxis(spread[:, which], 1, 0).reshape(len(names), -1)
-        durations = np.moveaxis(duration[:, which], 1, 0).reshape(len(names), -1)
+        places_by_name = np.array([places[name] for name in names])
+        spreads = np.moveaxis(spread[:, places_by_name], 1, 0).reshape(len(names), -1)
+        durations = np.moveaxis(duration[:, places_by_name], 1, 0).reshape(len(names), -1)
         is_even = np.median(spreads, axis=1) <= _LIMITS.min_spread_share * np.median(durations, axis=1)
         likely.update(name for name, even in zip(names, is_even.tolist(), strict=True) if not even)
-    return ((name, own) for name, own in places.items() if name in likely)
+    return ((name, kernel_places) for name, kernel_places in places.items() if name in likely)
 
 
 def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:
@@ -118,15 +123,15 @@ def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:
         return False
     ranks = start.shape[1]
     paired, alone = np.zeros(ranks, np.bool_), 0
-    for one in range(ranks):
-        if paired[one]:
+    for rank in range(ranks):
+        if paired[rank]:
             continue
-        apart = _deviations(start - start[:, one : one + 1])
-        together = _deviations(end - end[:, one : one + 1])
+        apart = _deviations(start - start[:, rank : rank + 1])
+        together = _deviations(end - end[:, rank : rank + 1])
         partners = (apart > _LIMITS.min_apart_ns) & (together < _LIMITS.max_end_share * apart)
         paired |= partners
-        paired[one] = partners.any()
-        alone += not paired[one]
+        paired[rank] = partners.any()
+        alone += not paired[rank]
         if ranks - alone < _LIMITS.min_paired_share * ranks:
             return False
     return bool(paired.mean() >= _LIMITS.min_paired_share)
@@ -134,5 +139,5 @@ def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:
 
 def _deviations(values: Floats) -> Floats:
     """Return the median absolute deviation from the median of each column."""
-    found: Floats = np.median(np.abs(values - np.median(values, axis=0)), axis=0)
-    return found
+    deviation: Floats = np.median(np.abs(values - np.median(values, axis=0)), axis=0)
+    return deviation

@@ -120,15 +120,15 @@ def _quality(steps: RunSteps, step: RecordedStep) -> StepQuality:
 def _arrivals(run: RunModel, step: RecordedStep) -> Arrivals:
     collectives, numbers = step.collectives, run.rank_numbers
     waited = step.in_collectives - step.transfers.took[collectives.group]
-    known = ~np.isnan(waited)
-    arrived = np.bincount(collectives.awaiting[known[collectives.by_group]], minlength=len(step.transfers.took))
-    met = known & (arrived[collectives.group] > 1)
+    is_known = ~np.isnan(waited)
+    arrived = np.bincount(collectives.awaiting[is_known[collectives.by_group]], minlength=len(step.transfers.took))
+    met = is_known & (arrived[collectives.group] > 1)
     here = np.flatnonzero(step.times.row >= 0)
     ranks = numbers[here].tolist()
 
     def by_rank(weights: Floats) -> list[float]:
-        found: list[float] = np.bincount(collectives.rank, weights, len(numbers))[here].tolist()
-        return found
+        sums: list[float] = np.bincount(collectives.rank, weights, len(numbers))[here].tolist()
+        return sums
 
     last, all_met = (map(int, by_rank(mask.astype(np.float64))) for mask in (met & (waited <= 0), met))
     return Arrivals(

@@ -39,19 +39,24 @@ class _Stage(NamedTuple):
     def excess_ns(self, others: Sequence["_Stage"]) -> tuple[float, float]:
         """Return by what part most of its GPU time is above the other stages', and the sum of what is above theirs."""
         named = {
-            name: (sum(times), float(np.median([sum(one.kernels[name]) for one in others if name in one.kernels])))
+            name: (
+                sum(times),
+                float(np.median([sum(stage.kernels[name]) for stage in others if name in stage.kernels])),
+            )
             for name, times in self.kernels.items()
-            if any(name in one.kernels for one in others)
+            if any(name in stage.kernels for stage in others)
         }
-        ratio = _weighted_median([(own / theirs, theirs) for own, theirs in named.values() if theirs > 0])
-        longer = [own - theirs for own, theirs in named.values() if own >= theirs * (1 + ratio) / 2]
+        ratio = _weighted_median(
+            [(own_ns / others_ns, others_ns) for own_ns, others_ns in named.values() if others_ns > 0]
+        )
+        longer = [own_ns - others_ns for own_ns, others_ns in named.values() if own_ns >= others_ns * (1 + ratio) / 2]
         return ratio - 1, max(sum(longer), 0.0)
 
     def pace(self, others: Sequence["_Stage"]) -> float:
         """Return by what factor most of its kernels take longer than kernels of the same names of other stages."""
         ratios = []
         for name, times in self.kernels.items():
-            there = [float(np.median(one.kernels[name])) for one in others if name in one.kernels]
+            there = [float(np.median(stage.kernels[name])) for stage in others if name in stage.kernels]
             if there and np.median(there) > 0:
                 ratios.append((float(np.median(times) / np.median(there)), sum(times)))
         return _weighted_median(ratios)
@@ -85,21 +90,21 @@ def find_unequal_stages(
         return []  # what the stages wait for is not known
     exchanging = _exchanging_teams(run)
     stages = []
-    for one in teams:
-        usual_ns = one.usual_ns[TimePart.GPU, :, 0]
-        is_whole = _whole_steps(counts(one.ranks.tolist()))
+    for team in teams:
+        usual_ns = team.usual_ns[TimePart.GPU, :, 0]
+        is_whole = _whole_steps(counts(team.ranks.tolist()))
         whole = [number for number in np.flatnonzero(is_whole & ~np.isnan(usual_ns)).tolist() if number in baselines]
         # without launches a kernel counts where it starts: such a stage is compared with others alike only
-        is_alike = bool(run.job.has_launches[one.team]) == bool(run.job.has_launches.any())
+        is_alike = bool(run.job.has_launches[team.team]) == bool(run.job.has_launches.any())
         # the usual time of a stage of one rank is that of its steps
         is_usually_whole = 2 * len(whole) > int((~np.isnan(usual_ns)).sum())
-        if one.team in exchanging and is_usually_whole and is_alike:
+        if team.team in exchanging and is_usually_whole and is_alike:
             gpu = lower_median(np.stack([baselines[number].gpu for number in whole], axis=-1))[:, 0]
             known_ns = np.where(is_whole, usual_ns, np.nan)
-            stages.append(_Stage(one.team, tuple(one.ranks.tolist()), known_ns, _times_by_name(run, one.team, gpu)))
-    found = []
+            stages.append(_Stage(team.team, tuple(team.ranks.tolist()), known_ns, _times_by_name(run, team.team, gpu)))
+    findings = []
     for stage in stages if len(stages) > 1 else ():
-        others = [one for one in stages if one is not stage]
+        others = [other_stage for other_stage in stages if other_stage is not stage]
         share, excess = stage.excess_ns(others)
         usual = float(np.nanmedian(stage.usual_ns))
         if share < _LIMITS.min_excess_share or excess >= usual:
@@ -112,7 +117,7 @@ def find_unequal_stages(
         is_slow = pace - 1 >= THRESHOLDS.cause_share * share
         repaired = usual / (usual - excess)
         (gain,) = gains([Scenario(paces={rank: (repaired, frozenset(every)) for rank in stage.ranks})])
-        told = (
+        sentence = (
             f"the stage of {format_ranks(stage.ranks)} needs {format_time(excess)} of GPU time per step "
             f"({format_percent(share)}) more than the median of the other "
             f"{format_count(len(others), 'stage')}: the loss, which compares ranks of a stage, does not contain it"
@@ -126,8 +131,8 @@ def find_unequal_stages(
             Outlier(stage.team, rank, TimePart.GPU, every, excess * len(every), sigmas, chance) for rank in stage.ranks
         )
         steps = dict.fromkeys(stage.ranks, every)
-        evidence = (told, why)
-        found.append(
+        evidence = (sentence, why)
+        findings.append(
             JobFinding(
                 "slow_stage" if is_slow else "unequal_stages",
                 TimePart.GPU,
@@ -140,7 +145,7 @@ def find_unequal_stages(
                 gain,
             )
         )
-    return found
+    return findings
 
 
 def _whole_steps(counts: KernelCounts) -> Bools:
@@ -157,19 +162,19 @@ def _whole_steps(counts: KernelCounts) -> Bools:
 
 def _exchanging_teams(run: RunModel) -> frozenset[int]:
     """Return the teams that send to other teams, or receive from them."""
-    found: set[int] = set()
+    exchanging: set[int] = set()
     for collective in run.matching.collectives:
         places = [(run.matching.blocks[member.block].team, member.place) for member in collective.members]
         teams = {team for team, _ in places}
         if len(teams) > 1 and any(run.programs[team].operations[at].collective == "send_recv" for team, at in places):
-            found |= teams
-    return frozenset(found)
+            exchanging |= teams
+    return frozenset(exchanging)
 
 
 def _times_by_name(run: RunModel, team: int, gpu: Floats) -> dict[str, list[float]]:
     first = int(run.job.first[team])
-    found: dict[str, list[float]] = defaultdict(list)
+    times_ns: dict[str, list[float]] = defaultdict(list)
     for place, operation in enumerate(run.programs[team].operations):
         if operation.kind == COMPUTE and not np.isnan(gpu[first + place]):
-            found[operation.name].append(float(gpu[first + place]))
-    return found
+            times_ns[operation.name].append(float(gpu[first + place]))
+    return times_ns

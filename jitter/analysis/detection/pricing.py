@@ -64,23 +64,26 @@ class Pricing:
             PricedFinding(candidate, alone, marginal)
             for candidate, (alone, marginal) in zip(candidates, prices, strict=True)
         ]
-        most = self.most([one.scenario for one in priced], [one.gain_ns for one in priced])
+        most = self.most([finding.scenario for finding in priced], [finding.gain_ns for finding in priced])
         kept = [
-            one
-            for one, gain_ns in zip(priced, most, strict=True)
-            if self.is_worth_fixing(one.candidate, gain_ns, one.marginal_ns)
+            finding
+            for finding, gain_ns in zip(priced, most, strict=True)
+            if self.is_worth_fixing(finding.candidate, gain_ns, finding.marginal_ns)
         ]
-        return sorted(kept, key=lambda one: -max(one.gain_ns, one.marginal_ns))
+        return sorted(kept, key=lambda finding: -max(finding.gain_ns, finding.marginal_ns))
 
     @cached_property
     def beside_loss(self) -> list[PricedFinding]:
         """Findings whose saving is no part of the loss, with the largest first."""
-        found: list[JobFinding | SlowCommunication] = list(self._analysis.job_findings)
+        candidates: list[JobFinding | SlowCommunication] = list(self._analysis.job_findings)
         if (network := self._analysis.slow_network) is not None:
-            found.append(network)
-        priced = [PricedFinding(one, one.known_gain_ns or 0.0, one.known_gain_ns or 0.0) for one in found]
-        kept = [one for one in priced if one.gain_ns >= self.min_gain_ns(one.steps)]
-        return sorted(kept, key=lambda one: -one.gain_ns)
+            candidates.append(network)
+        priced = [
+            PricedFinding(candidate, candidate.known_gain_ns or 0.0, candidate.known_gain_ns or 0.0)
+            for candidate in candidates
+        ]
+        kept = [finding for finding in priced if finding.gain_ns >= self.min_gain_ns(finding.steps)]
+        return sorted(kept, key=lambda finding: -finding.gain_ns)
 
     def price(self, scenarios: Sequence[Scenario]) -> list[tuple[float, float]]:
         """Return what each scenario saves alone, ns, and what it saves in addition to all the others.

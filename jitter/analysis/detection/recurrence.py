@@ -33,23 +33,23 @@ class Recurrence:
     """Steps to record beside these until an unknown recurrence can be decided; None if more steps cannot."""
 
 
-def decide_recurrence(found: Standouts, ranks: Collection[int], seen: int) -> Recurrence:
+def decide_recurrence(standouts: Standouts, ranks: Collection[int], seen: int) -> Recurrence:
     """Return whether a finding about these ranks recurs.
 
     Args:
-        found: of the finding's team and part.
+        standouts: of the finding's team and part.
         ranks: of the finding.
         seen: steps in which it occurs.
 
     """
-    own = found.columns(ranks)
-    is_late = found.is_countable
+    columns = standouts.columns(ranks)
+    is_late = standouts.is_countable
     steps, all_ranks = is_late.shape
     # a group recurs if most of its ranks are late at the same time
-    late = is_late[:, own].sum(axis=1) >= max(THRESHOLDS.group_share * len(own), 1)
-    others = is_late.sum(axis=1) - is_late[:, own].sum(axis=1)
-    times, elsewhere = int(late.sum()), int(np.ceil(others / max(len(own), 1)).sum())
-    share = len(own) / all_ranks
+    late = is_late[:, columns].sum(axis=1) >= max(THRESHOLDS.group_share * len(columns), 1)
+    others = is_late.sum(axis=1) - is_late[:, columns].sum(axis=1)
+    times, elsewhere = int(late.sum()), int(np.ceil(others / max(len(columns), 1)).sum())
+    share = len(columns) / all_ranks
     if times and _is_repeated(times, elsewhere, share):
         return Recurrence("yes")
     of_steps = is_late.sum(axis=1)
@@ -58,7 +58,7 @@ def decide_recurrence(found: Standouts, ranks: Collection[int], seen: int) -> Re
         together = int(of_steps[late].max())
         if together > 1 and binomial_tail(together, events, 1 / steps) * steps < THRESHOLDS.max_chance:
             return Recurrence("together")
-    if is_late[:, own].any() and is_random(is_late.sum(axis=0)):
+    if is_late[:, columns].any() and is_random(is_late.sum(axis=0)):
         return Recurrence("no")
     if not times and 2 * seen > steps >= THRESHOLDS.min_steps_to_recur:
         return Recurrence("unknown")  # late in most steps, and by no more than the ranks differ for ever

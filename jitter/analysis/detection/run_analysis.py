@@ -83,7 +83,7 @@ class RunAnalysis:
     def _seen(self) -> list[StepStatistics]:
         """Each step's result of the first pass."""
         seen = self._executor.measure()
-        self.steps.baselines.update((number, one.baseline) for number, one in enumerate(seen))
+        self.steps.baselines.update((number, step_statistics.baseline) for number, step_statistics in enumerate(seen))
         return seen
 
     @cached_property
@@ -95,7 +95,7 @@ class RunAnalysis:
     def are_uncoupled(self) -> bool:
         """Whether the ranks share no collective: none is known to wait for another, so no delay of one has a price."""
         alone = len(self.run.team_of) > 1 and not self.run.matching.unpaired
-        return alone and not any(one.are_any for one in self.arrivals)
+        return alone and not any(step_arrivals.are_any for step_arrivals in self.arrivals)
 
     @property
     def qualities(self) -> list[StepQuality]:
@@ -119,8 +119,8 @@ class RunAnalysis:
             here = np.flatnonzero(step.times.row >= 0)
             rows = np.split(np.arange(len(step.times.start)), step.times.row[here][1:]) if len(here) else []
             of_ranks = [np.fmax.reduce(step.times.end[row]) - np.fmin.reduce(step.times.start[row]) for row in rows]
-            known = sorted(span for span in of_ranks if not np.isnan(span))
-            spans.append(known[(len(known) - 1) // 2] if known else np.nan)
+            known_ns = sorted(span for span in of_ranks if not np.isnan(span))
+            spans.append(known_ns[(len(known_ns) - 1) // 2] if known_ns else np.nan)
             del step  # else it stays in memory while the next one is read
         return np.array(spans)
 
@@ -133,11 +133,13 @@ class RunAnalysis:
     @cached_property
     def deviations(self) -> list[TeamDeviations]:
         """Each team's deviations."""
-        return collect_deviations([one for seen in self._seen for one in seen.deviations], self.steps.of_kinds)
+        return collect_deviations(
+            [step_deviations for seen in self._seen for step_deviations in seen.deviations], self.steps.of_kinds
+        )
 
     def deviations_of(self, team: int) -> TeamDeviations:
         """Return one team's deviations."""
-        return next(own for own in self.deviations if own.team == team)
+        return next(deviations for deviations in self.deviations if deviations.team == team)
 
     def variance_of(self, number: int, team: int, part: TimePart) -> float:
         """Return the noise variance, ns², of one operation's own time of a part in the run's `number`th step.
@@ -158,8 +160,8 @@ class RunAnalysis:
 
         When the first of consecutive steps began is unknown, so its gain does not count.
         """
-        found: Floats = np.nansum(gained[~np.isnan(self.step_ns)], axis=0)
-        return found
+        gain_ns: Floats = np.nansum(gained[~np.isnan(self.step_ns)], axis=0)
+        return gain_ns
 
     @cached_property
     def contradicts_recording(self) -> bool:
@@ -222,24 +224,31 @@ class RunAnalysis:
 
     def _of_kinds(self, compute: Callable[[Ints], Floats]) -> list[Floats]:
         """Return for each step what `compute` gives for the numbers of all steps of its kind."""
-        found = {int(number): value for its in self.steps.of_kinds for value in [compute(its)] for number in its}
-        return [found[number] for number in range(len(self.keys))]
+        value_of_step = {
+            int(number): value for numbers in self.steps.of_kinds for value in [compute(numbers)] for number in numbers
+        }
+        return [value_of_step[number] for number in range(len(self.keys))]
 
     @cached_property
     def _median_transfers(self) -> list[Floats]:
         """Of each step (groups of all collectives,) the median over like steps from the last arrival to the end, ns."""
-        seen = [np.where(one.mostly_complete, one.took, np.nan) for one in (seen.transfers for seen in self._seen)]
+        seen = [
+            np.where(transfers.mostly_complete, transfers.took, np.nan)
+            for transfers in (seen.transfers for seen in self._seen)
+        ]
         first_group = self.run.collective_arrays.first_group
-        return self._of_kinds(lambda its: baseline_transfers(first_group, [seen[number] for number in its]))
+        return self._of_kinds(lambda numbers: baseline_transfers(first_group, [seen[number] for number in numbers]))
 
     @cached_property
     def expected_transfers(self) -> list[Floats]:
         """Of each step (groups of all collectives,) the time that a benchmark's bandwidth gives, ns; NaN: unknown."""
         usual = self._median_transfers
         if not self._benchmark and not self.run.collective_arrays.incomplete.any():
-            return self._of_kinds(lambda its: np.full(len(usual[its[0]]), np.nan))
+            return self._of_kinds(lambda numbers: np.full(len(usual[numbers[0]]), np.nan))
         of_run = self.lake, self.run, self._benchmark
-        return self._of_kinds(lambda its: transfers_by_benchmark(*of_run, usual[its[0]], self.keys[its[len(its) // 2]]))
+        return self._of_kinds(
+            lambda numbers: transfers_by_benchmark(*of_run, usual[numbers[0]], self.keys[numbers[len(numbers) // 2]])
+        )
 
     @cached_property
     def baseline_transfers(self) -> list[Floats]:
@@ -251,10 +260,10 @@ class RunAnalysis:
         """
         return self._of_kinds(self._baseline_transfers)
 
-    def _baseline_transfers(self, its: Ints) -> Floats:
-        seen, expected = ([of[number] for number in its] for of in (self.transfers, self.expected_transfers))
+    def _baseline_transfers(self, numbers: Ints) -> Floats:
+        seen, expected = ([of[number] for number in numbers] for of in (self.transfers, self.expected_transfers))
         slow = slow_in_every_step(seen, expected) & self.run.collective_arrays.incomplete
-        usual = np.where(slow, expected[0], self._median_transfers[its[0]])
+        usual = np.where(slow, expected[0], self._median_transfers[numbers[0]])
         recorded = baseline_transfers(self.run.collective_arrays.first_group, seen)
         return np.where(np.isnan(usual), recorded, usual)
 
@@ -291,50 +300,55 @@ class RunAnalysis:
     def _outliers(self) -> tuple[list[Outlier], list[JobFinding]]:
         """Outliers above the noise, whether they cost time or not, and random pauses."""
         step_ns = self.assumed_step_ns
-        own: list[Outlier] = []
+        outliers: list[Outlier] = []
         job: list[JobFinding] = []
         for team in self.deviations:
-            found = [one for part in OWN_PARTS for one in self.standouts[team.team, part].outliers(step_ns)]
+            team_outliers = [
+                outlier for part in OWN_PARTS for outlier in self.standouts[team.team, part].outliers(step_ns)
+            ]
             if (work := self.launched_work.get(team.team)) is not None:
-                found = find_outliers_by_work(work, self.standouts_by_work[team.team], found, step_ns)
+                team_outliers = find_outliers_by_work(work, self.standouts_by_work[team.team], team_outliers, step_ns)
             for part in OWN_PARTS:
-                of_part = [one for one in found if one.part is part]
+                of_part = [outlier for outlier in team_outliers if outlier.part is part]
                 alone, shared = split_random_events(of_part, len(team.ranks), len(self.keys))
-                own += alone
+                outliers += alone
                 job += shared
-        return own, job
+        return outliers, job
 
     @cached_property
     def _clusters(self) -> list[JobFinding]:
         """Slow clusters of each team's ranks; those of known saving are no part of the loss."""
-        own, found = self._outliers[0], []
+        outliers, findings = self._outliers[0], []
         for team in self.deviations:
-            known = [one for one in own if one.team == team.team]
-            found += find_clusters(team, self.step_ns, known)
-        return found
+            team_outliers = [outlier for outlier in outliers if outlier.team == team.team]
+            findings += find_clusters(team, self.step_ns, team_outliers)
+        return findings
 
     @cached_property
     def candidates(self) -> list[Outlier | JobFinding | SlowCommunication]:
         """Ranks, groups of ranks and collectives that may cost time: the replay prices them."""
         step_ns = self.assumed_step_ns
-        own, job = self._outliers
-        halves = [one for one in self._clusters if one.known_gain_ns is None]
-        joined = {(rank, one.part) for one in halves for rank in one.ranks}
+        outliers, job = self._outliers
+        halves = [finding for finding in self._clusters if finding.known_gain_ns is None]
+        joined = {(rank, finding.part) for finding in halves for rank in finding.ranks}
         slow = [
-            replace(one, steps=places_in(its, one.steps))
-            for its in self.steps.of_kinds
-            for one in find_slow_collectives(
-                self.run.matching, [self.transfers[at] for at in its], self._median_transfers[its[0]], step_ns[its]
+            replace(collectives, steps=places_in(numbers, collectives.steps))
+            for numbers in self.steps.of_kinds
+            for collectives in find_slow_collectives(
+                self.run.matching,
+                [self.transfers[at] for at in numbers],
+                self._median_transfers[numbers[0]],
+                step_ns[numbers],
             )
         ]
         if self.run.matching.unpaired:
             # what seems a slow transfer may be a wait for a late rank, through exchanges that name no partners
-            late = {step for one in own for step in one.steps}
-            slow = [one for one in slow if not set(one.steps) <= late]
+            late = {step for outlier in outliers for step in outlier.steps}
+            slow = [collectives for collectives in slow if not set(collectives.steps) <= late]
         always = self._slow_in_every_step & self.run.collective_arrays.incomplete
         unrecorded = slow_communication(self.run, self.transfers, self.expected_transfers, always)
         return [
-            *join_late_ranks([one for one in own if (one.rank, one.part) not in joined]),
+            *join_late_ranks([outlier for outlier in outliers if (outlier.rank, outlier.part) not in joined]),
             *job,
             *halves,
             *attribute_to_ranks(slow),
@@ -349,39 +363,39 @@ class RunAnalysis:
     def slow_network(self) -> SlowCommunication | None:
         """The collectives that reach less than a benchmark's bandwidth in every step; None if none do."""
         slow = self._slow_in_every_step & ~self.run.collective_arrays.incomplete
-        found = slow_communication(self.run, self.transfers, self.expected_transfers, slow)
-        if found is None:
+        communication = slow_communication(self.run, self.transfers, self.expected_transfers, slow)
+        if communication is None:
             return None
         at_best = [
             np.where(slow, expected, usual)
             for expected, usual in zip(self.expected_transfers, self.baseline_transfers, strict=True)
         ]
-        gone = self._executor.replay(at_best, [found.repair])
-        return replace(found, known_gain_ns=float(self.total(gone.gained_ns)[0]))
+        gone = self._executor.replay(at_best, [communication.repair])
+        return replace(communication, known_gain_ns=float(self.total(gone.gained_ns)[0]))
 
     @cached_property
     def launched_work(self) -> WorkOfTeams:
         """GPU times for the launched work, of teams whose launches vary in size."""
-        found = {team.team: compare_launched_work(self.steps, self.lake, team) for team in self.deviations}
-        return {team: work for team, work in found.items() if work is not None}
+        work_of_team = {team.team: compare_launched_work(self.steps, self.lake, team) for team in self.deviations}
+        return {team: work for team, work in work_of_team.items() if work is not None}
 
     @cached_property
     def job_findings(self) -> list[JobFinding]:
         """Clusters of ranks and steps that are slow for all, whose saving is no part of the loss."""
-        slow_steps = [one for one in self._slow_steps if one is not self.warm_up]
-        known = [one for one in self._clusters if one.known_gain_ns is not None]
+        slow_steps = [finding for finding in self._slow_steps if finding is not self.warm_up]
+        clusters = [finding for finding in self._clusters if finding.known_gain_ns is not None]
         stages = find_unequal_stages(
             self.run, self.deviations, self.steps.baselines, self.lake.kernel_counts, self.gains
         )
-        return known + slow_steps + stages
+        return clusters + slow_steps + stages
 
     @cached_property
     def _slow_steps(self) -> list[JobFinding]:
         return [
-            one.in_run(its)
-            for its in self.steps.of_kinds
-            for one in find_slow_steps(
-                [team.of_steps(its) for team in self.deviations], self.step_ns[its], self.loss_ns[its]
+            finding.in_run(numbers)
+            for numbers in self.steps.of_kinds
+            for finding in find_slow_steps(
+                [team.of_steps(numbers) for team in self.deviations], self.step_ns[numbers], self.loss_ns[numbers]
             )
         ]
 
@@ -391,9 +405,10 @@ class RunAnalysis:
         timed = np.flatnonzero(~np.isnan(self.step_ns))
         return next(
             (
-                one
-                for one in self._slow_steps
-                if one.steps == tuple(timed[: len(one.steps)].tolist()) and len(one.ranks) == len(self.run.team_of)
+                finding
+                for finding in self._slow_steps
+                if finding.steps == tuple(timed[: len(finding.steps)].tolist())
+                and len(finding.ranks) == len(self.run.team_of)
             ),
             None,
         )
@@ -401,28 +416,28 @@ class RunAnalysis:
     @cached_property
     def fast_ranks(self) -> list[FastRanks]:
         """Few ranks of a team that are much faster than its others: a doubt, and no finding."""
-        found = (find_fast_ranks(team, self.usual_step_ns) for team in self.deviations)
-        return [one for one in found if one is not None]
+        fast_by_team = (find_fast_ranks(team, self.usual_step_ns) for team in self.deviations)
+        return [team_ranks for team_ranks in fast_by_team if team_ranks is not None]
 
     @cached_property
     def assumed_step_ns(self) -> Floats:
         """(steps,) each step's time; where unknown the median of the known ones of its kind, else of all, 0 if none."""
-        found = self.step_ns.copy()
-        for its in self.steps.of_kinds:
-            if not np.isnan(found[its]).all():
-                found[its] = np.nan_to_num(found[its], nan=known_median(found[its]))
-        return np.nan_to_num(found, nan=known_median(self.step_ns))
+        times_ns = self.step_ns.copy()
+        for numbers in self.steps.of_kinds:
+            if not np.isnan(times_ns[numbers]).all():
+                times_ns[numbers] = np.nan_to_num(times_ns[numbers], nan=known_median(times_ns[numbers]))
+        return np.nan_to_num(times_ns, nan=known_median(self.step_ns))
 
     @cached_property
     def noise(self) -> list[Noise]:
         """The noise of the operations of each step."""
         teams = sorted(self.run.programs)
         sizes = [self.run.sizes[team] for team in teams]
-        found = []
+        noise_of_steps = []
         for number in range(len(self.keys)):
             variance = [[self.variance_of(number, team, part) for part in OWN_PARTS] for team in teams]
-            found.append(noise_of_operations(np.array(variance).reshape(-1, len(OWN_PARTS)), sizes))
-        return found
+            noise_of_steps.append(noise_of_operations(np.array(variance).reshape(-1, len(OWN_PARTS)), sizes))
+        return noise_of_steps
 
     def loss_from_noise(self, steps: Iterable[int]) -> float:
         """Return the loss, ns, that operations which vary by themselves cause in some steps of the run."""
@@ -430,15 +445,15 @@ class RunAnalysis:
 
     def loss_of(self, scenario: Scenario) -> float:
         """Return the part of the loss, ns, that is charged to what the scenario repairs."""
-        own, transfers = self._charged
-        columns, found = self.run.number_of, 0.0
+        own_ns, transfers = self._charged
+        columns, loss_ns = self.run.number_of, 0.0
         paces = {(rank, int(TimePart.GPU)): steps for rank, (_, steps) in scenario.paces.items()}
         for (rank, part), steps in [*scenario.own.items(), *paces.items()]:
             if rank in columns:
-                found += float(own[part, sorted(steps), columns[rank]].sum())
+                loss_ns += float(own_ns[part, sorted(steps), columns[rank]].sum())
         for group, steps in scenario.transfers.items():
-            found += sum(ns for number, ns in transfers.get(group, {}).items() if number in steps)
-        return found
+            loss_ns += sum(ns for number, ns in transfers.get(group, {}).items() if number in steps)
+        return loss_ns
 
     @cached_property
     def _charged(self) -> tuple[Floats, dict[tuple[int, int], dict[int, float]]]:
@@ -448,19 +463,19 @@ class RunAnalysis:
         """
         ranks = self.run.rank_numbers
         order = np.argsort(ranks)  # teams, and so ranks, need not ascend
-        own = np.zeros((len(OWN_PARTS), len(self.keys), len(ranks)))
+        own_ns = np.zeros((len(OWN_PARTS), len(self.keys), len(ranks)))
         transfers: dict[tuple[int, int], dict[int, float]] = {}
         for account in (self.accounts[number] for number in np.flatnonzero(~np.isnan(self.step_ns)).tolist()):
             for part in OWN_PARTS:
                 rows = account.losses.of(CLASSES_OF_PART[part])
                 numbers = order[np.searchsorted(ranks, rows.rank, sorter=order)]
-                np.add.at(own[part], (rows.origin, numbers), rows.loss_ns)
+                np.add.at(own_ns[part], (rows.origin, numbers), rows.loss_ns)
             rows = account.losses.of(CLASSES_OF_PART[TimePart.TRANSFER])
             places = zip(rows.collective.tolist(), rows.group.tolist(), strict=True)
             for place, number, ns in zip(places, rows.origin.tolist(), rows.loss_ns.tolist(), strict=True):
                 of_group = transfers.setdefault(place, {})
                 of_group[number] = of_group.get(number, 0.0) + ns
-        return own, transfers
+        return own_ns, transfers
 
     @property
     def accounts(self) -> list[StepAccount]:
@@ -494,17 +509,18 @@ class RunAnalysis:
         `groups` is a mask, (groups of all collectives,).
         """
         first_group = self.run.collective_arrays.first_group
-        which = np.flatnonzero(groups)
-        numbers = np.searchsorted(first_group, which, side="right") - 1
-        meetings = zip(numbers.tolist(), (which - first_group[numbers]).tolist(), strict=True)
+        group_numbers = np.flatnonzero(groups)
+        numbers = np.searchsorted(first_group, group_numbers, side="right") - 1
+        meetings = zip(numbers.tolist(), (group_numbers - first_group[numbers]).tolist(), strict=True)
         ended = Scenario(transfers=dict.fromkeys(meetings, frozenset(range(len(self.keys)))))
         gone = self._executor.replay(
-            self._of_kinds(lambda its: np.where(groups, 0.0, self.baseline_transfers[its[0]])), [ended]
+            self._of_kinds(lambda step_numbers: np.where(groups, 0.0, self.baseline_transfers[step_numbers[0]])),
+            [ended],
         )
         return float(self.total(gone.gained_ns)[0])
 
     def _gain_of(self, scenario: Scenario) -> list[float]:
-        return [gain for known, gain in self._priced if known == scenario]
+        return [gain for priced, gain in self._priced if priced == scenario]
 
     def bound_gains(self, scenarios: Sequence[Scenario]) -> list[float]:
         """Return what each scenario would save with the other waits of hosts that the recording allows, ns.
@@ -513,11 +529,17 @@ class RunAnalysis:
         """
         if self._bound is None:
             return self.gains(scenarios)
-        new = [one for one in scenarios if one.repairs and not any(one == known for known, _ in self._bound_priced)]
+        new = [
+            scenario
+            for scenario in scenarios
+            if scenario.repairs and not any(scenario == priced for priced, _ in self._bound_priced)
+        ]
         if new:
             gone = self._bound.replay(self.baseline_transfers, new)
             self._bound_priced += zip(new, self.total(gone.gained_ns).tolist(), strict=True)
-        return [next((gain for known, gain in self._bound_priced if known == one), 0.0) for one in scenarios]
+        return [
+            next((gain for priced, gain in self._bound_priced if priced == scenario), 0.0) for scenario in scenarios
+        ]
 
     @cached_property
     def _bound(self) -> StepExecutor | None:

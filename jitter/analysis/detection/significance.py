@@ -29,8 +29,8 @@ def binomial_tail(count: int, trials: int, chance: float) -> float:
         return 1.0 - binomial_tail(trials - count + 1, trials, 1 - chance)
     log_first = log_binomial(trials, count) + count * math.log(chance) + (trials - count) * math.log1p(-chance)
     total = term = 1.0
-    for one in range(count, trials):
-        term *= (trials - one) / (one + 1) * chance / (1 - chance)
+    for successes in range(count, trials):
+        term *= (trials - successes) / (successes + 1) * chance / (1 - chance)
         total += term
         if term < _PRECISION * total:
             break
@@ -76,7 +76,7 @@ def predictive_tails(sigmas: Floats, deviations: Floats) -> Floats:
     log_weights = np.where(np.arange(len(_TAILS.prior)) == 0, 0.0, -np.inf)[:, None] + np.zeros(ranks)
     if ranks > 2:
         of_rank, above = np.nonzero(deviations > 0)[1], deviations[deviations > 0]
-        for model, (degrees, scale, prior) in enumerate(zip(*(one.tolist() for one in _TAILS), strict=True)):
+        for model, (degrees, scale, prior) in enumerate(zip(*(column.tolist() for column in _TAILS), strict=True)):
             front = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - math.log(scale * math.sqrt(degrees))
             density = front - (degrees + 1) / 2 * np.log1p((above / scale) ** 2 / degrees)
             of_ranks = np.bincount(of_rank, density, ranks)
@@ -84,10 +84,10 @@ def predictive_tails(sigmas: Floats, deviations: Floats) -> Floats:
     weights = np.exp(log_weights - log_weights.max(axis=0))
     weights /= weights.sum(axis=0)
     places, tails = _log_spaced_tails()
-    found, at = np.empty((steps, ranks)), np.arcsinh(sigmas)
+    chances, at = np.empty((steps, ranks)), np.arcsinh(sigmas)
     for rank, table in enumerate(np.log(weights.T @ tails)):
-        found[:, rank] = np.exp(np.interp(at[:, rank], places, table))
-    return found
+        chances[:, rank] = np.exp(np.interp(at[:, rank], places, table))
+    return chances
 
 
 @lru_cache(maxsize=1)
@@ -109,9 +109,9 @@ def hypergeometric_tail(count: int, drawn: int, marked: int, total: int) -> floa
     (0.16666666666666666, 1.0)
     """
     ways = sum(
-        math.comb(marked, one) * math.comb(total - marked, drawn - one)
-        for one in range(max(count, 0), min(marked, drawn) + 1)
-        if drawn - one <= total - marked
+        math.comb(marked, hits) * math.comb(total - marked, drawn - hits)
+        for hits in range(max(count, 0), min(marked, drawn) + 1)
+        if drawn - hits <= total - marked
     )
     return ways / math.comb(total, drawn)
 
@@ -123,15 +123,15 @@ def qn_sigma(values: Floats) -> Floats:
     deviation", 1993): an offset of a column and outliers in up to half of the steps change little.
     """
     steps, columns = values.shape
-    found = np.zeros(columns)
+    sigmas = np.zeros(columns)
     if steps < 2:
-        return found
+        return sigmas
     for column in range(columns):
-        known = values[~np.isnan(values[:, column]), column]
-        if len(known) >= 2:
-            apart = nth_difference(known, (len(known) * (len(known) - 1) // 2 - 1) // 4)
-            found[column] = QN_TO_SIGMA * apart * _small_sample(len(known))
-    return found
+        known_values = values[~np.isnan(values[:, column]), column]
+        if len(known_values) >= 2:
+            apart = nth_difference(known_values, (len(known_values) * (len(known_values) - 1) // 2 - 1) // 4)
+            sigmas[column] = QN_TO_SIGMA * apart * _small_sample(len(known_values))
+    return sigmas
 
 
 def _small_sample(count: int) -> float:
@@ -146,19 +146,19 @@ def quiet_level(values: Floats, sigma: Floats) -> Floats:
     steps, as the time of what runs in one step only, has no scatter: there it is the median.
     """
     ordered = np.sort(values, axis=0)
-    known = (~np.isnan(values)).sum(axis=0)
-    at = (np.maximum(known, 1) - 1) // 4
+    known_count = (~np.isnan(values)).sum(axis=0)
+    at = (np.maximum(known_count, 1) - 1) // 4
     quartile = np.take_along_axis(ordered, at[None, :], axis=0)[0]
-    middle = np.take_along_axis(ordered, ((np.maximum(known, 1) - 1) // 2)[None, :], axis=0)[0]
-    found: Floats = np.where(sigma > 0, np.minimum(quartile + _QUARTILE * sigma, middle), middle)
-    return found
+    middle = np.take_along_axis(ordered, ((np.maximum(known_count, 1) - 1) // 2)[None, :], axis=0)[0]
+    level: Floats = np.where(sigma > 0, np.minimum(quartile + _QUARTILE * sigma, middle), middle)
+    return level
 
 
 def known_medians(values: Floats) -> Floats:
     """Return (columns,) the median of the known values of each column; 0 where none is known."""
     is_unknown = np.isnan(values).all(axis=0)
-    found: Floats = np.nanmedian(np.where(is_unknown, 0.0, values), axis=0)
-    return found
+    medians: Floats = np.nanmedian(np.where(is_unknown, 0.0, values), axis=0)
+    return medians
 
 
 def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tuple[Floats, Floats, int]:
@@ -190,9 +190,11 @@ def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tu
         for value in np.unique(centre):  # three at most
             same = centre == value
             scale[same] = MAD_TO_SIGMA * _medians_of_others(np.abs(levels - value))[same]
-    own = max(1, ranks - 3 if few else round(_LIMITS.mad_efficiency * (ranks - 1)))
-    degrees = own + degrees_of_floor
-    sigma = np.sqrt((own * scale**2 + degrees_of_floor * floor**2) / degrees) * math.sqrt(1 + 1 / max(ranks - 1, 1))
+    own_degrees = max(1, ranks - 3 if few else round(_LIMITS.mad_efficiency * (ranks - 1)))
+    degrees = own_degrees + degrees_of_floor
+    sigma = np.sqrt((own_degrees * scale**2 + degrees_of_floor * floor**2) / degrees) * math.sqrt(
+        1 + 1 / max(ranks - 1, 1)
+    )
     return levels - centre, sigma, degrees
 
 
@@ -202,8 +204,8 @@ def _medians_of_others(values: Floats) -> Floats:
     ordered, place = values[order], np.argsort(order)
     # the value itself is left out: the values above it move down by one place
     low, high = ((at + (place <= at)) for at in ((len(values) - 2) // 2, (len(values) - 1) // 2))
-    found: Floats = (ordered[low] + ordered[high]) / 2
-    return found
+    medians: Floats = (ordered[low] + ordered[high]) / 2
+    return medians
 
 
 def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
@@ -213,8 +215,8 @@ def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
     beside its own standard deviation over the steps, of a drift: around its line. With too few steps to tell, the
     answer is yes.
     """
-    known = ~(np.isnan(total[:, slow]).all(axis=1) | np.isnan(total[:, fast]).all(axis=1))
-    apart = np.nanmean(total[np.ix_(known, slow)], axis=1) - np.nanmean(total[np.ix_(known, fast)], axis=1)
+    is_known = ~(np.isnan(total[:, slow]).all(axis=1) | np.isnan(total[:, fast]).all(axis=1))
+    apart = np.nanmean(total[np.ix_(is_known, slow)], axis=1) - np.nanmean(total[np.ix_(is_known, fast)], axis=1)
     if len(apart) < THRESHOLDS.min_steps_for_scatter:
         return True
     around = apart - drift_line(apart)
@@ -226,13 +228,13 @@ def drift_line(values: Floats) -> Floats:
 
     A drift correlates with the number of the step by `drift_correlation` or more.
     """
-    line, steps, known = np.zeros(len(values)), np.arange(len(values)), ~np.isnan(values)
-    if known.sum() < THRESHOLDS.min_steps_of_drift or not values[known].std() > 0:
+    line, steps, is_known = np.zeros(len(values)), np.arange(len(values)), ~np.isnan(values)
+    if is_known.sum() < THRESHOLDS.min_steps_of_drift or not values[is_known].std() > 0:
         return line
-    if float(np.corrcoef(steps[known], values[known])[0, 1]) < THRESHOLDS.drift_correlation:
+    if float(np.corrcoef(steps[is_known], values[is_known])[0, 1]) < THRESHOLDS.drift_correlation:
         return line
-    found: Floats = np.polyval(np.polyfit(steps[known], values[known], 1), steps).astype(np.float64)
-    return found
+    drift: Floats = np.polyval(np.polyfit(steps[is_known], values[is_known], 1), steps).astype(np.float64)
+    return drift
 
 
 def estimate_sigma(total: Floats) -> float:
@@ -255,5 +257,5 @@ def _qn(total: Floats) -> float:
         np.abs(total[lag:] - total[:-lag]).ravel() for lag in range(1, min(len(total), THRESHOLDS.max_scatter_lag))
     ]
     differences = np.concatenate(apart)
-    known = differences[~np.isnan(differences)]
-    return QN_TO_SIGMA * float(np.quantile(known, 0.25)) if len(known) else 0.0
+    known_differences = differences[~np.isnan(differences)]
+    return QN_TO_SIGMA * float(np.quantile(known_differences, 0.25)) if len(known_differences) else 0.0

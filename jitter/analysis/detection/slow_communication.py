@@ -50,12 +50,12 @@ class SlowCommunication:
     @property
     def steps(self) -> tuple[int, ...]:
         """Positions of the steps in which any of the collectives is slow."""
-        return tuple(sorted({step for one in self.slow for step in one.steps}))
+        return tuple(sorted({step for collectives in self.slow for step in collectives.steps}))
 
     @property
     def meetings(self) -> tuple[tuple[int, int], ...]:
         """(collective, group) of each of the collectives."""
-        return tuple(which for one in self.slow for which in one.meetings)
+        return tuple(meeting for collectives in self.slow for meeting in collectives.meetings)
 
     @property
     def repair(self) -> Scenario:
@@ -70,17 +70,17 @@ class SlowCommunication:
     @property
     def excess_ns(self) -> float:
         """The time of the collectives above their baseline, summed."""
-        return sum(one.excess_ns for one in self.slow)
+        return sum(collectives.excess_ns for collectives in self.slow)
 
     @property
     def sigmas(self) -> float:
         """The excess of the worst collective, in standard deviations of the noise."""
-        return max(one.sigmas for one in self.slow)
+        return max(collectives.sigmas for collectives in self.slow)
 
     @property
     def chance(self) -> float:
         """The probability that chance alone explains the group that it explains least."""
-        return min(one.chance for one in self.slow)
+        return min(collectives.chance for collectives in self.slow)
 
 
 class _Slow(NamedTuple):
@@ -119,7 +119,7 @@ def find_slow_collectives(
     late = np.stack(seen) - usual
     families = [(family, family.late(late, first_group)) for family in _families(matching)]
     usual_step_ns = known_median(step_ns)
-    found = []
+    slow_collectives = []
     everywhere = _everywhere(families, usual_step_ns)
     if everywhere is not None:
         everyone = frozenset(rank for family, _ in families for group in family.ranks for rank in group)
@@ -129,46 +129,46 @@ def find_slow_collectives(
             for number in family.number.tolist()
             for group in range(family.group.shape[1])
         )
-        incomplete = any(one.absent for one in matching.collectives)
+        incomplete = any(collective.absent for collective in matching.collectives)
         steps, excess, sigmas, chance = everywhere
-        found.append(SlowCollectives(everyone, every, steps, excess, sigmas, incomplete, chance))
+        slow_collectives.append(SlowCollectives(everyone, every, steps, excess, sigmas, incomplete, chance))
     elsewhere = np.ones(len(seen), np.bool_)
-    for slow in found:
+    for slow in slow_collectives:
         elsewhere[list(slow.steps)] = False
     trials = sum(len(family.ranks) for family, _ in families)
-    for family, own in families:
-        total = np.nansum(own, axis=1)[elsewhere]
-        noise, of_groups = max(_chance(own), estimate_sigma(total), 1.0), list[SlowCollectives]()
+    for family, late_ns in families:
+        total = np.nansum(late_ns, axis=1)[elsewhere]
+        noise, of_groups = max(_chance(late_ns), estimate_sigma(total), 1.0), list[SlowCollectives]()
         for column, ranks in enumerate(family.ranks):
-            one = _outside(total[:, column], noise, usual_step_ns)
-            if one is not None:
-                steps, excess, sigmas, chance = one
+            slow_steps = _outside(total[:, column], noise, usual_step_ns)
+            if slow_steps is not None:
+                steps, excess, sigmas, chance = slow_steps
                 numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
-                which = tuple(zip(family.number.tolist(), family.group[:, column].tolist(), strict=True))
-                lacks = any(matching.collectives[number].is_incomplete(group) for number, group in which)
+                meetings = tuple(zip(family.number.tolist(), family.group[:, column].tolist(), strict=True))
+                lacks = any(matching.collectives[number].is_incomplete(group) for number, group in meetings)
                 chance = min(chance * trials, 1.0)
-                of_groups.append(SlowCollectives(ranks, which, numbered, excess, sigmas, lacks, chance))
-        found += [_join(of_groups)] if _are_all_alike(of_groups, family) else of_groups
-    return found
+                of_groups.append(SlowCollectives(ranks, meetings, numbered, excess, sigmas, lacks, chance))
+        slow_collectives += [_join(of_groups)] if _are_all_alike(of_groups, family) else of_groups
+    return slow_collectives
 
 
 def _are_all_alike(slow: Sequence[SlowCollectives], family: _Family) -> bool:
     """Return whether all of a family's many groups are slow in the same steps: then none of them stands out."""
     if len(slow) < max(len(family.ranks), THRESHOLDS.min_masked_ranks):
         return False
-    steps = [set(one.steps) for one in slow]
+    steps = [set(collectives.steps) for collectives in slow]
     return len(set.intersection(*steps)) >= THRESHOLDS.same_steps_share * len(set().union(*steps))
 
 
 def _join(slow: Sequence[SlowCollectives]) -> SlowCollectives:
     return SlowCollectives(
-        frozenset[int]().union(*(one.ranks for one in slow)),
-        tuple(which for one in slow for which in one.meetings),
-        tuple(sorted({step for one in slow for step in one.steps})),
-        sum(one.excess_ns for one in slow),
-        min(one.sigmas for one in slow),
-        any(one.is_incomplete for one in slow),
-        max(one.chance for one in slow),
+        frozenset[int]().union(*(collectives.ranks for collectives in slow)),
+        tuple(meeting for collectives in slow for meeting in collectives.meetings),
+        tuple(sorted({step for collectives in slow for step in collectives.steps})),
+        sum(collectives.excess_ns for collectives in slow),
+        min(collectives.sigmas for collectives in slow),
+        any(collectives.is_incomplete for collectives in slow),
+        max(collectives.chance for collectives in slow),
     )
 
 
@@ -178,15 +178,15 @@ def _everywhere(families: Sequence[tuple[_Family, Floats]], usual_step_ns: float
         return None  # one group is all there is
     steps: set[int] | None = None
     sigmas, chance, total = np.inf, 0.0, np.zeros(1)
-    for family, own in families:
+    for family, late_ns in families:
         # a link slows the groups of its rank; only what slows those least slowed too is everywhere
-        least = np.nan_to_num(np.sort(own, axis=2)[:, :, len(family.ranks) // 4]).sum(axis=1)
+        least = np.nan_to_num(np.sort(late_ns, axis=2)[:, :, len(family.ranks) // 4]).sum(axis=1)
         total = total + least
-        one = _outside(least, max(_chance(own), estimate_sigma(least[:, None]), 1.0), 0.0)
-        if one is None:
+        slow = _outside(least, max(_chance(late_ns), estimate_sigma(least[:, None]), 1.0), 0.0)
+        if slow is None:
             return None
-        steps = set(one.steps) if steps is None else steps & set(one.steps)
-        sigmas, chance = min(sigmas, one.sigmas), max(chance, one.chance)
+        steps = set(slow.steps) if steps is None else steps & set(slow.steps)
+        sigmas, chance = min(sigmas, slow.sigmas), max(chance, slow.chance)
     if not steps:
         return None
     ordered = tuple(sorted(steps))
@@ -195,49 +195,52 @@ def _everywhere(families: Sequence[tuple[_Family, Floats]], usual_step_ns: float
     return _Slow(ordered, excess, sigmas, chance) if is_much else None
 
 
-def _chance(own: Floats) -> float:
+def _chance(late_ns: Floats) -> float:
     """Return the standard deviation of a sum over collectives by each one's spread, (steps, collectives, groups)."""
-    apart = np.abs(own).swapaxes(0, 1).reshape(own.shape[1], -1)
+    apart = np.abs(late_ns).swapaxes(0, 1).reshape(late_ns.shape[1], -1)
     # one half of the groups may be slow: the lower median; of a collective that no two ranks share no time is known
     spread = np.nan_to_num(lower_median(apart))
     return float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum()))
 
 
-def _outside(own: Floats, noise: float, usual_step_ns: float) -> _Slow | None:
+def _outside(late_ns: Floats, noise: float, usual_step_ns: float) -> _Slow | None:
     """Return the steps in which one group's totals, (steps,), exceed the noise; None if none."""
-    if not len(own):
+    if not len(late_ns):
         return None
-    outside = own >= THRESHOLDS.step_sigmas * noise
-    tails = np.sort(student_tail(own / noise, THRESHOLDS.tail_degrees))
+    outside = late_ns >= THRESHOLDS.step_sigmas * noise
+    tails = np.sort(student_tail(late_ns / noise, THRESHOLDS.tail_degrees))
     counts = dict.fromkeys((1, int(outside.sum())))
-    chance = min(binomial_tail(count, len(own), float(tails[max(count, 1) - 1])) for count in counts) * len(counts)
-    mean, spread = float(own.mean()), noise / np.sqrt(len(own))
-    if len(own) > 1 and mean >= THRESHOLDS.run_sigmas * spread and np.median(own) >= mean / 2:
-        outside = np.ones(len(own), np.bool_)
-        chance = min(chance, float(student_tail(mean / spread, min(len(own) - 1, THRESHOLDS.max_degrees))))
-    excess = float(own[outside].sum())
+    chance = min(binomial_tail(count, len(late_ns), float(tails[max(count, 1) - 1])) for count in counts) * len(counts)
+    mean, spread = float(late_ns.mean()), noise / np.sqrt(len(late_ns))
+    if len(late_ns) > 1 and mean >= THRESHOLDS.run_sigmas * spread and np.median(late_ns) >= mean / 2:
+        outside = np.ones(len(late_ns), np.bool_)
+        chance = min(chance, float(student_tail(mean / spread, min(len(late_ns) - 1, THRESHOLDS.max_degrees))))
+    excess = float(late_ns[outside].sum())
     if not outside.any() or excess < THRESHOLDS.min_excess_share * usual_step_ns * outside.sum():
         return None
-    return _Slow(tuple(np.flatnonzero(outside).tolist()), excess, float(own[outside].max() / noise), chance)
+    return _Slow(tuple(np.flatnonzero(outside).tolist()), excess, float(late_ns[outside].max() / noise), chance)
 
 
 def _families(matching: CollectiveMatching) -> list[_Family]:
     """Return the collectives by the groups into which they divide the ranks."""
-    found: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
+    by_groups: dict[tuple[frozenset[int], ...], list[tuple[int, list[int]]]] = {}
     is_single = sum(len(block.ranks) for block in matching.blocks) < 2
     for number, meeting in enumerate(matching.collectives):
         ranks: dict[int, set[int]] = {}
         for member in meeting.members:
             for rank, group in zip(matching.blocks[member.block].ranks, member.group.tolist(), strict=True):
                 ranks.setdefault(group, set()).update((rank, *(meeting.awaited[group] if meeting.awaited else ())))
-        if any(len(own) < 2 and (is_single or not meeting.is_incomplete(group)) for group, own in ranks.items()):
+        if any(
+            len(group_ranks) < 2 and (is_single or not meeting.is_incomplete(group))
+            for group, group_ranks in ranks.items()
+        ):
             continue  # one rank alone, with partners that are not known or without any other recorded rank
         ordered = sorted(ranks, key=lambda group: min(ranks[group]))
         key = tuple(frozenset(ranks[group]) for group in ordered)
-        found.setdefault(key, []).append((number, ordered))
+        by_groups.setdefault(key, []).append((number, ordered))
     return [
-        _Family(ranks, np.array([number for number, _ in own]), np.array([groups for _, groups in own]))
-        for ranks, own in found.items()
+        _Family(ranks, np.array([number for number, _ in collectives]), np.array([groups for _, groups in collectives]))
+        for ranks, collectives in by_groups.items()
     ]
 
 
@@ -248,21 +251,21 @@ def attribute_to_ranks(slow: Sequence[SlowCollectives]) -> list[SlowCommunicatio
     common; if they have none in common, the worst group is explained by itself. Groups with members that were not
     recorded are explained together where they share steps: all of them may wait for one such member.
     """
-    left = list(slow)
+    remaining = list(slow)
     explained = []
-    while left:
-        worst = max(left, key=lambda one: one.excess_ns)
-        same = [one for one in left if set(one.steps) & set(worst.steps)]
+    while remaining:
+        worst = max(remaining, key=lambda collectives: collectives.excess_ns)
+        same = [collectives for collectives in remaining if set(collectives.steps) & set(worst.steps)]
         if worst.is_incomplete:
-            same = [one for one in same if one.is_incomplete]
-            shared = frozenset[int]().union(*(one.ranks for one in same))
+            same = [collectives for collectives in same if collectives.is_incomplete]
+            shared = frozenset[int]().union(*(collectives.ranks for collectives in same))
         else:
-            same = [one for one in same if one.ranks & worst.ranks]
-            shared = frozenset.intersection(*(one.ranks for one in same))
+            same = [collectives for collectives in same if collectives.ranks & worst.ranks]
+            shared = frozenset.intersection(*(collectives.ranks for collectives in same))
         if not shared:
             same, shared = [worst], worst.ranks
         explained.append(SlowCommunication(shared, tuple(same)))
-        left = [one for one in left if one not in same]
+        remaining = [collectives for collectives in remaining if collectives not in same]
     return explained
 
 
@@ -285,25 +288,25 @@ def transfers_by_benchmark(
     receives: a stage of a pipeline waits for the work of the one before it, which is no lateness.
     """
     kinds = _kinds(lake, run, key)
-    found = np.full(len(usual), np.nan)
+    expected_ns = np.full(len(usual), np.nan)
     fastest: dict[str, float] = {}
     least: dict[tuple[str, float], float] = {}
-    for group, kind in sorted(kinds.items(), key=lambda one: -one[1].size):
+    for group, kind in sorted(kinds.items(), key=lambda group_kind: -group_kind[1].size):
         fastest[kind.operation] = float(np.fmin(fastest.get(kind.operation, np.nan), usual[group]))
         least[kind.operation, kind.size] = fastest[kind.operation]
     for group, kind in kinds.items():
         if kind.is_incomplete and kind.operation == "send_recv":
             continue
         if kind.is_incomplete:
-            found[group] = least[kind.operation, kind.size]
+            expected_ns[group] = least[kind.operation, kind.size]
         elif benchmark and (reached := benchmark.busbw(kind.operation, int(kind.size), kind.ranks)) is not None:
-            found[group] = kind.size * bus_factor(kind.operation, kind.ranks) / reached  # GB/s are bytes per ns
-    return found
+            expected_ns[group] = kind.size * bus_factor(kind.operation, kind.ranks) / reached  # GB/s are bytes per ns
+    return expected_ns
 
 
 def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
     """Return the kind of each group, of all groups of all collectives, whose operation and size are known."""
-    found: dict[int, _Kind] = {}
+    kind_of_group: dict[int, _Kind] = {}
     sizes = _message_sizes(lake, run, key)
     for number, collective in enumerate(run.matching.collectives):
         ranks: Counter[int] = Counter()
@@ -320,23 +323,27 @@ def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
         first = int(run.collective_arrays.first_group[number])
         for group, size in size_of.items():
             if operation is not None:
-                found[first + group] = _Kind(operation, ranks[group], size, collective.is_incomplete(group))
-    return found
+                kind_of_group[first + group] = _Kind(operation, ranks[group], size, collective.is_incomplete(group))
+    return kind_of_group
 
 
 def _message_sizes(lake: RunReader, run: RunModel, key: StepKey) -> dict[tuple[int, int], dict[int, float]]:
     """Return message sizes in bytes by (team, rank) and place of the program, of one step."""
-    found: dict[tuple[int, int], dict[int, float]] = {}
+    sizes_of_rank: dict[tuple[int, int], dict[int, float]] = {}
     for team in run.programs:
         ranks = sorted(run.ranks(key, team))
         if not ranks:
             continue
         places = run.collective_places(team)
         rows = run.file_rows(key, team, ranks)[places]
-        for rank, own, sizes in zip(ranks, rows.T.tolist(), lake.message_sizes(key, ranks), strict=True):
-            known = ((place, row) for place, row in zip(np.asarray(places).tolist(), own, strict=True) if row >= 0)
-            found[team, rank] = {place: float(sizes[row]) for place, row in known if not np.isnan(sizes[row])}
-    return found
+        for rank, rank_rows, sizes in zip(ranks, rows.T.tolist(), lake.message_sizes(key, ranks), strict=True):
+            recorded_rows = (
+                (place, row) for place, row in zip(np.asarray(places).tolist(), rank_rows, strict=True) if row >= 0
+            )
+            sizes_of_rank[team, rank] = {
+                place: float(sizes[row]) for place, row in recorded_rows if not np.isnan(sizes[row])
+            }
+    return sizes_of_rank
 
 
 def slow_in_every_step(seen: Sequence[Floats], expected: Sequence[Floats]) -> Bools:
@@ -368,5 +375,7 @@ def slow_communication(
     excess = np.nansum((np.stack(seen) - np.stack(expected))[:, slow], axis=1)
     sigmas = float(excess.mean() / max(float(excess.std()), 1.0))
     steps = tuple(range(len(seen)))
-    one = SlowCollectives(frozenset(ranks), tuple(dict.fromkeys(meetings)), steps, float(excess.sum()), sigmas)
-    return SlowCommunication(frozenset(ranks), (one,))
+    slow_collectives = SlowCollectives(
+        frozenset(ranks), tuple(dict.fromkeys(meetings)), steps, float(excess.sum()), sigmas
+    )
+    return SlowCommunication(frozenset(ranks), (slow_collectives,))

@@ -100,23 +100,23 @@ class Standouts:
         steps, ranks = self.is_late.shape
         is_few = steps < THRESHOLDS.min_steps_for_scatter or ranks <= THRESHOLDS.min_peers_to_recur
         is_sure = self.is_persistent & (self.chance < THRESHOLDS.recurrence.max_chance) & (not is_few)
-        found: Bools = self.is_late & (self.is_event | is_sure)
-        return found
+        is_counted: Bools = self.is_late & (self.is_event | is_sure)
+        return is_counted
 
     def outliers(self, step_ns: Floats) -> list[Outlier]:
         """Return the ranks that stand out; `step_ns` (steps,) is each step's time, NaN where unknown."""
-        found = []
+        rank_outliers = []
         for column in np.flatnonzero(self.is_late.any(axis=0)).tolist():
             late = self.is_late[:, column]
-            own = self.total_ns[late, column]
-            excess = float(np.nansum(own))
+            late_ns = self.total_ns[late, column]
+            excess = float(np.nansum(late_ns))
             if len(self.ranks) == 1 and excess > THRESHOLDS.max_excess_share * float(np.nansum(step_ns[late])):
                 continue  # operations side by side, each of which waited for what was not recorded
             if excess < THRESHOLDS.min_excess_share * known_median(step_ns) * late.sum():
                 continue
             is_persistent = bool(self.is_persistent[column])
             sigmas = self.usual_sigmas[column] if is_persistent else self.sigmas[late, column].max()
-            found.append(
+            rank_outliers.append(
                 Outlier(
                     self.team,
                     int(self.ranks[column]),
@@ -126,10 +126,10 @@ class Standouts:
                     float(sigmas),
                     float(self.chance[column]),
                     is_persistent,
-                    int(np.isnan(own).sum()),
+                    int(np.isnan(late_ns).sum()),
                 )
             )
-        return found
+        return rank_outliers
 
 
 def find_standouts(
@@ -151,7 +151,7 @@ def find_standouts(
     """
     total = deviations.total_ns[part]
     steps, ranks = total.shape
-    found = Standouts(
+    standouts = Standouts(
         deviations.team,
         part,
         deviations.ranks,
@@ -164,10 +164,12 @@ def find_standouts(
         np.zeros(ranks),
         np.ones(ranks),
     )
-    for its in of_kinds or [np.arange(steps)]:
-        if ranks > 1 or len(its) >= THRESHOLDS.min_steps_without_peers:
-            _test_kind(found, its, _sample(deviations.of_steps(its), part), known_median(step_ns[its]), tests)
-    return found
+    for numbers in of_kinds or [np.arange(steps)]:
+        if ranks > 1 or len(numbers) >= THRESHOLDS.min_steps_without_peers:
+            _test_kind(
+                standouts, numbers, _sample(deviations.of_steps(numbers), part), known_median(step_ns[numbers]), tests
+            )
+    return standouts
 
 
 class _Sample(NamedTuple):
@@ -189,7 +191,7 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> _Sample:
     is_many = steps >= THRESHOLDS.min_steps_for_scatter
     over_steps, level = np.zeros(ranks), known_medians(total)
     if is_many:
-        lines = np.stack([drift_line(own) for own in total.T], axis=1)
+        lines = np.stack([drift_line(rank_ns) for rank_ns in total.T], axis=1)
         over_steps = qn_sigma(total - lines)  # a drift is no scatter
         level = np.where(lines.any(axis=0), level, np.nan_to_num(quiet_level(total, over_steps)))
     usual_scatter = np.median(over_steps)
@@ -203,40 +205,40 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> _Sample:
     share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
     usual_ns = float(known_medians(deviations.usual_ns[part])[0])
     # of few steps the ranks' usual scatter tells more than the rank's own
-    own, known = max(steps - 1, 0), THRESHOLDS.spread_degrees
+    own_degrees, prior_degrees = max(steps - 1, 0), THRESHOLDS.spread_degrees
     of_ranks = np.median(noise**2 - over_steps**2, axis=0) + usual_scatter**2
-    of_steps = (own * np.median(noise**2, axis=0) + known * of_ranks) / (own + known)
+    of_steps = (own_degrees * np.median(noise**2, axis=0) + prior_degrees * of_ranks) / (own_degrees + prior_degrees)
     floor = np.sqrt((share * usual_ns) ** 2 + of_steps / steps)
     return _Sample(total, level, noise, floor)
 
 
-def _test_kind(found: Standouts, its: Ints, sample: _Sample, usual_step_ns: float, tests: int) -> None:
-    """Fill in what stands out in the steps `its`, which are of one kind."""
-    total, known = sample.total, ~np.isnan(sample.total)
+def _test_kind(standouts: Standouts, numbers: Ints, sample: _Sample, usual_step_ns: float, tests: int) -> None:
+    """Fill in what stands out in the steps `numbers`, which are of one kind."""
+    total, is_known = sample.total, ~np.isnan(sample.total)
     steps, ranks = total.shape
     least_ns, trials = THRESHOLDS.min_excess_share * usual_step_ns, 2 * ranks * tests
     usual = sample.level if steps >= THRESHOLDS.min_steps_for_scatter else np.zeros(ranks)
-    sigmas = np.where(known, np.nan_to_num(total) - np.maximum(usual, 0.0), 0.0) / sample.noise
+    sigmas = np.where(is_known, np.nan_to_num(total) - np.maximum(usual, 0.0), 0.0) / sample.noise
     # several steps of one rank resemble each other: their tail is the worst case
-    tails = np.where(known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
-    alone = np.where(known, predictive_tails(sigmas, (total - usual) / sample.noise), 1.0) * known.sum() * tests
+    tails = np.where(is_known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
+    alone = np.where(is_known, predictive_tails(sigmas, (total - usual) / sample.noise), 1.0) * is_known.sum() * tests
     events = (alone < THRESHOLDS.recurrence.max_chance) & (np.nan_to_num(total) >= least_ns)
-    found.total_ns[its], found.sigmas[its], found.is_event[its] = total, sigmas, events
-    found.chance_of_step[its] = np.minimum(alone, 1.0)
+    standouts.total_ns[numbers], standouts.sigmas[numbers], standouts.is_event[numbers] = total, sigmas, events
+    standouts.chance_of_step[numbers] = np.minimum(alone, 1.0)
     unusual = np.minimum(_chances_of_usual(sample) * trials, 1.0)
-    is_mostly = 2 * (np.nan_to_num(total) > 0).sum(axis=0) > known.sum(axis=0)
-    is_usual = is_mostly & (known.sum(axis=0) > 1) & (sample.level >= least_ns)  # of one step nothing is usual
+    is_mostly = 2 * (np.nan_to_num(total) > 0).sum(axis=0) > is_known.sum(axis=0)
+    is_usual = is_mostly & (is_known.sum(axis=0) > 1) & (sample.level >= least_ns)  # of one step nothing is usual
     always = is_usual & (unusual <= THRESHOLDS.max_chance)
     for column in range(ranks):
-        own, there = np.nan_to_num(total[:, column]), known[:, column]
+        rank_ns, there = np.nan_to_num(total[:, column]), is_known[:, column]
         if always[column]:
             level, noise = sample.level[column], sample.noise[:, column]
             # a step that is far below the usual one is not among its steps
-            late, chance = there & (own >= level - np.maximum(level / 2, 3 * noise)), float(unusual[column])
+            late, chance = there & (rank_ns >= level - np.maximum(level / 2, 3 * noise)), float(unusual[column])
             if late[there].all():
                 # nor is a step an exception of which no rank's total is known: the first one, by its start
-                late |= ~known.any(axis=1)
-            found.usual_sigmas[column] = max(found.usual_sigmas[column], level / float(np.median(noise)))
+                late |= ~is_known.any(axis=1)
+            standouts.usual_sigmas[column] = max(standouts.usual_sigmas[column], level / float(np.median(noise)))
         else:
             tail, chance = _select_events(tails[there, column], trials)
             is_far = events[:, column] | (tails[:, column] <= tail)
@@ -244,10 +246,10 @@ def _test_kind(found: Standouts, its: Ints, sample: _Sample, usual_step_ns: floa
                 continue
             chance = min(chance, float(alone[is_far, column].min()))
             is_far = is_far | (sigmas[:, column] >= THRESHOLDS.step_sigmas)
-            late = there & is_far & (own >= least_ns)
-        found.is_late[its, column] = late
-        found.is_persistent[column] |= always[column]
-        found.chance[column] = min(found.chance[column], chance)
+            late = there & is_far & (rank_ns >= least_ns)
+        standouts.is_late[numbers, column] = late
+        standouts.is_persistent[column] |= always[column]
+        standouts.chance[column] = min(standouts.chance[column], chance)
 
 
 def _chances_of_usual(sample: _Sample) -> Floats:

@@ -317,12 +317,12 @@ def _below_benchmark(evidence: "Evidence", slow: "SlowCommunication") -> Match |
 def _waits_for_unrecorded(evidence: "Evidence", slow: "SlowCommunication") -> Match | None:
     if not evidence.waits_for_unrecorded(slow):
         return None
-    (values, more), missing = _slow_transfers(evidence, slow), evidence.unrecorded_members(slow)
+    (values, sentences), missing = _slow_transfers(evidence, slow), evidence.unrecorded_members(slow)
     sentence = (
         "all recorded ranks of these collectives wait for members without a recording of these steps"
         f"{f' ({format_ranks(missing)})' if missing else ''}, or for the network"
     )
-    return Match(values, (*more, sentence))
+    return Match(values, (*sentences, sentence))
 
 
 _START: Final = (TimePart.START,)

@@ -141,6 +141,6 @@ def _reason(survey: CommunicationSurvey) -> str | None:
 
 def _kernels(survey: CommunicationSurvey) -> str:
     named = [short_name(kernel.name) for kernel in survey.likely[: _LIMITS.max_named]]
-    more = len(survey.likely) - len(named)
-    listed = ", ".join(named) + (f" and {more} more" if more else "")
+    unnamed = len(survey.likely) - len(named)
+    listed = ", ".join(named) + (f" and {unnamed} more" if unnamed else "")
     return f"{'the kernel' if len(survey.likely) == 1 else 'the kernels'} {listed}"

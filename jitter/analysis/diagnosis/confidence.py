@@ -92,24 +92,31 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
     if not group.parts:
         return _of_communication(group, evidence)
     answers = [
-        _of_job(one.candidate, evidence)
-        for one in group.findings
-        if isinstance(one.candidate, JobFinding) and one.candidate.kind != "late_together"
+        _of_job(finding.candidate, evidence)
+        for finding in group.findings
+        if isinstance(finding.candidate, JobFinding) and finding.candidate.kind != "late_together"
     ]
     return _first(answers or _of_ranks(group, evidence))
 
 
 def _of_ranks(group: FindingGroup, evidence: Evidence) -> list[Recurrence]:
     """Return the answers for each team and part of the group's outliers."""
-    alike = {(one.team, one.part): one for one in group.outliers}
+    alike = {(outlier.team, outlier.part): outlier for outlier in group.outliers}
     return [
-        decide_recurrence(evidence.analysis.standouts_of(one), group.group.ranks, len(group.steps))
-        for one in alike.values()
+        decide_recurrence(evidence.analysis.standouts_of(outlier), group.group.ranks, len(group.steps))
+        for outlier in alike.values()
     ]
 
 
 def _first(answers: Sequence[Recurrence]) -> Recurrence:
-    return min(answers, key=lambda one: (_ORDER.index(one.answer), one.more_steps is None, one.more_steps or 0))
+    return min(
+        answers,
+        key=lambda recurrence: (
+            _ORDER.index(recurrence.answer),
+            recurrence.more_steps is None,
+            recurrence.more_steps or 0,
+        ),
+    )
 
 
 def _of_job(job: JobFinding, evidence: Evidence) -> Recurrence:
@@ -136,9 +143,9 @@ def _of_communication(group: FindingGroup, evidence: Evidence) -> Recurrence:
     if group.group.scope == "job":
         return Recurrence("together") if recorded > 1 else Recurrence("unknown", THRESHOLDS.min_steps_to_recur - 1)
     elsewhere = sum(
-        len(one.steps)
-        for one in evidence.pricing.findings
-        if isinstance(one.candidate, SlowCommunication) and one not in group.findings
+        len(finding.steps)
+        for finding in evidence.pricing.findings
+        if isinstance(finding.candidate, SlowCommunication) and finding not in group.findings
     )
     share = len(group.group.ranks) / len(evidence.locations)
     return decide_repetition(slow, elsewhere, share, recorded)

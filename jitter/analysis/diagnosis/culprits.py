@@ -63,12 +63,12 @@ def make_culprit(
         ranks = evidence.unrecorded_members(group.slow_communication[0]) or ranks
     pricing = evidence.pricing
     is_unknown = gain_ns < pricing.min_gain_ns(steps) and any(
-        pricing.unpriced_ns(one.candidate) > 0 for one in group.findings
+        pricing.unpriced_ns(finding.candidate) > 0 for finding in group.findings
     )
     saved_ns = max(gain_ns, 0.0) if group.is_lead or is_unknown else gain_ns
     recurrence = decide_group_recurrence(group, evidence)
     loss_ns = cap_gain(max(share_ns, 0.0), max_gain_ns)
-    main = max(group.findings, key=lambda one: one.candidate.excess_ns).candidate
+    main = max(group.findings, key=lambda finding: finding.candidate.excess_ns).candidate
     return Culprit(
         rung=_rung(group),
         loss_class=_class_of(group.cause, main.part),
@@ -118,7 +118,7 @@ def _rung(group: FindingGroup) -> Rung | None:
         return "ranks"
     if not group.parts:
         return "network"
-    kinds = {one.candidate.kind for one in group.findings if isinstance(one.candidate, JobFinding)}
+    kinds = {finding.candidate.kind for finding in group.findings if isinstance(finding.candidate, JobFinding)}
     return "steps" if kinds == {"slow_steps"} else None
 
 
@@ -190,7 +190,7 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
     """Return the shares of a group that have a place, by step: those of its worst rank, or of its collectives."""
     losses = {}
     meetings = {meeting for slow in group.slow_communication for meeting in slow.meetings}
-    classes = [one for part in group.parts for one in CLASSES_OF_PART[part]]
+    classes = [loss_class for part in group.parts for loss_class in CLASSES_OF_PART[part]]
     for number in group.steps:
         account = evidence.analysis.accounts[number]
         if group.parts:
@@ -210,7 +210,7 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
 def _lost_most(group: FindingGroup, evidence: Evidence) -> int:
     """Return the rank to which most of the loss by the group's parts is charged; of equals the lowest."""
     ranks = sorted(group.group.ranks)
-    classes = [one for part in group.parts for one in CLASSES_OF_PART[part]]
+    classes = [loss_class for part in group.parts for loss_class in CLASSES_OF_PART[part]]
     steps = [evidence.analysis.accounts[number].losses for number in group.steps]
     lost = np.sum([losses.by_rank(ranks)[:, classes].sum(axis=1) for losses in steps], axis=0)
     return ranks[int(np.argmax(lost))]
@@ -222,7 +222,7 @@ def _longest_pauses(group: FindingGroup, evidence: Evidence) -> tuple[Pause, ...
     largest: list[tuple[float, int, Losses]] = []
     for number in group.steps if parts else ():
         rows = evidence.analysis.accounts[number].losses
-        shares = rows.of([one for part in parts for one in CLASSES_OF_PART[part]])
+        shares = rows.of([loss_class for part in parts for loss_class in CLASSES_OF_PART[part]])
         shares = shares.where((shares.origin == number) & (shares.place >= 0) & np.isin(shares.rank, group.group.ranks))
         longest = np.argsort(-shares.loss_ns, kind="stable")[: _LIMITS.max_named].tolist()
         largest += [
@@ -231,7 +231,7 @@ def _longest_pauses(group: FindingGroup, evidence: Evidence) -> tuple[Pause, ...
             if shares.loss_ns[at] > 0
         ]
     pauses = []
-    for _, number, shares in sorted(largest, key=lambda one: -one[0])[: _LIMITS.max_named]:
+    for _, number, shares in sorted(largest, key=lambda stall: -stall[0])[: _LIMITS.max_named]:
         key, rank = evidence.analysis.keys[number], int(shares.rank[0])
         kernel = evidence.kernels.locate(key, rank, int(shares.team[0]), int(shares.place[0]))
         if kernel is not None:

@@ -36,8 +36,8 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     shares = [analysis.loss_of(group.scenario) for group in groups]
     tested = list(groups)
     beside = group_job_findings(evidence)
-    known = [group.known_gain_ns or 0.0 for group in beside]
-    groups, gains, shares = [*groups, *beside], [*gains, *known], [*shares, *known]
+    known_gains = [group.known_gain_ns or 0.0 for group in beside]
+    groups, gains, shares = [*groups, *beside], [*gains, *known_gains], [*shares, *known_gains]
     steps = answer_steps(evidence, groups, ttke_extremes)
     loss = _sum_loss(steps)
     ranges = [*_gain_ranges(evidence, tested, gains[: len(tested)], loss), *([None] * len(beside))]
@@ -48,13 +48,15 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         )
         for group, gain, share, gain_range in sorted(
             zip(groups, gains, shares, ranges, strict=True),
-            key=lambda one: (-max(round(one[2]), 0), -max(round(one[1]), 0), -round(one[0].excess_ns)),
+            key=lambda row: (-max(round(row[2]), 0), -max(round(row[1]), 0), -round(row[0].excess_ns)),
         )
     ]
     run, split = analysis.run, _split(evidence, steps, loss)
     conclusion = conclude(evidence, loss, steps, culprits)
     # findings beyond the loss may overlap: the largest counts
-    beyond = max((one.gain_ns for one in culprits if one.is_beyond_loss and one.rung != "network"), default=0)
+    beyond = max(
+        (culprit.gain_ns for culprit in culprits if culprit.is_beyond_loss and culprit.rung != "network"), default=0
+    )
     what_if = WhatIf(cap_gain(all_gain, loss.ns) + beyond, loss.ns)
     warm_up = describe_warm_up(analysis)
     saved_ns = what_if.culprits_repaired_ns or 0
@@ -80,7 +82,7 @@ def _gain_ranges(
     pricing = evidence.pricing
     delays = [0.0] * len(groups)
     if evidence.analysis.run.misses_partners:
-        late = [sum(pricing.unpriced_ns(one.candidate) for one in group.findings) for group in groups]
+        late = [sum(pricing.unpriced_ns(finding.candidate) for finding in group.findings) for group in groups]
         delays = [min(ns, max(loss.ns or 0, 0)) for ns in late]
     return pricing.ranges([group.scenario for group in groups], gains, delays)
 
@@ -97,7 +99,7 @@ def _select_worth_fixing(
         most = pricing.most(scenarios, [alone for alone, _ in prices])
         is_worth = [
             (alone >= 0 or analysis.run.matching.unpaired > 0)
-            and any(pricing.is_worth_fixing(one.candidate, alone, marginal) for one in group.findings)
+            and any(pricing.is_worth_fixing(finding.candidate, alone, marginal) for finding in group.findings)
             for group, alone, (_, marginal) in zip(kept, most, prices, strict=True)
         ]
         if all(is_worth):
@@ -114,11 +116,11 @@ def _split(evidence: Evidence, steps: Sequence[StepAnswer], loss: Loss) -> tuple
 
 
 def _sum_loss(steps: Sequence[StepAnswer]) -> Loss:
-    known = [step for step in steps if step.loss_ns is not None]
-    timed = [step for step in known if step.step_time_ns]
-    if not known:
+    known_steps = [step for step in steps if step.loss_ns is not None]
+    timed = [step for step in known_steps if step.step_time_ns]
+    if not known_steps:
         return Loss(None, None)
     return Loss(
-        sum(step.loss_ns or 0 for step in known),
+        sum(step.loss_ns or 0 for step in known_steps),
         sum(step.loss_ns or 0 for step in timed) / sum(step.step_time_ns or 0 for step in timed) if timed else None,
     )

@@ -56,7 +56,10 @@ class Diagnosis:
             parts.append(tabulate_findings(self.findings))
         shares = [share for share in self.split if share.ns]
         if shares:
-            rows = [(LOSS_CLASS_INFO[one.loss_class].words, format_share(one), describe_ranks(one)) for one in shares]
+            rows = [
+                (LOSS_CLASS_INFO[share.loss_class].words, format_share(share), describe_ranks(share))
+                for share in shares
+            ]
             parts.append(_table(("loss by class", "time", "ranks"), rows))
         parts += [f"<p>{escape(note)}</p>" for note in self.notes]
         return "".join(parts)
@@ -66,43 +69,43 @@ class Diagnosis:
         if bound is None:
             return self
         of_all_ranks = tuple(
-            one.with_evidence([bound.sentence])
-            if bound.kind == "communication" and one.cause == "exposed_communication"
-            else one
-            for one in self.of_all_ranks
+            culprit.with_evidence([bound.sentence])
+            if bound.kind == "communication" and culprit.cause == "exposed_communication"
+            else culprit
+            for culprit in self.of_all_ranks
         )
         return replace(self, of_all_ranks=of_all_ranks, efficiency=(bound, *self.efficiency))
 
     @property
     def findings(self) -> tuple[Culprit, ...]:
         """All findings over all rungs, the largest loss first: the list of what to fix."""
-        return tuple(sorted((*self.culprits, *self.of_all_ranks), key=lambda one: -one.loss_ns))
+        return tuple(sorted((*self.culprits, *self.of_all_ranks), key=lambda culprit: -culprit.loss_ns))
 
     @property
     def limits(self) -> tuple[str, ...]:
         """Sentences on all ranks alike that are no evidence of a finding."""
-        evidence = {line for one in self.findings for line in one.evidence}
-        return tuple(one.sentence for one in self.efficiency if one.sentence not in evidence)
+        evidence = {line for culprit in self.findings for line in culprit.evidence}
+        return tuple(finding.sentence for finding in self.efficiency if finding.sentence not in evidence)
 
     @property
     def headline(self) -> Culprit | None:
         """The largest finding about jitter or slow steps above the noise, else the largest one; None without any."""
-        above_noise = (one for one in self.culprits if one.confidence != "low")
+        above_noise = (culprit for culprit in self.culprits if culprit.confidence != "low")
         return next(above_noise, next(iter(self.findings), None))
 
     def reword(self, changed: "Diagnosis", ranks: int) -> "Diagnosis":
         """Return `changed`, which has other culprits, with the verdict on them; what was added to this one stays."""
         old, new = (
             write_verdict(
-                one.loss,
-                one.culprits,
-                one.steps,
-                one.what_if.culprits_repaired_ns or 0,
+                diagnosis.loss,
+                diagnosis.culprits,
+                diagnosis.steps,
+                diagnosis.what_if.culprits_repaired_ns or 0,
                 ranks,
-                one.conclusion,
-                one.split,
+                diagnosis.conclusion,
+                diagnosis.split,
             )
-            for one in (self, changed)
+            for diagnosis in (self, changed)
         )
         return (
             replace(changed, verdict=new + self.verdict.removeprefix(old)) if self.verdict.startswith(old) else changed
@@ -118,8 +121,10 @@ class Diagnosis:
     @property
     def main_share(self) -> LossShare | None:
         """The class with most of the loss; None where nothing of it is explained."""
-        known = [one for one in self.split if LOSS_CLASS_INFO[one.loss_class].cause != "none" and one.ns > 0]
-        return max(known, key=lambda share: share.ns, default=None)
+        explained = [
+            share for share in self.split if LOSS_CLASS_INFO[share.loss_class].cause != "none" and share.ns > 0
+        ]
+        return max(explained, key=lambda share: share.ns, default=None)
 
     @property
     def costliest(self) -> StepAnswer:

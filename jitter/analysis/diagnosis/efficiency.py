@@ -42,10 +42,10 @@ def describe_bound(
 
     `slow` are the collectives below the baseline in every step.
     """
-    total = sum(one.step_ns for one in measured.rank_steps)
+    total = sum(rank_step.step_ns for rank_step in measured.rank_steps)
     if not measured.kinds or not total:
         return None
-    parts = np.array([one.shares_ns for one in measured.rank_steps], np.int64).sum(axis=0) / total
+    parts = np.array([rank_step.shares_ns for rank_step in measured.rank_steps], np.int64).sum(axis=0) / total
     share = dict(zip(SHARES, parts.tolist(), strict=True))
     exposed, compute = share["exposed"], share["compute"] + share["hidden"]
     if exposed < _LIMITS.compute_bound:
@@ -66,12 +66,12 @@ def describe_bound(
 
 def _describe_reach(measured: Communication, baseline: Baseline | None, slow: Sequence[BaselineRow]) -> str:
     """Return the bandwidth of the collective that costs most time, of those below the baseline if there are any."""
-    known = {(row.collective, row.size_bytes): row for row in slow}
+    slow_by_size = {(row.collective, row.size_bytes): row for row in slow}
     for row in tabulate_collectives(measured):
         if row.collective is None or row.size is None or row.busbw is None or row.group_size is None:
             continue
-        below = known.get((row.collective, row.size))
-        if known and below is None:
+        below = slow_by_size.get((row.collective, row.size))
+        if slow_by_size and below is None:
             continue
         busbw = row.busbw if below is None else below.busbw
         reached = None if baseline is None else baseline.busbw(row.collective, row.size, row.group_size)

@@ -84,7 +84,7 @@ def first_start_spread(analysis: RunAnalysis) -> StartSpread:
             last = max(places, key=lambda place: float(np.median(step.end[place])))
             ahead = step.end[last] - begun
             spread = StartSpread(float(np.ptp(ahead)), int(step.ranks[ahead.argmin()]))
-            widest = max(widest, spread, key=lambda one: one.ns)
+            widest = max(widest, spread, key=lambda start_spread: start_spread.ns)
     return widest
 
 
@@ -267,7 +267,7 @@ def describe_possible_waits(evidence: Evidence, loss: Loss) -> Iterator[str]:
 def describe_model_error(evidence: Evidence, loss: Loss) -> Iterator[str]:
     """Say that the replay contradicts the recording: by more than the clocks err, jitter would make the run shorter."""
     analysis = evidence.analysis
-    error_ns = max((one.uncertainty_ns or 0 for one in analysis.qualities), default=0) * len(analysis.keys)
+    error_ns = max((quality.uncertainty_ns or 0 for quality in analysis.qualities), default=0) * len(analysis.keys)
     if loss.ns is not None and loss.ns < -max(error_ns, THRESHOLDS.dependencies.later_ns * len(analysis.keys)):
         yield (
             f"Replayed with every rank at the median, the run takes {format_time(-loss.ns)} longer than recorded: what "
@@ -288,7 +288,7 @@ def find_peerless(run: RunModel) -> list[int]:
 
 def describe_fast_ranks(evidence: Evidence, culprits: Sequence[Culprit]) -> Iterator[str]:
     """Say which few ranks are faster than all others: the others may be slow, unless they are culprits already."""
-    named = {rank for one in culprits for rank in one.ranks}
+    named = {rank for culprit in culprits for rank in culprit.ranks}
     for gap in evidence.analysis.fast_ranks:
         if not named.issuperset(gap.slow):
             verb = "needs" if len(gap.fast) == 1 else "need"

@@ -98,13 +98,13 @@ def write_verdict(
     cost = _describe_own_cost(loss) if ranks == 1 else _describe_cost(loss, steps, missing)
     # what a loss is due to may recur, or not
     unknown = [ONE_STEP] if len(steps) == 1 and conclusion.status in ("found", "spread") else []
-    is_named = any(one.scope == "unrecorded" for one in culprits)
+    is_named = any(culprit.scope == "unrecorded" for culprit in culprits)
     if culprits and missing and not is_named and (missing.fraction or 0.0) >= THRESHOLDS.min_lead_share:
         unknown = [explain_unrecorded(missing), *unknown]
     if not culprits:
         verdict = f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}."
         return " ".join([verdict, *conclusion.doubts, *unknown])
-    all_gain_ns += sum(one.gain_ns for one in culprits if one.rung == "network")
+    all_gain_ns += sum(culprit.gain_ns for culprit in culprits if culprit.rung == "network")
     first = culprits[0]
     lead = ", low confidence" if first.confidence == "low" else ""
     recurs = describe_recurrence(first)
@@ -112,7 +112,7 @@ def write_verdict(
     alike = _alike(culprits)
     said = f"{cost}. {name_culprit(first)} {describe_advice(first)} (seen in {describe_seen(first)}{again}{lead})"
     if alike:
-        together = min(sum(one.loss_ns for one in (first, *alike)), all_gain_ns)
+        together = min(sum(culprit.loss_ns for culprit in (first, *alike)), all_gain_ns)
         said += (
             f", and so {'does' if len(alike) == 1 else 'do'} {_list_names(alike)}; fixing "
             f"{'both' if len(alike) == 1 else 'all of them'} would save about {format_time(together)}, {_alone(first)}"
@@ -121,10 +121,10 @@ def write_verdict(
         said += f"; {describe_gain(first)}"
     if not again and len(steps) > 1:
         said += f". {recurs[:1].upper()}{recurs[1:]}"
-    others = [one for one in culprits[1:] if one not in alike]
+    others = [culprit for culprit in culprits[1:] if culprit not in alike]
     if others:
         said += f". Also {_list_names(others, with_cause=True)}"
-        if not any(one.has_unknown_gain for one in culprits):
+        if not any(culprit.has_unknown_gain for culprit in culprits):
             said += f"; fixing all findings would save about {format_time(all_gain_ns)}"
     return " ".join([said + ".", *unknown])
 
@@ -135,25 +135,25 @@ def _alike(culprits: Sequence[Culprit]) -> list[Culprit]:
     if first.scope in ("job", "unrecorded") or not first.is_hidden:
         return []
     return [
-        one
-        for one in culprits[1:]
-        if one.cause == first.cause and one.scope not in ("job", "unrecorded") and one.is_hidden
+        culprit
+        for culprit in culprits[1:]
+        if culprit.cause == first.cause and culprit.scope not in ("job", "unrecorded") and culprit.is_hidden
     ]
 
 
 def _list_names(culprits: Sequence[Culprit], *, with_cause: bool = False) -> str:
     """Return the names of culprits within a sentence, the costliest first."""
     names = [
-        f"{name_culprit(one)[:1].lower()}{name_culprit(one)[1:]}"
-        for one in culprits[: THRESHOLDS.sentences.max_named - 1]
+        f"{name_culprit(culprit)[:1].lower()}{name_culprit(culprit)[1:]}"
+        for culprit in culprits[: THRESHOLDS.sentences.max_named - 1]
     ]
     if with_cause:
         names = [
-            f"{name} ({CAUSES[one.cause].words})".replace(") (", ", ")
-            for name, one in zip(names, culprits, strict=False)
+            f"{name} ({CAUSES[culprit.cause].words})".replace(") (", ", ")
+            for name, culprit in zip(names, culprits, strict=False)
         ]
-    more = len(culprits) - len(names)
-    return f"{', '.join(names)} and {more} more" if more else " and ".join(names)
+    unnamed = len(culprits) - len(names)
+    return f"{', '.join(names)} and {unnamed} more" if unnamed else " and ".join(names)
 
 
 def _alone(culprit: Culprit) -> str:
@@ -163,7 +163,7 @@ def _alone(culprit: Culprit) -> str:
 
 def name_cause(culprit: Culprit) -> str:
     """Return the cause in words: as the logs state it, where they make it certain."""
-    stated = (one.reason for one in culprit.facts if one.certainty == "certain" and one.reason)
+    stated = (fact.reason for fact in culprit.facts if fact.certainty == "certain" and fact.reason)
     return next(stated, CAUSES[culprit.cause].words)
 
 

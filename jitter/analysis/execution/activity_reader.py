@@ -47,16 +47,16 @@ class ActivityReader:
         """
         if key in self._kept:
             return [self._with_times(part, at) for part, at in self._kept[key]]
-        found = self._read(key)
+        activities = self._read(key)
         if self._file is not None:
             with self._lock, suppress(OSError):  # a full disk: the ranks' files are read again
                 places = []
-                for part in found:
+                for part in activities:
                     nothing = part.times[:0].copy()  # a view would hold the step's times
                     places.append((replace(part, times=nothing), self._file.seek(0, os.SEEK_END)))
                     part.times.tofile(self._file)
                 self._kept[key] = places
-        return found
+        return activities
 
     def _with_times(self, part: StepActivities, at: int) -> StepActivities:
         assert self._file is not None
@@ -68,16 +68,18 @@ class ActivityReader:
 
     def _read(self, key: StepKey) -> list[StepActivities]:
         held = self._held[key]
-        found = dict(zip(sorted(held), read_times(self._root, [held[rank] for rank in sorted(held)]), strict=True))
-        ranks = [rank for rank, times in found.items() if times is None]
+        times_of_rank = dict(
+            zip(sorted(held), read_times(self._root, [held[rank] for rank in sorted(held)]), strict=True)
+        )
+        ranks = [rank for rank, times in times_of_rank.items() if times is None]
         for some in pieces_of(begins_of([held[rank].step.rows for rank in ranks]), _ROWS_AT_ONCE):
             rows = read_step(self._root, key, held, (*TIMES, "kind"), ranks[some])
             start_ns = np.array([held[rank].step.start_ns for rank in rows.ranks], np.int64)
             times, kinds = activity_times(rows.table, start_ns[rows.of_rank])
             for rank, (first, last) in zip(rows.ranks, pairwise(rows.bounds.tolist()), strict=True):
-                found[rank] = ActivityTimes(times[:, first:last], kinds[first:last])
+                times_of_rank[rank] = ActivityTimes(times[:, first:last], kinds[first:last])
         alike: dict[tuple[str, bytes], list[tuple[int, IntTimes]]] = {}
-        for rank, read in found.items():
+        for rank, read in times_of_rank.items():
             assert read is not None
             alike.setdefault((held[rank].step.sequence, read.kinds.tobytes()), []).append((rank, read.times))
         return [
@@ -95,11 +97,15 @@ class ActivityReader:
 def _stack(times: list[IntTimes]) -> IntTimes:
     """Return the times of ranks, (4, activities) each, as one array of the widest type."""
     whole: IntTimes | None = times[0].base
-    if whole is not None and whole.shape == (len(times), *times[0].shape) and all(one.base is whole for one in times):
+    if (
+        whole is not None
+        and whole.shape == (len(times), *times[0].shape)
+        and all(rank_times.base is whole for rank_times in times)
+    ):
         return whole  # all ranks that were read together
     stacked: Any = np.stack(times)
-    for own, one in zip(stacked, times, strict=True):
-        if one.dtype != stacked.dtype:
-            own[is_unknown(one)] = unknown_value(stacked.dtype)
+    for stacked_times, rank_times in zip(stacked, times, strict=True):
+        if rank_times.dtype != stacked.dtype:
+            stacked_times[is_unknown(rank_times)] = unknown_value(stacked.dtype)
     widest: IntTimes = stacked
     return widest

@@ -172,10 +172,10 @@ class Dependencies:
 
 
 def _by_place(waits: Iterable[Wait]) -> dict[int, tuple[Wait, ...]]:
-    found: dict[int, tuple[Wait, ...]] = {}
+    waits_at: dict[int, tuple[Wait, ...]] = {}
     for wait in waits:
-        found[wait.op_index] = (*found.get(wait.op_index, ()), wait)
-    return found
+        waits_at[wait.op_index] = (*waits_at.get(wait.op_index, ()), wait)
+    return waits_at
 
 
 class Sample(NamedTuple):
@@ -251,8 +251,10 @@ def find_waits(
             else:
                 room[0, cell] = sample.start[cell, op]
                 room[1, cell] = later(sample.submit[cell, op] + launch_ns, sample.end_before[cell, op] + stream_ns)
-        found = find_waits_of_operation(stream[op], sample, _ROUNDING_NS, previous, last, last_end, room, awaited, op)
-        if kind[op] == SYNC and not found:
+        has_waits = find_waits_of_operation(
+            stream[op], sample, _ROUNDING_NS, previous, last, last_end, room, awaited, op
+        )
+        if kind[op] == SYNC and not has_waits:
             # the host's clock and the GPU's agree to some microseconds only: strictly first, then within that
             find_waits_of_operation(
                 stream[op], sample, float(_RIGHT_AFTER_NS), previous, last, last_end, room, awaited, op
@@ -339,13 +341,13 @@ def find_always_ended(stream: int, sample: Sample, slack_ns: float, previous: In
 @compiled
 def had_always_ended(sample: Sample, candidate: int, slack_ns: float, room: Floats) -> bool:
     """Tell whether an operation had ended in every cell where that is known, and it is known in one at least."""
-    known = False
+    is_known = False
     for cell in range(sample.start.shape[0]):
         end, by = ended(sample, cell, candidate), room[0, cell] + slack_ns
         if end > by:
             return False
-        known = known or end <= by
-    return known
+        is_known = is_known or end <= by
+    return is_known
 
 
 @compiled
@@ -357,8 +359,8 @@ def ended(sample: Sample, cell: int, candidate: int) -> float:
 @compiled
 def is_right_after(room: Floats, cell: int) -> bool:
     """Tell whether an unexplained start is right after the end of what may be awaited."""
-    until, known, latest = room[0, cell], room[1, cell], room[2, cell]
-    return bool(until - known > _LATER_NS and latest > known and until - latest <= _RIGHT_AFTER_NS)
+    until, explained, latest = room[0, cell], room[1, cell], room[2, cell]
+    return bool(until - explained > _LATER_NS and latest > explained and until - latest <= _RIGHT_AFTER_NS)
 
 
 def _usual_delays(sample: Sample) -> tuple[float, float]:
@@ -384,14 +386,14 @@ def row_dependencies(program: Program, dependencies: Dependencies) -> list[RowDe
     operations = program.operations
     reference = sorted(program.places[program.reference].tolist())
     ordinal = {place: number for number, place in enumerate(p for p in reference if operations[p].kind != SYNC)}
-    found = []
+    row_waits = []
     for wait in dependencies.waits:
         waiting = wait.op_index
         while waiting < len(operations) and waiting not in ordinal:
             waiting += 1
         if waiting in ordinal and (wait.on_op_index < 0 or wait.on_op_index in ordinal):
             on = ordinal.get(wait.on_op_index, wait.on_op_index)
-            found.append(
+            row_waits.append(
                 RowDependency(ordinal[waiting], on, wait.kind, wait.steps_back, wait.provenance, wait.spread_ns)
             )
-    return found
+    return row_waits

@@ -88,26 +88,26 @@ class _Place(NamedTuple):
     rank: Ints
 
 
-def find_host_waits(program: Program, known: frozenset[int], sample: HostSample) -> HostWaits:
-    """Find the waits of hosts that no call records, in a sample of steps; `known` are the calls of known waits."""
+def find_host_waits(program: Program, wait_calls: frozenset[int], sample: HostSample) -> HostWaits:
+    """Find the waits of hosts that no call records, in a sample of steps; `wait_calls` are the calls of known waits."""
     period = _periods(sample)
     step_ns = float(np.nanmedian(period if not np.isnan(period).all() else _spans(sample)))
     waits: list[Wait] = []
     possible: list[Wait] = []
     lead, most_lead = dict[int, float](), dict[int, float]()
     unexplained = 0.0
-    found = [
-        (place, *one)
+    fitted_places = [
+        (place, *place_fit)
         for place in _long_gaps(sample, step_ns)
-        if place not in known
-        for one in _fit_place(program, sample, period, place)
+        if place not in wait_calls
+        for place_fit in _fit_place(program, sample, period, place)
     ]
     patterns = [
         pattern
-        for place, ends, _, _, end, fits in found
+        for place, ends, _, _, end, fits in fitted_places
         if fits and (pattern := _pattern(program, place, ends.which[end])) is not None
     ]
-    for place, ends, calls, share, best, fitted in found:
+    for place, ends, calls, share, best, fitted in fitted_places:
         repeated = None if fitted else _repeated(program, place, ends, calls, patterns)
         end, fits = (best, fitted) if repeated is None else (repeated, True)
         gap_ns = share * float(calls.gap.mean())
@@ -115,9 +115,9 @@ def find_host_waits(program: Program, known: frozenset[int], sample: HostSample)
         is_call = program.kinds[place] == SYNC
         provenance: Provenance = "recorded" if is_call else "inferred"
         spreads = _spread(distance), _spread(calls.gap)
-        own = [Wait(place, on, "sync", back, provenance, *spreads) for on, back in ends.which[end]]
+        call_waits = [Wait(place, on, "sync", back, provenance, *spreads) for on, back in ends.which[end]]
         if fits:
-            waits += own
+            waits += call_waits
             if not is_call:
                 shown, most = _lead(calls.gap, distance, calls.rank)
                 lead[place] = min(shown, lead.get(place, shown))
@@ -127,7 +127,7 @@ def find_host_waits(program: Program, known: frozenset[int], sample: HostSample)
             varies = _varies(calls)
             unexplained += gap_ns / step_ns if varies else 0.0
             if varies or gap_ns >= _LIMITS.min_possible_share * step_ns:
-                possible += own
+                possible += call_waits
     return HostWaits(tuple(waits), lead, tuple(possible), most_lead, min(unexplained, 1.0))
 
 
@@ -210,13 +210,13 @@ def _pattern(program: Program, place: int, awaited: Sequence[tuple[int, int]]) -
     on = awaited[0][0]
     operation, stream = program.operations[place], int(program.streams[on])
     alike = _places_of(program, operation)
-    earlier = sum(on < other < place for other in alike)
+    earlier = sum(on < alike_place < place for alike_place in alike)
     pattern = _Pattern(operation, stream, earlier)
     return pattern if _awaited_by(program, pattern, place) == on else None
 
 
 def _places_of(program: Program, operation: Operation) -> list[int]:
-    return [at for at, other in enumerate(program.operations) if other == operation]
+    return [at for at, candidate in enumerate(program.operations) if candidate == operation]
 
 
 def _awaited_by(program: Program, pattern: _Pattern, place: int) -> int | None:
@@ -247,28 +247,28 @@ def _repeated(program: Program, place: int, ends: _Ends, calls: _Place, patterns
 
 def _periods(sample: HostSample) -> Floats:
     """Return, (cells, operations), the time since the same call of the rank's step before; NaN: unknown."""
-    found = np.full_like(sample.until, np.nan)
+    periods_ns = np.full_like(sample.until, np.nan)
     number = {key: cell for cell, key in enumerate(zip(sample.rank.tolist(), sample.step.tolist(), strict=True))}
     for (rank, step), cell in number.items():
         before = number.get((rank, step - 1))
         if before is not None:
-            found[cell] = sample.until[cell] - sample.until[before]
-    return found
+            periods_ns[cell] = sample.until[cell] - sample.until[before]
+    return periods_ns
 
 
 def _spans(sample: HostSample) -> Floats:
     """Return, (cells,), how long each rank was at a step: from its first call to its last call or end."""
     last = np.fmax(np.fmax.reduce(sample.ends[0], axis=1), np.fmax.reduce(sample.until, axis=1))
-    found: Floats = last - np.fmin.reduce(sample.until, axis=1)
-    return found
+    spans_ns: Floats = last - np.fmin.reduce(sample.until, axis=1)
+    return spans_ns
 
 
 def _long_gaps(sample: HostSample, step_ns: float) -> list[int]:
     """Return the places with long host gaps, in the order of the program."""
     gap = sample.until - sample.since
-    known = ~np.isnan(gap)
-    mean = np.where(known, gap, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    enough = known.sum(axis=0) >= 2
+    is_known = ~np.isnan(gap)
+    mean = np.where(is_known, gap, 0.0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)
+    enough = is_known.sum(axis=0) >= 2
     long = np.flatnonzero(enough & (mean >= max(_SLACK_NS, _LIMITS.min_gap_share * step_ns)))
     return sorted(long[np.argsort(-mean[long], kind="stable")][: _LIMITS.max_places].tolist())
 
@@ -279,7 +279,7 @@ def _candidates(program: Program, sample: HostSample, place: int) -> _Ends:
     before = on_gpu[on_gpu < place]
     tried = [(0, before), *((back, on_gpu) for back in range(1, len(sample.ends)))]
     columns = [sample.ends[back][:, places] for back, places in tried]
-    which: list[tuple[tuple[int, int], ...]] = [
+    awaited: list[tuple[tuple[int, int], ...]] = [
         ((at, back), *((other, back) for other in sorted(sample.stand_ins.get(at, ()))))
         for back, places in tried
         for at in places.tolist()
@@ -298,20 +298,20 @@ def _candidates(program: Program, sample: HostSample, place: int) -> _Ends:
     every = np.fmax(
         np.fmax.reduce(columns[0], axis=1, initial=np.nan), np.fmax.reduce(columns[1], axis=1, initial=np.nan)
     )
-    which.append(tuple(sorted(last)))
-    return _Ends(which, np.column_stack([*columns, every]))
+    awaited.append(tuple(sorted(last)))
+    return _Ends(awaited, np.column_stack([*columns, every]))
 
 
 def _calls_at(sample: HostSample, period: Floats, place: int, ends: _Ends) -> _Place:
     """Return the calls at a place."""
     gap = sample.until[:, place] - sample.since[:, place]
-    known = ~np.isnan(gap)
+    is_known = ~np.isnan(gap)
     return _Place(
-        gap[known],
-        period[known, place],
-        (sample.until[:, place, None] - ends.at)[known],
-        _half(sample)[known],
-        sample.rank[known],
+        gap[is_known],
+        period[is_known, place],
+        (sample.until[:, place, None] - ends.at)[is_known],
+        _half(sample)[is_known],
+        sample.rank[is_known],
     )
 
 
@@ -320,8 +320,8 @@ def _half(sample: HostSample) -> Bools:
     numbers = np.unique(sample.step, return_inverse=True)[1]
     if numbers.max(initial=0) < 2:
         numbers = np.unique(sample.rank, return_inverse=True)[1]
-    found: Bools = numbers % 2 == 0
-    return found
+    is_in_half: Bools = numbers % 2 == 0
+    return is_in_half
 
 
 def _feasible(ends: _Ends, calls: _Place) -> tuple[_Ends, _Place]:
@@ -333,9 +333,9 @@ def _feasible(ends: _Ends, calls: _Place) -> tuple[_Ends, _Place]:
     with np.errstate(invalid="ignore"):
         never_later = ~(distance < -_SLACK_NS).any(axis=0)
         inside = (distance <= gap - _LATER_NS).sum(axis=0)
-    known = (~np.isnan(distance)).sum(axis=0)
-    kept = never_later & (inside >= _LIMITS.min_inside_share * known) & (inside >= 2)
-    kept &= known >= _LIMITS.min_known_share * len(gap)
+    known_count = (~np.isnan(distance)).sum(axis=0)
+    kept = never_later & (inside >= _LIMITS.min_inside_share * known_count) & (inside >= 2)
+    kept &= known_count >= _LIMITS.min_known_share * len(gap)
     chosen = np.flatnonzero(kept)
     return _Ends([ends.which[at] for at in chosen.tolist()], ends.at[:, chosen]), calls._replace(
         distance=distance[:, chosen]
@@ -347,23 +347,30 @@ def _choose(calls: _Place) -> tuple[int, bool]:
 
     It is chosen on half of the steps and verified on the other, both ways, and tested on all.
     """
-    halves = [_of_calls(calls, which) for which in (calls.half, ~calls.half)]
+    halves = [_of_calls(calls, is_in_half) for is_in_half in (calls.half, ~calls.half)]
     best = _choose_end(calls)
     if min(len(half.gap) for half in halves) < _LIMITS.min_calls:
         return best, False
     folds = list(zip(halves, halves[::-1], strict=True))
-    verified = _log_share_of_gap(calls, best) + sum(_verify(chosen, other) for chosen, other in folds)
+    verified = _log_share_of_gap(calls, best) + sum(_verify(chosen, held_out) for chosen, held_out in folds)
     if _follows(calls, best) and verified >= _NEEDED:
         return best, True
     at_times = _choose_end_at_times(calls)
     is_right = _follows_at_times(calls, at_times, _LIMITS.max_chance / calls.distance.shape[1]) and all(
-        _follows_at_times(other, _choose_end_at_times(chosen), _LIMITS.max_chance_again) for chosen, other in folds
+        _follows_at_times(held_out, _choose_end_at_times(chosen), _LIMITS.max_chance_again)
+        for chosen, held_out in folds
     )
     return (at_times, True) if is_right else (best, False)
 
 
-def _of_calls(calls: _Place, which: Bools) -> _Place:
-    return _Place(calls.gap[which], calls.period[which], calls.distance[which], calls.half[which], calls.rank[which])
+def _of_calls(calls: _Place, is_chosen: Bools) -> _Place:
+    return _Place(
+        calls.gap[is_chosen],
+        calls.period[is_chosen],
+        calls.distance[is_chosen],
+        calls.half[is_chosen],
+        calls.rank[is_chosen],
+    )
 
 
 def _choose_end(calls: _Place) -> int:
@@ -392,12 +399,12 @@ def _latest(alike: Bools, distance: Floats) -> int:
 def _follows(calls: _Place, end: int) -> bool:
     """Return whether every call follows an end: that explains it better than the host's own time, or than a pace."""
     distance = calls.distance[:, end]
-    known = ~np.isnan(distance)
+    is_known = ~np.isnan(distance)
     with np.errstate(invalid="ignore"):
         inside = (distance <= calls.gap - _LATER_NS).sum()
-    if inside < _LIMITS.explained_share * known.sum():
+    if inside < _LIMITS.explained_share * is_known.sum():
         return False
-    least = max(-math.log(_LIMITS.max_chance), _LIMITS.min_log_ratio * known.sum())
+    least = max(-math.log(_LIMITS.max_chance), _LIMITS.min_log_ratio * is_known.sum())
     ratios = _log_ratios(calls, end)
     return all(ratio >= least for ratio in ratios) and _is_likely(calls, min(ratios))
 
@@ -424,17 +431,17 @@ def _log_ratios(calls: _Place, end: int) -> list[float]:
 
     As logarithms; NaN where too few calls tell.
     """
-    known = ~np.isnan(calls.distance[:, end])
+    is_known = ~np.isnan(calls.distance[:, end])
     soon = _log_share_of_gap(calls, end)
-    found = []
-    for other in (calls.gap,) if np.isnan(calls.period).all() else (calls.gap, calls.period):
-        both = known & ~np.isnan(other)
+    ratios = []
+    for alternative in (calls.gap,) if np.isnan(calls.period).all() else (calls.gap, calls.period):
+        both = is_known & ~np.isnan(alternative)
         if both.sum() < _LIMITS.min_calls:
-            found.append(math.nan)
+            ratios.append(math.nan)
             continue
-        likely = _fit(np.column_stack([calls.distance[:, end], other])[both], calls.rank[both]).log_likelihood
-        found.append(float(likely[0] - likely[1]) + soon)
-    return found
+        likely = _fit(np.column_stack([calls.distance[:, end], alternative])[both], calls.rank[both]).log_likelihood
+        ratios.append(float(likely[0] - likely[1]) + soon)
+    return ratios
 
 
 def _log_share_of_gap(calls: _Place, end: int) -> float:
@@ -447,32 +454,32 @@ def _log_share_of_gap(calls: _Place, end: int) -> float:
     return max(0.0, math.log(max(float(np.median(calls.gap)), _SLACK_NS) / soon))
 
 
-def _verify(chosen: _Place, other: _Place) -> float:
+def _verify(chosen: _Place, held_out: _Place) -> float:
     """Return how much likelier the other calls follow the end that is chosen on some, as a logarithm.
 
     Both explanations keep what they expect of the first calls: nothing is fitted but the scale.
     """
     end = _choose_end(chosen)
     ratios = []
-    rivals = [(chosen.gap, other.gap)]
-    if not np.isnan(chosen.period).all() or not np.isnan(other.period).all():
-        rivals.append((chosen.period, other.period))
-    for of_first, of_other in rivals:
+    rivals = [(chosen.gap, held_out.gap)]
+    if not np.isnan(chosen.period).all() or not np.isnan(held_out.period).all():
+        rivals.append((chosen.period, held_out.period))
+    for of_first, of_held_out in rivals:
         first = np.column_stack([chosen.distance[:, end], of_first])
-        values = np.column_stack([other.distance[:, end], of_other])
-        both, known = ~np.isnan(first).any(axis=1), ~np.isnan(values).any(axis=1)
-        if not both.any() or not known.any():
+        values = np.column_stack([held_out.distance[:, end], of_held_out])
+        both, is_known = ~np.isnan(first).any(axis=1), ~np.isnan(values).any(axis=1)
+        if not both.any() or not is_known.any():
             return -math.inf
         expected = _fit(first[both], chosen.rank[both])
-        likely = _around(values[known], expected.at(other.rank[known]))
+        likely = _around(values[is_known], expected.at(held_out.rank[is_known]))
         ratios.append(float(likely[0] - likely[1]))
     return min(ratios)
 
 
 def _contradicts(calls: _Place, end: int) -> bool:
     """Return whether the calls of a place show that its host waits for no end: its own time, or a pace, fits."""
-    known = ~np.isnan(calls.distance[:, end])
-    needed = max(-math.log(_LIMITS.max_chance), _LIMITS.min_log_ratio * known.sum())
+    is_known = ~np.isnan(calls.distance[:, end])
+    needed = max(-math.log(_LIMITS.max_chance), _LIMITS.min_log_ratio * is_known.sum())
     return any(-ratio >= needed for ratio in _log_ratios(calls, end))
 
 
@@ -501,28 +508,28 @@ def _fit(values: Floats, rank: Ints) -> _Fit:
     """
     ranks, number = np.unique(rank, return_inverse=True)
     common = _medians(values)
-    own = np.stack([_medians(values[number == one]) for one in range(len(ranks))])
-    own = np.where(np.isnan(own), common, own)
-    apart = np.zeros_like(own, np.bool_)
-    np.put_along_axis(apart, np.argmax(np.nan_to_num(np.abs(own - common)), axis=0)[None], True, axis=0)
+    rank_medians = np.stack([_medians(values[number == index]) for index in range(len(ranks))])
+    rank_medians = np.where(np.isnan(rank_medians), common, rank_medians)
+    apart = np.zeros_like(rank_medians, np.bool_)
+    np.put_along_axis(apart, np.argmax(np.nan_to_num(np.abs(rank_medians - common)), axis=0)[None], True, axis=0)
     price = math.log(max(len(values), 1)) / 2
-    found = [
-        (np.broadcast_to(common, own.shape), 0.0),
-        (np.where(apart, own, common), price + math.log(len(ranks))),
-        (own, price * (len(ranks) - 1)),
+    models = [
+        (np.broadcast_to(common, rank_medians.shape), 0.0),
+        (np.where(apart, rank_medians, common), price + math.log(len(ranks))),
+        (rank_medians, price * (len(ranks) - 1)),
     ]
-    likely = np.stack([_around(values, centre[number]) - cost for centre, cost in found])
+    likely = np.stack([_around(values, centre[number]) - cost for centre, cost in models])
     best = np.argmax(likely, axis=0)
-    chosen = np.choose(best, [centre for centre, _ in found])
+    chosen = np.choose(best, [centre for centre, _ in models])
     return _Fit(likely.max(axis=0), ranks, chosen, common)
 
 
 def _medians(values: Floats) -> Floats:
     """Return, (columns,), the median of the known values of each column; NaN where none is known."""
-    known = ~np.isnan(values).all(axis=0)
-    found = np.full(values.shape[1], np.nan)
-    found[known] = np.nanmedian(values[:, known], axis=0)
-    return found
+    is_known = ~np.isnan(values).all(axis=0)
+    medians = np.full(values.shape[1], np.nan)
+    medians[is_known] = np.nanmedian(values[:, is_known], axis=0)
+    return medians
 
 
 def _around(values: Floats, centre: Floats) -> Floats:
@@ -531,12 +538,12 @@ def _around(values: Floats, centre: Floats) -> Floats:
     count = (~np.isnan(away)).sum(axis=0)
     usual = np.maximum(np.nan_to_num(_medians(away)), _LIMITS.resolution_ns)
     variance = np.nansum(away**2, axis=0) / np.maximum(count, 1) + _LIMITS.resolution_ns**2
-    found: Floats = -count / 2 * (np.log(2 * np.pi * variance) + 1)
+    log_likelihood: Floats = -count / 2 * (np.log(2 * np.pi * variance) + 1)
     for factor in _SCALES:
         scale = np.maximum(factor * usual, _LIMITS.resolution_ns)
         cauchy = -np.nansum(np.log(np.pi * scale) + np.log1p((away / scale) ** 2), axis=0)
-        found = np.maximum(found, cauchy)
-    return found
+        log_likelihood = np.maximum(log_likelihood, cauchy)
+    return log_likelihood
 
 
 def _long_calls(calls: _Place) -> tuple[Bools, Floats]:
@@ -558,8 +565,8 @@ def _explained(calls: _Place) -> Floats:
     with np.errstate(invalid="ignore"):
         inside = distance <= calls.gap[long, None] - _LATER_NS
         too_early = (calls.distance < usual - _SLACK_NS).mean(axis=0)
-    found: Floats = np.where(too_early <= 1 - _LIMITS.binding_share, (near & inside).mean(axis=0), 0.0)
-    return found
+    shares: Floats = np.where(too_early <= 1 - _LIMITS.binding_share, (near & inside).mean(axis=0), 0.0)
+    return shares
 
 
 def _follows_at_times(calls: _Place, end: int, max_chance: float) -> bool:
@@ -610,6 +617,6 @@ def _varies(calls: _Place) -> bool:
     ranks = np.unique(calls.rank).tolist()
     varying = 0
     for rank in ranks:
-        own = calls.gap[calls.rank == rank]
-        varying += _spread(own) > max(_LATER_NS, _LIMITS.vary_share * float(np.median(own)))
+        rank_gaps = calls.gap[calls.rank == rank]
+        varying += _spread(rank_gaps) > max(_LATER_NS, _LIMITS.vary_share * float(np.median(rank_gaps)))
     return 2 * varying > len(ranks)

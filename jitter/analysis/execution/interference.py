@@ -39,14 +39,14 @@ def time_beside(before: Ints, first: int, row: int, op: int, start: Floats, end:
     `before` (operations of all teams,) are the `collectives_before` in places of the team's program, which begins at
     `first`; `start` and `end` (cells,) the times, of the operation's rank from `row` on.
     """
-    found, now, until = 0.0, start[row + op], end[row + op]
+    beside_ns, now, until = 0.0, start[row + op], end[row + op]
     while now < until:
         is_beside, border = state_at(before, first, row, op, start, end, now)
         border = min(border, until)
         if is_beside:
-            found += border - now
+            beside_ns += border - now
         now = border
-    return found
+    return beside_ns
 
 
 @compiled
@@ -68,14 +68,14 @@ def exact_end_beside(
     """Return the same, not rounded."""
     if isnan(begin + work):
         return begin + work
-    now, left = begin, work
-    while left > 0:
+    now, remaining = begin, work
+    while remaining > 0:
         is_beside, border = state_at(before, first, row, op, start, end, now)
         pace = factor if is_beside else 1.0
-        if now + left * pace <= border:
-            now += left * pace
+        if now + remaining * pace <= border:
+            now += remaining * pace
             break
-        left -= (border - now) / pace
+        remaining -= (border - now) / pace
         now = border
     return float(now)
 
@@ -128,10 +128,10 @@ def estimate_interference(program: Program, start: Floats, end: Floats) -> float
     find_shares_beside(program.kinds, collectives_before(program.kinds), *flat, shares)
     # kernels that run beside collectives somewhere, and all that show their ranks' pace
     share = shares.reshape(start.shape)
-    known = ~np.isnan(share)
-    runs = known.sum(axis=0)
-    varies = np.where(known, share, 0.0).max(axis=0, initial=0.0) > _LIMITS.free_share
-    steady = (runs > 0) & ((known & (share <= _LIMITS.free_share)).sum(axis=0) >= _LIMITS.mostly_free_share * runs)
+    is_known = ~np.isnan(share)
+    runs = is_known.sum(axis=0)
+    varies = np.where(is_known, share, 0.0).max(axis=0, initial=0.0) > _LIMITS.free_share
+    steady = (runs > 0) & ((is_known & (share <= _LIMITS.free_share)).sum(axis=0) >= _LIMITS.mostly_free_share * runs)
     if varies.sum() < _LIMITS.min_kernels:
         return 0.0
     logs = _relative_logs(end - start, share, steady)[:, varies]
@@ -150,42 +150,42 @@ def _relative_logs(duration: Floats, share: Floats, steady: Bools) -> Floats:
     middle[some] = np.nanmedian(logs[:, some], axis=0)
     with np.errstate(invalid="ignore"):
         logs[np.abs(logs - middle) > math.log(_LIMITS.max_ratio)] = np.nan
-        own = np.where(share <= _LIMITS.free_share, logs, np.nan)[:, steady]
-    own = own[:, ~np.isnan(own).all(axis=0)]
-    more = own - (np.nanmedian(own, axis=0) if own.shape[1] else 0.0)
-    count = (~np.isnan(more)).sum(axis=1)
-    pace = np.nansum(more, axis=1) / np.maximum(count, 1)
-    found: Floats = logs - pace[:, None]
-    return found
+        steady_logs = np.where(share <= _LIMITS.free_share, logs, np.nan)[:, steady]
+    steady_logs = steady_logs[:, ~np.isnan(steady_logs).all(axis=0)]
+    excess = steady_logs - (np.nanmedian(steady_logs, axis=0) if steady_logs.shape[1] else 0.0)
+    count = (~np.isnan(excess)).sum(axis=1)
+    pace = np.nansum(excess, axis=1) / np.maximum(count, 1)
+    relative: Floats = logs - pace[:, None]
+    return relative
 
 
 def _fit(share: Floats, logs: Floats) -> float:
     """Return the interference that fits (cells, kernels) log durations to the parts beside collectives; 0 for none."""
-    known = ~np.isnan(logs)
-    centred = _centre(logs, known)
-    found = math.log1p(_FIRST_GUESS)
+    is_known = ~np.isnan(logs)
+    centred = _centre(logs, is_known)
+    log_factor = math.log1p(_FIRST_GUESS)
     for _ in range(_ITERATIONS):
         # the log of the duration, in that of a run that is beside collectives throughout
-        factor = math.expm1(max(found, _LIMITS.min_interference))
-        shape = _centre(-np.log1p(-np.nan_to_num(share) * factor / (1 + factor)) / math.log1p(factor), known)
+        factor = math.expm1(max(log_factor, _LIMITS.min_interference))
+        shape = _centre(-np.log1p(-np.nan_to_num(share) * factor / (1 + factor)) / math.log1p(factor), is_known)
         variation = (shape**2).sum(axis=0)
         compared = variation >= _LIMITS.min_variation
         if compared.sum() < _LIMITS.min_kernels:
             return 0.0
         weight = variation[compared] / variation[compared].sum()
         slopes = (shape * centred).sum(axis=0)[compared] / variation[compared]
-        found = float(weight @ slopes)
+        log_factor = float(weight @ slopes)
     count = int(compared.sum())
-    error = math.sqrt(float((weight * (slopes - found)) @ (weight * (slopes - found))) * count / (count - 1))
-    interference = math.expm1(found)
-    if interference < _LIMITS.min_interference or found < _LIMITS.min_sigmas * error:
+    error = math.sqrt(float((weight * (slopes - log_factor)) @ (weight * (slopes - log_factor))) * count / (count - 1))
+    interference = math.expm1(log_factor)
+    if interference < _LIMITS.min_interference or log_factor < _LIMITS.min_sigmas * error:
         return 0.0
-    return interference if float(np.median(slopes)) >= _LIMITS.min_median * found else 0.0
+    return interference if float(np.median(slopes)) >= _LIMITS.min_median * log_factor else 0.0
 
 
-def _centre(values: Floats, known: Bools) -> Floats:
+def _centre(values: Floats, is_known: Bools) -> Floats:
     """Return (cells, kernels) values less each kernel's mean over its known ones; 0 where unknown."""
-    filled = np.where(known, values, 0.0)
-    mean = filled.sum(axis=0) / np.maximum(known.sum(axis=0), 1)
-    found: Floats = np.where(known, filled - mean, 0.0)
-    return found
+    filled = np.where(is_known, values, 0.0)
+    mean = filled.sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)
+    centred: Floats = np.where(is_known, filled - mean, 0.0)
+    return centred

@@ -74,13 +74,13 @@ def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Map
     teams = range(len(sizes))
     streams = 1 + max((int(programs[team].streams.max(initial=NO_STREAM)) for team in teams), default=NO_STREAM)
     carried = [rules[team].carried for team in teams]
-    columns = [dict(zip(own, range(streams, streams + len(own)), strict=True)) for own in carried]
+    columns = [dict(zip(ends, range(streams, streams + len(ends)), strict=True)) for ends in carried]
     places = [(team, place) for team in teams for place in range(len(programs[team].operations))]
     waits, host_waits = (
-        [[one.on(columns[team]) for one in of_place[team].get(place, ())] for team, place in places]
+        [[wait.on(columns[team]) for wait in of_place[team].get(place, ())] for team, place in places]
         for of_place in ([rules[team].by_place for team in teams], [rules[team].of_hosts for team in teams])
     )
-    every = [one for own in carried for one in own]
+    every = [carried_end for ends in carried for carried_end in ends]
     return JobArrays(
         first_rank=begins_of(sizes),
         first=begins_of(len(programs[team].operations) for team in teams),
@@ -88,14 +88,14 @@ def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Map
         stream=joined(programs[team].streams for team in teams),
         thread=joined(rules[team].thread for team in teams),
         first_wait=begins_of(map(len, waits)),
-        wait_on=np.array([other for others in waits for other in others], np.int64),
+        wait_on=np.array([awaited for others in waits for awaited in others], np.int64),
         first_host_wait=begins_of(map(len, host_waits)),
-        host_wait_on=np.array([other for others in host_waits for other in others], np.int64),
+        host_wait_on=np.array([awaited for others in host_waits for awaited in others], np.int64),
         host_lead_ns=np.array([rules[team].host_lead_ns.get(place, 0.0) for team, place in places], np.float64),
         first_carried=begins_of(map(len, carried)),
         carried_place=np.array([place for place, _ in every], np.int64),
         carried_steps=np.array([steps for _, steps in every], np.int64),
-        carried_column=np.array([column for own in columns for column in own.values()], np.int64),
+        carried_column=np.array([column for team_columns in columns for column in team_columns.values()], np.int64),
         launch_ns=np.array([rules[team].launch_ns for team in teams], np.float64),
         stream_ns=np.array([rules[team].stream_ns for team in teams], np.float64),
         queue=np.array([rules[team].queue or 0 for team in teams], np.int64),
@@ -119,14 +119,14 @@ def count_threads(job: JobArrays) -> int:
 def follow_call_alone(job: JobArrays) -> Bools:
     """Return, (operations,), whose launch waits for nothing but the call before it on its thread."""
     has_queue = np.repeat(job.queue > 0, np.diff(job.first))
-    found: Bools = (np.diff(job.first_host_wait) == 0) & (job.kind != SYNC) & ~has_queue
-    return found
+    follows_call: Bools = (np.diff(job.first_host_wait) == 0) & (job.kind != SYNC) & ~has_queue
+    return follows_call
 
 
 def follow_stream_alone(job: JobArrays) -> Bools:
     """Return, (operations,), whose start waits for nothing but their launch and their stream."""
-    found: Bools = (np.diff(job.first_wait) == 0) & (job.kind != SYNC)
-    return found
+    follows_stream: Bools = (np.diff(job.first_wait) == 0) & (job.kind != SYNC)
+    return follows_stream
 
 
 def launches_before(job: JobArrays) -> Ints:
@@ -138,8 +138,8 @@ def launches_before(job: JobArrays) -> Ints:
     before = places_before(job, job.stream)
     there = np.repeat(job.first[:-1], np.diff(job.first)) + np.maximum(before, 0)
     is_common = follow_stream_alone(job) & (before >= 0) & (job.thread[there] == job.thread)
-    found: Ints = np.where(is_common & (job.kind[there] != COLLECTIVE), before, -1)
-    return found
+    places: Ints = np.where(is_common & (job.kind[there] != COLLECTIVE), before, -1)
+    return places
 
 
 def places_before(job: JobArrays, lane: Ints) -> Ints:
@@ -147,13 +147,13 @@ def places_before(job: JobArrays, lane: Ints) -> Ints:
 
     `lane` (operations,) is the stream or the thread of each.
     """
-    found = np.full(len(lane), -1, np.int64)
+    before = np.full(len(lane), -1, np.int64)
     for first, after in zip(job.first[:-1].tolist(), job.first[1:].tolist(), strict=True):
-        own = lane[first:after]
-        for number in np.unique(own).tolist():
-            places = np.flatnonzero(own == number)
-            found[first + places[1:]] = places[:-1]
-    return found
+        team_lane = lane[first:after]
+        for number in np.unique(team_lane).tolist():
+            places = np.flatnonzero(team_lane == number)
+            before[first + places[1:]] = places[:-1]
+    return before
 
 
 class CarriedState(NamedTuple):
@@ -249,7 +249,7 @@ def turn_pending(pending: Floats, rank: int, head: int, size: int, room: Floats)
             pending[rank, at] = room[at]
 
 
-def same_state(one: Floats, other: Floats) -> Bools:
+def same_state(first: Floats, second: Floats) -> Bools:
     """Return, (…,), where two states are equal; unknown equals unknown."""
-    found: Bools = (one == other) | (np.isnan(one) & np.isnan(other))
-    return found
+    is_same: Bools = (first == second) | (np.isnan(first) & np.isnan(second))
+    return is_same

@@ -87,8 +87,8 @@ class SampledSteps:
         self._last = key
         launches = self._program.kinds != SYNC
         for cell, rank in enumerate(here[: _LIMITS.sampled_orders].tolist()):
-            known = launches & ~np.isnan(back[cell])
-            times_of_rank = (call[cell, known], back[cell, known], start[cell, known])
+            is_launched = launches & ~np.isnan(back[cell])
+            times_of_rank = (call[cell, is_launched], back[cell, is_launched], start[cell, is_launched])
             self._launches[self._stretch, rank].append(Launches(*times_of_rank))
 
     def _follow(self, key: StepKey, step: StepTimes) -> tuple[Floats, ReadyTimes]:
@@ -118,10 +118,10 @@ class SampledSteps:
             of_run = np.full((len(step.row), call.shape[1]), np.nan)
             of_run[here] = self._with_stand_ins(end, stand_ins)
             before = [of_run, *before][: 1 + steps_back]
-            for own, values in zip(ends, before, strict=False):
-                own.append(values[here])
-            for own in ends[len(before) :]:
-                own.append(np.full_like(call, np.nan))
+            for past_ends, values in zip(ends, before, strict=False):
+                past_ends.append(values[here])
+            for past_ends in ends[len(before) :]:
+                past_ends.append(np.full_like(call, np.nan))
             rank.append(here)
             number.append(np.full(len(here), at))
         since, until = (np.concatenate(values) for values in zip(*parts, strict=True))
@@ -171,19 +171,19 @@ def threads_of(program: Program, steps: Iterable[TeamTimes]) -> Ints:
     Autograd's thread takes over for a whole pass and hands back; threads that launch at the same time do not wait for
     each other.
     """
-    own = np.array([op.thread for op in program.operations], np.int64)
-    switches = int((np.diff(own) != 0).sum())
-    threads = len(np.unique(own))
-    interleave = threads > 1 and switches > _LIMITS.max_switches * threads and not _take_turns(own, steps)
-    return own if interleave else np.zeros_like(own)
+    op_threads = np.array([op.thread for op in program.operations], np.int64)
+    switches = int((np.diff(op_threads) != 0).sum())
+    threads = len(np.unique(op_threads))
+    interleave = threads > 1 and switches > _LIMITS.max_switches * threads and not _take_turns(op_threads, steps)
+    return op_threads if interleave else np.zeros_like(op_threads)
 
 
-def _take_turns(own: Ints, steps: Iterable[TeamTimes]) -> bool:
+def _take_turns(op_threads: Ints, steps: Iterable[TeamTimes]) -> bool:
     """Return whether the threads' calls follow each other: none begins while another thread's call lasts.
 
     So do forward and backward passes of a pipeline's micro-batches: whatever holds up one thread holds up the other.
     """
-    first = np.flatnonzero(np.diff(own) != 0)
+    first = np.flatnonzero(np.diff(op_threads) != 0)
     overlapping = switches = 0
     for step in steps:
         returned, called = step.back[first], step.call[first + 1]
@@ -325,9 +325,9 @@ class RunModel:
     def programs(self) -> dict[int, Program]:
         """The program of each team."""
         counts: dict[int, Counter[Signature]] = defaultdict(Counter)
-        for rank, own in self._survey.by_rank.items():
-            counts[self.team_of[rank]].update(own)
-        return {team: lay_out(found, self._content) for team, found in sorted(counts.items())}
+        for rank, signatures in self._survey.by_rank.items():
+            counts[self.team_of[rank]].update(signatures)
+        return {team: lay_out(signature_counts, self._content) for team, signature_counts in sorted(counts.items())}
 
     def _content(self, signature: Signature) -> Example:
         return self._source.example(*self._survey.examples[signature])
@@ -416,9 +416,9 @@ class RunModel:
         number_of[self.rank_numbers[here]] = np.flatnonzero(here)
         for group in self._source.rank_groups(key):
             numbers = np.where(group.ranks < len(number_of), number_of[np.minimum(group.ranks, len(number_of) - 1)], -1)
-            for own in np.unique(self._teams[numbers[numbers >= 0]]).tolist():
-                mine = (numbers >= 0) & (self._teams[numbers] == own)
-                places = self._places(own, key, group, int(group.ranks[mine.argmax()]))
+            for team in np.unique(self._teams[numbers[numbers >= 0]]).tolist():
+                mine = (numbers >= 0) & (self._teams[numbers] == team)
+                places = self._places(team, key, group, int(group.ranks[mine.argmax()]))
                 fill_group(step, group, places, np.where(mine, numbers, -1))
         return step
 
@@ -436,14 +436,14 @@ class RunModel:
 
     def file_rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
         """Return, (operations, ranks), the rows of one team's step in the files of these ranks, -1 for none."""
-        found = np.full((self._operations[team], len(ranks)), -1, np.int64)
+        rows = np.full((self._operations[team], len(ranks)), -1, np.int64)
         column_of = {rank: column for column, rank in enumerate(ranks)}
         for group in self._source.rank_groups(key):
             columns = np.array([column_of[rank] for rank in group.ranks.tolist() if rank in column_of], np.int64)
             if len(columns):
                 places = self._places(team, key, group, ranks[int(columns[0])])
-                found[np.ix_(places[places >= 0], columns)] = group.row[places >= 0, None]
-        return found
+                rows[np.ix_(places[places >= 0], columns)] = group.row[places >= 0, None]
+        return rows
 
     def ranks(self, key: StepKey, team: int) -> list[int]:
         """Return a team's ranks that have a step."""
@@ -470,15 +470,15 @@ class RunModel:
                 cells.pass_by(before, self.step_times(before, chosen))
             cells.add(key, self.step_times(key, chosen))
         self._source.make_room()
-        found = infer(program, thread, *cells.sample())
-        return self._with_host_waits(team, found, having) if found.has_launches else found
+        rules = infer(program, thread, *cells.sample())
+        return self._with_host_waits(team, rules, having) if rules.has_launches else rules
 
     def _with_host_waits(self, team: int, rules: Dependencies, having: Sequence[StepKey]) -> Dependencies:
         """Add the waits of hosts that no call records, from consecutive ones of the steps that the team has."""
         program = self.programs[team]
         chosen = np.zeros(len(self._teams), np.bool_)
-        own = np.flatnonzero(self._teams == team)
-        chosen[own[spread_positions(len(own), _WAIT_LIMITS.sampled_ranks)]] = True
+        team_ranks = np.flatnonzero(self._teams == team)
+        chosen[team_ranks[spread_positions(len(team_ranks), _WAIT_LIMITS.sampled_ranks)]] = True
         cells = int(chosen.sum()) * max(1, len(program.operations))
         most = min(_WAIT_LIMITS.max_steps, max(_WAIT_LIMITS.min_steps, _WAIT_LIMITS.sampled_cells // cells))
         ordered = sorted(having, key=lambda key: key.order)
@@ -493,23 +493,23 @@ class RunModel:
         keys = ordered[first : min(end, first + most)]
         steps = map_ahead(lambda key: (key, self.step_times(key, chosen)), keys, self.ahead)
         sampled = SampledSteps(program, rules.thread, len(chosen))
-        known = frozenset(wait.op_index for wait in rules.waits if wait.kind == "sync")
-        found = find_host_waits(program, known, sampled.sample_hosts(steps, _WAIT_LIMITS.steps_back))
+        known_calls = frozenset(wait.op_index for wait in rules.waits if wait.kind == "sync")
+        host_waits = find_host_waits(program, known_calls, sampled.sample_hosts(steps, _WAIT_LIMITS.steps_back))
         return replace(
             rules,
-            waits=(*rules.waits, *found.waits),
-            host_lead_ns=found.lead_ns,
-            bound_waits=found.bound_waits,
-            bound_lead_ns=found.bound_lead_ns,
-            unexplained=found.unexplained,
+            waits=(*rules.waits, *host_waits.waits),
+            host_lead_ns=host_waits.lead_ns,
+            bound_waits=host_waits.bound_waits,
+            bound_lead_ns=host_waits.bound_lead_ns,
+            unexplained=host_waits.unexplained,
         )
 
     def _sampled_ranks(self, team: int, steps: int) -> Bools:
         """Return the mask, (ranks of the run,), of a team's ranks to sample: all, or evenly spread ones."""
-        own = np.flatnonzero(self._teams == team)
+        team_ranks = np.flatnonzero(self._teams == team)
         most = max(1, _LIMITS.max_sampled // max(1, steps * self._operations[team]))
         chosen = np.zeros(len(self._teams), np.bool_)
-        chosen[own[spread_positions(len(own), most)]] = True
+        chosen[team_ranks[spread_positions(len(team_ranks), most)]] = True
         return chosen
 
     @cached_property
@@ -518,14 +518,14 @@ class RunModel:
         attended = self._attended()
         if find_peerless(self.programs, self.team_of, attended):
             attended = tell_rings(self.programs, self.team_of, attended, self._compared_steps())
-        if all(group is not None for found in attended.values() for _, group in found) and not find_peerless(
-            self.programs, self.team_of, attended
-        ):
+        if all(
+            group is not None for attendances in attended.values() for _, group in attendances
+        ) and not find_peerless(self.programs, self.team_of, attended):
             return match(self.programs, self.team_of, attended)
-        told, alone = infer_attended(self.programs, self.team_of, attended, self._compared_steps())
-        told = tell_unstated_rings(self.programs, attended, told, self.team_of, self._compared_steps())
-        found = match(self.programs, self.team_of, told, alone)
-        return replace(found, inferred=told != attended)
+        inferred, alone = infer_attended(self.programs, self.team_of, attended, self._compared_steps())
+        inferred = tell_unstated_rings(self.programs, attended, inferred, self.team_of, self._compared_steps())
+        matched = match(self.programs, self.team_of, inferred, alone)
+        return replace(matched, inferred=inferred != attended)
 
     def _attended(self) -> dict[int, list[tuple[int, Group | None]]]:
         """Return each rank's collectives, (place, group), in the order of its program.
@@ -549,22 +549,24 @@ class RunModel:
             groups = None
             for member, signature in new:
                 seen = in_cut_steps if member.cut else every
-                known = seen.get(member.rank)
+                seen_places = seen.get(member.rank)
                 program = self.programs[self.team_of[member.rank]]
                 if signature not in program.places:
                     program.fit(signature, self._source.example(key, member.rank))
                 operations, rows = self._survey.collective_rows[signature]
                 places = program.places[signature][operations].tolist()
-                if known is not None and known.keys() >= {place for place in places if place >= 0}:
+                if seen_places is not None and seen_places.keys() >= {place for place in places if place >= 0}:
                     continue
                 groups = self._source.groups(key) if groups is None else groups
                 of_rank = groups[member.rank]
                 attended = {at: of_rank.get(row) for at, row in zip(places, rows.tolist(), strict=True) if at >= 0}
-                seen[member.rank] = attended | (known or {})
+                seen[member.rank] = attended | (seen_places or {})
                 if not member.cut:
                     first.setdefault(member.rank, attended)
         for rank in self.team_of.keys() - first.keys():
-            peer = min((other for other in first if self.team_of[other] == self.team_of[rank]), default=None)
+            peer = min(
+                (candidate for candidate in first if self.team_of[candidate] == self.team_of[rank]), default=None
+            )
             of_peer = {} if peer is None else first[peer]
             first[rank] = every[rank] = complete_attended(rank, in_cut_steps[rank], of_peer)
         return join_attended(first, every, self.team_of)
@@ -584,16 +586,16 @@ class RunModel:
     @cached_property
     def has_consecutive_steps(self) -> bool:
         """Whether any step follows another: else nothing is known of what precedes a step but its marker."""
-        known = set(self.keys)
-        return any(StepKey(key.epoch, key.step - 1) in known for key in known)
+        keys = set(self.keys)
+        return any(StepKey(key.epoch, key.step - 1) in keys for key in keys)
 
     def beginnings(self, key: StepKey) -> Floats:
         """Return, (ranks of the run,), when each rank's step marker begins, ns from its origin; NaN where unknown."""
-        found = np.full(len(self.rank_numbers), np.nan)
+        begins_ns = np.full(len(self.rank_numbers), np.nan)
         for rank, begin_ns in self._source.beginnings(key).items():
             if rank in self.number_of:
-                found[self.number_of[rank]] = begin_ns
-        return found
+                begins_ns[self.number_of[rank]] = begin_ns
+        return begins_ns
 
     @cached_property
     def schedule(self) -> Schedule:

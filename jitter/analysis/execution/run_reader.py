@@ -73,22 +73,22 @@ class RunSyncCalls:
         names: dict[str, int] = {}
         start, end, thread, name, so_far = [], [], [], [], 0
         recordings = {held[key][rank].record.digest: (rank, held[key][rank]) for key in steps for rank in held[key]}
-        for rank, one in recordings.values():
-            own = calls[one.record.digest]
-            if not own.names:
+        for rank, step_record in recordings.values():
+            sync_calls = calls[step_record.record.digest]
+            if not sync_calls.names:
                 continue
-            own_names = np.array([names.setdefault(text, len(names)) for text in own.names], np.int64)
-            by_them = np.isin(own.thread, threads[rank])
-            start.append(own.start_ns[by_them])
-            end.append(own.end_ns[by_them])
-            thread.append(own.thread[by_them])
+            own_names = np.array([names.setdefault(text, len(names)) for text in sync_calls.names], np.int64)
+            by_them = np.isin(sync_calls.thread, threads[rank])
+            start.append(sync_calls.start_ns[by_them])
+            end.append(sync_calls.end_ns[by_them])
+            thread.append(sync_calls.thread[by_them])
             name.append(own_names[by_them])
-            begins, keys = step_bounds(one.record)
+            begins, keys = step_bounds(step_record.record)
             cuts = (np.searchsorted(start[-1], begins) + so_far).tolist()
             for at, step in enumerate(keys):
                 number = self._number.get(step)
                 holder = None if number is None else held[steps[number]].get(rank)
-                if holder is not None and holder.record is one.record:
+                if holder is not None and holder.record is step_record.record:
                     self._first[number, row_of[rank]], self._last[number, row_of[rank]] = cuts[at], cuts[at + 1]
             so_far += len(start[-1])
         self._start_ns, self._end_ns, self._thread, self._name = map(joined, (start, end, thread, name))
@@ -140,7 +140,7 @@ class RunReader:
         self._sizes = recorded_sizes
         self._root, self._held, self._indices = root, held, indices
         self._steps = list(steps)
-        self._rows = sum(one.step.rows for key in self._steps for one in held[key].values())
+        self._rows = sum(step_record.step.rows for key in self._steps for step_record in held[key].values())
         is_large = self._rows * _BYTES_PER_ROW > _BYTES_KEPT
         self._activities = ActivityReader(root, held, is_large=is_large)
         self._most_bytes_kept = 0 if is_large else _BYTES_KEPT
@@ -162,7 +162,7 @@ class RunReader:
     @property
     def digests(self) -> frozenset[str]:
         """Return the digests of all recordings of the run."""
-        return frozenset(one.record.digest for held in self._held.values() for one in held.values())
+        return frozenset(step_record.record.digest for held in self._held.values() for step_record in held.values())
 
     @cached_property
     def source(self) -> Source:
@@ -187,19 +187,19 @@ class RunReader:
 
         Clocks of a rank's several recordings are related by UTC, where the profiler recorded it.
         """
-        found = {}
+        shifted_origins = {}
         for rank, held in self._held[key].items():
             offset, first_offset = held.record.utc_offset_ns, self._first_records[rank].utc_offset_ns
             shift = 0 if offset is None or first_offset is None else first_offset - offset
-            found[rank] = self.origin_ns[rank] + shift
-        return found
+            shifted_origins[rank] = self.origin_ns[rank] + shift
+        return shifted_origins
 
     def _beginnings(self, key: StepKey) -> dict[int, float]:
         origins, held = self.origins(key), self._held[key]
         return {
-            rank: float(one.step.start_ns - origins[rank])
-            for rank, one in held.items()
-            if not one.record.has_guessed_steps
+            rank: float(step_record.step.start_ns - origins[rank])
+            for rank, step_record in held.items()
+            if not step_record.record.has_guessed_steps
         }
 
     def kernel_counts(self, ranks: Sequence[int]) -> KernelCounts:
@@ -228,14 +228,14 @@ class RunReader:
     def launch_shapes(self, key: StepKey, ranks: Sequence[int]) -> list[LaunchShapes]:
         """Launch shapes of the rows of a step, for each of these ranks, which must ascend."""
         axes = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
-        found = read_step(self._root, key, self._held[key], ("kernel_name", *axes), ranks)
-        codes, names = found.codes("kernel_name")
+        read = read_step(self._root, key, self._held[key], ("kernel_name", *axes), ranks)
+        codes, names = read.codes("kernel_name")
         name = np.array([self._numbers.setdefault(text, len(self._numbers)) for text in names], np.int64)[codes]
         threads = np.ones(len(name))
         for axis in axes:
-            threads *= found.values(axis)
-            threads[~found.known(axis)] = np.nan
-        return [LaunchShapes(name[first:last], threads[first:last]) for first, last in pairwise(found.bounds.tolist())]
+            threads *= read.values(axis)
+            threads[~read.known(axis)] = np.nan
+        return [LaunchShapes(name[first:last], threads[first:last]) for first, last in pairwise(read.bounds.tolist())]
 
     def message_sizes(self, key: StepKey, ranks: Sequence[int]) -> list[Floats]:
         """Return the message sizes, bytes, of the rows of a step, of each of these ranks, which must ascend.
@@ -243,19 +243,19 @@ class RunReader:
         NaN where a row is no collective or states no size.
         """
         columns = ("size_bytes",) if self._sizes is None else SIZE_COLUMNS
-        found = read_step(self._root, key, self._held[key], columns, ranks)
+        read = read_step(self._root, key, self._held[key], columns, ranks)
         if self._sizes is not None:
-            found = self._sizes.filled(key, found)
-        sizes = np.where(found.known("size_bytes"), found.values("size_bytes").astype(np.float64), np.nan)
-        return [sizes[first:last] for first, last in pairwise(found.bounds.tolist())]
+            read = self._sizes.filled(key, read)
+        sizes = np.where(read.known("size_bytes"), read.values("size_bytes").astype(np.float64), np.nan)
+        return [sizes[first:last] for first, last in pairwise(read.bounds.tolist())]
 
     def _members(self, key: StepKey) -> list[Member]:
-        found = [
+        members = [
             Member(member.rank, index.cohort, member.sequence, member.cut)
             for index in self._indices(key)
             for member in index.members
         ]
-        return sorted(found, key=lambda member: member.rank)
+        return sorted(members, key=lambda member: member.rank)
 
     def rank_groups(self, key: StepKey) -> list[IdenticalRanks]:
         """Return a step's ranks in groups that did the same. Thread-safe; steps stay in memory while there is room."""
@@ -266,14 +266,14 @@ class RunReader:
         self.make_room()
         syncs = self._syncs.of(key)
         origins = self.origins(key)
-        found = [
+        groups = [
             group for part in self._activities.of_step(key) for group in group_identical_ranks(part, syncs, origins)
         ]
         with self._one_looks:
             if key not in self._rank_groups:
-                self._bytes_kept += _size(found)
-            self._rank_groups[key] = found
-        return found
+                self._bytes_kept += _size(groups)
+            self._rank_groups[key] = groups
+        return groups
 
     def make_room(self) -> None:
         """Drop cached steps, the oldest first, while they take much memory."""
@@ -283,32 +283,38 @@ class RunReader:
 
     @cached_property
     def _syncs(self) -> RunSyncCalls:
-        records = {one.record.digest: one.record for key in self._steps for one in self._held[key].values()}
+        records = {
+            step_record.record.digest: step_record.record
+            for key in self._steps
+            for step_record in self._held[key].values()
+        }
         calls = {digest: HostEvents(self._root, record).calls for digest, record in records.items()}
         calling: dict[int, Ints] = {}
-        for digest, own in calls.items():
+        for digest, sync_calls in calls.items():
             rank = records[digest].rank
-            if own.names and rank is not None:
-                calling[rank] = np.union1d(calling.get(rank, own.thread[:0]), own.thread)
+            if sync_calls.names and rank is not None:
+                calling[rank] = np.union1d(calling.get(rank, sync_calls.thread[:0]), sync_calls.thread)
         return RunSyncCalls(self._steps, self._held, calls, self._launching(calling))
 
     def _launching(self, threads: Mapping[int, Ints]) -> dict[int, Ints]:
         """Return the `threads` of each rank that launch anything in its first step or in its last."""
-        found = {rank: own[:0] for rank, own in threads.items()}
+        launching_threads = {rank: rank_threads[:0] for rank, rank_threads in threads.items()}
         for steps in (self._steps, self._steps[::-1]):
-            waiting = {rank for rank, own in threads.items() if len(found[rank]) < len(own)}
+            waiting = {
+                rank for rank, rank_threads in threads.items() if len(launching_threads[rank]) < len(rank_threads)
+            }
             for key in steps:
                 if not waiting:
                     break
                 if not (ranks := sorted(waiting & self._held[key].keys())):
                     continue
                 rows = read_step(self._root, key, self._held[key], ("launch_thread",), ranks)
-                launched, known = rows.values("launch_thread"), rows.known("launch_thread")
+                launched, is_known = rows.values("launch_thread"), rows.known("launch_thread")
                 for rank, (first, last) in zip(rows.ranks, pairwise(rows.bounds.tolist()), strict=True):
-                    launching = np.union1d(found[rank], launched[first:last][known[first:last]])
-                    found[rank] = np.intersect1d(threads[rank], launching)
+                    launching = np.union1d(launching_threads[rank], launched[first:last][is_known[first:last]])
+                    launching_threads[rank] = np.intersect1d(threads[rank], launching)
                 waiting -= self._held[key].keys()
-        return found
+        return launching_threads
 
     def _example(self, key: StepKey, rank: int) -> Example:
         columns = ("kernel_name", "stream", "launch_thread", "collective")
@@ -317,11 +323,11 @@ class RunReader:
         group = next(group for group in self.rank_groups(key) if rank in group.ranks.tolist())
         numbers = number_streams(self._held[key][rank].record.main_stream, streams)
         waits = iter(self._syncs.of(key).by(rank))
-        told = [
+        operations = [
             (names[row], numbers[streams[row]], threads[row], collectives[row]) if row >= 0 else _call(*next(waits))
             for row in group.row.tolist()
         ]
-        return Example(group.kind.tolist(), *map(list, zip(*told, strict=True)))
+        return Example(group.kind.tolist(), *map(list, zip(*operations, strict=True)))
 
     def _groups(self, key: StepKey) -> dict[int, dict[int, Group | None]]:
         groups_of: dict[int, dict[int, Group | None]] = {rank: {} for rank in self._held[key]}
@@ -340,7 +346,7 @@ class RunReader:
 
 def _size(groups: Sequence[IdenticalRanks]) -> int:
     """Return the memory that groups of ranks take, in bytes."""
-    return sum(_BYTES_OF_GROUP + one.times.nbytes for one in groups)
+    return sum(_BYTES_OF_GROUP + group.times.nbytes for group in groups)
 
 
 def _call(name: str, thread: int) -> tuple[str, int, int, None]:

@@ -34,7 +34,10 @@ class Schedule(NamedTuple):
 
     def array(self) -> Ints:
         """(instructions, 3): block, first and last; of a collective -1, its number, 0."""
-        rows = [(-1, one.collective, 0) if isinstance(one, EndCollective) else one for one in self.instructions]
+        rows = [
+            (-1, instruction.collective, 0) if isinstance(instruction, EndCollective) else instruction
+            for instruction in self.instructions
+        ]
         return np.array(rows, np.int64).reshape(len(rows), 3)
 
 
@@ -110,27 +113,27 @@ class _Block:
 
 def _slowing(program: Program, collective_at: Mapping[int, int]) -> dict[int, Sequence[int]]:
     """Return, by place of a compute kernel, the collectives since the kernel before it: they may slow it."""
-    found: dict[int, Sequence[int]] = {}
+    slowing: dict[int, Sequence[int]] = {}
     since: list[int] = []
     for place, kind in enumerate(program.kinds.tolist()):
         if place in collective_at:
             since.append(collective_at[place])
         elif kind == COMPUTE and since:
-            found[place], since = since, []
-    return found
+            slowing[place], since = since, []
+    return slowing
 
 
 def _needed(program: Program, rules: Dependencies, collective_at: Mapping[int, int]) -> dict[int, Sequence[int]]:
     """Return, by place, the collectives that must be over before it: those it waits for, the last one on its stream."""
-    found: dict[int, Sequence[int]] = {}
+    needed: dict[int, Sequence[int]] = {}
     last: dict[int, int] = {}
     waits, of_hosts = rules.by_place, rules.of_hosts
     for place, stream in enumerate(program.streams.tolist()):
         awaited = (*waits.get(place, ()), *of_hosts.get(place, ()))
-        others = [one.on_op_index for one in awaited if one.on_op_index >= 0 and not one.steps_back]
+        others = [wait.on_op_index for wait in awaited if wait.on_op_index >= 0 and not wait.steps_back]
         if stream != NO_STREAM and stream in last:
             others.append(last[stream])
-        if needs := [collective_at[other] for other in others if other in collective_at]:
-            found[place] = needs
+        if needs := [collective_at[awaited_op] for awaited_op in others if awaited_op in collective_at]:
+            needed[place] = needs
         last[stream] = place
-    return found
+    return needed

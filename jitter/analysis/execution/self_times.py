@@ -178,12 +178,12 @@ def empty_self_times(cells: int) -> SelfTimes:
 
 def follow_step(job: JobArrays, step: StepTimes, state: CarriedState) -> SelfTimes:
     """Return the self times of all ranks in a step; `state` is how they come to it, and becomes how they leave it."""
-    own = empty_self_times(len(step.start))
+    self_times = empty_self_times(len(step.start))
     most = int(np.diff(job.first).max(initial=0))
     room = ReadyTimes(*np.empty((3, most)))
     stream_end_before = state.stream_end.copy()
-    find_self_times_of_step(job, step, state, stream_end_before, room, np.empty(state.pending.shape[1]), own)
-    return own
+    find_self_times_of_step(job, step, state, stream_end_before, room, np.empty(state.pending.shape[1]), self_times)
+    return self_times
 
 
 @compiled
@@ -194,7 +194,7 @@ def find_self_times_of_step(
     stream_end_before: Floats,
     ready: ReadyTimes,
     room: Floats,
-    own: SelfTimes,
+    self_times: SelfTimes,
 ) -> None:
     """Take all waiting out of a step, rank by rank; `ready` (operations,) and `room` (places,) are overwritten."""
     for team in range(len(job.launch_ns)):
@@ -205,17 +205,17 @@ def find_self_times_of_step(
             if step.row[rank] >= 0:
                 joins = not is_new and not is_known(stream_end_before, rank)
                 find_ready_times(job, step, rank, state.stream_end, state.back, 0, ready)
-                find_self_times(job, step, rank, joins, stream_end_before, state.pending, 0, ready, room, own)
+                find_self_times(job, step, rank, joins, stream_end_before, state.pending, 0, ready, room, self_times)
                 carry_ends(job, team, rank, step.row[rank], step.start, step.end, state.stream_end)
 
 
 @compiled
 def is_known(stream_end: Floats, rank: int) -> bool:
     """Return whether it is known when one of a rank's streams was done."""
-    known = False
+    has_end = False
     for stream in range(stream_end.shape[1]):
-        known = known or not isnan(stream_end[rank, stream])
-    return known
+        has_end = has_end or not isnan(stream_end[rank, stream])
+    return has_end
 
 
 @compiled
@@ -229,7 +229,7 @@ def find_self_times(
     base: int,
     ready: ReadyTimes,
     room: Floats,
-    own: SelfTimes,
+    self_times: SelfTimes,
 ) -> None:
     """Take all waiting out of one rank's step. Its ready times begin at `base` in `ready`.
 
@@ -267,13 +267,13 @@ def find_self_times(
         if job.first_host_wait[first + op] < job.first_host_wait[first + op + 1] and not isnan(before):
             waited = find_awaited_by_host(job, step, rank, op, stream_end_before)
             since = later(before, waited - job.host_lead_ns[first + op])
-        own.host[cell] = call - since if is_called else 0.0
+        self_times.host[cell] = call - since if is_called else 0.0
         if not job.has_launches[team] and job.kind[first + op] != SYNC:
-            own.host[cell], delay = delay if joins or not isnan(delay) else 0.0, 0.0
-        own.call[cell] = back - later(call, held) if is_called else 0.0
-        own.lead[cell] = lead if not isnan(lead) else 0.0
-        own.delay[cell] = delay if joins or not isnan(delay) else 0.0
-        own.gpu[cell] = gpu
+            self_times.host[cell], delay = delay if joins or not isnan(delay) else 0.0, 0.0
+        self_times.call[cell] = back - later(call, held) if is_called else 0.0
+        self_times.lead[cell] = lead if not isnan(lead) else 0.0
+        self_times.delay[cell] = delay if joins or not isnan(delay) else 0.0
+        self_times.gpu[cell] = gpu
     if places > 0:
         turn_pending(pending, rank, head, places, room)
 
@@ -290,32 +290,32 @@ def undisturbed_ns(job: JobArrays, team: int, row: int, op: int, start: Floats, 
 
 def undisturbed_times(job: JobArrays, team: int, start: Floats, end: Floats) -> Floats:
     """Return, (operations,), the durations of one rank's step less the time that they lost beside collectives."""
-    found = np.empty(len(start))
-    fill_undisturbed(job, team, np.ascontiguousarray(start), np.ascontiguousarray(end), found)
-    return found
+    times_ns = np.empty(len(start))
+    fill_undisturbed(job, team, np.ascontiguousarray(start), np.ascontiguousarray(end), times_ns)
+    return times_ns
 
 
 @compiled
-def fill_undisturbed(job: JobArrays, team: int, start: Floats, end: Floats, found: Floats) -> None:
+def fill_undisturbed(job: JobArrays, team: int, start: Floats, end: Floats, times_ns: Floats) -> None:
     """Find the undisturbed duration of each of one rank's operations."""
     for op in range(len(start)):
-        found[op] = undisturbed_ns(job, team, 0, op, start, end)
+        times_ns[op] = undisturbed_ns(job, team, 0, op, start, end)
 
 
-def baselines(job: JobArrays, step: StepTimes, own: SelfTimes) -> SelfTimes:
+def baselines(job: JobArrays, step: StepTimes, self_times: SelfTimes) -> SelfTimes:
     """Return, (operations,) of all teams, the lower median of each self time over the team's ranks.
 
     NaN for a team that has not the step.
     """
-    found = empty_self_times(int(job.first[-1]))
+    baseline = empty_self_times(int(job.first[-1]))
     room = np.empty(len(step.row))
-    for values, medians in zip(own, found, strict=True):
+    for values, medians in zip(self_times, baseline, strict=True):
         find_medians(job, step, values, room, medians)
-    return found
+    return baseline
 
 
 @compiled
-def find_medians(job: JobArrays, step: StepTimes, values: Floats, room: Floats, found: Floats) -> None:
+def find_medians(job: JobArrays, step: StepTimes, values: Floats, room: Floats, medians: Floats) -> None:
     """Find each operation's lower median over its team's ranks of those known; `room` (ranks,) is overwritten."""
     for team in range(len(job.launch_ns)):
         for op in range(job.first[team + 1] - job.first[team]):
@@ -326,4 +326,4 @@ def find_medians(job: JobArrays, step: StepTimes, values: Floats, room: Floats, 
                     if not isnan(value):
                         room[count] = value
                         count += 1
-            found[job.first[team] + op] = select_lower_median(room, count)
+            medians[job.first[team] + op] = select_lower_median(room, count)

@@ -64,8 +64,8 @@ class StepSyncCalls:
     def by(self, rank: int) -> list[tuple[str, int]]:
         """Return the name and the thread of each call of one rank."""
         (first,), (count,) = self.of(np.array([rank]))
-        which = slice(first, first + count)
-        return [(self.names[name], thread) for name, thread in zip(self.name[which], self.thread[which], strict=True)]
+        rows = slice(first, first + count)
+        return [(self.names[name], thread) for name, thread in zip(self.name[rows], self.thread[rows], strict=True)]
 
 
 @dataclass(frozen=True)
@@ -104,11 +104,11 @@ def group_identical_ranks(
         if names:
             find_places_of_calls(times, begun, where)
         for rows in _alike(where):
-            which = members[rows]
-            since = [int(activities.zero_ns[at]) - origins[int(activities.ranks[at])] for at in which]
+            places = members[rows]
+            since = [int(activities.zero_ns[at]) - origins[int(activities.ranks[at])] for at in places]
             kind, row, shape = _operations(activities.kind.tobytes(), where[rows[0]].tobytes(), names)
             yield IdenticalRanks(
-                activities.ranks[which],
+                activities.ranks[places],
                 (activities.sequence, shape),
                 kind,
                 row,
@@ -137,12 +137,12 @@ def find_places_of_calls(times: IntTimes, begun: Ints, where: Ints) -> None:
 
 def _by_names(name: Ints, first: Ints, count: Ints) -> list[tuple[Ints, Ints]]:
     """Return ranks with equal calls together: their rows, and, (these ranks, calls), positions of their calls."""
-    found = []
+    groups = []
     for calls in np.unique(count).tolist():
         rows = np.flatnonzero(count == calls)
-        which = first[rows, None] + np.arange(calls)
-        found += [(rows[alike], which[alike]) for alike in _alike(name[which])]
-    return sorted(found, key=lambda one: int(one[0][0]))
+        call_places = first[rows, None] + np.arange(calls)
+        groups += [(rows[alike], call_places[alike]) for alike in _alike(name[call_places])]
+    return sorted(groups, key=lambda group: int(group[0][0]))
 
 
 def _alike(rows: Ints) -> list[Ints]:
@@ -150,10 +150,10 @@ def _alike(rows: Ints) -> list[Ints]:
     same: Bools = (rows == rows[:1]).all(axis=1)
     if same.all():
         return [np.arange(len(rows))]
-    found: dict[bytes, list[int]] = {}
+    by_content: dict[bytes, list[int]] = {}
     for at, row in enumerate(rows):
-        found.setdefault(row.tobytes(), []).append(at)
-    return [np.array(places) for places in found.values()]
+        by_content.setdefault(row.tobytes(), []).append(at)
+    return [np.array(places) for places in by_content.values()]
 
 
 @lru_cache(maxsize=256)  # most steps and ranks do the same

@@ -35,17 +35,17 @@ class Baseline:
         Of several measurements of a size, out of place comes before in place, then the median counts.
         """
         self.label = label
-        found: dict[tuple[str, int], dict[int, dict[bool, list[float]]]] = {}
+        measurements: dict[tuple[str, int], dict[int, dict[bool, list[float]]]] = {}
         for row in measured:
             collective, size, ranks, busbw = (row[name] for name in ("collective", "size_bytes", "ranks", "busbw"))
             if not (isinstance(collective, str) and isinstance(size, int) and isinstance(ranks, int)):
                 continue
             if size > 0 and isinstance(busbw, float) and busbw > 0:
-                sizes = found.setdefault((collective, ranks), {})
+                sizes = measurements.setdefault((collective, ranks), {})
                 sizes.setdefault(size, defaultdict(list))[bool(row["in_place"])].append(busbw)
         self._points = {
             key: sorted((size, median_low(by_place[min(by_place)])) for size, by_place in sizes.items())
-            for key, sizes in found.items()
+            for key, sizes in measurements.items()
         }
 
     def __bool__(self) -> bool:
@@ -68,7 +68,7 @@ class Baseline:
 
 def compare_with_baseline(rows: Iterable[CollectiveRow], baseline: Baseline) -> tuple[list[BaselineRow], list[str]]:
     """Return the rows that have a bus bandwidth with the baseline's, and reasons for those without one."""
-    found: list[BaselineRow] = []
+    compared: list[BaselineRow] = []
     other_ranks: dict[tuple[str, int], int] = defaultdict(int)
     outside: dict[str, int] = defaultdict(int)
     for row in rows:
@@ -76,7 +76,7 @@ def compare_with_baseline(rows: Iterable[CollectiveRow], baseline: Baseline) -> 
             continue
         reached = baseline.busbw(row.collective, row.size, row.group_size)
         ratio = None if reached is None else row.busbw / reached
-        found.append(BaselineRow(row.collective, row.size, row.busbw, reached, ratio))
+        compared.append(BaselineRow(row.collective, row.size, row.busbw, reached, ratio))
         if reached is None and row.group_size not in baseline.ranks(row.collective):
             other_ranks[row.collective, row.group_size] += 1
         elif reached is None:
@@ -86,23 +86,26 @@ def compare_with_baseline(rows: Iterable[CollectiveRow], baseline: Baseline) -> 
         f"{format_count(count, 'size')} of {collective} lie outside the sizes of baseline {baseline.label}"
         for collective, count in outside.items()
     ]
-    return found, reasons
+    return compared, reasons
 
 
-def below_in_every_step(found: Communication, baseline: Baseline) -> list[BaselineRow]:
+def below_in_every_step(communication: Communication, baseline: Baseline) -> list[BaselineRow]:
     """Return the kinds of calls whose bus bandwidth is below the baseline's in every step.
 
     The bandwidths are medians over the calls of a step, then over steps.
     """
     rows = []
-    for kind, number in found.kinds.items():
+    for kind, number in communication.kinds.items():
         if kind.operation is None or kind.size_bytes is None or kind.group_size is None or kind.is_unequal:
             continue
         reached = baseline.busbw(kind.operation, kind.size_bytes, kind.group_size)
         if reached is None:
             continue
-        times = [time[(keys == number) & (time > 0)] for keys, time in zip(found.keys, found.time_ns, strict=True)]
-        medians = [float(np.median(one)) for one in times if len(one)]
+        times = [
+            time[(keys == number) & (time > 0)]
+            for keys, time in zip(communication.keys, communication.time_ns, strict=True)
+        ]
+        medians = [float(np.median(step_times)) for step_times in times if len(step_times)]
         if not medians:
             continue
         factor = bus_factor(kind.operation, kind.group_size)

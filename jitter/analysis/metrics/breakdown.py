@@ -41,7 +41,10 @@ BREAKDOWN_SCHEMA: Final = pa.schema(
 
 def breakdown_table(rank_steps: Iterable[RankStep]) -> pa.Table:
     """Return each rank's step by part (`time_shares.SHARES`), in ns; the parts add up to `step_ns`."""
-    rows = [(one.key.epoch, one.key.step, one.rank, one.step_ns, *one.shares_ns) for one in rank_steps]
+    rows = [
+        (rank_step.key.epoch, rank_step.key.step, rank_step.rank, rank_step.step_ns, *rank_step.shares_ns)
+        for rank_step in rank_steps
+    ]
     columns = list(zip(*rows, strict=True)) or [()] * len(BREAKDOWN_SCHEMA)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, BREAKDOWN_SCHEMA, strict=True)]
     return pa.table(arrays, schema=BREAKDOWN_SCHEMA)
@@ -68,8 +71,8 @@ class GroupedTimes:
         kinds, kind_names = read.codes("kind")
         codes = names * len(KINDS) + kinds
         is_used = np.bincount(codes) > 0
-        pairs, which = np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[codes]
-        row = read.of_rank * len(pairs) + which
+        pairs, pair_index = np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[codes]
+        row = read.of_rank * len(pairs) + pair_index
         shape = len(read.ranks), len(pairs)
         counts = np.bincount(row, minlength=shape[0] * shape[1]).reshape(shape)
         duration = read.values("end_ns") - read.values("start_ns")
@@ -89,10 +92,10 @@ class GroupedTimes:
         column = GROUPS[self.by]
         if self.by == "stream":
             values = read.values(column)
-            known = read.known(column)
+            is_known = read.known(column)
             encoded = from_numpy(values).dictionary_encode()  # faster than to sort the values
             distinct = encoded.dictionary.to_pylist()
-            return np.where(known, to_numpy(encoded.indices), len(distinct)), [*distinct, None]
+            return np.where(is_known, to_numpy(encoded.indices), len(distinct)), [*distinct, None]
         positions, texts = read.codes(column)
         return np.where(positions < 0, len(texts), positions).astype(np.int64), [*texts, None]
 
@@ -135,22 +138,22 @@ class GroupedTimes:
         self, name: object, kind: str, counts: Floats, times: Floats, total: Floats, chosen: Sequence[int]
     ) -> dict[str, object]:
         has = np.flatnonzero(counts > 0)
-        own = times[has]
-        middle = float(np.sort(own)[(len(own) - 1) // 2])
-        low, high = int(own.argmin()), int(own.argmax())
-        shares = own / np.maximum(total[has], 1)
+        rank_times = times[has]
+        middle = float(np.sort(rank_times)[(len(rank_times) - 1) // 2])
+        low, high = int(rank_times.argmin()), int(rank_times.argmax())
+        shares = rank_times / np.maximum(total[has], 1)
         return {
             self.by: NOT_RECORDED if name is None and self.by != "stream" else name,
             "kind": kind,
             "count": float(counts[has].mean()),
             "ranks": len(has),
-            "total_ns": round(float(own.mean())),
+            "total_ns": round(float(rank_times.mean())),
             "median_ns": round(middle),
-            "min_ns": round(float(own[low])),
+            "min_ns": round(float(rank_times[low])),
             "min_rank": int(self.ranks[has[low]]),
-            "max_ns": round(float(own[high])),
+            "max_ns": round(float(rank_times[high])),
             "max_rank": int(self.ranks[has[high]]),
-            "lost_ns": None if kind == "collective" else round(float(own[high]) - middle),
+            "lost_ns": None if kind == "collective" else round(float(rank_times[high]) - middle),
             "median_share": float(np.sort(shares)[(len(shares) - 1) // 2]),
             "min_share": float(shares.min()),
             "max_share": float(shares.max()),

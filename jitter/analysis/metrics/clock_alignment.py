@@ -53,13 +53,13 @@ def find_cohort_collectives(kernels: StepKernels, cohort: int, cohort_ranks: fro
 
 def _takes_in(kernels: StepKernels, rows: Ints, cohort_ranks: frozenset[int]) -> Bools:
     """Return for each row whether its group, as far as it is recorded, contains all of these ranks."""
-    sizes, known = kernels.values("group_size")[rows], kernels.known("group_size")[rows]
-    found: Bools = ~known | (sizes >= len(cohort_ranks))
+    sizes, is_known = kernels.values("group_size")[rows], kernels.known("group_size")[rows]
+    has_all: Bools = ~is_known | (sizes >= len(cohort_ranks))
     named = np.flatnonzero(kernels.known("group_ranks")[rows])
     if len(named):
         codes, groups = encode_lists(kernels.column("group_ranks", rows[named]))
-        found[named] = np.array([cohort_ranks <= set(group) for group in groups])[codes]
-    return found
+        has_all[named] = np.array([cohort_ranks <= set(group) for group in groups])[codes]
+    return has_all
 
 
 _Times = TypeVar("_Times", Ints, Floats)
@@ -82,24 +82,24 @@ class ClockAlignment:
     unsynchronised: int = 0
 
 
-def align_by_collective(found: CohortCollectives, starts_ns: Mapping[int, int]) -> ClockAlignment | None:
+def align_by_collective(collectives: CohortCollectives, starts_ns: Mapping[int, int]) -> ClockAlignment | None:
     """Return the alignment by the end of the step's last aligning collective; None if there is none.
 
     `starts_ns` is each rank's first kernel start, on its own clock: "last" is the latest end after it.
     """
-    shared = np.flatnonzero(found.may_align)
-    apart = _unsynchronised(found.end_ns[shared], found.is_named[shared])
+    shared = np.flatnonzero(collectives.may_align)
+    apart = _unsynchronised(collectives.end_ns[shared], collectives.is_named[shared])
     aligning = shared[~apart]
     if not len(aligning):
         return ClockAlignment("none", {}, unsynchronised=int(apart.sum())) if len(shared) else None
-    end_ns = found.end_ns[aligning]
-    starts = np.array([starts_ns.get(rank, 0) for rank in found.ranks], np.int64)
+    end_ns = collectives.end_ns[aligning]
+    starts = np.array([starts_ns.get(rank, 0) for rank in collectives.ranks], np.int64)
     reached = _lower_median(end_ns - starts, axis=1)
     last = int(np.flatnonzero(reached == reached.max())[-1])
     return ClockAlignment(
         "collective",
-        dict(zip(found.ranks, end_ns[last].tolist(), strict=True)),
-        int(found.kernel_index[aligning[last]]),
+        dict(zip(collectives.ranks, end_ns[last].tolist(), strict=True)),
+        int(collectives.kernel_index[aligning[last]]),
         disagreement_ns(end_ns),
         int(apart.sum()),
     )
@@ -112,11 +112,11 @@ def align_by_wall_clock(utc_offsets_ns: Mapping[int, int | None], clocks: Mappin
     """
     if len(set(clocks.values())) == 1:
         return ClockAlignment("wall clock", dict.fromkeys(utc_offsets_ns, 0), uncertainty_ns=0)
-    known = {rank: offset for rank, offset in utc_offsets_ns.items() if offset is not None}
-    if len(known) < len(utc_offsets_ns) or not known:
+    known_offsets = {rank: offset for rank, offset in utc_offsets_ns.items() if offset is not None}
+    if len(known_offsets) < len(utc_offsets_ns) or not known_offsets:
         return None
-    latest = max(known.values())
-    return ClockAlignment("wall clock", {rank: latest - offset for rank, offset in known.items()})
+    latest = max(known_offsets.values())
+    return ClockAlignment("wall clock", {rank: latest - offset for rank, offset in known_offsets.items()})
 
 
 def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
@@ -152,5 +152,5 @@ def disagreement_ns(end_ns: _Times) -> int | None:
 
 def _lower_median(values: _Times, axis: int) -> _Times:
     """Return the lower median, exact for integers: times since the epoch exceed what a float holds."""
-    found: _Times = np.take(np.sort(values, axis=axis), (values.shape[axis] - 1) // 2, axis=axis)
-    return found
+    medians: _Times = np.take(np.sort(values, axis=axis), (values.shape[axis] - 1) // 2, axis=axis)
+    return medians

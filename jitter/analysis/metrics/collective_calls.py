@@ -78,7 +78,7 @@ def read_calls(read: Callable[[Sequence[int]], StepColumns], rows: Mapping[int, 
     """
     ranks = sorted(rows)
     pieces = pieces_of(begins_of(rows[rank] for rank in ranks), _ROWS_AT_ONCE)
-    return join_ranks([read(ranks[own]).of_kinds(("collective", "memory")) for own in pieces])
+    return join_ranks([read(ranks[piece]).of_kinds(("collective", "memory")) for piece in pieces])
 
 
 def match_calls(read: StepColumns, only_group: str | None = None) -> Calls:
@@ -168,9 +168,9 @@ class _Matching:
     def _imbalance(self) -> Floats:
         column = self._read.table["split_imbalance"]
         values = np.where(self._read.known("split_imbalance"), to_numpy(column), -np.inf)[self._rows]
-        found = np.full(self._count, -np.inf)
-        np.maximum.at(found, self._call, values)
-        return np.where(np.isfinite(found), found, np.nan)
+        imbalance = np.full(self._count, -np.inf)
+        np.maximum.at(imbalance, self._call, values)
+        return np.where(np.isfinite(imbalance), imbalance, np.nan)
 
     def _stated_group_size(self, group_of_row: Ints, groups: list[Group | None]) -> Ints:
         listed = np.array([len(group.ranks or ()) if group else 0 for group in groups], np.int64)[group_of_row]
@@ -180,13 +180,13 @@ class _Matching:
 
     def _largest(self, values: Ints) -> Ints:
         """Return the largest value of each call."""
-        found = np.full(self._count, UNKNOWN, np.int64)
-        np.maximum.at(found, self._call, values)
-        return found
+        largest = np.full(self._count, UNKNOWN, np.int64)
+        np.maximum.at(largest, self._call, values)
+        return largest
 
     def _any(self, holds: Bools) -> Bools:
-        found: Bools = np.bincount(self._call[holds], minlength=self._count) > 0
-        return found
+        has_any: Bools = np.bincount(self._call[holds], minlength=self._count) > 0
+        return has_any
 
 
 def _codes(read: StepColumns, column: str, rows: Ints) -> tuple[Ints, list[str]]:

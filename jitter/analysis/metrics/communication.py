@@ -38,7 +38,7 @@ class SizeBin(NamedTuple):
     bytes_per_step: float
 
 
-def count_copies(found: Copies, read: StepColumns) -> None:
+def count_copies(copies: Copies, read: StepColumns) -> None:
     """Add the copies of a step."""
     codes, directions = read.codes("copy_direction")
     rows = np.flatnonzero((codes >= 0) & read.known("size_bytes"))
@@ -47,7 +47,7 @@ def count_copies(found: Copies, read: StepColumns) -> None:
     sizes = read.values("size_bytes")[rows]
     pairs, counts = np.unique(np.stack([codes[rows].astype(np.int64), sizes]), axis=1, return_counts=True)
     for (code, size), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
-        found.counts[directions[code], size] += count
+        copies.counts[directions[code], size] += count
 
 
 def size_bins(sizes: Counter[tuple[str, int]], steps: int) -> list[SizeBin]:
@@ -120,47 +120,51 @@ def measure_communication(
     A rank's step lasts from its first activity to that of the next step, or to its last end if the next step was
     not measured.
     """
-    found = Communication()
+    communication = Communication()
     previous: tuple[StepKey, StepShares] | None = None
     for key, read in steps:
         calls = match_calls(read, only_group)
         shares = measure_shares(read if activities is None else activities(key), calls)
         if previous is not None:
-            _add_shares(found, *previous, shares if _follows(previous[0], key) else None)
+            _add_shares(communication, *previous, shares if _follows(previous[0], key) else None)
         previous = None
         if shares is None:
             continue
-        found.steps.append(key)
-        _add_calls(found, calls, shares, read.ranks, hosts)
-        count_copies(found.copies, read)
+        communication.steps.append(key)
+        _add_calls(communication, calls, shares, read.ranks, hosts)
+        count_copies(communication.copies, read)
         previous = key, shares
         del read, calls  # the next step is read while they would stay
     if previous is not None:
-        _add_shares(found, *previous, None)
-    return found
+        _add_shares(communication, *previous, None)
+    return communication
 
 
 def _follows(before: StepKey, key: StepKey) -> bool:
     return before.epoch == key.epoch and before.step + 1 == key.step
 
 
-def _add_shares(found: Communication, key: StepKey, shares: StepShares, following: StepShares | None) -> None:
+def _add_shares(communication: Communication, key: StepKey, shares: StepShares, following: StepShares | None) -> None:
     starts = {} if following is None else dict(zip(following.ranks, following.first_ns.tolist(), strict=True))
     busy = shares.busy_ns.sum(axis=0)
     for at, rank in enumerate(shares.ranks):
         first, last = int(shares.first_ns[at]), int(shares.last_ns[at])
         step_ns = max(starts.get(rank, last), last) - first
-        own = (*shares.busy_ns[:, at].tolist(), step_ns - int(busy[at]))
-        assert len(own) == len(SHARES)
-        found.rank_steps.append(RankStep(key, rank, step_ns, own))
+        shares_ns = (*shares.busy_ns[:, at].tolist(), step_ns - int(busy[at]))
+        assert len(shares_ns) == len(SHARES)
+        communication.rank_steps.append(RankStep(key, rank, step_ns, shares_ns))
 
 
 def _add_calls(
-    found: Communication, calls: Calls, shares: StepShares, ranks: tuple[int, ...], hosts: Mapping[int, str | None]
+    communication: Communication,
+    calls: Calls,
+    shares: StepShares,
+    ranks: tuple[int, ...],
+    hosts: Mapping[int, str | None],
 ) -> None:
-    found.reasons.update(calls.reasons)
+    communication.reasons.update(calls.reasons)
     where = _hosts_of(calls, ranks, hosts)
-    kinds = found.kinds
+    kinds = communication.kinds
     is_unequal = ~np.isnan(calls.imbalance)
     columns = zip(
         calls.operation,
@@ -187,13 +191,13 @@ def _add_calls(
         )
         for operation, size, dtype, members, group, host, unequal in columns
     ]
-    found.keys.append(np.array(keys, np.int64))
-    found.time_ns.append(calls.time_ns)
-    found.wait_ns.append(calls.wait_ns)
-    found.last_rank.append(calls.last_rank)
-    found.size_bytes.append(calls.size_bytes)
-    found.imbalance.append(calls.imbalance)
-    for total, values in ((found.hidden_ns, shares.hidden_ns), (found.exposed_ns, shares.exposed_ns)):
+    communication.keys.append(np.array(keys, np.int64))
+    communication.time_ns.append(calls.time_ns)
+    communication.wait_ns.append(calls.wait_ns)
+    communication.last_rank.append(calls.last_rank)
+    communication.size_bytes.append(calls.size_bytes)
+    communication.imbalance.append(calls.imbalance)
+    for total, values in ((communication.hidden_ns, shares.hidden_ns), (communication.exposed_ns, shares.exposed_ns)):
         summed = np.zeros(len(calls), np.int64)
         np.add.at(summed, calls.kernels.call, values)
         total.append(summed)
@@ -203,10 +207,10 @@ def _hosts_of(calls: Calls, ranks: tuple[int, ...], hosts: Mapping[int, str | No
     """Return for each call whether its group is on `one` host or `many`; None where a host is unknown."""
     codes: dict[str | None, int] = {None: UNKNOWN}
     of_rank = np.array([codes.setdefault(hosts.get(rank), len(codes)) for rank in ranks], np.int64)
-    own = of_rank[calls.kernels.rank]
+    host_codes = of_rank[calls.kernels.rank]
     lowest, highest = np.full(len(calls), len(codes)), np.full(len(calls), UNKNOWN)
-    np.minimum.at(lowest, calls.kernels.call, own)
-    np.maximum.at(highest, calls.kernels.call, own)
+    np.minimum.at(lowest, calls.kernels.call, host_codes)
+    np.maximum.at(highest, calls.kernels.call, host_codes)
     complete = np.bincount(calls.kernels.call, minlength=len(calls)) == calls.group_size
     return [
         "many" if low not in (high, UNKNOWN) else "one" if is_complete and low != UNKNOWN else None
@@ -264,12 +268,12 @@ class TimeRow(NamedTuple):
     idle_ms: float
 
 
-def tabulate_collectives(found: Communication, *, by_group: bool = False) -> list[CollectiveRow]:
+def tabulate_collectives(communication: Communication, *, by_group: bool = False) -> list[CollectiveRow]:
     """Return a row per kind of call, the most time lost first."""
-    if not found.keys:
+    if not communication.keys:
         return []
-    of_call = np.concatenate(found.keys)
-    kinds = list(found.kinds)
+    of_call = np.concatenate(communication.keys)
+    kinds = list(communication.kinds)
     merged: dict[CallKind, int] = {}
     row_of_kind = np.array(
         [merged.setdefault(kind if by_group else kind.of_all_groups(), len(merged)) for kind in kinds], np.int64
@@ -277,8 +281,8 @@ def tabulate_collectives(found: Communication, *, by_group: bool = False) -> lis
     row_of_call = row_of_kind[of_call] if kinds else of_call
     order = np.argsort(row_of_call, kind="stable")
     ends = np.searchsorted(row_of_call[order], np.arange(len(merged) + 1))
-    columns = _Columns(found, order)
-    rank_steps = max(len(found.rank_steps), 1)
+    columns = _Columns(communication, order)
+    rank_steps = max(len(communication.rank_steps), 1)
     rows = [_row(kind, columns, slice(ends[row], ends[row + 1]), rank_steps, by_group) for kind, row in merged.items()]
     return sorted(rows, key=lambda row: (-(row.lost_ms or 0.0), str(row.collective), row.size or 0))
 
@@ -286,15 +290,15 @@ def tabulate_collectives(found: Communication, *, by_group: bool = False) -> lis
 class _Columns:
     """The calls' values, sorted by row."""
 
-    def __init__(self, found: Communication, order: Ints) -> None:
+    def __init__(self, communication: Communication, order: Ints) -> None:
         self.time_ns, self.wait_ns, self.last_rank, self.size_bytes, self.hidden_ns, self.exposed_ns = (
             np.concatenate(parts)[order]
             for parts in (
-                *(found.time_ns, found.wait_ns, found.last_rank, found.size_bytes),
-                *(found.hidden_ns, found.exposed_ns),
+                *(communication.time_ns, communication.wait_ns, communication.last_rank, communication.size_bytes),
+                *(communication.hidden_ns, communication.exposed_ns),
             )
         )
-        self.imbalance: Floats = np.concatenate(found.imbalance)[order]
+        self.imbalance: Floats = np.concatenate(communication.imbalance)[order]
 
 
 def _row(kind: CallKind, columns: _Columns, mine: slice, rank_steps: int, by_group: bool) -> CollectiveRow:
@@ -306,9 +310,9 @@ def _row(kind: CallKind, columns: _Columns, mine: slice, rank_steps: int, by_gro
     size = kind.size_bytes
     algbw = busbw = imbalance = None
     if kind.is_unequal:
-        known = is_timed & (sizes >= 0)
-        size = int(_median(sizes[known])) if known.any() else None
-        algbw = (_median(sizes[known] / time[known])) if known.any() else None
+        is_sized = is_timed & (sizes >= 0)
+        size = int(_median(sizes[is_sized])) if is_sized.any() else None
+        algbw = (_median(sizes[is_sized] / time[is_sized])) if is_sized.any() else None
         imbalance = _median(columns.imbalance[mine])
     elif size is not None and time_ns is not None and kind.group_size is not None:
         algbw, busbw = bandwidth(kind.operation, size, time_ns, kind.group_size)
@@ -338,44 +342,44 @@ def _median(values: npt.NDArray[Any]) -> float:
     return float(np.median(values))
 
 
-def tabulate_ranks(found: Communication, hosts: Mapping[int, str | None]) -> list[TimeRow]:
+def tabulate_ranks(communication: Communication, hosts: Mapping[int, str | None]) -> list[TimeRow]:
     """Return each rank's mean times over its steps, by rank."""
     of_rank: dict[int, list[RankStep]] = {}
-    for one in found.rank_steps:
-        of_rank.setdefault(one.rank, []).append(one)
-    return [_mean_times(None, rank, hosts.get(rank), own) for rank, own in sorted(of_rank.items())]
+    for rank_step in communication.rank_steps:
+        of_rank.setdefault(rank_step.rank, []).append(rank_step)
+    return [_mean_times(None, rank, hosts.get(rank), rank_steps) for rank, rank_steps in sorted(of_rank.items())]
 
 
-def tabulate_steps(found: Communication) -> list[TimeRow]:
+def tabulate_steps(communication: Communication) -> list[TimeRow]:
     """Return each step's mean times over its ranks, in the order of the steps."""
-    by_step = groupby(found.rank_steps, key=attrgetter("key"))
-    return [_mean_times(key, None, None, list(own)) for key, own in by_step]
+    by_step = groupby(communication.rank_steps, key=attrgetter("key"))
+    return [_mean_times(key, None, None, list(rank_steps)) for key, rank_steps in by_step]
 
 
-def _mean_times(key: StepKey | None, rank: int | None, host: str | None, own: Sequence[RankStep]) -> TimeRow:
-    parts = np.array([(one.step_ns, *one.shares_ns) for one in own], np.float64)
+def _mean_times(key: StepKey | None, rank: int | None, host: str | None, rank_steps: Sequence[RankStep]) -> TimeRow:
+    parts = np.array([(rank_step.step_ns, *rank_step.shares_ns) for rank_step in rank_steps], np.float64)
     epoch, step = (None, None) if key is None else key
-    return TimeRow(epoch, step, rank, host, len(own), *(parts.mean(axis=0) / 1e6).tolist())
+    return TimeRow(epoch, step, rank, host, len(rank_steps), *(parts.mean(axis=0) / 1e6).tolist())
 
 
-def tabulate_sizes(found: Communication) -> list[SizeBin]:
+def tabulate_sizes(communication: Communication) -> list[SizeBin]:
     """Return the histogram of sizes of collectives and copies, calls and bytes per step of the whole job."""
     sizes: Counter[tuple[str, int]] = Counter()
-    if found.keys:
-        kinds = list(found.kinds)
-        of_call, size_of_call = np.concatenate(found.keys), np.concatenate(found.size_bytes)
-        known = size_of_call != UNKNOWN
-        pairs, counts = np.unique(np.stack([of_call[known], size_of_call[known]]), axis=1, return_counts=True)
+    if communication.keys:
+        kinds = list(communication.kinds)
+        of_call, size_of_call = np.concatenate(communication.keys), np.concatenate(communication.size_bytes)
+        is_known = size_of_call != UNKNOWN
+        pairs, counts = np.unique(np.stack([of_call[is_known], size_of_call[is_known]]), axis=1, return_counts=True)
         for (kind, size), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
             sizes[kinds[kind].operation or "collective", size] += count
-    return size_bins(sizes + found.copies.counts, max(len(found.steps), 1))
+    return size_bins(sizes + communication.copies.counts, max(len(communication.steps), 1))
 
 
 TABLES: Final = ("size", "group", "rank", "step")
 """What the rows of `tabulate` may be of."""
 
 
-def tabulate(found: Communication, hosts: Mapping[int, str | None], by: str) -> pa.Table:
+def tabulate(communication: Communication, hosts: Mapping[int, str | None], by: str) -> pa.Table:
     """Return the rows of `tabulate_collectives` (by size or group), `tabulate_ranks` or `tabulate_steps`.
 
     Raises `UsageError` if `by` is none of `TABLES`.
@@ -383,12 +387,15 @@ def tabulate(found: Communication, hosts: Mapping[int, str | None], by: str) -> 
     if by not in TABLES:
         raise UsageError(f"collectives have no table by {by!r}", f"there are {', '.join(TABLES)}")
     if by in ("size", "group"):
-        return _table(tabulate_collectives(found, by_group=by == "group"), CollectiveRow)
-    return _table(tabulate_ranks(found, hosts) if by == "rank" else tabulate_steps(found), TimeRow)
+        return _table(tabulate_collectives(communication, by_group=by == "group"), CollectiveRow)
+    return _table(tabulate_ranks(communication, hosts) if by == "rank" else tabulate_steps(communication), TimeRow)
 
 
 def _table(rows: Sequence[NamedTuple], kind: type[NamedTuple]) -> pa.Table:
     names = {int: pa.int64(), float: pa.float64(), str: pa.string()}
     hints = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(kind).items()}
-    fields = [(name, next(names[one] for one in found if one in names)) for name, found in hints.items()]
+    fields = [
+        (name, next(names[python_type] for python_type in types if python_type in names))
+        for name, types in hints.items()
+    ]
     return table_of_rows(rows, pa.schema(fields))

@@ -108,12 +108,12 @@ class RecordedSizes:
         """Return a step, given with `COLUMNS`, with unknown sizes filled in."""
         sizes = read.table["size_bytes"].to_pylist()
         reasons = Counter() if reasons is None else reasons
-        for one, entry in self._match(key, read):
+        for collective, entry in self._match(key, read):
             if entry is None:
-                reasons[UNORDERED] += one.size_bytes is None
-            elif one.size_bytes is None:
-                sizes[one.row] = entry.size_bytes
-            elif entry.size_bytes not in (None, one.size_bytes):
+                reasons[UNORDERED] += collective.size_bytes is None
+            elif collective.size_bytes is None:
+                sizes[collective.row] = entry.size_bytes
+            elif entry.size_bytes not in (None, collective.size_bytes):
                 reasons[DISAGREEING] += 1
         at = read.table.schema.get_field_index("size_bytes")
         table = read.table.set_column(at, "size_bytes", pa.chunked_array([pa.array(sizes, pa.int64())]))
@@ -124,28 +124,28 @@ class RecordedSizes:
         if not self:
             return []
         return [
-            SizeDisagreement(entry.source, one.member[0], key, entry.size_bytes, one.size_bytes)
+            SizeDisagreement(entry.source, collective.member[0], key, entry.size_bytes, collective.size_bytes)
             for key, read in self._survey()
-            for one, entry in self._match(key, read)
+            for collective, entry in self._match(key, read)
             if entry is not None
             and entry.size_bytes is not None
-            and one.size_bytes is not None
-            and entry.size_bytes != one.size_bytes
+            and collective.size_bytes is not None
+            and entry.size_bytes != collective.size_bytes
         ]
 
     def _match(self, key: StepKey, read: StepColumns) -> Iterator[tuple[_Collective, _Entry | None]]:
         """Yield the collectives of members that a log knows, with its entry; None where the order tells none."""
         so_far: Counter[_Member] = Counter()
-        for one in self._collectives(read):
-            number = so_far[one.member]
-            so_far[one.member] += 1
-            if one.sequence is not None and self._numbered[one.member]:
-                entry = self._numbered[one.member].get(one.sequence)
-                if entry is not None and _agree([one.operation], [entry]):
-                    yield one, entry
+        for collective in self._collectives(read):
+            number = so_far[collective.member]
+            so_far[collective.member] += 1
+            if collective.sequence is not None and self._numbered[collective.member]:
+                entry = self._numbered[collective.member].get(collective.sequence)
+                if entry is not None and _agree([collective.operation], [entry]):
+                    yield collective, entry
             else:
-                first = self._first_number.get((key, one.member))
-                yield one, None if first is None else self._ordered[one.member][first + number]
+                first = self._first_number.get((key, collective.member))
+                yield collective, None if first is None else self._ordered[collective.member][first + number]
 
     def _collectives(self, read: StepColumns) -> Iterator[_Collective]:
         """Yield a step's collectives of members that a log knows, in the order of rank, then of launch."""
@@ -179,19 +179,19 @@ class RecordedSizes:
         operations: dict[_Member, list[str | None]] = {}
         first: dict[tuple[StepKey, _Member], int] = {}
         for key, read in self._survey():
-            for one in self._collectives(read):
-                of_member = operations.setdefault(one.member, [])
-                first.setdefault((key, one.member), len(of_member))
-                of_member.append(one.operation)
+            for collective in self._collectives(read):
+                of_member = operations.setdefault(collective.member, [])
+                first.setdefault((key, collective.member), len(of_member))
+                of_member.append(collective.operation)
         agreeing = {member for member, of_member in operations.items() if _agree(of_member, self._ordered[member])}
         return {(key, member): number for (key, member), number in first.items() if member in agreeing}
 
 
-def describe_disagreements(found: Iterable[SizeDisagreement]) -> list[tuple[str, int, str]]:
+def describe_disagreements(disagreements: Iterable[SizeDisagreement]) -> list[tuple[str, int, str]]:
     """Return (log, rank, sentence) for each log and rank with collectives of another size than in the trace."""
     by_log: dict[tuple[str, int], list[SizeDisagreement]] = {}
-    for one in found:
-        by_log.setdefault((one.source, one.rank), []).append(one)
+    for disagreement in disagreements:
+        by_log.setdefault((disagreement.source, disagreement.rank), []).append(disagreement)
     return [
         (
             source,

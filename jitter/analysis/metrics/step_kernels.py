@@ -33,9 +33,9 @@ class AlignedRank:
 def align_ranks(indices: Sequence[KernelIndex]) -> dict[int, AlignedRank]:
     """Return the kernel index of every rank that is not left out, by rank."""
     partners = {
-        (index.cohort, digest): np.array([UNMATCHED if at is None else at for at in its], np.int64)
+        (index.cohort, digest): np.array([UNMATCHED if at is None else at for at in kernel_partners], np.int64)
         for index in indices
-        for digest, its in index.partners.items()
+        for digest, kernel_partners in index.partners.items()
     }
     return {
         member.rank: AlignedRank(index.cohort, partners[index.cohort, member.sequence])
@@ -85,8 +85,8 @@ class StepKernels:
 
     def known(self, column: str) -> Bools:
         """Return where a column is not null."""
-        known: Bools = self._read.known(column)[self._kept]
-        return known
+        is_known: Bools = self._read.known(column)[self._kept]
+        return is_known
 
     def codes(self, column: str) -> tuple[Codes, list[str]]:
         """Return a text column as positions in the list of distinct texts, with -1 where it is null, and that list."""
@@ -176,7 +176,7 @@ def gap(kernels: StepKernels, moments_ns: Mapping[int, int]) -> Metric:
 
     `moments_ns` is, by rank, a moment that the cohort's ranks share, on each rank's clock.
     """
-    values, known = np.zeros(len(kernels), np.int64), np.ones(len(kernels), np.bool_)
+    values, is_known = np.zeros(len(kernels), np.int64), np.ones(len(kernels), np.bool_)
     order = kernels.main_stream_order
     values[order[1:]] = kernels.start_ns[order[1:]] - kernels.end_ns[order[:-1]]
     values[~kernels.on_main] = 0
@@ -185,30 +185,30 @@ def gap(kernels: StepKernels, moments_ns: Mapping[int, int]) -> Metric:
     shared = np.array([kernels.ranks[at] in moments_ns for at in rank.tolist()], np.bool_)
     moment = np.array([moments_ns.get(kernels.ranks[at], 0) for at in rank.tolist()], np.int64)
     until = moment - kernels.start_ns[first]
-    known[first] = shared
+    is_known[first] = shared
     for cohort in np.unique(kernels.cohort_of).tolist():
         mine = shared & (kernels.cohort_of[rank] == cohort)
         if mine.any():
             values[first[mine]] = until[mine].max() - until[mine]
-    return Metric(values, known)
+    return Metric(values, is_known)
 
 
 def ttke(kernels: StepKernels, gaps: Metric, durations: Metric) -> Metric:
     """Return the sum of gaps and durations of the main stream's compute kernels up to each kernel, in launch order."""
-    own = np.where(kernels.on_main, gaps.values + durations.values, 0)
-    return Metric(_so_far(kernels, own), _so_far(kernels, ~gaps.known) == 0)
+    spent_ns = np.where(kernels.on_main, gaps.values + durations.values, 0)
+    return Metric(_so_far(kernels, spent_ns), _so_far(kernels, ~gaps.known) == 0)
 
 
 def launch_latency(kernels: StepKernels) -> Metric:
     """Return start − start of the launching call; of kernels that share a launch only the first to start has one."""
-    launch, known = kernels.values("launch_start_ns"), kernels.known("launch_start_ns")
-    shares = _sharing(kernels, launch, np.flatnonzero(known))
+    launch, is_known = kernels.values("launch_start_ns"), kernels.known("launch_start_ns")
+    shares = _sharing(kernels, launch, np.flatnonzero(is_known))
     # by launch, then by start; stable, so of equal starts the one launched first comes first
     keys = (kernels.values("launch_thread"), kernels.known("launch_thread"), launch, kernels.of_rank)
     shares = shares[np.lexsort((kernels.start_ns[shares], *(key[shares] for key in keys)))]
     later = np.logical_and.reduce([key[shares[1:]] == key[shares[:-1]] for key in keys])
-    known[shares[1:][later]] = False
-    return Metric(kernels.start_ns - launch, known)
+    is_known[shares[1:][later]] = False
+    return Metric(kernels.start_ns - launch, is_known)
 
 
 def deviation(kernels: StepKernels, metric: Metric) -> Deviations:
@@ -218,10 +218,10 @@ def deviation(kernels: StepKernels, metric: Metric) -> Deviations:
     # exact: sums of int64, divided once
     sums, counts = np.zeros(int(group.max(initial=0)) + 1, np.int64), np.bincount(group)
     np.add.at(sums, group, values)
-    found, known = np.zeros(len(kernels)), np.zeros(len(kernels), np.bool_)
-    found[rows] = values - sums[group] / counts[group]
-    known[rows] = True
-    return Deviations(found, known)
+    deviation_ns, is_known = np.zeros(len(kernels)), np.zeros(len(kernels), np.bool_)
+    deviation_ns[rows] = values - sums[group] / counts[group]
+    is_known[rows] = True
+    return Deviations(deviation_ns, is_known)
 
 
 def _so_far(kernels: StepKernels, values: Ints | Bools) -> Ints:

@@ -88,7 +88,9 @@ class StepMetrics:
             read = self._read(self._columns, sorted(places))
         else:  # every rank is left out: any file gives the columns, without rows
             read = StepColumns(self._read(self._columns, [min(self._held)]).table.slice(0, 0), (), ())
-        kernels = StepKernels(read, places, {rank: one.record.main_stream for rank, one in self._held.items()})
+        kernels = StepKernels(
+            read, places, {rank: step_record.record.main_stream for rank, step_record in self._held.items()}
+        )
         for rank, first, end in zip(kernels.ranks, kernels.bounds[:-1], kernels.bounds[1:], strict=True):
             if end - first != len(places[rank].index):
                 raise LakeError(
@@ -127,10 +129,10 @@ class StepMetrics:
 
     def _moment(self, cohort: int, starts_ns: Mapping[int, int]) -> ClockAlignment:
         collectives = find_cohort_collectives(self.kernels, cohort, self._cohort_ranks[cohort])
-        found = align_by_collective(collectives, starts_ns)
-        if found is not None and found.moments_ns:
-            return found
-        unsynchronised = found.unsynchronised if found is not None else 0
+        alignment = align_by_collective(collectives, starts_ns)
+        if alignment is not None and alignment.moments_ns:
+            return alignment
+        unsynchronised = alignment.unsynchronised if alignment is not None else 0
         records = {rank: self._held[rank].record for rank in collectives.ranks}
         clock = align_by_wall_clock(
             {rank: record.utc_offset_ns for rank, record in records.items()},

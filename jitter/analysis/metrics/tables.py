@@ -76,42 +76,42 @@ def build_metric_table(
             f"no rank {missing[0]} in this step of cohort {cohort}", f"it has {format_numbers(present.tolist())}"
         )
     names = next((index.names for index in measured.indices if index.cohort == cohort), ())
-    found = measured.metric(metric)
+    measurement = measured.metric(metric)
     row_of = np.full(len(kernels.ranks), -1)
     row_of[mine] = np.arange(len(mine))
     at = row_of[kernels.of_rank]
     here = (at >= 0) & kernels.is_matched
     # by rank as the kernels are: what is written in order is written fast
     grid = np.zeros((len(mine), len(names)), np.int64)
-    known, there = np.zeros(grid.shape, np.bool_), np.zeros(len(names), np.bool_)
+    is_known, there = np.zeros(grid.shape, np.bool_), np.zeros(len(names), np.bool_)
     there[kernels.index[here]] = True
-    here &= found.known
+    here &= measurement.known
     place = (at[here], kernels.index[here])
-    grid[place] = found.values[here]
-    known[place] = True
+    grid[place] = measurement.values[here]
+    is_known[place] = True
     # exact: sums of int64 nanoseconds, divided once
-    count = known.sum(axis=0)
+    count = is_known.sum(axis=0)
     with np.errstate(invalid="ignore"):
         mean = np.where(count > 0, grid.sum(axis=0) / count, np.nan)
     index = np.flatnonzero(there)
-    values, told = grid[np.searchsorted(present, chosen)], known[np.searchsorted(present, chosen)]
+    values, is_shown = grid[np.searchsorted(present, chosen)], is_known[np.searchsorted(present, chosen)]
     if len(index) < len(names):
-        values, told = values[:, index], told[:, index]
+        values, is_shown = values[:, index], is_shown[:, index]
     return MetricTable(
         index,
         [names[at] for at in index.tolist()],
         mean[index],
         chosen.tolist(),
         (values - mean[index] if deviation else values).T,
-        told.T,
+        is_shown.T,
     )
 
 
 def select_unmatched(rows: pa.Table) -> pa.Table:
     """Return the rows of `StepMetrics.rows` without a kernel index; texts as plain strings."""
     names = ["rank", "cohort", "position", "kernel_name", "kind", "stream", "start_ns", "duration_ns", "gap_ns"]
-    found = rows.filter(rows["kernel_index"].is_null()).select(names)
-    texts = [found.schema.get_field_index(name) for name in ("kernel_name", "kind")]
+    unmatched = rows.filter(rows["kernel_index"].is_null()).select(names)
+    texts = [unmatched.schema.get_field_index(name) for name in ("kernel_name", "kind")]
     for at in texts:
-        found = found.set_column(at, names[at], found[at].cast(pa.string()))
-    return found
+        unmatched = unmatched.set_column(at, names[at], unmatched[at].cast(pa.string()))
+    return unmatched

@@ -48,9 +48,9 @@ class Coverage:
     def per_rank(self) -> Ints:
         """Return the covered time of each rank in ns, shape (ranks,)."""
         rank = self._start // self._span
-        found = np.zeros(len(self._origin), np.int64)
-        np.add.at(found, rank, self._end - self._start)
-        return found
+        covered_ns = np.zeros(len(self._origin), np.int64)
+        np.add.at(covered_ns, rank, self._end - self._start)
+        return covered_ns
 
     def of(self, intervals: Intervals) -> Ints:
         """Return how much of each interval is covered, in ns, shape (intervals,)."""
@@ -66,9 +66,9 @@ class Coverage:
         if not len(self._start):
             return np.zeros(len(time), np.int64)
         at = np.searchsorted(self._start, time, side="right") - 1
-        known = np.maximum(at, 0)
-        within = np.clip(time - self._start[known], 0, self._end[known] - self._start[known])
-        return np.where(at >= 0, self._covered[known] + within, 0)
+        interval = np.maximum(at, 0)
+        within = np.clip(time - self._start[interval], 0, self._end[interval] - self._start[interval])
+        return np.where(at >= 0, self._covered[interval] + within, 0)
 
 
 SHARES: Final = ("compute", "hidden", "exposed", "waiting", "copies", "idle")
@@ -120,8 +120,8 @@ def measure_shares(read: StepColumns, calls: Calls) -> StepShares | None:
             Intervals(of_rank[chosen], start[rows][chosen], end[rows][chosen])
             for chosen in (is_compute[rows], is_copy[rows])
         )
-        own = (compute, copies, transfers.of_ranks(ranks), whole.of_ranks(ranks))
-        parts.append(_shares_of_ranks(own, first[ranks], int((last - first)[ranks].max())))
+        intervals = (compute, copies, transfers.of_ranks(ranks), whole.of_ranks(ranks))
+        parts.append(_shares_of_ranks(intervals, first[ranks], int((last - first)[ranks].max())))
     busy, hidden = (np.concatenate(some, axis=-1) for some in zip(*parts, strict=True))
     return StepShares(read.ranks, busy, first, last, hidden, whole.end - whole.start - hidden)
 

@@ -73,10 +73,10 @@ def _ttke_at(main: pa.Table, ranks: list[int], last: int) -> Floats:
     until = main.filter(pc.less_equal(main["kernel_index"], last)).sort_by("kernel_index")
     column = np.searchsorted(np.array(ranks), until["rank"].to_numpy())
     values = until["ttke_ns"].to_numpy().astype(np.float64)
-    found = np.full(len(ranks), np.nan)
-    known = ~np.isnan(values)
-    found[column[known]] = values[known]  # the last assignment of a rank is its largest index
-    return found
+    ttke_ns = np.full(len(ranks), np.nan)
+    is_known = ~np.isnan(values)
+    ttke_ns[column[is_known]] = values[is_known]  # the last assignment of a rank is its largest index
+    return ttke_ns
 
 
 def _last_index(main: pa.Table, alignment: ClockAlignment, ranks: list[int]) -> int | None:
@@ -90,5 +90,5 @@ def _last_index(main: pa.Table, alignment: ClockAlignment, ranks: list[int]) -> 
     last = main.group_by("rank").aggregate([("kernel_index", "max")])
     if last.num_rows < len(ranks):
         return None
-    found: int | None = pc.min(last["kernel_index_max"]).as_py()
-    return found
+    last_index: int | None = pc.min(last["kernel_index_max"]).as_py()
+    return last_index

@@ -72,10 +72,12 @@ class OperationMasks(NamedTuple):
 
 def mask_operations(run: RunModel) -> OperationMasks:
     """Return which operations of the job wait in their call, and which copy between host and GPU."""
-    operations = [one for team in sorted(run.programs) for one in run.programs[team].operations]
-    waits = np.array([one.kind == SYNC for one in operations], np.bool_)
-    copies = np.array([_COPY_CALL.search(one.name) is not None for one in operations], np.bool_)
-    between = [one.kind == MEMORY and copy_direction(one.name) in _BETWEEN_HOST_AND_GPU for one in operations]
+    operations = [operation for team in sorted(run.programs) for operation in run.programs[team].operations]
+    waits = np.array([operation.kind == SYNC for operation in operations], np.bool_)
+    copies = np.array([_COPY_CALL.search(operation.name) is not None for operation in operations], np.bool_)
+    between = [
+        operation.kind == MEMORY and copy_direction(operation.name) in _BETWEEN_HOST_AND_GPU for operation in operations
+    ]
     return OperationMasks(waits & ~copies, waits & copies, np.array(between, np.bool_))
 
 
@@ -89,28 +91,32 @@ def list_rungs(
     """
     job, masks = steps.run.job, mask_operations(steps.run)
     best = [np.fmin(*of_step) for of_step in zip(usual, expected, strict=True)]
-    own = [median_over_steps(steps.baselines[number] for number in its) for its in steps.of_kinds]
-    unblocked = [one._replace(call=np.minimum(one.call, THRESHOLDS.replay.max_launch_ns)) for one in own]
-    if any((short.call < one.call).any() for short, one in zip(unblocked, own, strict=True)):
+    self_times = [median_over_steps(steps.baselines[number] for number in numbers) for numbers in steps.of_kinds]
+    unblocked = [
+        medians._replace(call=np.minimum(medians.call, THRESHOLDS.replay.max_launch_ns)) for medians in self_times
+    ]
+    if any((short.call < medians.call).any() for short, medians in zip(unblocked, self_times, strict=True)):
         # long calls that do not make the step longer wait for the GPU: without its work they would be short
-        blocked, short = (Program(job, one, best) for one in (own, unblocked))
+        blocked, short = (Program(job, variant, best) for variant in (self_times, unblocked))
         before, after = replay_programs(steps, [blocked, short], step_ns, first, last)
         if before - after <= THRESHOLDS.efficiency.min_share * before:
-            own = unblocked
-    at_best = usual if all(np.isnan(one).all() for one in expected) else best
+            self_times = unblocked
+    at_best = usual if all(np.isnan(transfers_ns).all() for transfers_ns in expected) else best
     waits = np.diff(job.first_wait) > 0
     unsynced = _without(job, masks.sync_calls & waits)
     unwaiting = _without(unsynced, masks.blocking_copies & waits)
-    unhosted = list(map(_without_host, own))
-    hidden = [np.where(np.isnan(one), one, 0.0) for one in best]
-    uncopied = [_without_copies(one, masks.host_copies) for one in unhosted] if masks.host_copies.any() else unhosted
+    unhosted = list(map(_without_host, self_times))
+    hidden = [np.where(np.isnan(transfers_ns), transfers_ns, 0.0) for transfers_ns in best]
+    uncopied = (
+        [_without_copies(medians, masks.host_copies) for medians in unhosted] if masks.host_copies.any() else unhosted
+    )
     sizes = [steps.run.sizes[team] for team in sorted(steps.run.programs)]
-    balanced = [_balanced(job, one, sizes) for one in uncopied] if len(sizes) > 1 else uncopied
+    balanced = [_balanced(job, medians, sizes) for medians in uncopied] if len(sizes) > 1 else uncopied
     return RungPrograms(
-        slow_steps=Program(job, own, usual),
-        slow_network=Program(job, own, at_best),
-        sync_calls=Program(unsynced, own, at_best),
-        blocking_copies=Program(unwaiting, own, at_best),
+        slow_steps=Program(job, self_times, usual),
+        slow_network=Program(job, self_times, at_best),
+        sync_calls=Program(unsynced, self_times, at_best),
+        blocking_copies=Program(unwaiting, self_times, at_best),
         launch_bound=Program(unwaiting, unhosted, at_best),
         exposed_communication=Program(unwaiting, unhosted, hidden),
         serial_copies=Program(unwaiting, uncopied, hidden),
@@ -122,9 +128,9 @@ def _without(job: JobArrays, waits: Bools) -> JobArrays:
     return without_waits(job, waits) if waits.any() else job
 
 
-def _without_copies(own: SelfTimes, copies: Bools) -> SelfTimes:
-    delay = np.where(copies, np.minimum(own.delay, 0.0), own.delay)
-    return own._replace(gpu=np.where(copies & ~np.isnan(own.gpu), 0.0, own.gpu), delay=delay)
+def _without_copies(self_times: SelfTimes, copies: Bools) -> SelfTimes:
+    delay = np.where(copies, np.minimum(self_times.delay, 0.0), self_times.delay)
+    return self_times._replace(gpu=np.where(copies & ~np.isnan(self_times.gpu), 0.0, self_times.gpu), delay=delay)
 
 
 def replay_programs(
@@ -140,8 +146,8 @@ def replay_programs(
     replays = {key: _ProgramReplay(steps, program) for key, program in same_as.items()}
     times: list[list[float]] = []
     for step in steps.steps(first, last):
-        found = {key: one.step(step, step_ns[step.number]) for key, one in replays.items()}
-        times.append([found[tuple(map(id, program))] for program in programs])
+        step_times = {key: replay.step(step, step_ns[step.number]) for key, replay in replays.items()}
+        times.append([step_times[tuple(map(id, program))] for program in programs])
         del step  # else it stays in memory while the next one is read
     counted = np.array(times[1:] or times)
     counted = counted[~np.isnan(counted).any(axis=1)]
@@ -151,27 +157,27 @@ def replay_programs(
 
 def median_over_steps(baselines: Iterable[SelfTimes]) -> SelfTimes:
     """Return, (operations of all teams,), the lower median of each self time over the steps that have it."""
-    found = []
+    medians = []
     for seen in zip(*baselines, strict=True):
         ordered = np.sort(np.stack(seen), axis=0)  # NaN last
         middle = np.maximum((~np.isnan(ordered)).sum(axis=0) - 1, 0) // 2
-        found.append(np.take_along_axis(ordered, middle[None], axis=0)[0])
-    return SelfTimes(*found)
+        medians.append(np.take_along_axis(ordered, middle[None], axis=0)[0])
+    return SelfTimes(*medians)
 
 
-def _without_host(own: SelfTimes) -> SelfTimes:
-    host = np.where(np.isnan(own.host), own.host, 0.0)  # what begins a thread has no host time before it
-    return own._replace(host=host, call=np.zeros_like(own.call), lead=np.zeros_like(own.lead))
+def _without_host(self_times: SelfTimes) -> SelfTimes:
+    host = np.where(np.isnan(self_times.host), self_times.host, 0.0)  # what begins a thread has no host time before it
+    return self_times._replace(host=host, call=np.zeros_like(self_times.call), lead=np.zeros_like(self_times.lead))
 
 
-def _balanced(job: JobArrays, own: SelfTimes, ranks: Sequence[int]) -> SelfTimes:
+def _balanced(job: JobArrays, self_times: SelfTimes, ranks: Sequence[int]) -> SelfTimes:
     """Return the self times with the GPU time of each program, per step, at the mean over all ranks.
 
     `ranks` (teams,) is how many run each program.
     """
-    whole = np.add.reduceat(np.nan_to_num(own.gpu), job.first[:-1])
+    whole = np.add.reduceat(np.nan_to_num(self_times.gpu), job.first[:-1])
     factor = np.divide(np.average(whole, weights=ranks), whole, out=np.ones_like(whole), where=whole > 0)
-    return own._replace(gpu=own.gpu * np.repeat(factor, np.diff(job.first)))
+    return self_times._replace(gpu=self_times.gpu * np.repeat(factor, np.diff(job.first)))
 
 
 class _ProgramReplay:
@@ -181,7 +187,7 @@ class _ProgramReplay:
         self._run, self._ends, self._program = steps.run, steps.ends, program
         self._instructions = steps.run.schedule.array()
         self._repaired = np.ones((3, len(steps.run.rank_numbers)), np.bool_)
-        self._kind = {int(number): kind for kind, its in enumerate(steps.of_kinds) for number in its}
+        self._kind = {int(number): kind for kind, numbers in enumerate(steps.of_kinds) for number in numbers}
         self._state: CarriedState | None = None
         self._saved_ns = 0.0
         """How much earlier than recorded the program is."""
@@ -193,8 +199,8 @@ class _ProgramReplay:
         transfers = repaired_transfers(step, self._program.transfers[step.number])
         change = Change(self._repaired, transfers, np.zeros(len(transfers)), self._saved_ns)
         program = self._program
-        own = program.own[self._kind[step.number]]
-        ends = replay_step(program.job, self._instructions, step, own, change, self._state).end
+        self_times = program.own[self._kind[step.number]]
+        ends = replay_step(program.job, self._instructions, step, self_times, change, self._state).end
         cells = step.end_cells
         cells = cells[cells >= 0]
         shift = ends[cells] - step.times.end[cells]

@@ -49,10 +49,10 @@ def price_changes(
     """
     replays = [_ChangedProgram(steps, ends, change) for change in changes]
     for step in steps.steps(first, last):
-        for one in replays:
-            one.step(step)
+        for replay in replays:
+            replay.step(step)
         del step  # else it stays in memory while the next one is read
-    return [one.saved_ns / max(last - first, 1) for one in replays]
+    return [replay.saved_ns / max(last - first, 1) for replay in replays]
 
 
 class _ChangedProgram:
@@ -81,23 +81,23 @@ class _ChangedProgram:
         cells = step.end_cells
         cells = cells[cells >= 0]
         shift = ends[cells] - step.times.end[cells]
-        known = shift[~np.isnan(shift)]
-        if len(known):
-            self.saved_ns = -float(np.median(known))
+        known_shift = shift[~np.isnan(shift)]
+        if len(known_shift):
+            self.saved_ns = -float(np.median(known_shift))
 
-    def _self_times(self, times: StepTimes, own: SelfTimes) -> SelfTimes:
+    def _self_times(self, times: StepTimes, self_times: SelfTimes) -> SelfTimes:
         gpu, launch = self._change.without_gpu_time, self._change.without_launch_time
         changed = [*(("delay", "gpu") if gpu.any() else ()), *(("host", "call", "lead") if launch.any() else ())]
-        own = own._replace(**{name: getattr(own, name).copy() for name in changed})
+        self_times = self_times._replace(**{name: getattr(self_times, name).copy() for name in changed})
         for operations, cells in slices_of_ranks(self._run.job, times) if changed else ():
-            host, call, lead, delay, on_gpu = (values[cells] for values in own)
+            host, call, lead, delay, on_gpu = (values[cells] for values in self_times)
             if gpu.any():
-                its = gpu[operations]
-                delay[its], on_gpu[its] = np.minimum(delay[its], 0.0), 0.0
+                is_changed = gpu[operations]
+                delay[is_changed], on_gpu[is_changed] = np.minimum(delay[is_changed], 0.0), 0.0
             if launch.any():
-                its = launch[operations] & (np.nan_to_num(host) + call <= THRESHOLDS.replay.max_launch_ns)
-                host[its & ~np.isnan(host)] = call[its] = lead[its] = 0.0
-        return own
+                is_changed = launch[operations] & (np.nan_to_num(host) + call <= THRESHOLDS.replay.max_launch_ns)
+                host[is_changed & ~np.isnan(host)] = call[is_changed] = lead[is_changed] = 0.0
+        return self_times
 
 
 def without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
@@ -111,29 +111,37 @@ def without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
         calls = [at for at in range(begin, end) if ignored[at] and waits[at]]
         following = _next_on_streams(job.stream[begin:end]) if calls else []
         for at in calls:
-            for other, is_next_step in following[at - begin]:
-                awaited = [~int(job.stream[begin + one]) if is_next_step and one >= 0 else one for one in waits[at]]
-                own = waits[begin + other]
-                own += [
-                    one
-                    for one in awaited
-                    if one not in own and not (is_next_step and one == ~job.stream[begin + other])
+            for follower, is_next_step in following[at - begin]:
+                awaited = [
+                    ~int(job.stream[begin + place]) if is_next_step and place >= 0 else place for place in waits[at]
+                ]
+                follower_waits = waits[begin + follower]
+                follower_waits += [
+                    place
+                    for place in awaited
+                    if place not in follower_waits and not (is_next_step and place == ~job.stream[begin + follower])
                 ]
     for at in np.flatnonzero(ignored).tolist():
         waits[at] = []
-    first_wait = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(own) for own in waits])]).astype(np.int64)
-    return job._replace(first_wait=first_wait, wait_on=np.array([one for own in waits for one in own], np.int64))
+    first_wait = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(places) for places in waits])]).astype(np.int64)
+    return job._replace(
+        first_wait=first_wait, wait_on=np.array([place for places in waits for place in places], np.int64)
+    )
 
 
 def _next_on_streams(stream: Ints) -> list[list[tuple[int, bool]]]:
     """Return for each operation of a program the next one on each stream, and whether it is of the next step."""
-    upcoming = {int(one): (int(np.argmax(stream == one)), True) for one in np.unique(stream) if one != NO_STREAM}
-    found: list[list[tuple[int, bool]]] = []
+    upcoming = {
+        int(stream_number): (int(np.argmax(stream == stream_number)), True)
+        for stream_number in np.unique(stream)
+        if stream_number != NO_STREAM
+    }
+    following: list[list[tuple[int, bool]]] = []
     for at in range(len(stream) - 1, -1, -1):
-        found.append(list(upcoming.values()))
+        following.append(list(upcoming.values()))
         if stream[at] != NO_STREAM:
             upcoming[int(stream[at])] = at, False
-    return found[::-1]
+    return following[::-1]
 
 
 def slices_of_ranks(job: JobArrays, times: StepTimes) -> Iterator[tuple[slice, slice]]:

@@ -143,7 +143,7 @@ def follow_instructions(
     instructions: Ints,
     collectives: CollectiveArrays,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     change: Change,
     begins: Bools,
@@ -164,7 +164,7 @@ def follow_instructions(
             job,
             collectives,
             step,
-            own,
+            self_times,
             baseline,
             change,
             begins,
@@ -189,7 +189,7 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
     job: JobArrays,
     collectives: CollectiveArrays,
     step: StepTimes,
-    own: SelfTimes,
+    self_times: SelfTimes,
     baseline: SelfTimes,
     change: Change,
     begins: Bools,
@@ -219,7 +219,7 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
         straight, threads, streams = scratch.is_straight[low:high], job.thread[low:high], job.stream[low:high]
         usual = cut_self_times(baseline, low, high)
         low, high = row + first, row + last
-        recorded = cut_self_times(own, low, high)
+        recorded = cut_self_times(self_times, low, high)
         calls, starts, part = step.call[low:high], step.start[low:high], cut_nodes(nodes, low, high)
         for at in range(last - first):
             thread, stream = threads[at], streams[at]
@@ -234,17 +234,17 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
                 place = job.first[team] + first + at
                 since = before
                 for wait in range(job.first_host_wait[place], job.first_host_wait[place + 1]):
-                    other = job.host_wait_on[wait]
-                    if other >= 0 and isnan(step.start[row + other]):
+                    awaited_op = job.host_wait_on[wait]
+                    if awaited_op >= 0 and isnan(step.start[row + awaited_op]):
                         continue  # the host does not wait for what the rank lacks
-                    held = ends[row + other] if other >= 0 else scratch.stream_end_before[rank, ~other]
+                    held = ends[row + awaited_op] if awaited_op >= 0 else scratch.stream_end_before[rank, ~awaited_op]
                     since = later(since, held - job.host_lead_ns[place])
                 called = since + host
                 if begins[rank] and isnan(called):
                     called = calls[at] - change.time_saved
                 for wait in range(job.first_wait[place], job.first_wait[place + 1]):
-                    other = job.wait_on[wait]
-                    held = ends[row + other] if other >= 0 else scratch.stream_end_before[rank, ~other]
+                    awaited_op = job.wait_on[wait]
+                    held = ends[row + awaited_op] if awaited_op >= 0 else scratch.stream_end_before[rank, ~awaited_op]
                     awaited = later(awaited, held)
                 if job.kind[place] == SYNC:
                     if is_called:

@@ -68,9 +68,9 @@ def time_in_collectives(times: StepTimes, collectives: CollectiveArrays) -> Floa
     """Return, (attendances,), the time from each rank's arrival to its end; NaN where it has not the collective."""
     cells = cells_of(times, collectives)
     there = cells >= 0
-    found = np.full(len(cells), np.nan)
-    found[there] = times.end[cells[there]] - times.start[cells[there]]
-    return found
+    times_ns = np.full(len(cells), np.nan)
+    times_ns[there] = times.end[cells[there]] - times.start[cells[there]]
+    return times_ns
 
 
 def cells_of(times: StepTimes, collectives: CollectiveArrays) -> Ints:
@@ -83,11 +83,11 @@ def transfers_of(collectives: CollectiveArrays, took: Floats) -> Transfers:
     """Measure each group: from the last arrival to the end, which is the shortest time since any arrival."""
     groups, awaiting = int(collectives.first_group[-1]), collectives.awaiting
     since = took[collectives.by_group] + collectives.lag
-    known = ~np.isnan(since)
+    is_known = ~np.isnan(since)
     least = np.full(groups, np.inf)
-    np.minimum.at(least, awaiting[known], since[known])
+    np.minimum.at(least, awaiting[is_known], since[is_known])
     members = np.bincount(awaiting, minlength=groups)
-    absent = np.bincount(awaiting[~known], minlength=groups)
+    absent = np.bincount(awaiting[~is_known], minlength=groups)
     complete = (absent == 0) & ~collectives.incomplete
     return Transfers(
         np.where(np.isinf(least), np.nan, least),
@@ -102,11 +102,11 @@ def measure_lags(rings: RingArrivals, times: StepTimes, collectives: CollectiveA
     end = np.append(times.end, np.nan)[cells_of(times, collectives)]
     end = np.append(end, np.nan)  # for places without another common collective
     ahead = np.sort(end[rings.own] - end[rings.theirs], axis=1)  # NaN come last
-    known = (~np.isnan(ahead)).sum(axis=1)
-    clocks = np.take_along_axis(ahead, np.maximum(known - 1, 0)[:, None] // 2, axis=1)[:, 0]
-    found = collectives.lag.copy()
-    found[rings.at] = end[rings.owner] - end[collectives.by_group[rings.at]] - clocks
-    return found
+    known_count = (~np.isnan(ahead)).sum(axis=1)
+    clocks = np.take_along_axis(ahead, np.maximum(known_count - 1, 0)[:, None] // 2, axis=1)[:, 0]
+    lag_ns = collectives.lag.copy()
+    lag_ns[rings.at] = end[rings.owner] - end[collectives.by_group[rings.at]] - clocks
+    return lag_ns
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,10 @@ class RunSteps:
 
     def with_model(self, understood: InferredModel) -> "RunSteps":
         """Return the same steps with other inferences."""
-        found = RunSteps(self.lake)
-        found.run = RunModel(self.lake.source, understood, self.run.times)
-        found.ends = StepEnds(found.run)
-        return found
+        run_steps = RunSteps(self.lake)
+        run_steps.run = RunModel(self.lake.source, understood, self.run.times)
+        run_steps.ends = StepEnds(run_steps.run)
+        return run_steps
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -177,18 +177,18 @@ class RunSteps:
             if not run.has_consecutive_steps:
                 self._begin_at_markers(key, times, tracker.state)
             before = tracker.state.copy()
-            own = follow_step(run.job, times, tracker.state)
+            self_times = follow_step(run.job, times, tracker.state)
             if number >= first:
                 ends = self.ends.cells(times)
                 collectives = run.collective_arrays
                 if len(run.ring_arrivals.at):
                     collectives = collectives._replace(lag=measure_lags(run.ring_arrivals, times, collectives))
-                step = RecordedStep(number, key, times, own, before, fresh, collectives, ends)
+                step = RecordedStep(number, key, times, self_times, before, fresh, collectives, ends)
                 if run.is_small:
                     self._kept[number] = step
                 yield step
                 del step
-            del times, own, before  # else they stay in memory while the next step is read
+            del times, self_times, before  # else they stay in memory while the next step is read
 
     def _read(self, number: int) -> tuple[int, StepTimes]:
         times = self.run.step_times(self.run.keys[number])
@@ -227,12 +227,12 @@ class RunSteps:
         """Return a step's medians of self times over each team's ranks; of a lone rank those over its like steps."""
         if step.number not in self.baselines:
             job = self.run.job
-            found = baselines(job, step.times, step.own)
-            of_kind = (one for one in self.alone.items() if one[0][1] == self.kinds[step.number])
+            step_medians = baselines(job, step.times, step.own)
+            of_kind = (lone_team for lone_team in self.alone.items() if lone_team[0][1] == self.kinds[step.number])
             for (team, _), medians in of_kind:
-                for values, own in zip(found, medians, strict=True):
-                    values[job.first[team] : job.first[team + 1]] = own
-            self.baselines[step.number] = found
+                for values, lone_medians in zip(step_medians, medians, strict=True):
+                    values[job.first[team] : job.first[team + 1]] = lone_medians
+            self.baselines[step.number] = step_medians
         return self.baselines[step.number]
 
     @cached_property
@@ -248,13 +248,13 @@ class RunSteps:
                 row = int(step.times.row[job.first_rank[team]])
                 if row >= 0:
                     size = int(job.first[team + 1] - job.first[team])
-                    own = np.stack([values[row : row + size] for values in step.own])
-                    seen.setdefault((team, self.kinds[step.number]), []).append(own)
+                    self_times = np.stack([values[row : row + size] for values in step.own])
+                    seen.setdefault((team, self.kinds[step.number]), []).append(self_times)
             del step  # else it stays in memory while the next one is read
-        return {which: _medians_over_steps(found) for which, found in seen.items()}
+        return {team_and_kind: _medians_over_steps(times) for team_and_kind, times in seen.items()}
 
 
-def _medians_over_steps(found: list[Floats]) -> Floats:
+def _medians_over_steps(times_of_steps: list[Floats]) -> Floats:
     """(self times, operations): the lower median over steps of (self times, operations) each."""
-    stacked = np.stack(found, axis=-1)
-    return lower_median(stacked.reshape(-1, len(found)))[:, 0].reshape(stacked.shape[:2])
+    stacked = np.stack(times_of_steps, axis=-1)
+    return lower_median(stacked.reshape(-1, len(times_of_steps)))[:, 0].reshape(stacked.shape[:2])

@@ -29,7 +29,7 @@ class StepEnds:
 
     def cells(self, step: StepTimes) -> Ints:
         """Return, (ranks of the run,), the cell of the operation with which each rank's step ends; -1 if unknown."""
-        found = np.full(len(step.row), -1, np.int64)
+        end_cells = np.full(len(step.row), -1, np.int64)
         for team, program in self._run.programs.items():
             times = of_team(step, self._run.rank_numbers, team, len(program.operations))
             if len(times.ranks):
@@ -37,8 +37,8 @@ class StepEnds:
                 place = _last_known(times.end, self._kernels[team]) if place is None else place
                 if place is not None:
                     here = (step.team == team) & (step.row >= 0)
-                    found[here] = step.row[here] + place
-        return found
+                    end_cells[here] = step.row[here] + place
+        return end_cells
 
 
 def _aligning_places(run: RunModel) -> dict[int, list[int]]:
@@ -47,7 +47,7 @@ def _aligning_places(run: RunModel) -> dict[int, list[int]]:
     blocks_of: dict[int, set[int]] = {team: set() for team in run.programs}
     for number, block in enumerate(matching.blocks):
         blocks_of[block.team].add(number)
-    found: dict[int, set[int]] = {team: set() for team in run.programs}
+    places_of: dict[int, set[int]] = {team: set() for team in run.programs}
     for collective in matching.collectives:
         teams = {matching.blocks[member.block].team for member in collective.members}
         for team in teams:
@@ -58,8 +58,8 @@ def _aligning_places(run: RunModel) -> dict[int, list[int]]:
             for member in here:
                 operation = run.programs[team].operations[member.place].collective
                 if operation is None or operation in ALIGNING_OPERATIONS:
-                    found[team].add(member.place)
-    return {team: sorted(places) for team, places in found.items()}
+                    places_of[team].add(member.place)
+    return {team: sorted(places) for team, places in places_of.items()}
 
 
 def _last_known(end: Floats, places: Sequence[int]) -> int | None:
@@ -67,8 +67,8 @@ def _last_known(end: Floats, places: Sequence[int]) -> int | None:
     if not places:
         return None
     ends = end[places]
-    known = ~np.isnan(ends)
-    rows = np.flatnonzero(known.any(axis=1))
+    is_known = ~np.isnan(ends)
+    rows = np.flatnonzero(is_known.any(axis=1))
     if not len(rows):
         return None
     # a place can only be last if its latest end is past every place's earliest
@@ -76,7 +76,7 @@ def _last_known(end: Floats, places: Sequence[int]) -> int | None:
     last: list[int] = rows[np.fmax.reduce(ends[rows], axis=1) >= least].tolist()
     if len(last) == 1:
         return places[last[0]]
-    return max((float(np.median(ends[row][known[row]])), places[row]) for row in last)[1]
+    return max((float(np.median(ends[row][is_known[row]])), places[row]) for row in last)[1]
 
 
 class StepDurations:
@@ -98,5 +98,5 @@ class StepDurations:
             if before is not None and before[0] == previous:
                 times.append(end - before[1])
             self._before[rank] = (key, end)
-        known = sorted(time for time in times if time > 0)
-        return float(known[(len(known) - 1) // 2]) if known else np.nan
+        durations = sorted(time for time in times if time > 0)
+        return float(durations[(len(durations) - 1) // 2]) if durations else np.nan

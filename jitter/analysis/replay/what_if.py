@@ -58,15 +58,15 @@ class Scenario:
 
 def together(scenarios: Iterable[Scenario]) -> Scenario:
     """Return the scenario with the repairs of all of them."""
-    own: dict[tuple[int, int], frozenset[int]] = {}
+    own_repairs: dict[tuple[int, int], frozenset[int]] = {}
     transfers: dict[tuple[int, int], frozenset[int]] = {}
     paces: dict[int, tuple[float, frozenset[int]]] = {}
-    for one in scenarios:
-        for found, more in ((own, one.own), (transfers, one.transfers)):
-            for key, steps in more.items():
-                found[key] = found.get(key, frozenset()) | steps
-        paces.update(one.paces)
-    return Scenario(own, transfers, paces)
+    for scenario in scenarios:
+        for merged, added in ((own_repairs, scenario.own), (transfers, scenario.transfers)):
+            for key, steps in added.items():
+                merged[key] = merged.get(key, frozenset()) | steps
+        paces.update(scenario.paces)
+    return Scenario(own_repairs, transfers, paces)
 
 
 class ScenarioReplay:
@@ -114,12 +114,12 @@ class ScenarioReplay:
             return
         ends = np.stack([*self._map(lambda at: self._replay(at, step, baseline)[cells], chosen.tolist())])
         shift = ends - step.times.end[cells]
-        known = ~np.isnan(shift).any(axis=0)
-        if not known.any():
+        is_known = ~np.isnan(shift).any(axis=0)
+        if not is_known.any():
             self.gained.append(np.full(len(self._scenarios), np.nan))
             return
         before = self._saved.copy()
-        self._saved[chosen] = -shift[:, known].mean(axis=1)
+        self._saved[chosen] = -shift[:, is_known].mean(axis=1)
         self.gained.append(self._saved - before)
 
     def _replay(self, at: int, step: RecordedStep, baseline: SelfTimes) -> Floats:
@@ -161,8 +161,8 @@ class ScenarioReplay:
         """Whether a scenario comes to this step as recorded, but for a constant shift."""
         there = ~step.fresh
         return all(
-            same_state(own[there] + self._saved[at], recorded[there]).all()
-            for own, recorded in zip(self._states[at], step.before, strict=True)
+            same_state(state[there] + self._saved[at], recorded[there]).all()
+            for state, recorded in zip(self._states[at], step.before, strict=True)
         )
 
     def put_as_recorded(self, at: int, step: RecordedStep) -> None:
@@ -171,7 +171,11 @@ class ScenarioReplay:
 
     def is_over(self, number: int) -> bool:
         """Whether nothing is gained after the run's `number`th step, the last that was computed."""
-        return number > self._last and not self._diverged.any() and not any(one.everything for one in self._scenarios)
+        return (
+            number > self._last
+            and not self._diverged.any()
+            and not any(scenario.everything for scenario in self._scenarios)
+        )
 
     def _repaired(self, scenario: Scenario, number: int, ranks: int) -> Bools:
         """(START, CPU, GPU; ranks) whose self times are the baseline's in a step."""
@@ -184,12 +188,12 @@ class ScenarioReplay:
     def _transfer(self, scenario: Scenario, step: RecordedStep) -> Floats:
         """(groups of all collectives,) from the last arrival to the end, in a step."""
         usual, took = repaired_transfers(step, self._usual[step.number]), step.transfers.took
-        found = (usual if scenario.everything else took).copy()
+        transfer_ns = (usual if scenario.everything else took).copy()
         first = self._run.collective_arrays.first_group
         for (collective, group), steps in scenario.transfers.items():
             if step.number in steps:
-                found[first[collective] + group] = usual[first[collective] + group]
-        return found
+                transfer_ns[first[collective] + group] = usual[first[collective] + group]
+        return transfer_ns
 
 
 def repaired_transfers(step: RecordedStep, usual: Floats) -> Floats:
@@ -212,8 +216,8 @@ def baseline_transfers(first_group: Ints, seen: Sequence[Floats]) -> Floats:
 
     `seen` (groups of all collectives,) are each step's, from the last arrival to the end.
     """
-    found = np.full(int(first_group[-1]), np.nan)
-    every = np.stack(seen) if seen else np.empty((0, len(found)))
+    medians = np.full(int(first_group[-1]), np.nan)
+    every = np.stack(seen) if seen else np.empty((0, len(medians)))
     for first, last in zip(first_group[:-1].tolist(), first_group[1:].tolist(), strict=True):
-        found[first:last] = lower_median(every[:, first:last].reshape(1, -1))
-    return found
+        medians[first:last] = lower_median(every[:, first:last].reshape(1, -1))
+    return medians

@@ -27,14 +27,14 @@ class Limits(NamedTuple):
         """Return each gate as not measured."""
         from jitter.comparison.gates import Gate, Result
 
-        found = []
+        gates = []
         if self.loss is not None:
-            found.append(Gate("max-loss", self.loss, None, None, Result.UNKNOWN, why))
+            gates.append(Gate("max-loss", self.loss, None, None, Result.UNKNOWN, why))
         if self.regression is not None:
-            found.append(Gate("max-regression", self.regression, None, None, Result.UNKNOWN, why))
+            gates.append(Gate("max-regression", self.regression, None, None, Result.UNKNOWN, why))
         if self.causes is not None:
-            found.append(Gate("fail-on", None, None, None, Result.UNKNOWN, why))
-        return found
+            gates.append(Gate("fail-on", None, None, None, Result.UNKNOWN, why))
+        return gates
 
 
 @click.command
@@ -184,7 +184,7 @@ def _render_json(gates: "list[Gate]", run: "Document | None", comparison: "Compa
             for gate in gates
         ],
         "verdict": None if comparison is None else comparison.verdict,
-        "culprits": [] if run is None else [msgspec.to_builtins(one) for one in run.culprits],
+        "culprits": [] if run is None else [msgspec.to_builtins(finding) for finding in run.culprits],
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 

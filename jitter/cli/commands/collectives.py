@@ -94,13 +94,13 @@ def _baseline(lake: "Lake", named: str) -> "Baseline":
         from jitter.logs import parse
 
         tables = parse(path).tables
-        found = Baseline(named, tables["bandwidth"].to_pylist() if "bandwidth" in tables else [])
-        if not found:
+        baseline = Baseline(named, tables["bandwidth"].to_pylist() if "bandwidth" in tables else [])
+        if not baseline:
             raise UsageError(f"{path}: holds no bandwidths", "give the output of nccl-tests or rccl-tests")
-        return found
+        return baseline
     measured = lake.log_table("bandwidth").to_pylist()
     labels = sorted({row["label"] for row in measured if row["label"] is not None})
     if named not in labels:
-        told = f"labels of the lake: {', '.join(labels)}" if labels else "the lake holds no bandwidths"
-        raise UsageError(f"no file and no label {named!r}", told)
+        hint = f"labels of the lake: {', '.join(labels)}" if labels else "the lake holds no bandwidths"
+        raise UsageError(f"no file and no label {named!r}", hint)
     return Baseline(named, [row for row in measured if row["label"] == named])

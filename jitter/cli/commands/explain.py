@@ -21,19 +21,19 @@ def explain(topic: str | None) -> None:
     from jitter import guide
 
     if topic is None:
-        width = max(len(one.name) for one in guide.topics())
-        for one in guide.topics():
-            click.echo(f"{one.name:{width}}  {one.summary}")
+        width = max(len(guide_topic.name) for guide_topic in guide.topics())
+        for guide_topic in guide.topics():
+            click.echo(f"{guide_topic.name:{width}}  {guide_topic.summary}")
         return
-    found = guide.text(topic)
+    text = guide.text(topic)
     if not sys.stdout.isatty():
-        click.echo(found, nl=False)
+        click.echo(text, nl=False)
         return
     from rich.console import Console
     from rich.markdown import Markdown
 
     console = Console()
-    console.print(Markdown(found), width=min(console.width, _WIDEST))
+    console.print(Markdown(text), width=min(console.width, _WIDEST))
 
 
 _WIDEST = 110

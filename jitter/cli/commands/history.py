@@ -151,10 +151,10 @@ def _runs(database: Any, job: str | None) -> "list[HistoryRun]":
 
 
 def _parse_labels(given: tuple[str, ...]) -> dict[str, str]:
-    found = {}
-    for text in (part for one in given for part in one.split(",")):
+    labels = {}
+    for text in (part for option in given for part in option.split(",")):
         name, equals, value = text.strip().partition("=")
         if not equals or not name.strip():
             raise UsageError(f"--label {text!r} is not NAME=VALUE", "write it like commit=ab12cd,driver=560.35")
-        found[name.strip()] = value.strip()
-    return found
+        labels[name.strip()] = value.strip()
+    return labels

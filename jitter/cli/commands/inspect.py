@@ -54,13 +54,13 @@ def inspect(
     if not inspected:
         say(f"no traces in {', '.join(map(str, paths))}")
         say(NO_TRACES_HINT)
-    accepted = [record for one in inspected if one.error is None for record in one.records]
+    accepted = [record for source in inspected if source.error is None for record in source.records]
     missing = None if expected is None else find_missing(accepted, expected)
     if as_json:
         click.echo(json.dumps(inspection_document(inspection, missing), indent=1))
     else:
         click.echo(format_inspection(inspected, missing), nl=False)
-    is_usable = bool(accepted) or any(one.log for one in inspected)
+    is_usable = bool(accepted) or any(source.log for source in inspected)
     if missing:
         return ExitCode.UNUSABLE_INPUT
     return ExitCode.DONE if is_usable else ExitCode.UNUSABLE_INPUT

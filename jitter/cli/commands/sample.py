@@ -176,13 +176,13 @@ def sample(
 
 
 def _pairs(options: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    option_values: dict[str, Any] = {}
     for text in options:
         word, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"--option {text} is not WORD=VALUE", "see --list-options")
-        found[word.strip()] = value.strip()
-    return found
+        option_values[word.strip()] = value.strip()
+    return option_values
 
 
 def _names_in(folder: Path) -> set[str]:
@@ -235,6 +235,6 @@ def _write_truth(run: Any, path: Path, format_name: str, names: set[str]) -> Non
     from jitter.simulate import truth_document
     from jitter.simulate.complete_file import complete_file
 
-    found = {"written_by": _WRITER, "format": format_name, **truth_document(run), "traces": sorted(names)}
+    document = {"written_by": _WRITER, "format": format_name, **truth_document(run), "traces": sorted(names)}
     with complete_file(path):
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        path.write_text(json.dumps(document, indent=1) + "\n")

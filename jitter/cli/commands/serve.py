@@ -52,7 +52,7 @@ def serve(lake: Path, second: Path | None, address: str, port: int, allowed_host
     """
     from jitter.cli.lakes import open_lake
 
-    lakes = [open_lake(one) for one in (lake, second) if one is not None]
+    lakes = [open_lake(path) for path in (lake, second) if path is not None]
     from jitter.export.aligned_step import AlignedStep
     from jitter.export.perfetto import write_perfetto
     from jitter.report.live.request_guard import is_loopback
@@ -65,13 +65,13 @@ def serve(lake: Path, second: Path | None, address: str, port: int, allowed_host
             f"warning: every machine that can reach {address} can read this report with the link below, which contains "
             "a random token; the connection is not encrypted"
         )
-    for one in lakes:
-        say(f"analyzing {len(one.step_keys)} steps of {len(one.ranks)} ranks")
+    for opened_lake in lakes:
+        say(f"analyzing {len(opened_lake.step_keys)} steps of {len(opened_lake.ranks)} ranks")
 
-    def served(one: "Lake") -> ServedRun:
+    def served(opened_lake: "Lake") -> ServedRun:
         def write_timeline(path: Path, step: "StepKey", ranks: "Sequence[int]") -> None:
-            write_perfetto(path, AlignedStep(one, step, ranks))
+            write_perfetto(path, AlignedStep(opened_lake, step, ranks))
 
-        return ServedRun(RunReport(one), write_timeline)
+        return ServedRun(RunReport(opened_lake), write_timeline)
 
-    serve_pages([served(one) for one in lakes], address, port, say, allowed_hosts)
+    serve_pages([served(opened_lake) for opened_lake in lakes], address, port, say, allowed_hosts)

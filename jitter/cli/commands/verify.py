@@ -33,52 +33,54 @@ def verify(lake: Path, sources: bool, as_json: bool, quiet: bool) -> ExitCode:
     from jitter.lake.integrity.verify import verify_lake
 
     with byte_progress("Verifying", quiet) as progress:
-        found = verify_lake(lake, progress)
+        verification = verify_lake(lake, progress)
     compared = None
     if sources:
         from jitter.ingestion.verify_sources import verify_sources
 
         with byte_progress("Comparing traces", quiet) as progress:
-            compared = verify_sources(found.records, found.logs, progress)
-    problems = found.problems + ([] if compared is None else compared.problems)
+            compared = verify_sources(verification.records, verification.logs, progress)
+    problems = verification.problems + ([] if compared is None else compared.problems)
     if as_json:
-        click.echo(json.dumps(_document(lake, found, compared), indent=1))
+        click.echo(json.dumps(_document(lake, verification, compared), indent=1))
     else:
         for problem in problems:
             click.echo(escape_control(f"{problem.file}: {problem.problem}; {problem.cure}"))
-        for line in _summary(lake, found, compared):
+        for line in _summary(lake, verification, compared):
             say(line)
     return ExitCode.UNUSABLE_INPUT if problems else ExitCode.DONE
 
 
-def _summary(lake: Path, found: "Verification", compared: "SourceVerification | None") -> list[str]:
-    lines = [f"note: {note}" for note in found.notes]
+def _summary(lake: Path, verification: "Verification", compared: "SourceVerification | None") -> list[str]:
+    lines = [f"note: {note}" for note in verification.notes]
     if compared is not None and compared.absent:
         absent = format_count(len(compared.absent), "source no longer lies", "sources no longer lie")
         lines.append(f"note: {absent} where it was read, such as {escape_control(str(compared.absent[0]))}")
     checked = [
-        format_count(len({record.rank for record in found.records}), "rank", "ranks"),
-        format_count(found.files, "file", "files"),
-        f"{found.size:,} bytes",
+        format_count(len({record.rank for record in verification.records}), "rank", "ranks"),
+        format_count(verification.files, "file", "files"),
+        f"{verification.size:,} bytes",
     ]
     if compared is not None:
         checked.append(f"{format_count(compared.same, 'source', 'sources')} unchanged")
-    count = len(found.problems) + (0 if compared is None else len(compared.problems))
+    count = len(verification.problems) + (0 if compared is None else len(compared.problems))
     result = format_count(count, "problem", "problems") if count else "no problem"
     return [*lines, f"{escape_control(str(lake))}: {', '.join(checked)}: {result}"]
 
 
-def _document(lake: Path, found: "Verification", compared: "SourceVerification | None") -> dict[str, object]:
-    problems = found.problems + ([] if compared is None else compared.problems)
+def _document(lake: Path, verification: "Verification", compared: "SourceVerification | None") -> dict[str, object]:
+    problems = verification.problems + ([] if compared is None else compared.problems)
     return {
         "schema_version": 1,
         "lake": str(lake),
-        "ranks": len({record.rank for record in found.records}),
-        "files": found.files,
-        "bytes": found.size,
+        "ranks": len({record.rank for record in verification.records}),
+        "files": verification.files,
+        "bytes": verification.size,
         "sources": None
         if compared is None
         else {"unchanged": compared.same, "absent": [str(path) for path in compared.absent]},
-        "notes": found.notes,
-        "problems": [{"file": str(one.file), "problem": one.problem, "cure": one.cure} for one in problems],
+        "notes": verification.notes,
+        "problems": [
+            {"file": str(problem.file), "problem": problem.problem, "cure": problem.cure} for problem in problems
+        ],
     }

@@ -31,15 +31,15 @@ class CollectiveReport:
     """Measurements as tables; `by` is size, group, rank or step."""
 
     def __init__(
-        self, found: Communication, hosts: Mapping[int, str | None], baseline: Baseline | None, by: str
+        self, communication: Communication, hosts: Mapping[int, str | None], baseline: Baseline | None, by: str
     ) -> None:
         self.by = by
         self.baseline = baseline
-        self.collectives = tabulate_collectives(found, by_group=by == "group")
-        self.ranks = tabulate_ranks(found, hosts)
-        self.steps = tabulate_steps(found)
-        self.sizes = tabulate_sizes(found)
-        self._reasons = [text.format(count) for text, count in sorted(found.reasons.items())]
+        self.collectives = tabulate_collectives(communication, by_group=by == "group")
+        self.ranks = tabulate_ranks(communication, hosts)
+        self.steps = tabulate_steps(communication)
+        self.sizes = tabulate_sizes(communication)
+        self._reasons = [text.format(count) for text, count in sorted(communication.reasons.items())]
 
     @cached_property
     def _compared(self) -> tuple[list[BaselineRow], list[str]]:
@@ -99,10 +99,10 @@ def format_report(report: CollectiveReport) -> str:
     else:
         parts = [_table(_heads(report), [_cells(report, row) for row in report.collectives])]
         if report.sizes:
-            parts.append(_table(_SIZE_HEADS, [_size_cells(one) for one in report.sizes], left=1))
+            parts.append(_table(_SIZE_HEADS, [_size_cells(size_bin) for size_bin in report.sizes], left_columns=1))
     if report.compared and report.baseline is not None:
         heads = ("baseline", "size", "busbw", "baseline GB/s", "ratio")
-        parts.append(_table(heads, [_baseline_cells(row) for row in report.compared], left=1))
+        parts.append(_table(heads, [_baseline_cells(row) for row in report.compared], left_columns=1))
     notes = [*report.findings, *report.reasons]
     if notes:
         parts.append("".join(f"{note}\n" for note in notes))
@@ -147,10 +147,10 @@ def _time_cells(by: str, row: TimeRow) -> tuple[str, ...]:
     return str(row.step) if row.epoch is None else f"{row.epoch}/{row.step}", str(row.samples), *shown
 
 
-def _size_cells(one: SizeBin) -> tuple[str, ...]:
-    below = 2 * one.at_least_bytes if one.at_least_bytes else 1
-    calls = f"{one.calls_per_step:,.1f}".removesuffix(".0")
-    return one.operation, f"{one.at_least_bytes:,}", f"{below:,}", calls, f"{one.bytes_per_step:,.0f}"
+def _size_cells(size_bin: SizeBin) -> tuple[str, ...]:
+    below = 2 * size_bin.at_least_bytes if size_bin.at_least_bytes else 1
+    calls = f"{size_bin.calls_per_step:,.1f}".removesuffix(".0")
+    return size_bin.operation, f"{size_bin.at_least_bytes:,}", f"{below:,}", calls, f"{size_bin.bytes_per_step:,.0f}"
 
 
 def _baseline_cells(row: BaselineRow) -> tuple[str, ...]:
@@ -158,13 +158,13 @@ def _baseline_cells(row: BaselineRow) -> tuple[str, ...]:
     return row.collective, f"{row.size_bytes:,}", _real(row.busbw, 1), _real(row.baseline_busbw, 1), ratio
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Lay out cells in columns; the first `left` columns are flush left."""
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left_columns: int = 1) -> str:
+    """Lay out cells in columns; the first `left_columns` columns are flush left."""
     lines = [list(heads), *map(list, rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     return "".join(
         "  ".join(
-            cell.ljust(width) if column < left else cell.rjust(width)
+            cell.ljust(width) if column < left_columns else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         + "\n"

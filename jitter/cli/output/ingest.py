@@ -26,12 +26,12 @@ NO_TRACES_HINT: Final = "  which recordings jitter reads: jitter explain recordi
 def print_ingest_report(report: IngestReport, paths: Iterable[Path], strict: bool) -> ExitCode:
     """Print what was added and what was left out of `paths`; return the exit code."""
     for error, alike in _once_per_cause(report.rejected):
-        more = (
+        repeats_text = (
             f" (and {format_count(alike - 1, 'more recording')} for the same reason; jitter inspect lists them)"
             if alike > 1
             else ""
         )
-        say(f"left out: {error.message}{more}")
+        say(f"left out: {error.message}{repeats_text}")
         if error.hint:
             say(f"  {error.hint}")
     for line in _warnings(report):
@@ -84,8 +84,8 @@ def _warnings(report: IngestReport) -> list[str]:
     ]
     lines += [f"{record.file}: {escape_control(text)}" for record in report.logs.added for text in record.problems]
     if len(lines) > _MAX_WARNINGS:
-        left = len(lines) - _MAX_WARNINGS
-        lines = [*lines[:_MAX_WARNINGS], f"{left} more notes; all are in {report.lake / 'sources'}"]
+        rest_count = len(lines) - _MAX_WARNINGS
+        lines = [*lines[:_MAX_WARNINGS], f"{rest_count} more notes; all are in {report.lake / 'sources'}"]
     return lines
 
 

@@ -182,18 +182,18 @@ def _columns(batch: "pa.RecordBatch") -> list[list[Any]]:
     """
     import pyarrow as pa
 
-    found = []
+    columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
-            found.append(column.to_pylist())
+            columns.append(column.to_pylist())
         except (OverflowError, ValueError):
             try:
-                found.append(column.cast(pa.string()).to_pylist())
+                columns.append(column.cast(pa.string()).to_pylist())
             except pa.ArrowException:
                 raise UsageError(
                     f"the query: column {name!r} has values that cannot be written", f'cast it: "{name}"::varchar'
                 ) from None
-    return found
+    return columns
 
 
 def _cell(value: Any) -> str:
@@ -245,9 +245,9 @@ class _Pieces(io.RawIOBase):
         return len(piece)
 
     def take(self) -> bytes:
-        taken = b"".join(self._pieces)
+        content = b"".join(self._pieces)
         self._pieces.clear()
-        return taken
+        return content
 
 
 def _begins(path: Path, heading: str) -> bool:

@@ -29,15 +29,15 @@ def print_table(rows: "pa.Table") -> None:
     console = Console(file=sys.stdout)
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _BETWEEN, 0, 0))
     columns: list[list[str]] = []
-    left = console.width
+    free_width = console.width
     for name, column in zip(rows.column_names, rows.slice(0, MAX_TEXT_ROWS).columns, strict=True):
         is_number = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
         values = column.to_pylist()
         cells = _numbers(values) if is_number else _names(values, are_kernels=name.startswith("kernel"))
         width = max(map(len, [name, *cells]))
-        if columns and width > left:
+        if columns and width > free_width:
             break
-        left -= width + _BETWEEN
+        free_width -= width + _BETWEEN
         table.add_column(Text(escape_control(name)), justify="right" if is_number else "left", no_wrap=True)
         columns.append(cells)
     for line in zip(*columns, strict=True):
@@ -55,10 +55,10 @@ def _numbers(values: Sequence[Any]) -> list[str]:
 
 def _names(values: Sequence[Any], *, are_kernels: bool) -> list[str]:
     """Return texts that leave room for others; of kernels the bare names, where these differ."""
-    known = [_UNNAMED if value is None or value == "" else escape_control(str(value)) for value in values]
-    short = {name: short_name(name) if are_kernels and name != _UNNAMED else name for name in known}
+    texts = [_UNNAMED if value is None or value == "" else escape_control(str(value)) for value in values]
+    short = {name: short_name(name) if are_kernels and name != _UNNAMED else name for name in texts}
     times = Counter(short.values())
-    return [_cut(short[name] if times[short[name]] == 1 else name) for name in known]
+    return [_cut(short[name] if times[short[name]] == 1 else name) for name in texts]
 
 
 def _cut(text: str) -> str:

@@ -290,8 +290,8 @@ def collective_operation(name: str) -> str | None:
 def _find_row(name: str) -> CollectiveName | None:
     qualified = _qualified_name(name)
     lower = qualified.lower()
-    found = _ANY.fullmatch(qualified) if any(word in lower for word in _WORDS_OF_ALL_ROWS) else None
-    return None if found is None else COLLECTIVE_NAMES[int(str(found.lastgroup)[1:])]
+    match = _ANY.fullmatch(qualified) if any(word in lower for word in _WORDS_OF_ALL_ROWS) else None
+    return None if match is None else COLLECTIVE_NAMES[int(str(match.lastgroup)[1:])]
 
 
 @lru_cache(maxsize=65536)
@@ -299,17 +299,17 @@ def _find_operation(name: str) -> str | None:
     row = _find_row(name)
     if row is None or row.operation != _BY_WORDS:
         return None if row is None else row.operation
-    own = re.sub(r"^.*?(?:nccl|rccl)", "", _qualified_name(name).rpartition("::")[2], count=1)
+    bare_name = re.sub(r"^.*?(?:nccl|rccl)", "", _qualified_name(name).rpartition("::")[2], count=1)
     # the reduction operator ("Sum", "PreMulSum") never contains an operation's word, so a search is enough
-    return parse_operation(own.replace("Kernel", ""))
+    return parse_operation(bare_name.replace("Kernel", ""))
 
 
 def _qualified_name(name: str) -> str:
     """Return a kernel's name with its namespaces, without return type, template arguments and parameters."""
     if name.startswith("_Z"):
         return _demangled(name)
-    found = _QUALIFIED.match(name)
-    return _UNNAMED_PART.sub("", found[1]) if found else ""
+    match = _QUALIFIED.match(name)
+    return _UNNAMED_PART.sub("", match[1]) if match else ""
 
 
 def _demangled(name: str) -> str:

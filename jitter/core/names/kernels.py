@@ -41,10 +41,10 @@ def copy_direction(name: str) -> str | None:
     >>> copy_direction("Memcpy HtoD (Pinned -> Device)"), copy_direction("[CUDA memcpy Peer-to-Peer]")
     ('host_to_device', 'device_to_device')
     """
-    found = _DIRECTION.search(name)
-    if found is None:
+    match = _DIRECTION.search(name)
+    if match is None:
         return None
-    source, target = ("host" if end[0] in "hH" else "device" for end in found.groups())
+    source, target = ("host" if end[0] in "hH" else "device" for end in match.groups())
     return f"{source}_to_{target}"
 
 
@@ -57,8 +57,8 @@ def host_memory(name: str) -> str | None:
     >>> host_memory("Memcpy HtoD (Pageable -> Device)"), host_memory("CopyHostToDevice")
     ('pageable', None)
     """
-    found = _HOST_MEMORY.search(name)
-    return None if found is None else found[1].lower()
+    match = _HOST_MEMORY.search(name)
+    return None if match is None else match[1].lower()
 
 
 @lru_cache(maxsize=65536)

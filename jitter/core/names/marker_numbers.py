@@ -28,11 +28,11 @@ def parse_marker_numbers(text: str, step: int, epoch: int | None, rank: int | No
     >>> [tuple(one) for one in parse_marker_numbers("epoch1_step2003-rank0-640_8", 2003, 1, 0)]
     [('number_1', 640.0), ('number_2', 8.0)]
     """
-    found: list[MarkerNumber] = []
-    left = {step, epoch, rank}
+    numbers: list[MarkerNumber] = []
+    excluded = {step, epoch, rank}
     for match in _NUMBER.finditer(text):
         name, value = match["name"], float(match["value"])
-        if name is not None and value in left and _OF_STEP.fullmatch(name):
+        if name is not None and value in excluded and _OF_STEP.fullmatch(name):
             continue
-        found.append(MarkerNumber(name or f"number_{len(found) + 1}", value))
-    return tuple(found)
+        numbers.append(MarkerNumber(name or f"number_{len(numbers) + 1}", value))
+    return tuple(numbers)

@@ -18,8 +18,8 @@ def unknown_value(kind: npt.DTypeLike) -> int:
 
 def is_unknown(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Return where times are unknown, in the shape of `values`."""
-    found: npt.NDArray[np.bool_] = values == unknown_value(values.dtype)
-    return found
+    mask: npt.NDArray[np.bool_] = values == unknown_value(values.dtype)
+    return mask
 
 
 Floats = npt.NDArray[np.float64]
@@ -67,9 +67,9 @@ def distinct_rows(*columns: Ints) -> tuple[Ints, Ints]:
     order = np.lexsort(columns[::-1])
     begins = np.ones(len(order), np.bool_)
     begins[1:] = np.logical_or.reduce([np.diff(column[order]) != 0 for column in columns])
-    which = np.empty(len(order), np.int64)
-    which[order] = np.cumsum(begins) - 1
-    return order[begins], which
+    positions = np.empty(len(order), np.int64)
+    positions[order] = np.cumsum(begins) - 1
+    return order[begins], positions
 
 
 def joined(parts: Iterable[Ints]) -> Ints:

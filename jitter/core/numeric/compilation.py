@@ -101,30 +101,30 @@ class CompiledFunction(Generic[P, R]):
         It covers the function and the functions that it calls: bytecode, constants and the global numbers that they
         read.
         """
-        found = blake2b(_content(self.function.__code__) + self._numbers(), digest_size=6)
+        content_hash = blake2b(_content(self.function.__code__) + self._numbers(), digest_size=6)
         for called in self._called().values():
-            found.update(called.digest())
-        return found.digest()
+            content_hash.update(called.digest())
+        return content_hash.digest()
 
     def _numbers(self) -> bytes:
         """Names and values of the global numbers that the function reads: machine code contains them."""
-        known = self.function.__globals__
-        named = {name: known.get(name) for name in self.function.__code__.co_names}
+        module_globals = self.function.__globals__
+        named = {name: module_globals.get(name) for name in self.function.__code__.co_names}
         return repr([(name, value) for name, value in named.items() if isinstance(value, int | float)]).encode()
 
     def _called(self) -> "dict[str, CompiledFunction[..., Any]]":
         names = self.function.__code__.co_names
-        known = self.function.__globals__
-        return {name: known[name] for name in names if isinstance(known.get(name), CompiledFunction)}
+        module_globals = self.function.__globals__
+        return {name: module_globals[name] for name in names if isinstance(module_globals.get(name), CompiledFunction)}
 
     def _bound(self, kind: str, name: str) -> Callable[..., R]:
         """The function with each compiled function that it calls replaced by that one's `kind`."""
         function = self.function
         names = {name: getattr(called, kind) for name, called in self._called().items()}
-        found = FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__)
-        found.__qualname__ = name
-        found.__module__ = function.__module__
-        return found
+        bound = FunctionType(function.__code__, {**function.__globals__, **names}, function.__name__)
+        bound.__qualname__ = name
+        bound.__module__ = function.__module__
+        return bound
 
 
 def compiled(function: Callable[P, R]) -> CompiledFunction[P, R]:
@@ -137,7 +137,7 @@ def share_machine_code(function: Any) -> Any:
     find = function.get_call_template
     unliteral = _numba.types.unliteral
     function.get_call_template = lambda args, kws: find(
-        [unliteral(one) for one in args], {name: unliteral(one) for name, one in kws.items()}
+        [unliteral(argument) for argument in args], {name: unliteral(argument) for name, argument in kws.items()}
     )
     return function
 
@@ -151,4 +151,4 @@ def _memory(value: Any) -> Any:
 
 
 def _content(code: CodeType) -> bytes:
-    return code.co_code + repr([one for one in code.co_consts if not isinstance(one, CodeType)]).encode()
+    return code.co_code + repr([constant for constant in code.co_consts if not isinstance(constant, CodeType)]).encode()

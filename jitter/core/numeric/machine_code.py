@@ -79,7 +79,7 @@ class MachineCode(NullCache):  # type: ignore[misc]  # numba has no types
 
     def _files(self, sig: Any, target_context: Any) -> Iterator[Path]:
         args = tuple(sig.args) if hasattr(sig, "args") else tuple(sig)
-        signature = repr([_describe(one) for one in args])
+        signature = repr([_describe(argument) for argument in args])
         any_processor = f"{self.name}-{_digest(signature)}"
         if _build:
             _used.add(_build[0] / VERSION / any_processor)
@@ -124,9 +124,14 @@ def _describe(argument: Any) -> Any:
     """Describe a type: of a named tuple also the class and the order of its fields, which the code depends on."""
     if isinstance(argument, types.BaseNamedTuple):
         made = argument.instance_class
-        return (made.__module__, made.__qualname__, made._fields, [_describe(one) for one in argument.types])
+        return (
+            made.__module__,
+            made.__qualname__,
+            made._fields,
+            [_describe(member_type) for member_type in argument.types],
+        )
     if isinstance(argument, types.BaseTuple):
-        return [_describe(one) for one in argument.types]
+        return [_describe(member_type) for member_type in argument.types]
     return str(argument)
 
 

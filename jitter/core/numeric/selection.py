@@ -62,6 +62,6 @@ def select_median(values: Floats, count: int) -> float:
 
 
 @compiled
-def later(one: float, other: float) -> float:
+def later(first: float, second: float) -> float:
     """Return the greater of two times; an unknown one (NaN) says nothing."""
-    return other if isnan(one) or other > one else one
+    return second if isnan(first) or second > first else first

@@ -22,23 +22,23 @@ def lower_median(values: npt.NDArray[Any]) -> Floats:
         return np.full((len(values), 1), np.nan)
     if values.size and not np.isnan(values.max()):  # which is NaN where any is
         middle = (values.shape[1] - 1) // 2
-        found: Floats = np.partition(values, middle, axis=1)[:, middle : middle + 1]
-        return found.copy()  # a view would keep all of it
-    known = (~np.isnan(values)).sum(axis=1)
+        medians: Floats = np.partition(values, middle, axis=1)[:, middle : middle + 1]
+        return medians.copy()  # a view would keep all of it
+    counts = (~np.isnan(values)).sum(axis=1)
     ordered = np.sort(values, axis=1)  # NaN sorts last
-    return np.take_along_axis(ordered, (np.maximum(known, 1)[:, None] - 1) // 2, axis=1)
+    return np.take_along_axis(ordered, (np.maximum(counts, 1)[:, None] - 1) // 2, axis=1)
 
 
 def known_median(values: Floats) -> float:
     """Return the median of the known values; 0 without any."""
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else 0.0
+    known_values = values[~np.isnan(values)]
+    return float(np.median(known_values)) if len(known_values) else 0.0
 
 
 def mad_sigma(values: Floats) -> float:
     """Return the standard deviation estimated from the median absolute deviation of the known values; 0 without any."""
-    known = values[~np.isnan(values)]
-    return MAD_TO_SIGMA * float(np.median(np.abs(known - np.median(known)))) if len(known) else 0.0
+    known_values = values[~np.isnan(values)]
+    return MAD_TO_SIGMA * float(np.median(np.abs(known_values - np.median(known_values)))) if len(known_values) else 0.0
 
 
 def nth_difference(values: Floats, number: int) -> float:
@@ -51,26 +51,26 @@ def nth_difference(values: Floats, number: int) -> float:
     5.0
     """
     ordered = np.sort(values)
-    own = np.arange(len(ordered)) + 1
+    first_after = np.arange(len(ordered)) + 1
 
     def ends(bound: float) -> Ints:
-        return np.maximum(np.searchsorted(ordered, ordered + bound, side="right"), own)
+        return np.maximum(np.searchsorted(ordered, ordered + bound, side="right"), first_after)
 
     below, above = -1.0, float(ordered[-1] - ordered[0]) * (1 + 1e-9)
     while True:
-        first, last = ends(below) if below >= 0 else own, ends(above)
+        first, last = ends(below) if below >= 0 else first_after, ends(above)
         if (last - first).sum() <= _FEW * len(ordered):
             break
         middle = max(below, 0.0) + (above - max(below, 0.0)) / 2
         if middle in (below, above):
             return above  # all that are left are equal
-        if (ends(middle) - own).sum() > number:
+        if (ends(middle) - first_after).sum() > number:
             above = middle
         else:
             below = middle
     counts = last - first
     starts = np.repeat(np.arange(len(ordered)), counts)
     offsets = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    left = ordered[first[starts] + offsets] - ordered[starts]
-    place = number - int((first - own).sum())
-    return float(np.partition(left, place)[place])
+    differences = ordered[first[starts] + offsets] - ordered[starts]
+    place = number - int((first - first_after).sum())
+    return float(np.partition(differences, place)[place])

@@ -23,8 +23,8 @@ def student_tail(t: Floats | float, degrees: Floats | float) -> Floats:
     values, freedom = np.broadcast_arrays(np.asarray(t, np.float64), np.asarray(degrees, np.float64))
     squared = np.square(np.where(np.isinf(values), 1e150, values))
     half = _incomplete_beta(freedom / 2, freedom / (freedom + squared), squared / (freedom + squared)) / 2
-    found: Floats = np.where(values >= 0, half, 1 - half)
-    return np.where(np.isnan(values), np.nan, found)
+    tail: Floats = np.where(values >= 0, half, 1 - half)
+    return np.where(np.isnan(values), np.nan, tail)
 
 
 @lru_cache(maxsize=1024)
@@ -44,14 +44,16 @@ def _incomplete_beta(a: Floats, x: Floats, rest: Floats) -> Floats:
     """Return I_x(a, 1/2); `rest` is 1 − x, given apart because it may be far below 1."""
     b = 0.5
     with np.errstate(divide="ignore", invalid="ignore"):
-        distinct, which = np.unique(a, return_inverse=True)
-        log_gammas = np.array([math.lgamma(one + b) - math.lgamma(one) - math.lgamma(b) for one in distinct.tolist()])
-        front = np.exp(log_gammas[which].reshape(a.shape) + a * np.log(x) + b * np.log(rest))
+        distinct, positions = np.unique(a, return_inverse=True)
+        log_gammas = np.array(
+            [math.lgamma(parameter + b) - math.lgamma(parameter) - math.lgamma(b) for parameter in distinct.tolist()]
+        )
+        front = np.exp(log_gammas[positions].reshape(a.shape) + a * np.log(x) + b * np.log(rest))
         is_near = x < (a + 1) / (a + b + 2)
         p, q, z = np.where(is_near, a, b), np.where(is_near, b, a), np.where(is_near, x, rest)
         share = front / p * _fraction(p, q, z)
-        found = np.where(is_near, share, 1 - share)
-    return np.where(rest <= 0, 1.0, np.where(x <= 0, 0.0, np.clip(found, 0.0, 1.0)))
+        beta = np.where(is_near, share, 1 - share)
+    return np.where(rest <= 0, 1.0, np.where(x <= 0, 0.0, np.clip(beta, 0.0, 1.0)))
 
 
 def _fraction(a: Floats, b: Floats, x: Floats) -> Floats:

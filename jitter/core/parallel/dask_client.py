@@ -94,13 +94,13 @@ class Cluster:
             return None
 
         versions: dict[str, object] = self.client.run(version, on_error="return")
-        others = {worker: found for worker, found in sorted(versions.items()) if found != __version__}
+        others = {worker: release for worker, release in sorted(versions.items()) if release != __version__}
         if not others:
             return
-        worker, found = next(iter(others.items()))
-        more = f" (and {len(others) - 1} more of {len(versions)} workers)" if len(others) > 1 else ""
+        worker, release = next(iter(others.items()))
+        suffix = f" (and {len(others) - 1} more of {len(versions)} workers)" if len(others) > 1 else ""
         raise JitterError(
-            f"the Dask worker {worker} has {'no jitter' if found is None else f'jitter {found}'}{more}, "
+            f"the Dask worker {worker} has {'no jitter' if release is None else f'jitter {release}'}{suffix}, "
             f"and this process has jitter {__version__}",
             f"install one version everywhere: pip install 'gpu-jitter[cluster]=={__version__}'",
         )

@@ -78,11 +78,11 @@ def unpack(path: Path) -> Unpacked:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         _remove_old(root)
         with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=root, ignore_cleanup_errors=True) as unfinished:
-            found = _Writer(path, Path(unfinished, "files"), state.st_size).run()
-            if found.error is not None:  # nothing incomplete is kept under the name
+            unpacked = _Writer(path, Path(unfinished, "files"), state.st_size).run()
+            if unpacked.error is not None:  # nothing incomplete is kept under the name
                 folder = folder.with_name(f"{folder.name}-{time.time_ns()}")
-            found.folder.rename(folder)
-            return found._replace(folder=folder)
+            unpacked.folder.rename(folder)
+            return unpacked._replace(folder=folder)
     except OSError as error:
         raise JitterError(
             f"{path}: cannot be unpacked into {root} ({reason_of(error)})",
@@ -186,10 +186,10 @@ class _Chunks(io.RawIOBase):
 
 
 def _remove_old(root: Path) -> None:
-    for one in root.iterdir():
+    for folder in root.iterdir():
         with suppress(OSError):  # other processes remove them too
-            if time.time() - one.lstat().st_mtime > _KEPT_S:
-                shutil.rmtree(one)
+            if time.time() - folder.lstat().st_mtime > _KEPT_S:
+                shutil.rmtree(folder)
 
 
 def _first_members(head: bytes) -> list[str] | None:

@@ -137,13 +137,13 @@ class _Search:
         errors, others_count = others.classify([source.path for source in alone], ", ".join(sorted(readers())))
         notes = [*self._notes, *(str(error) for error in self._broken.values())]
         notes += [
-            f"reader {name!r} failed to examine {found[0]}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
-            for name, found in self._sniff_errors.items()
+            f"reader {name!r} failed to examine {paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+            for name, paths in self._sniff_errors.items()
         ]
         if self._links:
-            more = f" (and {len(self._links) - 1} more)" if len(self._links) > 1 else ""
+            suffix = f" (and {len(self._links) - 1} more)" if len(self._links) > 1 else ""
             notes.append(
-                f"{_shown(self._links[0])}{more}: a link to a folder, which is not followed: name the folder itself"
+                f"{_shown(self._links[0])}{suffix}: a link to a folder, which is not followed: name the folder itself"
             )
         return DiscoveredFiles(
             sorted(alone, key=lambda source: str(source.path)),
@@ -277,7 +277,9 @@ def _shown(path: Path) -> str:
 
 
 def _source(path: Path, reader: Reader, files: tuple[Path, ...], nsys: NsysExporter | None) -> Source:
-    inner = [file for one in files for file in ([one] if one.is_file() else one.rglob("*")) if file.is_file()]
+    inner = [
+        file for member in files for file in ([member] if member.is_file() else member.rglob("*")) if file.is_file()
+    ]
     states = [file.stat() for file in inner]
     changed_ns = max((state.st_mtime_ns for state in states), default=0)
     return Source(path, reader.name, sum(state.st_size for state in states), files, changed_ns, nsys)

@@ -196,7 +196,7 @@ def _summarize_reports(errors: dict[Path, JitterError]) -> dict[Path, JitterErro
         'nsys export -t sqlite --lazy=false -o "${report%.*}.sqlite" "$report"; done',
     )
     error.files = len(reports)
-    kept = {path: one for path, one in errors.items() if path not in set(reports)}
+    kept = {path: path_error for path, path_error in errors.items() if path not in set(reports)}
     return {**kept, reports[0]: error}
 
 
@@ -355,7 +355,7 @@ def unsupported_format(path: Path) -> UnsupportedFormat | None:
     """Return the format of a file; None if it is none of these or unreadable."""
     try:
         head = read_head(path, _HEAD_BYTES)
-        return next((one for one in _FORMATS if _has(path, head, one)), None)
+        return next((candidate for candidate in _FORMATS if _has(path, head, candidate)), None)
     except (OSError, JitterError):
         return None
 
@@ -388,8 +388,8 @@ def _describe_text(text: bytes) -> str:
 def _describe_database(path: Path) -> str:
     try:
         with closing(connect(path)) as connection:
-            found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') LIMIT 1000")
-            tables = sorted(str(name) for (name,) in found)
+            rows = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') LIMIT 1000")
+            tables = sorted(str(name) for (name,) in rows)
     except (sqlite3.Error, UnicodeDecodeError):
         return "an SQLite database that is damaged"
     if not tables:
@@ -403,7 +403,7 @@ def _describe_database(path: Path) -> str:
 def _describe_json(text: bytes) -> str:
     if b'"traceEvents"' in text or (text.startswith(b"[") and b'"ph"' in text):
         kinds = dict.fromkeys(
-            found.decode("utf-8", "replace") for found in re.findall(rb'"cat"\s*:\s*"([^"]{1,40})"', text)
+            category.decode("utf-8", "replace") for category in re.findall(rb'"cat"\s*:\s*"([^"]{1,40})"', text)
         )
         has = f"of the categories {_listed(list(kinds))}" if kinds else "without categories"
         return f"a Chrome trace of another tool: events {has}, where PyTorch's have kernel, cpu_op, cuda_runtime, …"

@@ -64,10 +64,10 @@ class GivenJob:
         for rank in recording.ranks:
             self.job.add(rank)
 
-    def merge(self, other: "GivenJob") -> None:
+    def merge(self, other_job: "GivenJob") -> None:
         """Add the recordings of another job, which runs other programs."""
-        programs = [*self.programs, *other.programs]
-        for recording in other.recordings:
+        programs = [*self.programs, *other_job.programs]
+        for recording in other_job.recordings:
             self.add(recording)
         self.programs = programs
 
@@ -83,31 +83,31 @@ class GivenJob:
 
     def find_mismatch(self, recording: GivenRecording, place: str = "in the job that is taken") -> Mismatch | None:
         """Return why the recording is of another job; None if it may belong to this one."""
-        found = (self.job.find_mismatch(rank, place) for rank in recording.ranks)
-        return next((mismatch for mismatch in found if mismatch is not None), None)
+        mismatches = (self.job.find_mismatch(rank, place) for rank in recording.ranks)
+        return next((mismatch for mismatch in mismatches if mismatch is not None), None)
 
-    def find_contradiction(self, other: "GivenJob", place: str) -> tuple[GivenRecording, Mismatch] | None:
+    def find_contradiction(self, other_job: "GivenJob", place: str) -> tuple[GivenRecording, Mismatch] | None:
         """Return a recording of another job that cannot be of this one, with the reason; None if all may."""
-        for recording in other.recordings:
+        for recording in other_job.recordings:
             mismatch = self.find_mismatch(recording, place)
             if mismatch is not None:
                 return recording, mismatch
         return None
 
-    def shared_kernels(self, other: "GivenJob") -> float:
+    def shared_kernels(self, other_job: "GivenJob") -> float:
         """Return the largest share of kernels (0 to 1) that programs of both have in common."""
-        pairs = [(one, two) for one in self.programs for two in other.programs]
-        return max((one.shared_kernels(two) or 0.0 for one, two in pairs), default=0.0)
+        pairs = [(program, other_program) for program in self.programs for other_program in other_job.programs]
+        return max((program.shared_kernels(other_program) or 0.0 for program, other_program in pairs), default=0.0)
 
-    def time_apart(self, other: "GivenJob") -> int:
+    def time_apart(self, other_job: "GivenJob") -> int:
         """Return the ns between two jobs by wall clock; 0 if they overlap or one has no wall clock."""
-        return time_apart(self.job.utc_range, other.job.utc_range)
+        return time_apart(self.job.utc_range, other_job.job.utc_range)
 
     def describe(self) -> str:
         """Return the job in a few words, with its files."""
         names = [path.name for path in sorted(recording.path for recording in self.recordings)]
-        more = f" and {format_count(len(names) - _SHOWN, 'more file')}" if len(names) > _SHOWN else ""
-        files = f" ({', '.join(names[:_SHOWN])}{more})" if names else ""
+        rest_text = f" and {format_count(len(names) - _SHOWN, 'more file')}" if len(names) > _SHOWN else ""
+        files = f" ({', '.join(names[:_SHOWN])}{rest_text})" if names else ""
         return describe_job([rank.record for rank in self.job.ranks]) + files
 
 
@@ -146,7 +146,8 @@ def choose_job(
     jobs.sort(key=lambda job: (-job.rank_steps, -job.ranks))
     largest, *others = jobs
     is_clear = all(
-        largest.rank_steps >= CLEAR_RATIO * other.rank_steps and largest.ranks >= other.ranks for other in others
+        largest.rank_steps >= CLEAR_RATIO * other_job.rank_steps and largest.ranks >= other_job.ranks
+        for other_job in others
     )
     return JobChoice(jobs, largest if is_clear else None, False)
 
@@ -199,7 +200,7 @@ def _divide_by_program(recordings: Iterable[GivenRecording], *, is_one_run: bool
     In order of time, the recordings of a first run come before those of a second one.
     """
     groups: list[GivenJob] = []
-    for recording in sorted(recordings, key=lambda one: (one.utc_range or (0, 0), str(one.path))):
+    for recording in sorted(recordings, key=lambda recording: (recording.utc_range or (0, 0), str(recording.path))):
         add_by_program(recording, groups, is_one_run=is_one_run)
     return groups
 
@@ -210,10 +211,10 @@ def _merge(groups: Sequence[GivenJob], lake: GivenJob | None) -> list[GivenJob]:
     Stages of a pipeline share some kernels, and those of two jobs fewer. The lake's job comes first.
     """
     job_of = [lake, *groups] if lake is not None else list(groups)
-    pairs = [(one, other) for other in range(len(job_of)) for one in range(other)]
+    pairs = [(first, second) for second in range(len(job_of)) for first in range(second)]
     pairs.sort(key=lambda pair: _distance(job_of[pair[0]], job_of[pair[1]]))
-    for one, other in pairs:
-        job, added = job_of[one], job_of[other]
+    for first, second in pairs:
+        job, added = job_of[first], job_of[second]
         if job is added:
             continue
         if added is lake or (job is not lake and len(added.recordings) > len(job.recordings)):
@@ -224,9 +225,9 @@ def _merge(groups: Sequence[GivenJob], lake: GivenJob | None) -> list[GivenJob]:
     return list(dict.fromkeys(job_of))
 
 
-def _distance(one: GivenJob, other: GivenJob) -> tuple[float, int, int]:
+def _distance(group: GivenJob, other_group: GivenJob) -> tuple[float, int, int]:
     """Return how little two groups have in common: in kernels, in time, and by their size."""
-    return -one.shared_kernels(other), one.time_apart(other), -one.rank_steps - other.rank_steps
+    return -group.shared_kernels(other_group), group.time_apart(other_group), -group.rank_steps - other_group.rank_steps
 
 
 _MAJORITY: Final = 2 / 3
@@ -275,13 +276,15 @@ class LeadingJob:
             self._waiting[met] = None
         largest = self._groups[:1] if self._has_lake else self._groups
         leading = max(largest, key=lambda group: len(group.recordings), default=GivenJob())
-        size = sum(one.size for one in leading.recordings)
+        size = sum(member.size for member in leading.recordings)
         if len(leading.recordings) <= _MAJORITY * self._count or size <= _MAJORITY * self._bytes:
             return []
         members = set(leading.recordings)
-        certain = [one for one in self._waiting if one in members and one not in self._contested]
-        for one in certain:
-            del self._waiting[one]
+        certain = [
+            candidate for candidate in self._waiting if candidate in members and candidate not in self._contested
+        ]
+        for settled in certain:
+            del self._waiting[settled]
         return certain
 
     def _claim(self, recording: GivenRecording) -> None:
@@ -294,7 +297,7 @@ class LeadingJob:
 
     def _find_met(self, recording: GivenRecording) -> list[GivenRecording]:
         """Return the recordings of which it turns out that another rank runs their sequence, this one last."""
-        found: dict[GivenRecording, None] = {}
+        recordings: dict[GivenRecording, None] = {}
         is_met = False
         for rank in recording.ranks:
             for sequence in rank.sequences:
@@ -302,9 +305,9 @@ class LeadingJob:
                     self._alone.setdefault(sequence, []).append(recording)
                 else:
                     self._rank_of[sequence] = None
-                    found |= dict.fromkeys(self._alone.pop(sequence, []))
+                    recordings |= dict.fromkeys(self._alone.pop(sequence, []))
                     is_met = True
-        new = [one for one in found if one not in self._met and one is not recording]
+        new = [candidate for candidate in recordings if candidate not in self._met and candidate is not recording]
         new += [recording] if is_met else []
         self._met |= set(new)
         return new
@@ -325,7 +328,7 @@ def left_out_errors(choice: JobChoice, lake: Path) -> list[tuple[GivenRecording,
     """Return the recordings that are not taken, each with its error. `lake` is the lake's folder."""
     if choice.taken is None:
         return _undecided_errors(choice)
-    found = []
+    errors = []
     place = "in the lake" if choice.is_in_lake else "in the job that is taken"
     for job in choice.left_out:
         for recording, reason in _reasons(choice.taken, job, place):
@@ -333,8 +336,8 @@ def left_out_errors(choice: JobChoice, lake: Path) -> list[tuple[GivenRecording,
                 error = not_in_lake_error(recording.path, reason, choice.taken, job, lake)
             else:
                 error = _not_taken_error(recording.path, reason, choice.taken, job)
-            found.append((recording, error))
-    return found
+            errors.append((recording, error))
+    return errors
 
 
 def not_in_lake_error(path: Path, reason: str, in_lake: GivenJob, job: GivenJob, lake: Path) -> OtherJobError:
@@ -351,10 +354,10 @@ def not_in_lake_error(path: Path, reason: str, in_lake: GivenJob, job: GivenJob,
     return error
 
 
-def _not_taken_error(path: Path, reason: str, taken: GivenJob, job: GivenJob) -> OtherJobError:
+def _not_taken_error(path: Path, reason: str, taken_job: GivenJob, job: GivenJob) -> OtherJobError:
     error = OtherJobError(
         f"{path}: recorded in another job than most of these traces: {reason}. Taken: "
-        f"{taken.describe()}. Left out: {job.describe()}",
+        f"{taken_job.describe()}. Left out: {job.describe()}",
         f"a lake holds one job: ingest the other one alone into another lake (`ingest -o LAKE`), or {_SAME_JOB}",
     )
     error.cause = job.describe()
@@ -378,12 +381,14 @@ def _undecided_errors(choice: JobChoice) -> list[tuple[GivenRecording, OtherJobE
     return [(recording, error) for job in choice.jobs for recording in job.recordings]
 
 
-def _reasons(taken: GivenJob, job: GivenJob, place: str) -> Iterator[tuple[GivenRecording, str]]:
+def _reasons(taken_job: GivenJob, job: GivenJob, place: str) -> Iterator[tuple[GivenRecording, str]]:
     """Yield each recording of a job with the reason why it is not of the job that is taken."""
     recordings = sorted(job.recordings, key=lambda recording: recording.path)
-    found = [(recording, taken.find_mismatch(recording, place)) for recording in recordings]
-    example = next(((one.path.name, mismatch.reason) for one, mismatch in found if mismatch is not None), None)
-    for recording, mismatch in found:
+    mismatches = [(recording, taken_job.find_mismatch(recording, place)) for recording in recordings]
+    example = next(
+        ((member.path.name, mismatch.reason) for member, mismatch in mismatches if mismatch is not None), None
+    )
+    for recording, mismatch in mismatches:
         if mismatch is not None:
             yield recording, mismatch.reason
         elif example is not None:
@@ -394,7 +399,7 @@ def _reasons(taken: GivenJob, job: GivenJob, place: str) -> Iterator[tuple[Given
 
 def _folder(job: GivenJob) -> Path:
     """Return the folder that holds all recordings of a job."""
-    return Path(os.path.commonpath([one.path.parent for one in job.recordings]))
+    return Path(os.path.commonpath([recording.path.parent for recording in job.recordings]))
 
 
 _REASONS: Final = (
@@ -433,28 +438,32 @@ def find_conflicts(recordings: Iterable[GivenRecording], ranks: Sequence[Recorde
     Of two that nothing tells apart, one is taken if they are of the same time, else none.
     """
     rivals = _rivals(recordings)
-    fits = {one: _fit(one, ranks) for one in rivals}
-    found: dict[GivenRecording, StepConflict] = {}
+    fits = {recording: _fit(recording, ranks) for recording in rivals}
+    conflicts: dict[GivenRecording, StepConflict] = {}
     undecided: set[GivenRecording] = set()
-    for _, equals in groupby(sorted(rivals, key=lambda one: (fits[one], _content(one))), key=fits.__getitem__):
-        left = []
-        for one in equals:
-            better = [other for other in rivals[one] if fits[other] < fits[one]]
-            better = [other for other in better if other not in found or other in undecided]
+    for _, equals in groupby(
+        sorted(rivals, key=lambda recording: (fits[recording], _content(recording))), key=fits.__getitem__
+    ):
+        best = []
+        for recording in equals:
+            better = [rival for rival in rivals[recording] if fits[rival] < fits[recording]]
+            better = [rival for rival in better if rival not in conflicts or rival in undecided]
             if better:
-                found[one] = _conflict(one, better[0], rivals[one], _explain(fits[one], fits[better[0]]))
+                conflicts[recording] = _conflict(
+                    recording, better[0], rivals[recording], _explain(fits[recording], fits[better[0]])
+                )
             else:
-                left.append(one)
-        for place, one in enumerate(left):
-            alike = [other for other in left if other in rivals[one]]
-            apart = [other for other in alike if not _is_same_time(one, other)]
-            before = [other for other in alike if other in left[:place] and other not in found]
+                best.append(recording)
+        for place, recording in enumerate(best):
+            alike = [rival for rival in best if rival in rivals[recording]]
+            apart = [rival for rival in alike if not _is_same_time(recording, rival)]
+            before = [rival for rival in alike if rival in best[:place] and rival not in conflicts]
             if apart:
-                found[one] = _conflict(one, apart[0], rivals[one], _UNDECIDED)
-                undecided.add(one)
+                conflicts[recording] = _conflict(recording, apart[0], rivals[recording], _UNDECIDED)
+                undecided.add(recording)
             elif before:
-                found[one] = _conflict(one, before[0], rivals[one], _SAME_RUN)
-    return list(found.values())
+                conflicts[recording] = _conflict(recording, before[0], rivals[recording], _SAME_RUN)
+    return list(conflicts.values())
 
 
 def _rivals(recordings: Iterable[GivenRecording]) -> Rivals:
@@ -465,26 +474,26 @@ def _rivals(recordings: Iterable[GivenRecording]) -> Rivals:
                 claims.setdefault((rank.rank, step.key), []).append(recording)
     rivals: Rivals = {}
     for claim, holders in claims.items():
-        for one in holders if len(holders) > 1 else ():
-            for other in holders:
-                if other is not one:
-                    rivals.setdefault(one, {}).setdefault(other, []).append(claim)
+        for holder in holders if len(holders) > 1 else ():
+            for rival in holders:
+                if rival is not holder:
+                    rivals.setdefault(holder, {}).setdefault(rival, []).append(claim)
     return rivals
 
 
 def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[float, ...]:
     """Return how unlikely a recording is, compared with `ranks`: the least is the most likely."""
-    own = {rank.rank for rank in recording.ranks}
-    others = [other for other in ranks if other.rank not in own]
-    pairs = [(rank, other) for rank in recording.ranks for other in others]
+    recorded_ranks = {rank.rank for rank in recording.ranks}
+    others = [other_rank for other_rank in ranks if other_rank.rank not in recorded_ranks]
+    pairs = [(rank, other_rank) for rank in recording.ranks for other_rank in others]
     steps = [step for rank in recording.ranks for step in rank.record.steps]
     return (
-        -sum(bool(rank.sequences & other.sequences) for rank, other in pairs),
-        -max((rank.shared_kernels(other) or 0.0 for rank, other in pairs), default=0.0),
-        min((time_apart(rank.utc_range, other.utc_range) for rank, other in pairs), default=0),
+        -sum(bool(rank.sequences & other_rank.sequences) for rank, other_rank in pairs),
+        -max((rank.shared_kernels(other_rank) or 0.0 for rank, other_rank in pairs), default=0.0),
+        min((time_apart(rank.utc_range, other_rank.utc_range) for rank, other_rank in pairs), default=0),
         -sum(not step.cut for step in steps),
         -sum(step.kernels for step in steps),
-        -sum(rank.record.format == other.record.format for rank, other in pairs),
+        -sum(rank.record.format == other_rank.record.format for rank, other_rank in pairs),
     )
 
 
@@ -493,18 +502,20 @@ def _content(recording: GivenRecording) -> str:
 
 
 def _explain(fit: tuple[float, ...], better: tuple[float, ...]) -> str:
-    return next(reason for reason, own, other in zip(_REASONS, fit, better, strict=True) if own != other)
+    return next(
+        reason for reason, fit_part, better_part in zip(_REASONS, fit, better, strict=True) if fit_part != better_part
+    )
 
 
 def _conflict(
-    one: GivenRecording, other: GivenRecording, rivals: dict[GivenRecording, Claims], reason: str
+    recording: GivenRecording, rival: GivenRecording, rivals: dict[GivenRecording, Claims], reason: str
 ) -> StepConflict:
-    rank = min(rank for rank, _ in rivals[other])
-    steps = sorted((key for of_rank, key in rivals[other] if of_rank == rank), key=lambda key: key.order)
-    return StepConflict(one, other, rank, steps, reason)
+    rank = min(rank for rank, _ in rivals[rival])
+    steps = sorted((key for of_rank, key in rivals[rival] if of_rank == rank), key=lambda key: key.order)
+    return StepConflict(recording, rival, rank, steps, reason)
 
 
-def _is_same_time(one: GivenRecording, other: GivenRecording) -> bool:
+def _is_same_time(recording: GivenRecording, rival: GivenRecording) -> bool:
     """Return whether two recordings state wall clocks that overlap: one execution was recorded twice."""
-    ranges = one.utc_range, other.utc_range
+    ranges = recording.utc_range, rival.utc_range
     return None not in ranges and time_apart(*ranges) <= RESTART_NS

@@ -108,7 +108,7 @@ def decide_ranks(
     if decisions is None and is_only and len(gpus) == 1:
         return [RankDecision(0, RANK_ASSUMED, f"{_ASSUMED}, an assumption: {RANK_HINT}")]
     decisions = _by_device_order(path, gpus, hint) if decisions is None else decisions
-    largest = max((one.rank for one in decisions if one.rank is not None), default=0)
+    largest = max((decision.rank for decision in decisions if decision.rank is not None), default=0)
     if largest >= MAX_RANKS:
         raise UnknownRankError(f"{path}: rank {largest} is not below {MAX_RANKS:,}: no job has as many", RANK_HINT)
     return decisions
@@ -122,43 +122,43 @@ def _decide(
     if by_user is not None:
         return by_user
     processes = sorted({gpu.process for gpu in gpus})
-    known: dict[int, tuple[int, str]] = {}
+    rank_of_process: dict[int, tuple[int, str]] = {}
     for gpu in gpus:
         stated = _stated_ranks(path, gpu, is_alone=len(processes) == 1)
-        contradicting = [one for one in stated if one[0] != stated[0][0]]
+        contradicting = [statement for statement in stated if statement[0] != stated[0][0]]
         if contradicting:
-            (first, first_from), (other, other_from) = stated[0], contradicting[0]
+            (first, first_from), (other_rank, other_from) = stated[0], contradicting[0]
             raise UnknownRankError(
-                f"{path}: {first_from} says rank {first}, and {other_from} says rank {other}",
-                f"give the right one: --rank {first} or --rank {other} (one file), or --rank-map CSV (file,rank)",
+                f"{path}: {first_from} says rank {first}, and {other_from} says rank {other_rank}",
+                f"give the right one: --rank {first} or --rank {other_rank} (one file), or --rank-map CSV (file,rank)",
             )
         if stated and stated[0][1] != _FILE_NAME:
-            known[gpu.process] = stated[0]
+            rank_of_process[gpu.process] = stated[0]
         elif len(processes) == 1 and gpu.launcher_rank is not None:
-            known[gpu.process] = (gpu.launcher_rank, gpu.launcher_rank_from or "environment")
-    if len(processes) == 1 and not known:
+            rank_of_process[gpu.process] = (gpu.launcher_rank, gpu.launcher_rank_from or "environment")
+    if len(processes) == 1 and not rank_of_process:
         in_path = rank_in_path(path)
         in_path = in_name if in_path is None else in_path
         if in_path is not None:
-            known[processes[0]] = (in_path, "file name")
-    if not known:
+            rank_of_process[processes[0]] = (in_path, "file name")
+    if not rank_of_process:
         return None
-    if len(known) < len(processes):
+    if len(rank_of_process) < len(processes):
         raise UnknownRankError(f"{path}: the rank of some of its processes is not recorded", RANK_HINT)
     decisions: dict[tuple[int, int | None], RankDecision] = {}
-    for process, (rank, decided_by) in known.items():
+    for process, (rank, decided_by) in rank_of_process.items():
         decisions.update(_within_process(path, [g for g in gpus if g.process == process], rank, decided_by))
     return [decisions[gpu.process, gpu.device] for gpu in gpus]
 
 
 def _stated_ranks(path: Path, gpu: GpuEvidence, *, is_alone: bool) -> list[tuple[int, str]]:
     """Return the ranks that the evidence states for a GPU's process, with what states them, the most trusted first."""
-    found = [
+    statements = [
         (gpu.process_rank, gpu.process_rank_from or "recording"),
         (gpu.step_text_rank, "step marker"),
         (stated_rank(path) if is_alone else None, _FILE_NAME),
     ]
-    return [(rank, told_by) for rank, told_by in found if rank is not None]
+    return [(rank, stated_by) for rank, stated_by in statements if rank is not None]
 
 
 def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> list[RankDecision] | None:
@@ -194,10 +194,10 @@ def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> l
 
 def rank_by_pattern(path: Path, options: RankOptions) -> int | None:
     """Return the number that --rank-pattern finds in this path; None without a pattern or a match."""
-    found = None if options.pattern is None else compile_rank_pattern(options.pattern).search(str(path))
-    if found is None:
+    match = None if options.pattern is None else compile_rank_pattern(options.pattern).search(str(path))
+    if match is None:
         return None
-    text = found.groupdict().get("rank") or found.group(1)
+    text = match.groupdict().get("rank") or match.group(1)
     return int(text) if text and text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
@@ -217,7 +217,7 @@ def _within_process(
     """Return one rank for a process with one GPU of its own, consecutive ranks in device order for several GPUs."""
     ordered = sorted(gpus, key=lambda gpu: (gpu.device is None, gpu.device))
     total = sum(gpu.kernels for gpu in ordered)
-    own = [gpu for gpu in ordered if gpu.kernels >= _STRAY * total]
+    busy = [gpu for gpu in ordered if gpu.kernels >= _STRAY * total]
     decisions = {
         (gpu.process, gpu.device): RankDecision(
             None,
@@ -225,16 +225,16 @@ def _within_process(
             f"{gpu.kernels} kernels of rank {rank} on device {gpu.device}, which is not its own, are left out",
         )
         for gpu in ordered
-        if gpu not in own
+        if gpu not in busy
     }
-    for position, gpu in enumerate(own):
+    for position, gpu in enumerate(busy):
         warning = None
-        if len(own) > 1:
+        if len(busy) > 1:
             warning = (
-                f"one process (rank {rank} by {decided_by}) drives {len(own)} GPUs, assumed to be ranks "
-                f"{rank * len(own)} to {rank * len(own) + len(own) - 1} in device order, a guess: {RANK_HINT}"
+                f"one process (rank {rank} by {decided_by}) drives {len(busy)} GPUs, assumed to be ranks "
+                f"{rank * len(busy)} to {rank * len(busy) + len(busy) - 1} in device order, a guess: {RANK_HINT}"
             )
-        decisions[gpu.process, gpu.device] = RankDecision(rank * len(own) + position, decided_by, warning)
+        decisions[gpu.process, gpu.device] = RankDecision(rank * len(busy) + position, decided_by, warning)
     return decisions
 
 

@@ -78,16 +78,16 @@ class RecordedRank:
             record.utc_offset_ns + (last.start_ns if last.end_ns is None else last.end_ns),
         )
 
-    def shared_kernels(self, other: "RecordedRank") -> float | None:
+    def shared_kernels(self, other_rank: "RecordedRank") -> float | None:
         """Return the share of kernels (0 to 1) that a typical step of each has in common; None if either has none.
 
         Kernels count as often as they occur. Steps with equal sequences share all.
         """
-        if self.sequences & other.sequences:
+        if self.sequences & other_rank.sequences:
             return 1.0
-        if not self.kernels or not other.kernels:
+        if not self.kernels or not other_rank.kernels:
             return None
-        return (self.kernels & other.kernels).total() / max(self.kernels.total(), other.kernels.total())
+        return (self.kernels & other_rank.kernels).total() / max(self.kernels.total(), other_rank.kernels.total())
 
 
 def ranks_in_lake(records: Iterable[SourceRecord], root: Path) -> list[RecordedRank]:
@@ -148,63 +148,63 @@ class JobRanks:
 
     def find_mismatch(self, new: RecordedRank, place: str) -> Mismatch | None:
         """Return why `new` is of another job; None if it may belong to this one. `place` says where this job is."""
-        for size, other in self._world.items():
+        for size, job_rank in self._world.items():
             if new.record.world_size and new.record.world_size != size:
-                return Mismatch(other, f"its world size is {new.record.world_size}, and {size} {place}")
+                return Mismatch(job_rank, f"its world size is {new.record.world_size}, and {size} {place}")
         return self._of_another_time(new, place) or self._of_another_program(new, place)
 
     def _of_another_time(self, new: RecordedRank, place: str) -> Mismatch | None:
         if new.utc_range is None or self._first_to_end is None or self._last_to_begin is None:
             return None
-        for other in (self._first_to_end, self._last_to_begin):
-            apart = self._apart(new, other)
+        for job_rank in (self._first_to_end, self._last_to_begin):
+            apart = self._apart(new, job_rank)
             if apart > _DAY_NS:
-                days, order = format_count(apart // _DAY_NS, "day"), _order(new, other)
-                return Mismatch(other, f"it was recorded {days} {order} the recordings {place}")
+                days, order = format_count(apart // _DAY_NS, "day"), _order(new, job_rank)
+                return Mismatch(job_rank, f"it was recorded {days} {order} the recordings {place}")
         return self._of_another_process(new, place) or self._of_another_run(new, place)
 
     def _of_another_process(self, new: RecordedRank, place: str) -> Mismatch | None:
         """Return the mismatch of a rank that ran other steps at the time of steps of the same rank."""
         steps = {step.key for step in new.record.steps}
-        for other in self._of_rank.get(new.rank, []):
-            others = {step.key for step in other.record.steps}
-            if steps & others or new.record.file_digest == other.record.file_digest:
+        for job_rank in self._of_rank.get(new.rank, []):
+            others = {step.key for step in job_rank.record.steps}
+            if steps & others or new.record.file_digest == job_rank.record.file_digest:
                 continue
             # the last step of a recording may end in the next recording
-            if _overlap(new, other) > max(_longest_step(new), _longest_step(other)):
-                ran = f"rank {new.rank} ran {_some(new)} at the time at which it ran {_some(other)} {place}"
-                return Mismatch(other, ran)
+            if _overlap(new, job_rank) > max(_longest_step(new), _longest_step(job_rank)):
+                ran = f"rank {new.rank} ran {_some(new)} at the time at which it ran {_some(job_rank)} {place}"
+                return Mismatch(job_rank, ran)
         return None
 
     def _of_another_run(self, new: RecordedRank, place: str) -> Mismatch | None:
         steps = self._steps_of(new)
-        for other in self._of_rank.get(new.rank, []) if steps else []:
-            common = set(steps).intersection(self._steps_of(other))
+        for job_rank in self._of_rank.get(new.rank, []) if steps else []:
+            common = set(steps).intersection(self._steps_of(job_rank))
             # the last step of a recording may end in the next recording
-            if self._apart(new, other) > RESTART_NS and (len(common) > 1 or len(common) == len(steps)):
-                return _ran_again(min(common, key=lambda key: key.order), new, other, place)
+            if self._apart(new, job_rank) > RESTART_NS and (len(common) > 1 or len(common) == len(steps)):
+                return _ran_again(min(common, key=lambda key: key.order), new, job_rank, place)
         for step in steps:
-            for other in self._of_step.get(step, ()):
-                if self._apart(new, other) > RERUN_NS:
-                    return _ran_again(step, new, other, place)
+            for job_rank in self._of_step.get(step, ()):
+                if self._apart(new, job_rank) > RERUN_NS:
+                    return _ran_again(step, new, job_rank, place)
         return None
 
     def _of_another_program(self, new: RecordedRank, place: str) -> Mismatch | None:
         same_rank = self._of_rank.get(new.rank, [])
-        for other in same_rank:
-            model, its = other.record.gpu_model, new.record.gpu_model
-            if model and its and model != its:
-                return Mismatch(other, f"rank {new.rank} ran on {its}, and on {model} {place}")
-        shared = [(new.shared_kernels(other), other) for other in same_rank]
-        known = [(share, other) for share, other in shared if share is not None]
-        if known and max(share for share, _ in known) < SHARED_LEAST:
-            share, other = max(known, key=lambda one: one[0])
-            return Mismatch(other, f"rank {new.rank} shares {share:.0%} of its kernels with rank {new.rank} {place}")
+        for job_rank in same_rank:
+            model, new_model = job_rank.record.gpu_model, new.record.gpu_model
+            if model and new_model and model != new_model:
+                return Mismatch(job_rank, f"rank {new.rank} ran on {new_model}, and on {model} {place}")
+        shared = [(new.shared_kernels(job_rank), job_rank) for job_rank in same_rank]
+        known_shares = [(share, job_rank) for share, job_rank in shared if share is not None]
+        if known_shares and max(share for share, _ in known_shares) < SHARED_LEAST:
+            share, job_rank = max(known_shares, key=lambda share_and_rank: share_and_rank[0])
+            return Mismatch(job_rank, f"rank {new.rank} shares {share:.0%} of its kernels with rank {new.rank} {place}")
         return None
 
     @staticmethod
-    def _apart(one: RecordedRank, other: RecordedRank) -> int:
-        return time_apart(one.utc_range, other.utc_range)
+    def _apart(first: RecordedRank, second: RecordedRank) -> int:
+        return time_apart(first.utc_range, second.utc_range)
 
     def _steps_of(self, rank: RecordedRank) -> list[StepKey]:
         # without markers, numbers of steps hold within a recording only
@@ -212,16 +212,16 @@ class JobRanks:
         return [step.key for step in rank.record.steps] if is_numbered else []
 
 
-def time_apart(one: UtcRange | None, other: UtcRange | None) -> int:
+def time_apart(first: UtcRange | None, second: UtcRange | None) -> int:
     """Return the ns between two ranges of time; 0 if they overlap or one is unknown."""
-    return 0 if one is None or other is None else max(0, one[0] - other[1], other[0] - one[1])
+    return 0 if first is None or second is None else max(0, first[0] - second[1], second[0] - first[1])
 
 
-def _overlap(one: RecordedRank, other: RecordedRank) -> int:
+def _overlap(first: RecordedRank, second: RecordedRank) -> int:
     """Return the ns that two ranges of time share; 0 if one is unknown."""
-    if one.utc_range is None or other.utc_range is None:
+    if first.utc_range is None or second.utc_range is None:
         return 0
-    return max(0, min(one.utc_range[1], other.utc_range[1]) - max(one.utc_range[0], other.utc_range[0]))
+    return max(0, min(first.utc_range[1], second.utc_range[1]) - max(first.utc_range[0], second.utc_range[0]))
 
 
 def _longest_step(rank: RecordedRank) -> int:
@@ -242,12 +242,18 @@ def records_of_other_job(new: RecordedRank, ranks: Sequence[RecordedRank]) -> li
 
     These are the records that contradict `new`, and records whose kernels are those of a record that does.
     """
-    found = [other for other in ranks if JobRanks([other]).find_mismatch(new, "in the lake") is not None]
-    for other in [other for other in ranks if other not in found]:
-        to_new = new.shared_kernels(other)
-        if to_new is not None and to_new < SHARED_LEAST and any(_are_alike(other, one) for one in found):
-            found.append(other)
-    return [other.record for other in found]
+    foreign_ranks = [
+        lake_rank for lake_rank in ranks if JobRanks([lake_rank]).find_mismatch(new, "in the lake") is not None
+    ]
+    for lake_rank in [lake_rank for lake_rank in ranks if lake_rank not in foreign_ranks]:
+        to_new = new.shared_kernels(lake_rank)
+        if (
+            to_new is not None
+            and to_new < SHARED_LEAST
+            and any(_are_alike(lake_rank, foreign_rank) for foreign_rank in foreign_ranks)
+        ):
+            foreign_ranks.append(lake_rank)
+    return [lake_rank.record for lake_rank in foreign_ranks]
 
 
 def describe_job(records: Sequence[SourceRecord]) -> str:
@@ -275,8 +281,8 @@ def describe_job(records: Sequence[SourceRecord]) -> str:
     return ", ".join(parts)
 
 
-def _are_alike(one: RecordedRank, other: RecordedRank) -> bool:
-    share = one.shared_kernels(other)
+def _are_alike(first: RecordedRank, second: RecordedRank) -> bool:
+    share = first.shared_kernels(second)
     return share is not None and share >= SHARED_LEAST
 
 
@@ -290,10 +296,10 @@ def _end(rank: RecordedRank) -> int:
     return rank.utc_range[1]
 
 
-def _ran_again(step: StepKey, new: RecordedRank, other: RecordedRank, place: str) -> Mismatch:
-    apart = format_time(time_apart(new.utc_range, other.utc_range))
-    return Mismatch(other, f"it ran {step} {apart} {_order(new, other)} rank {other.rank} {place}")
+def _ran_again(step: StepKey, new: RecordedRank, job_rank: RecordedRank, place: str) -> Mismatch:
+    apart = format_time(time_apart(new.utc_range, job_rank.utc_range))
+    return Mismatch(job_rank, f"it ran {step} {apart} {_order(new, job_rank)} rank {job_rank.rank} {place}")
 
 
-def _order(one: RecordedRank, other: RecordedRank) -> str:
-    return "after" if _begin(one) > _begin(other) else "before"
+def _order(rank: RecordedRank, reference: RecordedRank) -> str:
+    return "after" if _begin(rank) > _begin(reference) else "before"

@@ -46,29 +46,29 @@ class NamedRank(NamedTuple):
 
 def rank_in_path(path: Path) -> int | None:
     """Return the rank in the file's name, else in the name of the nearest folder that has one; None if none has."""
-    found = named_rank(path)
-    return None if found is None else found.rank
+    path_rank = named_rank(path)
+    return None if path_rank is None else path_rank.rank
 
 
 def named_rank(path: Path) -> NamedRank | None:
     """Return the rank as `rank_in_path`, with its strength."""
     for part in (path.name, *(parent.name for parent in path.parents)):
-        found = _rank_in_part(part)
-        if found is not None:
-            return found
+        part_rank = _rank_in_part(part)
+        if part_rank is not None:
+            return part_rank
     return None
 
 
 def stated_rank(path: Path) -> int | None:
     """Return the rank that the file's own name states with the word "rank"; None if it does not."""
-    found = _rank_in_part(path.name)
-    return found.rank if found is not None and found.is_strong else None
+    name_rank = _rank_in_part(path.name)
+    return name_rank.rank if name_rank is not None and name_rank.is_strong else None
 
 
 def _rank_in_part(part: str) -> NamedRank | None:
     strong = list(_STRONG.finditer(part))
     if strong:
-        named = [found for found in strong if found[0].lower().startswith(("global", "world"))]
+        named = [match for match in strong if match[0].lower().startswith(("global", "world"))]
         return NamedRank(int((named or strong)[-1]["rank"]), True)
     sglang = _SGLANG.search(part)
     if sglang is not None:
@@ -77,7 +77,7 @@ def _rank_in_part(part: str) -> NamedRank | None:
     if _OTHER_NUMBERS.search(part):
         return None
     for pattern in _WEAK:
-        found = list(pattern.finditer(part))
-        if found and int(found[-1]["rank"]) not in _YEARS:
-            return NamedRank(int(found[-1]["rank"]), False)
+        matches = list(pattern.finditer(part))
+        if matches and int(matches[-1]["rank"]) not in _YEARS:
+            return NamedRank(int(matches[-1]["rank"]), False)
     return None

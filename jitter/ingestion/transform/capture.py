@@ -95,8 +95,8 @@ class Capture:
             for name in ("process", "thread", "start_ns", "end_ns")
         }
         chosen = np.flatnonzero(special)
-        found = (columns[name].take(pa.array(chosen)).to_pylist() for name in columns)
-        for code, *values in zip(codes[chosen].tolist(), *found, strict=True):
+        value_lists = (columns[name].take(pa.array(chosen)).to_pylist() for name in columns)
+        for code, *values in zip(codes[chosen].tolist(), *value_lists, strict=True):
             take = takes[code]
             assert take is not None
             take(*values)

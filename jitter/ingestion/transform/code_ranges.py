@@ -94,7 +94,7 @@ class CodeRanges:
         `process`, `thread` (−1: unknown) and `text` (position in `texts`) have shape (ranges,), `times_ns` (2, ranges).
         """
         # negative until all names are known: the keys of these texts come after those of names
-        keys = np.array([-1 - self._key(one) for one in texts], np.int64)
+        keys = np.array([-1 - self._key(range_text) for range_text in texts], np.int64)
         self._add(process, thread, np.stack([*times_ns, keys[text]]))
 
     def _key(self, text: str) -> int:
@@ -163,7 +163,7 @@ class CodeRanges:
 
     def has(self, process: int) -> bool:
         """Return whether the process has ranges."""
-        return any(own == process for own, _ in (*self._short, *self._long))
+        return any(range_process == process for range_process, _ in (*self._short, *self._long))
 
     def around(self, process: int, thread: int, first_ns: int, last_ns: int) -> ThreadRanges | None:
         """Return the ranges of a thread that may hold a time from `first_ns` to `last_ns`; None if it has none."""
@@ -206,11 +206,11 @@ class CodeRanges:
         place = process, thread
         if place not in self._links:
             rows = pa.Table.from_batches(self._backward, BACKWARD)
-            own, at_ns, of_thread, forward_ns, forward = (
+            backward_thread, at_ns, of_process, forward_ns, forward = (
                 rows[name].to_numpy() for name in ("thread", "at_ns", "process", "forward_ns", "forward_thread")
             )
-            mine = np.flatnonzero((of_thread == process) & (own == thread))
+            mine = np.flatnonzero((of_process == process) & (backward_thread == thread))
             mine = mine[np.argsort(at_ns[mine], kind="stable")]
-            sources = np.sort(forward_ns[(of_thread == process) & (forward == thread)])
+            sources = np.sort(forward_ns[(of_process == process) & (forward == thread)])
             self._links[place] = ThreadLinks(at_ns[mine], forward[mine], forward_ns[mine], sources)
         return self._links[place]

@@ -106,24 +106,24 @@ class KernelRowBuilder:
         partly = {name: _lack_names(column, bounds) for name, column in named.items()}
         for number, (first, last) in enumerate(pairwise(bounds)):
             is_kernel = ~is_memory[first:last]
-            own = rows.slice(first, last - first)
+            step_activities = rows.slice(first, last - first)
             yield StepKernels(
                 int(step_rows[first]),
-                _with_names_that_occur(own, [name for name, lacking in partly.items() if lacking[number]]),
+                _with_names_that_occur(step_activities, [name for name, lacking in partly.items() if lacking[number]]),
                 _digest(hashes[first:last][is_kernel], concurrent[first:last][is_kernel]),
                 int(is_kernel.sum()),
             )
 
     def _peers(self, activities: pa.Table) -> dict[str, pa.Array]:
         """Return the ranks that send and receive; where the trace states one of them, this rank is the other."""
-        found = {name: _column(activities, name) for name in _PEERS}
-        if all(column.null_count == activities.num_rows for column in found.values()):
-            return found
-        own = pa.scalar(self._rank, pa.int32())
-        source, destination = found.values()
+        peers = {name: _column(activities, name) for name in _PEERS}
+        if all(column.null_count == activities.num_rows for column in peers.values()):
+            return peers
+        own_rank = pa.scalar(self._rank, pa.int32())
+        source, destination = peers.values()
         return {
-            "source_rank": pc.if_else(destination.is_valid(), source.fill_null(own), source),
-            "destination_rank": pc.if_else(source.is_valid(), destination.fill_null(own), destination),
+            "source_rank": pc.if_else(destination.is_valid(), source.fill_null(own_rank), source),
+            "destination_rank": pc.if_else(source.is_valid(), destination.fill_null(own_rank), destination),
         }
 
     def _named(self, ids: pa.ChunkedArray) -> pa.DictionaryArray:
@@ -144,8 +144,8 @@ def _lack_names(column: pa.DictionaryArray, bounds: Sequence[int]) -> Bools:
     step = np.repeat(np.arange(steps), np.diff(bounds))
     if column.null_count:
         step = step[column.is_valid().to_numpy(zero_copy_only=False)]
-    which = step * names + column.indices.drop_null().to_numpy()
-    lacking: Bools = (np.bincount(which, minlength=steps * names).reshape(steps, names) == 0).any(1)
+    step_and_name = step * names + column.indices.drop_null().to_numpy()
+    lacking: Bools = (np.bincount(step_and_name, minlength=steps * names).reshape(steps, names) == 0).any(1)
     return lacking
 
 

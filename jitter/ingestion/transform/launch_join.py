@@ -345,22 +345,22 @@ class JoinedCapture:
         return calls.filter(pa.array(wanted))
 
     def _in_graph_capture(self, launches: pa.Table) -> Bools:
-        found = np.zeros(len(launches), np.bool_)
+        is_in_capture = np.zeros(len(launches), np.bool_)
         edges = self._calls_of("is_capture_edge")
         if not len(edges):
-            return found
+            return is_in_capture
         process, start_ns = launches["process"].to_numpy(), launches["start_ns"].to_numpy()
         of_thread: dict[tuple[int, int], list[tuple[int, bool]]] = defaultdict(list)
         columns = (edges[name].to_pylist() for name in ("process", "thread", "start_ns", "name"))
-        for one, thread, at_ns, name in zip(*columns, strict=True):
+        for process_number, thread, at_ns, name in zip(*columns, strict=True):
             if thread is not None:
-                of_thread[one, thread].append((at_ns, capture_boundary(self._names[name]) == "begin"))
-        for (one, thread), begins in of_thread.items():
-            on_thread = pc.equal(launches["thread"], thread).fill_null(False).to_numpy() & (process == one)
+                of_thread[process_number, thread].append((at_ns, capture_boundary(self._names[name]) == "begin"))
+        for (process_number, thread), begins in of_thread.items():
+            on_thread = pc.equal(launches["thread"], thread).fill_null(False).to_numpy() & (process == process_number)
             times, is_begin = zip(*sorted(begins), strict=True)
             edge = np.searchsorted(np.array(times, np.int64), start_ns[on_thread], side="right")
-            found[on_thread] = np.array([False, *is_begin])[edge]
-        return found
+            is_in_capture[on_thread] = np.array([False, *is_begin])[edge]
+        return is_in_capture
 
     def _with_communication(self, activities: pa.Table, calls: pa.Table, call: Codes) -> tuple[pa.Table, Bools]:
         """Return the activities with the operations of the calls around their launches, and which are communication.
@@ -528,8 +528,10 @@ def _bounds(steps: Sequence[StepRange]) -> tuple[Ints, Ints]:
 def _step_rows(process: Codes, times_ns: Ints, steps: Steps) -> Codes:
     """Return for each time the index into its process's steps; -1 if no step contains it."""
     rows = np.full(len(times_ns), -1, np.int32)
-    for one in np.unique(process).tolist():
-        rows[process == one] = locate_in_steps(times_ns[process == one], steps.get(one, ()))
+    for process_number in np.unique(process).tolist():
+        rows[process == process_number] = locate_in_steps(
+            times_ns[process == process_number], steps.get(process_number, ())
+        )
     return rows
 
 
@@ -581,17 +583,22 @@ def _keys(calls: pa.Table, activities: pa.Table) -> tuple[Codes, Codes, int]:
     codes, size = _codes([table["correlation"] for table in tables])
     of_process, number = _codes([table["process"] for table in tables])
     if number > 1:
-        both = [one.astype(np.int64) * number + own for one, own in zip(codes, of_process, strict=True)]
-        known = [pa.array(keys, mask=one == size) for keys, one in zip(both, codes, strict=True)]
-        codes, size = _codes([pa.chunked_array([keys]) for keys in known])
+        both = [
+            column_codes.astype(np.int64) * number + process_codes
+            for column_codes, process_codes in zip(codes, of_process, strict=True)
+        ]
+        masked_keys = [
+            pa.array(keys, mask=column_codes == size) for keys, column_codes in zip(both, codes, strict=True)
+        ]
+        codes, size = _codes([pa.chunked_array([keys]) for keys in masked_keys])
     return codes[0], codes[1], size
 
 
 def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Codes], int]:
     """Return equal codes for equal values of all columns, and the number of codes, which is the code of null."""
-    bounds = [one for one in map(pc.min_max, columns) if one["min"].is_valid]
-    low = min((one["min"].as_py() for one in bounds), default=0)
-    size = max((one["max"].as_py() for one in bounds), default=low) - low + 1
+    bounds = [bound for bound in map(pc.min_max, columns) if bound["min"].is_valid]
+    low = min((bound["min"].as_py() for bound in bounds), default=0)
+    size = max((bound["max"].as_py() for bound in bounds), default=low) - low + 1
     if size <= _DENSE * sum(map(len, columns)):
         # profilers count correlations up, so values are dense and serve as codes
         return [_dense_codes(column, low, size) for column in columns], size
@@ -606,10 +613,10 @@ def _dense_codes(column: pa.ChunkedArray, low: int, size: int) -> Codes:
     """Return how far each value is above `low`, and `size` for nulls; piece by piece, for memory."""
     codes, begun = np.empty(len(column), np.int32), 0
     for chunk in column.chunks:
-        own = codes[begun : begun + len(chunk)]
-        own[:] = chunk.fill_null(low).to_numpy() - low
+        chunk_codes = codes[begun : begun + len(chunk)]
+        chunk_codes[:] = chunk.fill_null(low).to_numpy() - low
         if chunk.null_count:
-            own[chunk.is_null().to_numpy(zero_copy_only=False)] = size
+            chunk_codes[chunk.is_null().to_numpy(zero_copy_only=False)] = size
         begun += len(chunk)
     return codes
 
@@ -653,11 +660,11 @@ def _numbered(column: Any) -> tuple[list[Any], Codes]:
     if len(values) and values.null_count == 0 and bounds["min"] == bounds["max"]:
         return [bounds["min"].as_py()], np.zeros(len(values), np.int32)
     encoded = values.dictionary_encode("encode")
-    found = encoded.dictionary.to_pylist()
-    order = sorted(range(len(found)), key=lambda at: (found[at] is None, found[at] or 0))
-    positions = np.empty(len(found), np.int32)
-    positions[order] = np.arange(len(found))
-    return [found[at] for at in order], positions[encoded.indices.to_numpy()]
+    distinct_values = encoded.dictionary.to_pylist()
+    order = sorted(range(len(distinct_values)), key=lambda at: (distinct_values[at] is None, distinct_values[at] or 0))
+    positions = np.empty(len(distinct_values), np.int32)
+    positions[order] = np.arange(len(distinct_values))
+    return [distinct_values[at] for at in order], positions[encoded.indices.to_numpy()]
 
 
 def _in_launch_order(rows: pa.Table) -> pa.Table:

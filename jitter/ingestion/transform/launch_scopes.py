@@ -65,19 +65,19 @@ class LaunchScopes:
         if not self._ranges.has(process) and not is_collective.any():
             return activities
         launches = activities["launch_start_ns"]
-        known = launches.is_valid().to_numpy()
+        has_launch = launches.is_valid().to_numpy()
         nodes = np.zeros(len(activities), np.int64)
-        threads = activities["launch_thread"].fill_null(NO_THREAD).to_numpy()[known]
+        threads = activities["launch_thread"].fill_null(NO_THREAD).to_numpy()[has_launch]
         self._launching.update((process, thread) for thread in np.unique(threads).tolist())
-        nodes[known] = self._nodes_of(process, threads, launches.fill_null(0).to_numpy()[known])
-        used, which = np.unique(nodes, return_inverse=True)
-        found = [self._nodes[number] for number in used.tolist()]
+        nodes[has_launch] = self._nodes_of(process, threads, launches.fill_null(0).to_numpy()[has_launch])
+        used, node_index = np.unique(nodes, return_inverse=True)
+        used_nodes = [self._nodes[number] for number in used.tolist()]
         for name in ("operator", "scope", "source_line"):
-            texts = [getattr(node, name) for node in found]
-            activities = activities.append_column(name, _dictionary(texts, which))
+            texts = [getattr(node, name) for node in used_nodes]
+            activities = activities.append_column(name, _dictionary(texts, node_index))
         # one entry more for communication, whatever is around its launch
-        phases = [*(node.phase for node in found), COMMUNICATION]
-        of_row = np.where(is_collective, len(found), which)
+        phases = [*(node.phase for node in used_nodes), COMMUNICATION]
+        of_row = np.where(is_collective, len(used_nodes), node_index)
         return activities.append_column("phase", _dictionary(phases, of_row))
 
     def operations(self, process: int) -> pa.Table:
@@ -85,10 +85,10 @@ class LaunchScopes:
 
         Columns: `name`, `thread`, `start_ns`, `end_ns`.
         """
-        found: list[tuple[str, int, int, int]] = []
-        for own, thread in sorted(self._launching):
-            operations = self._operations[own, thread]
-            if own != process or thread == NO_THREAD or operations is None:
+        operation_rows: list[tuple[str, int, int, int]] = []
+        for launching_process, thread in sorted(self._launching):
+            operations = self._operations[launching_process, thread]
+            if launching_process != process or thread == NO_THREAD or operations is None:
                 continue
             ranges, holds_launch = operations
             rows = np.flatnonzero(~holds_launch & (ranges.end_ns != OPEN))
@@ -98,19 +98,19 @@ class LaunchScopes:
                 text, kind = self._ranges.text(int(ranges.key[row]), self._names)
                 if kind == FRAME and is_native_frame(text):
                     continue  # it names the caller of an operation, and that operation has a range of its own
-                found.append((text, thread, int(ranges.start_ns[row]), int(ranges.end_ns[row])))
-        return table_of_rows(found, _OPERATIONS)
+                operation_rows.append((text, thread, int(ranges.start_ns[row]), int(ranges.end_ns[row])))
+        return table_of_rows(operation_rows, _OPERATIONS)
 
     def _nodes_of(self, process: int, thread: Ints, start_ns: Ints) -> Ints:
         """Return the node of each launch, shape (launches,)."""
         nodes = np.zeros(len(start_ns), np.int64)
-        for one in np.unique(thread).tolist():
-            mine = np.flatnonzero(thread == one)
+        for thread_number in np.unique(thread).tolist():
+            mine = np.flatnonzero(thread == thread_number)
             times = start_ns[mine]
-            self._note_launches(process, one, times)
-            ranges = self._ranges.around(process, one, int(times.min()), int(times.max()))
+            self._note_launches(process, thread_number, times)
+            ranges = self._ranges.around(process, thread_number, int(times.min()), int(times.max()))
             if ranges is not None:
-                nodes[mine] = self._nodes_on_thread(process, one, ranges, times)
+                nodes[mine] = self._nodes_on_thread(process, thread_number, ranges, times)
         return nodes
 
     def _note_launches(self, process: int, thread: int, times: Ints) -> None:
@@ -153,9 +153,9 @@ class LaunchScopes:
 
     def _children(self, parents: Ints, keys: Ints) -> Ints:
         """Return the node inside each parent for a range of this key, shape (launches,)."""
-        pairs, which = np.unique(parents * self._ranges.keys + keys, return_inverse=True)
-        found = [self._child(*divmod(pair, self._ranges.keys)) for pair in pairs.tolist()]
-        return np.array(found, np.int64)[which]
+        pairs, pair_index = np.unique(parents * self._ranges.keys + keys, return_inverse=True)
+        children = [self._child(*divmod(pair, self._ranges.keys)) for pair in pairs.tolist()]
+        return np.array(children, np.int64)[pair_index]
 
     def _child(self, parent: int, key: int) -> int:
         number = self._known.get((parent, key, 0))
@@ -190,34 +190,36 @@ class LaunchScopes:
             linked = (at >= 0) & (links.backward_ns[at] >= outer_ns)
             rows = np.flatnonzero(linked)
             forward = self._nodes_of(process, links.forward_thread[at[rows]], links.forward_ns[at[rows]])
-            known = len(self._nodes)
-            pairs, which = np.unique(nodes[rows] * known + forward, return_inverse=True)
-            nodes[rows] = np.array([self._backward(*divmod(pair, known)) for pair in pairs.tolist()], np.int64)[which]
+            node_count = len(self._nodes)
+            pairs, index = np.unique(nodes[rows] * node_count + forward, return_inverse=True)
+            nodes[rows] = np.array([self._backward(*divmod(pair, node_count)) for pair in pairs.tolist()], np.int64)[
+                index
+            ]
         if len(links.forward_of):
             at = np.searchsorted(links.forward_of, times, side="right") - 1
             rows = np.flatnonzero((at >= 0) & (links.forward_of[at] >= outer_ns))
-            own, which = np.unique(nodes[rows], return_inverse=True)
-            nodes[rows] = np.array([self._forward(node) for node in own.tolist()], np.int64)[which]
+            distinct_nodes, index = np.unique(nodes[rows], return_inverse=True)
+            nodes[rows] = np.array([self._forward(node) for node in distinct_nodes.tolist()], np.int64)[index]
         return nodes
 
     def _backward(self, number: int, forward: int) -> int:
         """Return the node of a launch of the backward pass, given the node of its forward operator."""
-        known = self._known.get((number, forward, 1))
-        if known is None:
-            own = self._nodes[number]
-            scope = own.scope if own.modules is not None else self._nodes[forward].modules or own.scope
-            line = own.source_line or self._nodes[forward].source_line
-            known = self._add((number, forward, 1), own._replace(scope=scope, source_line=line, phase=BACKWARD))
-        return known
+        launch_node = self._known.get((number, forward, 1))
+        if launch_node is None:
+            node = self._nodes[number]
+            scope = node.scope if node.modules is not None else self._nodes[forward].modules or node.scope
+            line = node.source_line or self._nodes[forward].source_line
+            launch_node = self._add((number, forward, 1), node._replace(scope=scope, source_line=line, phase=BACKWARD))
+        return launch_node
 
     def _forward(self, number: int) -> int:
         """Return the node of a launch in an operator that the backward pass refers to."""
         if self._nodes[number].phase not in (None, OPTIMIZER):
             return number
-        known = self._known.get((number, 0, 2))
-        if known is None:
-            known = self._add((number, 0, 2), self._nodes[number]._replace(phase=FORWARD))
-        return known
+        launch_node = self._known.get((number, 0, 2))
+        if launch_node is None:
+            launch_node = self._add((number, 0, 2), self._nodes[number]._replace(phase=FORWARD))
+        return launch_node
 
     def _add(self, key: tuple[int, int, int], node: _Node) -> int:
         self._known[key] = len(self._nodes)
@@ -243,8 +245,8 @@ def _depths(first: Ints, until: Ints) -> Ints:
     return depth
 
 
-def _dictionary(texts: Sequence[str | None], which: Ints) -> pa.DictionaryArray:
+def _dictionary(texts: Sequence[str | None], text_index: Ints) -> pa.DictionaryArray:
     """Return the text of each row as a dictionary array of the distinct texts, null where it is None."""
     distinct = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
-    codes = np.array([-1 if text is None else distinct[text] for text in texts], np.int32)[which]
+    codes = np.array([-1 if text is None else distinct[text] for text in texts], np.int32)[text_index]
     return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), pa.array(list(distinct), pa.string()))

@@ -71,5 +71,5 @@ def parse_phase(text: str) -> str | None:
     """
     if _BACKWARD.search(text):
         return BACKWARD
-    found = {match.lastgroup for match in _WORD.finditer(_CAMEL.sub("_", text))}
-    return found.pop() if len(found) == 1 else None
+    phases = {match.lastgroup for match in _WORD.finditer(_CAMEL.sub("_", text))}
+    return phases.pop() if len(phases) == 1 else None

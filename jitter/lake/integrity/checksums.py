@@ -45,9 +45,9 @@ def is_sealed(content: bytes) -> bool:
 
     Raises `ValueError` if the content has a checksum that is not its own. A content without a checksum is not sealed.
     """
-    found = _SEAL.search(content)
-    if found is None:
+    seal = _SEAL.search(content)
+    if seal is None:
         return False
-    if checksum(content[: found.start()]) != found[1].decode():
+    if checksum(content[: seal.start()]) != seal[1].decode():
         raise ValueError("its checksum does not match its content")
     return True

@@ -61,71 +61,71 @@ def verify_lake(root: Path, progress: Progress | None = None) -> Verification:
     folder = LakeFolder(root)
     folder.require()
     sizes = {path: path.stat().st_size for path in _all_files(root)}
-    found = Verification(files=len(sizes), size=sum(sizes.values()))
+    verification = Verification(files=len(sizes), size=sum(sizes.values()))
     records, damaged = folder.intact_records()
-    found.records = [record for record in records if record.rank is not None]
-    found.logs, damaged_logs = intact_log_records(root)
-    found.problems += [_as_problem(path, error) for path, error in [*damaged, *damaged_logs]]
+    verification.records = [record for record in records if record.rank is not None]
+    verification.logs, damaged_logs = intact_log_records(root)
+    verification.problems += [_as_problem(path, error) for path, error in [*damaged, *damaged_logs]]
     done = 0
 
     def advance(paths: Sequence[Path]) -> None:
         nonlocal done
         done += sum(sizes.get(path, 0) for path in paths)
         if progress is not None:
-            progress(min(done, found.size), found.size)
+            progress(min(done, verification.size), verification.size)
 
-    for record in found.records:
-        found.problems += record_problems(root, record)
+    for record in verification.records:
+        verification.problems += record_problems(root, record)
         if any(step.times and read_times(root, [RankStepRecord(record, step)]) == [None] for step in record.steps):
             path = root / times_file(record.digest)
-            found.problems.append(
+            verification.problems.append(
                 Problem(path, "is missing or damaged; reading is slower without it", HOW_TO_READ_AGAIN)
             )
         advance([root / "sources" / record.name, *(root / place for place in files_of_record(record))])
-    for log in found.logs:
-        found.problems += log_problems(root, log)
+    for log in verification.logs:
+        verification.problems += log_problems(root, log)
         advance([root / relation_file(relation, log.digest) for relation in log.relations])
-    found.problems += _answer_problems(root, advance)
-    found.problems += _catalog_problems(root, records)
+    verification.problems += _answer_problems(root, advance)
+    verification.problems += _catalog_problems(root, records)
     if not damaged and not damaged_logs:  # else files of damaged records would seem to belong to none
-        found.problems += _files_without_record(root, records, found.logs)
-    old = sum(any(step.checksum is None for step in record.steps) for record in found.records)
+        verification.problems += _files_without_record(root, records, verification.logs)
+    old = sum(any(step.checksum is None for step in record.steps) for record in verification.records)
     if old:
-        found.notes.append(
-            f"{old} of {len(found.records)} records have no checksums, because an older version wrote them: "
+        verification.notes.append(
+            f"{old} of {len(verification.records)} records have no checksums, because an older version wrote them: "
             "of their files only rank and number of rows were checked"
         )
     if progress is not None:
-        progress(found.size, found.size)
-    return found
+        progress(verification.size, verification.size)
+    return verification
 
 
 def record_problems(root: Path, record: SourceRecord) -> list[Problem]:
     """Return the files of a record that are missing, damaged or not as the record states."""
-    found = []
+    problems = []
     for step in record.steps:
         try:
             read_rank_step(root, RankStepRecord(record, step), ("rank",))
         except DamagedFileError as error:
-            found.append(_as_problem(error.path, error))
+            problems.append(_as_problem(error.path, error))
     try:
         read_host_events(root, record, ("kind",))
     except DamagedFileError as error:
-        found.append(_as_problem(error.path, error))
-    return found
+        problems.append(_as_problem(error.path, error))
+    return problems
 
 
 def log_problems(root: Path, record: LogRecord) -> list[Problem]:
     """Return the parquet files of a log that are missing or damaged."""
-    found = []
+    problems = []
     for relation in record.relations:
         path = root / relation_file(relation, record.digest)
         try:
             if record.checksums.get(relation) not in (None, file_checksum(path)):
-                found.append(_as_problem(path, wrong_checksum_error(path)))
+                problems.append(_as_problem(path, wrong_checksum_error(path)))
         except OSError as error:
-            found.append(_as_problem(path, unreadable_file_error(path, error)))
-    return found
+            problems.append(_as_problem(path, unreadable_file_error(path, error)))
+    return problems
 
 
 def _as_problem(path: Path, error: LakeError) -> Problem:
@@ -152,12 +152,12 @@ def _catalog_problems(root: Path, records: Sequence[SourceRecord]) -> list[Probl
 
 
 def _files_without_record(root: Path, records: Sequence[SourceRecord], logs: Sequence[LogRecord]) -> Iterator[Problem]:
-    known = {place for record in records for place in files_of_record(record)}
-    known |= {relation_file(relation, log.digest) for log in logs for relation in log.relations}
-    known |= {log_record_file(log) for log in logs}
+    recorded_places = {place for record in records for place in files_of_record(record)}
+    recorded_places |= {relation_file(relation, log.digest) for log in logs for relation in log.relations}
+    recorded_places |= {log_record_file(log) for log in logs}
     for part in ("kernels", "host", "times", "logs"):
         for path in sorted((root / part).rglob("*")):
-            if path.is_file() and path.relative_to(root) not in known:
+            if path.is_file() and path.relative_to(root) not in recorded_places:
                 yield Problem(path, "belongs to no record", "remove it, or ingest its trace again")
 
 
@@ -173,15 +173,17 @@ def find_damage(root: Path, error: DamagedFileError, records: Sequence[SourceRec
     """
     place = error.path.relative_to(root)
     holder = next((record.digest for record in records if place in files_of_record(record)), place.stem)
-    found = {holder: error}
+    errors = {holder: error}
     if place.parts[0] == "sources":
-        found |= {one.path.stem: one.error for one in LakeFolder(root).intact_records()[1]}
+        errors |= {
+            damaged_record.path.stem: damaged_record.error for damaged_record in LakeFolder(root).intact_records()[1]
+        }
     elif place.parts[0] == "logs":
-        found |= {one.path.stem: one.error for one in intact_log_records(root)[1]}
+        errors |= {damaged_record.path.stem: damaged_record.error for damaged_record in intact_log_records(root)[1]}
     else:
         cut = find_incomplete(root, records)
-        found |= {digest: incomplete_file_error(root / path) for digest, path in cut.items() if digest != holder}
-    return found
+        errors |= {digest: incomplete_file_error(root / path) for digest, path in cut.items() if digest != holder}
+    return errors
 
 
 def has_changed(root: Path, record: SourceRecord) -> bool:

@@ -28,14 +28,14 @@ def sibling_files(path: Path, prefix: str) -> list[Path]:
 
 def rank_in_file_name(stem: str, pids: frozenset[int] = frozenset()) -> int | None:
     """Return the rank at the end of a name given with -o (`myprofile-3`); None for process ids and other numbers."""
-    found = _TRAILING.fullmatch(stem.rstrip("-_."))
-    if found is None or _NO_RANK.search(found["before"]):
+    match = _TRAILING.fullmatch(stem.rstrip("-_."))
+    if match is None or _NO_RANK.search(match["before"]):
         return None
-    number = int(found["number"])
+    number = int(match["number"])
     return None if number in pids else number
 
 
 def pid_in_file_name(stem: str) -> int | None:
     """Return the process id with which rocprofv3 starts file names by default (`4711_kernel_trace.csv`), else None."""
-    found = re.match(r"(\d{1,9})(?:_|$)", stem)
-    return int(found[1]) if found else None
+    match = re.match(r"(\d{1,9})(?:_|$)", stem)
+    return int(match[1]) if match else None

@@ -140,7 +140,7 @@ class _Trace:
                 data.release()
         yield from self._rows.flush()
         advance(size - read)
-        self._endless += sum(len(slices) for one in self._sequences.values() for slices in one.open.values())
+        self._endless += sum(len(slices) for sequence in self._sequences.values() for slices in sequence.open.values())
         if self._endless:
             self._recording.is_incomplete = True
             problems.append(f"{format_count(self._endless, 'slice')} without an end left out")
@@ -179,18 +179,20 @@ class _Trace:
 
     def _clocks(self, data: bytes, at: int, end: int) -> None:
         """Take the wall clock from a snapshot of clocks."""
-        found: dict[int, int] = {}
+        times_of_clock: dict[int, int] = {}
         for number, _, start, stop in fields(data, at, end):
             if number == 1:
-                clock = {which: value for which, value, _, _ in fields(data, start, stop)}
-                found[clock.get(1, 0)] = clock.get(2, 0)
-        if _REALTIME in found and _BOOTTIME in found:
-            self._recording.utc_offset_ns = found[_REALTIME] - found[_BOOTTIME]
+                clock = {field_number: value for field_number, value, _, _ in fields(data, start, stop)}
+                times_of_clock[clock.get(1, 0)] = clock.get(2, 0)
+        if _REALTIME in times_of_clock and _BOOTTIME in times_of_clock:
+            self._recording.utc_offset_ns = times_of_clock[_REALTIME] - times_of_clock[_BOOTTIME]
 
     def _process(self, data: bytes, at: int, end: int) -> None:
         for number, _, start, stop in fields(data, at, end):
             if number in (3, 4):  # a process, or a thread of it
-                pid = next((value for which, value, _, _ in fields(data, start, stop) if which == 1), None)
+                pid = next(
+                    (value for field_number, value, _, _ in fields(data, start, stop) if field_number == 1), None
+                )
                 self._recording.processes[0].pid = pid
 
     def _event(self, data: bytes, event: Span, sequence: _Sequence) -> None:
@@ -215,31 +217,31 @@ class _Trace:
                 stated.append((start, stop))
         if kind == _SLICE_BEGIN:
             annotations = dict(_annotations(data, stated, sequence.annotation)) if category else {}
-            one = _Slice(category or "", name, track, annotations)
-            sequence.open.setdefault(track, []).append(one)
+            new_slice = _Slice(category or "", name, track, annotations)
+            sequence.open.setdefault(track, []).append(new_slice)
         elif kind == _SLICE_END and (opened := sequence.open.get(track)):
             ended = opened.pop()
             if ended.kind:
                 ended.stated.update(_annotations(data, stated, sequence.annotation))
                 self._add(ended)
 
-    def _add(self, one: _Slice) -> None:
-        stated = one.stated
+    def _add(self, ended_slice: _Slice) -> None:
+        stated = ended_slice.stated
         start_ns, end_ns = stated.get("begin_ns"), stated.get("end_ns")
         if start_ns is None or end_ns is None or not -(2**62) < start_ns <= end_ns < 2**62:
             self._endless += start_ns is None or end_ns is None
             self._rows.impossible += start_ns is not None and end_ns is not None
             return
-        name, times = self._rows.name(one.name), (start_ns, end_ns)
-        correlation, thread = stated.get("corr_id", stated.get("stack_id")), stated.get("tid", one.track >> 1)
-        if one.kind == "calls":
+        name, times = self._rows.name(ended_slice.name), (start_ns, end_ns)
+        correlation, thread = stated.get("corr_id", stated.get("stack_id")), stated.get("tid", ended_slice.track >> 1)
+        if ended_slice.kind == "calls":
             self._rows.add("calls", 0, thread, name, *times, correlation)
-        elif one.kind == _MARKERS:
-            self._rows.add("ranges", 0, thread, one.name, *times)
+        elif ended_slice.kind == _MARKERS:
+            self._rows.add("ranges", 0, thread, ended_slice.name, *times)
         else:
-            is_memory = one.kind == _COPIES
-            agents = [stated.get(which) for which in ("agent", "src_agent", "dst_agent")]
-            device = agents[1] if is_memory and "TO_HOST" in one.name else agents[2] if is_memory else agents[0]
+            is_memory = ended_slice.kind == _COPIES
+            agents = [stated.get(agent_name) for agent_name in ("agent", "src_agent", "dst_agent")]
+            device = agents[1] if is_memory and "TO_HOST" in ended_slice.name else agents[2] if is_memory else agents[0]
             queue = stated.get("queue") if not is_memory else None
             size = stated.get("copy_bytes")
             self._rows.add("activities", 0, device, queue, name, is_memory, *times, correlation, *[None] * 6, size)
@@ -275,13 +277,13 @@ def _annotations(data: bytes, spans: Iterable[Span], names: Mapping[int, str]) -
             if value < end and data[value] in _INTEGERS:
                 yield names[number], signed(varint(data, value + 1)[0])
                 continue
-        name, found = "", None
+        name, integer = "", None
         for number, value, start, stop in fields(data, at, end):
             if number == 1:
                 name = names.get(value, "")
             elif number == 10:
                 name = text_at(data, (start, stop))
             elif number in (3, 4, 7):
-                found = signed(value)
-        if found is not None and name in _STATED:
-            yield name, found
+                integer = signed(value)
+        if integer is not None and name in _STATED:
+            yield name, integer

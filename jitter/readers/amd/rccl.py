@@ -55,8 +55,8 @@ class RcclCalls:
         if not self._calls:
             return
         if not self._sorted:
-            for found in self._calls.values():
-                found.sort()
+            for process_calls in self._calls.values():
+                process_calls.sort()
             self._sorted = True
         processes, threads, starts = calls["process"], calls["thread"], _numbers(calls["start_ns"])
         is_known = calls["start_ns"].is_valid().to_numpy(False) & calls["correlation"].is_valid().to_numpy(False)
@@ -86,10 +86,10 @@ class RcclCalls:
         is_unnamed = pa.array(silent, pa.bool_()).take(kernels["name"])
         if not pc.any(is_unnamed).as_py():
             return pa.nulls(rows, pa.string())
-        found: list[str | None] = [None] * rows
+        operation_of_row: list[str | None] = [None] * rows
         for row, key in self._launched(kernels, self._operations, is_unnamed.to_numpy(False)):
-            found[row] = self._operations[key]
-        return pa.array(found, pa.string())
+            operation_of_row[row] = self._operations[key]
+        return pa.array(operation_of_row, pa.string())
 
     def sizes(self, kernels: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
         """Return `message_bytes` and `size_bytes` (int64) of kernels (columns of ACTIVITIES), by column name.
@@ -107,23 +107,23 @@ class RcclCalls:
 
     @staticmethod
     def _launched(
-        kernels: Mapping[str, pa.Array], known: Mapping[tuple[int, int], object], of: Bools
+        kernels: Mapping[str, pa.Array], known_keys: Mapping[tuple[int, int], object], of: Bools
     ) -> Iterator[tuple[int, tuple[int, int]]]:
         """Yield the rows of kernels among those `of` whose process and correlation are known, with these two."""
         correlations = _numbers(kernels["correlation"])
         # few are: choose without running Python code for each
-        of = of & np.isin(correlations, [correlation for _, correlation in known])
+        of = of & np.isin(correlations, [correlation for _, correlation in known_keys])
         rows = np.flatnonzero(of & kernels["correlation"].is_valid().to_numpy(False))
         processes = kernels["process"].take(pa.array(rows)).to_pylist()
         for row, key in zip(rows.tolist(), zip(processes, correlations[rows].tolist(), strict=True), strict=True):
-            if key in known:
+            if key in known_keys:
                 yield row, key
 
 
 def _numbers(column: pa.Array) -> Ints:
     """Return a column's integers, 0 where they are null."""
-    found: Ints = column.fill_null(0).to_numpy(zero_copy_only=False)
-    return found
+    integers: Ints = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return integers
 
 
 def message_bytes(arguments: Mapping[str, str]) -> int | None:
@@ -137,7 +137,7 @@ def message_bytes(arguments: Mapping[str, str]) -> int | None:
 
 def _element_bytes(datatype: str) -> int | None:
     """Return the bytes of an element of a data type: `7`, `ncclFloat32`, `(ncclDataType_t) 7`."""
-    if found := re.search(r"(?:^|[\s)=])(\d{1,2})$", datatype):
-        number = int(found[1])
+    if match := re.search(r"(?:^|[\s)=])(\d{1,2})$", datatype):
+        number = int(match[1])
         return _BYTES[number] if number < len(_BYTES) else None
     return element_bytes(datatype)

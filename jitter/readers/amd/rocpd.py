@@ -73,9 +73,9 @@ def find_sessions(tables: Mapping[str, frozenset[str]]) -> list[str]:
     """Return the suffixes of a database's sessions; RPD's tables have neither a guid nor these columns."""
     suffixes = set()
     for table in tables:
-        found = _DISPATCH.fullmatch(table)
-        if found and {"guid", "kernel_id", "event_id"} <= tables[table]:
-            suffixes.add(found["suffix"])
+        match = _DISPATCH.fullmatch(table)
+        if match and {"guid", "kernel_id", "event_id"} <= tables[table]:
+            suffixes.add(match["suffix"])
     # a table without a guid is a view of the others, if there are any
     return sorted(suffixes - {""} or suffixes)
 
@@ -141,18 +141,20 @@ class Session:
         All joins use row ids, so none needs an index. The alias of the table is `x`, of its event `e`.
         """
         source = f'"{self.table(name)}" AS x'
-        found = {column: f'x."{column}"' for column in ("start", "end", *_PLACE) if self.has(name, column)}
+        expressions = {column: f'x."{column}"' for column in ("start", "end", *_PLACE) if self.has(name, column)}
         for column in ("start", "end"):
-            if column not in found:
+            if column not in expressions:
                 source += f' LEFT JOIN "{self.table("timestamp")}" AS {column}s ON {column}s.id = x.{column}_id'
-                found[column] = f"{column}s.value"
+                expressions[column] = f"{column}s.value"
         if self.has(name, "track_id") and self.has("track", "id"):
             source += f' LEFT JOIN "{self.table("track")}" AS t ON t.id = x.track_id'
-            found |= {one: f't."{one}"' for one in _PLACE if one not in found and self.has("track", one)}
+            expressions |= {
+                place: f't."{place}"' for place in _PLACE if place not in expressions and self.has("track", place)
+            }
         if self.has("event", "id", "stack_id"):
             source += f' LEFT JOIN "{self.table("event")}" AS e ON e.id = x.event_id'
-            found |= {"stack_id": "e.stack_id", "category_id": "e.category_id", "extdata": "e.extdata"}
-        return source, found
+            expressions |= {"stack_id": "e.stack_id", "category_id": "e.category_id", "extdata": "e.extdata"}
+        return source, expressions
 
     def rows(self, table: str, *wanted: str) -> list[dict[str, Any]]:
         """Return all rows of a small table, none if it does not exist; columns that this version lacks are None."""
@@ -185,42 +187,44 @@ class SessionMetadata:
     @classmethod
     def read(cls, session: Session) -> "SessionMetadata":
         """Read the small tables that exist. Raises UnreadableTraceError for a damaged database."""
-        found = cls()
+        metadata = cls()
         hosts = {row["id"]: row["hostname"] for row in session.rows("info_node", "id", "hostname")}
         for row in session.rows("info_process", "id", "nid", "pid", "environment"):
             process = Process(row["pid"], _text(hosts.get(row["nid"])))
             variables = read_variables(row["environment"])
             process.rank, process.rank_from = first_number(variables, RANK_VARIABLES)
-            found.world_size = found.world_size or first_number(variables, SIZE_VARIABLES)[0] or None
-            found.processes[row["id"]] = process
+            metadata.world_size = metadata.world_size or first_number(variables, SIZE_VARIABLES)[0] or None
+            metadata.processes[row["id"]] = process
         for row in session.rows("info_thread", "id", "tid"):
             if row["tid"] is not None:
-                found.threads[row["id"]] = row["tid"]
+                metadata.threads[row["id"]] = row["tid"]
         # the GPUs of each process are numbered separately, because each process lists all agents of its node
         agents: dict[tuple[Any, Any], list[dict[str, Any]]] = defaultdict(list)
         for row in session.rows("info_agent", "id", "nid", "pid", "type", "absolute_index"):
             if row["absolute_index"] is not None:
                 agents[row["nid"], row["pid"]].append(row)
         for listed in agents.values():
-            ordinals = Agents.of((str(one["type"] or ""), one["absolute_index"], None) for one in listed).by_node
-            found.gpus |= {
-                one["id"]: ordinals[one["absolute_index"]] for one in listed if one["absolute_index"] in ordinals
+            ordinals = Agents.of((str(agent["type"] or ""), agent["absolute_index"], None) for agent in listed).by_node
+            metadata.gpus |= {
+                agent["id"]: ordinals[agent["absolute_index"]]
+                for agent in listed
+                if agent["absolute_index"] in ordinals
             }
         for row in session.rows("info_kernel_symbol", "id", "display_name", "kernel_name"):
-            found.kernels[row["id"]] = _text(row["display_name"]) or _text(row["kernel_name"]) or ""
+            metadata.kernels[row["id"]] = _text(row["display_name"]) or _text(row["kernel_name"]) or ""
         for row in session.rows("metadata", "tag", "value"):
             if row["tag"] == "schema_version":
-                found.version = f"rocpd schema {row['value']}"
-        return found
+                metadata.version = f"rocpd schema {row['value']}"
+        return metadata
 
 
 def read_variables(environment: object) -> dict[str, Any]:
     """Return the environment of a process, which is JSON; empty if it is not recorded or damaged."""
     try:
-        found = json.loads(environment) if isinstance(environment, str | bytes) else None
+        variables = json.loads(environment) if isinstance(environment, str | bytes) else None
     except ValueError:
-        found = None
-    return found if isinstance(found, dict) else {}
+        variables = None
+    return variables if isinstance(variables, dict) else {}
 
 
 def _text(value: object) -> str | None:
@@ -282,9 +286,9 @@ class _SessionBatches:
             return
         integers = {ours: expressions[name] for name, ours in _HOST.items() if name in expressions}
         source += f" WHERE {expressions['category_id']} IN ({', '.join(ids)})"
-        more = {"extdata": expressions["extdata"], "own": "x.extdata"} if texts else {}
+        text_columns = {"extdata": expressions["extdata"], "own": "x.extdata"} if texts else {}
         yield from self._database.stream(
-            integers | {"name": "x.name_id", "event": "x.event_id"}, more, source, BATCH_ROWS
+            integers | {"name": "x.name_id", "event": "x.event_id"}, text_columns, source, BATCH_ROWS
         )
 
     def _category_ids(self, word: str) -> list[int]:

@@ -194,7 +194,7 @@ def _decode(text: bytes, decoder: Any) -> list[Any]:
     try:
         events: list[Any] = decoder.decode(text)
     except (msgspec.ValidationError, UnicodeDecodeError):
-        events = [_forgiven(one) for one in _ANY.decode(text)]
+        events = [_forgiven(event) for event in _ANY.decode(text)]
     return events
 
 
@@ -257,9 +257,9 @@ class FlowEvents:
         if not len(begins) or not len(ends):
             return
         order = np.argsort(of_begins, kind="stable")
-        found = np.searchsorted(of_begins[order], of_ends).clip(max=len(order) - 1)
-        joined = of_begins[order][found] == of_ends
-        from_place, to_place = begins[order][found][joined], ends[joined]
+        positions = np.searchsorted(of_begins[order], of_ends).clip(max=len(order) - 1)
+        joined = of_begins[order][positions] == of_ends
+        from_place, to_place = begins[order][positions][joined], ends[joined]
         places, first, count = np.unique(to_place, return_index=True, return_counts=True)
         # several kernels of a thread in one microsecond cannot be distinguished
         self.ambiguous = int(count[count > 1].sum())
@@ -310,11 +310,11 @@ def _is_chrome_trace(path: Path) -> bool:
 
 def _events(path: Path, kind: type[Any], advance: Advance, problems: list[str]) -> Iterator[list[Any]]:
     """Yield the events of a Chrome trace as `kind`. Raises UnreadableTraceError if it has no list of events."""
-    left = path.stat().st_size
+    rest_bytes = path.stat().st_size
 
     def count(size: int) -> None:
-        nonlocal left
-        left -= size
+        nonlocal rest_bytes
+        rest_bytes -= size
         advance(size)
 
     pieces = read_chunks(path, CHUNK_BYTES, count, problems)
@@ -324,10 +324,14 @@ def _events(path: Path, kind: type[Any], advance: Advance, problems: list[str]) 
         raise UnreadableTraceError(f"{path}: no list of trace events begins in it", "copy it again, or record again")
     decoder = msgspec.json.Decoder(list[kind], strict=False)  # type: ignore[valid-type]
     events = EventList(
-        pieces, text[header.start :], header.start, partial(_decode, decoder=decoder), lambda one: one.ph is not None
+        pieces,
+        text[header.start :],
+        header.start,
+        partial(_decode, decoder=decoder),
+        lambda event: event.ph is not None,
     )
     yield from events
-    advance(left)  # the rest of a file that was not read to its end
+    advance(rest_bytes)  # the rest of a file that was not read to its end
     problems += events.problems()
 
 
@@ -379,7 +383,7 @@ def _event_columns(table: str, events: list[_Event], flows: FlowEvents) -> dict[
     names = [arg.name or event.name or "" for arg, event in zip(args, events, strict=True)]
 
     def column(name: str, of: list[Any] = args) -> pa.Array:
-        return pa.array([getattr(one, name) for one in of], pa.int64())
+        return pa.array([getattr(event, name) for event in of], pa.int64())
 
     # older versions record times only in microseconds
     starts, lasts = column("ts", events), column("dur", events)

@@ -216,10 +216,10 @@ class Agents:
         node: int | None = None
         for line in text.splitlines():
             # in some versions the type comes before its node
-            if found := _ROCMINFO_NODE.match(line):
-                node = int(found[1])
-            elif found := _ROCMINFO_TYPE.match(line):
-                kind = found[1]
+            if match := _ROCMINFO_NODE.match(line):
+                node = int(match[1])
+            elif match := _ROCMINFO_TYPE.match(line):
+                kind = match[1]
             if kind is not None and node is not None:
                 rows.append((kind, node, None))
                 kind = node = None
@@ -227,11 +227,11 @@ class Agents:
 
     def device(self, text: str) -> int | None:
         """Return the ordinal of "4" (node), "Agent 4" (logical) or "GPU 0"; the recorded number if unknown."""
-        found = _AGENT.fullmatch(text.strip())
-        if found is None:
+        match = _AGENT.fullmatch(text.strip())
+        if match is None:
             return None
-        number = int(found["number"])
-        word = (found["word"] or "").lower()
+        number = int(match["number"])
+        word = (match["word"] or "").lower()
         if word == "gpu":
             return number
         for numbers in (self.by_logical, self.by_node) if word == "agent" else (self.by_node, self.by_logical):
@@ -259,8 +259,8 @@ def decode_text(value: bytes | str | None) -> str:
 
 def join_names(names: Sequence[str]) -> str:
     """Return the first names as text, with the number of the others."""
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
+    rest_text = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + rest_text
 
 
 def _groups(items: pa.Array, group: pa.Array) -> pa.Array:

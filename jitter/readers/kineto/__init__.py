@@ -105,11 +105,11 @@ class _Trace:
     def batches(self, advance: Advance) -> Iterator[Batch]:
         """Yield all rows, then complete the recording."""
         problems = self.recording.problems
-        left = self._path.stat().st_size
+        rest_bytes = self._path.stat().st_size
 
         def count(size: int) -> None:
-            nonlocal left
-            left -= size
+            nonlocal rest_bytes
+            rest_bytes -= size
             advance(size)
 
         source = read_chunks(self._path, self._piece_bytes, count, problems)
@@ -125,7 +125,7 @@ class _Trace:
                 yield from rows.add(some)
         except OSError as error:
             raise self._unreadable(f"reading stopped: {reason_of(error)}", "check the disk") from error
-        advance(max(0, left))  # the rest of a file that was not read to its end
+        advance(max(0, rest_bytes))  # the rest of a file that was not read to its end
         yield from rows.finish()
         self._describe(events.tail, is_bare=head.is_bare)
         self.recording.is_incomplete = events.tail is None or bool(events.damage)

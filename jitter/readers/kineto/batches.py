@@ -109,35 +109,37 @@ class KinetoBatches:
 
     def problems(self) -> list[str]:
         """Return what was left out or is unknown, one sentence each."""
-        found = [f"{count:,} {what} without a possible time were left out" for what, count in self._untimed.items()]
+        sentences = [f"{count:,} {what} without a possible time were left out" for what, count in self._untimed.items()]
         if self._endless:
-            found.append(f"{self._endless:,} calls have no possible duration: their ends are unknown")
+            sentences.append(f"{self._endless:,} calls have no possible duration: their ends are unknown")
         if self._duplicates:
-            found.append(f"{self._duplicates:,} GPU activities were recorded twice; each was taken once")
+            sentences.append(f"{self._duplicates:,} GPU activities were recorded twice; each was taken once")
         if self.names.invalid:
-            found.append(f"{self.names.invalid:,} names are not valid UTF-8: their invalid bytes were replaced")
-        return found + self.processes.problems()
+            sentences.append(f"{self.names.invalid:,} names are not valid UTF-8: their invalid bytes were replaced")
+        return sentences + self.processes.problems()
 
     def _take(self, events: list[Event], key: Callable[[Event], object], kind_of: dict[object, str]) -> None:
         # most events are not needed: choose without running Python code for each
         keys = list(map(key, events))
         wanted: dict[str, set[object]] = {}
-        for one in kind_of.keys() & set(keys):
-            kind = kind_of[one]
-            wanted.setdefault("kernel" if kind == "memory" else kind, set()).add(one)  # in one order
-        found = {kind: list(compress(events, map(ones.__contains__, keys))) for kind, ones in wanted.items()}
-        if "kernel" in found:
-            self._add_gpu(found["kernel"])
-        if calls := found.get("call"):
+        for event_key in kind_of.keys() & set(keys):
+            kind = kind_of[event_key]
+            wanted.setdefault("kernel" if kind == "memory" else kind, set()).add(event_key)  # in one order
+        events_of_kind = {
+            kind: list(compress(events, map(chosen_keys.__contains__, keys))) for kind, chosen_keys in wanted.items()
+        }
+        if "kernel" in events_of_kind:
+            self._add_gpu(events_of_kind["kernel"])
+        if calls := events_of_kind.get("call"):
             self._calls.add(calls, self.names.of(list(map(_name, calls))), with_args=True)
-        if "operator" in found:
-            self._operators.add_operators(found["operator"], self.names)
-        if "module" in found:
-            self._operators.add_modules(found["module"], self.names)
-        if "pass link" in found:
-            self._links.add(found["pass link"])
-        if "range" in found or "old operator" in found:
-            self._add_ranges(found.get("range", []), found.get("old operator", []))
+        if "operator" in events_of_kind:
+            self._operators.add_operators(events_of_kind["operator"], self.names)
+        if "module" in events_of_kind:
+            self._operators.add_modules(events_of_kind["module"], self.names)
+        if "pass link" in events_of_kind:
+            self._links.add(events_of_kind["pass link"])
+        if "range" in events_of_kind or "old operator" in events_of_kind:
+            self._add_ranges(events_of_kind.get("range", []), events_of_kind.get("old operator", []))
 
     def _note_foreign(self, events: list[Event]) -> None:
         if not self.activities:
@@ -210,7 +212,9 @@ class KinetoBatches:
             for position, external in enumerate(self._late_ids)
             if external in self._params
         }
-        self._late.add([], [], [], {position - len(self._late): one for position, one in collective_args.items()})
+        self._late.add(
+            [], [], [], {position - len(self._late): parameters for position, parameters in collective_args.items()}
+        )
         yield from self._activities(self._late)
         self._late = ActivityBuffer()
         self._late_ids = []
@@ -240,8 +244,8 @@ class KinetoBatches:
         )
         starts = times.start_ns[keep]
         numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
-        for one in np.unique(process).tolist():
-            self.processes.called(one, numbers[process == one], starts[process == one])
+        for process_number in np.unique(process).tolist():
+            self.processes.called(process_number, numbers[process == process_number], starts[process == process_number])
         columns = [
             pa.array(process),
             integer_column(select(calls.tids(), chosen), pa.int64()),
@@ -276,7 +280,7 @@ class KinetoBatches:
             yield batch
 
     def _processes(self, pids: Sequence[int | None]) -> Codes:
-        known = {pid: self.processes.of(pid) for pid in dict.fromkeys(pids)}
-        if len(known) == 1:
-            return np.full(len(pids), next(iter(known.values())), dtype=np.int32)
-        return np.array([known[pid] for pid in pids], dtype=np.int32)
+        process_of_pid = {pid: self.processes.of(pid) for pid in dict.fromkeys(pids)}
+        if len(process_of_pid) == 1:
+            return np.full(len(pids), next(iter(process_of_pid.values())), dtype=np.int32)
+        return np.array([process_of_pid[pid] for pid in pids], dtype=np.int32)

@@ -54,32 +54,32 @@ _DECODE = msgspec.json.Decoder(_Args).decode
 def parse_collective_args(args: bytes) -> tuple[int | None, CollectiveArgs | None]:
     """Return the External id of an event's arguments (JSON) and the collective they describe; None if absent."""
     try:
-        found = _DECODE(args)
+        fields = _DECODE(args)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None, None
-    external = _count(found.external)
+    external = _count(fields.external)
     if external is None:
-        external = _count(found.old_external)
-    if not isinstance(found.name, str):
+        external = _count(fields.old_external)
+    if not isinstance(fields.name, str):
         return external, None
-    group = found.group if found.group is not None else found.group_id
-    operation = _operation(found.name)
-    message_bytes = _message_bytes(found)
-    group_size = _count(found.size, most=2**31 - 1) or None
+    group = fields.group if fields.group is not None else fields.group_id
+    operation = _operation(fields.name)
+    message_bytes = _message_bytes(fields)
+    group_size = _count(fields.size, most=2**31 - 1) or None
     size_bytes = None if message_bytes is None else size_of_input(operation, message_bytes, group_size)
-    is_even, imbalance = _split(found) if operation == "all_to_all" else (True, None)
+    is_even, imbalance = _split(fields) if operation == "all_to_all" else (True, None)
     return external, CollectiveArgs(
         collective=operation,
         message_bytes=message_bytes,
         size_bytes=size_bytes if (is_even or imbalance is not None) and (size_bytes or 0) < 2**63 else None,
         split_imbalance=imbalance,
-        dtype=found.dtype if isinstance(found.dtype, str) and found.dtype else None,
+        dtype=fields.dtype if isinstance(fields.dtype, str) and fields.dtype else None,
         group_name=str(group) if isinstance(group, str | int) and group != "" else None,
-        group_ranks=_ranks(found.ranks),
+        group_ranks=_ranks(fields.ranks),
         group_size=group_size,
-        sequence=_count(found.sequence),
-        source_rank=_count(found.source, most=2**31 - 1),
-        destination_rank=_count(found.destination, most=2**31 - 1),
+        sequence=_count(fields.sequence),
+        source_rank=_count(fields.source, most=2**31 - 1),
+        destination_rank=_count(fields.destination, most=2**31 - 1),
     )
 
 
@@ -106,8 +106,8 @@ def _split(args: _Args) -> tuple[bool, float | None]:
 
 @lru_cache(1024)
 def _listed_sizes(listed: str) -> tuple[int, ...] | None:
-    found = _RANKS.fullmatch(listed)
-    return None if found is None else tuple(int(size) for size in found[1].split(","))
+    match = _RANKS.fullmatch(listed)
+    return None if match is None else tuple(int(size) for size in match[1].split(","))
 
 
 def _ranks(listed: object) -> tuple[int, ...] | None:
@@ -119,8 +119,8 @@ def _ranks(listed: object) -> tuple[int, ...] | None:
 
 @lru_cache(1024)  # there are few groups, with up to thousands of ranks each
 def _ranks_in(listed: str) -> tuple[int, ...] | None:
-    found = _RANKS.fullmatch(listed)
-    return None if found is None else _possible([int(rank) for rank in found[1].split(",")])
+    match = _RANKS.fullmatch(listed)
+    return None if match is None else _possible([int(rank) for rank in match[1].split(",")])
 
 
 def _possible(ranks: list[object]) -> tuple[int, ...] | None:

@@ -40,9 +40,9 @@ class NameTable:
 
     def of(self, names: Sequence[Raw | str]) -> list[int]:
         """Return the numbers of names, which are either all strings or all JSON."""
-        known: Mapping[Any, int] = self._by_name if names and type(names[0]) is str else self._by_text
-        keys: Iterable[Any] = names if known is self._by_name else map(bytes, cast(Sequence[Raw], names))
-        numbers = list(map(known.get, keys))
+        number_of_name: Mapping[Any, int] = self._by_name if names and type(names[0]) is str else self._by_text
+        keys: Iterable[Any] = names if number_of_name is self._by_name else map(bytes, cast(Sequence[Raw], names))
+        numbers = list(map(number_of_name.get, keys))
         if None in numbers:
             numbers = [
                 self._number_of(name) if number is None else number for number, name in zip(numbers, names, strict=True)
@@ -158,18 +158,18 @@ class EventBuffer:
     def args(self, kind: type[_Args]) -> list[_Args]:
         """Return the arguments of the events as `kind`; those that are no object have its defaults."""
         text = b"[" + b",".join(self._args) + b"]"
-        found: list[_Args | None]
+        event_args: list[_Args | None]
         try:
-            found = msgspec.json.decode(text, type=list[kind | None])  # type: ignore[valid-type]
+            event_args = msgspec.json.decode(text, type=list[kind | None])  # type: ignore[valid-type]
         except INVALID:
-            found = [_decode_args(one, kind) for one in _RAWS.decode(text)]
+            event_args = [_decode_args(raw, kind) for raw in _RAWS.decode(text)]
         missing = kind()
-        return [one or missing for one in found]
+        return [arguments or missing for arguments in event_args]
 
     def args_of(self, rows: Sequence[int]) -> list[bytes]:
         """Return the arguments of some events as JSON."""
-        found = _RAWS.decode(b"[" + b",".join(self._args) + b"]") if rows else []
-        return [bytes(found[row]) for row in rows]
+        raw_args = _RAWS.decode(b"[" + b",".join(self._args) + b"]") if rows else []
+        return [bytes(raw_args[row]) for row in rows]
 
 
 def _decode_args(text: Raw, kind: type[_Args]) -> _Args | None:

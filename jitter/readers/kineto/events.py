@@ -111,8 +111,8 @@ KIND_BY_TYPE: Final = {**_DECODED, _MODULE_TYPE: KIND_BY_CATEGORY[_PYTHON]}
 def _decoder() -> msgspec.json.Decoder[Any]:
     """Return what decodes a list of events of known categories; those that are not wanted have no fields."""
     # types without fields: msgspec skips their values in C
-    known = (*_DECODED, _PYTHON_TYPE, *(_of_category(category, []) for category in _COMMON))
-    return msgspec.json.Decoder(list[Union[known]])  # type: ignore[valid-type]  # noqa: UP007
+    event_types = (*_DECODED, _PYTHON_TYPE, *(_of_category(category, []) for category in _COMMON))
+    return msgspec.json.Decoder(list[Union[event_types]])  # type: ignore[valid-type]  # noqa: UP007
 
 
 _ANY_EVENTS: Final = msgspec.json.Decoder(list[Event])
@@ -133,7 +133,7 @@ def decode_events(text: bytes) -> list[Any]:
     try:
         return _ANY_EVENTS.decode(text)
     except (msgspec.ValidationError, UnicodeDecodeError):
-        return [_decode_event(one) for one in _VALUES.decode(text)]
+        return [_decode_event(value) for value in _VALUES.decode(text)]
 
 
 def _decode_event(text: Raw) -> Event:
@@ -176,17 +176,17 @@ def find_python_functions(text: bytes) -> Iterator[Any]:
         return
     at = text.find(_MODULE)
     while at >= 0:
-        found = _MODULE_EVENT.match(text, at)
-        if found is not None and text.rfind(_PYTHON_CATEGORY, max(0, at - _BEFORE), at) >= 0:
-            yield _python_event(found)
+        match = _MODULE_EVENT.match(text, at)
+        if match is not None and text.rfind(_PYTHON_CATEGORY, max(0, at - _BEFORE), at) >= 0:
+            yield _python_event(match)
         at = text.find(_MODULE, at + 1)
-    for found in _FRAME_EVENT.finditer(text):
-        if _is_program_frame(found[1]):
-            yield _python_event(found)
+    for match in _FRAME_EVENT.finditer(text):
+        if _is_program_frame(match[1]):
+            yield _python_event(match)
 
 
-def _python_event(found: re.Match[bytes]) -> Any:
-    name, pid, tid, start, duration = found.groups()
+def _python_event(match: re.Match[bytes]) -> Any:
+    name, pid, tid, start, duration = match.groups()
     return _MODULE_TYPE(
         name=name.decode("utf-8", "replace"), pid=int(pid), tid=int(tid), ts=Raw(start), dur=Raw(duration)
     )
@@ -201,8 +201,8 @@ def _put_python_functions(text: bytes, events: list[Any]) -> None:
     if not functions:
         return
     places = (place for place, event in enumerate(events) if type(event) is _PYTHON_TYPE)
-    for place, one in zip(places, functions, strict=False):
-        events[place] = one
+    for place, function in zip(places, functions, strict=False):
+        events[place] = function
 
 
 def is_module_or_frame(name: str) -> bool:
@@ -219,11 +219,11 @@ def is_module_or_frame(name: str) -> bool:
 @lru_cache(maxsize=65536)
 def is_program_frame(name: str) -> bool:
     """Return whether a Python function is a frame outside PyTorch, Triton and the standard library."""
-    found = _IS_FRAME(name)
-    if found is None or _LIBRARY.search(name):
+    match = _IS_FRAME(name)
+    if match is None or _LIBRARY.search(name):
         return False
     # PyTorch leaves the path of the library out: `threading.py`, `concurrent/futures/thread.py`
-    return found[1].split("/", 1)[0] not in sys.stdlib_module_names
+    return match[1].split("/", 1)[0] not in sys.stdlib_module_names
 
 
 @lru_cache(maxsize=65536)

@@ -64,14 +64,16 @@ class ActivityBuffer:
         gathered = self._gathered
         args = gathered.args(GpuArgs)
         # kernels with other names may be collectives, too
-        custom = [row for row, one in enumerate(args) if one.collective is not NULL and row not in self._comms]
+        custom = [
+            row for row, arguments in enumerate(args) if arguments.collective is not NULL and row not in self._comms
+        ]
         for row, text in zip(custom, gathered.args_of(custom), strict=True):
             collective_args = parse_collective_args(text)[1]
             if collective_args is not None:
                 self._comms[row] = collective_args
         devices = integers(list(map(attrgetter("device"), args)))
         if None in devices:
-            devices = [pid if own is None else own for own, pid in zip(devices, gathered.pids(), strict=True)]
+            devices = [pid if gpu is None else gpu for gpu, pid in zip(devices, gathered.pids(), strict=True)]
         streams = list(map(attrgetter("stream"), args))
         if set(map(type, streams)) != {int}:
             numbers = integers(streams)
@@ -82,7 +84,10 @@ class ActivityBuffer:
         correlations = integers(list(map(attrgetter("correlation"), args)))
         marker = names.number(_MARKER)
         if marker in gathered.names or _MARKER in map(attrgetter("kind"), args):
-            markers = [name == marker or one.kind == _MARKER for name, one in zip(gathered.names, args, strict=True)]
+            markers = [
+                name == marker or arguments.kind == _MARKER
+                for name, arguments in zip(gathered.names, args, strict=True)
+            ]
             keep = keep & ~np.array(markers)
         keep = keep & ~self._repeated(times, (gathered.names, devices, streams, correlations))
         chosen = None if keep.all() else keep
@@ -107,8 +112,8 @@ class ActivityBuffer:
         columns |= self._collective_columns(keep)
         if any(self._is_memory):
             copied = [
-                parse_int(one.copied) if is_memory else None
-                for one, is_memory in zip(args, self._is_memory, strict=True)
+                parse_int(arguments.copied) if is_memory else None
+                for arguments, is_memory in zip(args, self._is_memory, strict=True)
             ]
             of_copies = integer_column(select(copied, chosen), pa.int64())
             columns["size_bytes"] = pc.coalesce(columns.get("size_bytes", of_copies), of_copies)
@@ -123,7 +128,9 @@ class ActivityBuffer:
         numbers = numbers[keep]
         rows = pa.array(numbers, mask=numbers < 0)
         return {
-            name: pa.array([getattr(one, name) for one in collective_args], ACTIVITIES.field(name).type).take(rows)
+            name: pa.array(
+                [getattr(arguments, name) for arguments in collective_args], ACTIVITIES.field(name).type
+            ).take(rows)
             for name in CollectiveArgs._fields
         }
 
@@ -156,12 +163,12 @@ def _axes(texts: Sequence[Raw]) -> list[pa.Array]:
 
 
 def _process(device: pa.Array, correlation: pa.Array, start_ns: Any, processes: ProcessTable) -> pa.Array:
-    found = np.zeros(len(device), dtype=np.int32)
+    process_of_row = np.zeros(len(device), dtype=np.int32)
     numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
-    for one in device.unique():
-        if one.is_valid:
-            rows = device.fill_null(-1).to_numpy(zero_copy_only=False) == one.as_py()
+    for gpu in device.unique():
+        if gpu.is_valid:
+            rows = device.fill_null(-1).to_numpy(zero_copy_only=False) == gpu.as_py()
         else:
             rows = device.is_null().to_numpy(zero_copy_only=False)
-        found[rows] = processes.of_gpu(one.as_py(), numbers[rows], start_ns[rows])
-    return pa.array(found)
+        process_of_row[rows] = processes.of_gpu(gpu.as_py(), numbers[rows], start_ns[rows])
+    return pa.array(process_of_row)

@@ -52,13 +52,13 @@ def parse_trailer(tail: bytes, *, is_bare: bool) -> tuple[dict[str, Raw], bool]:
 
 def members_in_damaged(text: bytes) -> dict[str, Raw]:
     """Return the needed members of damaged JSON that are complete."""
-    found = {}
+    members = {}
     for name, value in re.findall(rb'"(baseTimeNanoseconds|schemaVersion)"\s*:\s*(\d+)\b', text):
-        found[name.decode()] = Raw(value)
+        members[name.decode()] = Raw(value)
     rank = re.search(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*?("rank"\s*:\s*\d+)\b', text)
     if rank:
-        found["distributedInfo"] = Raw(b"{" + rank[1] + b"}")
-    return found
+        members["distributedInfo"] = Raw(b"{" + rank[1] + b"}")
+    return members
 
 
 def member_value(members: dict[str, Raw], name: str) -> Any:
@@ -96,20 +96,20 @@ def host_in_file_name(file_name: str, pid: int | None) -> str | None:
     >>> host_in_file_name("gpu-7_4242.1700000000000000000.pt.trace.json.gz", 4242)
     'gpu-7'
     """
-    found = _HANDLER_NAME.fullmatch(file_name)
-    if found is None or pid is None or int(found["pid"]) != pid or _NO_HOST.search(found["host"]):
+    match = _HANDLER_NAME.fullmatch(file_name)
+    if match is None or pid is None or int(match["pid"]) != pid or _NO_HOST.search(match["host"]):
         return None
-    return found["host"].partition(".")[0]
+    return match["host"].partition(".")[0]
 
 
 def gpu_models(members: dict[str, Raw]) -> dict[int | None, str]:
     """Return the model of each GPU in `deviceProperties`; None is the key of all if they are of one model."""
     listed = member_value(members, "deviceProperties")
-    found: dict[int | None, str] = {}
+    models: dict[int | None, str] = {}
     for device in listed if isinstance(listed, list) else []:
         if isinstance(device, dict) and type(device.get("id")) is int and isinstance(device.get("name"), str):
-            found[device["id"]] = device["name"]
-    return {None: next(iter(found.values()))} if len(set(found.values())) == 1 else found
+            models[device["id"]] = device["name"]
+    return {None: next(iter(models.values()))} if len(set(models.values())) == 1 else models
 
 
 def _distributed_number(members: dict[str, Raw], name: str) -> int | None:

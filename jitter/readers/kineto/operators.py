@@ -139,9 +139,9 @@ class PassLinks:
     def _decode(self) -> None:
         """Turn the events into numbers, which take a tenth of the memory."""
         events, self._events = self._events, []
-        at_ns, known = parse_microseconds([join_values([event.ts for event in events])])
+        at_ns, is_known = parse_microseconds([join_values([event.ts for event in events])])
         thread = integer_column([parse_int(event.tid) for event in events], pa.int64())
-        known &= np.array([type(event.id) in (int, str) for event in events]) & thread.is_valid().to_numpy(False)
+        is_known &= np.array([type(event.id) in (int, str) for event in events]) & thread.is_valid().to_numpy(False)
         columns = (
             [event.ph == "s" for event in events],
             [self._number(event.id) for event in events],
@@ -149,7 +149,7 @@ class PassLinks:
             thread.fill_null(0).to_numpy(),
             at_ns,
         )
-        self._parts.append(np.stack([np.array(column, np.int64)[known] for column in columns]))
+        self._parts.append(np.stack([np.array(column, np.int64)[is_known] for column in columns]))
 
     def _number(self, flow: object) -> int:
         if type(flow) is int and 0 <= flow < 2**63:
@@ -172,4 +172,4 @@ class PassLinks:
         if not len(first):
             return None
         columns = [process[second], thread[second], at_ns[second], thread[first], at_ns[first]]
-        return Batch("backward", pa.record_batch([pa.array(one) for one in columns], schema=BACKWARD))
+        return Batch("backward", pa.record_batch([pa.array(column) for column in columns], schema=BACKWARD))

@@ -26,17 +26,17 @@ class ProcessTable:
 
     def of(self, pid: int | None) -> int:
         """Return the index of a host process."""
-        found = self._index.get(pid)
-        if found is None:
+        index = self._index.get(pid)
+        if index is None:
             waiting = self._index.pop(None, None) if pid is not None and len(self.listed) == 1 else None
             if waiting is not None:  # GPU rows came before the first host row
                 self.listed[waiting].pid = pid
-                found = waiting
+                index = waiting
             else:
-                found = len(self.listed)
+                index = len(self.listed)
                 self.listed.append(Process(pid))
-            self._index[pid] = found
-        return found
+            self._index[pid] = index
+        return index
 
     def called(self, process: int, correlations: Ints, starts: Ints) -> None:
         """Record API calls of a process."""

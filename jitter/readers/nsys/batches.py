@@ -140,14 +140,14 @@ class NsysBatches:
 
     def _messages(self, processes: pa.Array, correlations: pa.Array) -> dict[str, pa.Array]:
         of_process = processes.to_numpy()
-        found = np.full(len(of_process), -1, np.int32)
+        message_index = np.full(len(of_process), -1, np.int32)
         for position in np.unique(of_process).tolist():
             rows = np.flatnonzero(of_process == position)
-            found[rows] = self.nccl.rows(self.processes.keys[position], correlations.take(pa.array(rows)))
+            message_index[rows] = self.nccl.rows(self.processes.keys[position], correlations.take(pa.array(rows)))
         messages = self.nccl.messages
         return {
-            name: pa.array([getattr(one, name) for one in messages], ACTIVITIES.field(name).type).take(
-                pa.array(found, mask=found < 0)
+            name: pa.array([getattr(message, name) for message in messages], ACTIVITIES.field(name).type).take(
+                pa.array(message_index, mask=message_index < 0)
             )
             for name in Message._fields
         }
@@ -212,14 +212,14 @@ class NsysBatches:
             return
         threads = ThreadScheduling()
         for read in self._tables.read(SCHEDULING, list(SCHEDULING_COLUMNS)):
-            found = threads.pair(read)
-            kept = found.is_migration | (found.end_ns - found.start_ns >= _LONG_CALL_NS)
+            intervals = threads.pair(read)
+            kept = intervals.is_migration | (intervals.end_ns - intervals.start_ns >= _LONG_CALL_NS)
             names = np.array([self.names.position(OFF_CPU), self.names.position(MIGRATION)], np.int32)
             yield self._operators(
-                pa.array(found.thread[kept]),
-                pa.array(names[found.is_migration[kept].astype(np.int64)]),
-                pa.array(found.start_ns[kept]),
-                pa.array(found.end_ns[kept]),
+                pa.array(intervals.thread[kept]),
+                pa.array(names[intervals.is_migration[kept].astype(np.int64)]),
+                pa.array(intervals.start_ns[kept]),
+                pa.array(intervals.end_ns[kept]),
             )
 
     def _callers(self) -> Iterator[Batch]:
@@ -291,11 +291,13 @@ class NsysBatches:
         """The processes that made CUDA calls, or else have NVTX ranges, as globalPids."""
         for table in (RUNTIME, NVTX):
             if "globalTid" in self._tables.columns(table):
-                found: set[int] = set()
+                process_ids: set[int] = set()
                 for rows in self._tables.read(table, ["globalTid"]):
-                    found.update(pc.unique(pc.bit_wise_and(rows["globalTid"], ~_THREAD_BITS)).drop_null().to_pylist())
-                if found:
-                    return sorted(found)
+                    process_ids.update(
+                        pc.unique(pc.bit_wise_and(rows["globalTid"], ~_THREAD_BITS)).drop_null().to_pylist()
+                    )
+                if process_ids:
+                    return sorted(process_ids)
         return []
 
     def _gpus(self, processes: pa.Array, devices: pa.Array) -> pa.Array:

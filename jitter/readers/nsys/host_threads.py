@@ -47,12 +47,12 @@ class ThreadScheduling:
 
     def pair(self, rows: pa.RecordBatch) -> OffCpu:
         """Return the intervals that end in these rows (`SCHEDULING_COLUMNS`); rows without a thread are left out."""
-        known = np.logical_and.reduce(
+        is_known = np.logical_and.reduce(
             [rows[name].is_valid().to_numpy(zero_copy_only=False) for name in SCHEDULING_COLUMNS]
         )
-        start, cpu, is_in, thread = (rows[name].fill_null(0).to_numpy()[known] for name in SCHEDULING_COLUMNS)
+        start, cpu, is_in, thread = (rows[name].fill_null(0).to_numpy()[is_known] for name in SCHEDULING_COLUMNS)
         threads = np.unique(thread)
-        held = [(one, *self._before[one]) for one in threads.tolist() if one in self._before]
+        held = [(thread_id, *self._before[thread_id]) for thread_id in threads.tolist() if thread_id in self._before]
         if held:
             columns = np.array(held, np.int64).T
             thread, start, cpu, is_in = (
@@ -62,8 +62,8 @@ class ThreadScheduling:
         order = np.lexsort((is_in != 0, start, thread))
         thread, start, cpu, is_in = thread[order], start[order], cpu[order], is_in[order] != 0
         last = np.flatnonzero(np.append(np.diff(thread) != 0, True)) if len(thread) else np.zeros(0, np.int64)
-        for one, *event in zip(*(values[last].tolist() for values in (thread, start, cpu, is_in)), strict=True):
-            self._before[one] = (event[0], event[1], int(event[2]))
+        for thread_id, *event in zip(*(values[last].tolist() for values in (thread, start, cpu, is_in)), strict=True):
+            self._before[thread_id] = (event[0], event[1], int(event[2]))
         back = np.flatnonzero((np.diff(thread) == 0) & ~is_in[:-1] & is_in[1:]) if len(thread) else last
         return OffCpu(thread[back], start[back], start[back + 1], cpu[back] != cpu[back + 1])
 
@@ -137,5 +137,5 @@ def _smallest(tables: Tables, table: str, column: str) -> int | None:
     """Return the smallest value of a column; None if all are null, or the table lacks it."""
     if column not in tables.columns(table):
         return None
-    found = [pc.min(rows[column]).as_py() for rows in tables.read(table, [column])]
-    return min((one for one in found if one is not None), default=None)
+    minima = [pc.min(rows[column]).as_py() for rows in tables.read(table, [column])]
+    return min((minimum for minimum in minima if minimum is not None), default=None)

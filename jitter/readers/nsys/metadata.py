@@ -85,13 +85,13 @@ def _gpu_models(tables: Tables, origin: ExportMetadata) -> dict[int | None, str]
 
 def _bus_ids(tables: Tables, origin: ExportMetadata) -> dict[int | None, str]:
     """Return the GPUs' PCI addresses; none where processes may number GPUs in another way than the table."""
-    found: dict[int | None, str] = {}
+    addresses: dict[int | None, str] = {}
     for gpu, location in small_rows(tables, "TARGET_INFO_GPU", ["id"], ["busLocation"]):
         if location and (address := _BUS.fullmatch(_text(location))):
-            found[gpu] = f"{int(address[1], 16):04x}:{address[2]}".lower()
-    if len(found) == 1:
-        return {None: next(iter(found.values()))}
-    return found if origin.gpus else {}
+            addresses[gpu] = f"{int(address[1], 16):04x}:{address[2]}".lower()
+    if len(addresses) == 1:
+        return {None: next(iter(addresses.values()))}
+    return addresses if origin.gpus else {}
 
 
 def _read_system(tables: Tables, origin: ExportMetadata) -> None:
@@ -118,11 +118,11 @@ def _read_system(tables: Tables, origin: ExportMetadata) -> None:
 
 def _ranks(environment: Sequence[bytes]) -> dict[str, int]:
     """Return the rank and size variables among `NAME=value`; a variable with two different values counts as absent."""
-    found: dict[str, set[int]] = {}
+    values_of_name: dict[str, set[int]] = {}
     for variable in environment:
         if match := _VARIABLE.fullmatch(variable.strip()):
-            found.setdefault(match[1].decode(), set()).add(int(match[2]))
-    return {name: values.pop() for name, values in found.items() if len(values) == 1}
+            values_of_name.setdefault(match[1].decode(), set()).add(int(match[2]))
+    return {name: values.pop() for name, values in values_of_name.items() if len(values) == 1}
 
 
 def _text(value: bytes) -> str:

@@ -32,10 +32,10 @@ class StringTable:
         batches: list[Any] = []
         if len(ids) and tables.columns(STRINGS).issuperset({"id", "value"}):
             batches = list(tables.read(STRINGS, ["id"], ["value"], RowFilter("id", ids.tolist())))
-        found = pa.Table.from_batches(batches, pa.schema([("id", pa.int64()), ("value", pa.binary())]))
-        found = found.filter(found["id"].is_valid()).sort_by("id").combine_chunks()
-        self._ids = found["id"].to_numpy()
-        self._values = pa.concat_arrays(found["value"].chunks) if len(found) else pa.array([], pa.binary())
+        strings = pa.Table.from_batches(batches, pa.schema([("id", pa.int64()), ("value", pa.binary())]))
+        strings = strings.filter(strings["id"].is_valid()).sort_by("id").combine_chunks()
+        self._ids = strings["id"].to_numpy()
+        self._values = pa.concat_arrays(strings["value"].chunks) if len(strings) else pa.array([], pa.binary())
 
     def at(self, ids: pa.Array) -> pa.Array:
         """Return the strings (binary) of ids (int64); null where the id is null or absent."""
@@ -76,10 +76,10 @@ def resolve_names(tables: Tables, keys: Sequence[NameKey]) -> tuple[list[str], i
     texts, invalid = decode_utf8(StringTable(tables, ids).at(pa.array(ids)))
     by_id = dict(zip(ids.tolist(), texts.to_pylist(), strict=True))
     names = [key if isinstance(key, str) else by_id.get(key) for key in keys]
-    known = [
+    resolved = [
         f"[name {key} is not in the export]" if name is None else name for key, name in zip(keys, names, strict=True)
     ]
-    return known, names.count(None), invalid
+    return resolved, names.count(None), invalid
 
 
 def name_copies(rows: pa.RecordBatch, names: Interner[NameKey], labels: Mapping[int, str]) -> pa.Array:

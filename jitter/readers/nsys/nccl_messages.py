@@ -55,60 +55,64 @@ class NcclMessages:
         self._of_process: dict[int, tuple[Ints, Ints]] = {}
         self._ranks: dict[int, int] = {}
         ranges = _ranges_by_thread(tables, self._ranks)
-        if any(one.size is not None for found in ranges.values() for one in found) and tables.columns(RUNTIME):
+        if any(
+            nccl_range.size is not None for thread_ranges in ranges.values() for nccl_range in thread_ranges
+        ) and tables.columns(RUNTIME):
             self._join_calls(tables, ranges)
 
     def rows(self, process: int | None, correlations: pa.Array) -> Codes:
         """Return the index into `messages` of each correlation id (int64, nullable) of a process; -1: none."""
-        found = np.full(len(correlations), -1, np.int32)
+        message_index = np.full(len(correlations), -1, np.int32)
         if process is None or process not in self._of_process:
-            return found
-        known, which = self._of_process[process]
+            return message_index
+        ids, message_of_id = self._of_process[process]
         wanted = correlations.fill_null(-1).to_numpy()
-        at = np.searchsorted(known, wanted).clip(max=len(known) - 1)
-        hit = known[at] == wanted
-        found[hit] = which[at[hit]]
-        return found
+        at = np.searchsorted(ids, wanted).clip(max=len(ids) - 1)
+        hit = ids[at] == wanted
+        message_index[hit] = message_of_id[at[hit]]
+        return message_index
 
     def _join_calls(self, tables: Tables, ranges: dict[int, list[_Range]]) -> None:
         starts, ends, of_range = {}, {}, {}
-        for thread, found in ranges.items():
-            found.sort()
-            starts[thread] = np.array([one.start_ns for one in found], np.int64)
-            ends[thread] = np.array([one.end_ns for one in found], np.int64)
-            of_range[thread] = np.array([self._message(found, at) for at in range(len(found))], np.int64)
+        for thread, thread_ranges in ranges.items():
+            thread_ranges.sort()
+            starts[thread] = np.array([nccl_range.start_ns for nccl_range in thread_ranges], np.int64)
+            ends[thread] = np.array([nccl_range.end_ns for nccl_range in thread_ranges], np.int64)
+            of_range[thread] = np.array(
+                [self._message(thread_ranges, at) for at in range(len(thread_ranges))], np.int64
+            )
         joined: dict[int, list[tuple[Ints, Ints]]] = {}
         for batch in tables.read(RUNTIME, ["start", "globalTid", "correlationId"]):
             start, thread, correlation = (batch[name].fill_null(-1).to_numpy() for name in batch.schema.names)
-            for one in set(np.unique(thread).tolist()) & ranges.keys():
-                rows = np.flatnonzero((thread == one) & (correlation >= 0))
-                at = np.searchsorted(starts[one], start[rows], side="right") - 1
-                inside = (at >= 0) & (start[rows] <= ends[one][at])
-                which = np.where(inside, of_range[one][at], -1)
-                kept = which >= 0
-                joined.setdefault(process_key(one), []).append((correlation[rows[kept]], which[kept]))
+            for thread_id in set(np.unique(thread).tolist()) & ranges.keys():
+                rows = np.flatnonzero((thread == thread_id) & (correlation >= 0))
+                at = np.searchsorted(starts[thread_id], start[rows], side="right") - 1
+                inside = (at >= 0) & (start[rows] <= ends[thread_id][at])
+                message_index = np.where(inside, of_range[thread_id][at], -1)
+                kept = message_index >= 0
+                joined.setdefault(process_key(thread_id), []).append((correlation[rows[kept]], message_index[kept]))
         for process, parts in joined.items():
             correlations = np.concatenate([part[0] for part in parts])
-            which = np.concatenate([part[1] for part in parts])
+            message_index = np.concatenate([part[1] for part in parts])
             if len(correlations):
                 order = np.argsort(correlations, kind="stable")
-                self._of_process[process] = correlations[order], which[order]
+                self._of_process[process] = correlations[order], message_index[order]
 
     def _message(self, ranges: list[_Range], at: int) -> int:
         """Return the index of the message that a launch in this range sends; -1 if unknown.
 
         The operations of a group are launched in the call that ends it.
         """
-        own = ranges[at]
-        if own.size is not None:
-            operations = [own]
-        elif own.name.startswith(_GROUP_END):
+        launch_range = ranges[at]
+        if launch_range.size is not None:
+            operations = [launch_range]
+        elif launch_range.name.startswith(_GROUP_END):
             operations = []
-            for one in reversed(ranges[:at]):
-                if one.name.startswith(_GROUP_END):
+            for earlier_range in reversed(ranges[:at]):
+                if earlier_range.name.startswith(_GROUP_END):
                     break
-                if one.size is not None:
-                    operations.append(one)
+                if earlier_range.size is not None:
+                    operations.append(earlier_range)
         else:
             return -1
         message = self._combined(operations)
@@ -118,13 +122,13 @@ class NcclMessages:
         return len(self.messages) - 1
 
     def _combined(self, operations: list[_Range]) -> Message | None:
-        kinds = {(parse_operation(one.name), one.communicator) for one in operations}
+        kinds = {(parse_operation(operation.name), operation.communicator) for operation in operations}
         if len(kinds) != 1:
             return None
         ((collective, communicator),) = kinds
-        sent = [one.size or 0 for one in operations]
+        sent = [operation.size or 0 for operation in operations]
         if collective == "send_recv" and len(operations) > 1:
-            sends = [one.size or 0 for one in operations if "Send" in one.name]
+            sends = [operation.size or 0 for operation in operations if "Send" in operation.name]
             sent = [sum(sends or sent)]
         if len(set(sent)) != 1:
             return None
@@ -137,12 +141,12 @@ class NcclMessages:
 
 def _ranges_by_thread(tables: Tables, ranks: dict[int, int]) -> dict[int, list[_Range]]:
     """Return NCCL's ranges by thread, and put the sizes of communicators that are created into `ranks`."""
-    found: dict[int, list[_Range]] = {}
+    ranges_of_thread: dict[int, list[_Range]] = {}
     if "binaryData" not in tables.columns(NVTX) or not tables.columns(_ENTRIES):
-        return found
+        return ranges_of_thread
     offsets, domains = _schemas(tables)
     if not offsets:
-        return found
+        return ranges_of_thread
     only = RowFilter("domainId", sorted(domains))
     registered = read_registered_strings(tables, NVTX, only)
     integers = [name for name in ("start", "end", "globalTid", "textId") if name in tables.columns(NVTX)]
@@ -157,8 +161,8 @@ def _ranges_by_thread(tables: Tables, ranks: dict[int, int]) -> dict[int, list[_
             if communicator is not None and _RANKS in fields:
                 ranks[communicator] = fields[_RANKS]
             name = (inline or text or b"").decode("utf-8", "replace")
-            found.setdefault(thread, []).append(_Range(start, end, name, communicator, size))
-    return found
+            ranges_of_thread.setdefault(thread, []).append(_Range(start, end, name, communicator, size))
+    return ranges_of_thread
 
 
 def _schemas(tables: Tables) -> tuple[dict[tuple[int, int], dict[str, int]], set[int]]:
@@ -176,9 +180,9 @@ def _fields(payload: bytes | None, offsets: dict[tuple[int, int], dict[str, int]
     if payload is None or len(payload) < _HEADER.size:
         return {}
     domain, _, schema, *_ = _HEADER.unpack_from(payload)
-    found = {}
+    fields = {}
     for name, offset in offsets.get((domain, schema), {}).items():
         value = payload[_HEADER.size + offset : _HEADER.size + offset + _WIDTHS[name]]
         if len(value) == _WIDTHS[name]:
-            found[name] = int.from_bytes(value, "little")
-    return {name: value for name, value in found.items() if name == _COMMUNICATOR or value < 2**63}
+            fields[name] = int.from_bytes(value, "little")
+    return {name: value for name, value in fields.items() if name == _COMMUNICATOR or value < 2**63}

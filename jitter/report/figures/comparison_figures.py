@@ -41,14 +41,14 @@ def draw_comparison(bases: Sequence[Document], new: Document, comparison: Compar
         _kernel_differences(comparison),
         _bandwidths(comparison),
     ]
-    found = [one for one in drawn if one is not None]
-    return stack_figures(found) if found else None
+    figures = [plot for plot in drawn if plot is not None]
+    return stack_figures(figures) if figures else None
 
 
 def _step_times(bases: Sequence[Document], new: Document) -> figure | None:
     """Draw step times by position in the run, the base's solid, the new run's with points."""
-    runs = [(one, _BASE_COLOR, "base", "circle") for one in bases] + [(new, _NEW_COLOR, "new", "triangle")]
-    if not any(step.step_time_ns is not None for one, *_ in runs for step in one.steps):
+    runs = [(document, _BASE_COLOR, "base", "circle") for document in bases] + [(new, _NEW_COLOR, "new", "triangle")]
+    if not any(step.step_time_ns is not None for document, *_ in runs for step in document.steps):
         return None
     plot = new_figure(
         "Step time of both runs, by position in the run",
@@ -57,13 +57,13 @@ def _step_times(bases: Sequence[Document], new: Document) -> figure | None:
         x_range=DataRange1d(),
         y_range=DataRange1d(),
     )
-    for number, (one, color, label, marker) in enumerate(runs):
+    for number, (document, color, label, marker) in enumerate(runs):
         source = ColumnDataSource(
             {
-                "at": list(range(len(one.steps))),
-                "time": [_NAN if step.step_time_ns is None else float(step.step_time_ns) for step in one.steps],
-                "step": [f"{one.label}, step {step.step}" for step in one.steps],
-                "text": [format_time(step.step_time_ns) for step in one.steps],
+                "at": list(range(len(document.steps))),
+                "time": [_NAN if step.step_time_ns is None else float(step.step_time_ns) for step in document.steps],
+                "step": [f"{document.label}, step {step.step}" for step in document.steps],
+                "text": [format_time(step.step_time_ns) for step in document.steps],
             },
             name=f"comparison:steps:{number}",
         )
@@ -119,10 +119,10 @@ def _kernel_differences(comparison: Comparison) -> figure | None:
     )
     source = ColumnDataSource(
         {
-            "index": [one.kernel_index for one in kernels.differences],
-            "time": [one.difference_ns for one in kernels.differences],
-            "name": [short_name(one.kernel_name) for one in kernels.differences],
-            "text": [format_time(one.difference_ns, signed=True) for one in kernels.differences],
+            "index": [difference.kernel_index for difference in kernels.differences],
+            "time": [difference.difference_ns for difference in kernels.differences],
+            "name": [short_name(difference.kernel_name) for difference in kernels.differences],
+            "text": [format_time(difference.difference_ns, signed=True) for difference in kernels.differences],
         },
         name="comparison:kernels",
     )
@@ -137,11 +137,14 @@ def _kernel_differences(comparison: Comparison) -> figure | None:
 def _bandwidths(comparison: Comparison) -> figure | None:
     """Draw bus bandwidth by message size."""
     sides = {
-        "base": [one.base for one in comparison.collectives if one.base is not None],
-        "new": [one.new for one in comparison.collectives if one.new is not None],
+        "base": [change.base for change in comparison.collectives if change.base is not None],
+        "new": [change.new for change in comparison.collectives if change.new is not None],
     }
-    known = {side: [one for one in found if one.busbw and one.size_bytes] for side, found in sides.items()}
-    if not any(known.values()):
+    collectives_of_side = {
+        side: [collective for collective in collectives if collective.busbw and collective.size_bytes]
+        for side, collectives in sides.items()
+    }
+    if not any(collectives_of_side.values()):
         return None
     plot = new_figure(
         "Bus bandwidth of collectives, by message size",
@@ -154,9 +157,11 @@ def _bandwidths(comparison: Comparison) -> figure | None:
     for side, color, marker in (("base", _BASE_COLOR, "circle"), ("new", _NEW_COLOR, "triangle")):
         source = ColumnDataSource(
             {
-                "size": [one.size_bytes for one in known[side]],
-                "busbw": [one.busbw for one in known[side]],
-                "operation": [(one.collective or "unknown").replace("_", " ") for one in known[side]],
+                "size": [collective.size_bytes for collective in collectives_of_side[side]],
+                "busbw": [collective.busbw for collective in collectives_of_side[side]],
+                "operation": [
+                    (collective.collective or "unknown").replace("_", " ") for collective in collectives_of_side[side]
+                ],
             },
             name=f"comparison:bandwidth:{side}",
         )

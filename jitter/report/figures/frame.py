@@ -128,7 +128,7 @@ def add_hover(
     lines = [f"<div>@{column}{{{row}}}</div>" for row in rows]
     lines[0] = f"<b>{lines[0]}</b>"
     start, *kinds = read_script("hover.js").split("// kind: ")
-    (code,) = (one.partition("\n")[2] for one in kinds if one.partition("\n")[0] == kind)
+    (code,) = (block.partition("\n")[2] for block in kinds if block.partition("\n")[0] == kind)
     words = CustomJSHover(args=dict(args), code=start + code)
     tool = HoverTool(
         renderers=list(renderers),
@@ -143,7 +143,7 @@ def add_hover(
 def place_legend_above(plot: figure) -> None:
     """Move the legend between title and frame: inside, it would cover what the figure shows."""
     (legend,) = plot.legend
-    plot.center = [one for one in plot.center if one is not legend]
+    plot.center = [renderer for renderer in plot.center if renderer is not legend]
     legend.orientation, legend.border_line_color, legend.margin = "horizontal", None, 0
     legend.background_fill_color, legend.label_text_color = BACKGROUND_COLOR, TEXT_COLOR
     plot.add_layout(legend, "above")
@@ -153,13 +153,13 @@ def stack_figures(figures: Sequence[figure], *, has_toolbar: bool = True) -> Gri
     """Stack figures vertically with one toolbar, or with none: the page of a report has labelled buttons."""
     # as `gridplot`, which takes a quarter of a second to look for figures in all data of the figures
     merged = group_tools(
-        [tool for one in figures for tool in one.toolbar.tools],
+        [tool for plot in figures for tool in plot.toolbar.tools],
         merge=lambda kind, _: kind() if issubclass(kind, SaveTool) else None,
     )
     zooms = [tool for tool in merged if isinstance(tool, ToolProxy) and isinstance(tool.tools[0], BoxZoomTool)]
     drag = zooms[0] if zooms else figures[0].toolbar.active_drag
     return GridPlot(
-        children=[(one, row, 0) for row, one in enumerate(figures)],
+        children=[(plot, row, 0) for row, plot in enumerate(figures)],
         toolbar=Toolbar(tools=merged, logo=None, active_drag=drag, active_scroll=None),
         toolbar_location="right" if has_toolbar else None,
         sizing_mode="stretch_width",

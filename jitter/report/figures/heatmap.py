@@ -68,14 +68,14 @@ def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int]
     )
     wide = drawn.columns[0][1] + 1
     place: dict[str, Any] = {"image": "image", "x": -0.5, "y": -0.5, "dw": wide * len(drawn.columns), "dh": rows}
-    own = None
+    self_time_source = None
     if drawn.own is not None:
-        own = ColumnDataSource(_columns(drawn.own), name="own:excess")
+        self_time_source = ColumnDataSource(_columns(drawn.own), name="own:excess")
         # in grey below the other layers; the page hides it below layers of own time
         below = LogColorMapper(
             palette=GREY_PALETTE, low=drawn.own.low_ns, high=drawn.own.high_ns, nan_color=TRANSPARENT
         )
-        grey = plot.add_glyph(own, Image(**place, color_mapper=below), level="image")
+        grey = plot.add_glyph(self_time_source, Image(**place, color_mapper=below), level="image")
         grey.name, grey.visible = "own:cells", first.shows_loss
     image = plot.add_glyph(shown, Image(**place, color_mapper=mapper), level="image")
     _draw_holes(plot, drawn)
@@ -85,7 +85,7 @@ def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int]
     cursor = ColumnDataSource({"left": [], "right": [], "top": [], "bottom": []}, name="cursor")
     plot.quad("left", "right", "top", "bottom", source=cursor, fill_color=None, line_color=TEXT_COLOR, line_width=2.5)
     _label(plot, drawn)
-    args: dict[str, Any] = {"shown": shown, "steps": axis.steps, "wide": wide, "rows": rows, "own": own}
+    args: dict[str, Any] = {"shown": shown, "steps": axis.steps, "wide": wide, "rows": rows, "own": self_time_source}
     cell = args | {"hosts": list(drawn.hosts)}
     # keyed by rank: Bokeh calls no formatter for a NaN image value
     add_hover(plot, [image], "cell", "rank", ("who", "when", "excess"), cell, point_policy="follow_mouse")
@@ -159,8 +159,8 @@ def _label(plot: figure, drawn: ExcessHeatmap) -> None:
     """Label the rows with host and rank, as many as fit."""
     words = []
     for host, ranks in zip(drawn.hosts, drawn.rows, strict=True):
-        which = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
-        words.append(which if host is None else f"{abbreviate(host, _LABEL)} · {which}")
+        rank_label = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"
+        words.append(rank_label if host is None else f"{abbreviate(host, _LABEL)} · {rank_label}")
     plot.yaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0, desired_num_ticks=max(6, min(len(words), 14)))
     plot.yaxis.formatter = CustomJSTickFormatter(
         args={"words": words}, code="return Number.isInteger(tick) ? words[tick] ?? '' : '';"

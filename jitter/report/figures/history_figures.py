@@ -99,7 +99,7 @@ def _split(documents: Sequence[Document], x_range: DataRange1d) -> figure:
     plot = new_figure(title, "history_split", 260, x_range=x_range, y_range=DataRange1d(start=0))
     parts = [waterfall_parts(document) for document in documents]
     labels: dict[str, str] = {"best": "at best"} | {rung: RUNG_WORDS[rung] for rung in reversed(RUNGS[1:])}
-    data = {label: [max(0, own[rung] or 0) for own in parts] for rung, label in labels.items()}
+    data = {label: [max(0, ns_of_rung[rung] or 0) for ns_of_rung in parts] for rung, label in labels.items()}
     source = ColumnDataSource({"at": list(range(1, len(documents) + 1)), **data}, name="history:split")
     names, colors = list(data), [_RUNG_COLORS[rung] for rung in labels]
     plot.vbar_stack(names, x="at", width=0.8, source=source, fill_color=colors, line_color=None, legend_label=names)

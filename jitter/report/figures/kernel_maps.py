@@ -44,7 +44,7 @@ def map_columns(cells: KernelMap) -> dict[str, dict[str, Any]]:
             "here": [0],
         },
         "cells": {
-            "rows": [[str(one[0]) if len(one) == 1 else f"{one[0]} to {one[-1]}" for one in cells.ranks]],
+            "rows": [[str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}" for ranks in cells.ranks]],
             "columns": [[str(a) if a == b else f"{a} to {b}" for a, b in cells.kernels]],
         },
     }
@@ -85,12 +85,12 @@ def map_ceiling(cells: KernelMap, scale_ns: float) -> float:
 
 def strip_columns(durations: KernelDurations, kernel: int) -> dict[str, Any]:
     """Return the durations of one kernel as points: `x` is the rank's position, moved by the step."""
-    own = durations.duration_ns[durations.kernel_index.index(kernel)]
-    rank, step = np.nonzero(~np.isnan(own))
-    moved = (step + 0.5) / own.shape[1] - 0.5
+    durations_ns = durations.duration_ns[durations.kernel_index.index(kernel)]
+    rank, step = np.nonzero(~np.isnan(durations_ns))
+    moved = (step + 0.5) / durations_ns.shape[1] - 0.5
     return {
         "x": rank + _STRIP_WIDTH * moved,
-        "took": own[rank, step],
+        "took": durations_ns[rank, step],
         "rank": np.asarray(durations.ranks)[rank],
         "step": [str(durations.steps[at].step) for at in step.tolist()],
     }

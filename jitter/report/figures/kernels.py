@@ -169,8 +169,8 @@ def _mark_columns(view: StepView) -> dict[str, Any]:
         "kernel_index": [index for index, _, _ in flags],
         "text": [text for _, text, _ in flags],
         "alpha": [alpha for _, _, alpha in flags],
-        "align": ["right" if left else "left" for left in leftwards],
-        "offset": [-6 if left else 6 for left in leftwards],
+        "align": ["right" if is_left else "left" for is_left in leftwards],
+        "offset": [-6 if is_left else 6 for is_left in leftwards],
         "height": [0.62 - 0.11 * n for n in range(len(flags))],
     }
 
@@ -279,8 +279,8 @@ def _follow(
     fit = CustomJS(args={**args, "y_range": plot.y_range, "floor": has_floor}, code=read_script("fit.js"))
     for event in ("start", "end"):
         axis.x_range.js_on_change(event, fit)
-    for one in (source, view, *(() if chosen is None else (chosen,))):
-        one.js_on_change("data", fit)
+    for data_source in (source, view, *(() if chosen is None else (chosen,))):
+        data_source.js_on_change("data", fit)
 
 
 def fit_range(lines: Iterable[Any], least: float, *, has_floor: bool = False) -> tuple[float, float]:
@@ -288,9 +288,9 @@ def fit_range(lines: Iterable[Any], least: float, *, has_floor: bool = False) ->
 
     `fit.js` computes the same for the kernels in view.
     """
-    known = [values[np.isfinite(values)] for values in (np.asarray(line, np.float64) for line in lines)]
-    low = min([0.0, *(float(one.min()) for one in known if one.size)])
-    high = max([0.0, *(float(one.max()) for one in known if one.size)])
+    finite_lines = [values[np.isfinite(values)] for values in (np.asarray(line, np.float64) for line in lines)]
+    low = min([0.0, *(float(finite_line.min()) for finite_line in finite_lines if finite_line.size)])
+    high = max([0.0, *(float(finite_line.max()) for finite_line in finite_lines if finite_line.size)])
     missing, pad = max(0.0, least - (high - low)), 0.06 * max(high - low, least)
     if has_floor:
         return 0.0, high + missing + pad
@@ -382,7 +382,7 @@ def rank_columns(grid: StepGrid, ranks: Sequence[int]) -> dict[str, dict[str, An
             "xs": [at for at, _ in lines],
             "ys": [values for _, values in lines],
             "rank": list(ranks),
-            "color": [one.color for one in styles],
-            "dash": [one.dash for one in styles],
+            "color": [style.color for style in styles],
+            "dash": [style.dash for style in styles],
         }
     return columns

@@ -150,8 +150,10 @@ def _mark_step_in_view(plot: figure, axis: StepAxis) -> None:
 
 def _is_seen(axis: StepAxis, part: str) -> bool:
     """Return whether a class is at least a hundredth of the largest loss in some step."""
-    own, losses = (np.abs(np.nan_to_num(np.asarray(axis.steps.data[name], np.float64))) for name in (part, "loss"))
-    return bool(own.max(initial=0.0) > losses.max(initial=0.0) / 100)
+    class_losses, losses = (
+        np.abs(np.nan_to_num(np.asarray(axis.steps.data[name], np.float64))) for name in (part, "loss")
+    )
+    return bool(class_losses.max(initial=0.0) > losses.max(initial=0.0) / 100)
 
 
 def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
@@ -172,9 +174,12 @@ def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
         "kernel": ["" if begin is None else short_name(begin.kernel_name)[:120] for begin in begins],
         "embedded": [at in embedded for at in range(len(run.steps))],
     }
-    classes = [None if one is None else (*one[:5], sum(one[5:])) for one in (step.by_class for step in run.steps)]
+    classes = [
+        None if ns_of_class is None else (*ns_of_class[:5], sum(ns_of_class[5:]))
+        for ns_of_class in (step.by_class for step in run.steps)
+    ]
     for number, part in enumerate(_CLASSES):
-        columns[part] = [_NAN if one is None else one[number] for one in classes]
+        columns[part] = [_NAN if ns_of_class is None else ns_of_class[number] for ns_of_class in classes]
         columns[f"{part}_from"], columns[f"{part}_to"] = _stacked(classes, number)
     return columns
 
@@ -187,10 +192,10 @@ def _stacked(classes: Sequence[tuple[int, ...] | None], number: int) -> tuple[li
             begins.append(_NAN)
             ends.append(_NAN)
             continue
-        own = parts[number]
-        below = sum(part for part in parts[:number] if (part > 0) == (own > 0))
+        height_ns = parts[number]
+        below = sum(part for part in parts[:number] if (part > 0) == (height_ns > 0))
         begins.append(below)
-        ends.append(below + own)
+        ends.append(below + height_ns)
     return begins, ends
 
 

@@ -29,10 +29,10 @@ class RequestPolicy:
         """
         self._token = token
         self._is_local = is_loopback(address)
-        own = {"localhost", "127.0.0.1", "::1"} | ({address} if self._is_local else set())
+        machine_names = {"localhost", "127.0.0.1", "::1"} | ({address} if self._is_local else set())
         if not self._is_local:
-            own |= {address, socket.gethostname(), socket.getfqdn()}
-        self._hosts = {name.lower().rstrip(".") for name in (*own, *allowed_hosts)}
+            machine_names |= {address, socket.gethostname(), socket.getfqdn()}
+        self._hosts = {name.lower().rstrip(".") for name in (*machine_names, *allowed_hosts)}
 
     def refusal(self, method: str, path: str, headers: httputil.HTTPHeaders) -> tuple[int, str] | None:
         """Return the status and reason with which a request is refused; None if it may pass."""

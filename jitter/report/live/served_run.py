@@ -179,10 +179,10 @@ class ServedRun:
     def _parse_ranks(self, text: str) -> list[int]:
         if not text.strip():
             return []
-        known = self.report.lake.ranks
+        ranks = self.report.lake.ranks
         longest = max((len(digits) for digits in re.findall(r"\d+", text)), default=0)
-        if len(text) > MAX_RANKS_TEXT or longest > len(str(known[-1])):  # parse_numbers would expand an endless range
-            raise UsageError("not ranks of this run", f"it has {known[0]} to {known[-1]}")
+        if len(text) > MAX_RANKS_TEXT or longest > len(str(ranks[-1])):  # parse_numbers would expand an endless range
+            raise UsageError("not ranks of this run", f"it has {ranks[0]} to {ranks[-1]}")
         return parse_numbers(text.strip(), "ranks")
 
 
@@ -196,7 +196,7 @@ def describe_metrics(runs: Sequence[ServedRun]) -> str:
 
     def add(name: str, value: float | None, **labels: object) -> None:
         if value is not None:
-            pairs = ",".join(f'{key}="{_escape(str(one))}"' for key, one in labels.items() if one is not None)
+            pairs = ",".join(f'{key}="{_escape(str(label))}"' for key, label in labels.items() if label is not None)
             values.setdefault(name, []).append(f"jitter_{name}{{{pairs}}} {value!r}\n")
 
     for run in runs:
@@ -212,10 +212,16 @@ def describe_metrics(runs: Sequence[ServedRun]) -> str:
         add("loss_seconds", None if diagnosis.loss.ns is None else diagnosis.loss.ns / 1e9, lake=lake)
         add("loss_ratio", diagnosis.loss.fraction, lake=lake)
         add("findings", len(diagnosis.findings), lake=lake)
-        for number, one in enumerate(diagnosis.findings, 1):
-            labels = {"number": number, "rung": one.rung, "scope": one.scope, "rank": one.rank, "host": one.host}
-            labels |= {"cause": one.cause, "confidence": one.confidence}
-            add("finding_loss_seconds", one.loss_ns / 1e9, lake=lake, **labels)
+        for number, finding in enumerate(diagnosis.findings, 1):
+            labels = {
+                "number": number,
+                "rung": finding.rung,
+                "scope": finding.scope,
+                "rank": finding.rank,
+                "host": finding.host,
+            }
+            labels |= {"cause": finding.cause, "confidence": finding.confidence}
+            add("finding_loss_seconds", finding.loss_ns / 1e9, lake=lake, **labels)
     return "".join(
         f"# HELP jitter_{name} {_METRICS[name]}\n# TYPE jitter_{name} gauge\n{''.join(lines)}"
         for name, lines in values.items()

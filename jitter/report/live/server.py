@@ -98,10 +98,10 @@ class LiveServer:
 def _routes(runs: Sequence[ServedRun]) -> list[tuple[Any, ...]]:
     """Return the routes: of one run at the root; of several each below its number, and a page with all at the root."""
     shared = {"runs": runs}
-    found: list[tuple[Any, ...]] = [("metrics", _MetricsHandler, shared), (r"(?:\d/)?bokeh\.js", _BokehHandler)]
+    routes: list[tuple[Any, ...]] = [("metrics", _MetricsHandler, shared), (r"(?:\d/)?bokeh\.js", _BokehHandler)]
     for number, run in enumerate(runs, 1):
         place, args = "" if len(runs) == 1 else f"{number}/", {"run": run}
-        found += [
+        routes += [
             (place, _PageHandler, args),
             (rf"{place}progress", _ProgressHandler, args),
             (rf"{place}step/(\d{{1,9}})", _StepHandler, args),
@@ -109,7 +109,7 @@ def _routes(runs: Sequence[ServedRun]) -> list[tuple[Any, ...]]:
             (rf"{place}kernel/(\d{{1,9}})/(\d{{1,9}})", _KernelHandler, args),
             (rf"{place}perfetto/finding-(\d{{1,4}})\.json\.gz", _TimelineHandler, args),
         ]
-    return found if len(runs) == 1 else [*found, ("", _SideBySideHandler, shared)]
+    return routes if len(runs) == 1 else [*routes, ("", _SideBySideHandler, shared)]
 
 
 class _Handler(RequestHandler):
@@ -150,9 +150,9 @@ class _ProgressHandler(_Handler):
     def get(self) -> None:
         """Send how far the preparation is."""
         loading = self.run.loading
-        found = {"words": loading.words, "fraction": loading.fraction, "ready": loading.is_ready}
+        progress = {"words": loading.words, "fraction": loading.fraction, "ready": loading.is_ready}
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(found))
+        self.finish(json.dumps(progress))
 
 
 class _StepHandler(_Handler):
@@ -234,8 +234,8 @@ def start(runs: Sequence[ServedRun], address: str, port: int, allowed_hosts: Ite
     try:
         server = LiveServer(runs, address, port, allowed_hosts)
     except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        what = "the port is in use" if taken else reason_of(error)
+        is_in_use = error.errno == errno.EADDRINUSE
+        what = "the port is in use" if is_in_use else reason_of(error)
         raise UsageError(f"{address}, port {port}: {what}", "choose with --address and --port") from None
     loop = IOLoop.current()
     for run in runs:

@@ -53,5 +53,5 @@ def _compare(documents: Sequence[Document], at: int) -> tuple[str, list[Comparis
     bases = documents[max(0, at - _BASES) : at]
     if not bases:
         return "The first run of the job.", []
-    found = compare_documents(bases, documents[at])
-    return found.sentence, build_tables(found, _MOST_ROWS)
+    comparison = compare_documents(bases, documents[at])
+    return comparison.sentence, build_tables(comparison, _MOST_ROWS)

@@ -18,12 +18,12 @@ HISTORY_SCHEMA_VERSION: Final = 1
 
 def change_points(runs: Sequence[HistoryRun]) -> dict[tuple[str, str], ChangePoint]:
     """Return the change points of every job, by (job, digest) of the first run after the change."""
-    found = {}
+    changes = {}
     for _, group in groupby(runs, key=lambda run: run.job):
-        own = list(group)
-        for change in find_change_points([run.step_time_ns for run in own]):
-            found[own[change.run].job, own[change.run].digest] = change
-    return found
+        runs_of_job = list(group)
+        for change in find_change_points([run.step_time_ns for run in runs_of_job]):
+            changes[runs_of_job[change.run].job, runs_of_job[change.run].digest] = change
+    return changes
 
 
 def history_rows(runs: Sequence[HistoryRun]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -93,12 +93,12 @@ def describe_scaling(runs: Sequence[HistoryRun], documents: Sequence[Document]) 
     if len(rates) < 2:
         return []
     fewest = min(rates)
-    told = [
+    rate_texts = [
         f"{rate:,.0f} samples/s on {ranks} ranks"
         + (f" ({format_percent(rate / ranks / (rates[fewest] / fewest))} per rank)" if ranks != fewest else "")
         for ranks, rate in sorted(rates.items())
     ]
-    return [f"Scaling, by the logs: {', '.join(told)}."]
+    return [f"Scaling, by the logs: {', '.join(rate_texts)}."]
 
 
 def waterfall_parts(document: Document) -> dict[str, int | None]:
@@ -106,8 +106,8 @@ def waterfall_parts(document: Document) -> dict[str, int | None]:
 
     A baseline of an earlier version has none.
     """
-    lost: dict[str, int | None] = {one.rung: one.loss_ns for one in document.waterfall}
-    judged = [one.step_time_ns for one in document.waterfall if one.step_time_ns is not None]
+    lost: dict[str, int | None] = {entry.rung: entry.loss_ns for entry in document.waterfall}
+    judged = [entry.step_time_ns for entry in document.waterfall if entry.step_time_ns is not None]
     return {**{rung: lost.get(rung) for rung in RUNGS[1:]}, "best": judged[-1] if judged else None}
 
 
@@ -120,8 +120,8 @@ def describe_change(change: ChangePoint) -> str:
 
 def describe_findings(document: Document) -> str:
     """Return the findings of a run in a few words."""
-    found = [f"rank {one.rank} {one.cause.replace('_', ' ')}" for one in document.culprits[:2]]
-    return "; ".join([*found, "…"] if len(document.culprits) > 2 else found) or "none"
+    phrases = [f"rank {finding.rank} {finding.cause.replace('_', ' ')}" for finding in document.culprits[:2]]
+    return "; ".join([*phrases, "…"] if len(document.culprits) > 2 else phrases) or "none"
 
 
 def format_change(change: ChangePoint | None) -> str:

@@ -64,7 +64,7 @@ def list_fixes(diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path) -> 
 
     `cohorts` maps each rank to its cohort; `lake` is named in commands.
     """
-    return [_item(one, diagnosis, cohorts, lake, number) for number, one in enumerate(diagnosis.findings, 1)]
+    return [_item(finding, diagnosis, cohorts, lake, number) for number, finding in enumerate(diagnosis.findings, 1)]
 
 
 def write_headline(culprit: Culprit, diagnosis: Diagnosis) -> str:
@@ -121,7 +121,7 @@ def describe_price(culprit: Culprit) -> str:
 
 def describe_action(culprit: Culprit) -> str:
     """Return what to do, as a sentence: as the logs advise, where they make the cause certain."""
-    stated = [one.advice for one in culprit.facts if one.certainty == "certain" and one.advice]
+    stated = [fact.advice for fact in culprit.facts if fact.certainty == "certain" and fact.advice]
     return capitalize((*stated, describe_advice(culprit).rpartition(": ")[2])[0])
 
 
@@ -137,9 +137,9 @@ def exported_ranks(culprit: Culprit, step: StepAnswer, cohorts: Mapping[int, int
 
 def costliest_step(culprit: Culprit, diagnosis: Diagnosis) -> StepAnswer | None:
     """Return the step of a finding that lost most; of those with one of its ranks as max rank, if there are any."""
-    own = [step for step in diagnosis.steps if step.key in culprit.steps]
-    named = [step for step in own if step.max_rank in culprit.ranks]
-    return max(named or own, key=lambda step: step.loss_ns or 0, default=None)
+    finding_steps = [step for step in diagnosis.steps if step.key in culprit.steps]
+    named = [step for step in finding_steps if step.max_rank in culprit.ranks]
+    return max(named or finding_steps, key=lambda step: step.loss_ns or 0, default=None)
 
 
 def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:

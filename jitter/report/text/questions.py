@@ -76,17 +76,17 @@ def answer_questions(diagnosis: Diagnosis, hosts: Hosts, shown: Sequence[Collect
         (_where(diagnosis), ()),
         (_side(diagnosis), _evidence(diagnosis, shown)),
     )
-    return [QuestionAnswer(question, *one) for question, one in zip(QUESTIONS, answers, strict=True)]
+    return [QuestionAnswer(question, *answer) for question, answer in zip(QUESTIONS, answers, strict=True)]
 
 
 def _evidence(diagnosis: Diagnosis, shown: Sequence[Collection[str]]) -> tuple[str, ...]:
     """Return the evidence of the first findings that is not shown; of several each sentence names its finding."""
-    found: list[str] = []
-    for at, one in enumerate(diagnosis.culprits[:_MOST]):
-        name = f"{name_culprit(one)}: " if len(diagnosis.culprits) > 1 else ""
-        known = shown[at] if at < len(shown) else ()
-        found += [f"{name}{line}" for line in one.evidence if line not in known]
-    return tuple(found)
+    sentences: list[str] = []
+    for at, finding in enumerate(diagnosis.culprits[:_MOST]):
+        name = f"{name_culprit(finding)}: " if len(diagnosis.culprits) > 1 else ""
+        shown_lines = shown[at] if at < len(shown) else ()
+        sentences += [f"{name}{line}" for line in finding.evidence if line not in shown_lines]
+    return tuple(sentences)
 
 
 def _cost(diagnosis: Diagnosis) -> str:
@@ -111,7 +111,7 @@ def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
     parts = describe_split(diagnosis.split)
     waterfall = describe_waterfall(build_waterfall(diagnosis.steps, diagnosis.lower_rungs))
     split = (*((f"of it: {parts}",) if parts else ()), *_uncounted(diagnosis), *((waterfall,) if waterfall else ()))
-    counted = [one for one in diagnosis.culprits if one.rung != "network"]  # the what-if has no benchmark
+    counted = [finding for finding in diagnosis.culprits if finding.rung != "network"]  # the what-if has no benchmark
     if not counted:
         return split
     saved = diagnosis.what_if.culprits_repaired_ns or 0
@@ -144,9 +144,9 @@ def _steps(diagnosis: Diagnosis) -> str:
 
 def _seen(culprits: Sequence[Culprit]) -> tuple[str, ...]:
     """Say in which steps each finding was seen, and whether it recurs; of the first one the verdict says that."""
-    found = [f"{name_culprit(one)}: seen in {describe_seen(one)}" for one in culprits]
-    recurs = ["", *(f"; {describe_recurrence(one)}" for one in culprits[1:])]
-    return tuple(map(str.__add__, found, recurs))
+    sentences = [f"{name_culprit(finding)}: seen in {describe_seen(finding)}" for finding in culprits]
+    recurs = ["", *(f"; {describe_recurrence(finding)}" for finding in culprits[1:])]
+    return tuple(map(str.__add__, sentences, recurs))
 
 
 def _incomparable(diagnosis: Diagnosis) -> bool:
@@ -169,36 +169,36 @@ def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
             "None.",
             "None of the recorded nodes stands out.",
         )
-    whole = [one.host for one in culprits if one.scope == "host" and one.host is not None]
+    whole = [finding.host for finding in culprits if finding.scope == "host" and finding.host is not None]
     if whole:
         return f"{', '.join(dict.fromkeys(whole))}: all its ranks are slow."
-    unnamed = [name_culprit(one) for one in culprits if one.scope == "host"]
+    unnamed = [name_culprit(finding) for finding in culprits if finding.scope == "host"]
     if unnamed:
         return f"{'; '.join(unnamed)}: all its ranks are slow. The traces do not name the hosts."
-    if all(one.scope in ("job", "unrecorded") for one in culprits):
+    if all(finding.scope in ("job", "unrecorded") for finding in culprits):
         return "No single node."
     ranks_of: defaultdict[str, set[int]] = defaultdict(set)
     # of a group whose communication is slow, no rank is to blame
-    of_ranks = [one for one in culprits if CAUSES[one.cause].side != "network" or len(one.ranks) == 1]
-    for one in of_ranks:
-        for rank in () if one.scope in ("job", "unrecorded") else one.ranks:
+    of_ranks = [finding for finding in culprits if CAUSES[finding.cause].side != "network" or len(finding.ranks) == 1]
+    for finding in of_ranks:
+        for rank in () if finding.scope in ("job", "unrecorded") else finding.ranks:
             if (host := hosts.get(rank)) is not None:
                 ranks_of[host].add(rank)
     if not ranks_of:
         return "The traces do not name the hosts." if not any(hosts.values()) else "No single node."
     named = [f"{host} ({format_ranks(sorted(ranks))})" for host, ranks in list(ranks_of.items())[:_MOST]]
-    more = f" and {len(ranks_of) - _MOST} more" if len(ranks_of) > _MOST else ""
-    return f"{', '.join(named)}{more}."
+    rest_text = f" and {len(ranks_of) - _MOST} more" if len(ranks_of) > _MOST else ""
+    return f"{', '.join(named)}{rest_text}."
 
 
 def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
     if diagnosis.culprits:
-        more = len(diagnosis.culprits) - _MOST
+        rest_count = len(diagnosis.culprits) - _MOST
         named = "; ".join(
-            f"{name_culprit(one)}: {describe_price(one)} ({one.confidence} confidence)"
-            for one in diagnosis.culprits[:_MOST]
+            f"{name_culprit(finding)}: {describe_price(finding)} ({finding.confidence} confidence)"
+            for finding in diagnosis.culprits[:_MOST]
         )
-        return named + (f"; and {more} more" if more > 0 else "") + "."
+        return named + (f"; and {rest_count} more" if rest_count > 0 else "") + "."
     last = Counter(step.max_rank for step in diagnosis.steps if step.max_rank is not None)
     if not last:
         return _UNKNOWN
@@ -237,10 +237,10 @@ def _when(diagnosis: Diagnosis) -> str:
             f"{_NOTHING.capitalize()}.",
         )
     places = []
-    for one in diagnosis.culprits[:_MOST]:
-        where = CAUSES[one.cause].place if one.kernel_index is None else describe_kernels(one, diagnosis)
+    for finding in diagnosis.culprits[:_MOST]:
+        where = CAUSES[finding.cause].place if finding.kernel_index is None else describe_kernels(finding, diagnosis)
         if where:
-            places.append(f"{name_culprit(one)}: {where}")
+            places.append(f"{name_culprit(finding)}: {where}")
     if places:
         return "; ".join(places) + ("" if places[-1].endswith("…") else ".")
     return (
@@ -252,9 +252,9 @@ def _when(diagnosis: Diagnosis) -> str:
 
 def _where(diagnosis: Diagnosis) -> str:
     places = [
-        f"{one.look_at.file}, {format_timeline_span(one.look_at.start_ns, one.look_at.end_ns)} on its timeline"
-        for one in diagnosis.culprits[:_MOST]
-        if one.look_at is not None
+        f"{loss.look_at.file}, {format_timeline_span(loss.look_at.start_ns, loss.look_at.end_ns)} on its timeline"
+        for loss in diagnosis.culprits[:_MOST]
+        if loss.look_at is not None
     ]
     if places:
         return "; ".join(places) + "."
@@ -266,21 +266,23 @@ def _where(diagnosis: Diagnosis) -> str:
 
 def _sides_of_loss(diagnosis: Diagnosis) -> str:
     """Return the sides with at least a quarter of the loss, from its split: `The CPU, on every rank; …`."""
-    found = []
+    sides = []
     whole = sum(share.ns for share in diagnosis.split if share.ns > 0)
-    for share in sorted(diagnosis.split, key=lambda one: -one.ns):
+    for share in sorted(diagnosis.split, key=lambda share: -share.ns):
         side = LOSS_CLASS_INFO[share.loss_class].side
         if side is None or share.ns < _MAIN_SHARE * whole:
             continue
         ranks = describe_ranks(share)
-        told = f"{LOSS_CLASS_INFO[share.loss_class].words} {format_share(share)}" + (f", {ranks}" if ranks else "")
-        found.append(f"the {side}: {told}")
-    text = "; ".join(found) or "unknown: what waited for what is not known well enough"
+        share_text = f"{LOSS_CLASS_INFO[share.loss_class].words} {format_share(share)}" + (
+            f", {ranks}" if ranks else ""
+        )
+        sides.append(f"the {side}: {share_text}")
+    text = "; ".join(sides) or "unknown: what waited for what is not known well enough"
     return f"{text[:1].upper()}{text[1:]}."
 
 
 def _side(diagnosis: Diagnosis) -> str:
-    causes = [CAUSES[cause] for cause in dict.fromkeys(one.cause for one in diagnosis.culprits)]
+    causes = [CAUSES[cause] for cause in dict.fromkeys(finding.cause for finding in diagnosis.culprits)]
     if not causes:
         network = diagnosis.conclusion.unverified_transfers
         beside = "" if network is None else f"; {describe_unverified_network(diagnosis.conclusion)}"
@@ -290,7 +292,7 @@ def _side(diagnosis: Diagnosis) -> str:
             f"Neither: {_NOTHING}{beside}.",
             f"{_NOTHING.capitalize()} in what was recorded.",
         )
-    if all(one.scope == "unrecorded" for one in diagnosis.culprits):
+    if all(finding.scope == "unrecorded" for finding in diagnosis.culprits):
         return "Unknown: an unrecorded rank or the network holds up the recorded ranks."
     sides = "; ".join(f"the {cause.side} ({cause.words})" for cause in causes)
     return f"Neither: {sides}." if all(cause.side == "network" for cause in causes) else f"T{sides[1:]}."

@@ -39,13 +39,13 @@ def format_steps(table: pa.Table, width: int = 80) -> str:
     if width - _used_width([*columns, *split, cause]) >= _MIN_DIVERGENCE_WIDTH:
         columns += split
     columns.append(cause)
-    left = max(width - _used_width(columns), 1)
+    rest_width = max(width - _used_width(columns), 1)
     began = ["began at kernel", *(_divergence(row) for row in rows)]
     widths = [max(map(len, column)) for column in columns]
     lines = []
     for cells, last in zip(zip(*columns, strict=True), began, strict=True):
         aligned = (cell.rjust(size) for cell, size in zip(cells, widths, strict=True))
-        lines.append("  ".join([*aligned, abbreviate(last, left)]) + "\n")
+        lines.append("  ".join([*aligned, abbreviate(last, rest_width)]) + "\n")
     return "".join(lines)
 
 

@@ -63,22 +63,22 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
     """Measure the collectives of one step and cohort, those of `grid`."""
     run, usual = examined.run, examined.baseline_transfers[examined.keys.index(key)]
     arrays = {team: run.team_times(key, team) for team in run.programs}
-    found: list[tuple[int, str, float, int, int, float, float, float, float]] = []
+    rows: list[tuple[int, str, float, int, int, float, float, float, float]] = []
     for number, meeting in enumerate(run.matching.collectives):
         came = _attended(run, meeting, arrays, grid)
-        own = came.index >= 0
-        if not own.any():
+        has_index = came.index >= 0
+        if not has_index.any():
             continue
         least = np.full(meeting.groups, np.inf)
         np.minimum.at(least, came.group, came.took)
-        waited = np.where(own, came.took - least[came.group], -np.inf)
+        waited = np.where(has_index, came.took - least[came.group], -np.inf)
         waiter = int(waited.argmax())
         transfer = least[came.group]
         fastest, slowest = int(transfer.argmin()), int(transfer.argmax())
-        index = int(came.index[own][0])
+        index = int(came.index[has_index][0])
         member = meeting.members[0]
         operation = run.programs[run.matching.blocks[member.block].team].operations[member.place].collective
-        found.append(
+        rows.append(
             (
                 index,
                 operation or UNKNOWN_OPERATION,
@@ -91,11 +91,11 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
                 float(came.bytes[_last(came, slowest)]),
             )
         )
-    found.sort()
-    numbers = np.array([one[2:] for one in found], np.float64).reshape(len(found), 7).T
+    rows.sort()
+    numbers = np.array([row[2:] for row in rows], np.float64).reshape(len(rows), 7).T
     return CollectiveWaits(
-        np.array([one[0] for one in found], np.int32),
-        tuple(one[1] for one in found),
+        np.array([row[0] for row in rows], np.int32),
+        tuple(row[1] for row in rows),
         numbers[0],
         numbers[1].astype(np.int32),
         numbers[2].astype(np.int32),
@@ -104,7 +104,7 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
 
 
 def _attended(run: RunModel, meeting: Collective, arrays: Mapping[int, TeamTimes], grid: StepGrid) -> _Attended:
-    found: list[tuple[Ints, Ints, Floats, Ints, Floats]] = []
+    member_columns: list[tuple[Ints, Ints, Floats, Ints, Floats]] = []
     for member in meeting.members:
         block = run.matching.blocks[member.block]
         step = arrays[block.team]
@@ -113,11 +113,11 @@ def _attended(run: RunModel, meeting: Collective, arrays: Mapping[int, TeamTimes
         order = np.argsort(step.ranks)
         column = order[np.searchsorted(step.ranks[order], ranks[here])]
         took = step.end[member.place, column] - step.start[member.place, column]
-        known = ~np.isnan(took)
-        rank, group = ranks[here][known], member.group[here][known]
-        index, size = grid.at(rank, _position(run, block.team, step, member.place)[column][known])
-        found.append((rank.astype(np.int32), group.astype(np.int32), took[known], index, size))
-    return _Attended(*(np.concatenate(values) for values in zip(*found, strict=True)))
+        is_known = ~np.isnan(took)
+        rank, group = ranks[here][is_known], member.group[here][is_known]
+        index, size = grid.at(rank, _position(run, block.team, step, member.place)[column][is_known])
+        member_columns.append((rank.astype(np.int32), group.astype(np.int32), took[is_known], index, size))
+    return _Attended(*(np.concatenate(values) for values in zip(*member_columns, strict=True)))
 
 
 def _position(run: RunModel, team: int, step: TeamTimes, place: int) -> Ints:

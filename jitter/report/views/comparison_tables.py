@@ -38,7 +38,7 @@ def describe_sides(comparison: Comparison) -> list[str]:
 
 def build_tables(comparison: Comparison, most: int) -> list[ComparisonTable]:
     """Return the tables that have rows, each with at most `most` rows."""
-    found = [
+    tables = [
         _split(comparison),
         _kernels(comparison, most),
         _collectives(comparison, most),
@@ -48,7 +48,7 @@ def build_tables(comparison: Comparison, most: int) -> list[ComparisonTable]:
         _throughput(comparison),
         _bandwidths(comparison, most),
     ]
-    return [table for table in found if table.rows]
+    return [table for table in tables if table.rows]
 
 
 def _split(comparison: Comparison) -> ComparisonTable:
@@ -81,14 +81,14 @@ def _kernels(comparison: Comparison, most: int) -> ComparisonTable:
     changes = [] if comparison.kernels is None else comparison.kernels.changes
     rows: list[tuple[str, ...]] = [
         (
-            Shortened(name_change(one), _whole_names(one)),
-            str(one.places or one.new_places),
-            measure_time(one.base_ns),
-            measure_time(one.new_ns),
-            measure_time(one.cost_ns, signed=True),
-            one.kind if one.rank is None else f"{one.kind}, rank {one.rank}",
+            Shortened(name_change(change), _whole_names(change)),
+            str(change.places or change.new_places),
+            measure_time(change.base_ns),
+            measure_time(change.new_ns),
+            measure_time(change.cost_ns, signed=True),
+            change.kind if change.rank is None else f"{change.kind}, rank {change.rank}",
         )
-        for one in changes[:most]
+        for change in changes[:most]
     ]
     if len(changes) > most:
         rows.append((f"and {len(changes) - most} more", "", "", "", "", ""))
@@ -99,19 +99,19 @@ def _kernels(comparison: Comparison, most: int) -> ComparisonTable:
     return ComparisonTable("Kernels", ("kernel", "places", "own time", "new", "adds to a step", "change"), tuple(rows))
 
 
-def name_change(one: KernelChange) -> str:
+def name_change(change: KernelChange) -> str:
     """Name what changed: the kernel, or what stands in its place."""
-    base, new = (_names(name) for name in (one.kernel_name, one.new_kernel_name))
-    if one.kind != "replaced":
+    base, new = (_names(name) for name in (change.kernel_name, change.new_kernel_name))
+    if change.kind != "replaced":
         return base or new
-    if one.places == one.new_places:
+    if change.places == change.new_places:
         return f"{base} → {new}"
-    fusion = " (fusion?)" if one.new_places < one.places else ""
-    return f"{format_count(one.places, 'kernel')} replaced by {one.new_places}{fusion}: {base} → {new}"
+    fusion = " (fusion?)" if change.new_places < change.places else ""
+    return f"{format_count(change.places, 'kernel')} replaced by {change.new_places}{fusion}: {base} → {new}"
 
 
-def _whole_names(one: KernelChange) -> str:
-    names = dict.fromkeys((one.kernel_name, one.new_kernel_name))
+def _whole_names(change: KernelChange) -> str:
+    names = dict.fromkeys((change.kernel_name, change.new_kernel_name))
     return " → ".join(name for name in names if name is not None)
 
 
@@ -126,60 +126,64 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def _collectives(comparison: Comparison, most: int) -> ComparisonTable:
-    changed = [one for one in comparison.collectives if _is_changed(one)]
+    changed = [change for change in comparison.collectives if _is_changed(change)]
     rows = [
         (
-            " ".join(filter(None, (one.either.collective, _bytes(one.either.size_bytes), one.either.dtype))),
-            *(_number(None if side is None else side.calls_per_step) for side in (one.base, one.new)),
-            *(_number(None if side is None else side.busbw) for side in (one.base, one.new)),
-            Measure(UNKNOWN if one.ratio is None else f"×{one.ratio:.2f}", one.ratio, ""),
-            *(_number(None if side is None else side.wait_us) for side in (one.base, one.new)),
+            " ".join(filter(None, (change.either.collective, _bytes(change.either.size_bytes), change.either.dtype))),
+            *(_number(None if side is None else side.calls_per_step) for side in (change.base, change.new)),
+            *(_number(None if side is None else side.busbw) for side in (change.base, change.new)),
+            Measure(UNKNOWN if change.ratio is None else f"×{change.ratio:.2f}", change.ratio, ""),
+            *(_number(None if side is None else side.wait_us) for side in (change.base, change.new)),
         )
-        for one in changed[:most]
+        for change in changed[:most]
     ]
     heads = ("collective", "calls/step", "new", "busbw GB/s", "new", "ratio", "wait µs", "new")
     return ComparisonTable("Collectives", heads, tuple(rows))
 
 
-def _is_changed(one: CollectiveChange) -> bool:
-    if one.base is None or one.new is None:
+def _is_changed(change: CollectiveChange) -> bool:
+    if change.base is None or change.new is None:
         return True
-    is_other = one.ratio is not None and abs(one.ratio - 1) >= _MIN_RATIO_CHANGE
-    return is_other or round(one.base.calls_per_step, 2) != round(one.new.calls_per_step, 2)
+    is_other = change.ratio is not None and abs(change.ratio - 1) >= _MIN_RATIO_CHANGE
+    return is_other or round(change.base.calls_per_step, 2) != round(change.new.calls_per_step, 2)
 
 
 def _ranks(comparison: Comparison, most: int) -> ComparisonTable:
     effect = comparison.effect
     least = _MIN_RANK_CHANGE * effect.base_ns if effect is not None else inf
-    changed = [(abs(one.difference_ns), one) for one in comparison.ranks if one.difference_ns is not None]
+    changed = [(abs(change.difference_ns), change) for change in comparison.ranks if change.difference_ns is not None]
     listed = sorted((pair for pair in changed if pair[0] >= least), key=lambda pair: -pair[0])
     rows = [
         (
-            format_rank(one.rank, one.host),
-            measure_time(one.base_ns),
-            measure_time(one.new_ns),
-            measure_time(one.difference_ns, signed=True),
+            format_rank(change.rank, change.host),
+            measure_time(change.base_ns),
+            measure_time(change.new_ns),
+            measure_time(change.difference_ns, signed=True),
         )
-        for _, one in listed[:most]
+        for _, change in listed[:most]
     ]
     return ComparisonTable("Ranks that cost a step more or less", ("rank", "base", "new", "difference"), tuple(rows))
 
 
 def _culprits(comparison: Comparison, most: int) -> ComparisonTable:
-    found = comparison.culprits
+    culprit_changes = comparison.culprits
     rows = [
         (
-            name_culprit_entry(one.entry),
-            one.entry.cause.replace("_", " "),
-            one.entry.confidence,
-            _seen(one.entry),
-            one.entry.recurs or "-",
-            measure_time(one.entry.gain_ns),
-            measure_time(one.difference_ns, signed=True),
+            name_culprit_entry(change.entry),
+            change.entry.cause.replace("_", " "),
+            change.entry.confidence,
+            _seen(change.entry),
+            change.entry.recurs or "-",
+            measure_time(change.entry.gain_ns),
+            measure_time(change.difference_ns, signed=True),
             what,
         )
-        for what, ones in (("appeared", found.appeared), ("went", found.went), ("stayed", found.stayed))
-        for one in ones
+        for what, changes in (
+            ("appeared", culprit_changes.appeared),
+            ("went", culprit_changes.went),
+            ("stayed", culprit_changes.stayed),
+        )
+        for change in changes
     ]
     return ComparisonTable(
         "Findings",
@@ -188,18 +192,20 @@ def _culprits(comparison: Comparison, most: int) -> ComparisonTable:
     )
 
 
-def _seen(one: CulpritEntry) -> str:
+def _seen(entry: CulpritEntry) -> str:
     """Return in how many steps the finding was seen; a baseline of version 1 does not tell of how many."""
-    return format_count(one.steps, "step") if one.of_steps is None else f"{one.steps:,} of {one.of_steps:,} steps"
+    return (
+        format_count(entry.steps, "step") if entry.of_steps is None else f"{entry.steps:,} of {entry.of_steps:,} steps"
+    )
 
 
-def name_culprit_entry(one: CulpritEntry) -> str:
+def name_culprit_entry(entry: CulpritEntry) -> str:
     """Name a finding by its scope."""
-    if one.scope == "host" and one.host is not None:
-        return f"host {one.host}"
-    if len(one.ranks) > 1:
-        return f"{format_count(len(one.ranks), 'rank')} from rank {min(one.ranks)}"
-    return format_rank(one.rank, one.host)
+    if entry.scope == "host" and entry.host is not None:
+        return f"host {entry.host}"
+    if len(entry.ranks) > 1:
+        return f"{format_count(len(entry.ranks), 'rank')} from rank {min(entry.ranks)}"
+    return format_rank(entry.rank, entry.host)
 
 
 def _environment(comparison: Comparison) -> ComparisonTable:
@@ -212,9 +218,9 @@ def _environment(comparison: Comparison) -> ComparisonTable:
             ("networks", "network"),
             ("transports", "transports"),
         ):
-            one, other = _texts(base, field), _texts(new, field)
-            if one != other:
-                rows.append((label, one, other))
+            base_text, new_text = _texts(base, field), _texts(new, field)
+            if base_text != new_text:
+                rows.append((label, base_text, new_text))
     return ComparisonTable("Environment", ("", "base", "new"), tuple(rows))
 
 
@@ -225,12 +231,12 @@ def _texts(environment: Environment, field: str) -> str:
 def _throughput(comparison: Comparison) -> ComparisonTable:
     rows = [
         (
-            f"{one.label}, {QUANTITIES[one.quantity]}",
-            Measure(f"{one.base:,.5g}", one.base, ""),
-            Measure(f"{one.new:,.5g}", one.new, ""),
-            Measure(f"{one.speedup:.2f}×", one.speedup, ""),
+            f"{change.label}, {QUANTITIES[change.quantity]}",
+            Measure(f"{change.base:,.5g}", change.base, ""),
+            Measure(f"{change.new:,.5g}", change.new, ""),
+            Measure(f"{change.speedup:.2f}×", change.speedup, ""),
         )
-        for one in comparison.throughput
+        for change in comparison.throughput
     ]
     return ComparisonTable("Training, by its log", ("", "base", "new", "speed"), tuple(rows))
 
@@ -240,12 +246,12 @@ def _bandwidths(comparison: Comparison, most: int) -> ComparisonTable:
     every = max(-(-len(comparison.bandwidths) // (2 * most)), 1)
     rows = [
         (
-            f"{one.collective} {format_bytes(one.size_bytes)}{' in place' if one.in_place else ''}",
-            Measure(f"{one.base:.3g} GB/s", one.base, "GB/s"),
-            Measure(f"{one.new:.3g} GB/s", one.new, "GB/s"),
-            Measure(f"{one.ratio:.2f}×", one.ratio, ""),
+            f"{change.collective} {format_bytes(change.size_bytes)}{' in place' if change.in_place else ''}",
+            Measure(f"{change.base:.3g} GB/s", change.base, "GB/s"),
+            Measure(f"{change.new:.3g} GB/s", change.new, "GB/s"),
+            Measure(f"{change.ratio:.2f}×", change.ratio, ""),
         )
-        for one in comparison.bandwidths[::every]
+        for change in comparison.bandwidths[::every]
     ]
     return ComparisonTable("Bus bandwidth, by benchmarks", ("", "base", "new", "ratio"), tuple(rows))
 

@@ -85,9 +85,9 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = LOSS_LA
     if len(ranks) < 2:
         return None
     column = {rank: at for at, rank in enumerate(ranks)}
-    own = np.full((len(OWN_PARTS), len(ranks), steps), np.nan)
+    self_excess_ns = np.full((len(OWN_PARTS), len(ranks), steps), np.nan)
     for team in examined.deviations:
-        own[:, [column[rank] for rank in team.ranks.tolist()]] = team.total_ns.transpose(0, 2, 1)
+        self_excess_ns[:, [column[rank] for rank in team.ranks.tolist()]] = team.total_ns.transpose(0, 2, 1)
     shares, transfers = _charged(examined, column)
     for layer in (shares, transfers):
         layer[layer < LOW_SCALE_FRACTION * examined.usual_step_ns] = np.nan  # too small a share to be seen
@@ -97,14 +97,14 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = LOSS_LA
     }
     values = {name: layer for name, layer in values.items() if not np.isnan(layer[1]).all()}
     values |= {
-        self_time_layer(part): (f"{part.label}: own time above the peers' median", own[part])
+        self_time_layer(part): (f"{part.label}: own time above the peers' median", self_excess_ns[part])
         for part in reversed(OWN_PARTS)
     }
     ordered = {name: values[name] for name in sorted(values, key=lambda name: name != first)}
     there = np.zeros((len(ranks), steps), np.bool_)
     for number, key in enumerate(examined.keys):
         there[[column[rank] for rank in lake.ranks_of(key) if rank in column], number] = True
-    values[OWN_LAYER] = ("own time above the peers' median, largest part", np.fmax.reduce(own))
+    values[OWN_LAYER] = ("own time above the peers' median, largest part", np.fmax.reduce(self_excess_ns))
     ordered[OWN_LAYER] = values[OWN_LAYER]
     return arrange_heatmap(ranks, lake.hosts, ordered, there, examined.usual_step_ns)
 
@@ -119,11 +119,11 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
 
     NaN marks a rank that has none.
     """
-    own, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
+    rank_shares, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
     for number, account in enumerate(examined.accounts):
         of_ranks = account.losses.of(OWN_CLASSES)
         charged: list[int] = np.unique(of_ranks.rank).tolist()
-        own[[column[rank] for rank in charged], number] = of_ranks.by_rank(charged).sum(axis=1)
+        rank_shares[[column[rank] for rank in charged], number] = of_ranks.by_rank(charged).sum(axis=1)
         of_groups = account.losses.of([LossClass.TRANSFER])
         shared: dict[tuple[int, int], float] = {}
         groups = zip(of_groups.collective.tolist(), of_groups.group.tolist(), strict=True)
@@ -132,16 +132,16 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
         for group, ns in shared.items():
             members = [column[rank] for rank in _members(examined.run.matching, *group)]
             transfers[members, number] = np.nan_to_num(transfers[members, number]) + ns
-    return own, transfers
+    return rank_shares, transfers
 
 
 def _members(matching: CollectiveMatching, meeting: int, group: int) -> list[int]:
     """Return the ranks of one group of a collective."""
-    found = []
+    ranks_of_group = []
     for member in matching.collectives[meeting].members:
         ranks = np.array(matching.blocks[member.block].ranks)
-        found += ranks[member.group == group].tolist()
-    return found
+        ranks_of_group += ranks[member.group == group].tolist()
+    return ranks_of_group
 
 
 def arrange_heatmap(
@@ -173,17 +173,17 @@ def arrange_heatmap(
         hosts=tuple(hosts.get(row[0]) for row in rows),
         columns=tuple(columns),
         layers=tuple(layer for layer in layers if layer.name != OWN_LAYER),
-        holes=tuple(hole for row, known in enumerate(recorded) for hole in _holes(row, known)),
+        holes=tuple(hole for row, is_recorded in enumerate(recorded) for hole in _holes(row, is_recorded)),
         own=next((layer for layer in layers if layer.name == OWN_LAYER), None),
     )
 
 
 def _by_host(ranks: Sequence[int], hosts: Mapping[int, str | None]) -> list[list[int]]:
     """Group ranks by host, ordered by each host's first rank; one group if there are more hosts than rows."""
-    found: dict[str | None, list[int]] = {}
+    ranks_of_host: dict[str | None, list[int]] = {}
     for rank in ranks:
-        found.setdefault(hosts.get(rank), []).append(rank)
-    return list(found.values()) if len(found) <= MAX_ROWS else [list(ranks)]
+        ranks_of_host.setdefault(hosts.get(rank), []).append(rank)
+    return list(ranks_of_host.values()) if len(ranks_of_host) <= MAX_ROWS else [list(ranks)]
 
 
 def _layer(
@@ -197,12 +197,14 @@ def _layer(
 ) -> HeatmapLayer:
     comparable = np.where(np.isnan(ns), -np.inf, ns)
     # ranks and steps of each cell; a cell with fewer repeats its last one
-    fold = max(len(own) for own in members)
-    which = np.array([[own[min(n, len(own) - 1)] for n in range(fold)] for own in members])
+    fold = max(len(merged_rows) for merged_rows in members)
+    source_rows = np.array(
+        [[merged_rows[min(n, len(merged_rows) - 1)] for n in range(fold)] for merged_rows in members]
+    )
     when = np.array([[min(first + n, last) for n in range(columns[0][1] + 1)] for first, last in columns])
-    cells = comparable[which[:, :, None, None], when].transpose(0, 2, 1, 3)
+    cells = comparable[source_rows[:, :, None, None], when].transpose(0, 2, 1, 3)
     best = cells.reshape(*cells.shape[:2], -1).argmax(axis=2)
-    rank = np.take_along_axis(which, best // when.shape[1], axis=1)
+    rank = np.take_along_axis(source_rows, best // when.shape[1], axis=1)
     step = np.take_along_axis(when.T, best % when.shape[1], axis=0)
     most = divmod(int(comparable.argmax()), ns.shape[1])
     highest = float(comparable[most])
@@ -218,6 +220,6 @@ def _layer(
     )
 
 
-def _holes(row: int, known: npt.NDArray[np.bool_]) -> list[MissingCells]:
-    edges = np.flatnonzero(np.diff(np.concatenate([[True], known, [True]]).astype(np.int8)))
+def _holes(row: int, is_recorded: npt.NDArray[np.bool_]) -> list[MissingCells]:
+    edges = np.flatnonzero(np.diff(np.concatenate([[True], is_recorded, [True]]).astype(np.int8)))
     return [MissingCells(row, int(first), int(last) - 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]

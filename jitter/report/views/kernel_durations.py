@@ -35,10 +35,10 @@ def choose_kernels(grid: StepGrid, first: Sequence[int], steps: int) -> list[int
     for metric in ("gap", "duration"):
         values = np.nan_to_num(own_values(grid, metric))
         spread += values.max(axis=1) - values.min(axis=1)
-    known: list[int] = grid.kernel_index[
+    by_spread: list[int] = grid.kernel_index[
         np.argsort(-np.where(grid.is_collective, -1.0, spread), kind="stable")
     ].tolist()
-    return sorted(list(dict.fromkeys([*(index for index in first if index in set(known)), *known]))[:most])
+    return sorted(list(dict.fromkeys([*(index for index in first if index in set(by_spread)), *by_spread]))[:most])
 
 
 def measure_kernel_durations(examined: RunAnalysis, grid: StepGrid, kernels: Sequence[int]) -> KernelDurations:
@@ -47,17 +47,21 @@ def measure_kernel_durations(examined: RunAnalysis, grid: StepGrid, kernels: Seq
     The same operation of the program is the same kernel in every step.
     """
     run, wanted = examined.run, np.asarray(kernels, np.int64)
-    found = np.full((wanted.size, grid.ranks.size, len(examined.keys)), np.nan, np.float32)
+    durations_ns = np.full((wanted.size, grid.ranks.size, len(examined.keys)), np.nan, np.float32)
     for team, program in run.programs.items():
-        own = [rank for rank, its_team in run.team_of.items() if its_team == team and rank in set(grid.ranks.tolist())]
-        if not own:
+        ranks_of_team = [
+            rank for rank, rank_team in run.team_of.items() if rank_team == team and rank in set(grid.ranks.tolist())
+        ]
+        if not ranks_of_team:
             continue
         is_kernel = np.array([op.is_kernel for op in program.operations], np.bool_)
         times = run.team_times(grid.key, team)
         index, _ = grid.at(times.ranks, np.cumsum(times.present & is_kernel[:, None], axis=0) - 1)
         index[~times.present[:, : index.shape[1]] | ~is_kernel[:, None]] = -1
-        place_of = {int(one): place for place, one in enumerate(index.max(axis=1, initial=-1).tolist()) if one >= 0}
-        rows = [row for row, one in enumerate(wanted.tolist()) if one in place_of]
+        place_of = {
+            int(kernel): place for place, kernel in enumerate(index.max(axis=1, initial=-1).tolist()) if kernel >= 0
+        }
+        rows = [row for row, kernel in enumerate(wanted.tolist()) if kernel in place_of]
         places = [place_of[int(wanted[row])] for row in rows]
         for number, key in enumerate(examined.keys):
             step = run.team_times(key, team)
@@ -65,6 +69,8 @@ def measure_kernel_durations(examined: RunAnalysis, grid: StepGrid, kernels: Seq
             column = np.searchsorted(grid.ranks, step.ranks[here])
             took = (step.end[places] - step.start[places])[:, here]
             took[~step.present[places][:, here]] = np.nan
-            found[np.array(rows, np.int64)[:, None], column, number] = took
+            durations_ns[np.array(rows, np.int64)[:, None], column, number] = took
     names = tuple(grid.names[int(index)] for index in wanted)
-    return KernelDurations(tuple(wanted.tolist()), names, tuple(grid.ranks.tolist()), tuple(examined.keys), found)
+    return KernelDurations(
+        tuple(wanted.tolist()), names, tuple(grid.ranks.tolist()), tuple(examined.keys), durations_ns
+    )

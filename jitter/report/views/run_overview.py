@@ -121,7 +121,7 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
 
 
 def _members(cohorts: dict[int, int]) -> dict[int, tuple[int, ...]]:
-    return {n: tuple(rank for rank, its in cohorts.items() if its == n) for n in sorted(set(cohorts.values()))}
+    return {n: tuple(rank for rank, cohort in cohorts.items() if cohort == n) for n in sorted(set(cohorts.values()))}
 
 
 def _formats(sources: Iterable[SourceRecord]) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ def _holes(ranks: Sequence[int], held: dict[int, set[StepKey]], steps: Sequence[
         missing = tuple(step for step in steps if step not in held.get(rank, set()))
         if missing:
             lacking.setdefault(missing, []).append(rank)
-    return tuple(MissingSteps(tuple(found), missing) for missing, found in lacking.items())
+    return tuple(MissingSteps(tuple(lacking_ranks), missing) for missing, lacking_ranks in lacking.items())
 
 
 def _source_problems(sources: Iterable[SourceRecord]) -> list[tuple[str, str]]:
@@ -169,11 +169,11 @@ def _log_problems(lake: Lake) -> list[tuple[str, str]]:
     return broken + [(file, text) for file, _, text in disagreements]
 
 
-def _problems(found: Iterable[tuple[str, str]]) -> tuple[SourceProblem, ...]:
+def _problems(problems: Iterable[tuple[str, str]]) -> tuple[SourceProblem, ...]:
     """Count the sources of each problem, given as (file, problem)."""
     counts: Counter[str] = Counter()
     first: dict[str, str] = {}
-    for file, text in found:
+    for file, text in problems:
         counts[text] += 1
         first.setdefault(text, "/".join(Path(file).parts[-2:]))  # the path differs between machines
     return tuple(SourceProblem(text, count, first[text]) for text, count in counts.items())
@@ -184,12 +184,12 @@ def _alignment(lake: Lake, answers: Answers) -> AlignmentSummary:
     offsets = {source.rank: source.utc_offset_ns for source in lake.sources if source.rank is not None}
     clocks = {source.rank: source.file_digest for source in lake.sources if source.rank is not None}
     methods: Counter[str] = Counter()
-    known = [q.uncertainty_ns for q in answers.qualities if q.uncertainty_ns is not None]
+    uncertainties_ns = [q.uncertainty_ns for q in answers.qualities if q.uncertainty_ns is not None]
     for quality in answers.qualities:
         for team, aligned in quality.aligned.items():
-            ranks = [rank for rank, its in answers.team_of.items() if its == team]
+            ranks = [rank for rank, rank_team in answers.team_of.items() if rank_team == team]
             clock = align_by_wall_clock({rank: offsets[rank] for rank in ranks}, {rank: clocks[rank] for rank in ranks})
             methods["collective" if aligned else "none" if clock is None else clock.method] += 1
             if not aligned and clock is not None and clock.uncertainty_ns is not None:
-                known.append(clock.uncertainty_ns)
-    return AlignmentSummary(dict(methods), max(known, default=None), answers.unpaired)
+                uncertainties_ns.append(clock.uncertainty_ns)
+    return AlignmentSummary(dict(methods), max(uncertainties_ns, default=None), answers.unpaired)

@@ -84,7 +84,7 @@ class RunReport:
         """The steps as a series."""
         steps = self.diagnosis.steps
         several = len({step.key.epoch for step in steps}) > 1
-        labels = tuple(f"{one.key.epoch}/{one.key.step}" if several else str(one.key.step) for one in steps)
+        labels = tuple(f"{step.key.epoch}/{step.key.step}" if several else str(step.key.step) for step in steps)
         ranks = tuple(sorted(self.examined.run.team_of)) if steps else ()  # a lake of logs alone has no steps
         return RunSeries(steps, labels, ranks, is_calm(self.diagnosis))
 
@@ -114,13 +114,15 @@ class RunReport:
     @cached_property
     def _waited(self) -> dict[StepKey, Mapping[int, float]]:
         """How long each rank of each step waited in its collectives, ns."""
-        return {key: one.waited_ns for key, one in zip(self.examined.keys, self.examined.arrivals, strict=True)}
+        return {
+            key: arrivals.waited_ns for key, arrivals in zip(self.examined.keys, self.examined.arrivals, strict=True)
+        }
 
     def answer(self, key: StepKey) -> StepAnswer:
         """Return the findings of a step; raise `UsageError` for a step that is not in the report."""
-        for found in self.diagnosis.steps:
-            if found.key == key:
-                return found
+        for step in self.diagnosis.steps:
+            if step.key == key:
+                return step
         raise UsageError(f"{key} is not among the steps of these figures", "name one of them")
 
     def grid(self, key: StepKey) -> StepGrid:
@@ -166,7 +168,9 @@ class RunReport:
         """Return the durations of these kernels of a step over all steps; by default those that a page holds."""
         if kernels is None:
             began = [step.divergence.kernel_index for step in self.run.steps if step.divergence is not None]
-            ranges = [one.kernel_index.first for one in self.diagnosis.culprits if one.kernel_index is not None]
+            ranges = [
+                finding.kernel_index.first for finding in self.diagnosis.culprits if finding.kernel_index is not None
+            ]
             kernels = choose_kernels(grid, [*ranges, *began], len(self.steps))
         return measure_kernel_durations(self.examined, grid, kernels)
 

@@ -49,8 +49,8 @@ class StepGrid:
         for name in METRICS:
             metric = measured.metric(name)
             deviates = name != "launch_latency" and not self.single
-            values, known = measured.deviation(metric) if deviates else metric
-            self._grids[name] = self._grid(np.where(known, values, np.nan)[rows])
+            values, is_known = measured.deviation(metric) if deviates else metric
+            self._grids[name] = self._grid(np.where(is_known, values, np.nan)[rows])
             if name == "launch_latency":
                 self.negative_latencies = int((metric.known & of_cohort & (metric.values < 0)).sum())
         bounds = [

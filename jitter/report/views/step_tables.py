@@ -44,5 +44,9 @@ def build_step_tables(lake: Lake, key: StepKey) -> StepTables:
     return StepTables(
         ranks=tuple(sorted(kept, key=lambda row: row["rank"])),
         ranks_left_out=len(rows) - len(kept),
-        groups={by: found for by, found in groups.items() if any(row[by] not in (None, NOT_RECORDED) for row in found)},
+        groups={
+            by: group_rows
+            for by, group_rows in groups.items()
+            if any(row[by] not in (None, NOT_RECORDED) for row in group_rows)
+        },
     )

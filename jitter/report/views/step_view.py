@@ -129,11 +129,11 @@ class StepView:
     @property
     def top_of_others(self) -> int | None:
         """The other rank that reaches the most excess of own time, if the max rank reaches less."""
-        own = self.series[SELF_EXCESS]
-        high = np.nan_to_num(own.high, nan=-np.inf)
-        if not high.size or high.max() <= np.nan_to_num(own.max).max():
+        excess = self.series[SELF_EXCESS]
+        high = np.nan_to_num(excess.high, nan=-np.inf)
+        if not high.size or high.max() <= np.nan_to_num(excess.max).max():
             return None
-        return int(own.high_rank[high.argmax()])
+        return int(excess.high_rank[high.argmax()])
 
 
 def is_known(series: MetricSeries) -> bool:
@@ -196,15 +196,15 @@ def measure_self_excess(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> 
     excess = accumulate_excess(examined.run, step, examined.steps.baseline(step), usual)
     cells = _main_stream_cells(examined, step, grid)
     last = np.maximum.accumulate(np.where(cells < 0, -1, np.arange(len(cells))[:, None]), axis=0)
-    found: Floats = np.where(last < 0, 0.0, excess[np.take_along_axis(cells, np.maximum(last, 0), axis=0)])
-    found[:, (cells < 0).all(axis=0)] = np.nan
-    return found
+    kernel_excess: Floats = np.where(last < 0, 0.0, excess[np.take_along_axis(cells, np.maximum(last, 0), axis=0)])
+    kernel_excess[:, (cells < 0).all(axis=0)] = np.nan
+    return kernel_excess
 
 
 def find_waiting_kernels(examined: RunAnalysis, grid: StepGrid) -> npt.NDArray[np.bool_]:
     """Return which kernels, (kernels,) of the grid, wait for a collective of another stream, or their host does."""
     run = examined.run
-    found = np.zeros(grid.kernel_index.size, np.bool_)
+    is_waiting = np.zeros(grid.kernel_index.size, np.bool_)
     for team, program in run.programs.items():
         collective = {place for place, op in enumerate(program.operations) if op.collective is not None}
         waiting = {wait.op_index for wait in run.dependencies[team].waits if wait.on_op_index in collective}
@@ -214,14 +214,14 @@ def find_waiting_kernels(examined: RunAnalysis, grid: StepGrid) -> npt.NDArray[n
         times = run.team_times(grid.key, team)
         kernels = np.array([op.is_kernel for op in program.operations], np.bool_)
         index, _ = grid.at(times.ranks, (np.cumsum(times.present & kernels[:, None], axis=0) - 1)[places])
-        found |= np.isin(grid.kernel_index, index[index >= 0])
-    return found
+        is_waiting |= np.isin(grid.kernel_index, index[index >= 0])
+    return is_waiting
 
 
 def _main_stream_cells(examined: RunAnalysis, step: RecordedStep, grid: StepGrid) -> Longs:
     """Return, (kernels, ranks) of the grid, the cell of the step if the main stream ran the kernel; else -1."""
     run = examined.run
-    found = np.full((grid.kernel_index.size, grid.ranks.size), -1, np.int64)
+    kernel_cells = np.full((grid.kernel_index.size, grid.ranks.size), -1, np.int64)
     for team, program in run.programs.items():
         times = of_team(step.times, run.rank_numbers, team, len(program.operations))
         kernels = np.array([op.is_kernel for op in program.operations], np.bool_)
@@ -232,9 +232,9 @@ def _main_stream_cells(examined: RunAnalysis, step: RecordedStep, grid: StepGrid
         place, rank = np.nonzero(index >= 0)
         row = np.searchsorted(grid.kernel_index, np.arange(1 + int(grid.kernel_index.max(initial=0))))
         column = np.searchsorted(grid.ranks, times.ranks)
-        first = step.times.row[[run.number_of[one] for one in times.ranks.tolist()]]
-        found[row[index[place, rank]], column[rank]] = first[rank] + places[place]
-    return found
+        first = step.times.row[[run.number_of[member] for member in times.ranks.tolist()]]
+        kernel_cells[row[index[place, rank]], column[rank]] = first[rank] + places[place]
+    return kernel_cells
 
 
 def find_rank_runs(grid: StepGrid, scale_ns: float) -> RankRuns:
@@ -253,7 +253,7 @@ def find_rank_runs(grid: StepGrid, scale_ns: float) -> RankRuns:
     middle = np.nanmedian(values, axis=1)
     highest = grid.ranks[np.where(np.isnan(values), -np.inf, values).argmax(axis=1)]
     lowest = grid.ranks[np.where(np.isnan(values), np.inf, values).argmin(axis=1)]
-    found = []
+    row_columns = []
     apart = np.nanmax(values, axis=1) - middle, middle - np.nanmin(values, axis=1)
     for row, (rank, spread) in enumerate(zip((highest, lowest), apart, strict=True)):
         piece = np.flatnonzero(np.diff(2 * rank + (spread >= scale_ns), prepend=-1))
@@ -262,8 +262,8 @@ def find_rank_runs(grid: StepGrid, scale_ns: float) -> RankRuns:
             piece = np.unique(np.arange(MAX_RUNS) * at.size // MAX_RUNS)
             widest = np.array([a + spread[a:b].argmax() for a, b in zip(piece, [*piece[1:], at.size], strict=True)])
         right = edges[np.append(piece[1:], at.size)]
-        found.append((np.full(piece.size, row), edges[piece], right, rank[widest], spread[widest] >= scale_ns))
-    rows, left, right, ranks, clear = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        row_columns.append((np.full(piece.size, row), edges[piece], right, rank[widest], spread[widest] >= scale_ns))
+    rows, left, right, ranks, clear = (np.concatenate(parts) for parts in zip(*row_columns, strict=True))
     return RankRuns(rows.astype(np.int32), left, right, ranks.astype(np.int32), clear)
 
 
@@ -271,8 +271,8 @@ def build_kernel_map(grid: StepGrid) -> KernelMap:
     """Return the map of a step; neighbouring ranks and kernels share a cell where there are too many to see."""
     gap, duration = own_values(grid, "gap"), own_values(grid, "duration")
     added = np.full((grid.ranks.size, 1 + int(grid.kernel_index[-1])), np.nan)
-    known = ~(np.isnan(gap) & np.isnan(duration))
-    added[:, grid.kernel_index] = np.where(known, np.nan_to_num(gap) + np.nan_to_num(duration), np.nan).T
+    has_times = ~(np.isnan(gap) & np.isnan(duration))
+    added[:, grid.kernel_index] = np.where(has_times, np.nan_to_num(gap) + np.nan_to_num(duration), np.nan).T
     tall = -(-added.shape[0] // MAX_MAP_ROWS)
     rows = np.arange(0, added.shape[0], tall)
     wide = -(-added.shape[1] // (MAX_MAP_CELLS // rows.size))
@@ -333,9 +333,9 @@ def keep_extremes(x: Ints, lines: Sequence[Floats], columns: int) -> Longs:
     part = np.repeat(np.arange(begins.size), np.diff(np.append(begins, x.size)))
     kept = [np.array([0, x.size - 1], dtype=np.int64)]
     for line in lines:
-        known = np.flatnonzero(~np.isnan(line))
+        positions = np.flatnonzero(~np.isnan(line))
         # sorted by part, then value: each part begins with its lowest and ends with its highest
-        order = known[np.lexsort((line[known], part[known]))]
+        order = positions[np.lexsort((line[positions], part[positions]))]
         edges = np.flatnonzero(np.diff(part[order])) + 1
         kept += [order[np.append(0, edges)], order[np.append(edges - 1, order.size - 1)]] if order.size else []
     return np.unique(np.concatenate(kept))
@@ -383,9 +383,9 @@ class _SelectedRanks:
         mine[np.isnan(mine)] = -np.inf
         at = mine.argmax(axis=1)
         highest = mine[np.arange(at.size), at]
-        known = np.isfinite(highest)
+        is_finite = np.isfinite(highest)
         ranks = self._grid.ranks[self.others][at]
-        return np.where(known, sign * highest, np.nan), np.where(known, ranks, np.nan)
+        return np.where(is_finite, sign * highest, np.nan), np.where(is_finite, ranks, np.nan)
 
     def _of(self, values: Floats, column: int | None) -> Floats:
         return np.full(values.shape[0], np.nan) if column is None else values[:, column].copy()

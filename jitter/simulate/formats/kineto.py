@@ -65,23 +65,27 @@ class Options(CaptureOptions):
 
 def write(ranks: list[RankRecording], number: int, folder: Path, options: Options, job: Job) -> Path:
     """Write the trace of a rank."""
-    own = apply_capture(ranks[0], options)
-    stem = f"rank-{own.rank}" if options.names == "rank" else f"{own.host}_{own.pid}.{own.clock.utc_epoch_ns}"
+    recording = apply_capture(ranks[0], options)
+    stem = (
+        f"rank-{recording.rank}"
+        if options.names == "rank"
+        else f"{recording.host}_{recording.pid}.{recording.clock.utc_epoch_ns}"
+    )
     path = folder / f"{stem}.pt.trace.json{'.gz' if options.zipped else ''}"
-    _write_trace(path, own, job.ranks, options)
+    _write_trace(path, recording, job.ranks, options)
     return path
 
 
-def _write_trace(path: Path, own: RankRecording, world: int, options: Options) -> None:
-    base = own.clock.utc_epoch_ns
+def _write_trace(path: Path, recording: RankRecording, world: int, options: Options) -> None:
+    base = recording.clock.utc_epoch_ns
     about: dict[str, Any] = {"displayTimeUnit": "ms"}
     absolute = options.container == "array" or options.layout == "2021"
     if not absolute:
         about["baseTimeNanoseconds"] = base
     if options.distributed != "absent":
-        about["distributedInfo"] = {"backend": "nccl", "rank": own.rank, "world_size": world}
+        about["distributedInfo"] = {"backend": "nccl", "rank": recording.rank, "world_size": world}
     members = [json.dumps(name) + ": " + json.dumps(value) for name, value in about.items()]
-    spelled = kineto_dialect(options.layout, own, base if absolute else 0)
+    spelled = kineto_dialect(options.layout, recording, base if absolute else 0)
     with ExitStack() as stack:
         out = stack.enter_context(_opened(stack.enter_context(complete_file(path)), options.zipped))
         after = options.distributed == "after"
@@ -91,7 +95,7 @@ def _write_trace(path: Path, own: RankRecording, world: int, options: Options) -
             first = ['"schemaVersion": 1', *([] if after else members), '"traceEvents": [']
             out.write("{\n  " + ",\n  ".join(first) + "\n")
         separator = ""
-        events = _events(own, options, spelled)
+        events = _events(recording, options, spelled)
         while some := list(islice(events, _EVENTS_A_WRITE)):
             out.write(separator + ",\n".join(some))
             separator = ",\n"
@@ -117,23 +121,25 @@ class _GzipText(TextIOWrapper):
             self._file.close()
 
 
-def _events(own: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:
+def _events(recording: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:
     """Yield all events, one JSON object each."""
-    yield from _ranges(own, spelled)
-    yield from _host_events(own, spelled, cpu_ops=options.cpu_ops, with_params=options.comm_args == "params")
-    yield from _gpu(own, options, spelled)
+    yield from _ranges(recording, spelled)
+    yield from _host_events(recording, spelled, cpu_ops=options.cpu_ops, with_params=options.comm_args == "params")
+    yield from _gpu(recording, options, spelled)
     if options.flows:
-        yield from _flows(own, spelled)
+        yield from _flows(recording, spelled)
 
 
-def _ranges(own: RankRecording, spelled: KinetoDialect) -> Iterator[str]:
-    for number, one in enumerate(own.ranges, start=1):
+def _ranges(recording: RankRecording, spelled: KinetoDialect) -> Iterator[str]:
+    for number, r in enumerate(recording.ranges, start=1):
         # the profiler has one name for steps; an open step lasts to the end of the recording
-        name = f"ProfilerStep#{one.step}" if one.kind == "step" else one.text
-        end = int(own.end_ns.max()) if one.end_ns is None else one.end_ns
-        head = f'{{"ph": "X", "cat": "{spelled.annotation}", "name": {json.dumps(name)}, "pid": {own.pid}, "tid": '
-        timed = f'"ts": {format_timestamp(one.start_ns, spelled)}, "dur": {format_duration(one.start_ns, end, spelled)}'
-        yield f'{head}{own.threads[one.thread]}, {timed}, "args": {{"External id": {number}}}}}'
+        name = f"ProfilerStep#{r.step}" if r.kind == "step" else r.text
+        end = int(recording.end_ns.max()) if r.end_ns is None else r.end_ns
+        head = (
+            f'{{"ph": "X", "cat": "{spelled.annotation}", "name": {json.dumps(name)}, "pid": {recording.pid}, "tid": '
+        )
+        timed = f'"ts": {format_timestamp(r.start_ns, spelled)}, "dur": {format_duration(r.start_ns, end, spelled)}'
+        yield f'{head}{recording.threads[r.thread]}, {timed}, "args": {{"External id": {number}}}}}'
 
 
 def _collective_args(op: Operation, group: ProcessGroup) -> str:
@@ -142,10 +148,10 @@ def _collective_args(op: Operation, group: ProcessGroup) -> str:
     return f', {_operation_args(op, group)}, {split}, {_group_args(group)}, "Process Group Ranks": "[{shown}]"'
 
 
-def _gpu(own: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:
-    device = own.device + spelled.first_device
+def _gpu(recording: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:
+    device = recording.device + spelled.first_device
     heads, tails = [], []
-    for op in own.operations:
+    for op in recording.operations:
         stream = spelled.stream(op.stream)
         category, name = spelled.gpu(op)
         heads.append(
@@ -155,57 +161,59 @@ def _gpu(own: RankRecording, options: Options, spelled: KinetoDialect) -> Iterat
         if op.kind != "memory":
             extra = f', "block": [{op.block[0]}, 1, 1]'
             if op.kind == "collective" and options.comm_args == "kernel" and options.layout != "2021":
-                extra += _collective_args(op, own.groups[op.group or ""])
+                extra += _collective_args(op, recording.groups[op.group or ""])
         tails.append(f', "device": {device}, "context": 1, "stream": {stream}{extra}, "correlation": ')
-    is_kernel = [op.kind != "memory" for op in own.operations]
-    columns = (own.operation, own.start_ns, own.end_ns, own.correlation, own.grid_x)
+    is_kernel = [op.kind != "memory" for op in recording.operations]
+    columns = (recording.operation, recording.start_ns, recording.end_ns, recording.correlation, recording.grid_x)
     met: Counter[str] = Counter()
     for at, start, end, number, grid in zip(*(c.tolist() for c in columns), strict=True):
         shape = f', "grid": [{grid}, 1, 1]' if is_kernel[at] else ""
-        if options.sequence and (group := own.operations[at].group) is not None:
+        if options.sequence and (group := recording.operations[at].group) is not None:
             met[group] += 1
             shape += f', "Seq": {met[group]}'
         timed = f'{format_timestamp(start, spelled)}, "dur": {format_duration(start, end, spelled)}'
         yield f'{heads[at]}{timed}, "args": {{"External id": {number}{tails[at]}{number}{shape}}}}}'
 
 
-def _flows(own: RankRecording, spelled: KinetoDialect) -> Iterator[str]:
-    device = own.device + spelled.first_device
-    drawn = own.has_launch & ~(own.shares_launch | find_graph_heads(own))
+def _flows(recording: RankRecording, spelled: KinetoDialect) -> Iterator[str]:
+    device = recording.device + spelled.first_device
+    drawn = recording.has_launch & ~(recording.shares_launch | find_graph_heads(recording))
     rows = drawn.nonzero()[0]
-    columns = (own.operation, own.correlation, own.launch_start_ns, own.start_ns)
+    columns = (recording.operation, recording.correlation, recording.launch_start_ns, recording.start_ns)
     for at, number, called, start in zip(*(c[rows].tolist() for c in columns), strict=True):
-        op = own.operations[at]
+        op = recording.operations[at]
         head = f'{{"ph": "%s", "id": {number}, "pid": %d, "tid": %d, "ts": %s, "cat": "ac2g", "name": "ac2g"%s}}'
-        yield head % ("s", own.pid, own.threads[op.thread], format_timestamp(called, spelled), "")
+        yield head % ("s", recording.pid, recording.threads[op.thread], format_timestamp(called, spelled), "")
         yield head % ("f", device, spelled.stream(op.stream), format_timestamp(start, spelled), ', "bp": "e"')
 
 
-def _host_events(own: RankRecording, spelled: KinetoDialect, *, cpu_ops: int, with_params: bool) -> Iterator[str]:
+def _host_events(recording: RankRecording, spelled: KinetoDialect, *, cpu_ops: int, with_params: bool) -> Iterator[str]:
     """Yield one event per recorded call, each launch inside `cpu_ops` operators."""
-    rows = (own.has_launch & ~own.shares_launch).nonzero()[0]
-    heads = find_graph_heads(own)[rows].tolist()
-    columns = (own.operation, own.launch_start_ns, own.launch_end_ns, own.correlation)
-    names = [spelled.call(op.call) for op in own.operations]
+    rows = (recording.has_launch & ~recording.shares_launch).nonzero()[0]
+    heads = find_graph_heads(recording)[rows].tolist()
+    columns = (recording.operation, recording.launch_start_ns, recording.launch_end_ns, recording.correlation)
+    names = [spelled.call(op.call) for op in recording.operations]
     graph = spelled.call("cudaGraphLaunch")
-    event = f'{{"ph": "X", "cat": "{spelled.runtime}", "name": "%s", "pid": {own.pid}, "tid": %d, "ts": %s, "dur": %s'
+    event = (
+        f'{{"ph": "X", "cat": "{spelled.runtime}", "name": "%s", "pid": {recording.pid}, "tid": %d, "ts": %s, "dur": %s'
+    )
     for (at, start, end, number), is_graph in zip(
         zip(*(c[rows].tolist() for c in columns), strict=True), heads, strict=True
     ):
-        op = own.operations[at]
-        thread = own.threads[op.thread]
+        op = recording.operations[at]
+        thread = recording.threads[op.thread]
         if cpu_ops:
-            yield from _operators(own.pid, thread, start, end, number, spelled, cpu_ops)
+            yield from _operators(recording.pid, thread, start, end, number, spelled, cpu_ops)
         if with_params and op.kind == "collective":
-            yield _params(own, at, start, end, number, spelled)
+            yield _params(recording, at, start, end, number, spelled)
         where = f', "stream": "{hex(spelled.stream(op.stream))}"' if spelled.is_rocm else ""
         timed = (format_timestamp(start, spelled), format_duration(start, end, spelled))
         args = f', "args": {{"External id": {number}, "cbid": 211, "correlation": {number}{where}}}}}'
         yield event % (graph if is_graph else names[at], thread, *timed) + args
-    for call in (*own.lost_launches, *own.calls):
+    for call in (*recording.lost_launches, *recording.calls):
         timed = (format_timestamp(call.start_ns, spelled), format_duration(call.start_ns, call.end_ns, spelled))
         args = f', "args": {{"cbid": 131, "correlation": {call.correlation}}}}}'
-        yield event % (spelled.call(call.name), own.threads[call.thread], *timed) + args
+        yield event % (spelled.call(call.name), recording.threads[call.thread], *timed) + args
 
 
 def _operators(
@@ -222,13 +230,13 @@ def _operators(
         )
 
 
-def _params(own: RankRecording, at: int, start: int, end: int, number: int, spelled: KinetoDialect) -> str:
-    op = own.operations[at]
-    group = own.groups[op.group or ""]
+def _params(recording: RankRecording, at: int, start: int, end: int, number: int, spelled: KinetoDialect) -> str:
+    op = recording.operations[at]
+    group = recording.groups[op.group or ""]
     first, last = start - 2 * _MARGIN_NS, end + _MARGIN_NS
     return (
-        f'{{"ph": "X", "cat": "{spelled.operator}", "name": "record_param_comms", "pid": {own.pid}, '
-        f'"tid": {own.threads[op.thread]}, "ts": {format_timestamp(first, spelled)}, '
+        f'{{"ph": "X", "cat": "{spelled.operator}", "name": "record_param_comms", "pid": {recording.pid}, '
+        f'"tid": {recording.threads[op.thread]}, "ts": {format_timestamp(first, spelled)}, '
         f'"dur": {format_duration(first, last, spelled)}, '
         f'"args": {{"External id": {number}, {_operation_args(op, group)}, {_group_args(group)}}}}}'
     )

@@ -59,14 +59,14 @@ class KinetoDialect:
         return self.kernel, _RCCL_KERNEL if self.is_rocm and op.kind == "collective" else op.name
 
 
-def kineto_dialect(layout: str, own: RankRecording, base_ns: int) -> KinetoDialect:
+def kineto_dialect(layout: str, recording: RankRecording, base_ns: int) -> KinetoDialect:
     """Return the dialect of a layout: 2024, 2021 or rocm."""
     rocm = layout == "rocm"
     if layout == "2021":
         words = ("Kernel", "Memcpy", "Memset", "Runtime", "Operator", "Operator")
     else:
         words = ("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cpu_op", "user_annotation")
-    return KinetoDialect(*words, rocm, own.main_stream, 2 if rocm else 0, base_ns, layout == "2021")
+    return KinetoDialect(*words, rocm, recording.main_stream, 2 if rocm else 0, base_ns, layout == "2021")
 
 
 def format_timestamp(time_ns: int, spelled: KinetoDialect) -> str:

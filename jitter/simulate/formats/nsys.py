@@ -98,13 +98,13 @@ def write(ranks: list[RankRecording], number: int, folder: Path, options: Option
     report = NsysReport(tables)
     clock = ranks[0].clock
     for recording in ranks:
-        own = apply_capture(recording.moved(clock.offset_ns - recording.clock.offset_ns), options)
-        _add_activities(report, own, options)
-        _add_calls(report, own, options)
-        _add_ranges(report, own, options)
+        captured = apply_capture(recording.moved(clock.offset_ns - recording.clock.offset_ns), options)
+        _add_activities(report, captured, options)
+        _add_calls(report, captured, options)
+        _add_ranges(report, captured, options)
         if options.scheduling:
-            _add_scheduling(report, own)
-        _add_process(report, own)
+            _add_scheduling(report, captured)
+        _add_process(report, captured)
     if options.layout != "2020.3":
         _add_session(report, ranks, number, job.ranks, options)
     report.add("StringIds", len(report.strings), id=list(report.strings.values()), value=list(report.strings))
@@ -119,23 +119,23 @@ def write(ranks: list[RankRecording], number: int, folder: Path, options: Option
     return write_sqlite(report, folder / f"{stem}.sqlite")
 
 
-def _add_activities(report: NsysReport, own: RankRecording, options: Options) -> None:
-    ops = own.operations
-    kinds = [op.kind == "memory" and (op.copy or "") for op in own.ops()]
+def _add_activities(report: NsysReport, recording: RankRecording, options: Options) -> None:
+    ops = recording.operations
+    kinds = [op.kind == "memory" and (op.copy or "") for op in recording.ops()]
     whole_graphs = options.graphs == "graph"
-    heads = find_graph_heads(own).tolist()
-    shared = own.shares_launch.tolist()
+    heads = find_graph_heads(recording).tolist()
+    shared = recording.shares_launch.tolist()
     in_graph = [h or s for h, s in zip(heads, shared, strict=True)]
 
     def place(rows: list[int]) -> dict[str, object]:
         return {
-            "start": own.start_ns[rows].tolist(),
-            "end": own.end_ns[rows].tolist(),
-            "deviceId": own.device,
+            "start": recording.start_ns[rows].tolist(),
+            "end": recording.end_ns[rows].tolist(),
+            "deviceId": recording.device,
             "contextId": 1,
-            "streamId": [ops[o].stream for o in own.operation[rows].tolist()],
-            "correlationId": own.correlation[rows].tolist(),
-            "globalPid": _global_tid(own.pid, 0),
+            "streamId": [ops[o].stream for o in recording.operation[rows].tolist()],
+            "correlationId": recording.correlation[rows].tolist(),
+            "globalPid": _global_tid(recording.pid, 0),
         }
 
     broken = BROKEN_NAME if options.bad_utf8 else None
@@ -143,112 +143,115 @@ def _add_activities(report: NsysReport, own: RankRecording, options: Options) ->
     full = [report.string(name) for name in names]
     short = [report.string(name if isinstance(name, bytes) else _short(name)) for name in names]
     rows = [at for at, kind in enumerate(kinds) if kind is False and not (whole_graphs and in_graph[at])]
-    which = own.operation[rows].tolist()
+    op_numbers = recording.operation[rows].tolist()
     report.add(
         "CUPTI_ACTIVITY_KIND_KERNEL",
         len(rows),
         **place(rows),
-        demangledName=[full[o] for o in which],
-        shortName=[short[o] for o in which],
-        mangledName=[full[o] for o in which],
+        demangledName=[full[o] for o in op_numbers],
+        shortName=[short[o] for o in op_numbers],
+        mangledName=[full[o] for o in op_numbers],
         launchType=1,
         cacheConfig=1,
         registersPerThread=32,
-        gridX=own.grid_x[rows].tolist(),
+        gridX=recording.grid_x[rows].tolist(),
         gridY=1,
         gridZ=1,
-        blockX=[ops[o].block[0] for o in which],
+        blockX=[ops[o].block[0] for o in op_numbers],
         blockY=1,
         blockZ=1,
         gridId=list(range(1, len(rows) + 1)),
-        graphNodeId=[1000 + o if in_graph[at] else None for at, o in zip(rows, which, strict=True)],
+        graphNodeId=[1000 + o if in_graph[at] else None for at, o in zip(rows, op_numbers, strict=True)],
         tensorSizeMinusOneElements="[]",
     )
-    for copy, table, more in (
+    for copy, table, details in (
         ("h2d", "MEMCPY", {"copyKind": 1, "srcKind": 1, "dstKind": 2}),
         ("d2h", "MEMCPY", {"copyKind": 2, "srcKind": 2, "dstKind": 1}),
         ("memset", "MEMSET", {"value": 0, "memKind": 2}),
     ):
         rows = [at for at, kind in enumerate(kinds) if kind == copy]
-        n_bytes = [ops[o].n_bytes for o in own.operation[rows].tolist()]
-        report.add(f"CUPTI_ACTIVITY_KIND_{table}", len(rows), **place(rows), bytes=n_bytes, **more)
+        n_bytes = [ops[o].n_bytes for o in recording.operation[rows].tolist()]
+        report.add(f"CUPTI_ACTIVITY_KIND_{table}", len(rows), **place(rows), bytes=n_bytes, **details)
     if whole_graphs:
         firsts = [at for at, is_head in enumerate(heads) if is_head]
         lasts = [
-            max(at for at in range(a, b) if in_graph[at]) for a, b in zip(firsts, [*firsts[1:], len(own)], strict=True)
+            max(at for at in range(a, b) if in_graph[at])
+            for a, b in zip(firsts, [*firsts[1:], len(recording)], strict=True)
         ]
-        values = {**place(firsts), "end": own.end_ns[lasts].tolist(), "graphId": 1, "graphExecId": 2}
+        values = {**place(firsts), "end": recording.end_ns[lasts].tolist(), "graphId": 1, "graphExecId": 2}
         report.add("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", len(firsts), **values)
 
 
-def _add_calls(report: NsysReport, own: RankRecording, options: Options) -> None:
-    heads = find_graph_heads(own).tolist()
-    launched = (own.has_launch & ~own.shares_launch).nonzero()[0].tolist()
-    used = {call.name for call in own.calls}
+def _add_calls(report: NsysReport, recording: RankRecording, options: Options) -> None:
+    heads = find_graph_heads(recording).tolist()
+    launched = (recording.has_launch & ~recording.shares_launch).nonzero()[0].tolist()
+    used = {call.name for call in recording.calls}
     names = _HOST_CALLS | {name: full for name, full in _OTHER_SYNCS.items() if name in used}
     ids = {name: report.string(full) for name, full in names.items()}
-    tids = [_global_tid(own.pid, thread) for thread in own.threads]
-    ops = [own.operations[o] for o in own.operation[launched].tolist()]
-    start, end = own.launch_start_ns[launched].tolist(), own.launch_end_ns[launched].tolist()
+    tids = [_global_tid(recording.pid, thread) for thread in recording.threads]
+    ops = [recording.operations[o] for o in recording.operation[launched].tolist()]
+    start, end = recording.launch_start_ns[launched].tolist(), recording.launch_end_ns[launched].tolist()
     values: dict[str, list[int]] = {
-        "start": start + [c.start_ns for c in (*own.lost_launches, *own.calls)],
-        "end": end + [c.end_ns for c in (*own.lost_launches, *own.calls)],
-        "globalTid": [tids[op.thread] for op in ops] + [tids[c.thread] for c in (*own.lost_launches, *own.calls)],
-        "correlationId": own.correlation[launched].tolist() + [c.correlation for c in (*own.lost_launches, *own.calls)],
+        "start": start + [c.start_ns for c in (*recording.lost_launches, *recording.calls)],
+        "end": end + [c.end_ns for c in (*recording.lost_launches, *recording.calls)],
+        "globalTid": [tids[op.thread] for op in ops]
+        + [tids[c.thread] for c in (*recording.lost_launches, *recording.calls)],
+        "correlationId": recording.correlation[launched].tolist()
+        + [c.correlation for c in (*recording.lost_launches, *recording.calls)],
         "nameId": [ids["cudaGraphLaunch" if heads[at] else op.call] for at, op in zip(launched, ops, strict=True)]
-        + [ids[c.name] for c in (*own.lost_launches, *own.calls)],
+        + [ids[c.name] for c in (*recording.lost_launches, *recording.calls)],
     }
     count = len(values["start"])
     report.add("CUPTI_ACTIVITY_KIND_RUNTIME", count, **values, eventClass=0, returnValue=0)
     if options.callchains:
-        known = len(report.rows.get("CUDA_CALLCHAINS", ())) // len(_CALL_CHAIN)
-        chains = list(range(known + 1, known + count + 1))
+        chain_count = len(report.rows.get("CUDA_CALLCHAINS", ())) // len(_CALL_CHAIN)
+        chains = list(range(chain_count + 1, chain_count + count + 1))
         report.add("CUPTI_ACTIVITY_KIND_RUNTIME", count, **values, eventClass=67, returnValue=0, callchainId=chains)
         for depth, (symbol, module) in enumerate(_CALL_CHAIN):
             where = {"symbol": report.string(symbol), "module": report.string(module), "stackDepth": depth}
             report.add("CUDA_CALLCHAINS", count, id=chains, **where)
-    syncs = [c for c in own.calls if c.is_sync]
+    syncs = [c for c in recording.calls if c.is_sync]
     report.add(
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
         len(syncs),
         start=[c.start_ns for c in syncs],
         end=[c.end_ns for c in syncs],
-        deviceId=own.device,
+        deviceId=recording.device,
         contextId=1,
         streamId=[c.stream if c.name == "cudaStreamSynchronize" else 0 for c in syncs],
         correlationId=[c.correlation for c in syncs],
-        globalPid=_global_tid(own.pid, 0),
+        globalPid=_global_tid(recording.pid, 0),
         syncType=[_SYNC_TYPES[c.name] for c in syncs],
     )
 
 
-def _add_ranges(report: NsysReport, own: RankRecording, options: Options) -> None:
-    texts = [r.text for r in own.ranges]
+def _add_ranges(report: NsysReport, recording: RankRecording, options: Options) -> None:
+    texts = [r.text for r in recording.ranges]
     report.add(
         "NVTX_EVENTS",
         len(texts),
-        start=[r.start_ns for r in own.ranges],
-        end=[r.end_ns for r in own.ranges],
+        start=[r.start_ns for r in recording.ranges],
+        end=[r.end_ns for r in recording.ranges],
         eventType=59,
         text=None if options.text_ids else texts,
         textId=[report.string(text) for text in texts] if options.text_ids else None,
-        globalTid=[_global_tid(own.pid, own.threads[r.thread]) for r in own.ranges],
+        globalTid=[_global_tid(recording.pid, recording.threads[r.thread]) for r in recording.ranges],
         domainId=0,
     )
-    add_nccl_ranges(report, own, [_global_tid(own.pid, thread) for thread in own.threads])
+    add_nccl_ranges(report, recording, [_global_tid(recording.pid, thread) for thread in recording.threads])
 
 
-def _add_scheduling(report: NsysReport, own: RankRecording) -> None:
+def _add_scheduling(report: NsysReport, recording: RankRecording) -> None:
     """Let each thread leave its core in long gaps between its calls, and come back on the next core."""
-    launched = (own.has_launch & ~own.shares_launch).nonzero()[0].tolist()
-    threads = [own.operations[o].thread for o in own.operation[launched].tolist()]
-    begun, ended = own.launch_start_ns[launched].tolist(), own.launch_end_ns[launched].tolist()
+    launched = (recording.has_launch & ~recording.shares_launch).nonzero()[0].tolist()
+    threads = [recording.operations[o].thread for o in recording.operation[launched].tolist()]
+    begun, ended = recording.launch_start_ns[launched].tolist(), recording.launch_end_ns[launched].tolist()
     calls = [(thread, start, end) for thread, start, end in zip(threads, begun, ended, strict=True)]
-    calls += [(call.thread, call.start_ns, call.end_ns) for call in (*own.lost_launches, *own.calls)]
+    calls += [(call.thread, call.start_ns, call.end_ns) for call in (*recording.lost_launches, *recording.calls)]
     events: list[tuple[int, int, int, int]] = []
-    for number, thread in enumerate(own.threads):
-        own_calls = sorted((start, end) for which, start, end in calls if which == number)
-        core, tid = 2 * number, _global_tid(own.pid, thread)
+    for number, thread in enumerate(recording.threads):
+        own_calls = sorted((start, end) for caller, start, end in calls if caller == number)
+        core, tid = 2 * number, _global_tid(recording.pid, thread)
         for (_, before), (start, _) in pairwise(own_calls):
             if start - before >= _LONG_GAP_NS:
                 events += [(before + 10_000, core, 0, tid), (start - 10_000, (core + 1) % _CORES, 1, tid)]
@@ -257,16 +260,16 @@ def _add_scheduling(report: NsysReport, own: RankRecording) -> None:
     report.add("SCHED_EVENTS", len(events), **columns)
 
 
-def _add_process(report: NsysReport, own: RankRecording) -> None:
-    pid = _global_tid(own.pid, 0)
+def _add_process(report: NsysReport, recording: RankRecording) -> None:
+    pid = _global_tid(recording.pid, 0)
     names = [report.string(name) for name in ("python3", "pt_autograd_0")]
-    tids = [_global_tid(own.pid, thread) for thread in own.threads]
+    tids = [_global_tid(recording.pid, thread) for thread in recording.threads]
     report.add("ThreadNames", 2, nameId=names, priority=20, globalTid=tids)
-    report.add("PROCESSES", 1, globalPid=pid, pid=own.pid, name="python3")
-    streams = sorted({op.stream for op in own.operations})
-    report.add("TARGET_INFO_CUDA_STREAM", len(streams), streamId=streams, processId=own.pid, contextId=1, vmId=1)
-    gpu = {"id": own.device, "deviceId": own.device, "cuDevice": own.device, "pid": own.pid}
-    bus = f"0000:{16 + own.device:02x}:00.0"
+    report.add("PROCESSES", 1, globalPid=pid, pid=recording.pid, name="python3")
+    streams = sorted({op.stream for op in recording.operations})
+    report.add("TARGET_INFO_CUDA_STREAM", len(streams), streamId=streams, processId=recording.pid, contextId=1, vmId=1)
+    gpu = {"id": recording.device, "deviceId": recording.device, "cuDevice": recording.device, "pid": recording.pid}
+    bus = f"0000:{16 + recording.device:02x}:00.0"
     report.add("TARGET_INFO_GPU", 1, **gpu, name="NVIDIA H100 80GB HBM3", smCount=132, busLocation=bus)
     report.add("TARGET_INFO_CUDA_GPU", 1, **gpu, name="Tesla V100-SXM3-32GB", numMultiprocessors=80)
 
@@ -303,7 +306,7 @@ def _add_session(report: NsysReport, ranks: list[RankRecording], number: int, wo
         report.add(table, 2, name=list(product), value=list(product.values()))
     quoted = [f'{name}="{value}"' for name, _, value in (v.partition("=") for v in variables)]
     report.add("META_DATA_CAPTURE", len(quoted), name="PROCESS_0:ENVIRONMENT_VARIABLE", value=quoted)
-    kinds = {_SYNC_TYPES[call.name] for own in ranks for call in own.calls if call.is_sync}
+    kinds = {_SYNC_TYPES[call.name] for recording in ranks for call in recording.calls if call.is_sync}
     synced = {kind: SYNC_TYPES[kind] for kind in sorted(kinds | {_SYNC_TYPES["cudaStreamSynchronize"]})}
     for table, labels in (ENUMS | {"ENUM_CUPTI_SYNC_TYPE": synced}).items():
         report.add(table, len(labels), id=list(labels), name=list(labels.values()), label=list(labels.values()))

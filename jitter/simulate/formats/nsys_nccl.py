@@ -35,30 +35,30 @@ _LEAD_NS: Final = 400
 _INIT_NS: Final = 30_000
 
 
-def add_nccl_ranges(report: NsysReport, own: RankRecording, tids: list[int]) -> None:
+def add_nccl_ranges(report: NsysReport, recording: RankRecording, tids: list[int]) -> None:
     """Add a rank's NCCL calls; `tids` are the global ids of its threads."""
     if "NVTX_PAYLOAD_SCHEMAS" not in report.rows:
         return
     _add_schemas(report)
-    launched = (own.has_launch & ~own.shares_launch).nonzero()[0].tolist()
-    ops = own.operations
+    launched = (recording.has_launch & ~recording.shares_launch).nonzero()[0].tolist()
+    ops = recording.operations
     rows: list[tuple[int, int, int, str, bytes]] = []
-    first = int(own.launch_start_ns[launched].min()) if launched else 0
-    for number, group in enumerate(own.groups.values()):
-        start = first - (len(own.groups) - number + 1) * _INIT_NS
+    first = int(recording.launch_start_ns[launched].min()) if launched else 0
+    for number, group in enumerate(recording.groups.values()):
+        start = first - (len(recording.groups) - number + 1) * _INIT_NS
         fields = struct.pack(
-            "<QIIII", _communicator(group), len(group.ranks), group.ranks.index(own.rank), own.device, 0
+            "<QIIII", _communicator(group), len(group.ranks), group.ranks.index(recording.rank), recording.device, 0
         )
         rows.append((start, start + _INIT_NS // 2, tids[0], "ncclCommInitRank", _payload(_INIT, fields)))
     for at in launched:
-        op = ops[int(own.operation[at])]
+        op = ops[int(recording.operation[at])]
         if op.kind != "collective" or op.group is None or op.n_bytes is None or op.collective not in _CALLS:
             continue
-        group = own.groups[op.group]
+        group = recording.groups[op.group]
         text, schema = _CALLS[op.collective]
         size = op.n_bytes // len(group.ranks) if op.collective in _PER_PEER else op.n_bytes
         fields = struct.pack("<QQQ", _communicator(group), size, 0)[: _PAYLOAD_BYTES[schema]]
-        start, end = int(own.launch_start_ns[at]) - _LEAD_NS, int(own.launch_end_ns[at])
+        start, end = int(recording.launch_start_ns[at]) - _LEAD_NS, int(recording.launch_end_ns[at])
         rows.append((start, end, tids[op.thread], text, _payload(schema, fields)))
     report.add(
         "NVTX_EVENTS",

@@ -170,12 +170,12 @@ def parse_columns(spec: str) -> list[Column]:
     >>> parse_columns("id!key value:text")[1]
     Column(name='value', kind='text', required=False, is_key=False)
     """
-    found = []
+    columns = []
     for word in spec.split():
         name, _, kind = word.partition(":")
         name, required, key = name.partition("!")
-        found.append(Column(name, kind or "integer", bool(required), key == "key"))
-    return found
+        columns.append(Column(name, kind or "integer", bool(required), key == "key"))
+    return columns
 
 
 class NsysReport:

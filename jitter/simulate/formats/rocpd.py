@@ -57,11 +57,11 @@ _VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "OMPI_
 
 def write(ranks: list[RankRecording], number: int, folder: Path, options: Options, job: Job) -> Path:
     """Write the database of a rank."""
-    own = apply_capture(ranks[0], options)
-    place = folder / own.host if options.names == "process" else folder
+    recording = apply_capture(ranks[0], options)
+    place = folder / recording.host if options.names == "process" else folder
     place.mkdir(exist_ok=True)
-    path = place / f"{own.pid if options.names == 'process' else f'rank-{own.rank}'}_results.db"
-    _write_database(path, own, job.ranks, options)
+    path = place / f"{recording.pid if options.names == 'process' else f'rank-{recording.rank}'}_results.db"
+    _write_database(path, recording, job.ranks, options)
     return path
 
 
@@ -103,30 +103,30 @@ class _Database:
         self.add("string", ["string"], [(text,) for text in self._strings])
 
 
-def _write_database(path: Path, own: RankRecording, world: int, options: Options) -> None:
+def _write_database(path: Path, recording: RankRecording, world: int, options: Options) -> None:
     path.unlink(missing_ok=True)
-    guid = f"01990000-0000-7000-8000-{own.rank:012d}"
+    guid = f"01990000-0000-7000-8000-{recording.rank:012d}"
     with complete_file(path), closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         database = _Database(connection, guid)
         database.add("metadata", ["tag", "value"], [("schema_version", "3"), ("guid", guid)])
-        _add_origin(database, own, world, options)
-        _add_rows(database, own, collect_records(own))
+        _add_origin(database, recording, world, options)
+        _add_rows(database, recording, collect_records(recording))
         database.close()
         connection.commit()
 
 
-def _add_origin(database: _Database, own: RankRecording, world: int, options: Options) -> None:
-    environment = {"PATH": "/usr/bin:/bin", "PMI_SHARED_SECRET": SECRET, "LOCAL_RANK": str(own.device)}
+def _add_origin(database: _Database, recording: RankRecording, world: int, options: Options) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "PMI_SHARED_SECRET": SECRET, "LOCAL_RANK": str(recording.device)}
     if options.environment != "none":
-        environment |= {_VARIABLE[options.environment]: str(own.rank), "WORLD_SIZE": str(world)}
+        environment |= {_VARIABLE[options.environment]: str(recording.rank), "WORLD_SIZE": str(world)}
     if options.environment == "torchrun":
         # the launcher's: one number per node
-        environment["SLURM_PROCID"] = str(own.rank // 8)
-    database.add("info_node", ["hash", "machine_id", "system_name", "hostname"], [(7, "m7", "Linux", own.host)])
-    process = (1, 1, own.pid, "python train.py", json.dumps(environment), "{}")
+        environment["SLURM_PROCID"] = str(recording.rank // 8)
+    database.add("info_node", ["hash", "machine_id", "system_name", "hostname"], [(7, "m7", "Linux", recording.host)])
+    process = (1, 1, recording.pid, "python train.py", json.dumps(environment), "{}")
     database.add("info_process", ["nid", "ppid", "pid", "command", "environment", "extdata"], [process])
-    threads = [(1, 1, 1, thread, "python") for thread in own.threads]
+    threads = [(1, 1, 1, thread, "python") for thread in recording.threads]
     database.add("info_thread", ["nid", "ppid", "pid", "tid", "name"], threads)
     cpus = [(1, 1, "CPU", node, node, node, "AMD EPYC") for node in range(CPU_NODES)]
     gpus = [(1, 1, "GPU", CPU_NODES + n, CPU_NODES + n, n, "gfx942") for n in range(8)]
@@ -134,9 +134,9 @@ def _add_origin(database: _Database, own: RankRecording, world: int, options: Op
     database.add("info_agent", columns, [*cpus, *gpus])
 
 
-def _add_rows(database: _Database, own: RankRecording, rows: RocprofRecords) -> None:
-    agent = CPU_NODES + own.device + 1
-    thread = {tid: row for row, tid in enumerate(own.threads, start=1)}
+def _add_rows(database: _Database, recording: RankRecording, rows: RocprofRecords) -> None:
+    agent = CPU_NODES + recording.device + 1
+    thread = {tid: row for row, tid in enumerate(recording.threads, start=1)}
     symbols = {name: n for n, name in enumerate(dict.fromkeys(k.name for k in rows.kernels), start=1)}
     names = [(1, 1, 1, name, name) for name in symbols]
     database.add("info_kernel_symbol", ["nid", "pid", "code_object_id", "kernel_name", "display_name"], names)

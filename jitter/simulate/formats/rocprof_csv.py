@@ -54,25 +54,27 @@ class Options(CaptureOptions):
 
 def write(ranks: list[RankRecording], number: int, folder: Path, options: Options, job: Job) -> Path:
     """Write the files of a rank; return the kernel trace."""
-    own = apply_capture(ranks[0], options)
-    prefix = {"rank": f"rank-{own.rank}", "number": f"myprofile-{own.rank}", "process": str(own.pid)}[options.names]
+    recording = apply_capture(ranks[0], options)
+    prefix = {"rank": f"rank-{recording.rank}", "number": f"myprofile-{recording.rank}", "process": str(recording.pid)}[
+        options.names
+    ]
     if options.names == "process":
-        folder = folder / own.host
+        folder = folder / recording.host
         folder.mkdir(exist_ok=True)
-    rows = collect_records(own)
-    guid = [f"01990000-0000-7000-8000-{own.rank:012d}"] if options.layout == "7.1" else []
+    rows = collect_records(recording)
+    guid = [f"01990000-0000-7000-8000-{recording.rank:012d}"] if options.layout == "7.1" else []
     absent = set(options.without.split("+"))
     domain = "MARKER_CORE_RANGE_API" if options.layout == "7.1" else "MARKER_CORE_API"
     head = ["Guid"] * len(guid)
     parts: dict[str, tuple[list[str], Iterable[Row]]] = {
-        "kernel_trace": (_KERNELS[options.layout], _kernels(own, rows, options.layout)),
-        "hip_api_trace": ([*head, *_API], _calls("HIP_RUNTIME_API_EXT", own.pid, rows.calls)),
-        "rccl_api_trace": ([*head, *_API], _calls("RCCL_API", own.pid, rows.rccl)),
+        "kernel_trace": (_KERNELS[options.layout], _kernels(recording, rows, options.layout)),
+        "hip_api_trace": ([*head, *_API], _calls("HIP_RUNTIME_API_EXT", recording.pid, rows.calls)),
+        "rccl_api_trace": ([*head, *_API], _calls("RCCL_API", recording.pid, rows.rccl)),
         "marker_api_trace": (
             [*head, *_API],
-            [(domain, m.text, own.pid, m.thread, n, m.start_ns, m.end_ns) for n, m in enumerate(rows.markers, 1)],
+            [(domain, m.text, recording.pid, m.thread, n, m.start_ns, m.end_ns) for n, m in enumerate(rows.markers, 1)],
         ),
-        "memory_copy_trace": _copies(own, rows, options.layout),
+        "memory_copy_trace": _copies(recording, rows, options.layout),
     }
     for name, (heading, body) in parts.items():
         if name.removesuffix("_trace") not in absent:
@@ -87,13 +89,13 @@ def write(ranks: list[RankRecording], number: int, folder: Path, options: Option
     return folder / f"{prefix}_kernel_trace.csv"
 
 
-def _agent(own: RankRecording, layout: str) -> object:
-    node = CPU_NODES + own.device
+def _agent(recording: RankRecording, layout: str) -> object:
+    node = CPU_NODES + recording.device
     return node if layout == "0.5" else f"Agent {node}"
 
 
-def _kernels(own: RankRecording, rows: RocprofRecords, layout: str) -> Iterable[Row]:
-    agent = _agent(own, layout)
+def _kernels(recording: RankRecording, rows: RocprofRecords, layout: str) -> Iterable[Row]:
+    agent = _agent(recording, layout)
     for number, k in enumerate(rows.kernels, start=1):
         place = [k.queue] if layout == "0.5" else [k.queue, k.stream]
         times = (k.correlation, k.start_ns, k.end_ns)
@@ -121,10 +123,10 @@ def _calls(domain: str, pid: int, calls: Sequence[HipCallRecord]) -> Iterable[Ro
     return [(domain, c.name, pid, c.thread, c.correlation, c.start_ns, c.end_ns) for c in calls]
 
 
-def _copies(own: RankRecording, rows: RocprofRecords, layout: str) -> tuple[list[str], Iterable[Row]]:
+def _copies(recording: RankRecording, rows: RocprofRecords, layout: str) -> tuple[list[str], Iterable[Row]]:
     stream = [] if layout == "0.5" else ["Stream_Id"]
     heading = ["Kind", "Direction", *stream, "Source_Agent_Id", "Destination_Agent_Id", *_TIMES]
-    gpu, host = _agent(own, layout), 0 if layout == "0.5" else "Agent 0"
+    gpu, host = _agent(recording, layout), 0 if layout == "0.5" else "Agent 0"
     body = []
     for c in rows.copies:
         ends = (host, gpu) if c.direction == "HOST_TO_DEVICE" else (gpu, host)

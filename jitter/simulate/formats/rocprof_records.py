@@ -71,41 +71,53 @@ class RocprofRecords:
     markers: list[RangeRecord]
 
 
-def collect_records(own: RankRecording) -> RocprofRecords:
+def collect_records(recording: RankRecording) -> RocprofRecords:
     """Return the records of a recording; roctx has no ranges without an end."""
-    words = kineto_dialect("rocm", own, 0)
-    streams = sorted({words.stream(op.stream) for op in own.operations})
+    words = kineto_dialect("rocm", recording, 0)
+    streams = sorted({words.stream(op.stream) for op in recording.operations})
     queue = {stream: number for number, stream in enumerate(streams, start=1)}
-    found = RocprofRecords([], [], [], [], [])
-    heads = find_graph_heads(own).tolist()
-    rows = zip(own.ops(), own.start_ns.tolist(), own.end_ns.tolist(), own.correlation.tolist(), strict=True)
-    launches = zip(own.launch_start_ns.tolist(), own.launch_end_ns.tolist(), strict=True)
+    records = RocprofRecords([], [], [], [], [])
+    heads = find_graph_heads(recording).tolist()
+    rows = zip(
+        recording.ops(),
+        recording.start_ns.tolist(),
+        recording.end_ns.tolist(),
+        recording.correlation.tolist(),
+        strict=True,
+    )
+    launches = zip(recording.launch_start_ns.tolist(), recording.launch_end_ns.tolist(), strict=True)
     for at, ((op, start, end, correlation), (begun, done)) in enumerate(zip(rows, launches, strict=True)):
-        stream, thread = words.stream(op.stream), own.threads[op.thread]
-        launched = bool(own.has_launch[at])
+        stream, thread = words.stream(op.stream), recording.threads[op.thread]
+        launched = bool(recording.has_launch[at])
         if op.copy in _DIRECTIONS:
             copied = CopyRecord(_DIRECTIONS[op.copy], stream, thread, correlation, start, end, op.n_bytes or 0)
-            found.copies.append(copied)
+            records.copies.append(copied)
         else:
             # HIP runs a kernel for a fill
             name = _FILL if op.copy == "memset" else words.gpu(op)[1]
             group = op.block[0]
-            items = int(own.grid_x[at]) * group
-            found.kernels.append(
+            items = int(recording.grid_x[at]) * group
+            records.kernels.append(
                 DispatchRecord(name, queue[stream], stream, thread, correlation, start, end, group, items, launched)
             )
-        if launched and not own.shares_launch[at]:
+        if launched and not recording.shares_launch[at]:
             call = words.call("cudaGraphLaunch" if heads[at] else op.call)
-            found.calls.append(HipCallRecord(call, thread, correlation, begun, done))
+            records.calls.append(HipCallRecord(call, thread, correlation, begun, done))
             if op.kind == "collective":
                 said = "nccl" + (op.collective or "").title().replace("_", "")
-                found.rccl.append(
+                records.rccl.append(
                     HipCallRecord(said, thread, 1_000_000_000 + correlation, begun - _MARGIN_NS, done + _MARGIN_NS)
                 )
-    for lost in (*own.lost_launches, *own.calls):
+    for lost in (*recording.lost_launches, *recording.calls):
         call = words.call(lost.name)
-        found.calls.append(HipCallRecord(call, own.threads[lost.thread], lost.correlation, lost.start_ns, lost.end_ns))
-    for one in own.ranges:
-        if one.end_ns is not None:
-            found.markers.append(RangeRecord(one.text, own.threads[one.thread], one.start_ns, one.end_ns))
-    return found
+        records.calls.append(
+            HipCallRecord(call, recording.threads[lost.thread], lost.correlation, lost.start_ns, lost.end_ns)
+        )
+    for host_range in recording.ranges:
+        if host_range.end_ns is not None:
+            records.markers.append(
+                RangeRecord(
+                    host_range.text, recording.threads[host_range.thread], host_range.start_ns, host_range.end_ns
+                )
+            )
+    return records

@@ -38,9 +38,9 @@ class Options(CaptureOptions):
 
 def write(ranks: list[RankRecording], number: int, folder: Path, options: Options, job: Job) -> Path:
     """Write the files of a rank; return its database, or its Chrome trace without databases."""
-    own = apply_capture(ranks[0], options)
-    stem = f"{'myprofile' if options.names == 'number' else 'rank'}-{own.rank}"
-    rows = _rows(own, collect_records(own))
+    recording = apply_capture(ranks[0], options)
+    stem = f"{'myprofile' if options.names == 'number' else 'rank'}-{recording.rank}"
+    rows = _rows(recording, collect_records(recording))
     if options.forms != "json":
         with complete_file(folder / f"{stem}.db") as path:
             _write_database(path, rows)
@@ -52,19 +52,30 @@ def write(ranks: list[RankRecording], number: int, folder: Path, options: Option
     return folder / f"{stem}.{'json' if options.forms == 'json' else 'db'}"
 
 
-def _rows(own: RankRecording, rows: RocprofRecords) -> Rows:
+def _rows(recording: RankRecording, rows: RocprofRecords) -> Rows:
     """Return the rows of all tables, with `Index` last."""
-    node = CPU_NODES + own.device
+    node = CPU_NODES + recording.device
     return {
-        "rocTX": [(m.start_ns, m.end_ns, own.pid, m.thread, m.text, n) for n, m in enumerate(rows.markers)],
-        "HIP": [(c.start_ns, c.end_ns, own.pid, c.thread, c.name, "()", c.correlation) for c in rows.calls],
+        "rocTX": [(m.start_ns, m.end_ns, recording.pid, m.thread, m.text, n) for n, m in enumerate(rows.markers)],
+        "HIP": [(c.start_ns, c.end_ns, recording.pid, c.thread, c.name, "()", c.correlation) for c in rows.calls],
         "HSA": [],
         "COPY": [
-            (c.start_ns, c.end_ns, node, 0, _COPY_NAMES[c.direction], own.pid, c.thread, "", c.stream, c.correlation)
+            (
+                c.start_ns,
+                c.end_ns,
+                node,
+                0,
+                _COPY_NAMES[c.direction],
+                recording.pid,
+                c.thread,
+                "",
+                c.stream,
+                c.correlation,
+            )
             for c in rows.copies
         ],
         "OPS": [
-            (k.start_ns, k.end_ns, node, k.queue, k.name, own.pid, k.thread, "", k.stream, k.correlation)
+            (k.start_ns, k.end_ns, node, k.queue, k.name, recording.pid, k.thread, "", k.stream, k.correlation)
             for k in rows.kernels
         ],
     }

@@ -57,7 +57,7 @@ class TimeAfterLaunches:
     def _late_steps(self) -> frozenset[int]:
         """The steps whose starts, and the step before, are worth reading."""
         rows = [account.losses.of([LossClass.START]) for account in self._analysis.accounts]
-        starts = [float(np.maximum(one.loss_ns, 0).sum()) for one in rows]
+        starts = [float(np.maximum(losses.loss_ns, 0).sum()) for losses in rows]
         least = _LIMITS.min_after_share * self._analysis.usual_step_ns
         late = [at for at in np.argsort(starts)[::-1].tolist() if at and starts[at] > least]
         return frozenset(late[: _LIMITS.max_after_steps])
@@ -94,11 +94,11 @@ class TimeAfterLaunches:
         ranks: Ints = step.ranks
         ends = np.array([self._end(before, rank) - origins[rank] for rank in ranks.tolist()])
         after = np.maximum(ends - np.fmax.reduce(step.back, axis=0), 0.0)
-        known = ~np.isnan(after)
-        if not known.any():
+        is_known = ~np.isnan(after)
+        if not is_known.any():
             return {}
-        usual = float(lower_median(after[known][None, :])[0, 0])
-        return {rank: ns - usual for rank, ns in zip(ranks[known].tolist(), after[known].tolist(), strict=True)}
+        usual = float(lower_median(after[is_known][None, :])[0, 0])
+        return {rank: ns - usual for rank, ns in zip(ranks[is_known].tolist(), after[is_known].tolist(), strict=True)}
 
     def _end(self, key: StepKey, rank: int) -> float:
         """Return the end of a rank's step marker; NaN where the trace has no marker."""

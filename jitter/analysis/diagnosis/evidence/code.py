@@ -135,7 +135,7 @@ def _inner(scope: str) -> str:
 def _find_launch(lake: RecordedCode, key: StepKey, rank: int, kernel_index: int) -> _Launch | None:
     """Return the rank's kernel with this index."""
     for index in lake.kernel_indices(key):
-        member = next((one for one in index.members if one.rank == rank), None)
+        member = next((candidate for candidate in index.members if candidate.rank == rank), None)
         if member is not None and kernel_index in index.partners[member.sequence]:
             number = index.partners[member.sequence].index(kernel_index)
             rows = lake.step_columns(key, _COLUMNS, [rank]).table
@@ -191,25 +191,23 @@ def describe_migrations(recordings: RecordedCode, rank: int, steps: Sequence[Ste
     None where the recording has no scheduling, or the rank moved about as often as the others. Raises `LakeError` if a
     file of the lake is missing or damaged.
     """
-    own = _moves(recordings, rank, steps)
-    if own is None or own[0] < _LIMITS.min_migrations:
+    own_moves = _moves(recordings, rank, steps)
+    if own_moves is None or own_moves[0] < _LIMITS.min_migrations:
         return None
-    others = sorted(
-        {other for key in steps for other in recordings.ranks_of(key)} - {rank}, key=lambda o: abs(o - rank)
-    )
-    known = [
-        found
-        for other in others[: _LIMITS.max_migration_peers]
-        if (found := _moves(recordings, other, steps)) is not None
+    others = sorted({peer for key in steps for peer in recordings.ranks_of(key)} - {rank}, key=lambda o: abs(o - rank))
+    known_moves = [
+        peer_moves
+        for peer in others[: _LIMITS.max_migration_peers]
+        if (peer_moves := _moves(recordings, peer, steps)) is not None
     ]
-    told = f"its launching threads moved to another CPU core {own[0]:.1f} times per step"
-    away = f", and were off the CPU for {format_time(own[1])} at that"
-    if not known:
-        return f"{told}{away}"
-    usual = float(median(moves for moves, _ in known))
-    if own[0] < _LIMITS.migration_ratio * usual:
+    sentence = f"its launching threads moved to another CPU core {own_moves[0]:.1f} times per step"
+    away = f", and were off the CPU for {format_time(own_moves[1])} at that"
+    if not known_moves:
+        return f"{sentence}{away}"
+    usual = float(median(moves for moves, _ in known_moves))
+    if own_moves[0] < _LIMITS.migration_ratio * usual:
         return None
-    return f"{told} (the other ranks' {usual:.1f}){away}"
+    return f"{sentence} (the other ranks' {usual:.1f}){away}"
 
 
 def _moves(recordings: RecordedCode, rank: int, steps: Sequence[StepKey]) -> tuple[float, float] | None:
@@ -225,7 +223,7 @@ def _moves(recordings: RecordedCode, rank: int, steps: Sequence[StepKey]) -> tup
             continue
         has_any |= bool(pc.any(pc.is_in(rows["name"], pa.array([MIGRATION, OFF_CPU]))).as_py())
         rows = rows.filter(pc.equal(rows["name"], MIGRATION))
-        wanted = {(key.epoch, key.step) for key, own in held if own.digest == digest}
+        wanted = {(key.epoch, key.step) for key, source in held if source.digest == digest}
         columns = (rows[name].to_pylist() for name in ("epoch", "step", "start_ns", "end_ns"))
         for epoch, step, start_ns, end_ns in zip(*columns, strict=True):
             if (epoch, step) in wanted:

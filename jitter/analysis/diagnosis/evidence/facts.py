@@ -61,9 +61,9 @@ class Evidence:
     def locations(self) -> dict[int, RankLocation]:
         """Host and device of each rank."""
         return {
-            rank: RankLocation(one.record.host, one.record.device)
+            rank: RankLocation(step_record.record.host, step_record.record.device)
             for key in self.analysis.keys
-            for rank, one in self.records[key].items()
+            for rank, step_record in self.records[key].items()
         }
 
     @cached_property
@@ -92,7 +92,11 @@ class Evidence:
     @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the job without a recording: by world size, holes in the ranks, or unreadable recordings."""
-        sources = {one.record.digest: one.record for of_step in self.records.values() for one in of_step.values()}
+        sources = {
+            step_record.record.digest: step_record.record
+            for of_step in self.records.values()
+            for step_record in of_step.values()
+        }
         coverage = rank_coverage(sources.values())
         unread = self._unread_ranks.difference(coverage.ranks)
         return tuple(sorted(unread.union(coverage.missing, self.incomplete_ranks)))
@@ -111,12 +115,18 @@ class Evidence:
     @cached_property
     def has_guessed_steps(self) -> bool:
         """Whether the steps of some recording were found without markers."""
-        return any(one.record.has_guessed_steps for of_step in self.records.values() for one in of_step.values())
+        return any(
+            step_record.record.has_guessed_steps
+            for of_step in self.records.values()
+            for step_record in of_step.values()
+        )
 
     @cached_property
     def has_assumed_rank(self) -> bool:
         """Whether nothing states the rank of the lake's only recording."""
-        return any(one.record.has_assumed_rank for of_step in self.records.values() for one in of_step.values())
+        return any(
+            step_record.record.has_assumed_rank for of_step in self.records.values() for step_record in of_step.values()
+        )
 
     def has_launches(self, team: int) -> bool:
         """Return whether launches of a team's ranks were recorded."""
@@ -236,8 +246,13 @@ class Evidence:
     def _absent_members(self, slow: SlowCommunication) -> set[int]:
         """Return the named members of the collectives that recorded none of them, as ranks that lost events."""
         collectives = self.analysis.run.matching.collectives
-        of_meetings = ((collectives[one], group) for one, group in slow.meetings)
-        return {rank for one, group in of_meetings if one.is_incomplete(group) for rank in one.absent[group]}
+        of_meetings = ((collectives[number], group) for number, group in slow.meetings)
+        return {
+            rank
+            for collective, group in of_meetings
+            if collective.is_incomplete(group)
+            for rank in collective.absent[group]
+        }
 
     def unrecorded_members(self, slow: SlowCommunication) -> tuple[int, ...]:
         """Return the ranks that the job lacks, and members of slow collectives without these or a step of them."""

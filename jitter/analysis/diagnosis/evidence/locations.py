@@ -68,15 +68,15 @@ class KernelLocator:
 
     def _indices(self, key: StepKey, rank: int, team: int, index: KernelIndex, sequence: str) -> Ints:
         """Return (operations,) the kernel index of each operation of the team's program, for ranks of this sequence."""
-        known = (team, index.reference, sequence)
-        if known not in self._known:
+        cache_key = (team, index.reference, sequence)
+        if cache_key not in self._known:
             places = self._kernel_places(key, rank, team, sequence)
             partners = np.array([UNMATCHED if at is None else at for at in index.partners[sequence]], np.int64)
             indices = np.full(len(self._analysis.run.programs[team].operations), UNMATCHED, np.int64)
             has_both = (places >= 0) & (partners != UNMATCHED)
             indices[places[has_both]] = partners[has_both]
-            self._known[known] = _fill_from_next(indices)
-        return self._known[known]
+            self._known[cache_key] = _fill_from_next(indices)
+        return self._known[cache_key]
 
     def _kernel_places(self, key: StepKey, rank: int, team: int, sequence: str) -> Ints:
         """Return (kernels,) for each kernel of the sequence the number of its operation in the program, -1 for none."""
@@ -95,11 +95,11 @@ class KernelLocator:
 
 def _fill_from_next(indices: Ints) -> Ints:
     """Replace each UNMATCHED by the next index, those at the end by the last."""
-    known = np.flatnonzero(indices != UNMATCHED)
-    if not len(known):
+    matched = np.flatnonzero(indices != UNMATCHED)
+    if not len(matched):
         return indices
-    following = np.searchsorted(known, np.arange(len(indices)))
-    filled: Ints = indices[known[np.minimum(following, len(known) - 1)]]
+    following = np.searchsorted(matched, np.arange(len(indices)))
+    filled: Ints = indices[matched[np.minimum(following, len(matched) - 1)]]
     return filled
 
 

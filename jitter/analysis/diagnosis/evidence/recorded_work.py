@@ -21,14 +21,14 @@ def describe_marker_numbers(
     larger: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for key in steps:
         numbers = {
-            other: parse_marker_numbers(one.step.marker or "", key.step, key.epoch, other)
-            for other, one in records[key].items()
+            peer: parse_marker_numbers(step_record.step.marker or "", key.step, key.epoch, peer)
+            for peer, step_record in records[key].items()
         }
         stated = numbers.pop(rank, ())
-        if not stated or not numbers or any(len(one) != len(stated) for one in numbers.values()):
+        if not stated or not numbers or any(len(peer_numbers) != len(stated) for peer_numbers in numbers.values()):
             return ()
         for at, number in enumerate(stated):
-            others = [one[at].value for one in numbers.values()]
+            others = [peer_numbers[at].value for peer_numbers in numbers.values()]
             if number.value >= THRESHOLDS.evidence.marker_ratio * max(others) and number.value > max(others):
                 larger.setdefault((at, number.name), []).append((number.value, median_low(others)))
     always = [key for key, values in larger.items() if len(values) == len(steps)]
@@ -60,8 +60,8 @@ def describe_side_work(side_work: SideWorkTimes) -> list[str]:
     sentences = []
     for kind, times in sorted(side_work.items()):
         shown = [str(key) for key in sorted(times)[: THRESHOLDS.sentences.max_listed]]
-        more = len(times) - len(shown)
-        listed = ", ".join(shown) + (f" and {format_count(more, 'more step')}" if more else "")
+        unlisted = len(times) - len(shown)
+        listed = ", ".join(shown) + (f" and {format_count(unlisted, 'more step')}" if unlisted else "")
         ranks = sorted({rank for by_rank in times.values() for rank in by_rank})
         whose = format_ranks(ranks)
         longest = max(ns for by_rank in times.values() for ns in by_rank.values())

@@ -95,7 +95,7 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
             rows,
             gpu,
             _baseline(analysis, outlier, number),
-            [(step, one) for step, ranks in peers for one in ranks].index((key, rank)),
+            [(step, peer) for step, ranks in peers for peer in ranks].index((key, rank)),
             [shapes for step, ranks in peers for shapes in analysis.lake.launch_shapes(step, ranks)],
         )
     return comparison
@@ -142,9 +142,11 @@ def compare_launch_shapes(
     lacked = 2 * others <= len(shapes)
     another = ~lacked & (2 * same <= others)
     # more threads should take longer in proportion
-    more = np.nan_to_num(threads[:, column] / lower_median(threads)[:, 0] - 1)
-    explained = np.where(lacked, late, np.minimum(late, np.maximum(more, 0.0) * usual))
-    explained[another] = (late - np.minimum(late, _pace(late, usual, another, ~lacked & (more <= 0)) * usual))[another]
+    excess_threads = np.nan_to_num(threads[:, column] / lower_median(threads)[:, 0] - 1)
+    explained = np.where(lacked, late, np.minimum(late, np.maximum(excess_threads, 0.0) * usual))
+    explained[another] = (
+        late - np.minimum(late, _pace(late, usual, another, ~lacked & (excess_threads <= 0)) * usual)
+    )[another]
     slow = late > 0
     return WorkloadComparison(
         float(late[slow].sum()),
@@ -210,9 +212,9 @@ def _own_steps(analysis: RunAnalysis, outlier: Outlier, key: StepKey) -> list[tu
     """Return the step and some of the rank's other steps in which it is not an outlier."""
     run, late = analysis.run, set(outlier.steps)
     there = [
-        other
-        for number, other in enumerate(analysis.keys)
-        if number not in late and outlier.rank in run.ranks(other, outlier.team)
+        step
+        for number, step in enumerate(analysis.keys)
+        if number not in late and outlier.rank in run.ranks(step, outlier.team)
     ]
     chosen = [there[at] for at in spread_positions(len(there), THRESHOLDS.max_compared_steps)]
     return [(step, [outlier.rank]) for step in (key, *chosen)]
@@ -220,5 +222,5 @@ def _own_steps(analysis: RunAnalysis, outlier: Outlier, key: StepKey) -> list[tu
 
 def _with_peers(rank: int, ranks: Iterable[int], most: int) -> list[int]:
     """Return the rank and at most `most` of the team's other `ranks`, in order."""
-    others = [other for other in ranks if other != rank]
+    others = [peer for peer in ranks if peer != rank]
     return sorted([rank, *(others[at] for at in spread_positions(len(others), most))])

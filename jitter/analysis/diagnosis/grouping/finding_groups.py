@@ -38,33 +38,35 @@ class FindingGroup:
     @property
     def known_gain_ns(self) -> float | None:
         """The saving, where it is no part of the loss; else None."""
-        candidates = [one.candidate for one in self.findings]
-        known = [one.known_gain_ns for one in candidates if not isinstance(one, Outlier)]
-        return next((gain for gain in known if gain is not None), None)
+        candidates = [finding.candidate for finding in self.findings]
+        gains = [candidate.known_gain_ns for candidate in candidates if not isinstance(candidate, Outlier)]
+        return next((gain for gain in gains if gain is not None), None)
 
     @property
     def is_of_stages(self) -> bool:
         """Whether pipeline stages are compared with each other, not ranks with their peers."""
-        kinds = [one.candidate.kind for one in self.findings if isinstance(one.candidate, JobFinding)]
+        kinds = [finding.candidate.kind for finding in self.findings if isinstance(finding.candidate, JobFinding)]
         return any(kind in STAGE_KINDS for kind in kinds)
 
     @property
     def outliers(self) -> list[Outlier]:
         """The outliers among the findings."""
-        candidates = [one.candidate for one in self.findings]
-        members = [member for one in candidates if isinstance(one, JobFinding) for member in one.members]
-        return [one for one in candidates if isinstance(one, Outlier)] + members
+        candidates = [finding.candidate for finding in self.findings]
+        members = [
+            member for candidate in candidates if isinstance(candidate, JobFinding) for member in candidate.members
+        ]
+        return [candidate for candidate in candidates if isinstance(candidate, Outlier)] + members
 
     @property
     def slow_communication(self) -> list[SlowCommunication]:
         """The slow communication among the findings."""
-        return [one.candidate for one in self.findings if isinstance(one.candidate, SlowCommunication)]
+        return [finding.candidate for finding in self.findings if isinstance(finding.candidate, SlowCommunication)]
 
     @property
     def parts(self) -> frozenset[TimePart]:
         """The parts of own time; empty for communication."""
-        candidates = (one.candidate for one in self.findings)
-        return frozenset(one.part for one in candidates if not isinstance(one, SlowCommunication))
+        candidates = (finding.candidate for finding in self.findings)
+        return frozenset(candidate.part for candidate in candidates if not isinstance(candidate, SlowCommunication))
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
@@ -74,12 +76,12 @@ class FindingGroup:
     @property
     def excess_ns(self) -> float:
         """The findings' excess, summed."""
-        return sum(one.candidate.excess_ns for one in self.findings)
+        return sum(finding.candidate.excess_ns for finding in self.findings)
 
     @property
     def sigmas(self) -> float:
         """The deviation of the worst finding, in standard deviations of the noise."""
-        return max(one.candidate.sigmas for one in self.findings)
+        return max(finding.candidate.sigmas for finding in self.findings)
 
     @property
     def chance(self) -> float:
@@ -88,9 +90,11 @@ class FindingGroup:
         Of slow communication, the most certain finding.
         """
         if not self.parts:
-            return min(one.chance for one in self.slow_communication)
+            return min(slow.chance for slow in self.slow_communication)
         if self.group.scope == "job":
-            return min(one.candidate.chance for one in self.findings if isinstance(one.candidate, JobFinding))
+            return min(
+                finding.candidate.chance for finding in self.findings if isinstance(finding.candidate, JobFinding)
+            )
         by_rank: dict[int, float] = {}
         for outlier in self.outliers:
             by_rank[outlier.rank] = min(by_rank.get(outlier.rank, 1.0), outlier.chance)
@@ -105,7 +109,11 @@ class FindingGroup:
 def group_job_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the findings whose saving is no part of the loss."""
     findings = evidence.pricing.beside_loss
-    of_job = [_group_job(one, one.candidate, evidence) for one in findings if isinstance(one.candidate, JobFinding)]
+    of_job = [
+        _group_job(finding, finding.candidate, evidence)
+        for finding in findings
+        if isinstance(finding.candidate, JobFinding)
+    ]
     return _group_communication(findings, evidence) + of_job
 
 
@@ -114,7 +122,11 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     findings = evidence.pricing.findings
     by_cause: dict[tuple[Cause, TimePart], list[RankFindings]] = {}
     groups = _group_communication(findings, evidence)
-    groups += [_group_job(one, one.candidate, evidence) for one in findings if isinstance(one.candidate, JobFinding)]
+    groups += [
+        _group_job(finding, finding.candidate, evidence)
+        for finding in findings
+        if isinstance(finding.candidate, JobFinding)
+    ]
     for late in _by_rank(findings):
         cause, judged = find_cause(evidence, late.candidates[0])
         by_cause.setdefault((cause, late.candidates[0].part), []).append(late._replace(cause=(cause, judged)))
@@ -144,17 +156,21 @@ class RankFindings(NamedTuple):
 def _by_rank(findings: Sequence[PricedFinding]) -> list[RankFindings]:
     """Return each rank's outliers; a host that is slow throughout, also before the first kernel, is one thing."""
     late = {
-        (one.candidate.rank, one.candidate.part): RankFindings(one.candidate.rank, (one,), (one.candidate,))
-        for one in findings
-        if isinstance(one.candidate, Outlier)
+        (finding.candidate.rank, finding.candidate.part): RankFindings(
+            finding.candidate.rank, (finding,), (finding.candidate,)
+        )
+        for finding in findings
+        if isinstance(finding.candidate, Outlier)
     }
     merged = []
-    for (rank, part), one in late.items():
+    for (rank, part), rank_findings in late.items():
         start, cpu = late.get((rank, TimePart.START)), late.get((rank, TimePart.CPU))
         if start is None or cpu is None or start.excess_ns > cpu.excess_ns or part == TimePart.GPU:
-            merged.append(one)
+            merged.append(rank_findings)
         elif part == TimePart.CPU:
-            merged.append(RankFindings(rank, one.findings + start.findings, one.candidates + start.candidates))
+            merged.append(
+                RankFindings(rank, rank_findings.findings + start.findings, rank_findings.candidates + start.candidates)
+            )
     return merged
 
 
@@ -177,16 +193,18 @@ def _is_masked(late: RankFindings, evidence: Evidence) -> bool:
     """Return whether fixing the rank's own time alone saves too little, because other ranks are as late."""
     if isinstance(late.candidates[0], SlowCommunication):
         return False
-    least = min(evidence.pricing.min_gain_ns(one.steps) for one in late.findings)
-    return max(one.gain_ns for one in late.findings) < least
+    least = min(evidence.pricing.min_gain_ns(finding.steps) for finding in late.findings)
+    return max(finding.gain_ns for finding in late.findings) < least
 
 
 def _by_steps(members: Sequence[RankFindings], share: float) -> list[list[RankFindings]]:
     """Divide ranks into clusters of which any two are late in the same steps: with at least this Jaccard index."""
     clusters: list[list[RankFindings]] = []
-    for late in sorted(members, key=lambda one: (-one.excess_ns, one.rank)):
+    for late in sorted(members, key=lambda late_rank: (-late_rank.excess_ns, late_rank.rank)):
         for cluster in clusters:
-            if all(len(known.steps & late.steps) >= share * len(known.steps | late.steps) for known in cluster):
+            if all(
+                len(clustered.steps & late.steps) >= share * len(clustered.steps | late.steps) for clustered in cluster
+            ):
                 cluster.append(late)
                 break
         else:
@@ -208,7 +226,7 @@ def _describe_place(group: RankGroup) -> tuple[str, ...]:
 
 
 def _group_job(finding: PricedFinding, job: JobFinding, evidence: Evidence) -> FindingGroup:
-    worst = max(job.members, key=lambda one: one.excess_ns)
+    worst = max(job.members, key=lambda outlier: outlier.excess_ns)
     if job.kind in STAGE_KINDS:
         group = RankGroup("rank" if len(job.ranks) == 1 else "ranks", job.ranks)
         return FindingGroup((finding,), group, STAGE_KINDS[job.kind], "likely", job.evidence)

@@ -156,7 +156,7 @@ def _one_stall(
                 stalls.append(Outlier(team, rank, part, tuple(steps.tolist()), own_ns, sigmas))
     if not stalls:
         return None
-    worst = max(stalls, key=lambda one: one.excess_ns)
+    worst = max(stalls, key=lambda stall: stall.excess_ns)
     (gain,) = analysis.gains([worst.repair])
     if gain < max(THRESHOLDS.lead_share * loss_ns, THRESHOLDS.min_lead_share * time_ns):
         return None
@@ -176,7 +176,9 @@ def _lead_of_rank(evidence: Evidence, candidate: Outlier, gain: float, why: Sequ
 def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
     """Return at how many collectives with other ranks the rank arrives last, and at how many it takes part."""
     arrivals = evidence.analysis.arrivals
-    return sum(one.last_at.get(rank, 0) for one in arrivals), sum(one.met_at.get(rank, 0) for one in arrivals)
+    return sum(step_arrivals.last_at.get(rank, 0) for step_arrivals in arrivals), sum(
+        step_arrivals.met_at.get(rank, 0) for step_arrivals in arrivals
+    )
 
 
 def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
@@ -196,7 +198,7 @@ def _every_rank(
     totals = np.maximum(charged.own_ns[list(steps)].sum(axis=0), 0)
     for column, rank in enumerate(charged.ranks):
         totals[column, [part for part in OWN_PARTS if (rank, part) in named]] = 0.0
-    part = max(_HOST_PARTS, key=lambda one: float(totals[:, one].sum()))
+    part = max(_HOST_PARTS, key=lambda host_part: float(totals[:, host_part].sum()))
     of_ranks, whole = totals[:, part], float(totals[:, part].sum())
     if whole <= 0 or whole < THRESHOLDS.lead_share * charged.all_ns:
         return None

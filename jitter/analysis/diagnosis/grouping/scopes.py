@@ -49,32 +49,32 @@ def group_late_ranks(
             else form one group.
 
     """
-    left = set(late)
+    remaining = set(late)
     groups: list[RankGroup] = []
-    candidates = [*_places(locations), *_series(sorted(locations), left)] if len(left) > 1 else []
+    candidates = [*_places(locations), *_series(sorted(locations), remaining)] if len(remaining) > 1 else []
     ungrouped = set(locations)
-    for candidate in sorted(candidates, key=lambda one: -len(one.ranks)):
-        late_here = left & set(candidate.ranks)
+    for candidate in sorted(candidates, key=lambda group: -len(group.ranks)):
+        late_here = remaining & set(candidate.ranks)
         # among many late ranks some are in series by chance: a series must be most of them
         of = max(len(candidate.ranks), len(late) if candidate.every is not None else 0)
         if len(late_here) < 2 or len(late_here) < THRESHOLDS.group_share * of:
             continue
         every = candidates if candidate.every is None else _series(sorted(locations))
-        alike = [set(one.ranks) & ungrouped for one in every if one.scope == candidate.scope]
+        alike = [set(group.ranks) & ungrouped for group in every if group.scope == candidate.scope]
         if (
-            chance_of_sharing(set(candidate.ranks) & ungrouped, left, alike, len(ungrouped))
+            chance_of_sharing(set(candidate.ranks) & ungrouped, remaining, alike, len(ungrouped))
             <= THRESHOLDS.max_group_chance
         ):
             groups.append(
                 RankGroup(candidate.scope, tuple(sorted(late_here)), candidate.host, candidate.device, candidate.every)
             )
-            left -= late_here
+            remaining -= late_here
             ungrouped -= set(candidate.ranks)
-    others = left & set(masked)
+    others = remaining & set(masked)
     if len(others) >= THRESHOLDS.min_masked_ranks:
         groups.append(RankGroup("ranks", tuple(sorted(others))))
-        left -= others
-    single = [RankGroup("rank", (rank,), locations[rank].host, locations[rank].device) for rank in sorted(left)]
+        remaining -= others
+    single = [RankGroup("rank", (rank,), locations[rank].host, locations[rank].device) for rank in sorted(remaining)]
     return groups + single
 
 

@@ -82,7 +82,10 @@ class _Records:
 
     def group(self, rank: int, name: str | None) -> _Group:
         """Return the group of this name that the rank is in; a line without a name is of the rank's only group."""
-        if name is None and len(groups := [group for (one, _), group in self.group_of.items() if one == rank]) == 1:
+        if (
+            name is None
+            and len(groups := [group for (member, _), group in self.group_of.items() if member == rank]) == 1
+        ):
             return groups[0]
         return self.group_of.get((rank, name)) or self._only.get(name) or _Group(name, None)
 
@@ -101,10 +104,10 @@ class _Records:
                 self.group_of[rank, name] = _Group(name, row["members"])
         self.recorded.update(pc.unique(self.calls["rank"]).to_pylist())
         self.recorded.update(row["rank"] for row in self.timeouts)
-        for name, found in texts.items():
-            if len(found) == 1:
-                self._only[name] = _Group(name, next(iter(found)))
-            for text in found:
+        for name, member_texts in texts.items():
+            if len(member_texts) == 1:
+                self._only[name] = _Group(name, next(iter(member_texts)))
+            for text in member_texts:
                 self.members[_Group(name, text)] = _parse_members(text)
 
 
@@ -113,10 +116,10 @@ def find_hang(recorded: pa.Table, process_groups: pa.Table, timeouts: pa.Table) 
 
     The tables are the relations of these names. Rows without a rank tell nothing of a rank and are not used.
     """
-    known = pc.and_(
+    is_known = pc.and_(
         pc.is_valid(recorded["rank"]), pc.and_(pc.is_valid(recorded["sequence"]), pc.is_valid(recorded["operation"]))
     )
-    calls = recorded.filter(known)
+    calls = recorded.filter(is_known)
     outdated = _outdated_dumps(calls)
     calls = calls.filter(pc.invert(pc.is_in(calls["source"], pa.array(outdated, pa.string()))))
     of_ranks = [row for row in process_groups.to_pylist() if row["rank"] is not None]
@@ -142,7 +145,7 @@ def _stuck_collectives(records: _Records) -> Iterator[StuckOperation]:
     collectives = records.calls.filter(pc.invert(pc.fill_null(records.calls["is_p2p"], fill_value=False)))
     stuck: dict[_Group, tuple[int, dict[int, _Progress]]] = {}
     for group, progress in _progress(records, collectives).items():
-        pending = [one.pending for one in progress.values() if one.pending is not None]
+        pending = [rank_progress.pending for rank_progress in progress.values() if rank_progress.pending is not None]
         if pending:
             stuck[group] = min(pending), progress
     if not stuck:
@@ -175,33 +178,35 @@ def _call_of_timeout(row: Row) -> Row:
 
 def _progress(records: _Records, collectives: pa.Table) -> dict[_Group, dict[int, _Progress]]:
     """Return how far each rank got in each group."""
-    found: dict[_Group, dict[int, _Progress]] = defaultdict(lambda: defaultdict(_Progress))
+    progress_by_group: dict[_Group, dict[int, _Progress]] = defaultdict(lambda: defaultdict(_Progress))
     keys = ["rank", "group_name"]
     is_done = pc.fill_null(pc.equal(collectives["state"], "completed"), fill_value=False)
     for row in collectives.group_by(keys).aggregate([("sequence", "max")]).to_pylist():
-        found[records.group(row["rank"], row["group_name"])][row["rank"]].reach(row["sequence_max"], None)
+        progress_by_group[records.group(row["rank"], row["group_name"])][row["rank"]].reach(row["sequence_max"], None)
     for row in collectives.filter(is_done).group_by(keys).aggregate([("sequence", "max")]).to_pylist():
-        found[records.group(row["rank"], row["group_name"])][row["rank"]].reach(None, row["sequence_max"])
+        progress_by_group[records.group(row["rank"], row["group_name"])][row["rank"]].reach(None, row["sequence_max"])
     open_calls = collectives.filter(pc.invert(is_done)).group_by([*keys, "sequence"]).aggregate([])
     for row in open_calls.to_pylist():
-        own = found[records.group(row["rank"], row["group_name"])][row["rank"]]
-        if row["sequence"] > (own.completed or 0):  # calls within a coalesced one complete with that
-            own.pending = row["sequence"] if own.pending is None else min(own.pending, row["sequence"])
+        rank_progress = progress_by_group[records.group(row["rank"], row["group_name"])][row["rank"]]
+        if row["sequence"] > (rank_progress.completed or 0):  # calls within a coalesced one complete with that
+            rank_progress.pending = (
+                row["sequence"] if rank_progress.pending is None else min(rank_progress.pending, row["sequence"])
+            )
     exchanging = set(pc.unique(records.calls.filter(records.calls["is_p2p"])["group_name"]).to_pylist())
     exchanging.update(row["group_name"] for row in records.timeouts if _is_exchange(row))
     for row in records.group_rows:
         if row["group_name"] not in exchanging and row["last_enqueued"] is not None:  # else it may number exchanges
-            own = found[records.group(row["rank"], row["group_name"])][row["rank"]]
-            own.reach(row["last_enqueued"], row["last_completed"])
+            rank_progress = progress_by_group[records.group(row["rank"], row["group_name"])][row["rank"]]
+            rank_progress.reach(row["last_enqueued"], row["last_completed"])
     for row in records.timeouts:
         if row["group_name"] not in exchanging and not _is_exchange(row):
-            own = found[records.group(row["rank"], row["group_name"])][row["rank"]]
-            own.reach(row["sequence"], None)
-            own.pending = min(own.pending or row["sequence"], row["sequence"])
-    for progress in found.values():
-        for own in progress.values():
-            own.settle()
-    return found
+            rank_progress = progress_by_group[records.group(row["rank"], row["group_name"])][row["rank"]]
+            rank_progress.reach(row["sequence"], None)
+            rank_progress.pending = min(rank_progress.pending or row["sequence"], row["sequence"])
+    for progress in progress_by_group.values():
+        for rank_progress in progress.values():
+            rank_progress.settle()
+    return progress_by_group
 
 
 def _find_mismatches(records: _Records, collectives: pa.Table, stuck: Mapping[_Group, int]) -> dict[_Group, int]:
@@ -303,7 +308,7 @@ def _variants(records: _Records, name: str | None, at: int, rows: Iterable[Row])
         Variant(_call(records, name, at, calls), tuple(sorted(row["rank"] for row in calls)))
         for calls in kinds.values()
     )
-    return tuple(sorted(variants, key=lambda one: (-len(one.ranks), one.ranks)))
+    return tuple(sorted(variants, key=lambda variant: (-len(variant.ranks), variant.ranks)))
 
 
 def _call(records: _Records, name: str | None, sequence: int | None, rows: Sequence[Row]) -> Call:
@@ -400,34 +405,44 @@ def _peers(row: Row, members: Sequence[int]) -> tuple[int, int] | None:
     match = _PEERS.search(row["operation"])
     if match is None:
         return None
-    rank, other = (int(match[at]) for at in (2, 4))
-    if max(rank, other) >= len(members):
+    rank, peer_rank = (int(match[at]) for at in (2, 4))
+    if max(rank, peer_rank) >= len(members):
         return None
-    pair = members[rank], members[other]
+    pair = members[rank], members[peer_rank]
     return pair if match[1] == "send" else (pair[1], pair[0])
 
 
 def _choose_root(records: _Records, stuck: Sequence[StuckOperation]) -> Hang:
     """Return the hang: the operation that waits for ranks which wait in no other one, and the rest."""
-    ordered = sorted(stuck, key=lambda one: (one.since_ns is None, one.since_ns or 0, one.is_p2p, one.call.group or ""))
-    waits: Counter[int] = Counter(rank for one in ordered for rank in one.waiting)
+    ordered = sorted(
+        stuck,
+        key=lambda operation: (
+            operation.since_ns is None,
+            operation.since_ns or 0,
+            operation.is_p2p,
+            operation.call.group or "",
+        ),
+    )
+    waits: Counter[int] = Counter(rank for operation in ordered for rank in operation.waiting)
 
-    def is_free(rank: int, one: StuckOperation) -> bool:
-        return waits[rank] - (rank in one.waiting) <= 0
+    def is_free(rank: int, operation: StuckOperation) -> bool:
+        return waits[rank] - (rank in operation.waiting) <= 0
 
-    free = {id(one): tuple(rank for rank in one.blocking if is_free(rank, one)) for one in ordered}
+    free = {
+        id(operation): tuple(rank for rank in operation.blocking if is_free(rank, operation)) for operation in ordered
+    }
     tests = (
-        lambda one: one.kind == "mismatch",
-        lambda one: free[id(one)] and free[id(one)] == one.blocking,
-        lambda one: free[id(one)],
-        lambda one: one.kind == "undecided",
-        lambda one: not one.blocking,
+        lambda operation: operation.kind == "mismatch",
+        lambda operation: free[id(operation)] and free[id(operation)] == operation.blocking,
+        lambda operation: free[id(operation)],
+        lambda operation: operation.kind == "undecided",
+        lambda operation: not operation.blocking,
         lambda _: True,
     )
-    root = next(one for test in tests for one in ordered if test(one))
+    root = next(operation for test in tests for operation in ordered if test(operation))
     culprits = free[id(root)] or root.blocking
     is_circular = bool(root.blocking) and not free[id(root)]
-    others = tuple(one for one in ordered if one is not root)
+    others = tuple(operation for operation in ordered if operation is not root)
     last_calls = tuple(_last_calls(records, culprits[:_MOST_LAST_CALLS]))
     return write_hang(
         Hang(root, culprits, is_circular, others, last_calls, "", (), ""), is_confirmed=bool(records.timeouts)
@@ -449,7 +464,7 @@ def _parse_members(text: str) -> tuple[int, ...]:
     """Return the ranks of a text such as `0-3,8`; none for a text that is no such list, or too long a one."""
     if not re.fullmatch(r"\d{1,7}(?:-\d{1,7})?(?:,\d{1,7}(?:-\d{1,7})?)*", text):
         return ()
-    ends = [(int(first), int(last or first)) for first, _, last in (one.partition("-") for one in text.split(","))]
+    ends = [(int(first), int(last or first)) for first, _, last in (part.partition("-") for part in text.split(","))]
     size = sum(max(last - first + 1, 0) for first, last in ends)
     return tuple(parse_numbers(text, "members")) if 0 < size <= _LARGEST_GROUP else ()
 

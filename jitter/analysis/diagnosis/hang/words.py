@@ -89,36 +89,38 @@ def _size(call: Call) -> str:
 
 
 def _headline(hang: Hang) -> str:
-    one = hang.operation
-    call = describe_call(one.call)
+    root = hang.operation
+    call = describe_call(root.call)
     if hang.is_circular:
-        other = next((two for two in hang.others if set(one.blocking) & set(two.waiting)), None)
-        verb = _verb(one.blocking, "wait")
-        where = "" if other is None else f", and {format_ranks(one.blocking)} {verb} in {describe_call(other.call)}"
-        return f"Hang: {format_ranks(one.waiting)} {_verb(one.waiting, 'wait')} in {call}{where}: each for the others"
-    if one.kind == "mismatch":
-        first, *others = one.variants
-        texts = "; ".join(
-            f"{format_ranks(two.ranks)} called {name_operation(two.call)} ({_facts(two.call)})"
-            for two in (first, *others[: _MOST - 1])
+        blocker = next((stuck for stuck in hang.others if set(root.blocking) & set(stuck.waiting)), None)
+        verb = _verb(root.blocking, "wait")
+        where = (
+            "" if blocker is None else f", and {format_ranks(root.blocking)} {verb} in {describe_call(blocker.call)}"
         )
-        return f"Hang: the ranks' calls number {one.call.sequence}{_of_group(one.call)} differ: {texts}"
-    if one.kind in _BLAME:
+        return f"Hang: {format_ranks(root.waiting)} {_verb(root.waiting, 'wait')} in {call}{where}: each for the others"
+    if root.kind == "mismatch":
+        first, *others = root.variants
+        texts = "; ".join(
+            f"{format_ranks(variant.ranks)} called {name_operation(variant.call)} ({_facts(variant.call)})"
+            for variant in (first, *others[: _MOST - 1])
+        )
+        return f"Hang: the ranks' calls number {root.call.sequence}{_of_group(root.call)} differ: {texts}"
+    if root.kind in _BLAME:
         has, do = ("has", "does") if len(hang.culprits) == 1 else ("have", "do")
-        did = _BLAME[one.kind].format(call=call, group=one.call.group, has=has, do=do)
+        did = _BLAME[root.kind].format(call=call, group=root.call.group, has=has, do=do)
         return f"Hang: {format_ranks(hang.culprits)} {did}"
-    if one.kind == "all_entered":
-        whole = f"all {format_count(len(one.members), 'rank')}" if len(one.members) > 1 else "the rank"
-        done = set(one.members) - set(one.waiting)
-        rest = f"; {format_ranks(one.waiting)} did not complete it" if done else " and none completed it"
+    if root.kind == "all_entered":
+        whole = f"all {format_count(len(root.members), 'rank')}" if len(root.members) > 1 else "the rank"
+        done = set(root.members) - set(root.waiting)
+        rest = f"; {format_ranks(root.waiting)} did not complete it" if done else " and none completed it"
         return f"Hang in the network or on a GPU: {whole} entered {call}{rest}"
     absent = ", and the sources do not say which ranks did not enter it"
-    if one.unrecorded:
-        who = format_ranks(one.unrecorded)
-        absent = f"; {who} left no dump, so whether {_pronoun(one.unrecorded)} entered it is unknown"
-    elif one.unknown:
-        absent = f"; the dumps do not reach back far enough to say whether {format_ranks(one.unknown)} entered it"
-    return f"Hang: {format_ranks(one.waiting)} {_verb(one.waiting, 'wait')} in {call}{absent}"
+    if root.unrecorded:
+        who = format_ranks(root.unrecorded)
+        absent = f"; {who} left no dump, so whether {_pronoun(root.unrecorded)} entered it is unknown"
+    elif root.unknown:
+        absent = f"; the dumps do not reach back far enough to say whether {format_ranks(root.unknown)} entered it"
+    return f"Hang: {format_ranks(root.waiting)} {_verb(root.waiting, 'wait')} in {call}{absent}"
 
 
 def _facts(call: Call) -> str:
@@ -134,45 +136,45 @@ def _pronoun(ranks: Sequence[int]) -> str:
 
 
 def _evidence(hang: Hang) -> Iterator[str]:
-    one = hang.operation
-    waiting = describe_waiting(one)
+    root = hang.operation
+    waiting = describe_waiting(root)
     if waiting:
         yield waiting
     for last in hang.last_calls[:_MOST]:
         yield describe_last_call(last)
     if len(hang.last_calls) > _MOST:
         yield f"{len(hang.last_calls) - _MOST} more ranks that did not enter it have last calls (--json lists them)"
-    if both := sorted(set(one.blocking) - set(hang.culprits)):
-        elsewhere = next((two for two in hang.others if set(both) & set(two.waiting)), None)
+    if both := sorted(set(root.blocking) - set(hang.culprits)):
+        elsewhere = next((stuck for stuck in hang.others if set(both) & set(stuck.waiting)), None)
         where = "" if elsewhere is None else f" in {describe_call(elsewhere.call)}"
         yield f"{format_ranks(both)} did not enter it either, and {_verb(both, 'wait')}{where}"
-    if one.kind == "mismatch" and one.not_entered:
-        yield f"{format_ranks(one.not_entered)} did not enter it"
-    for two in hang.others[: _MOST - 1]:
-        yield f"also stuck: {format_ranks(two.waiting)} in {describe_call(two.call)}{_of_blocking(two)}"
+    if root.kind == "mismatch" and root.not_entered:
+        yield f"{format_ranks(root.not_entered)} did not enter it"
+    for stuck in hang.others[: _MOST - 1]:
+        yield f"also stuck: {format_ranks(stuck.waiting)} in {describe_call(stuck.call)}{_of_blocking(stuck)}"
     if len(hang.others) > _MOST - 1:
         yield f"{format_count(len(hang.others) - _MOST + 1, 'more operation')} stuck in other groups"
 
 
-def _of_blocking(one: StuckOperation) -> str:
+def _of_blocking(operation: StuckOperation) -> str:
     return (
-        f", which {format_ranks(one.blocking)} did not {'enter' if one.not_entered else 'start'}"
-        if one.blocking
+        f", which {format_ranks(operation.blocking)} did not {'enter' if operation.not_entered else 'start'}"
+        if operation.blocking
         else ""
     )
 
 
-def describe_waiting(one: StuckOperation) -> str:
+def describe_waiting(operation: StuckOperation) -> str:
     """Return which ranks wait, since when and how long; empty if none is known to wait."""
-    if not one.waiting:
+    if not operation.waiting:
         return ""
-    since = "" if one.since_ns is None else f" since {_date(one.since_ns)}"
+    since = "" if operation.since_ns is None else f" since {_date(operation.since_ns)}"
     waited = ""
-    if one.waited_ns is not None:
-        waited = f"; the watchdog gave up after {_seconds(one.waited_ns)}"
-    elif one.timeout_ns is not None:
-        waited = f"; the watchdog's limit is {_seconds(one.timeout_ns)}"
-    return f"{format_ranks(one.waiting)} {_verb(one.waiting, 'wait')}{since}{waited}"
+    if operation.waited_ns is not None:
+        waited = f"; the watchdog gave up after {_seconds(operation.waited_ns)}"
+    elif operation.timeout_ns is not None:
+        waited = f"; the watchdog's limit is {_seconds(operation.timeout_ns)}"
+    return f"{format_ranks(operation.waiting)} {_verb(operation.waiting, 'wait')}{since}{waited}"
 
 
 def describe_last_call(last: LastCall) -> str:
@@ -182,12 +184,12 @@ def describe_last_call(last: LastCall) -> str:
 
 
 def _doubts(hang: Hang, *, is_confirmed: bool) -> Iterator[str]:
-    one = hang.operation
-    if one.unrecorded and one.kind != "undecided":
-        verb = "is" if len(one.unrecorded) == 1 else "are"
-        yield f"{format_ranks(one.unrecorded)} left no dump and {verb} neither blamed nor cleared"
-    if one.unknown and one.kind != "undecided":
-        yield f"the dumps do not reach back far enough to say whether {format_ranks(one.unknown)} entered it"
+    root = hang.operation
+    if root.unrecorded and root.kind != "undecided":
+        verb = "is" if len(root.unrecorded) == 1 else "are"
+        yield f"{format_ranks(root.unrecorded)} left no dump and {verb} neither blamed nor cleared"
+    if root.unknown and root.kind != "undecided":
+        yield f"the dumps do not reach back far enough to say whether {format_ranks(root.unknown)} entered it"
     if not is_confirmed:
         yield "no watchdog timeout was read: dumps of a healthy job show calls in progress, too"
 

@@ -47,7 +47,7 @@ class _Measured(NamedTuple):
 
     def mask(self, kind: int) -> Bools:
         """Return the mask of a kind."""
-        return np.array([one.kind == kind for one in self.operations], np.bool_)
+        return np.array([operation.kind == kind for operation in self.operations], np.bool_)
 
 
 class _Loss(NamedTuple):
@@ -84,27 +84,27 @@ def find_losses_of_all_ranks(
     first, last = choose_steps(analysis)
     step_ns = time_ns / len(timed)
     measured, masks = _measure(analysis, first, last), mask_operations(analysis.run)
-    losses = [one for one in _list_losses(measured, masks) if one.chosen.any()]
-    saved = price_changes(analysis.steps, analysis.ends, [one.change for one in losses], first, last)
+    losses = [loss for loss in _list_losses(measured, masks) if loss.chosen.any()]
+    saved = price_changes(analysis.steps, analysis.ends, [loss.change for loss in losses], first, last)
     ranks = tuple(sorted(analysis.run.team_of))
     culprits = []
-    for one, alone_ns in zip(losses, saved, strict=True):
-        cost_ns = rungs.cost_ns.get(one.cause, 0.0)
-        if cost_ns <= 0 or max(cost_ns, alone_ns) < one.min_share * step_ns:
+    for loss, alone_ns in zip(losses, saved, strict=True):
+        cost_ns = rungs.cost_ns.get(loss.cause, 0.0)
+        if cost_ns <= 0 or max(cost_ns, alone_ns) < loss.min_share * step_ns:
             continue
-        holds_waits = lacks_ranks and one.cause == "exposed_communication"
+        holds_waits = lacks_ranks and loss.cause == "exposed_communication"
         culprits.append(
             Culprit(
-                rung=RUNG_OF_CHANGE[one.cause],
-                loss_class=one.loss_class,
+                rung=RUNG_OF_CHANGE[loss.cause],
+                loss_class=loss.loss_class,
                 scope="job",
                 rank=ranks[0],
                 ranks=ranks,
                 host=None,
                 device=None,
-                cause=one.cause,
+                cause=loss.cause,
                 cause_certainty="certain",
-                confidence="low" if holds_waits else one.confidence,
+                confidence="low" if holds_waits else loss.confidence,
                 seen=Seen(len(timed), len(timed)),
                 recurs="yes",
                 more_steps=None,
@@ -118,13 +118,13 @@ def find_losses_of_all_ranks(
                 evidence=(
                     _describe_cost(cost_ns, alone_ns, step_ns),
                     *((_WAITS_OF_UNRECORDED,) if holds_waits else ()),
-                    *_describe(one, measured, masks.host_copies),
+                    *_describe(loss, measured, masks.host_copies),
                 ),
                 look_at=None,
                 is_beyond_loss=True,
             )
         )
-    return tuple(sorted(culprits, key=lambda one: -one.loss_ns))
+    return tuple(sorted(culprits, key=lambda culprit: -culprit.loss_ns))
 
 
 def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
@@ -238,7 +238,9 @@ def _describe_host_memory(copies: Bools, measured: _Measured) -> Iterator[str]:
     memory = [host_memory(measured.operations[at].name) for at in places]
     if not places or None in memory:
         return
-    pageable = sum(measured.times[at] for at, one in zip(places, memory, strict=True) if one == "pageable")
+    pageable = sum(
+        measured.times[at] for at, memory_kind in zip(places, memory, strict=True) if memory_kind == "pageable"
+    )
     if round(pageable) == 0:
         yield "all use pinned host memory"
     else:

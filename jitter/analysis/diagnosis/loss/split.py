@@ -53,7 +53,7 @@ def format_share(share: LossShare) -> str:
 def describe_ranks(share: LossShare) -> str:
     """Return the ranks with the most of a share: `ranks 6 (48%), 0 (45%) and 6 more`; empty if it has none."""
     sign = 1 if share.ns >= 0 else -1
-    return _list_ranks({one.rank: sign * one.ns for one in share.ranks[::sign]})
+    return _list_ranks({rank_share.rank: sign * rank_share.ns for rank_share in share.ranks[::sign]})
 
 
 def describe_ranks_of_loss(split: Sequence[LossShare]) -> str:
@@ -86,8 +86,8 @@ def _list_ranks(ns_of: Mapping[int, int]) -> str:
     if len(listed) == 1:
         return f"rank {next(iter(listed))} (nearly all)"
     named = ", ".join(f"{rank} ({100 * ns / whole:.0f}%)" for rank, ns in list(listed.items())[: _LIMITS.max_named])
-    more = len(listed) - _LIMITS.max_named
-    return f"ranks {named}" + (f" and {more} more" if more > 0 else "")
+    unnamed = len(listed) - _LIMITS.max_named
+    return f"ranks {named}" + (f" and {unnamed} more" if unnamed > 0 else "")
 
 
 def describe_split(split: Sequence[LossShare]) -> str:
@@ -96,7 +96,9 @@ def describe_split(split: Sequence[LossShare]) -> str:
     if sum(share.ns for share in split) <= 0:
         return ""
     listed = [
-        share for share in sorted(split, key=lambda one: -abs(one.ns)) if abs(share.ns) > _LIMITS.min_part_share * whole
+        share
+        for share in sorted(split, key=lambda share: -abs(share.ns))
+        if abs(share.ns) > _LIMITS.min_part_share * whole
     ]
     if all(LOSS_CLASS_INFO[share.loss_class].cause == "none" for share in listed):
         return ""
@@ -113,13 +115,13 @@ Key = TypeVar("Key")
 def split_step(losses: Losses, loss_ns: int) -> ClassShares:
     """Return a step's loss by class."""
     sums = round_shares(dict(zip(LossClass, losses.by_class().tolist(), strict=True)), loss_ns)
-    return ClassShares(*(sums[one] for one in LossClass))
+    return ClassShares(*(sums[loss_class] for loss_class in LossClass))
 
 
 def list_classes(steps: Iterable[StepAnswer]) -> list[str]:
     """Return the fields of `ClassShares` that are not 0 in some step."""
-    known = [step.by_class for step in steps if step.by_class is not None]
-    return [name for name in ClassShares._fields if any(getattr(one, name) for one in known)]
+    shares_of_steps = [step.by_class for step in steps if step.by_class is not None]
+    return [name for name in ClassShares._fields if any(getattr(step_shares, name) for step_shares in shares_of_steps)]
 
 
 def split_loss(steps: Iterable[Losses], loss_ns: int | None, time_ns: int | None) -> tuple[LossShare, ...]:
@@ -140,7 +142,7 @@ def split_loss(steps: Iterable[Losses], loss_ns: int | None, time_ns: int | None
             key = LossClass(loss_class), rank
             sums[key] = sums.get(key, 0.0) + ns
     rounded = round_shares(sums, loss_ns)
-    return tuple(_share(one, rounded, time_ns) for one in LossClass)
+    return tuple(_share(loss_class, rounded, time_ns) for loss_class in LossClass)
 
 
 def _share(loss_class: LossClass, shares: Mapping[tuple[LossClass, int], int], time_ns: int | None) -> LossShare:
@@ -149,7 +151,12 @@ def _share(loss_class: LossClass, shares: Mapping[tuple[LossClass, int], int], t
     is_of_ranks = loss_class != LossClass.UNEXPLAINED
     ranks = [RankShare(rank, ns) for rank, ns in by_rank.items() if rank >= 0 and is_of_ranks]
     fraction = whole / time_ns if time_ns else None
-    return LossShare(loss_class.label, whole, fraction, tuple(sorted(ranks, key=lambda one: (-one.ns, one.rank))))
+    return LossShare(
+        loss_class.label,
+        whole,
+        fraction,
+        tuple(sorted(ranks, key=lambda rank_share: (-rank_share.ns, rank_share.rank))),
+    )
 
 
 def round_shares(shares: Mapping[Key, float], whole: int) -> dict[Key, int]:

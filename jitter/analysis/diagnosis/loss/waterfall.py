@@ -64,9 +64,12 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     times = dict(zip(RUNG_OF_CHANGE, replay_programs(analysis.steps, programs, *window), strict=True))
     if all(np.isnan(expected).all() for expected in analysis.expected_transfers):
         del times["slow_network"]
-    known = {cause: time for cause, time in times.items() if not np.isnan(time)}
-    of_rungs = {RUNG_OF_CHANGE[cause]: round(time) for cause, time in known.items()}
-    costs = {cause: above - known[cause] for above, cause in zip(known.values(), list(known)[1:], strict=False)}
+    known_times = {cause: time for cause, time in times.items() if not np.isnan(time)}
+    of_rungs = {RUNG_OF_CHANGE[cause]: round(time) for cause, time in known_times.items()}
+    costs = {
+        cause: above - known_times[cause]
+        for above, cause in zip(known_times.values(), list(known_times)[1:], strict=False)
+    }
     return LowerRungs(of_rungs, costs)
 
 
@@ -85,7 +88,8 @@ def charge_network(culprits: Sequence[Culprit], rungs: LowerRungs, steps: int, t
         return tuple(culprits)
     loss_ns = round(cost_ns * steps)
     return tuple(
-        replace(one, loss_ns=loss_ns, fraction=loss_ns / time_ns) if one.rung == "network" else one for one in culprits
+        replace(culprit, loss_ns=loss_ns, fraction=loss_ns / time_ns) if culprit.rung == "network" else culprit
+        for culprit in culprits
     )
 
 
@@ -108,14 +112,14 @@ def describe_waterfall(rungs: Sequence[RungTime]) -> str:
 
     Rungs that cost less than a thousandth of the step are left out.
     """
-    judged = [one for one in rungs if one.step_time_ns is not None]
+    judged = [rung_time for rung_time in rungs if rung_time.step_time_ns is not None]
     if len(judged) < len(("recorded", "ranks", "steps")):
         return ""
     whole, best = judged[0].step_time_ns, judged[-1].step_time_ns
     costs = [
-        f"{RUNG_WORDS[one.rung]} {format_time(one.loss_ns)}"
-        for one in judged[1:]
-        if abs(one.loss_ns or 0) >= (whole or 0) / 1000
+        f"{RUNG_WORDS[rung_time.rung]} {format_time(rung_time.loss_ns)}"
+        for rung_time in judged[1:]
+        if abs(rung_time.loss_ns or 0) >= (whole or 0) / 1000
     ]
     return f"a step of {format_time(whole)} is {' + '.join([*costs, f'{format_time(best)} at best'])}"
 

@@ -154,10 +154,10 @@ def find_repetition(ids: Codes, places_ns: Ints, names: Sequence[str]) -> Repeti
     but a step's stretch is longer. A step starts after the longest pause between launches (median over the
     repetitions), at a run of kernels that occurs once a period, so that an odd step shifts no later one.
     """
-    found = _period(ids)
-    if found is None:
+    period_and_first = _period(ids)
+    if period_and_first is None:
         return None
-    period, first = found
+    period, first = period_and_first
     start = _pause(ids, places_ns, period, first)
     return _cut(ids, places_ns, names, ids[start : start + period])
 
@@ -401,9 +401,9 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
     if first.collectives is not None and first.collectives == second.collectives:
         counts = {count: position for position, count in enumerate(first.collectives_before)}
         befores = enumerate(second.collectives_before)
-        found = {counts[count] - position for position, count in befores if count in counts}
-        if len(found) == 1:
-            return found.pop()
+        offsets = {counts[count] - position for position, count in befores if count in counts}
+        if len(offsets) == 1:
+            return offsets.pop()
     raise UnknownRankError(
         f"{other.label}: has no step markers, and its repeating steps cannot be aligned with those of "
         f"{reference.label}: no wall clock was recorded and their sequences of collectives differ",
@@ -434,11 +434,11 @@ def _offset_by_time(reference: RankRepetition, other: RankRepetition, shift_ns: 
         positions,
     )
     differences = positions - np.arange(starts.size)
-    found = round(float(np.median(differences)))
-    if abs(float(np.median(differences)) - found) > 0.25:
+    offset = round(float(np.median(differences)))
+    if abs(float(np.median(differences)) - offset) > 0.25:
         raise UnknownRankError(
             f"{other.label}: has no step markers, and by wall clock its repeating steps fall between those of "
             f"{reference.label}",
             "mark the steps (an NVTX range `step N`) or give --step-pattern",
         )
-    return found
+    return offset

@@ -77,13 +77,13 @@ def parse_marker(
 ) -> Marker | None:
     """Return the marker of a range, or None if its text states no step number that fits the column."""
     is_default = pattern.pattern == DEFAULT_STEP_PATTERN
-    found = None if is_default and not may_name_step(text) else pattern.search(text)
-    if found is None:
+    match = None if is_default and not may_name_step(text) else pattern.search(text)
+    if match is None:
         return None
-    head = text[: found.end("step")]
+    head = text[: match.end("step")]
     if is_default and is_beside_training(head):
         return None
-    words = {name: (word or "").replace(",", "") for name, word in found.groupdict().items()}
+    words = {name: (word or "").replace(",", "") for name, word in match.groupdict().items()}
     numbers = {
         name: int(word) if (word := words.get(name, "")).isdecimal() and len(word) <= digits else None
         for name, digits in _MOST_DIGITS.items()
@@ -105,20 +105,22 @@ def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
     threads = _by_thread(markers)
     if not threads:
         return StepRanges([], [])
-    outermost = {thread: _outermost_regular(found) for thread, found in threads.items()}
+    outermost = {thread: _outermost_regular(thread_markers) for thread, thread_markers in threads.items()}
     thread = min(outermost, key=lambda thread: (-len(outermost[thread]), outermost[thread][0].start_ns))
-    found = _ranges(outermost[thread])
-    return StepRanges(found.ranges, [*_other_kinds(threads[thread], outermost[thread]), *found.problems])
+    step_ranges = _ranges(outermost[thread])
+    return StepRanges(step_ranges.ranges, [*_other_kinds(threads[thread], outermost[thread]), *step_ranges.problems])
 
 
 def number_step_ranges(ranges: Iterable[Marker]) -> StepRanges:
     """Select the ranges of one process that are its steps, of ranges without a number, and number them in order."""
-    outermost = [_outermost(own) for own in _by_thread(sorted(ranges, key=lambda one: one.start_ns)).values()]
+    outermost = [
+        _outermost(markers) for markers in _by_thread(sorted(ranges, key=lambda marker: marker.start_ns)).values()
+    ]
     if not outermost:
         return StepRanges([], [])
-    chosen = min(outermost, key=lambda own: (-len(own), own[0].start_ns))
-    numbered = _ranges([one._replace(step=number) for number, one in enumerate(chosen)])
-    names = sorted({one.kind for one in chosen})
+    chosen = min(outermost, key=lambda markers: (-len(markers), markers[0].start_ns))
+    numbered = _ranges([marker._replace(step=number) for number, marker in enumerate(chosen)])
+    names = sorted({marker.kind for marker in chosen})
     shown = ", ".join(f"'{name}'" for name in names[:_KINDS_SHOWN]) + (", …" if len(names) > _KINDS_SHOWN else "")
     said = f"the markers {shown} have no step number: {format_count(len(chosen), 'step')} numbered in order from 0"
     return StepRanges(numbered.ranges, [said, *numbered.problems])
@@ -136,13 +138,13 @@ def _by_thread(markers: Iterable[Marker]) -> dict[int | None, list[Marker]]:
 
 def _outermost_regular(markers: list[Marker]) -> list[Marker]:
     """Return the outermost markers; one range around several steps ("iteration 0" around a whole run) is no step."""
-    found = _outermost(markers)
-    while len(found) == 1 and not found[0].text.startswith("ProfilerStep"):
-        inner = _outermost([marker for marker in markers if marker.kind != found[0].kind])
+    outermost = _outermost(markers)
+    while len(outermost) == 1 and not outermost[0].text.startswith("ProfilerStep"):
+        inner = _outermost([marker for marker in markers if marker.kind != outermost[0].kind])
         if len(inner) < _MIN_REGULAR:
             break
-        markers, found = [marker for marker in markers if marker.kind != found[0].kind], inner
-    return found
+        markers, outermost = [marker for marker in markers if marker.kind != outermost[0].kind], inner
+    return outermost
 
 
 _MIN_REGULAR = 3
@@ -154,13 +156,13 @@ def _other_kinds(markers: Sequence[Marker], chosen: Sequence[Marker]) -> list[st
     kinds: dict[str, list[int]] = defaultdict(list)
     for marker in markers:
         kinds[marker.kind].append(0 if marker.end_ns is None else marker.end_ns - marker.start_ns)
-    taken = {marker.kind for marker in chosen}
-    if not kinds.keys() - taken:
+    chosen_kinds = {marker.kind for marker in chosen}
+    if not kinds.keys() - chosen_kinds:
         return []
     listed = ", ".join(
         f"'{kind}' ({len(lengths)} of median {format_time(median(lengths))})" for kind, lengths in sorted(kinds.items())
     )
-    return [f"several kinds of range could be the steps: {listed}; taken: {', '.join(sorted(taken))}"]
+    return [f"several kinds of range could be the steps: {listed}; taken: {', '.join(sorted(chosen_kinds))}"]
 
 
 def _outermost(markers: list[Marker]) -> list[Marker]:

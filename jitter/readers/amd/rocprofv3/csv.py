@@ -189,18 +189,20 @@ class _Trace:
 
     def _processes(self, read: dict[str, pa.Array]) -> pa.Array:
         """Return the processes: one, or one per guid where databases were merged; with pids where recorded."""
-        found = map_distinct(read["guid"], lambda guid: self._rows.process(guid, lambda: Process(None)), pa.int32())
-        positions = found.unique().to_pylist()
+        process_numbers = map_distinct(
+            read["guid"], lambda guid: self._rows.process(guid, lambda: Process(None)), pa.int32()
+        )
+        positions = process_numbers.unique().to_pylist()
         for position in positions:
             process = self._rows.processes[position]
             if process.pid is None:
-                pids = pc.drop_null(read["pid"].filter(pc.equal(found, position)))
+                pids = pc.drop_null(read["pid"].filter(pc.equal(process_numbers, position)))
                 in_name = pid_in_file_name(self._parts.stem) if len(positions) == 1 else None
                 process.pid = pids[0].as_py() if len(pids) else in_name
-        return found
+        return process_numbers
 
     def _read_agents(self, advance: Advance) -> Agents:
-        found: list[tuple[str, int, int | None]] = []
+        agents: list[tuple[str, int, int | None]] = []
         for path in self._parts.files.get("agents", []):
             advance(path.stat().st_size)
             try:
@@ -211,10 +213,10 @@ class _Trace:
                     node, logical = cells.get("node_id") or "", cells.get("logical_node_id") or ""
                     if node.isdecimal():
                         kind = cells.get("agent_type") or ""
-                        found.append((kind, int(node), int(logical) if logical.isdecimal() else None))
+                        agents.append((kind, int(node), int(logical) if logical.isdecimal() else None))
             except (OSError, csv.Error) as error:
                 self._problems.append(f"{path.name}: cannot be read ({error}): GPUs are numbered as recorded")
-        return Agents.of(found)
+        return Agents.of(agents)
 
     def _finish(self, files: list[CsvFile]) -> None:
         recording, problems = self._recording, self._problems
@@ -248,8 +250,8 @@ def _without(columns: dict[str, pa.Array], *names: str) -> dict[str, pa.Array]:
 def is_companion_csv(prefix: str, name: str) -> bool:
     """Return whether rocprofv3 writes a file of this name with this prefix."""
     rest = name.removeprefix(prefix).lower()
-    known = any(re.fullmatch(pattern + r"\.csv", rest) for pattern in _PARTS.values())
-    return name.startswith(prefix) and (known or _SPARE.fullmatch(rest) is not None)
+    is_part = any(re.fullmatch(pattern + r"\.csv", rest) for pattern in _PARTS.values())
+    return name.startswith(prefix) and (is_part or _SPARE.fullmatch(rest) is not None)
 
 
 def _parts(path: Path) -> _Parts:
@@ -258,12 +260,12 @@ def _parts(path: Path) -> _Parts:
     if named is None:
         return _Parts(path.stem)
     prefix = named["prefix"]
-    found = _Parts(prefix.rstrip("_"))
+    parts = _Parts(prefix.rstrip("_"))
     for file in sibling_files(path, prefix):
         rest = file.name[len(prefix) :]
         kind = next((k for k, p in _PARTS.items() if re.fullmatch(p + r"\.csv", rest, re.IGNORECASE)), None)
         if kind is not None:
-            found.files.setdefault(kind, []).append(file)
+            parts.files.setdefault(kind, []).append(file)
         elif _SPARE.fullmatch(rest):
-            found.spare.append(file)
-    return found
+            parts.spare.append(file)
+    return parts

@@ -298,7 +298,9 @@ def _tool(stream: JsonStream) -> _Tool:
             tool.gpus = _gpus(stream.value(list[_Agent]))
         elif member == "kernel_symbols":
             for symbols in stream.parts(_Symbol):
-                tool.names |= {one.kernel_id: one.formatted_kernel_name or one.kernel_name for one in symbols}
+                tool.names |= {
+                    symbol.kernel_id: symbol.formatted_kernel_name or symbol.kernel_name for symbol in symbols
+                }
         elif member == "strings":
             _read_strings(stream, tool)
         elif member == "buffer_records":

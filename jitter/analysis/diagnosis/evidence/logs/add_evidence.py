@@ -33,9 +33,9 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     for culprit in diagnosis.culprits:
         if culprit.steps not in facts_of:
             of_steps = find_facts(logs.during(culprit.steps), _OF_TIMES)
-            facts_of[culprit.steps] = (*(one for one in facts if one.kind not in _OF_TIMES), *of_steps)
+            facts_of[culprit.steps] = (*(fact for fact in facts if fact.kind not in _OF_TIMES), *of_steps)
         joined.append(_join(culprit, facts_of[culprit.steps], logs, diagnosis))
-    of_job = tuple(one for one in facts if one.is_of_job)
+    of_job = tuple(fact for fact in facts if fact.is_of_job)
     shared = tuple(_join(culprit, of_job, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
     located = replace(diagnosis, culprits=tuple(joined), of_all_ranks=shared)
     verdict = diagnosis.reword(located, len(logs.places)).verdict
@@ -43,14 +43,14 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
         by_logs = f" By the logs, {'; '.join(_state(joined[0].facts)[:_MOST])}."
         verdict = verdict.removesuffix(by_logs) + by_logs
     joined += shared
-    subjects = {one.subject for culprit in joined for one in culprit.facts}
-    ranks_told = {(one.kind, rank) for culprit in joined for one in culprit.facts for rank in one.ranks}
+    subjects = {fact.subject for culprit in joined for fact in culprit.facts}
+    explained_ranks = {(fact.kind, rank) for culprit in joined for fact in culprit.facts for rank in fact.ranks}
     items = [
-        one
-        for one in facts
-        if one.is_item
-        and one.subject not in subjects
-        and not (one.ranks and all((one.kind, rank) in ranks_told for rank in one.ranks))
+        fact
+        for fact in facts
+        if fact.is_item
+        and fact.subject not in subjects
+        and not (fact.ranks and all((fact.kind, rank) in explained_ranks for rank in fact.ranks))
     ]
     notes = [text for text in _time_notes(logs, run) if text not in diagnosis.notes]
     return replace(located, facts=tuple(items), notes=(*diagnosis.notes, *notes), verdict=verdict)
@@ -58,26 +58,26 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
 
 def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: Diagnosis) -> Culprit:
     """Return the culprit with the facts of its ranks and its cause, and with the scope that they narrow it to."""
-    of_culprit = [one for one in facts if culprit.cause in one.causes and _is_of(one, culprit, logs)]
-    of_culprit.sort(key=lambda one: (one.is_of_job, -_ORDER.index(one.certainty)))  # else in the order of the rules
+    of_culprit = [fact for fact in facts if culprit.cause in fact.causes and _is_of(fact, culprit, logs)]
+    of_culprit.sort(key=lambda fact: (fact.is_of_job, -_ORDER.index(fact.certainty)))  # else in the order of the rules
     if culprit.cause in _OF_LINKS:
         culprit = _locate(culprit, of_culprit, logs)
-        of_culprit = [one for one in of_culprit if _is_of(one, culprit, logs)]
+        of_culprit = [fact for fact in of_culprit if _is_of(fact, culprit, logs)]
     sentences = _state(of_culprit)
     if culprit.scope == "job" and culprit.cause in _OF_LINKS:  # a network that is slow for all ranks
-        sentences += [one.sentence for one in diagnosis.efficiency if one.kind == "communication"]
-    certainty = max((culprit.cause_certainty, *(one.certainty for one in of_culprit)), key=_ORDER.index)
+        sentences += [finding.sentence for finding in diagnosis.efficiency if finding.kind == "communication"]
+    certainty = max((culprit.cause_certainty, *(fact.certainty for fact in of_culprit)), key=_ORDER.index)
     return replace(culprit.with_evidence(sentences), cause_certainty=certainty, facts=tuple(of_culprit))
 
 
 def _state(facts: Sequence[Fact]) -> list[str]:
     """Return the words of facts; what several GPUs of a host have in common is said once, with their number."""
-    alike = {one: one.words.removeprefix(f"GPU {one.device} of {one.host}") for one in facts}
-    counts = Counter((one.host, words) for one, words in alike.items() if words != one.words)
+    alike = {fact: fact.words.removeprefix(f"GPU {fact.device} of {fact.host}") for fact in facts}
+    counts = Counter((fact.host, words) for fact, words in alike.items() if words != fact.words)
     return list(
         dict.fromkeys(
-            f"{counts[one.host, words]} GPUs of {one.host}{words}" if counts[one.host, words] > 1 else one.words
-            for one, words in alike.items()
+            f"{counts[fact.host, words]} GPUs of {fact.host}{words}" if counts[fact.host, words] > 1 else fact.words
+            for fact, words in alike.items()
         )
     )
 
@@ -95,13 +95,13 @@ def _locate(culprit: Culprit, facts: list[Fact], logs: JobLogs) -> Culprit:
 
     Times alone do not tell which of the ranks of a collective makes it slow.
     """
-    named = next((one.ranks for one in facts if one.ranks and one.certainty == "certain"), ())
+    named = next((fact.ranks for fact in facts if fact.ranks and fact.certainty == "certain"), ())
     ranks = tuple(rank for rank in named if rank in culprit.ranks)
     if not ranks or len(ranks) == len(culprit.ranks):
         return culprit
     place = logs.places.get(ranks[0])
     host = None if place is None else place.host
-    of_host = tuple(rank for rank, its in sorted(logs.places.items()) if its.host == host)
+    of_host = tuple(rank for rank, location in sorted(logs.places.items()) if location.host == host)
     scope: Scope = "rank" if len(ranks) == 1 else "host" if host is not None and ranks == of_host else "ranks"
     device = place.device if place is not None and scope == "rank" else None
     return replace(

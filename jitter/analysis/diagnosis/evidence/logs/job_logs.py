@@ -78,8 +78,8 @@ class JobLogs:
     @cached_property
     def nodes(self) -> dict[int, object]:
         """The node of each rank, as a host name without domain, or as a number where no host is known."""
-        located = {rank: RankLocation(short_host(one.host), one.device) for rank, one in self.places.items()}
-        return assign_nodes({rank: one for rank, one in located.items() if rank >= 0})
+        located = {rank: RankLocation(short_host(place.host), place.device) for rank, place in self.places.items()}
+        return assign_nodes({rank: location for rank, location in located.items() if rank >= 0})
 
     def node_of(self, host: str | None) -> object | None:
         """Return the node that a row is about; a row without a host is of the job's only node."""

@@ -153,9 +153,9 @@ def _last_rank(recorded: Rows) -> Iterator[str]:
     """Name the rank that enters most collectives last: its kernel waits for no other rank, and is the shortest."""
     calls: dict[tuple[str, int], dict[int, int]] = defaultdict(dict)
     for row in recorded:
-        known = (row["group_name"], row["sequence"], row["rank"], row["duration_ns"])
-        if None not in known and row["timing"] in ("kernel_gpu", "cuda_event"):
-            calls[known[0], known[1]][row["rank"]] = row["duration_ns"]
+        call = (row["group_name"], row["sequence"], row["rank"], row["duration_ns"])
+        if None not in call and row["timing"] in ("kernel_gpu", "cuda_event"):
+            calls[call[0], call[1]][row["rank"]] = row["duration_ns"]
     waits: dict[int, list[int]] = defaultdict(list)
     counted = [durations for durations in calls.values() if len(durations) > 1]
     for durations in counted:
@@ -163,12 +163,12 @@ def _last_rank(recorded: Rows) -> Iterator[str]:
         waits[last].append(median_low(durations.values()) - durations[last])
     if not counted:
         return
-    rank, own = max(waits.items(), key=lambda one: len(one[1]))
+    rank, lags = max(waits.items(), key=lambda pair: len(pair[1]))
     # of two ranks alike, each is last in half of the calls, with a standard deviation of √calls / 2
-    if len(own) - len(counted) / 2 > THRESHOLDS.run_sigmas * sqrt(len(counted)) / 2:
+    if len(lags) - len(counted) / 2 > THRESHOLDS.run_sigmas * sqrt(len(counted)) / 2:
         yield (
-            f"rank {rank} enters {len(own)} of {format_count(len(counted), 'collective')} last: its kernel is shorter "
-            f"than the median rank's by {format_time(median(own))}, which the other ranks wait"
+            f"rank {rank} enters {len(lags)} of {format_count(len(counted), 'collective')} last: its kernel is shorter "
+            f"than the median rank's by {format_time(median(lags))}, which the other ranks wait"
         )
 
 
@@ -191,14 +191,14 @@ def _time_in_mpi(ranks: Rows, calls: Rows) -> Iterator[str]:
     ]
     if not timed:
         return
-    totals = [one for one in calls if one["average_bytes"] is None and one["seconds"]]
-    profiled = {one["rank"] for one in totals}
+    totals = [row for row in calls if row["average_bytes"] is None and row["seconds"]]
+    profiled = {total["rank"] for total in totals}
     by_share = sorted(timed, key=lambda row: row["communication_s"] / row["elapsed_s"])
     detailed = [row for row in by_share if row["rank"] in profiled] or by_share
     row = detailed[(len(detailed) - 1) // 2]
     share = row["communication_s"] / row["elapsed_s"]
-    of_rank = [one for one in totals if one["rank"] == row["rank"]]
-    most = max(of_rank, key=lambda one: one["seconds"], default=None)
+    of_rank = [total for total in totals if total["rank"] == row["rank"]]
+    most = max(of_rank, key=lambda total: total["seconds"], default=None)
     call = "" if most is None else f", {most['seconds']:,.0f} s of it in {most['call']}"
     yield (
         f"MPI takes {row['communication_s']:,.0f} of {row['elapsed_s']:,.0f} s ({format_percent(share)}) on "
@@ -206,13 +206,13 @@ def _time_in_mpi(ranks: Rows, calls: Rows) -> Iterator[str]:
     )
     if most is not None:
         yield from _small_messages(calls, most)
-    known = {one["rank"]: one for one in ranks if one["communication_s"] is not None}
-    if len(known) > 1:
-        ordered = sorted(known.values(), key=lambda one: float(one["communication_s"]))
+    row_of_rank = {row["rank"]: row for row in ranks if row["communication_s"] is not None}
+    if len(row_of_rank) > 1:
+        ordered = sorted(row_of_rank.values(), key=lambda row: float(row["communication_s"]))
         named = zip(
             ("least", "median", "most"), (ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]), strict=True
         )
-        times = ", ".join(f"{one['communication_s']:,.0f} s on rank {one['rank']} ({what})" for what, one in named)
+        times = ", ".join(f"{row['communication_s']:,.0f} s on rank {row['rank']} ({what})" for what, row in named)
         yield f"MPI takes {times}: the other ranks wait for the rank with the least"
     yield from _processors(timed)
 
@@ -220,9 +220,9 @@ def _time_in_mpi(ranks: Rows, calls: Rows) -> Iterator[str]:
 def _small_messages(calls: Rows, most: Mapping[str, Any]) -> Iterator[str]:
     """Name the size of messages that takes most of a call's time, where that is a small one."""
     sizes = [
-        one for one in calls if one["rank"] == most["rank"] and one["call"] == most["call"] and one["average_bytes"]
+        row for row in calls if row["rank"] == most["rank"] and row["call"] == most["call"] and row["average_bytes"]
     ]
-    top = max(sizes, key=lambda one: float(one["seconds"]), default=None)
+    top = max(sizes, key=lambda row: float(row["seconds"]), default=None)
     if (
         top is not None
         and top["average_bytes"] <= THRESHOLDS.evidence.small_message_bytes
@@ -239,7 +239,7 @@ def _processors(ranks: Rows) -> Iterator[str]:
     """Name what a rank uses of CPUs, and the rank that is switched between most often."""
     used = [row for row in ranks if row.get("user_s") is not None and row.get("system_s") is not None]
     if used:
-        row = max(used, key=lambda one: float(one["user_s"] + one["system_s"]))
+        row = max(used, key=lambda row: float(row["user_s"] + row["system_s"]))
         memory = f", memory {row['memory_bytes'] / 1e9:,.2f} GB" if row["memory_bytes"] else ""
         yield (
             f"rank {row['rank']} uses {(row['user_s'] + row['system_s']) / row['elapsed_s']:.1f} CPUs, "
@@ -247,8 +247,8 @@ def _processors(ranks: Rows) -> Iterator[str]:
         )
     switched = {row["rank"]: row["switches"] for row in ranks if row.get("switches") is not None}
     if len(switched) > 2:
-        rank = max(switched, key=lambda one: (switched[one], -one))
-        usual = median(count for one, count in switched.items() if one != rank)
+        rank = max(switched, key=lambda rank: (switched[rank], -rank))
+        usual = median(count for other_rank, count in switched.items() if other_rank != rank)
         if switched[rank] > THRESHOLDS.evidence.migration_ratio * usual:
             yield f"rank {rank} has {switched[rank]:,} context switches, the other ranks {usual:,.0f} (median)"
 

@@ -212,7 +212,7 @@ def _unequal_transports(logs: JobLogs) -> Iterator[Match]:
         rarest = min(counts, key=lambda name: (counts[name], name))
         pairs = sorted({(row["from_rank"], row["to_rank"]) for row in edges if row["transport"] == rarest})
         transports = ", ".join(f"{count} {name}" for name, count in counts.most_common())
-        named = _listed([f"{one} to {other}" for one, other in pairs])
+        named = _listed([f"{from_rank} to {to_rank}" for from_rank, to_rank in pairs])
         yield Match({"counts": transports, "rarest": rarest, "pairs": named})
 
 
@@ -288,8 +288,8 @@ def _clocks(logs: JobLogs) -> Iterator[Match]:
     by_gpu = _clock_rows(logs)
     idle = {gpu for gpu, *_ in _idle_gpus(logs)}
     speeds = {gpu: [row["sm_mhz"] for row in rows if row["sm_mhz"] is not None] for gpu, rows in by_gpu.items()}
-    values = np.array([mhz for own in speeds.values() for mhz in own] or [0.0])
-    owners = np.repeat(np.arange(len(speeds)), [len(own) for own in speeds.values()])
+    values = np.array([mhz for gpu_mhz in speeds.values() for mhz in gpu_mhz] or [0.0])
+    owners = np.repeat(np.arange(len(speeds)), [len(gpu_mhz) for gpu_mhz in speeds.values()])
     usual = float(np.median(values))
     limited = {gpu: Counter(limit for row in rows for limit in _limits_of(row)) for gpu, rows in by_gpu.items()}
     everywhere: Counter[str] = sum(limited.values(), Counter())
@@ -297,11 +297,11 @@ def _clocks(logs: JobLogs) -> Iterator[Match]:
     for number, (gpu, rows) in enumerate(by_gpu.items()):
         if gpu in idle:
             continue
-        own, others = median(speeds[gpu] or [0.0]), usual
-        if own and len(speeds) > 1 and own < usual:
+        own_mhz, others = median(speeds[gpu] or [0.0]), usual
+        if own_mhz and len(speeds) > 1 and own_mhz < usual:
             rest_of_job = values[owners != number]
             others = float(np.median(rest_of_job)) if len(rest_of_job) else 0.0
-        is_lower = bool(own) and len(speeds) > 1 and own < _LIMITS.lower_clock * others
+        is_lower = bool(own_mhz) and len(speeds) > 1 and own_mhz < _LIMITS.lower_clock * others
         shares = {limit: count / len(rows) for limit, count in limited[gpu].items()}
         rest = max(samples - len(rows), 1)
         unusual = {
@@ -316,7 +316,7 @@ def _clocks(logs: JobLogs) -> Iterator[Match]:
         )
         by = " and ".join(unusual)
         by = f" limited by {by}" if by else ""
-        speed = f": {own:,.0f} of {others:,.0f} MHz" if is_lower else ""
+        speed = f": {own_mhz:,.0f} of {others:,.0f} MHz" if is_lower else ""
         parts = ["the other GPUs' median"] if is_lower else []
         parts += [f"in {count} of {len(rows)} samples" for count in dict.fromkeys(unusual.values())]
         ranks = logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id or rows[0].get("bus_id"))
@@ -365,10 +365,12 @@ def _errors(logs: JobLogs) -> Iterator[Match]:
     by_gpu: dict[_Gpu, Counter[int]] = defaultdict(Counter)
     for row in logs.gpu_errors:
         by_gpu[_Gpu(row["host"], row.get("device"), row["bus_id"])][row["code"]] += 1
-    for (host, number, bus_id), codes in sorted(by_gpu.items(), key=lambda one: (-one[1].total(), str(one[0]))):
+    for (host, number, bus_id), codes in sorted(
+        by_gpu.items(), key=lambda gpu_codes: (-gpu_codes[1].total(), str(gpu_codes[0]))
+    ):
         ranks = logs.ranks_of_gpu(host, number, bus_id)
         device = logs.places[ranks[0]].device if ranks else number
-        ordered = sorted(codes.items(), key=lambda one: (-one[1], one[0]))
+        ordered = sorted(codes.items(), key=lambda code_count: (-code_count[1], code_count[0]))
         listed = [_name_error(code, count) for code, count in ordered]
         gpu = f" of GPU {device}" if device is not None else f" of the GPU at {bus_id}" if bus_id else ""
         if ranks:
@@ -443,10 +445,10 @@ def _conflicts(logs: JobLogs) -> Iterator[Match]:
     conflicts = {rank: place.conflicts for rank, place in logs.places.items() if place.conflicts}
     if conflicts:
         first, clauses = next(iter(conflicts.items()))
-        more = (
+        rest = (
             f", and so do {format_ranks(others)}" if (others := [rank for rank in conflicts if rank != first]) else ""
         )
-        yield Match({"first": f"rank {first} has {'; '.join(clauses)}", "more": more}, tuple(conflicts))
+        yield Match({"first": f"rank {first} has {'; '.join(clauses)}", "more": rest}, tuple(conflicts))
 
 
 # ---- training
@@ -484,8 +486,8 @@ def _name_ranks(chosen: Sequence[int], every: Sequence[int]) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    return ", ".join(names[:_MOST]) + more
+    omitted = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+    return ", ".join(names[:_MOST]) + omitted
 
 
 _CHECK_FABRIC: Final = "check the network plug-in, NCCL_IB_DISABLE, NCCL_NET and the adapters of these nodes"

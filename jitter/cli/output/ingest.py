@@ -26,12 +26,10 @@ NO_TRACES_HINT: Final = "  which recordings jitter reads: jitter explain recordi
 def print_ingest_report(report: IngestReport, paths: Iterable[Path], strict: bool) -> ExitCode:
     """Print what was added and what was left out of `paths`; return the exit code."""
     for error, alike in _once_per_cause(report.rejected):
-        repeats_text = (
-            f" (and {format_count(alike - 1, 'more recording')} for the same reason; jitter inspect lists them)"
-            if alike > 1
-            else ""
-        )
-        say(f"left out: {error.message}{repeats_text}")
+        # an inspect reads each file by itself, and knows nothing of the lake's job
+        where = "" if isinstance(error, RejectedForAnotherError) else "; jitter inspect lists them"
+        others = f" (and {format_count(alike - 1, 'more recording')} for the same reason{where})" if alike > 1 else ""
+        say(f"left out: {error.message}{others}")
         if error.hint:
             say(f"  {error.hint}")
     for line in _warnings(report):
@@ -60,18 +58,18 @@ def _once_per_cause(rejected: Sequence[RejectedSource]) -> list[tuple[JitterErro
     Up to three errors that differ in the file and in numbers are each returned.
     """
     of_cause: dict[str, dict[JitterError, None]] = {}
-    for one in rejected:
-        error = one.error
+    for source in rejected:
+        error = source.error
         if isinstance(error, RejectedForAnotherError):
             cause = error.cause
         else:
-            cause = _NUMBER.sub("N", str(error).replace(str(one.path), ""))
+            cause = _NUMBER.sub("N", str(error).replace(str(source.path), ""))
         of_cause.setdefault(cause, {})[error] = None
-    found: list[tuple[JitterError, int]] = []
+    counted: list[tuple[JitterError, int]] = []
     for alike in map(list, of_cause.values()):
-        is_told_once = isinstance(alike[0], RejectedForAnotherError) or len(alike) > _MOST_ALIKE
-        found += [(alike[0], len(alike))] if is_told_once else [(error, 1) for error in alike]
-    return found
+        is_printed_once = isinstance(alike[0], RejectedForAnotherError) or len(alike) > _MOST_ALIKE
+        counted += [(alike[0], len(alike))] if is_printed_once else [(error, 1) for error in alike]
+    return counted
 
 
 def _warnings(report: IngestReport) -> list[str]:

@@ -68,7 +68,7 @@ def print_report(
 ) -> None:
     """Print the report: the answer on one screen, or the seven questions with all evidence."""
     shown = render_details(diagnosis, facts, hosts) if verbose else render_answer(diagnosis, facts, console)
-    if console.is_terminal:
+    if console.is_terminal or console.record:
         console.print(shown)
         return
     with console.capture() as printed:

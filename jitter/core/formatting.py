@@ -35,10 +35,12 @@ def format_time(ns: float | None, *, signed: bool = False) -> str:
 def format_time_range(range_ns: tuple[int, int]) -> str:
     """Return the least and the most time that something may take, neither below 0: `2.18 ms to 4.90 ms`.
 
-    >>> format_time_range((2_178_544, 4_895_861)), format_time_range((-5, 1_000))
-    ('2.18 ms to 4.90 ms', '0 ns to 1.00 µs')
+    Ends that read the same are one time.
+
+    >>> format_time_range((2_178_544, 4_895_861)), format_time_range((-5, 1_000)), format_time_range((1_000, 1_001))
+    ('2.18 ms to 4.90 ms', '0 ns to 1.00 µs', '1.00 µs')
     """
-    return " to ".join(format_time(max(ns, 0)) for ns in range_ns)
+    return " to ".join(dict.fromkeys(format_time(max(ns, 0)) for ns in range_ns))
 
 
 def format_timeline_span(start_ns: int, end_ns: int) -> str:

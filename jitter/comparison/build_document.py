@@ -123,20 +123,20 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
     alike = np.flatnonzero(np.array(kinds) == compared)  # the steps of one kind have one usual step
     times_ns = analysis.step_ns[alike]
     # the programs of the run are those of its commonest steps; of steps that do not follow each other no start is known
-    own = (
+    of_kind = (
         analysis
         if step_kind is None or len(alike) == len(kinds)
         else lake.analyze([analysis.keys[number] for number in alike.tolist()])
     )
-    places = alike if own is analysis else np.arange(len(alike))
-    own.accounts  # noqa: B018
-    baselines = [own.steps.baselines[number] for number in places.tolist()]
-    usual = find_usual_step(own.run, baselines, own.baseline_transfers[places[0]])
-    near = _near_median(own, places, times_ns)
-    jitter = _jitter(own, usual, near)
+    places = alike if of_kind is analysis else np.arange(len(alike))
+    of_kind.accounts  # noqa: B018
+    baselines = [of_kind.steps.baselines[number] for number in places.tolist()]
+    usual = find_usual_step(of_kind.run, baselines, of_kind.baseline_transfers[places[0]])
+    near = _near_median(of_kind, places, times_ns)
+    jitter = _jitter(of_kind, usual, near)
     return {
         "steps": _step_entries(analysis, diagnosis),
-        "teams": _teams(lake, own, names, places, alike - max(0, len(kinds) - _MAX_STEPS)),
+        "teams": _teams(lake, of_kind, names, places, alike - max(0, len(kinds) - _MAX_STEPS)),
         "loss_ns": diagnosis.loss.ns,
         "loss_fraction": diagnosis.loss.fraction,
         "rank_entries": _rank_entries(lake, jitter),
@@ -146,7 +146,7 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
         "step_kind": compared,
         "usual": _usual_entry(usual, names),
         "jitter": jitter,
-        "slow_steps": _slow_steps(own, usual, near),
+        "slow_steps": _slow_steps(of_kind, usual, near),
         "waterfall": tuple(
             RungEntry(*rung_time) for rung_time in build_waterfall(diagnosis.steps, diagnosis.lower_rungs)
         ),

@@ -17,7 +17,7 @@ from jitter.core.files import errors_name
 from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.numeric.arrays import Ints, IntTimes, KindCodes, is_unknown, unknown_value
 from jitter.lake.integrity.checksums import checksum
-from jitter.lake.integrity.containment import LARGEST_FILE_BYTES, read_lake_part
+from jitter.lake.integrity.containment import read_lake_part
 from jitter.lake.layout import times_file
 from jitter.lake.records import RankStepRecord, TimesRecord
 
@@ -65,11 +65,11 @@ def read_times(root: Path, held: Sequence[RankStepRecord]) -> list[ActivityTimes
 
     Ranks of as many activities are read into one array, of which their times are views.
     """
-    found: list[ActivityTimes | None] = [None] * len(held)
+    times_of: list[ActivityTimes | None] = [None] * len(held)
     alike: dict[tuple[int, int], list[int]] = {}
-    for at, one in enumerate(held):
-        if one.step.times is not None and len(TIMES) * one.step.rows * one.step.times.width < LARGEST_FILE_BYTES:
-            alike.setdefault((one.step.times.width, one.step.rows), []).append(at)
+    for at, rank_step in enumerate(held):
+        if rank_step.step.times is not None and _may_hold(root, rank_step, rank_step.step.times):
+            alike.setdefault((rank_step.step.times.width, rank_step.step.rows), []).append(at)
     for (width, rows), places in alike.items():
         times: Any = np.empty((len(places), len(TIMES), rows), f"i{width}")
         kinds = np.empty((len(places), rows), np.int8)
@@ -79,8 +79,17 @@ def read_times(root: Path, held: Sequence[RankStepRecord]) -> list[ActivityTimes
         is_sound &= ~is_unknown(times[:, :2]).any(axis=(1, 2))
         is_sound &= np.count_nonzero(kinds == MEMORY, axis=1) == [held[at].step.memory_activities for at in places]
         for row in np.flatnonzero(is_sound).tolist():
-            found[places[row]] = ActivityTimes(times[row], kinds[row])
-    return found
+            times_of[places[row]] = ActivityTimes(times[row], kinds[row])
+    return times_of
+
+
+def _may_hold(root: Path, held: RankStepRecord, part: TimesRecord) -> bool:
+    """Return whether a rank's file is as long as its record says: no array is made for a number in a record alone."""
+    size = held.step.rows * (len(TIMES) * part.width + 1)
+    try:
+        return part.offset + size <= (root / times_file(held.record.digest)).lstat().st_size
+    except OSError:
+        return False
 
 
 def _read_part(root: Path, held: RankStepRecord, times: IntTimes, kinds: KindCodes) -> bool:

@@ -1,6 +1,7 @@
 """The file of a recording's times holds what the parquet files hold; without it, or damaged, answers are the same."""
 
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,6 +118,15 @@ def test_times_of_another_step_than_the_record_states(root: Path, changed: dict[
     record = records(root)[0]
     step = msgspec.structs.replace(record.steps[0], **changed)
     assert read_times(root, [RankStepRecord(record, step)]) == [None]
+
+
+def test_no_memory_is_taken_for_rows_that_a_record_alone_states(root: Path):
+    record = records(root)[0]
+    steps = [msgspec.structs.replace(step, kernels=200_000_000) for step in record.steps]
+    tracemalloc.start()
+    assert read_times(root, [RankStepRecord(record, step) for step in steps]) == [None] * len(steps)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
 
 
 TIME = st.integers(-(2**40), 2**40)

@@ -93,8 +93,8 @@ def _timed_steps(steps: RunSteps, first: int, last: int) -> Iterator[tuple[Recor
     times = StepDurations()
     for step in steps.steps(max(first - 1, 0), last):
         cells = step.end_cells
-        which = cells >= 0
-        time_ns = times.of(step.key, steps.run.rank_numbers[which], step.times.end[cells[which]])
+        has_end = cells >= 0
+        time_ns = times.of(step.key, steps.run.rank_numbers[has_end], step.times.end[cells[has_end]])
         if step.number >= first:
             yield step, time_ns
         del step  # else it stays in memory while the next one is read
@@ -164,9 +164,9 @@ def replay_steps(
     accounts = []
     # the account takes most of the time: it follows a step while the next one is read
     ahead = 0 if account is None else min(steps.ahead, 1)
-    for number, found in map_ahead(compute, steps.steps(first, ahead=account is None), ahead):
-        if found is not None:
-            accounts.append(found)
+    for number, step_account in map_ahead(compute, steps.steps(first, ahead=account is None), ahead):
+        if step_account is not None:
+            accounts.append(step_account)
         elif replayed.is_over(number):
             break
     gained = np.zeros((len(run.keys), len(scenarios)))  # before the first repair, and when all is as recorded again

@@ -169,7 +169,7 @@ def _fit_place(program: Program, sample: HostSample, period: Floats, place: int)
 
 def _fit_calls(program: Program, sample: HostSample, period: Floats, place: int, cells: Bools) -> _FitOfPlace | None:
     """Fit the calls at a place in some cells; None: no end is before all of them and in the gap of some."""
-    ends_of_cells = tuple(own[cells] for own in sample.ends)
+    ends_of_cells = tuple(ends_of_step[cells] for ends_of_step in sample.ends)
     some = HostSample(
         sample.since[cells],
         sample.until[cells],
@@ -182,8 +182,8 @@ def _fit_calls(program: Program, sample: HostSample, period: Floats, place: int,
     ends, calls = _feasible(ends, _calls_at(some, period[cells], place, ends))
     if not len(ends.which):
         return None
-    known = ~np.isnan(sample.until[:, place] - sample.since[:, place])
-    return _FitOfPlace(ends, calls, len(calls.gap) / int(known.sum()), *_choose(calls))
+    is_known = ~np.isnan(sample.until[:, place] - sample.since[:, place])
+    return _FitOfPlace(ends, calls, len(calls.gap) / int(is_known.sum()), *_choose(calls))
 
 
 def _kinds_of_steps(sample: HostSample, place: int) -> list[Bools]:
@@ -280,7 +280,7 @@ def _candidates(program: Program, sample: HostSample, place: int) -> _Ends:
     tried = [(0, before), *((back, on_gpu) for back in range(1, len(sample.ends)))]
     columns = [sample.ends[back][:, places] for back, places in tried]
     awaited: list[tuple[tuple[int, int], ...]] = [
-        ((at, back), *((other, back) for other in sorted(sample.stand_ins.get(at, ()))))
+        ((at, back), *((stand_in, back) for stand_in in sorted(sample.stand_ins.get(at, ()))))
         for back, places in tried
         for at in places.tolist()
     ]
@@ -288,11 +288,19 @@ def _candidates(program: Program, sample: HostSample, place: int) -> _Ends:
     last: set[tuple[int, int]] = set()
     for stream in np.unique(program.streams[on_gpu]).tolist():
         for back, places in ((0, before), (1, on_gpu)):
-            own = places[program.streams[places] == stream]
-            ran = ~np.isnan(sample.ends[back][:, own])
+            on_stream = places[program.streams[places] == stream]
+            ran = ~np.isnan(sample.ends[back][:, on_stream])
             cells = ran.any(axis=1)
-            latest = own[[]] if not cells.any() else own[len(own) - 1 - np.argmax(ran[cells, ::-1], axis=1)]
-            last |= {(at, back) for one in set(latest.tolist()) for at in (one, *sample.stand_ins.get(one, ()))}
+            latest = (
+                on_stream[[]]
+                if not cells.any()
+                else on_stream[len(on_stream) - 1 - np.argmax(ran[cells, ::-1], axis=1)]
+            )
+            last |= {
+                (at, back)
+                for launched in set(latest.tolist())
+                for at in (launched, *sample.stand_ins.get(launched, ()))
+            }
             if cells.all():
                 break
     every = np.fmax(

@@ -134,15 +134,15 @@ class SampledSteps:
         What stands in for each place is added to `stand_ins`.
         """
         lacks, streams = np.isnan(end), self._program.streams
-        found = end.copy()
+        filled = end.copy()
         for place in np.flatnonzero(lacks.any(axis=0) & (2 * lacks.sum(axis=0) < len(end))).tolist():
-            own = np.flatnonzero(streams[:place] == streams[place])
+            on_stream = np.flatnonzero(streams[:place] == streams[place])
             for row in np.flatnonzero(lacks[:, place]).tolist():
-                there = own[~lacks[row, own]]
+                there = on_stream[~lacks[row, on_stream]]
                 if len(there):
-                    found[row, place] = end[row, there[-1]]
+                    filled[row, place] = end[row, there[-1]]
                     stand_ins[place] = stand_ins.get(place, frozenset()) | {int(there[-1])}
-        return found
+        return filled
 
     def sample(self) -> tuple[Sample, list[Launches]]:
         """Return the cells of all added steps, and some ranks' launches, by stretch of consecutive steps.

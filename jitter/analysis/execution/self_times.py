@@ -112,28 +112,28 @@ def find_awaited(
     the one before that on its stream counts.
     """
     at = job.first[step.team[rank]] + op
-    found = math.nan
+    latest = math.nan
     for wait in range(job.first_wait[at], job.first_wait[at + 1]):
-        other = job.wait_on[wait]
-        if other >= 0:
-            end = step.end[step.row[rank] + other]
-            end = end if not isnan(end) else ready.end_before[base + other]
+        awaited_op = job.wait_on[wait]
+        if awaited_op >= 0:
+            end = step.end[step.row[rank] + awaited_op]
+            end = end if not isnan(end) else ready.end_before[base + awaited_op]
         else:
-            end = stream_end_before[rank, ~other]
-        found = later(found, end)
-    return found
+            end = stream_end_before[rank, ~awaited_op]
+        latest = later(latest, end)
+    return latest
 
 
 @compiled
 def find_awaited_by_host(job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats) -> float:
     """Return the same of what the host waits for before an operation's call, without a record: of what it has."""
     at = job.first[step.team[rank]] + op
-    found = math.nan
+    latest = math.nan
     for wait in range(job.first_host_wait[at], job.first_host_wait[at + 1]):
-        other = job.host_wait_on[wait]
-        end = step.end[step.row[rank] + other] if other >= 0 else stream_end_before[rank, ~other]
-        found = later(found, end)
-    return found
+        awaited_op = job.host_wait_on[wait]
+        end = step.end[step.row[rank] + awaited_op] if awaited_op >= 0 else stream_end_before[rank, ~awaited_op]
+        latest = later(latest, end)
+    return latest
 
 
 START, CPU, GPU, TRANSFER = (int(part) for part in TimePart)

@@ -77,7 +77,7 @@ class Communication:
 
         `launches` have the columns `process`, `thread` and `start_ns`.
         """
-        found = np.full(len(launches), -1, np.int64)
+        enclosing = np.full(len(launches), -1, np.int64)
         process, start_ns = launches["process"].to_numpy(), launches["start_ns"].to_numpy()
         has_thread, thread = launches["thread"].is_valid().to_numpy(), launches["thread"].fill_null(0).to_numpy()
         for (own_process, own_thread), (numbers, starts, ends) in self._by_thread.items():
@@ -85,8 +85,8 @@ class Communication:
             is_own &= ~has_thread if own_thread is None else has_thread & (thread == own_thread)
             at = np.searchsorted(starts, start_ns[is_own], side="right") - 1
             inside = (at >= 0) & (start_ns[is_own] <= ends[at])
-            found[is_own] = np.where(inside, numbers[at], -1)
-        return found
+            enclosing[is_own] = np.where(inside, numbers[at], -1)
+        return enclosing
 
     def _is_declared(self, name: str) -> bool:
         return self._declared is not None and self._declared.search(name) is not None
@@ -105,10 +105,10 @@ def _group_by_thread(
     calls: Sequence[CollectiveCall],
 ) -> dict[tuple[int, int | None], list[tuple[int, CollectiveCall]]]:
     """Return the calls with their positions, by process and thread."""
-    found: dict[tuple[int, int | None], list[tuple[int, CollectiveCall]]] = defaultdict(list)
+    by_thread: dict[tuple[int, int | None], list[tuple[int, CollectiveCall]]] = defaultdict(list)
     for number, call in enumerate(calls):
-        found[call.process, call.thread].append((number, call))
-    return found
+        by_thread[call.process, call.thread].append((number, call))
+    return by_thread
 
 
 def _end(call: CollectiveCall) -> int:

@@ -370,24 +370,26 @@ class JoinedCapture:
         """
         name = activities["name"].to_numpy()
         is_kernel = ~activities["is_memory"].to_numpy()
-        found = self._flags["is_collective"][name]
+        is_communication = self._flags["is_collective"][name]
         for column in COLLECTIVE_COLUMNS:
             if column in activities.schema.names:
-                found |= activities[column].is_valid().to_numpy()
+                is_communication |= activities[column].is_valid().to_numpy()
         around = self._communication
         if around.calls:
             enclosing = np.append(around.find_enclosing(calls), _NONE)[call]
             open_to_framework = self._flags["may_be_in_framework_call"][name]
-            enclosing[(enclosing >= 0) & ~around.of_library[enclosing] & ~(open_to_framework | found)] = _NONE
-            found |= enclosing >= 0
-            enclosing[~(found & is_kernel)] = _NONE
+            enclosing[(enclosing >= 0) & ~around.of_library[enclosing] & ~(open_to_framework | is_communication)] = (
+                _NONE
+            )
+            is_communication |= enclosing >= 0
+            enclosing[~(is_communication & is_kernel)] = _NONE
             operation = around.operation_of_call.take(pa.array(enclosing, mask=enclosing < 0))
-            told = column_or_nulls(activities, "collective", pa.string())
+            stated = column_or_nulls(activities, "collective", pa.string())
             activities = activities.drop_columns(
                 [column for column in activities.schema.names if column == "collective"]
             )
-            activities = activities.append_column("collective", pc.coalesce(told, operation))
-        return activities, found & is_kernel
+            activities = activities.append_column("collective", pc.coalesce(stated, operation))
+        return activities, is_communication & is_kernel
 
     def _number_streams(self, activities: pa.Table, is_collective: Bools) -> Codes:
         """Return the number of each activity's stream, and count the activities in the totals of the streams."""
@@ -646,11 +648,13 @@ def find_streams(activities: pa.Table) -> tuple[list[Stream], Codes]:
     devices, device = _numbered(activities["device"])
     streams, stream = _numbered(activities["stream"])
     both, of_row = _numbered(pa.array((process.astype(np.int64) * len(devices) + device) * len(streams) + stream))
-    found = []
+    numbered_streams = []
     for number in both:
         gpu, own_stream = divmod(number, len(streams))
-        found.append(Stream(Gpu(processes[gpu // len(devices)], devices[gpu % len(devices)]), streams[own_stream]))
-    return found, of_row
+        numbered_streams.append(
+            Stream(Gpu(processes[gpu // len(devices)], devices[gpu % len(devices)]), streams[own_stream])
+        )
+    return numbered_streams, of_row
 
 
 def _numbered(column: Any) -> tuple[list[Any], Codes]:

@@ -116,8 +116,12 @@ class LaunchScopes:
     def _note_launches(self, process: int, thread: int, times: Ints) -> None:
         """Mark the operations of a thread that hold one of these times."""
         if (process, thread) not in self._operations:
-            found = self._ranges.operations(process, thread, MIGRATION, self._names)
-            self._operations[process, thread] = None if found is None else (found, np.zeros(len(found.key), np.bool_))
+            thread_operations = self._ranges.operations(process, thread, MIGRATION, self._names)
+            self._operations[process, thread] = (
+                None
+                if thread_operations is None
+                else (thread_operations, np.zeros(len(thread_operations.key), np.bool_))
+            )
         operations = self._operations[process, thread]
         if operations is not None:
             ranges, holds_launch = operations

@@ -115,7 +115,6 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
     diagnosis, analysis = lake.diagnose(chosen), lake.analyze(chosen)
     if not analysis.run.programs:  # no rank recorded a step completely
         return _nothing(lake) | {"notes": tuple(diagnosis.notes)}
-    analysis.accounts  # noqa: B018  # the pass gives the baselines too
     kinds = analysis.steps.kinds
     compared = step_kind or max(sorted(set(kinds)), key=kinds.count)
     if compared not in kinds:
@@ -129,7 +128,7 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
         else lake.analyze([analysis.keys[number] for number in alike.tolist()])
     )
     places = alike if of_kind is analysis else np.arange(len(alike))
-    of_kind.accounts  # noqa: B018
+    of_kind.accounts  # noqa: B018  # the pass gives the baselines too
     baselines = [of_kind.steps.baselines[number] for number in places.tolist()]
     usual = find_usual_step(of_kind.run, baselines, of_kind.baseline_transfers[places[0]])
     near = _near_median(of_kind, places, times_ns)

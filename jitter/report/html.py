@@ -16,7 +16,7 @@ from jitter.report.text.fix_list import costliest_step
 from jitter.report.views.run_report import RunReport
 
 MAX_EMBEDDED_STEPS = 6
-"""Steps with embedded details: the costliest, and one of each of the first findings."""
+"""Steps with embedded details."""
 MAX_EMBEDDED_CULPRITS = 3
 """Findings of which one step is always embedded."""
 

@@ -67,10 +67,8 @@ class ActivityReader:
         return replace(part, times=times.reshape(shape))
 
     def _read(self, key: StepKey) -> list[StepActivities]:
-        held = self._held[key]
-        times_of_rank = dict(
-            zip(sorted(held), read_times(self._root, [held[rank] for rank in sorted(held)]), strict=True)
-        )
+        held = dict(sorted(self._held[key].items()))
+        times_of_rank = dict(zip(held, read_times(self._root, list(held.values())), strict=True))
         ranks = [rank for rank, times in times_of_rank.items() if times is None]
         for some in pieces_of(begins_of([held[rank].step.rows for rank in ranks]), _ROWS_AT_ONCE):
             rows = read_step(self._root, key, held, (*TIMES, "kind"), ranks[some])

@@ -297,13 +297,13 @@ class RunModel:
     def _survey(self) -> "_Survey":
         """What the ranks ran in the surveyed steps."""
         survey = _Survey()
-        for key, group_of in map_ahead(self._group_of_rank, self._surveyed(), self.ahead):
+        for key, group_of in map_ahead(lambda key: (key, self._group_of_rank(key)), self._surveyed(), self.ahead):
             for member in self._members(key):
                 survey.add(key, member, group_of[member.rank])
         return survey
 
-    def _group_of_rank(self, key: StepKey) -> tuple[StepKey, dict[int, IdenticalRanks]]:
-        return key, {rank: group for group in self._source.rank_groups(key) for rank in group.ranks.tolist()}
+    def _group_of_rank(self, key: StepKey) -> dict[int, IdenticalRanks]:
+        return {rank: group for group in self._source.rank_groups(key) for rank in group.ranks.tolist()}
 
     def _surveyed(self) -> list[StepKey]:
         """Return all steps of a short run; of a long run, evenly spaced ones and those with a new sequence or rank."""
@@ -431,7 +431,7 @@ class RunModel:
 
     def operations_of(self, key: StepKey, rank: int) -> tuple[KindCodes, Ints]:
         """Return one rank's operations in a step: their kinds, and their places in its team's program, -1 for none."""
-        group = self._group_of_rank(key)[1][rank]
+        group = self._group_of_rank(key)[rank]
         return group.kind, self._places(self.team_of[rank], key, group, rank)
 
     def file_rows(self, key: StepKey, team: int, ranks: Sequence[int]) -> Ints:
@@ -542,7 +542,7 @@ class RunModel:
             if new is None:
                 if all(member.cut or member.rank in every for member in self._members(key)):
                     continue
-                _, group_of = self._group_of_rank(key)
+                group_of = self._group_of_rank(key)
                 new = [(member, group_of[member.rank].signature) for member in self._members(key)]
                 for group in group_of.values():
                     self._survey.collective_rows.setdefault(group.signature, _collective_rows(group))

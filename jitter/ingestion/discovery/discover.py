@@ -156,14 +156,18 @@ class _Search:
     def _training(self, sources: list[Source]) -> list[Source]:
         """Return the sources without Lightning's recordings of other steps that lie beside those of training steps."""
         folders = {source.path.parent for source in sources if _TRAINING in source.path.name}
-        others = [one for one in sources if one.path.parent in folders and _EVALUATION.search(one.path.name)]
+        kept: list[Source] = []
+        others: list[Source] = []
+        for source in sources:
+            is_other = source.path.parent in folders and _EVALUATION.search(source.path.name)
+            (others if is_other else kept).append(source)
         if others:
             more = f" and {len(others) - 1} more" if len(others) > 1 else ""
             self._notes.append(
                 f"{others[0].path}{more}: recorded by Lightning in steps that do not train, and left out; for these "
                 "alone, name the files"
             )
-        return [one for one in sources if one not in others] if others else sources
+        return kept
 
     def _candidates(self, path: Path) -> Iterator[tuple[Path, Reader | None]]:
         """Yield the path itself if it is a file or a folder recording, else the files and recordings under it."""

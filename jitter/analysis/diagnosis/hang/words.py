@@ -116,8 +116,10 @@ def _headline(hang: Hang) -> str:
         return f"Hang in the network or on a GPU: {whole} entered {call}{rest}"
     absent = ", and the sources do not say which ranks did not enter it"
     if root.unrecorded:
-        who = format_ranks(root.unrecorded)
-        absent = f"; {who} left no dump, so whether {_pronoun(root.unrecorded)} entered it is unknown"
+        absent = (
+            f"; {format_ranks(root.unrecorded)} left no dump, so whether {_pronoun(root.unrecorded)} entered the "
+            "operation is unknown"
+        )
     elif root.unknown:
         absent = f"; the dumps do not reach back far enough to say whether {format_ranks(root.unknown)} entered it"
     return f"Hang: {format_ranks(root.waiting)} {_verb(root.waiting, 'wait')} in {call}{absent}"

@@ -248,7 +248,7 @@ class Lake(LakeContents):
         `origin_epoch`, `origin_step`, `rung`, `rank`, `host`, `device`, `team`, `collective`, `ranks`, `class`,
         `operation`, `kernel_index`, `kernel_name`, `phase`, `loss_ns`, `excess_ns`. Steps of unknown loss have no rows.
         """
-        from jitter.query.loss_rows import LOSSES_SCHEMA, loss_rows
+        from jitter.query.relations import LOSSES_SCHEMA, loss_rows
 
         rows = LOSSES_SCHEMA.empty_table()
         if self.step_keys:
@@ -261,7 +261,7 @@ class Lake(LakeContents):
 
         Columns as in the relation `waits`; `jitter query --relations` describes them. Errors are those of `diagnose`.
         """
-        from jitter.query.graph_rows import WAITS_SCHEMA, wait_rows
+        from jitter.query.relations import WAITS_SCHEMA, wait_rows
 
         rows = wait_rows(self.analyze()) if self.step_keys else WAITS_SCHEMA.empty_table()
         return rows if arrow else to_frame(rows)
@@ -271,7 +271,7 @@ class Lake(LakeContents):
 
         Columns as in the relation `self_times`. Errors are those of `diagnose`.
         """
-        from jitter.query.graph_rows import SELF_TIMES_SCHEMA, self_time_rows
+        from jitter.query.relations import SELF_TIMES_SCHEMA, self_time_rows
 
         tables = self_time_rows(self.analyze(), self._chosen(steps)) if self.step_keys else ()
         rows = pa.concat_tables([SELF_TIMES_SCHEMA.empty_table(), *tables])
@@ -282,7 +282,7 @@ class Lake(LakeContents):
 
         Columns as in the relation `collective_calls`. Errors are those of `diagnose`.
         """
-        from jitter.query.graph_rows import COLLECTIVE_CALLS_SCHEMA, collective_call_rows
+        from jitter.query.relations import COLLECTIVE_CALLS_SCHEMA, collective_call_rows
 
         tables = collective_call_rows(self.analyze(), self._chosen(steps)) if self.step_keys else ()
         rows = pa.concat_tables([COLLECTIVE_CALLS_SCHEMA.empty_table(), *tables])

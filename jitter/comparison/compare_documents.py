@@ -8,7 +8,6 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.account.losses import LossClass
-from jitter.comparison.alignment import TeamPair, pair_teams
 from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment
 from jitter.comparison.kernel_changes import compare_kernels
 from jitter.comparison.log_tables import compare_bandwidths, compare_throughputs, describe_logs
@@ -23,7 +22,7 @@ from jitter.comparison.model import (
     Side,
     Verdict,
 )
-from jitter.comparison.rows import AlignedRuns, Row, charge_difference
+from jitter.comparison.rows import AlignedRuns, Row, TeamPair, charge_difference, pair_teams
 from jitter.comparison.sentence import write_sentence
 from jitter.comparison.significance import MIN_STEPS, measure_effect, median
 from jitter.core.errors import UsageError

@@ -1,6 +1,6 @@
-"""One step of several ranks on one clock: rows of each rank, and the time of the common reference on its clock."""
+"""One step of several ranks on one clock, and the tracks of a timeline: one shows one slice at a time."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -19,6 +19,24 @@ from jitter.core.step_key import StepKey
 from jitter.lake.host_events import read_host_events
 from jitter.lake.records import records_by_step
 from jitter.lake.step_reader import read_step
+
+
+def assign_tracks(spans: Iterable[tuple[int, int]]) -> list[int]:
+    """Assign each span (start, end) to the first track that is free at its start.
+
+    `spans` come in any order; the result has the track of each span, from 0.
+    """
+    given = list(spans)
+    free_from: list[int] = []
+    tracks = [0] * len(given)
+    for number in sorted(range(len(given)), key=lambda n: given[n]):
+        start, end = given[number]
+        track = next((track for track, free in enumerate(free_from) if free <= start), len(free_from))
+        if track == len(free_from):
+            free_from.append(end)
+        free_from[track] = max(free_from[track], end)
+        tracks[number] = track
+    return tracks
 
 
 class Wait(NamedTuple):

@@ -14,8 +14,7 @@ from typing import IO, Any, Literal
 
 from jitter.core.files import atomic_file
 from jitter.core.names.kernels import short_name
-from jitter.export.aligned_step import AlignedStep, RankStep
-from jitter.export.tracks import assign_tracks
+from jitter.export.aligned_step import AlignedStep, RankStep, assign_tracks
 
 Event = dict[str, Any]
 _HEAD = b'{"otherData":{"made_by":"jitter"'

@@ -18,8 +18,8 @@ import xxhash
 from jitter.core.errors import FullDiskError, JitterError, UnreadableTraceError, reason_of
 from jitter.core.formatting import format_count
 from jitter.ingestion.discovery.discover import Source
+from jitter.ingestion.names import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.nsys_export import open_export
-from jitter.ingestion.patterns import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.ranks.decide_ranks import GpuEvidence, RankOptions, decide_ranks, unknown_rank_error
 from jitter.ingestion.ranks.job_identity import RecordedRank
 from jitter.ingestion.stage import StagedRank, Stager

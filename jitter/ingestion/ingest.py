@@ -23,8 +23,8 @@ from jitter.ingestion.convert import Outcome, Task
 from jitter.ingestion.discovery.discover import DiscoveredFiles, Source, discover
 from jitter.ingestion.discovery.unrecognized_files import DamagedTraceError
 from jitter.ingestion.ingest_logs import IngestedLogs, ingest_logs
+from jitter.ingestion.names import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.nsys_export import find_nsys
-from jitter.ingestion.patterns import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.publish import Patterns, Publisher
 from jitter.ingestion.ranks.choose_job import JobChoice, LeadingJob, OtherJobError, left_out_errors
 from jitter.ingestion.ranks.decide_ranks import RankOptions, parse_rank_options, rank_map_rows
@@ -222,7 +222,7 @@ def _as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:
 def _choose_converter(executor: Executor | None) -> Converter:
     """Return what converts tasks on this executor; None means one worker process per processor."""
     if isinstance(executor, DaskExecutor):
-        from jitter.ingestion.dask_workers import convert_on_dask
+        from jitter.ingestion.workers import convert_on_dask
 
         return lambda tasks, progress: convert_on_dask(executor, tasks, progress)
     jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None

@@ -10,6 +10,7 @@ from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRank
 from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome, file_digest
 from jitter.ingestion.discovery.discover import Source
+from jitter.ingestion.names import rank_in_path
 from jitter.ingestion.ranks.choose_job import (
     GivenJob,
     GivenRecording,
@@ -23,7 +24,6 @@ from jitter.ingestion.ranks.choose_job import (
 )
 from jitter.ingestion.ranks.decide_ranks import RankOptions, rank_by_pattern, rank_map_rows, unknown_rank_error
 from jitter.ingestion.ranks.job_identity import RecordedRank, ranks_in_lake, records_of_other_job
-from jitter.ingestion.ranks.rank_names import rank_in_path
 from jitter.ingestion.stage import StagedRank
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import record_problems

@@ -13,13 +13,13 @@ from jitter.core.names.launchers import MAX_RANKS
 from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discovery.discover import Source
+from jitter.ingestion.names import StepKind, parse_step_kind
 from jitter.ingestion.ranks.decide_ranks import RankDecision
 from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture, locate_in_steps
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps, RankRepetition
-from jitter.ingestion.transform.steps.step_names import StepKind, parse_step_kind
 from jitter.lake.layout import host_file, kernels_file, times_file
 from jitter.lake.parquet import write_host, write_kernels
 from jitter.lake.records import RECORD_VERSION, RepetitionRecord, SourceRecord, StepRecord

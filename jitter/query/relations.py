@@ -1,23 +1,31 @@
 """The relations of a lake for SQL: what each is made from. `sql/<name>.sql` defines the columns that users see."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
+from jitter.analysis.account.losses import LossClass, Losses
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
+from jitter.analysis.diagnosis.evidence.locations import KernelLocator
 from jitter.analysis.metrics.breakdown import BREAKDOWN_SCHEMA
 from jitter.analysis.metrics.recorded_sizes import RecordedSizes, describe_disagreements
+from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.metrics.step_metrics import StepMetrics
+from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.core.arrow import table_of_rows
+from jitter.core.names.kernels import SYNC
 from jitter.core.names.marker_numbers import parse_marker_numbers
+from jitter.core.numeric.arrays import Floats
 from jitter.core.schema import HOST, KERNELS
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import host_path
@@ -25,7 +33,8 @@ from jitter.lake.layout import kernels_file
 from jitter.lake.log_records import LogRecord
 from jitter.lake.parquet import check_files
 from jitter.lake.rank_places import RankPlace
-from jitter.lake.records import SourceRecord, StepRecord, plain_fields
+from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, commonest_kind, plain_fields
+from jitter.lake.step_reader import StepColumns
 from jitter.logs import SCHEMAS as LOG_SCHEMAS
 from jitter.query.diagnosis_rows import (
     CULPRITS_SCHEMA,
@@ -37,15 +46,271 @@ from jitter.query.diagnosis_rows import (
     fact_rows,
     steps_table,
 )
-from jitter.query.graph_rows import (
-    COLLECTIVE_CALLS_SCHEMA,
-    SELF_TIMES_SCHEMA,
-    WAITS_SCHEMA,
-    collective_call_rows,
-    self_time_rows,
-    wait_rows,
+
+LOSSES_SCHEMA = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("step", pa.int64()),
+        ("kind", pa.string()),
+        ("origin_epoch", pa.int64()),
+        ("origin_step", pa.int64()),
+        ("rung", pa.string()),
+        ("rank", pa.int64()),
+        ("host", pa.string()),
+        ("device", pa.int64()),
+        ("team", pa.int64()),
+        ("collective", pa.int64()),
+        ("ranks", pa.list_(pa.int64())),
+        ("class", pa.string()),
+        ("operation", pa.int64()),
+        ("kernel_index", pa.int64()),
+        ("kernel_name", pa.string()),
+        ("phase", pa.string()),
+        ("loss_ns", pa.float64()),
+        ("excess_ns", pa.float64()),
+    ]
 )
-from jitter.query.loss_rows import LOSSES_SCHEMA
+
+
+ReadColumns = Callable[[StepKey, Sequence[str], Sequence[int]], StepColumns]
+"""Returns columns of one step's rows of some ranks."""
+
+
+def loss_rows(
+    analysis: RunAnalysis,
+    records: Mapping[StepKey, Mapping[int, RankStepRecord]],
+    loss_ns: Sequence[int | None],
+    read: ReadColumns,
+) -> pa.Table:
+    """Return the rows of all steps with a known loss (`LOSSES_SCHEMA`); those of a step add up to its loss.
+
+    Args:
+        analysis: of the run.
+        records: by step and rank.
+        loss_ns: of each step of the run, as the diagnosis states it; None where that is unknown.
+        read: reads the lake.
+
+    """
+    phases = {team: _phases(analysis, team, read) for team in analysis.run.programs}
+    after, locator = TimeAfterLaunches(analysis, records), KernelLocator(analysis)
+    tables = [
+        _rows(analysis, records, locator, phases, number, after.losses(number))
+        for number, known_ns in enumerate(loss_ns)
+        if known_ns is not None
+    ]
+    return pa.concat_tables([LOSSES_SCHEMA.empty_table(), *tables])
+
+
+def _rows(
+    analysis: RunAnalysis,
+    records: Mapping[StepKey, Mapping[int, RankStepRecord]],
+    locator: KernelLocator,
+    phases: Mapping[int, Sequence[str | None]],
+    number: int,
+    losses: Losses,
+) -> pa.Table:
+    key, run = analysis.keys[number], analysis.run
+    members = [_members(analysis, *of) for of in zip(losses.collective.tolist(), losses.group.tolist(), strict=True)]
+    places = losses.place.tolist()
+    index = _kernel_indices(analysis, locator, losses)
+    ranks = [None if rank < 0 else rank for rank in losses.rank.tolist()]
+    of_rank = {rank: records[key].get(rank) for rank in ranks if rank is not None}
+    held = [None if rank is None else of_rank[rank] for rank in ranks]
+    operations = list(zip(losses.team.tolist(), places, strict=True))
+    names = [run.programs[team].operations[place].name if place >= 0 else None for team, place in operations]
+    origins = [analysis.keys[at] for at in losses.origin.tolist()]
+    size = len(losses)
+    columns = {
+        "epoch": [key.epoch] * size,
+        "step": [key.step] * size,
+        "kind": [commonest_kind(records[key].values())] * size,
+        "origin_epoch": [origin.epoch for origin in origins],
+        "origin_step": [origin.step for origin in origins],
+        "rung": ["ranks"] * size,
+        "rank": ranks,
+        "host": [None if rank_record is None else rank_record.record.host for rank_record in held],
+        "device": [None if rank_record is None else rank_record.record.device for rank_record in held],
+        "team": [None if team < 0 else team for team in losses.team.tolist()],
+        "collective": [None if collective < 0 else collective for collective in losses.collective.tolist()],
+        "ranks": members,
+        "class": [LossClass(loss_class).label for loss_class in losses.loss_class.tolist()],
+        "operation": [None if place < 0 else place for place in places],
+        "kernel_index": [None if kernel_index == UNMATCHED else kernel_index for kernel_index in index],
+        "kernel_name": names,
+        "phase": [phases[team][place] if place >= 0 else None for team, place in operations],
+        "loss_ns": losses.loss_ns.tolist(),
+        "excess_ns": [None if np.isnan(excess_ns) else excess_ns for excess_ns in losses.excess_ns.tolist()],
+    }
+    return pa.table(columns, LOSSES_SCHEMA)
+
+
+def _phases(analysis: RunAnalysis, team: int, read: ReadColumns) -> list[str | None]:
+    """Return the phase of each operation of a team's program, as its first rank recorded it in its first step."""
+    run = analysis.run
+    phase_of_operation: list[str | None] = [None] * len(run.programs[team].operations)
+    key = next((key for key in analysis.keys if run.ranks(key, team)), None)
+    if key is None:
+        return phase_of_operation
+    first = run.ranks(key, team)[:1]
+    phases = read(key, ["phase"], first).table["phase"].to_pylist()
+    for place, row in enumerate(run.file_rows(key, team, first)[:, 0].tolist()):
+        if row >= 0:
+            phase_of_operation[place] = phases[row]
+    return phase_of_operation
+
+
+def _members(analysis: RunAnalysis, collective: int, group: int) -> list[int] | None:
+    """Return the ranks of a group of a collective; None without a collective."""
+    if collective < 0:
+        return None
+    collectives = analysis.run.collective_arrays
+    group_index = int(collectives.first_group[collective]) + group
+    members = collectives.by_group[
+        collectives.first_in_group[group_index] : collectives.first_in_group[group_index + 1]
+    ]
+    ranks: list[int] = np.sort(analysis.run.rank_numbers[collectives.rank[members]]).tolist()
+    return ranks
+
+
+def _kernel_indices(analysis: RunAnalysis, locator: KernelLocator, losses: Losses) -> list[int]:
+    """Return the kernel index of each row's operation in its own step; `UNMATCHED` where there is none."""
+    indices = np.full(len(losses), UNMATCHED, np.int64)
+    for origin in np.unique(losses.origin).tolist():
+        rows = np.flatnonzero(losses.origin == origin)
+        indices[rows] = locator.locate_all(analysis.keys[origin], losses.where(rows))
+    located: list[int] = indices.tolist()
+    return located
+
+
+WAITS_SCHEMA = pa.schema(
+    [
+        ("team", pa.int64()),
+        ("operation", pa.int64()),
+        ("kernel_name", pa.string()),
+        ("waits", pa.string()),
+        ("on_operation", pa.int64()),
+        ("on_kernel_name", pa.string()),
+        ("on_stream", pa.int64()),
+        ("steps_back", pa.int64()),
+        ("provenance", pa.string()),
+        ("spread_ns", pa.float64()),
+        ("gap_spread_ns", pa.float64()),
+    ]
+)
+_TIMES = ("host", "call", "lead", "delay", "gpu")
+"""Self times, as `SelfTimes` has them."""
+SELF_TIMES_SCHEMA = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("epoch", "step", "rank", "team", "operation")),
+        ("kernel_name", pa.string()),
+        *((f"{name}_ns", pa.float64()) for name in _TIMES),
+        *((f"usual_{name}_ns", pa.float64()) for name in _TIMES),
+    ]
+)
+COLLECTIVE_CALLS_SCHEMA = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("epoch", "step", "collective", "group", "rank", "team", "operation")),
+        ("kernel_name", pa.string()),
+        ("waited_ns", pa.float64()),
+        ("transfer_ns", pa.float64()),
+        ("usual_transfer_ns", pa.float64()),
+    ]
+)
+
+
+def wait_rows(analysis: RunAnalysis) -> pa.Table:
+    """Return one row a wait of each team's program (`WAITS_SCHEMA`)."""
+    rows = []
+    for team, program in analysis.run.programs.items():
+        operations = program.operations
+        for wait in analysis.run.dependencies[team].waits:
+            is_known = wait.on_op_index >= 0
+            rows.append(
+                {
+                    "team": team,
+                    "operation": wait.op_index,
+                    "kernel_name": operations[wait.op_index].name,
+                    "waits": "host" if wait.kind == "sync" else "gpu",
+                    "on_operation": wait.on_op_index if is_known else None,
+                    "on_kernel_name": operations[wait.on_op_index].name if is_known else None,
+                    "on_stream": operations[wait.on_op_index].stream if is_known else ~wait.on_op_index,
+                    "steps_back": wait.steps_back if is_known else 1,
+                    "provenance": wait.provenance,
+                    "spread_ns": wait.spread_ns,
+                    "gap_spread_ns": wait.gap_spread_ns,
+                }
+            )
+    return pa.Table.from_pylist(rows, WAITS_SCHEMA)
+
+
+def self_time_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[pa.Table]:
+    """Yield, step by step, one row an operation that a rank has (`SELF_TIMES_SCHEMA`)."""
+    for step in _steps(analysis, keys):
+        baseline = analysis.steps.baseline(step)
+        for number in np.flatnonzero(step.times.row >= 0).tolist():
+            yield _self_times(analysis, step, number, baseline)
+
+
+def _self_times(analysis: RunAnalysis, step: RecordedStep, number: int, baseline: tuple[Floats, ...]) -> pa.Table:
+    run, team = analysis.run, int(step.times.team[number])
+    first, row = int(run.job.first[team]), int(step.times.row[number])
+    operations = run.programs[team].operations
+    places = np.arange(len(operations))
+    has_it = ~np.isnan(
+        np.where(run.job.kind[first + places] == SYNC, step.times.call[row + places], step.times.start[row + places])
+    )
+    places = places[has_it]
+    size = len(places)
+    columns: dict[str, object] = {
+        "epoch": [step.key.epoch] * size,
+        "step": np.full(size, step.key.step),
+        "rank": np.full(size, run.rank_numbers[number]),
+        "team": np.full(size, team),
+        "operation": places,
+        "kernel_name": [operations[place].name for place in places.tolist()],
+    }
+    for name, self_times_ns, usual in zip(_TIMES, step.own, baseline, strict=True):
+        columns[f"{name}_ns"] = pa.array(self_times_ns[row + places], from_pandas=True)
+        columns[f"usual_{name}_ns"] = pa.array(usual[first + places], from_pandas=True)
+    return pa.table(columns, SELF_TIMES_SCHEMA)
+
+
+def collective_call_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[pa.Table]:
+    """Yield, step by step, one row a rank in each of its collectives (`COLLECTIVE_CALLS_SCHEMA`)."""
+    run, usual = analysis.run, analysis.baseline_transfers
+    collectives = run.collective_arrays
+    number = np.repeat(np.arange(len(collectives.first) - 1), np.diff(collectives.first))
+    for step in _steps(analysis, keys):
+        indices = np.flatnonzero(~np.isnan(step.in_collectives))
+        rank, group = collectives.rank[indices], collectives.group[indices]
+        team, place = step.times.team[rank], collectives.place[indices]
+        took = step.transfers.took[group]
+        columns = {
+            "epoch": [step.key.epoch] * len(indices),
+            "step": np.full(len(indices), step.key.step),
+            "collective": number[indices],
+            "group": group - collectives.first_group[number[indices]],
+            "rank": run.rank_numbers[rank],
+            "team": team,
+            "operation": place,
+            "kernel_name": [
+                run.programs[of].operations[at].name for of, at in zip(team.tolist(), place.tolist(), strict=True)
+            ],
+            "waited_ns": step.in_collectives[indices] - took,
+            "transfer_ns": took,
+            "usual_transfer_ns": pa.array(usual[step.number][group], from_pandas=True),
+        }
+        yield pa.table(columns, COLLECTIVE_CALLS_SCHEMA)
+
+
+def _steps(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[RecordedStep]:
+    """Go through the steps up to the last of `keys`, and yield those."""
+    numbers = {at for at, key in enumerate(analysis.keys) if key in set(keys)}
+    if numbers:
+        for step in analysis.steps.steps(min(numbers), max(numbers) + 1):
+            if step.number in numbers:
+                yield step
+            del step  # else it stays in memory while the next one is read
 
 
 class QueryableLake(Protocol):

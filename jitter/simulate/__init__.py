@@ -18,8 +18,7 @@ from jitter.simulate.formats import write
 from jitter.simulate.job import Job
 from jitter.simulate.job_logs import write_logs
 from jitter.simulate.recording import RankRecording
-from jitter.simulate.run import Run, simulate
-from jitter.simulate.truth_document import truth_document
+from jitter.simulate.run import Run, simulate, truth_document
 
 __all__ = [
     "Fault",

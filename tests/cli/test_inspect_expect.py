@@ -11,7 +11,7 @@ import pytest
 
 from jitter.cli import main
 from jitter.core.step_key import StepKey
-from jitter.ingestion.expected_recording import Expectation, MissingSteps, find_missing
+from jitter.ingestion.inspect import Expectation, MissingSteps, find_missing
 from tests.support.records import source_record, step_record
 
 

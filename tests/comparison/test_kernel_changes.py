@@ -4,10 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from jitter.comparison.alignment import pair_teams
 from jitter.comparison.document import Document, Environment, Place, StepEntry, Team, TeamProgram, UsualStepEntry
 from jitter.comparison.kernel_changes import compare_kernels
-from jitter.comparison.rows import AlignedRuns
+from jitter.comparison.rows import AlignedRuns, pair_teams
 from jitter.core.names.kernels import COMPUTE
 
 STEPS = 8

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jitter.export.tracks import assign_tracks
+from jitter.export.aligned_step import assign_tracks
 
 spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)).map(lambda span: (span[0], sum(span))), max_size=20)
 

@@ -27,10 +27,9 @@ from jitter.core.errors import ExitCode, UsageError
 from jitter.core.names.kernels import OPERATIONS
 from jitter.core.schema import HOST, KERNELS
 from jitter.ingestion.inspect import inspect
-from jitter.ingestion.patterns import compile_step_pattern
+from jitter.ingestion.names import compile_step_pattern, host_range_kind
 from jitter.ingestion.ranks.decide_ranks import rank_in_path
 from jitter.ingestion.transform.steps.step_markers import parse_marker
-from jitter.ingestion.transform.steps.step_names import host_range_kind
 from jitter.lake.records import SourceRecord, StepRecord
 from jitter.query.relations import METRICS_SCHEMA, lake_relations
 from jitter.report.json_report import report_document

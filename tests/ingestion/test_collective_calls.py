@@ -8,7 +8,7 @@ import pytest
 from jitter import LocalExecutor
 from jitter.core.errors import UsageError
 from jitter.ingestion.ingest import ingest
-from jitter.ingestion.patterns import compile_collective_pattern
+from jitter.ingestion.names import compile_collective_pattern
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
 from jitter.lake.parquet import read_kernels
 from jitter.simulate import Job, simulate, write

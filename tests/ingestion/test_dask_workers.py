@@ -15,7 +15,7 @@ from jitter._version import __version__
 from jitter.cli import main
 from jitter.core.errors import JitterError, UsageError
 from jitter.core.parallel import dask_client
-from jitter.ingestion import dask_workers
+from jitter.ingestion import workers
 from jitter.ingestion.convert import Task
 from jitter.ingestion.discovery.discover import discover
 from tests.support.added_reader import added_reader
@@ -182,7 +182,7 @@ def test_jobs_are_for_this_machine(traces: Path, tmp_path: Path, capsys: pytest.
 
 def test_a_worker_that_does_not_see_the_lake_or_the_traces(traces: Path, tmp_path: Path):
     source = discover([traces]).sources[0]
-    outcome = dask_workers._convert(Task(source, tmp_path / "elsewhere"))
+    outcome = workers._convert(Task(source, tmp_path / "elsewhere"))
     assert f"does not see {tmp_path / 'elsewhere'}" in str(outcome.error)
     assert not (tmp_path / "elsewhere").exists()
 

@@ -12,7 +12,7 @@ import jitter
 from jitter.cli import run
 from jitter.core.step_key import StepKey
 from jitter.ingestion.ingest import IngestReport
-from jitter.ingestion.patterns import compile_step_pattern
+from jitter.ingestion.names import compile_step_pattern
 from jitter.ingestion.transform.steps.step_markers import parse_marker
 from jitter.lake.rank_coverage import rank_coverage
 from jitter.report.json_report import report_document

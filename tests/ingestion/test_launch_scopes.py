@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from jitter.core.schema import BACKWARD, OPERATORS, RANGES
-from jitter.ingestion.patterns import compile_step_pattern
+from jitter.ingestion.names import compile_step_pattern
 from jitter.ingestion.transform import code_ranges
 from jitter.ingestion.transform.capture import Capture
 from jitter.ingestion.transform.launch_scopes import LaunchScopes

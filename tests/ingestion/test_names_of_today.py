@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from jitter.ingestion.patterns import compile_step_pattern
-from jitter.ingestion.ranks.rank_names import rank_in_path
+from jitter.ingestion.names import compile_step_pattern, is_unnumbered_step, rank_in_path
 from jitter.ingestion.transform.steps.step_markers import parse_marker
-from jitter.ingestion.transform.steps.step_names import is_unnumbered_step
 
 _KINETO, _SGLANG, _TORCHTITAN, _MEGATRON = "pytorch/kineto", "sgl-project/sglang", "pytorch/torchtitan", "Megatron-LM"
 _NSYS, _ROCPROF, _HTA, _MADE = "NVIDIA nsys docs", "ROCm/rocprofiler-sdk docs", "HolisticTraceAnalysis", "made"

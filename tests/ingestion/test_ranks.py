@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jitter.core.errors import UnknownRankError, UsageError
-from jitter.ingestion.patterns import compile_step_pattern
+from jitter.ingestion.names import compile_step_pattern
 from jitter.ingestion.ranks.decide_ranks import (
     GpuEvidence,
     RankDecision,

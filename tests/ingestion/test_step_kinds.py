@@ -8,7 +8,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.ingestion.transform.steps.step_names import StepKind, is_unnumbered_step, parse_step_kind
+from jitter.ingestion.names import StepKind, is_unnumbered_step, parse_step_kind
 from tests.support.serving import TOKENS, ServingJob, write_serving
 
 KINDS = [

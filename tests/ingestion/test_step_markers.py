@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
-from jitter.ingestion.patterns import compile_step_pattern
+from jitter.ingestion.names import compile_step_pattern, host_range_kind
 from jitter.ingestion.transform.steps.step_markers import DEFAULT_STEP_PATTERN, Marker, parse_marker, select_step_ranges
-from jitter.ingestion.transform.steps.step_names import host_range_kind
 
 
 def _read(text: str, expression: str | None = None) -> tuple[int | None, int, int | None] | None:

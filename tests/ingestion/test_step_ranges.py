@@ -3,7 +3,7 @@
 import pytest
 
 from jitter.core.errors import UsageError
-from jitter.ingestion.patterns import compile_step_pattern
+from jitter.ingestion.names import compile_step_pattern
 from jitter.ingestion.transform.steps.step_markers import Marker, parse_marker, select_step_ranges
 
 

@@ -9,8 +9,7 @@ from typing import get_args
 import pytest
 
 from jitter.cli import main
-from jitter.ingestion.patterns import compile_step_pattern
-from jitter.ingestion.ranks.rank_names import rank_in_path
+from jitter.ingestion.names import compile_step_pattern, rank_in_path
 from jitter.ingestion.transform.steps.step_markers import parse_marker
 from jitter.readers.amd.perfetto import PerfettoReader
 from jitter.record.commands import Launcher, Profiler

@@ -41,7 +41,7 @@ def inspect(
     from jitter.cli.output.ingest import NO_TRACES_HINT
     from jitter.cli.output.inspect import format_inspection, inspection_document
     from jitter.core.arrow import hide_pandas
-    from jitter.ingestion.expected_recording import find_missing, parse_expectation
+    from jitter.ingestion.inspect import find_missing, parse_expectation
     from jitter.ingestion.inspect import inspect as inspect_traces
 
     hide_pandas()

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jitter.core.formatting import escape_control, format_count
-from jitter.ingestion.expected_recording import MissingSteps
-from jitter.ingestion.inspect import InspectedJob, InspectedSource, Inspection
+from jitter.ingestion.inspect import InspectedJob, InspectedSource, Inspection, MissingSteps
 from jitter.ingestion.ranks.choose_job import OtherJobError
 from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from jitter.core.errors import UnknownRankError, UsageError, reason_of
 from jitter.core.names.launchers import MAX_RANKS
-from jitter.ingestion.patterns import compile_rank_pattern
-from jitter.ingestion.ranks.rank_names import rank_in_path, stated_rank
+from jitter.ingestion.names import compile_rank_pattern, rank_in_path, stated_rank
 from jitter.lake.records import RANK_ASSUMED
 
 RANK_HINT = "give it with --rank N (one file), --rank-map CSV (file,rank) or --rank-pattern RE (group rank)"

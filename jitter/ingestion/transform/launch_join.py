@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 from jitter.core.arrow import column_or_nulls, table_of_rows
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import ACTIVITIES, CALLS, HOST, NAME_ID
+from jitter.ingestion.names import HostRangeKind
 from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.sorted_rows import GROUP, KEY, SortedRows, windows
 from jitter.ingestion.transform.steps.step_markers import StepRange
-from jitter.ingestion.transform.steps.step_names import HostRangeKind
 
 COLLECTIVE_COLUMNS = ("collective", "group_name", "group_size")
 """Columns of `schema.ACTIVITIES` that only communication has: a kernel with one of them is communication."""

@@ -16,10 +16,20 @@ from jitter.core.arrow import column_or_nulls, map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
-from jitter.readers.amd.file_names import NAMING_HINT, sibling_files
-from jitter.readers.amd.rccl import message_bytes
 from jitter.readers.amd.rocprofv3.csv import is_companion_csv
-from jitter.readers.amd.rows import BATCH_ROWS, NO_CALLS, NO_RANGES, SHAPE, Agents, RowBuilder, columns_of, decode_text
+from jitter.readers.amd.rows import (
+    BATCH_ROWS,
+    NAMING_HINT,
+    NO_CALLS,
+    NO_RANGES,
+    SHAPE,
+    Agents,
+    RowBuilder,
+    columns_of,
+    decode_text,
+    message_bytes,
+    sibling_files,
+)
 from jitter.readers.columns import Progress, parse_integer
 from jitter.readers.sqlite import VALUES_PER_QUERY, Database, StringTable, sniff_tables
 

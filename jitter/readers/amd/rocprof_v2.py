@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.amd.file_names import NAMING_HINT, sibling_files
-from jitter.readers.amd.rows import RowBuilder
+from jitter.readers.amd.rows import NAMING_HINT, RowBuilder, sibling_files
 from jitter.readers.columns import ColumnMap
 from jitter.readers.csv_file import CsvFile, sniff_columns
 

@@ -1,9 +1,11 @@
-"""Rows of AMD's profilers: the columns of a source become activities, calls and ranges; GPUs are numbered from 0."""
+"""Rows of AMD's profilers: columns of a source become activities, calls and ranges, with RCCL's message sizes."""
 
+import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, Literal, Self
 
 import numpy as np
@@ -11,11 +13,175 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.arrow import map_distinct
+from jitter.core.bandwidth import element_bytes, size_of_message
+from jitter.core.names.kernels import collective_operation, parse_operation
+from jitter.core.numeric.arrays import Bools, Ints
 from jitter.readers import Batch, Process, Recording, make_batch
-from jitter.readers.amd.file_names import rank_in_file_name
-from jitter.readers.amd.rccl import RcclCalls
 from jitter.readers.columns import CaptureTimes, drop_early_ends
 from jitter.readers.csv_file import INVALID_BYTE
+
+_UNKNOWN = -1
+_COUNTS: Final = ("count", "sendcount", "recvcount")
+_BYTES: Final = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
+"""Bytes of an element by the number of `ncclDataType_t` (nccl.h)."""
+_LARGEST: Final = 2**62
+
+
+class RcclCalls:
+    """RCCL calls of one recording by process and thread; a launch inside a call has its operation."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[int, int | None], list[tuple[int, int, str, int]]] = defaultdict(list)
+        self._sorted = False
+        self._operations: dict[tuple[int, int], str] = {}
+        self._sizes: dict[tuple[int, int], int] = {}
+
+    def add(
+        self,
+        processes: pa.Array,
+        threads: pa.Array,
+        names: Sequence[str],
+        starts: pa.Array,
+        ends: pa.Array,
+        sizes: Sequence[int | None] | None = None,
+    ) -> None:
+        """Add calls; columns of equal length; `sizes` are message sizes in bytes, where recorded."""
+        columns = (column.to_pylist() for column in (processes, threads, starts, ends))
+        sizes = [None] * len(names) if sizes is None else sizes
+        for process, thread, start, end, name, size in zip(*columns, names, sizes, strict=True):
+            said = parse_operation(name.removeprefix("nccl"))
+            if said is not None and start is not None and end is not None:
+                self._calls[process, thread].append((start, end, said, _UNKNOWN if size is None else size))
+        self._sorted = False
+
+    def note_launches(self, calls: Mapping[str, pa.Array]) -> None:
+        """Record which HIP calls (columns of CALLS) lie inside an RCCL call; call after the last `add`."""
+        if not self._calls:
+            return
+        if not self._sorted:
+            for process_calls in self._calls.values():
+                process_calls.sort()
+            self._sorted = True
+        processes, threads, starts = calls["process"], calls["thread"], _numbers(calls["start_ns"])
+        is_known = calls["start_ns"].is_valid().to_numpy(False) & calls["correlation"].is_valid().to_numpy(False)
+        for (process, thread), around in self._calls.items():
+            is_own = pc.is_null(threads) if thread is None else pc.equal(threads, thread).fill_null(False)
+            rows = np.flatnonzero(is_known & pc.and_(is_own, pc.equal(processes, process)).to_numpy(False))
+            at = np.searchsorted([call[0] for call in around], starts[rows], side="right") - 1
+            is_inside = (at >= 0) & (starts[rows] <= np.array([call[1] for call in around])[at])
+            for correlation, call in zip(
+                calls["correlation"].take(pa.array(rows[is_inside])).to_pylist(), at[is_inside].tolist(), strict=True
+            ):
+                _, _, operation, size = around[call]
+                self._operations[process, correlation] = operation
+                if size != _UNKNOWN:
+                    self._sizes[process, correlation] = size
+
+    def operations(self, kernels: Mapping[str, pa.Array], names: Sequence[str]) -> pa.Array:
+        """Return the operation (string) of each kernel (columns of ACTIVITIES) that an RCCL call launched.
+
+        Null for kernels whose name states the operation. Kernels of other names, renamed by markers or of another
+        library that RCCL calls, are communication by this operation.
+        """
+        rows = len(kernels["name"])
+        if not self._operations:
+            return pa.nulls(rows, pa.string())
+        silent = [collective_operation(name) is None for name in names]
+        is_unnamed = pa.array(silent, pa.bool_()).take(kernels["name"])
+        if not pc.any(is_unnamed).as_py():
+            return pa.nulls(rows, pa.string())
+        operation_of_row: list[str | None] = [None] * rows
+        for row, key in self._launched(kernels, self._operations, is_unnamed.to_numpy(False)):
+            operation_of_row[row] = self._operations[key]
+        return pa.array(operation_of_row, pa.string())
+
+    def sizes(self, kernels: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
+        """Return `message_bytes` and `size_bytes` (int64) of kernels (columns of ACTIVITIES), by column name.
+
+        The number of ranks is not recorded, so S is null for collectives of which a rank's message is one part.
+        """
+        if not self._sizes:
+            return {}
+        messages: list[int | None] = [None] * len(kernels["name"])
+        wholes: list[int | None] = [None] * len(messages)
+        for row, key in self._launched(kernels, self._sizes, np.ones(len(messages), np.bool_)):
+            messages[row] = self._sizes[key]
+            wholes[row] = size_of_message(self._operations[key], self._sizes[key], None)
+        return {"message_bytes": pa.array(messages, pa.int64()), "size_bytes": pa.array(wholes, pa.int64())}
+
+    @staticmethod
+    def _launched(
+        kernels: Mapping[str, pa.Array], known_keys: Mapping[tuple[int, int], object], of: Bools
+    ) -> Iterator[tuple[int, tuple[int, int]]]:
+        """Yield the rows of kernels among those `of` whose process and correlation are known, with these two."""
+        correlations = _numbers(kernels["correlation"])
+        # few are: choose without running Python code for each
+        of = of & np.isin(correlations, [correlation for _, correlation in known_keys])
+        rows = np.flatnonzero(of & kernels["correlation"].is_valid().to_numpy(False))
+        processes = kernels["process"].take(pa.array(rows)).to_pylist()
+        for row, key in zip(rows.tolist(), zip(processes, correlations[rows].tolist(), strict=True), strict=True):
+            if key in known_keys:
+                yield row, key
+
+
+def _numbers(column: pa.Array) -> Ints:
+    """Return a column's integers, 0 where they are null."""
+    integers: Ints = column.fill_null(0).to_numpy(zero_copy_only=False)
+    return integers
+
+
+def message_bytes(arguments: Mapping[str, str]) -> int | None:
+    """Return count × element size of a call with these arguments (name to text); None if one of them is unknown."""
+    counts = [int(text) for name in _COUNTS if (text := arguments.get(name, "")).isdecimal()]
+    size = _element_bytes(arguments.get("datatype", ""))
+    if len(counts) != 1 or size is None or counts[0] * size > _LARGEST:
+        return None
+    return counts[0] * size
+
+
+def _element_bytes(datatype: str) -> int | None:
+    """Return the bytes of an element of a data type: `7`, `ncclFloat32`, `(ncclDataType_t) 7`."""
+    if match := re.search(r"(?:^|[\s)=])(\d{1,2})$", datatype):
+        number = int(match[1])
+        return _BYTES[number] if number < len(_BYTES) else None
+    return element_bytes(datatype)
+
+
+NAMING_HINT: Final = (
+    "name rocprof's output after the rank, as in `rocprofv3 -o rank-%env{RANK}%` "
+    "(under srun %env{SLURM_PROCID}%; %pid% and, under torchrun, %rank% are not the rank)"
+)
+"""Advice on naming files so that the rank is known."""
+
+# `myprofile-3`: a short number after a word; not dates, times or bare process ids
+_TRAILING: Final = re.compile(r"(?P<before>.*[A-Za-z].*?)[-_.](?P<number>\d{1,5})")
+_NO_RANK: Final = re.compile(
+    r"(?i)(?:^|[^a-z])(?:local[-_.]?rank|pid|p|process|proc|node|host|step|epoch|iter|iteration|run|try|trial|attempt"
+    r"|job|v|version|part|gpu|device|worker[-_.]?pid)[-_.]?$"
+)
+
+
+def sibling_files(path: Path, prefix: str) -> list[Path]:
+    """Return the other files in the same folder whose names start with `prefix`, sorted."""
+    # names only: a folder may hold the files of a thousand ranks and is listed for each
+    names = sorted(name for name in os.listdir(path.parent) if name.startswith(prefix) and name != path.name)  # noqa: PTH208
+    return [file for name in names if (file := path.parent / name).is_file()]
+
+
+def rank_in_file_name(stem: str, pids: frozenset[int] = frozenset()) -> int | None:
+    """Return the rank at the end of a name given with -o (`myprofile-3`); None for process ids and other numbers."""
+    match = _TRAILING.fullmatch(stem.rstrip("-_."))
+    if match is None or _NO_RANK.search(match["before"]):
+        return None
+    number = int(match["number"])
+    return None if number in pids else number
+
+
+def pid_in_file_name(stem: str) -> int | None:
+    """Return the process id with which rocprofv3 starts file names by default (`4711_kernel_trace.csv`), else None."""
+    match = re.match(r"(\d{1,9})(?:_|$)", stem)
+    return int(match[1]) if match else None
+
 
 Columns = Mapping[str, pa.Array]
 BATCH_ROWS: Final = 32_768

@@ -14,6 +14,7 @@ from jitter.readers.compression import CHUNK_BYTES, read_chunks
 from jitter.readers.kineto.batches import KinetoBatches
 from jitter.readers.kineto.events import decode_events, looks_like_event
 from jitter.readers.kineto.metadata import (
+    ProcessTable,
     base_time_ns,
     distributed_rank,
     distributed_world_size,
@@ -25,7 +26,6 @@ from jitter.readers.kineto.metadata import (
     profiler_version,
     recorded_host,
 )
-from jitter.readers.kineto.processes import ProcessTable
 
 _SNIFFED_BYTES = 64 * 1024
 _EPOCH_NS = 10**18

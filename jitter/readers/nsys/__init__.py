@@ -8,8 +8,16 @@ from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
 from jitter.readers.columns import Progress
 from jitter.readers.nsys.batches import NsysBatches
 from jitter.readers.nsys.metadata import ExportMetadata, read_metadata
-from jitter.readers.nsys.names import resolve_names
-from jitter.readers.nsys.tables import GRAPH_TRACE, KERNEL, RUNTIME, ParquetTables, SqliteTables, Tables, is_export
+from jitter.readers.nsys.tables import (
+    GRAPH_TRACE,
+    KERNEL,
+    RUNTIME,
+    ParquetTables,
+    SqliteTables,
+    Tables,
+    is_export,
+    resolve_names,
+)
 
 _PID_BITS = 0xFF_FFFF
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from jitter.simulate.capture import find_graph_heads
-from jitter.simulate.formats.kineto_dialect import kineto_dialect
+from jitter.simulate.formats.kineto import kineto_dialect
 from jitter.simulate.recording import RankRecording
 
 CPU_NODES: Final = 4

@@ -2,7 +2,7 @@
 
 import pytest
 
-from jitter.readers.amd.file_names import rank_in_file_name
+from jitter.readers.amd.rows import rank_in_file_name
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 import jitter
 from jitter.core.schema import MIGRATION, OFF_CPU
-from jitter.readers.nsys.host_threads import SCHEDULING_COLUMNS, CallChains, ThreadScheduling
+from jitter.readers.nsys.batches import SCHEDULING_COLUMNS, CallChains, ThreadScheduling
 from jitter.readers.nsys.tables import SqliteTables
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from jitter.core.formatting import format_count, format_time
 from jitter.core.step_key import StepKey
-from jitter.ingestion.patterns import compile_step_pattern
-from jitter.ingestion.transform.steps.step_names import DEFAULT_STEP_PATTERN, is_beside_training, may_name_step
+from jitter.ingestion.names import DEFAULT_STEP_PATTERN, compile_step_pattern, is_beside_training, may_name_step
 
 
 class Marker(NamedTuple):

@@ -15,8 +15,17 @@ from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import abbreviate, format_count
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
-from jitter.readers.amd.file_names import NAMING_HINT, pid_in_file_name, rank_in_file_name, sibling_files
-from jitter.readers.amd.rows import SHAPE, Agents, RowBuilder, decode_text, join_names
+from jitter.readers.amd.rows import (
+    NAMING_HINT,
+    SHAPE,
+    Agents,
+    RowBuilder,
+    decode_text,
+    join_names,
+    pid_in_file_name,
+    rank_in_file_name,
+    sibling_files,
+)
 from jitter.readers.columns import ColumnMap
 from jitter.readers.csv_file import CsvFile, sniff_columns
 

@@ -19,8 +19,7 @@ from isal import igzip
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
-from jitter.readers.amd.file_names import NAMING_HINT
-from jitter.readers.amd.rows import NO_CALLS, NO_RANGES, Agents, RowBuilder
+from jitter.readers.amd.rows import NAMING_HINT, NO_CALLS, NO_RANGES, Agents, RowBuilder
 from jitter.readers.columns import Integer64
 from jitter.readers.compression import GZIP_DAMAGE, UnpackedLimit
 from jitter.readers.json_document import JsonStream

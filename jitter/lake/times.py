@@ -5,6 +5,7 @@ the file: `TIMES` of all activities, shape (4, rows), int32 or int64, in ns from
 their kinds in `KINDS`, shape (rows), int8. The step's record states where it lies and its checksum.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -60,44 +61,54 @@ def append_times(path: Path, rows: pa.Table, start_ns: int) -> TimesRecord:
     return TimesRecord(offset, 4 if activity.times.itemsize == 4 else 8, checksum(*content))
 
 
-def read_times(root: Path, held: Sequence[RankStepRecord]) -> list[ActivityTimes | None]:
-    """Read one step of some ranks; None for each whose file lacks it, was removed, or is damaged.
+class TimesReader:
+    """Reads the files of times of a lake; takes the length of each once, and opens it at each reading. Thread-safe."""
 
-    Ranks of as many activities are read into one array, of which their times are views.
-    """
-    times_of: list[ActivityTimes | None] = [None] * len(held)
-    alike: dict[tuple[int, int], list[int]] = {}
-    for at, rank_step in enumerate(held):
-        if rank_step.step.times is not None and _may_hold(root, rank_step, rank_step.step.times):
-            alike.setdefault((rank_step.step.times.width, rank_step.step.rows), []).append(at)
-    for (width, rows), places in alike.items():
-        times: Any = np.empty((len(places), len(TIMES), rows), f"i{width}")
-        kinds = np.empty((len(places), rows), np.int8)
-        read = [_read_part(root, held[at], *parts) for at, *parts in zip(places, times, kinds, strict=True)]
-        # a record may come from anyone, too
-        is_sound = np.array(read) & (kinds.view(np.uint8).max(axis=1, initial=0) < len(KINDS))
-        is_sound &= ~is_unknown(times[:, :2]).any(axis=(1, 2))
-        is_sound &= np.count_nonzero(kinds == MEMORY, axis=1) == [held[at].step.memory_activities for at in places]
-        for row in np.flatnonzero(is_sound).tolist():
-            times_of[places[row]] = ActivityTimes(times[row], kinds[row])
-    return times_of
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._files: dict[str, tuple[str, int]] = {}
+        """By digest of the recording the path, and the length when it was first asked for; 0 of none."""
 
+    def read(self, held: Sequence[RankStepRecord]) -> list[ActivityTimes | None]:
+        """Read one step of some ranks; None for each whose file lacks it, was removed, or is damaged.
 
-def _may_hold(root: Path, held: RankStepRecord, part: TimesRecord) -> bool:
-    """Return whether a rank's file is as long as its record says: no array is made for a number in a record alone."""
-    size = held.step.rows * (len(TIMES) * part.width + 1)
-    try:
-        return part.offset + size <= (root / times_file(held.record.digest)).lstat().st_size
-    except OSError:
-        return False
+        Ranks of as many activities are read into one array, of which their times are views.
+        """
+        times_of: list[ActivityTimes | None] = [None] * len(held)
+        alike: dict[tuple[int, int], list[int]] = {}
+        for at, rank_step in enumerate(held):
+            part = rank_step.step.times
+            if part is not None and self._may_hold(rank_step, part):
+                alike.setdefault((part.width, rank_step.step.rows), []).append(at)
+        for (width, rows), places in alike.items():
+            times: Any = np.empty((len(places), len(TIMES), rows), f"i{width}")
+            kinds = np.empty((len(places), rows), np.int8)
+            read = [self._fill(held[at], *parts) for at, *parts in zip(places, times, kinds, strict=True)]
+            # a record may come from anyone, too
+            is_sound = np.array(read) & (kinds.view(np.uint8).max(axis=1, initial=0) < len(KINDS))
+            is_sound &= ~is_unknown(times[:, :2]).any(axis=(1, 2))
+            is_sound &= np.count_nonzero(kinds == MEMORY, axis=1) == [held[at].step.memory_activities for at in places]
+            for row in np.flatnonzero(is_sound).tolist():
+                times_of[places[row]] = ActivityTimes(times[row], kinds[row])
+        return times_of
 
+    def _may_hold(self, held: RankStepRecord, part: TimesRecord) -> bool:
+        """Return whether a rank's file is as long as its record says: no array is made for a number in a record."""
+        digest = held.record.digest
+        if digest not in self._files:
+            path = f"{self._root}/{times_file(digest)}"
+            try:
+                self._files[digest] = path, os.lstat(path).st_size
+            except OSError:
+                self._files[digest] = path, 0
+        return part.offset + held.step.rows * (len(TIMES) * part.width + 1) <= self._files[digest][1]
 
-def _read_part(root: Path, held: RankStepRecord, times: IntTimes, kinds: KindCodes) -> bool:
-    """Fill in the times and kinds of one rank's step; return whether its file has them undamaged."""
-    part = held.step.times
-    assert part is not None
-    try:
-        is_whole = read_lake_part(root / times_file(held.record.digest), part.offset, times.data, kinds.data)
-    except OSError:
-        return False
-    return is_whole and checksum(times.data, kinds.data) == part.checksum
+    def _fill(self, held: RankStepRecord, times: IntTimes, kinds: KindCodes) -> bool:
+        """Fill in the times and kinds of one rank's step; return whether its file has them undamaged."""
+        part = held.step.times
+        assert part is not None
+        try:
+            is_whole = read_lake_part(self._files[held.record.digest][0], part.offset, times.data, kinds.data)
+        except OSError:
+            return False
+        return is_whole and checksum(times.data, kinds.data) == part.checksum

@@ -22,7 +22,7 @@ from jitter.lake.integrity.verify import verify_lake
 from jitter.lake.layout import times_file
 from jitter.lake.parquet import TYPES_AS_READ, read_rank_step
 from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord
-from jitter.lake.times import TIMES, ActivityTimes, append_times, read_times
+from jitter.lake.times import TIMES, ActivityTimes, TimesReader, append_times
 from jitter.simulate import Fault, Job, simulate, write
 
 RANKS = 4
@@ -53,7 +53,7 @@ def test_an_ingest_writes_what_the_parquet_files_hold(root: Path):
     for record in records(root):
         for step in record.steps:
             held = RankStepRecord(record, step)
-            assert_tells(*read_times(root, [held]), read_rank_step(root, held, (*TIMES, "kind")), step.start_ns)
+            assert_tells(*TimesReader(root).read([held]), read_rank_step(root, held, (*TIMES, "kind")), step.start_ns)
 
 
 def test_the_diagnosis_needs_no_times_of_parquet_files(root: Path, monkeypatch: pytest.MonkeyPatch):
@@ -117,14 +117,14 @@ def test_a_record_of_an_older_version_states_none(root: Path, ingested: Path):
 def test_times_of_another_step_than_the_record_states(root: Path, changed: dict[str, int]):
     record = records(root)[0]
     step = msgspec.structs.replace(record.steps[0], **changed)
-    assert read_times(root, [RankStepRecord(record, step)]) == [None]
+    assert TimesReader(root).read([RankStepRecord(record, step)]) == [None]
 
 
 def test_no_memory_is_taken_for_rows_that_a_record_alone_states(root: Path):
     record = records(root)[0]
     steps = [msgspec.structs.replace(step, kernels=200_000_000) for step in record.steps]
     tracemalloc.start()
-    assert read_times(root, [RankStepRecord(record, step) for step in steps]) == [None] * len(steps)
+    assert TimesReader(root).read([RankStepRecord(record, step) for step in steps]) == [None] * len(steps)
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
 
@@ -151,7 +151,7 @@ def test_any_rows(
         memory = kinds.count(KINDS[-1])
         step = _step(start_ns, len(rows) - memory, memory)
         step.times = parts
-        assert_tells(*read_times(root, [RankStepRecord(_record(), step)]), tables[-1], start_ns)
+        assert_tells(*TimesReader(root).read([RankStepRecord(_record(), step)]), tables[-1], start_ns)
         assert parts.width == (8 if _is_wide(tables[-1], start_ns) else 4)
 
 

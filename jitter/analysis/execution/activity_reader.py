@@ -18,7 +18,7 @@ from jitter.core.numeric.arrays import IntTimes, begins_of, is_unknown, pieces_o
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
 from jitter.lake.step_reader import read_step
-from jitter.lake.times import TIMES, ActivityTimes, activity_times, read_times
+from jitter.lake.times import TIMES, ActivityTimes, TimesReader, activity_times
 
 _ROWS_AT_ONCE: Final = 1 << 18
 """Rows of ranks that are read together: more would only take more memory."""
@@ -32,7 +32,7 @@ class ActivityReader:
     """
 
     def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]], *, is_large: bool) -> None:
-        self._root, self._held = root, held
+        self._root, self._held, self._times = root, held, TimesReader(root)
         self._file = TemporaryFile(buffering=0) if is_large else None  # noqa: SIM115  # open as long as the reader
         if self._file is not None:
             finalize(self, self._file.close)
@@ -68,7 +68,7 @@ class ActivityReader:
 
     def _read(self, key: StepKey) -> list[StepActivities]:
         held = dict(sorted(self._held[key].items()))
-        times_of_rank = dict(zip(held, read_times(self._root, list(held.values())), strict=True))
+        times_of_rank = dict(zip(held, self._times.read(list(held.values())), strict=True))
         ranks = [rank for rank, times in times_of_rank.items() if times is None]
         for some in pieces_of(begins_of([held[rank].step.rows for rank in ranks]), _ROWS_AT_ONCE):
             rows = read_step(self._root, key, held, (*TIMES, "kind"), ranks[some])

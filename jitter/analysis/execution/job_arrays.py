@@ -14,7 +14,7 @@ import numpy as np
 from jitter.analysis.alignment.program import NO_STREAM, Program
 from jitter.analysis.execution.dependencies import Dependencies
 from jitter.analysis.execution.interference import collectives_before
-from jitter.core.names.kernels import COLLECTIVE, SYNC
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, joined
 from jitter.core.numeric.compilation import compiled
 from jitter.core.step_key import StepKey
@@ -67,6 +67,8 @@ class JobArrays(NamedTuple):
     """(operations,) the place of the last collective launched before each operation, -1 for none."""
     has_launches: Bools
     """(teams,) whether launches were recorded; see `Dependencies`."""
+    is_straight: Bools
+    """(operations,) which wait for nothing but their launch and their stream, and which no collective touches."""
 
 
 def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Mapping[int, Dependencies]) -> JobArrays:
@@ -81,7 +83,7 @@ def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Map
         for of_place in ([rules[team].by_place for team in teams], [rules[team].of_hosts for team in teams])
     )
     every = [carried_end for ends in carried for carried_end in ends]
-    return JobArrays(
+    job = JobArrays(
         first_rank=begins_of(sizes),
         first=begins_of(len(programs[team].operations) for team in teams),
         kind=joined(programs[team].kinds for team in teams),
@@ -103,7 +105,16 @@ def job_arrays(sizes: Sequence[int], programs: Mapping[int, Program], rules: Map
         interference=np.array([rules[team].interference for team in teams], np.float64),
         collective_before=joined(collectives_before(programs[team].kinds) for team in teams),
         has_launches=np.array([rules[team].has_launches for team in teams], np.bool_),
+        is_straight=np.empty(0, np.bool_),
     )
+    return mark_straight(job)
+
+
+def mark_straight(job: JobArrays) -> JobArrays:
+    """Return the job with the `is_straight` that follows from everything else."""
+    is_slowed = np.repeat(job.interference > 0, np.diff(job.first)) & (job.kind == COMPUTE)
+    is_alone = follow_call_alone(job) & follow_stream_alone(job)
+    return job._replace(is_straight=is_alone & (job.kind != COLLECTIVE) & ~is_slowed)
 
 
 def count_carried_ends(job: JobArrays) -> int:

@@ -30,7 +30,7 @@ import numpy as np
 from jitter.analysis.execution.interference import time_beside
 from jitter.analysis.execution.job_arrays import CarriedState, JobArrays, carry_ends, push_pending, turn_pending
 from jitter.analysis.execution.step_times import StepTimes
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SYNC
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later, select_lower_median
@@ -87,11 +87,8 @@ def find_ready_times(
         thread, stream = job.thread[first + op], job.stream[first + op]
         before = back[rank, thread]
         returned = step.back[cell]
-        launched = returned if not isnan(returned) else before
-        start = step.start[cell]
         ready.back_before[base + op] = before
-        # NaN where either is
-        ready.submit[base + op] = launched if launched <= start or isnan(launched) else start
+        ready.submit[base + op] = submitted(before, returned, step.start[cell])
         if stream >= 0:
             ready.end_before[base + op] = stream_end[rank, stream]
             # a later kernel of a stream may end before an earlier one that overlaps it
@@ -103,13 +100,20 @@ def find_ready_times(
 
 
 @compiled
+def submitted(before: float, returned: float, start: float) -> float:
+    """Return when the GPU had a launch: its return, or that of the call before, no later than the start; or NaN."""
+    launched = returned if not isnan(returned) else before
+    return launched if launched <= start or isnan(launched) else start
+
+
+@compiled
 def find_awaited(
-    job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats, base: int, ready: ReadyTimes
+    job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats, end_before: Floats
 ) -> float:
     """Return when the last of what an operation waits for ended; NaN for none.
 
     `stream_end_before` (ranks, carried ends) is what the steps before left. Where the rank lacks the awaited operation,
-    the one before that on its stream counts.
+    the one before that on its stream counts: of `end_before` (operations,).
     """
     at = job.first[step.team[rank]] + op
     latest = math.nan
@@ -117,7 +121,7 @@ def find_awaited(
         awaited_op = job.wait_on[wait]
         if awaited_op >= 0:
             end = step.end[step.row[rank] + awaited_op]
-            end = end if not isnan(end) else ready.end_before[base + awaited_op]
+            end = end if not isnan(end) else end_before[awaited_op]
         else:
             end = stream_end_before[rank, ~awaited_op]
         latest = later(latest, end)
@@ -179,10 +183,9 @@ def empty_self_times(cells: int) -> SelfTimes:
 def follow_step(job: JobArrays, step: StepTimes, state: CarriedState) -> SelfTimes:
     """Return the self times of all ranks in a step; `state` is how they come to it, and becomes how they leave it."""
     self_times = empty_self_times(len(step.start))
-    most = int(np.diff(job.first).max(initial=0))
-    room = ReadyTimes(*np.empty((3, most)))
-    stream_end_before = state.stream_end.copy()
-    find_self_times_of_step(job, step, state, stream_end_before, room, np.empty(state.pending.shape[1]), self_times)
+    end_before = np.empty(int(np.diff(job.first).max(initial=0)))
+    room = np.empty(state.pending.shape[1])
+    find_self_times_of_step(job, step, state, state.stream_end.copy(), end_before, room, self_times)
     return self_times
 
 
@@ -192,11 +195,11 @@ def find_self_times_of_step(
     step: StepTimes,
     state: CarriedState,
     stream_end_before: Floats,
-    ready: ReadyTimes,
+    end_before: Floats,
     room: Floats,
     self_times: SelfTimes,
 ) -> None:
-    """Take all waiting out of a step, rank by rank; `ready` (operations,) and `room` (places,) are overwritten."""
+    """Take all waiting out of a step, rank by rank; `end_before` (operations,) and `room` (places,) are overwritten."""
     for team in range(len(job.launch_ns)):
         is_new = True
         for rank in range(job.first_rank[team], job.first_rank[team + 1]):
@@ -204,8 +207,7 @@ def find_self_times_of_step(
         for rank in range(job.first_rank[team], job.first_rank[team + 1]):
             if step.row[rank] >= 0:
                 joins = not is_new and not is_known(stream_end_before, rank)
-                find_ready_times(job, step, rank, state.stream_end, state.back, 0, ready)
-                find_self_times(job, step, rank, joins, stream_end_before, state.pending, 0, ready, room, self_times)
+                find_self_times(job, step, rank, joins, stream_end_before, state, end_before, room, self_times)
                 carry_ends(job, team, rank, step.row[rank], step.start, step.end, state.stream_end)
 
 
@@ -219,63 +221,78 @@ def is_known(stream_end: Floats, rank: int) -> bool:
 
 
 @compiled
-def find_self_times(
+def find_self_times(  # noqa: PLR0912  # one formula
     job: JobArrays,
     step: StepTimes,
     rank: int,
     joins: bool,
     stream_end_before: Floats,
-    pending: Floats,
-    base: int,
-    ready: ReadyTimes,
+    state: CarriedState,
+    end_before: Floats,
     room: Floats,
     self_times: SelfTimes,
 ) -> None:
-    """Take all waiting out of one rank's step. Its ready times begin at `base` in `ready`.
+    """Take all waiting out of one rank's step; `end_before` (operations,) becomes the last end on each one's stream.
 
-    `joins` says that the step before is known of other ranks of the team only. `stream_end_before` (ranks, carried
-    ends) is what the steps before left; `pending` (ranks, places) the launches that the rank comes with, and leaves
-    with.
+    `joins` says that the step before is known of other ranks of the team only. `state` is how the rank comes to the
+    step, and leaves it; `stream_end_before` (ranks, carried ends) is what the steps before left.
     """
-    team = step.team[rank]
-    first = job.first[team]
-    places = job.queue[team]
-    head = 0
-    for op in range(job.first[team + 1] - first):
-        cell = step.row[rank] + op
-        call, back, start = step.call[cell], step.back[cell], step.start[cell]
-        before = ready.back_before[base + op]
-        awaited = find_awaited(job, step, rank, op, stream_end_before, base, ready)
+    team, row = step.team[rank], step.row[rank]
+    first, size = job.first[team], job.first[team + 1] - job.first[team]
+    launch_ns, stream_ns, places, head = job.launch_ns[team], job.stream_ns[team], job.queue[team], 0
+    has_launches = job.has_launches[team]
+    # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
+    straight, threads, streams = (
+        job.is_straight[first : first + size],
+        job.thread[first : first + size],
+        job.stream[first : first + size],
+    )
+    starts, ends = step.start[row : row + size], step.end[row : row + size]
+    calls, backs = step.call[row : row + size], step.back[row : row + size]
+    own = cut_self_times(self_times, row, row + size)
+    for op in range(size):
+        thread, stream, start, call, back = threads[op], streams[op], starts[op], calls[op], backs[op]
+        before, is_launch = state.back[rank, thread], stream >= 0  # else a synchronising call
+        if not isnan(back):
+            state.back[rank, thread] = back
+        free = math.nan
+        if is_launch:
+            free = state.stream_end[rank, stream]
+            # a later kernel of a stream may end before an earlier one that overlaps it
+            state.stream_end[rank, stream] = later(free, ends[op])
+        end_before[op] = free
         lead = delay = gpu = 0.0
-        held = awaited
-        if job.kind[first + op] != SYNC:
-            held = pending[rank, head] if places > 0 else -np.inf
-            if not isnan(start):
-                submit, free = ready.submit[base + op], ready.end_before[base + op]
-                lead = (back if not isnan(call) else before) - submit
-                held_until = later(later(submit + job.launch_ns[team], free + job.stream_ns[team]), awaited)
-                delay = start - held_until if not (joins and isnan(free) and isnan(awaited)) else np.nan
-                gpu = (
-                    0.0
-                    if job.kind[first + op] == COLLECTIVE
-                    else undisturbed_ns(job, team, step.row[rank], op, step.start, step.end)
-                )
-            if places > 0:
-                head = push_pending(pending, rank, head, places, start)
-        is_called = not isnan(call)
-        since = before
-        if job.first_host_wait[first + op] < job.first_host_wait[first + op + 1] and not isnan(before):
-            waited = find_awaited_by_host(job, step, rank, op, stream_end_before)
-            since = later(before, waited - job.host_lead_ns[first + op])
-        self_times.host[cell] = call - since if is_called else 0.0
-        if not job.has_launches[team] and job.kind[first + op] != SYNC:
-            self_times.host[cell], delay = delay if joins or not isnan(delay) else 0.0, 0.0
-        self_times.call[cell] = back - later(call, held) if is_called else 0.0
-        self_times.lead[cell] = lead if not isnan(lead) else 0.0
-        self_times.delay[cell] = delay if joins or not isnan(delay) else 0.0
-        self_times.gpu[cell] = gpu
+        awaited, held, since = math.nan, -np.inf, before
+        if not straight[op]:
+            awaited = find_awaited(job, step, rank, op, stream_end_before, end_before)
+            if not is_launch:
+                held = awaited
+            elif places > 0:
+                held = state.pending[rank, head]
+            if job.first_host_wait[first + op] < job.first_host_wait[first + op + 1] and not isnan(before):
+                waited = find_awaited_by_host(job, step, rank, op, stream_end_before)
+                since = later(before, waited - job.host_lead_ns[first + op])
+        if not isnan(start):
+            submit = submitted(before, back, start)
+            lead = (back if not isnan(call) else before) - submit
+            held_until = later(later(submit + launch_ns, free + stream_ns), awaited)
+            delay = start - held_until if not (joins and isnan(free) and isnan(awaited)) else np.nan
+            if straight[op]:
+                gpu = ends[op] - start
+            elif job.kind[first + op] != COLLECTIVE:
+                gpu = undisturbed_ns(job, team, row, op, step.start, step.end)
+        if is_launch and places > 0:
+            head = push_pending(state.pending, rank, head, places, start)
+        host = call - since if not isnan(call) else 0.0
+        if not has_launches and is_launch:
+            host, delay = delay if joins or not isnan(delay) else 0.0, 0.0
+        own.host[op] = host
+        own.call[op] = back - later(call, held) if not isnan(call) else 0.0
+        own.lead[op] = lead if not isnan(lead) else 0.0
+        own.delay[op] = delay if joins or not isnan(delay) else 0.0
+        own.gpu[op] = gpu
     if places > 0:
-        turn_pending(pending, rank, head, places, room)
+        turn_pending(state.pending, rank, head, places, room)
 
 
 @compiled

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.alignment.program import NO_STREAM
-from jitter.analysis.execution.job_arrays import CarriedState, JobArrays
+from jitter.analysis.execution.job_arrays import CarriedState, JobArrays, mark_straight
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, empty_self_times
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, replay_step
@@ -124,9 +124,8 @@ def without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
     for at in np.flatnonzero(ignored).tolist():
         waits[at] = []
     first_wait = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(places) for places in waits])]).astype(np.int64)
-    return job._replace(
-        first_wait=first_wait, wait_on=np.array([place for places in waits for place in places], np.int64)
-    )
+    wait_on = np.array([place for places in waits for place in places], np.int64)
+    return mark_straight(job._replace(first_wait=first_wait, wait_on=wait_on))
 
 
 def _next_on_streams(stream: Ints) -> list[list[tuple[int, bool]]]:

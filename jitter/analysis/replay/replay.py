@@ -32,8 +32,6 @@ from jitter.analysis.execution.job_arrays import (
     CarriedState,
     JobArrays,
     carry_ends,
-    follow_call_alone,
-    follow_stream_alone,
     push_pending,
     turn_pending,
 )
@@ -81,8 +79,6 @@ class Scratch(NamedTuple):
     """(groups of all collectives,) how much later than recorded the last rank arrives; then, the collective ends."""
     moved: Floats
     """(ranks, absent ranks) how much later than recorded the last collective of each ended."""
-    is_straight: Bools
-    """(operations,) which wait for nothing but their launch and their stream, and which no collective touches."""
 
 
 class Change(NamedTuple):
@@ -120,7 +116,6 @@ def replay_step(
     if nodes is None:
         starts = np.empty(cells if job.interference.any() else 0)
         nodes = NodeTimes(np.empty(cells), starts, *np.empty((2, 0)))
-    is_slowed = np.repeat(job.interference > 0, np.diff(job.first)) & (job.kind == COMPUTE)
     scratch = Scratch(
         state.stream_end.copy(),
         np.full(state.stream_end.shape, np.nan),
@@ -128,7 +123,6 @@ def replay_step(
         np.empty(state.pending.shape[1]),
         np.empty(len(change.transfer)),
         np.full(collectives.absent.max(initial=ranks - 1) + 1, -change.time_saved),
-        follow_call_alone(job) & follow_stream_alone(job) & (job.kind != COLLECTIVE) & ~is_slowed,
     )
     begins = beginning[collectives.block]
     follow_instructions(
@@ -216,7 +210,7 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
         by_start, by_host, by_gpu = change.repaired[START, rank], change.repaired[CPU, rank], change.repaired[GPU, rank]
         # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
         low, high = job.first[team] + first, job.first[team] + last
-        straight, threads, streams = scratch.is_straight[low:high], job.thread[low:high], job.stream[low:high]
+        straight, threads, streams = job.is_straight[low:high], job.thread[low:high], job.stream[low:high]
         usual = cut_self_times(baseline, low, high)
         low, high = row + first, row + last
         recorded = cut_self_times(self_times, low, high)

@@ -80,12 +80,12 @@ def open_lake_file(path: Path) -> FileIO:
     return open(path, "rb", buffering=0, opener=_open_bounded)  # `Path.open` takes no opener
 
 
-def read_lake_part(path: Path, offset: int, *parts: memoryview) -> bool:
+def read_lake_part(path: str, offset: int, *parts: memoryview) -> bool:
     """Fill arrays, one after another, with a file's content from `offset` on; return whether it has as much.
 
     Raises the errors of `read_lake_file`.
     """
-    file = _open_bounded(str(path), os.O_RDONLY)
+    file = _open_bounded(path, os.O_RDONLY)
     try:
         return os.preadv(file, parts, offset) == sum(part.nbytes for part in parts)
     finally:

@@ -24,7 +24,7 @@ from jitter.lake.parquet import (
     wrong_checksum_error,
 )
 from jitter.lake.records import RankStepRecord, SourceRecord, decode_record
-from jitter.lake.times import read_times
+from jitter.lake.times import TimesReader
 
 Progress = Callable[[int, int], None]
 
@@ -74,9 +74,10 @@ def verify_lake(root: Path, progress: Progress | None = None) -> Verification:
         if progress is not None:
             progress(min(done, verification.size), verification.size)
 
+    times = TimesReader(root)
     for record in verification.records:
         verification.problems += record_problems(root, record)
-        if any(step.times and read_times(root, [RankStepRecord(record, step)]) == [None] for step in record.steps):
+        if any(step.times and times.read([RankStepRecord(record, step)]) == [None] for step in record.steps):
             path = root / times_file(record.digest)
             verification.problems.append(
                 Problem(path, "is missing or damaged; reading is slower without it", HOW_TO_READ_AGAIN)

@@ -139,7 +139,7 @@ class Lake(LakeContents):
         return GroupedTimes(by, ((step, self.step_columns(step, columns)) for step in keys), self.ranks).to_arrow(ranks)
 
     def steps(self, steps: Steps = None, *, arrow: bool = False) -> Frame:
-        """Return one row per step, as `jitter steps` prints them: time, loss, first and last rank, where and why.
+        """Return one row per step, as `jitter steps` prints them: time, loss, min and max rank, where and why.
 
         Columns: `epoch`, `step`, `kind`, `step_time_ns`, `loss_ns`, `loss_fraction`, `min_rank`, `max_rank`,
         `kernel_index` and `kernel_name` (at which the delay of the max rank begins), `start_ns`, `launch_ns`,

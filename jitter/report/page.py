@@ -126,6 +126,7 @@ def render_body(
         "diagnosis": diagnosis,
         "hosts": lake.hosts,
         "headline": find_first_lines(report),
+        "verdict": diagnosis.verdict if diagnosis.hang is None else write_jitter_verdict(diagnosis),
         "fixes": fixes,
         "perfetto": next(((at, fix.export) for at, fix in enumerate(fixes, 1) if fix.is_jitter and fix.export), None),
         "most_fixes": MAX_FIXES,
@@ -166,11 +167,9 @@ def find_first_lines(report: RunReport) -> Headline:
     if diagnosis.culprits and first.rung != "ranks" and (cost := describe_jitter(diagnosis)):
         rows = (*rows, ("jitter", cost))
     if not diagnosis.culprits:  # no rank is late: what all ranks lose alike is no alarm
-        return Headline(
-            write_headline(first, diagnosis), (*rows, ("jitter", write_jitter_verdict(diagnosis))), is_calm=True
-        )
+        return Headline(write_headline(first), (*rows, ("jitter", write_jitter_verdict(diagnosis))), is_calm=True)
     again = (("again", advise_recurrence(first)),) if first.recurs != "yes" else ()
-    return Headline(write_headline(first, diagnosis), (*rows, *again), is_calm=False)
+    return Headline(write_headline(first), (*rows, *again), is_calm=False)
 
 
 @cache

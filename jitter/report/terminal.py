@@ -28,10 +28,10 @@ from jitter.report.text.fix_list import (
     describe_cost,
     describe_jitter,
     describe_symptom,
+    name_first_kernel,
     write_headline,
     write_jitter_verdict,
 )
-from jitter.report.text.kernel_text import describe_kernels
 from jitter.report.text.questions import Hosts
 from jitter.report.text.run_text import describe_coverage, describe_run
 from jitter.report.views.run_overview import RunOverview
@@ -92,7 +92,7 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
         yield _grid([*rows, ("do", capitalize(hang.advice))])
     verdict = write_jitter_verdict(diagnosis)
     if (first := diagnosis.headline) is not None:
-        yield _text(write_headline(first, diagnosis), "bold")
+        yield _text(write_headline(first), "bold")
         yield _grid([*_rows(first, diagnosis, limits), *_jitter(first, diagnosis, verdict)])
     elif hang is None or diagnosis.steps:
         yield _text(verdict, "bold")
@@ -110,8 +110,7 @@ def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tu
     evidence = [line for line in sentences if line != code]
     for number, line in enumerate(evidence[: limits.evidence]):
         yield "" if number else CAUSES[culprit.cause].side or "seen", line
-    began = describe_kernels(culprit, diagnosis).partition(", starting at ")[2]
-    if where := ", ".join(filter(None, (began, code))):
+    if where := ", ".join(filter(None, (name_first_kernel(culprit, diagnosis), code))):
         yield "where", where
     if (look := culprit.look_at) is not None:
         yield "look", f"{_from_here(look.file)}  {format_timeline_span(look.start_ns, look.end_ns)}"
@@ -143,7 +142,7 @@ def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
         details = finding.evidence[1:2] if finding.is_of_program else (describe_seen(finding),)
         yield (
             "" if number else "also",
-            f"{name_culprit(finding)}: {cost}; {', '.join((describe_symptom(finding, diagnosis), *details))}",
+            f"{name_culprit(finding)}: {cost}; {', '.join((describe_symptom(finding), *details))}",
         )
     if len(others) > limits.others:
         yield "", f"and {format_count(len(others) - limits.others, 'more finding')}"
@@ -165,9 +164,9 @@ def _steps(diagnosis: Diagnosis, most: int) -> RenderableType:
     worst = max((step.loss_ns or 0 for step in by_loss), default=0)
     shown = [step for step in by_loss[:most] if (step.loss_ns or 0) > max(_MIN_STEP_SHARE * worst, 0)]
     table = Table.grid(padding=(0, 2))
-    for column in ("step", "time", "loss", "last rank", ""):
+    for column in ("step", "time", "loss", "max rank", ""):
         table.add_column(justify="left" if column == "" else "right", no_wrap=True)
-    table.add_row(*(Text(head, style="cyan") for head in ("step", "time", "loss", "last rank")))
+    table.add_row(*(Text(head, style="cyan") for head in ("step", "time", "loss", "max rank")))
     for step in sorted(shown, key=lambda step: step.key):
         table.add_row(*_step_cells(step, worst))
     if other_steps := [step for step in by_loss if step not in shown]:

@@ -12,7 +12,7 @@ from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import WhatIf
 from jitter.analysis.execution.self_times import START
 from jitter.core.formatting import capitalize, format_percent, format_time
-from jitter.report.figures.frame import CALM_COLOR, GREY_PALETTE, OTHERS_COLOR
+from jitter.report.figures.frame import CALM_COLOR, GREY_PALETTE, LIGHT_HEAT_PALETTE, OTHERS_COLOR
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
 from jitter.report.json_report import render_json
 from jitter.report.notebook import Figures
@@ -181,7 +181,7 @@ def test_every_figure_is_there(page):
         "cumulative: own time behind the median rank",
         "gap before the kernel − mean",
         "duration − mean, compute only",
-        "longest wait in each collective",
+        "collectives: longest wait (pale), transfer (dark)",
         "loss of each step by class",
         "rank × kernel",
         "one kernel: its duration on each rank",
@@ -327,7 +327,26 @@ def test_jitter_noise_is_grey_under_a_finding_of_the_network(tmp_path):
     page = render_html(lake)
     assert list(sources(page, "kernels")["shown:view"]["is_calm"]) == [True]
     (colours,) = (m["attributes"] for m in models(item(page)) if m["attributes"].get("name") == "excess:colours")
-    assert colours["palette"] == GREY_PALETTE
+    assert colours["palette"] == LIGHT_HEAT_PALETTE  # of the transfers above the benchmark: the headline
+    assert colours["tags"][2] == GREY_PALETTE
+    named = {m["attributes"].get("name"): m["attributes"].get("tags") for m in models(item(page))}
+    layers = {name: tags for name, tags in named.items() if name == "shown:excess" or str(name).startswith("layer:")}
+    assert {name for name, tags in layers.items() if not tags[3]} == {"layer:network", "shown:excess"}
+
+
+def test_a_slow_network_is_seen_in_map_and_strip(tmp_path):
+    """The map shows what each rank's transfers take beyond the benchmark, the strip transfer and benchmark."""
+    lake = sampled_lake(tmp_path, "--ranks 4 --steps 5 --kernels 60 --fault slow_link:rank=1,factor=8 --evidence")
+    page = render_html(lake)
+    shown = sources(page, "kernels")["shown:collectives"]
+    expected = np.array(shown["expected_ns"])
+    assert (np.array(shown["most_ns"])[expected > 0] > 2 * expected[expected > 0]).all()
+    assert (expected > 0).any()
+    layer = RunReport(lake).excess.layers[0]
+    assert layer.name == "network"
+    examined = lake.analyze()
+    above = np.clip(examined.transfers[2] - examined.expected_transfers[2], 0, None)
+    np.testing.assert_allclose(layer.excess_ns[:, 2], np.nansum(above), rtol=1e-6)  # one group of all ranks
 
 
 def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):

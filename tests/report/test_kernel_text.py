@@ -4,7 +4,7 @@ from pathlib import Path
 
 import jitter
 from jitter.core.names.kernels import short_name
-from jitter.report.text.kernel_text import describe_kernels
+from jitter.report.text.fix_list import describe_place, name_first_kernel
 from jitter.report.text.questions import answer_questions
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
@@ -19,16 +19,15 @@ def test_the_kernel_named_is_that_of_the_range(tmp_path: Path):
     found = lake.diagnose()
     (culprit,) = found.culprits
     assert culprit.kernel_index is not None
-    told = describe_kernels(culprit, found)
-    assert told.startswith("kernel 0")
+    assert describe_place(culprit) == "kernel 0"
     name = next(s.divergence.kernel_name for s in found.steps if s.divergence and s.divergence.kernel_index == 0)
-    assert told == f"kernel 0, starting at {short_name(name)}"
+    assert name_first_kernel(culprit, found) == short_name(name)
 
 
 def test_time_after_the_last_launch_begins_at_no_kernel(tmp_path: Path):
     found = lake_of(tmp_path, "late_end:rank=1,ms=4", ranks=4, steps=6).diagnose()
     (culprit,) = found.culprits
-    assert describe_kernels(culprit, found) == "after the last launch of the step"
+    assert describe_place(culprit) == "after the last launch of the step"
     assert not any("launched in" in line for line in culprit.evidence)
 
 

@@ -312,7 +312,7 @@ def test_legends_have_their_symbols(browser, tmp_path):
 
 def test_the_band_tells_the_last_and_the_first_rank(page, lake):
     step = lake.diagnose().steps[1]
-    assert f"rank {step.max_rank} is last" in hover(page, "figure:ranks", 10, 1.5)
+    assert f"rank {step.max_rank} is furthest behind" in hover(page, "figure:ranks", 10, 1.5)
     assert "is furthest ahead" in hover(page, "figure:ranks", 10, 0.5)
 
 

@@ -70,8 +70,10 @@ def view_of(rng, step, kernels=20_000, met=300):
         np.sort(rng.choice(kernels, met, replace=False)).astype(np.int32),
         ("all_reduce",) * met,
         abs(noise(rng, met)),
-        *rng.integers(0, RANKS, (2, met)).astype(np.int32),
-        *abs(noise(rng, 3, met)),
+        rng.integers(0, RANKS, met).astype(np.int32),
+        abs(noise(rng, met)),
+        rng.integers(0, RANKS, met).astype(np.int32),
+        *abs(noise(rng, 4, met)),
         rng.integers(1, 10**9, met).astype(np.float64),
     )
     return StepView(

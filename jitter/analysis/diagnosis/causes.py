@@ -97,14 +97,14 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             remedy="equal work on all ranks (batch, sequence lengths, routing)",
         ),
         "gpu_time": CauseInfo(
-            words="slower execution, or more work in launches of the same size",
+            words="slow GPU or more work",
             side="GPU",
             part=TimePart.GPU,
             advice="takes longer for some of its kernels: check its share of the work, then its GPU",
             job_advice="take longer for some of their kernels: check the work of these steps, then the GPUs",
         ),
         "gpu_compute": CauseInfo(
-            words="slower execution of the same kernels",
+            words="slow GPU",
             side="GPU",
             part=TimePart.GPU,
             advice="executes the same kernels more slowly: check its GPU's clocks, temperature and neighbours",

@@ -1,7 +1,7 @@
 """Culprits: each group of findings with its certainty, recurrence, evidence, kernels and place in the profile."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern
-from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Pause, Rung, Seen
+from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Pause, Rung, Seen, StepAnswer
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.thresholds import THRESHOLDS
@@ -31,6 +31,7 @@ def make_culprit(
     gain_range: GainRange | None,
     max_gain_ns: float | None,
     time_ns: int,
+    answers: Sequence[StepAnswer],
     evidence: Evidence,
 ) -> Culprit:
     """Return the culprit of a group of findings.
@@ -42,6 +43,7 @@ def make_culprit(
         gain_range: the least and the most that fixing them alone would save; None where they differ by little.
         max_gain_ns: the loss, which no saving exceeds; None if unknown.
         time_ns: the time of the steps that have a loss; 0 if unknown.
+        answers: the diagnosis of each step of the run.
         evidence: of the analysis.
 
     """
@@ -66,6 +68,7 @@ def make_culprit(
         pricing.unpriced_ns(finding.candidate) > 0 for finding in group.findings
     )
     saved_ns = max(gain_ns, 0.0) if group.is_lead or is_unknown else gain_ns
+    late = [answers[at] for at in steps if answers[at].max_rank in ranks and answers[at].cause == group.cause]
     recurrence = decide_group_recurrence(group, evidence)
     loss_ns = cap_gain(max(share_ns, 0.0), max_gain_ns)
     main = max(group.findings, key=lambda finding: finding.candidate.excess_ns).candidate
@@ -89,7 +92,7 @@ def make_culprit(
         fraction=loss_ns / time_ns if time_ns else None,
         steps=tuple(analysis.keys[number] for number in steps),
         step_pattern=describe_step_pattern(analysis.keys, steps, excess_of_steps),
-        kernel_index=_kernel_range(losses, evidence),
+        kernel_index=_kernel_range(losses, late, evidence),
         evidence=(
             describe_excess(group, evidence),
             *group.evidence,
@@ -247,8 +250,11 @@ def _most_often_last(group: FindingGroup, evidence: Evidence) -> int:
     return max(group.group.ranks, key=lambda rank: (counts[rank], -rank))
 
 
-def _kernel_range(losses: Mapping[int, Losses], evidence: Evidence) -> IndexRange | None:
-    """Return the kernel indices, each of its own step, among which nearly all of the loss arose."""
+def _kernel_range(losses: Mapping[int, Losses], late: Sequence[StepAnswer], evidence: Evidence) -> IndexRange | None:
+    """Return the kernel indices, each of its own step, among which nearly all of the loss arose.
+
+    It begins where a rank of the finding diverges first, in the steps `late` in which it is the max rank.
+    """
     by_index: dict[int, float] = {}
     for number, shares in losses.items():
         located = evidence.kernels.locate_all(evidence.analysis.keys[number], shares)
@@ -263,4 +269,6 @@ def _kernel_range(losses: Mapping[int, Losses], evidence: Evidence) -> IndexRang
         return None
     running = np.cumsum(lost) / lost.sum()
     tail = (1 - THRESHOLDS.kernel_range_share) / 2
-    return IndexRange(int(indices[np.argmax(running > tail)]), int(indices[np.argmax(running >= 1 - tail)]))
+    first, last = int(indices[np.argmax(running > tail)]), int(indices[np.argmax(running >= 1 - tail)])
+    began = [step.divergence.kernel_index for step in late if step.divergence is not None]
+    return IndexRange(min([first, *began]), last)

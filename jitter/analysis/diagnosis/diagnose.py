@@ -44,7 +44,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     time_ns = sum(step.step_time_ns or 0 for step in steps if step.loss_ns is not None)
     culprits = [
         make_culprit(
-            group, gain, share, gain_range, loss.ns if group.known_gain_ns is None else None, time_ns, evidence
+            group, gain, share, gain_range, loss.ns if group.known_gain_ns is None else None, time_ns, steps, evidence
         )
         for group, gain, share, gain_range in sorted(
             zip(groups, gains, shares, ranges, strict=True),

@@ -167,6 +167,11 @@ def name_cause(culprit: Culprit) -> str:
     return next(stated, CAUSES[culprit.cause].words)
 
 
+def name_side(words: str, side: str | None) -> str:
+    """Return a cause in words with the side that it is on, unless the words name it: `late kernel launches (CPU)`."""
+    return words if side is None or side in words else f"{words} ({side})"
+
+
 def describe_advice(culprit: Culprit) -> str:
     """Return what the culprit does and where to look, as the end of a sentence that begins with the culprit."""
     if culprit.scope == "unrecorded":

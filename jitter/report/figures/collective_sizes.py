@@ -48,6 +48,7 @@ def draw_collective_sizes(axis: KernelAxis) -> figure:
         y_axis_type="log",
     )
     plot.scatter("bytes", "usual_ns", source=source, marker="dash", size=12, line_color=OTHERS_COLOR, line_width=2.5)
+    plot.scatter("bytes", "expected_ns", source=source, marker="dash", size=12, line_color=TEXT_COLOR, line_width=2.5)
     plot.segment("bytes", "least_ns", "bytes", "most_ns", source=source, line_color=COLLECTIVE_COLOR, line_width=1)
     words = [word.replace("_", " ") for word in (*OPERATIONS, UNKNOWN_OPERATION)]
     took = plot.scatter(
@@ -70,6 +71,6 @@ def draw_collective_sizes(axis: KernelAxis) -> figure:
     legend = plot.legend[0]
     legend.location, legend.background_fill_color, legend.label_text_color = "top_left", BACKGROUND_COLOR, TEXT_COLOR
     legend.border_line_color = None
-    rows = ("what", "size", "took", "usual", "waited")
+    rows = ("what", "size", "took", "expected", "usual", "waited")
     add_hover(plot, [took], "collective", "waiter", rows, {"source": source}, limit=1)
     return plot

@@ -27,7 +27,7 @@ from jitter.report.figures.frame import (
     add_hover,
 )
 from jitter.report.figures.steps import StepAxis, new_step_figure
-from jitter.report.views.excess_heatmap import ExcessHeatmap, HeatmapLayer
+from jitter.report.views.excess_heatmap import NETWORK_LAYER, ExcessHeatmap, HeatmapLayer
 
 _LEAST_HEIGHT, _MOST_HEIGHT, _ROW = 120, 300, 17
 _FRAME = 44  # px above and below the rows
@@ -54,17 +54,16 @@ def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int]
     pad = 0.5 + 0.006 * rows  # the first row at the top, with room for half an arrow
     y_range = Range1d(start=rows - 1 + pad, end=-pad)
     plot = new_step_figure(axis, "every rank and step", "excess", y_range, height)
-    sources = [_source(layer, f"layer:{layer.name}") for layer in drawn.layers]
-    shown = _source(drawn.layers[0], "shown:excess")
-    light, dark = (GREY_PALETTE, GREY_PALETTE) if axis.run.is_calm else (LIGHT_HEAT_PALETTE, DARK_HEAT_PALETTE)
+    sources = [_source(layer, f"layer:{layer.name}", axis) for layer in drawn.layers]
+    shown = _source(drawn.layers[0], "shown:excess", axis)
     first = drawn.layers[0]
     mapper = LogColorMapper(
-        palette=light,
+        palette=GREY_PALETTE if shown.tags[3] else LIGHT_HEAT_PALETTE,
         low=first.low_ns,
         high=first.high_ns,
         nan_color=TRANSPARENT,
         name="excess:colours",
-        tags=[light, dark],
+        tags=[LIGHT_HEAT_PALETTE, DARK_HEAT_PALETTE, GREY_PALETTE],
     )
     wide = drawn.columns[0][1] + 1
     place: dict[str, Any] = {"image": "image", "x": -0.5, "y": -0.5, "dw": wide * len(drawn.columns), "dh": rows}
@@ -94,10 +93,11 @@ def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int]
     return plot
 
 
-def _source(layer: HeatmapLayer, name: str) -> ColumnDataSource:
-    """Return a layer as a source. Tags: ends of the colour scale, what a cell without a value means."""
+def _source(layer: HeatmapLayer, name: str, axis: StepAxis) -> ColumnDataSource:
+    """Return a layer as a source. Tags: ends of the colour scale, what a cell without a value means, whether grey."""
     unknown = "next to no share of the loss" if layer.shows_loss else "unknown"
-    return ColumnDataSource(_columns(layer), name=name, tags=[layer.low_ns, layer.high_ns, unknown])
+    is_grey = axis.run.is_calm and layer.name != NETWORK_LAYER
+    return ColumnDataSource(_columns(layer), name=name, tags=[layer.low_ns, layer.high_ns, unknown, is_grey])
 
 
 def _columns(layer: HeatmapLayer) -> dict[str, Any]:
@@ -141,12 +141,17 @@ def _draw_hosts(plot: figure, drawn: ExcessHeatmap) -> None:
 
 
 def _draw_arrows(plot: figure, drawn: ExcessHeatmap, culprits: Collection[int], steps: int) -> None:
-    """Draw an arrow at the rows of the findings' ranks."""
+    """Draw an arrow at the rows of the findings' ranks, one for neighbours, with a line along them."""
     named = [at for at, ranks in enumerate(drawn.rows) if not set(ranks).isdisjoint(culprits)]
+    first = [at for at in named if at - 1 not in named]
+    last = [at for at in named if at + 1 not in named]
+    x, middle = steps - 0.5 + 0.01 * steps, [(a + b) / 2 for a, b in zip(first, last, strict=True)]
+    source = ColumnDataSource({"x": [x] * len(first), "y": middle, "first": first, "last": last}, name="named")
+    plot.segment("x", "first", "x", "last", source=source, line_color=TEXT_COLOR, line_width=2)
     plot.scatter(
         "x",
         "y",
-        source=ColumnDataSource({"x": [steps - 0.5 + 0.01 * steps] * len(named), "y": named}, name="named"),
+        source=source,
         marker="triangle",
         angle=np.pi / 2,
         size=8,

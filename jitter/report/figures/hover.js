@@ -53,7 +53,7 @@ return words[format] ?? "";
 // kind: run
 const data = source.data, i = special_vars.index, [first, last] = [data.left[i] + 0.5, data.right[i] - 0.5];
 const words = {
-  who: `rank ${data.rank[i]} is ${data.row[i] ? "furthest ahead" : "last"}`,
+  who: `rank ${data.rank[i]} is ${data.row[i] ? "furthest ahead" : "furthest behind"}`,
   where: first == last ? `kernel ${first}` : `kernels ${first} to ${last}`,
   clear: data.clear[i] ? "" : "all ranks within 1% of the step",
 };
@@ -65,6 +65,7 @@ const words = {
   size: known(data.bytes[i], `${bytes(data.bytes[i])}, ${parseFloat((data.bytes[i] / most).toPrecision(3))} GB/s`),
   took: least == most ? `took ${time(most)} from the last arrival`
     : `took ${time(least)} (fastest group) to ${time(most)} (slowest) from the last arrival`,
+  expected: known(data.expected_ns[i], `by the benchmark: ${time(data.expected_ns[i])}`),
   usual: `median of the run: ${time(data.usual_ns[i])}`,
   waited: data.waited_ns[i] > 0 ? `rank ${data.waiter[i]} waited ${time(data.waited_ns[i])} for rank ${data.last[i]}`
     : "no rank waited",

@@ -189,7 +189,7 @@ def build_kernel_axis(view: StepView) -> KernelAxis:
 
 
 def draw_divergence(axis: KernelAxis, views: Iterable[StepView]) -> list[figure]:
-    """Draw the cumulative divergence, the band of last and first ranks, gap, duration, and waits in collectives.
+    """Draw the cumulative divergence, the band of ranks, gap, duration, waits and transfers of collectives.
 
     The cumulative divergence is that of own time; of the time to kernel end if own time is known in none of the views.
     """
@@ -321,10 +321,10 @@ def _draw_flags(plot: figure, axis: KernelAxis) -> None:
 
 
 def _draw_rank_band(axis: KernelAxis) -> figure:
-    """Draw which rank is last and which is furthest ahead at each kernel; pale where all ranks are close together."""
+    """Draw which ranks are furthest behind and ahead at each kernel; pale where all ranks are close together."""
     plot = _new_panel(axis, "ranks", "", 50, Range1d(start=0, end=2))
     plot.yaxis.ticker = FixedTicker(ticks=[0.5, 1.5])
-    plot.yaxis.formatter = CustomJSTickFormatter(code="return tick > 1 ? 'last rank' : 'first';")
+    plot.yaxis.formatter = CustomJSTickFormatter(code="return tick > 1 ? 'behind' : 'ahead';")
     plot.grid.grid_line_color = None
     source = axis.sources["runs"]
     pieces = plot.quad(
@@ -347,15 +347,19 @@ def _draw_rank_band(axis: KernelAxis) -> figure:
 
 
 def _draw_waits(axis: KernelAxis) -> figure:
-    """Draw the longest wait of a rank in each collective."""
+    """Draw of each collective the transfer, on top of it the longest wait of a rank, and what a benchmark gives."""
     source = axis.sources["collectives"]
-    plot = _new_panel(axis, "waits", "longest wait in each collective", 112)
-    bars = plot.segment("kernel_index", 0, "kernel_index", "waited_ns", source=source, line_color=COLLECTIVE_COLOR)
-    bars.glyph.line_width = 2.5
-    dots = plot.scatter("kernel_index", "waited_ns", source=source, size=5, color=COLLECTIVE_COLOR)
-    rows = ("what", "waited", "took", "size")
+    benchmark = ", benchmark (dash)" if np.isfinite(source.data["expected_ns"]).any() else ""
+    title = f"collectives: longest wait (pale), transfer (dark){benchmark}"
+    plot = _new_panel(axis, "waits", title, 112)
+    for end, alpha in (("waiter_ns", 0.4), ("most_ns", 1.0)):
+        bars = plot.segment("kernel_index", 0, "kernel_index", end, source=source, line_color=COLLECTIVE_COLOR)
+        bars.glyph.line_width, bars.glyph.line_alpha = 4, alpha
+    plot.scatter("kernel_index", "expected_ns", source=source, marker="dash", size=11, color=TEXT_COLOR, line_width=2)
+    dots = plot.scatter("kernel_index", "waiter_ns", source=source, size=5, color=COLLECTIVE_COLOR)
+    rows = ("what", "waited", "took", "expected", "size")
     add_hover(plot, [dots], "collective", "waiter", rows, {"source": source}, mode="vline", limit=1)
-    _follow(axis, plot, source, None, ("waited_ns",), has_floor=True)
+    _follow(axis, plot, source, None, ("waiter_ns", "most_ns", "expected_ns"), has_floor=True)
     return plot
 
 

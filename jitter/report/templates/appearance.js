@@ -23,7 +23,8 @@ const setModel = (model, values) => model.setv(values, { sync: false });
 const paintMaps = (figures) => {
   for (const name of ["excess:colours", "map:colours"]) {
     const colours = figures.get_model_by_name(name);
-    if (colours) setModel(colours, { palette: colours.tags[isDark() ? 1 : 0] });
+    const isGrey = name == "excess:colours" && figures.get_model_by_name("shown:excess")?.tags[3];
+    if (colours) setModel(colours, { palette: colours.tags[isGrey ? 2 : isDark() ? 1 : 0] });
   }
 };
 const paintModels = (figures) => {

@@ -167,6 +167,7 @@
     const { data, tags } = model(`layer:${layer.value}`);
     setModel(map, { data, tags });
     setModel(model("excess:colours"), { low: tags[0], high: tags[1] });
+    paintMaps(figures);
     if (model("own:cells")) setModel(model("own:cells"), { visible: tags[2] != "unknown" });
   };
   layer?.addEventListener("change", () => {

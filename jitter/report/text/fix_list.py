@@ -20,9 +20,11 @@ from jitter.analysis.diagnosis.verdict import (
     is_stalled_loading,
     name_cause,
     name_culprit,
+    name_side,
     write_advice,
 )
 from jitter.core.formatting import (
+    abbreviate,
     capitalize,
     format_count,
     format_numbers,
@@ -31,9 +33,11 @@ from jitter.core.formatting import (
     format_time_range,
     format_timeline_span,
 )
-from jitter.report.text.kernel_text import describe_kernels
+from jitter.core.names.kernels import short_name
 
 MAX_EXPORTED_RANKS: Final = 8
+_CLOSE: Final = 0.05
+"""Part of a loss by which a saving may differ from it and is not stated beside it: the loss is what a repair saves."""
 
 
 class FixItem(NamedTuple):
@@ -67,37 +71,56 @@ def list_fixes(diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path) -> 
     return [_item(finding, diagnosis, cohorts, lake, number) for number, finding in enumerate(diagnosis.findings, 1)]
 
 
-def write_headline(culprit: Culprit, diagnosis: Diagnosis) -> str:
+def write_headline(culprit: Culprit) -> str:
     """Return who loses time, by what, where and when: `Rank 5: late kernel launches (CPU), kernel 17, 1 of 5 steps`."""
-    return f"{name_culprit(culprit)}: {_describe_loss(culprit, diagnosis)}"
+    return f"{name_culprit(culprit)}: {_describe_loss(culprit)}"
 
 
 def write_jitter_verdict(diagnosis: Diagnosis) -> str:
     """Return the verdict without what a headline says of it: the hang, what all ranks lose alike to the program."""
     first, hang, verdict = diagnosis.headline, diagnosis.hang, diagnosis.verdict
     if hang is not None:
-        verdict = verdict.removeprefix(f"{write_hang_verdict(hang)} ")
+        verdict = verdict.removeprefix(write_hang_verdict(hang)).lstrip()
     return verdict if first is None else verdict.removesuffix(f" {describe_program(first)}")
 
 
-def _describe_loss(culprit: Culprit, diagnosis: Diagnosis) -> str:
+def _describe_loss(culprit: Culprit) -> str:
     """Return what costs the time, where, and in which steps; what the program costs is in all of them."""
     seen = "" if culprit.is_of_program else f", {describe_seen(culprit)}"
-    return describe_symptom(culprit, diagnosis) + seen
+    return describe_symptom(culprit) + seen
 
 
-def describe_symptom(culprit: Culprit, diagnosis: Diagnosis) -> str:
+def describe_symptom(culprit: Culprit) -> str:
     """Return what the culprit does and where: `late kernel launches (CPU), kernel 17`."""
-    cause = CAUSES[culprit.cause]
-    side = "" if cause.side is None else f" ({cause.side})"
-    kernels = describe_kernels(culprit, diagnosis).partition(", starting at ")[0] or cause.place
-    return ", ".join(filter(None, (f"{name_cause(culprit)}{side}", kernels)))
+    cause = name_side(name_cause(culprit), CAUSES[culprit.cause].side)
+    return ", ".join(filter(None, (cause, describe_place(culprit))))
+
+
+def describe_place(culprit: Culprit) -> str:
+    """Return where in the step the culprit's excess lies: `kernels 2 to 73`; empty if that is unknown."""
+    cause, index = CAUSES[culprit.cause], culprit.kernel_index
+    if index is None or not cause.is_at_kernels:
+        return cause.place
+    return f"kernel {index.first}" if index.first == index.last else f"kernels {index.first} to {index.last}"
+
+
+def name_first_kernel(culprit: Culprit, diagnosis: Diagnosis) -> str:
+    """Return the name of the first kernel at which a rank of the culprit diverges, in its steps and in its range."""
+    index = culprit.kernel_index
+    if index is None or not CAUSES[culprit.cause].is_at_kernels:
+        return ""
+    steps = (step for step in diagnosis.steps if step.max_rank in culprit.ranks and step.key in culprit.steps)
+    began = [step.divergence for step in steps if step.divergence is not None]
+    in_range = [kernel for kernel in began if index.first <= kernel.kernel_index <= index.last]
+    first = min(in_range, key=lambda kernel: kernel.kernel_index, default=None)
+    return "" if first is None else abbreviate(short_name(first.kernel_name))
 
 
 def describe_cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
-    """Return the culprit's loss, what fixing it alone saves where that differs, and of jitter the whole loss."""
+    """Return the culprit's loss, what fixing it alone saves and the whole loss of jitter, where they differ."""
     parts = [describe_price(culprit)]
-    if culprit.rung == "ranks" and (whole := describe_jitter(diagnosis)):
+    is_part = format_time(culprit.loss_ns) != format_time(diagnosis.loss.ns)
+    if culprit.rung == "ranks" and is_part and (whole := describe_jitter(diagnosis)):
         parts.append(f"all jitter: {whole}")
     return f"{'; '.join(parts)} ({culprit.confidence} confidence)"
 
@@ -113,10 +136,11 @@ def describe_jitter(diagnosis: Diagnosis) -> str:
 
 
 def describe_price(culprit: Culprit) -> str:
-    """Return the culprit's loss, and what fixing it alone saves where that differs."""
+    """Return the culprit's loss, and what fixing it alone saves where that differs by more than 5%."""
     saving = describe_saving(culprit)
-    differs = format_time(culprit.loss_ns) not in saving
-    return "; ".join([describe_loss(culprit), *([saving] if differs else [])])
+    is_plain = culprit.gain_range_ns is None and not culprit.has_unknown_gain and culprit.gain_ns > 0
+    is_close = is_plain and abs(culprit.gain_ns - culprit.loss_ns) <= _CLOSE * culprit.loss_ns
+    return "; ".join([describe_loss(culprit), *([] if is_close else [saving])])
 
 
 def describe_action(culprit: Culprit) -> str:
@@ -173,7 +197,7 @@ def _item(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
     code = describe_launch(culprit.code) or ""
     return FixItem(
         name=name_culprit(culprit),
-        words=_describe_loss(culprit, diagnosis),
+        words=_describe_loss(culprit),
         loss_ns=culprit.loss_ns,
         fraction=culprit.fraction,
         is_jitter=culprit in diagnosis.culprits,

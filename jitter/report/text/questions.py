@@ -30,8 +30,7 @@ from jitter.core.formatting import (
     format_time,
     format_timeline_span,
 )
-from jitter.report.text.fix_list import describe_price
-from jitter.report.text.kernel_text import describe_kernels
+from jitter.report.text.fix_list import describe_place, describe_price, name_first_kernel
 
 Hosts = Mapping[int, str | None]
 QUESTIONS = (
@@ -238,7 +237,8 @@ def _when(diagnosis: Diagnosis) -> str:
         )
     places = []
     for finding in diagnosis.culprits[:_MOST]:
-        where = CAUSES[finding.cause].place if finding.kernel_index is None else describe_kernels(finding, diagnosis)
+        name = name_first_kernel(finding, diagnosis)
+        where = describe_place(finding) + (f", starting at {name}" if name else "")
         if where:
             places.append(f"{name_culprit(finding)}: {where}")
     if places:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.model import Cause, StepAnswer
+from jitter.analysis.diagnosis.verdict import name_side
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 from jitter.core.names.kernels import short_name
 from jitter.report.views.step_view import StepView
@@ -28,7 +29,7 @@ class StepText:
 
 def describe_cause(cause: Cause) -> str:
     """Return a cause in words: `late kernel launches (CPU)`; `none` for no cause."""
-    return "none" if cause == "none" else f"{CAUSES[cause].words} ({CAUSES[cause].side})"
+    return "none" if cause == "none" else name_side(CAUSES[cause].words, CAUSES[cause].side)
 
 
 def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int) -> StepText:

@@ -31,6 +31,8 @@ class CollectiveWaits:
     """Longest wait of a rank of the cohort for the last rank to arrive."""
     waiter: Ints
     """Rank that waited longest."""
+    waiter_ns: Floats
+    """How long that rank was in the collective: its wait and the transfer."""
     last: Ints
     """Rank that it waited for: the last of its group to arrive."""
     least_ns: Floats
@@ -39,6 +41,8 @@ class CollectiveWaits:
     """The same in the slowest group."""
     usual_ns: Floats
     """Median of that time over the run."""
+    expected_ns: Floats
+    """What a benchmark gives the slowest group: the time of its message at the measured bandwidth."""
     bytes: Floats
     """Message size of the slowest group, as its last rank recorded it."""
 
@@ -61,9 +65,10 @@ class _Attended:
 
 def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> CollectiveWaits:
     """Measure the collectives of one step and cohort, those of `grid`."""
-    run, usual = examined.run, examined.baseline_transfers[examined.keys.index(key)]
+    run, step_number = examined.run, examined.keys.index(key)
+    usual, expected = examined.baseline_transfers[step_number], examined.expected_transfers[step_number]
     arrays = {team: run.team_times(key, team) for team in run.programs}
-    rows: list[tuple[int, str, float, int, int, float, float, float, float]] = []
+    rows: list[tuple[int, str, float, int, float, int, float, float, float, float, float]] = []
     for number, meeting in enumerate(run.matching.collectives):
         came = _attended(run, meeting, arrays, grid)
         has_index = came.index >= 0
@@ -76,7 +81,7 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
         transfer = least[came.group]
         fastest, slowest = int(transfer.argmin()), int(transfer.argmax())
         index = int(came.index[has_index][0])
-        member = meeting.members[0]
+        member, first_group = meeting.members[0], run.collective_arrays.first_group[number]
         operation = run.programs[run.matching.blocks[member.block].team].operations[member.place].collective
         rows.append(
             (
@@ -84,22 +89,25 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
                 operation or UNKNOWN_OPERATION,
                 float(waited[waiter]),
                 int(came.rank[waiter]),
+                float(came.took[waiter]),
                 int(came.rank[_last(came, waiter)]),
                 float(transfer[fastest]),
                 float(transfer[slowest]),
-                float(usual[run.collective_arrays.first_group[number]]),
+                float(usual[first_group]),
+                float(expected[first_group + came.group[slowest]]),
                 float(came.bytes[_last(came, slowest)]),
             )
         )
     rows.sort()
-    numbers = np.array([row[2:] for row in rows], np.float64).reshape(len(rows), 7).T
+    numbers = np.array([row[2:] for row in rows], np.float64).reshape(len(rows), 9).T
     return CollectiveWaits(
         np.array([row[0] for row in rows], np.int32),
         tuple(row[1] for row in rows),
         numbers[0],
         numbers[1].astype(np.int32),
-        numbers[2].astype(np.int32),
-        *numbers[3:],
+        numbers[2],
+        numbers[3].astype(np.int32),
+        *numbers[4:],
     )
 
 

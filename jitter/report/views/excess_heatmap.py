@@ -24,7 +24,7 @@ MAX_ROWS = 120
 MAX_COLUMNS = 300
 LOW_SCALE_FRACTION, HIGH_SCALE_FRACTION = 0.003, 0.02
 """Start of the colour scale, and the smallest end of it, as fractions of the median step time."""
-LOSS_LAYER, TRANSFER_LAYER, OWN_LAYER = "loss", "transfers", "own"
+LOSS_LAYER, TRANSFER_LAYER, NETWORK_LAYER, OWN_LAYER = "loss", "transfers", "network", "own"
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class HeatmapLayer:
 
     @property
     def shows_loss(self) -> bool:
-        """Whether it shows shares of the loss only."""
-        return self.name in (LOSS_LAYER, TRANSFER_LAYER)
+        """Whether it shows shares of a loss only."""
+        return self.name in (LOSS_LAYER, TRANSFER_LAYER, NETWORK_LAYER)
 
 
 @dataclass(frozen=True)
@@ -89,12 +89,15 @@ def build_excess_heatmap(lake: Lake, examined: RunAnalysis, first: str = LOSS_LA
     for team in examined.deviations:
         self_excess_ns[:, [column[rank] for rank in team.ranks.tolist()]] = team.total_ns.transpose(0, 2, 1)
     shares, transfers = _charged(examined, column)
-    for layer in (shares, transfers):
-        layer[layer < LOW_SCALE_FRACTION * examined.usual_step_ns] = np.nan  # too small a share to be seen
     values = {
         LOSS_LAYER: ("share of the loss", shares),
         TRANSFER_LAYER: ("communication's share of the loss, at all ranks of its groups", transfers),
     }
+    if first == NETWORK_LAYER:  # in place of how transfers vary
+        above = "transfers above the benchmark, at all ranks of their groups", _above_benchmark(examined, column)
+        values = {LOSS_LAYER: values[LOSS_LAYER], NETWORK_LAYER: above}
+    for _, layer in values.values():
+        layer[layer < LOW_SCALE_FRACTION * examined.usual_step_ns] = np.nan  # too small a share to be seen
     values = {name: layer for name, layer in values.items() if not np.isnan(layer[1]).all()}
     values |= {
         self_time_layer(part): (f"{part.label}: own time above the peers' median", self_excess_ns[part])
@@ -133,6 +136,18 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
             members = [column[rank] for rank in _members(examined.run.matching, *group)]
             transfers[members, number] = np.nan_to_num(transfers[members, number]) + ns
     return rank_shares, transfers
+
+
+def _above_benchmark(examined: RunAnalysis, column: Mapping[int, int]) -> Doubles:
+    """Sum how much longer each rank's transfers take than a benchmark gives, (ranks, steps) in ns."""
+    above_ns = np.zeros((len(column), len(examined.keys)))
+    first_group = examined.run.collective_arrays.first_group
+    for number, (took, expected) in enumerate(zip(examined.transfers, examined.expected_transfers, strict=True)):
+        for group in np.flatnonzero(took > expected).tolist():
+            collective = int(np.searchsorted(first_group, group, side="right")) - 1
+            members = _members(examined.run.matching, collective, group - int(first_group[collective]))
+            above_ns[[column[rank] for rank in members], number] += took[group] - expected[group]
+    return above_ns
 
 
 def _members(matching: CollectiveMatching, meeting: int, group: int) -> list[int]:

@@ -19,6 +19,7 @@ from jitter.report.text.fix_list import costliest_step
 from jitter.report.text.step_text import StepText, describe_step
 from jitter.report.views.excess_heatmap import (
     LOSS_LAYER,
+    NETWORK_LAYER,
     TRANSFER_LAYER,
     ExcessHeatmap,
     build_excess_heatmap,
@@ -182,13 +183,15 @@ def is_calm(diagnosis: Diagnosis) -> bool:
 
 
 def choose_first_layer(diagnosis: Diagnosis) -> str:
-    """Return the layer of the map that shows the first finding best.
+    """Return the layer of the map that shows the headline best.
 
     Several ranks that are slow together share their loss, and communication is not attributed to a rank.
     """
-    if not diagnosis.culprits:
+    first = diagnosis.headline if diagnosis.headline in diagnosis.culprits else next(iter(diagnosis.culprits), None)
+    if first is None:
         return LOSS_LAYER
-    first = diagnosis.culprits[0]
+    if first.rung == "network":
+        return NETWORK_LAYER
     part = CAUSES[first.cause].part
     if part is TimePart.TRANSFER:
         return TRANSFER_LAYER

@@ -34,7 +34,7 @@ MIN_WAIT_FRACTION = 0.01
 MIN_SCALE_FRACTION: Final = 0.01
 """Of the step time: no figure along the kernels has a finer scale, so that noise stays flat."""
 MAX_RUNS = 300
-"""Most pieces in the band of first and last ranks; else each equal part of the step shows its clearest kernel."""
+"""Most pieces in the band of ranks; else each equal part of the step shows its clearest kernel."""
 MAX_MAP_ROWS, MAX_MAP_CELLS = 96, 20_000
 
 

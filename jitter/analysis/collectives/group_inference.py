@@ -602,14 +602,26 @@ def infer_attended(
 def find_peerless(
     programs: Mapping[int, Program], team_of: Mapping[int, int], attended: Attended
 ) -> dict[tuple[int, int], frozenset[int]]:
-    """Return, by (rank, place), the ranks among which an exchange has its peer: it states a group, and no peer."""
-    ranks_of: dict[tuple[int, ...], frozenset[int]] = {}
-    return {
-        (rank, place): ranks_of.setdefault(group.ranks, frozenset(group.ranks))
+    """Return, by (rank, place), the ranks among which an exchange has its peer: it states a group, and no peer.
+
+    Of a group of two ranks the peer is known, and the order in which they exchange; unless the exchanges are on several
+    streams: messages of both directions are then in another order on each of the ranks.
+    """
+    exchanges = [
+        (rank, place, group, programs[team_of[rank]].operations[place].stream)
         for rank, attendances in attended.items()
         for place, group in attendances
         if group is not None and group.ranks is not None and is_exchange(programs[team_of[rank]].operations[place])
-        if not group.is_ring and len(group.ranks) - (rank in group.ranks) > 1
+        if not group.is_ring and len(group.ranks) > 1
+    ]
+    streams_of: dict[Group, set[int]] = defaultdict(set)
+    for _, _, group, stream in exchanges:
+        streams_of[group].add(stream)
+    ranks_of: dict[tuple[int, ...], frozenset[int]] = {}
+    return {
+        (rank, place): ranks_of.setdefault(group.ranks or (), frozenset(group.ranks or ()))
+        for rank, place, group, _ in exchanges
+        if len(group.ranks or ()) - (rank in (group.ranks or ())) > 1 or len(streams_of[group]) > 1
     }
 
 

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.alignment.program import Operation
-from jitter.analysis.collectives.group_inference import ALONE, infer_groups, with_absent_ranks
+from jitter.analysis.alignment.program import Operation, Program
+from jitter.analysis.collectives.group_inference import ALONE, infer_attended, infer_groups, with_absent_ranks
+from jitter.analysis.collectives.matching import Group, match
 from jitter.core.names.kernels import COLLECTIVE
 from tests.accuracy.layouts.job import LayoutJob
 from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
@@ -152,3 +153,22 @@ def test_an_answer_whatever_the_ends_are():
         end[chance.random(end.shape) < chance.choice([0, 0.3, 0.5])] = np.nan
         found = infer_groups(on_streams(*[1] * collectives), start, end + apart_ns).labels
         assert all(labels.shape == (ranks,) for labels in found.values())
+
+
+def test_messages_of_two_ranks_in_both_directions_are_matched_by_their_streams():
+    """Two stages: the first one sends twice before it receives, the second one receives and sends in turns."""
+    forward, backward = (Operation("ncclDevKernel_SendRecv", COLLECTIVE, stream, 0, "send_recv") for stream in (1, 2))
+    orders = {0: [forward, forward, backward, backward], 1: [forward, backward, forward, backward]}
+    programs = {rank: Program(tuple(order), {("", b""): np.arange(4)}, ("", b"")) for rank, order in orders.items()}
+    pair = Group((0, 1))
+    attended = {rank: [(place, pair) for place in range(4)] for rank in (0, 1)}
+    clock_ns = 7e6
+    ends = {0: np.array([1e6, 2.1e6, 3.3e6, 4.2e6]), 1: clock_ns + np.array([1e6, 3.3e6, 2.1e6, 4.2e6])}
+    step = {rank: (np.array([rank]), (end - 1e5)[:, None], end[:, None]) for rank, end in ends.items()}
+    inferred, alone = infer_attended(programs, {0: 0, 1: 1}, attended, [step, step])
+    assert not alone
+    found = match(programs, {0: 0, 1: 1}, inferred, alone)
+    assert {
+        frozenset((found.blocks[member.block].ranks, member.place) for member in collective.members)
+        for collective in found.collectives
+    } == {frozenset({((0,), first), ((1,), second)}) for first, second in [(0, 0), (1, 2), (2, 1), (3, 3)]}

@@ -391,24 +391,44 @@ def find_rotation(names: Sequence[str], of: Sequence[str]) -> int | None:
 def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
     """Return the number to add to a repetition's index on `other` to get its index on `reference`.
 
-    Uses the clock they share, else wall clock, else an equal sequence of collectives. Raises `UnknownRankError` if
-    none of these relates the two ranks.
+    Uses the clock they share, else wall clock, else an equal sequence of collectives. Wall clocks of two hosts may
+    differ by more than a step: ranks that recorded the same collectives are matched by these where the wall clock puts
+    the steps of one between those of the other, or puts the recordings apart. Raises `UnknownRankError` if none of
+    these relates the two ranks.
     """
+    by_collectives = _offset_by_collectives(reference.repetition, other.repetition)
     shift_ns = _shift(reference, other)
-    if shift_ns is not None:
-        return _offset_by_time(reference, other, shift_ns)
-    first, second = reference.repetition, other.repetition
-    if first.collectives is not None and first.collectives == second.collectives:
-        counts = {count: position for position, count in enumerate(first.collectives_before)}
-        befores = enumerate(second.collectives_before)
-        offsets = {counts[count] - position for position, count in befores if count in counts}
-        if len(offsets) == 1:
-            return offsets.pop()
-    raise UnknownRankError(
-        f"{other.label}: has no step markers, and its repeating steps cannot be aligned with those of "
-        f"{reference.label}: no wall clock was recorded and their sequences of collectives differ",
-        "mark the steps (an NVTX range `step N`) or give --step-pattern",
-    )
+    if shift_ns is None:
+        if by_collectives is not None:
+            return by_collectives
+        raise UnknownRankError(
+            f"{other.label}: has no step markers, and its repeating steps cannot be aligned with those of "
+            f"{reference.label}: no wall clock was recorded and their sequences of collectives differ",
+            "mark the steps (an NVTX range `step N`) or give --step-pattern",
+        )
+    by_time = _offset_by_time(reference.repetition, other.repetition, shift_ns)
+    by_clock = round(by_time)
+    is_between = abs(by_time - by_clock) > _LARGEST_PHASE
+    are_apart = not -len(other.repetition.starts_ns) < by_clock < len(reference.repetition.starts_ns)
+    if by_collectives is not None and reference.clock != other.clock and (is_between or are_apart):
+        return by_collectives
+    if is_between:
+        raise UnknownRankError(
+            f"{other.label}: has no step markers, and by wall clock its repeating steps fall between those of "
+            f"{reference.label}",
+            "mark the steps (an NVTX range `step N`) or give --step-pattern",
+        )
+    return by_clock
+
+
+def _offset_by_collectives(reference: Repetition, other: Repetition) -> int | None:
+    """Return the offset by which the same collectives come before each step; None if their sequences differ."""
+    if reference.collectives is None or reference.collectives != other.collectives:
+        return None
+    counts = {count: position for position, count in enumerate(reference.collectives_before)}
+    befores = enumerate(other.collectives_before)
+    offsets = {counts[count] - position for position, count in befores if count in counts}
+    return offsets.pop() if len(offsets) == 1 else None
 
 
 def _shift(reference: RankRepetition, other: RankRepetition) -> int | None:
@@ -420,10 +440,14 @@ def _shift(reference: RankRepetition, other: RankRepetition) -> int | None:
     return other.utc_offset_ns - reference.utc_offset_ns
 
 
-def _offset_by_time(reference: RankRepetition, other: RankRepetition, shift_ns: int) -> int:
-    """Match each start to the nearest start of the reference, at most a quarter of a period away."""
-    reference_starts = np.array(reference.repetition.starts_ns)
-    starts = np.array(other.repetition.starts_ns) + shift_ns
+_LARGEST_PHASE: Final = 0.25
+"""Largest distance of a start by wall clock from the nearest start of the reference, in periods."""
+
+
+def _offset_by_time(reference: Repetition, other: Repetition, shift_ns: int) -> float:
+    """Return by how many periods of the reference each start of `other` is later, a median; not a whole number."""
+    reference_starts = np.array(reference.starts_ns)
+    starts = np.array(other.starts_ns) + shift_ns
     period_ns = float(np.median(np.diff(reference_starts)))
     # steps before and after the reference's recording are extrapolated with its period
     positions = np.interp(starts, reference_starts, np.arange(reference_starts.size))
@@ -433,12 +457,4 @@ def _offset_by_time(reference: RankRepetition, other: RankRepetition, shift_ns: 
         reference_starts.size - 1 + (starts - reference_starts[-1]) / period_ns,
         positions,
     )
-    differences = positions - np.arange(starts.size)
-    offset = round(float(np.median(differences)))
-    if abs(float(np.median(differences)) - offset) > 0.25:
-        raise UnknownRankError(
-            f"{other.label}: has no step markers, and by wall clock its repeating steps fall between those of "
-            f"{reference.label}",
-            "mark the steps (an NVTX range `step N`) or give --step-pattern",
-        )
-    return offset
+    return float(np.median(positions - np.arange(starts.size)))

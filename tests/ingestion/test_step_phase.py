@@ -54,17 +54,25 @@ def test_without_wall_clock_by_the_same_collectives():
     assert step_offset(phased(steps(0, 4), 5, collectives="x", before=(3, 7, 11, 15)), other) == 1
 
 
-@pytest.mark.parametrize("error_ns", [PERIOD // 2, -3_000_000, 7 * PERIOD, -400 * PERIOD])
+STARTS = [0, PERIOD, 2 * PERIOD + 500, 5 * PERIOD, 6 * PERIOD, 7 * PERIOD]
+"""Of steps of unequal times."""
+
+
+@pytest.mark.parametrize("error_ns", [PERIOD // 2, -3_000_000, PERIOD, -PERIOD, 7 * PERIOD, -400 * PERIOD])
 @pytest.mark.parametrize("begun", [0, 1])
 def test_a_wall_clock_that_is_wrong_by_more_than_a_step_yields_to_the_same_collectives(error_ns, begun):
-    reference = phased(steps(0, 5), 10**18, collectives="x", before=(2, 6, 10, 14, 18))
-    other = phased(steps(begun, 4), 10**18 + error_ns, "b", "x", before=(2 + 4 * begun, 6 + 4 * begun, 10 + 4 * begun))
+    before = (2, 6, 10, 14, 18, 22)
+    reference = phased(STARTS, 10**18, collectives="x", before=before)
+    other = phased(STARTS[begun:], 10**18 + error_ns, "b", "x", before[begun:])
     assert step_offset(reference, other) == begun
 
 
-def test_a_wall_clock_that_fits_comes_before_the_collectives():
-    reference = phased(steps(0, 5), 10**18, collectives="x", before=(2, 6, 10, 14, 18))
-    assert step_offset(reference, phased(steps(1, 5), 10**18, "b", "x", before=(2, 6, 10, 14, 18))) == 1
+def test_as_many_collectives_of_other_steps_yield_to_the_wall_clock():
+    before = (2, 6, 10)
+    reference, other = (
+        phased(STARTS[first : first + 3], 10**18, clock, "x", before) for first, clock in ((0, "a"), (1, "b"))
+    )
+    assert step_offset(reference, other) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,6 @@ def ingested(folder: Path, tmp_path: Path) -> "jitter.ingest.IngestReport":
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_step_of_every_rank(tmp_path, seed):
-    from dataclasses import replace
-
     run = simulate(replace(JOB, seed=seed))
     write(run, tmp_path / "traces", "nsys", shuffle=True)
     report = ingested(tmp_path / "traces", tmp_path)
@@ -35,6 +34,14 @@ def test_every_step_of_every_rank(tmp_path, seed):
         assert (
             sum(step.kernels for step in source.steps) + source.outside_steps + source.before_capture == source.kernels
         )
+
+
+def test_the_collectives_that_a_step_begins_with_are_in_it(tmp_path):
+    run = simulate(replace(JOB, shape="sharded"))
+    write(run, tmp_path / "traces", "nsys")
+    assert ingested(tmp_path / "traces", tmp_path).refused == []
+    lake = jitter.open(tmp_path / "lake")
+    assert_matches_truth(lake, {(None, step, rank): kernels for (_, step, rank), kernels in kernel_truth(run).items()})
 
 
 def test_a_rank_that_was_recorded_later_has_the_same_numbers(tmp_path):

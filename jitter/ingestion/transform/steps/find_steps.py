@@ -4,6 +4,7 @@ Of steps without markers: where kernels repeat, which repetitions are layers, an
 """
 
 import hashlib
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -108,11 +109,33 @@ def find_steps(
         if find_rotation(repetition.names, pattern) is not None:
             repetition = cut_at_pattern(ids, places_ns, recording.names, pattern) or repetition
             break
-    before = np.searchsorted(collectives_ns, np.array(repetition.starts_ns))
+    starts_ns = np.array(repetition.starts_ns)
+    if busiest.gpu.process in joined.has_launches:
+        starts_ns = _with_collectives_ahead(starts_ns, places_ns, collectives_ns)
+    repetition = replace(repetition, starts_ns=tuple(starts_ns.tolist()))
+    before = np.searchsorted(collectives_ns, starts_ns)
     names = [recording.names[name] for name in collectives["name"].to_pylist()]
     digest = hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest() if names else None
     repetition = replace(repetition, collectives_before=tuple(before.tolist()), collectives=digest)
     return ProcessSteps(_repeated(repetition, problem or _problem(repetition)), "repetition", repetition)
+
+
+def _with_collectives_ahead(starts_ns: Ints, places_ns: Ints, collectives_ns: Ints) -> Ints:
+    """Return the starts of steps, (steps,), moved to the collectives launched after the main stream's kernel before.
+
+    Only the step's kernels can wait for them, such as an all-gather of the first layer's parameters. `places_ns` are
+    the launches of the main stream, `collectives_ns` those of collectives.
+    """
+    first = np.searchsorted(collectives_ns, starts_ns)
+    kernel = np.searchsorted(places_ns, starts_ns)
+    since = np.searchsorted(collectives_ns, places_ns[np.maximum(kernel, 1) - 1], side="right")
+    ahead = np.where(kernel > 0, first - since, 0)
+    if kernel[0] == 0:  # the capture may begin long before: no more than the other steps have
+        ahead[0] = min(first[0], ahead[1:].min(initial=len(collectives_ns)))
+    moved: Ints = np.append(starts_ns, collectives_ns)[
+        np.where(ahead > 0, len(starts_ns) + first - ahead, np.arange(len(starts_ns)))
+    ]
+    return moved
 
 
 def _problem(repetition: Repetition | None) -> str:
@@ -391,10 +414,9 @@ def find_rotation(names: Sequence[str], of: Sequence[str]) -> int | None:
 def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
     """Return the number to add to a repetition's index on `other` to get its index on `reference`.
 
-    Uses the clock they share, else wall clock, else an equal sequence of collectives. Wall clocks of two hosts may
-    differ by more than a step: ranks that recorded the same collectives are matched by these where the wall clock puts
-    the steps of one between those of the other, or puts the recordings apart. Raises `UnknownRankError` if none of
-    these relates the two ranks.
+    Uses the clock they share, else wall clock or an equal sequence of collectives. Wall clocks of two hosts may differ
+    by more than a step, and equal sequences may be of other steps: where the two contradict each other, that under
+    which the steps begin most evenly apart. Raises `UnknownRankError` if none of these relates the two ranks.
     """
     by_collectives = _offset_by_collectives(reference.repetition, other.repetition)
     shift_ns = _shift(reference, other)
@@ -407,18 +429,28 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
             "mark the steps (an NVTX range `step N`) or give --step-pattern",
         )
     by_time = _offset_by_time(reference.repetition, other.repetition, shift_ns)
-    by_clock = round(by_time)
-    is_between = abs(by_time - by_clock) > _LARGEST_PHASE
-    are_apart = not -len(other.repetition.starts_ns) < by_clock < len(reference.repetition.starts_ns)
-    if by_collectives is not None and reference.clock != other.clock and (is_between or are_apart):
-        return by_collectives
+    is_between = abs(by_time - round(by_time)) > _LARGEST_PHASE
+    if by_collectives is not None and reference.clock != other.clock:
+        candidates = [by_collectives] if is_between else [by_collectives, round(by_time)]
+        return min(candidates, key=lambda offset: _unevenness(reference.repetition, other.repetition, offset))
     if is_between:
         raise UnknownRankError(
             f"{other.label}: has no step markers, and by wall clock its repeating steps fall between those of "
             f"{reference.label}",
             "mark the steps (an NVTX range `step N`) or give --step-pattern",
         )
-    return by_clock
+    return round(by_time)
+
+
+def _unevenness(reference: Repetition, other: Repetition, offset: int) -> float:
+    """Return the mean distance, ns, of the times between two ranks' starts of a step from their median.
+
+    Infinite with fewer than two steps in common.
+    """
+    first = np.array(reference.starts_ns)[max(offset, 0) :]
+    second = np.array(other.starts_ns)[max(-offset, 0) :]
+    apart = [mine - theirs for mine, theirs in zip(first.tolist(), second.tolist(), strict=False)]
+    return float(np.abs(np.array(apart) - np.median(apart)).mean()) if len(apart) > 1 else math.inf
 
 
 def _offset_by_collectives(reference: Repetition, other: Repetition) -> int | None:

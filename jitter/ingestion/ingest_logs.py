@@ -47,6 +47,9 @@ def ingest_logs(folder: LakeFolder, paths: Sequence[Path], label: str | None) ->
                 (path, UnreadableTraceError(f"{path}: cannot be read ({reason_of(error)})", "check the file"))
             )
             continue
+        except JitterError as error:
+            report.rejected.append((path, error))
+            continue
         except Exception as error:  # any error of one log must leave the others unaffected
             what = f"{path}: could not be read: {describe_error(error)}"
             hint = "this is a bug of jitter: please report it, if possible with the file"

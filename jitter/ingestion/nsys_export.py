@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from jitter.core.compression import MOST_RATIO, SMALL_BYTES
 from jitter.core.errors import JitterError, UnreadableTraceError, UsageError, reason_of
 from jitter.core.files import cache_folder
-from jitter.readers.compression import MOST_RATIO, SMALL_BYTES
 
 _EXPECTED_RATIO: Final = 5
 """Expected bytes of an SQLite export per byte of its report; so much space must be free before an export begins."""

@@ -63,6 +63,11 @@ def _dcgmi_row(row: Values, context: Context) -> Values:
     return {"device": row["Entity"], "reasons": None if mask is None else _reasons_of_mask(int(mask))}
 
 
+def _dmon_row(row: Values, context: Context) -> Values:
+    day = re.fullmatch(r"(\d{4})(\d\d)(\d\d)", row.get("Date", ""))
+    return {"time_ns": f"{'-'.join(day.groups())} {row['Time']}"} if day and "Time" in row else {}
+
+
 def _amd_row(row: Values, context: Context) -> Values:
     device = re.fullmatch(r"(?:card)?(\d{1,4})", row.get("device", row.get("gpu", "")))
     clock = next((value for name, value in row.items() if re.fullmatch(r"sclk clock speed:?|gfx_0_clk|clk", name)), "")
@@ -164,6 +169,17 @@ FORMATS: Final = (
         words=re.compile(r"GPU[ -](?=\d)|#"),
         row=re.compile(r"\s*GPU[ -]\d{1,4}\s"),
         values=_dcgmi_row,
+    ),
+    # `nvidia-smi dmon`, with `-o DT` each row's date and time
+    Columns(
+        "nvidia-smi-dmon",
+        (b" pclk",),
+        "gpu_clocks",
+        {"device": "gpu", "sm_mhz": "pclk", "power_w": "pwr", "temp_c": "gtemp"},
+        re.compile(r"^\s*#\s*(?:Date\s+)?(?:Time\s+)?gpu\s.*\bpclk\b"),
+        words=re.compile("#"),
+        row=re.compile(r"\s*(?:\d{8}\s+)?(?:\d\d:\d\d:\d\d\s+)?\d{1,4}\s"),
+        values=_dmon_row,
     ),
     # DCGM's exporter for Prometheus: a line a metric and GPU
     Patterns(

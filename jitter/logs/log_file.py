@@ -1,13 +1,15 @@
 """Read a log file in one pass: every format's parser sees its lines, whatever else the file holds."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePath
-from typing import BinaryIO, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
+from jitter.core.compression import is_packed, read_chunks, read_head
 from jitter.logs import flight_recorder, gpu, nccl_tests, ncclras, placement, throughput
 from jitter.logs.inspector import InspectorParser
 from jitter.logs.line_parser import Context, LineParser, Lines, Problem, Problems
@@ -83,47 +85,64 @@ class ParsedLog:
 
 
 def parse(path: str | Path, *, label: str | None = None, source: str | None = None) -> ParsedLog:
-    """Read a log file of any of the formats, or of several at once.
+    """Read a log file of any of the formats, or of several at once, plain or packed with gzip or zstd.
 
     `label` names what was measured (default: the file's folder); `source` is what the column `source` holds
-    (default: the path). Raises OSError where the file cannot be read; broken lines are in `problems`.
+    (default: the path). Raises OSError where the file cannot be read, and `UnreadableTraceError` where it unpacks to
+    suspiciously many bytes; broken lines are in `problems`.
     """
     path = Path(path)
-    with path.open("rb") as file:
-        return parse_stream(file, path, label=label, source=source)
+    lost: list[str] = []
+    return parse_blocks(read_chunks(path, _CHUNK, lambda _: None, lost), path, label=label, source=source, lost=lost)
 
 
-def parse_stream(stream: BinaryIO, path: PurePath, *, label: str | None = None, source: str | None = None) -> ParsedLog:
-    """Read a log from a seekable stream; `path` states its name."""
+def parse_blocks(
+    blocks: Iterator[bytes],
+    path: PurePath,
+    *,
+    label: str | None = None,
+    source: str | None = None,
+    lost: Sequence[str] = (),
+) -> ParsedLog:
+    """Read the content of a log, in blocks of at most 1 MiB; `path` states its name.
+
+    `lost` holds, once all blocks are read, what of the file cannot be unpacked.
+    """
     label = path.parent.name if label is None else label
     context = Context(path, label, Tables(str(path) if source is None else source), Problems())
-    head = stream.read(_HEAD)
-    document = document_of(head)
-    stream.seek(0)
+    head: list[bytes] = []
+    while sum(map(len, head)) < _HEAD and (block := next(blocks, b"")):
+        head.append(block)
+    document = document_of(b"".join(head))
     if document is None:
-        _read_lines(stream, context)
+        _read_lines(chain(head, blocks), context)
     else:
-        _read_document(stream, document, context)
+        _read_document(chain(head, blocks), document, context)
+    for text in lost:
+        context.problems.note("text", text)
     return ParsedLog(context.tables.finished(), context.problems.listed(), context.records)
 
 
 def sniff(content: str | Path | bytes) -> str | None:
     """Return the format that most records of a log belong to, or None where it holds no record.
 
-    Given a path, the first 4 MiB and the last 1 MiB are read; given bytes, these are the file's first ones.
+    Given a path, the first 4 MiB and, of a plain file, the last 1 MiB are read; given bytes, these are the file's first
+    ones.
     """
     if isinstance(content, bytes):
         return _format_of(content, PurePath("log"))
     path = Path(content)
-    if path.suffix.lower() in _QUOTING_SUFFIXES:
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    if any(suffix in _QUOTING_SUFFIXES for suffix in (suffixes if is_packed(path) else suffixes[-1:])):
         return None
-    with path.open("rb") as file:
-        head = file.read(_HEAD)
-        format_name = _format_of(head, path)
-        rest = file.seek(0, io.SEEK_END) - len(head)
-        if format_name is None and rest and b"\0" not in head[:4096]:
-            file.seek(-min(_TAIL, rest), io.SEEK_END)
-            format_name = _format_of(file.read(), path)
+    head = read_head(path, _HEAD)
+    format_name = _format_of(head, path)
+    if format_name is None and b"\0" not in head[:4096] and not is_packed(path):
+        with path.open("rb") as file:
+            rest = file.seek(0, io.SEEK_END) - len(head)
+            if rest > 0:
+                file.seek(-min(_TAIL, rest), io.SEEK_END)
+                format_name = _format_of(file.read(), path)
     return format_name
 
 
@@ -134,24 +153,26 @@ def _format_of(content: bytes, path: PurePath) -> str | None:
     if b"\0" in content[:4096]:
         return None
     context = Context(path, "", Tables(""), Problems())
-    _read_lines(io.BytesIO(content), context)
+    _read_lines((content,), context)
     if not context.tables.has_rows():
         return None
     return max(context.records, key=lambda name: context.records[name])
 
 
-def _read_document(stream: BinaryIO, document: Document, context: Context) -> None:
-    content = stream.read(_LARGEST_DOCUMENT + 1)
-    if len(content) > _LARGEST_DOCUMENT:
-        context.problems.note(document.format, f"larger than {_LARGEST_DOCUMENT >> 20} MiB; not read")
-        return
-    document.read(content, context)
+def _read_document(blocks: Iterable[bytes], document: Document, context: Context) -> None:
+    content = bytearray()
+    for block in blocks:
+        content += block
+        if len(content) > _LARGEST_DOCUMENT:
+            context.problems.note(document.format, f"larger than {_LARGEST_DOCUMENT >> 20} MiB; not read")
+            return
+    document.read(bytes(content), context)
 
 
-def _read_lines(stream: BinaryIO, context: Context) -> None:
+def _read_lines(blocks: Iterable[bytes], context: Context) -> None:
     nccl = NcclDebugParser(context)
     parsers = line_parsers(context)
-    for whole, first in _chunks(stream, context):
+    for whole, first in _chunks(blocks, context):
         chunk = whole
         lines: Lines | None = None
         if nccl.wants(chunk):
@@ -165,12 +186,13 @@ def _read_lines(stream: BinaryIO, context: Context) -> None:
         parser.end()
 
 
-def _chunks(stream: BinaryIO, context: Context) -> Iterator[tuple[bytes, int]]:
+def _chunks(blocks: Iterable[bytes], context: Context) -> Iterator[tuple[bytes, int]]:
     """Return whole lines of about a MiB, without the last line end, each with the number of its first line."""
     first = 1
     rest = b""
     skipping = False
-    while block := stream.read(_CHUNK):
+    for stored in blocks:
+        block = stored
         if skipping:
             end = block.find(b"\n")
             if end < 0:

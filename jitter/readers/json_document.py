@@ -7,7 +7,7 @@ from typing import BinaryIO, Final, Literal, NamedTuple, TypeVar
 import msgspec
 from msgspec import Raw
 
-from jitter.readers.compression import UnpackedLimit
+from jitter.core.compression import UnpackedLimit
 
 Value = TypeVar("Value")
 

@@ -1,5 +1,6 @@
 """NCCL's logs narrow slow communication to the ranks off the fabric, and make its cause certain."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -45,3 +46,23 @@ def test_tcp_on_all_ranks_is_the_cause_and_no_ranks_own(tmp_path: Path, capsys: 
     [culprit] = differing(found)
     assert (culprit["scope"], culprit["cause_certainty"]) == ("job", "certain")
     assert "NCCL communicates by TCP over ib0" in found["verdict"]
+
+
+def test_without_a_benchmark_the_rank_off_the_fabric_explains_communication_in_every_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The traces know only that all ranks communicate for long; packed logs are logs."""
+    job = "--ranks 8 --gpus-per-node 4 --steps 6 --kernels 60 --fault slow_link:rank=6,factor=8 --evidence --quiet"
+    traces = tmp_path / "traces"
+    assert main(["sample", str(traces), *job.split()]) == 0
+    for log in traces.glob("nccl-tests*"):
+        log.unlink()
+    log = traces / "nccl_debug.log"
+    (traces / "nccl_debug.log.gz").write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+    capsys.readouterr()
+    assert main(["report", str(traces), "-L", str(tmp_path / "lake")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Rank 6 (node0001): NCCL over TCP in place of IB (network)" in shown
+    assert "would save at most" in shown
+    assert "communicates by TCP over ib0, the other ranks by IB" in shown

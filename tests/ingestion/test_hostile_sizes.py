@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import jitter
+from jitter.core import compression
 from jitter.ingestion.ingest import IngestReport
 from jitter.ingestion.transform.capture import LONGEST_NAME
-from jitter.readers import compression
 from tests.support import nsys_exports
 from tests.support.fuzz_depth import fuzz, of_all
 from tests.support.kineto_traces import call, kernel, step

@@ -3,11 +3,12 @@
 import io
 import os
 from collections import Counter
+from functools import partial
 from pathlib import Path, PurePath
 
 import pytest
 
-from jitter.logs import ParsedLog, parse_stream
+from jitter.logs import ParsedLog, parse_blocks
 
 EVIDENCE = Path(os.environ.get("JITTER_EVIDENCE") or "/nonexistent")
 needs_evidence = pytest.mark.skipif(not EVIDENCE.is_dir(), reason="JITTER_EVIDENCE names no folder of real logs")
@@ -15,7 +16,7 @@ needs_evidence = pytest.mark.skipif(not EVIDENCE.is_dir(), reason="JITTER_EVIDEN
 
 def parsed(text: str | bytes, name: str = "run/job.log") -> ParsedLog:
     content = text if isinstance(text, bytes) else text.encode()
-    return parse_stream(io.BytesIO(content), PurePath(name))
+    return parse_blocks(iter(partial(io.BytesIO(content).read, 1 << 20), b""), PurePath(name))
 
 
 def rows(log: ParsedLog, relation: str, *columns: str) -> list:

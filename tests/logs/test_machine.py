@@ -101,6 +101,21 @@ def test_rocm_smi():
     ]
 
 
+def test_nvidia_smi_dmon_with_and_without_times():
+    log = parsed(
+        "# gpu    pwr  gtemp  mtemp     sm   mclk   pclk \n# Idx      W      C      C      %    MHz    MHz \n"
+        "    0    650     55     60     99   2619   1980 \n    1      -     88      -     99   2619   1200 \n"
+        "#Date       Time        gpu    pwr  gtemp   pclk \n#YYYYMMDD   HH:MM:SS    Idx      W      C    MHz \n"
+        " 20240610   06:13:19      3    640     70   1335 \n"
+    )
+    assert log.problems == []
+    assert rows(log, "gpu_clocks", "device", "sm_mhz", "power_w", "temp_c", "time_ns") == [
+        (0, 1980.0, 650.0, 55.0, None),
+        (1, 1200.0, None, 88.0, None),
+        (3, 1335.0, 640.0, 70.0, 1_717_999_999_000_000_000),
+    ]
+
+
 @needs_evidence
 def test_kernel_log():
     path = EVIDENCE / "gpu_health/dmesg-with-xid-119.log"

@@ -280,7 +280,10 @@ def _saved(culprit: Culprit) -> str:
     """Return the time that fixing the culprit alone would save: `about 1.16 ms`, `2.18 ms to 4.90 ms`, `nothing`."""
     if culprit.gain_range_ns is not None:
         return format_time_range(culprit.gain_range_ns)
-    return "nothing" if culprit.gain_ns <= 0 else f"about {format_time(culprit.gain_ns)}"
+    if culprit.gain_ns <= 0:
+        return "nothing"
+    bound = "at most" if culprit.cause == "exposed_communication" else "about"  # no network takes no time
+    return f"{bound} {format_time(culprit.gain_ns)}"
 
 
 def _slowest(loss: Loss, steps: Sequence[StepAnswer]) -> str:

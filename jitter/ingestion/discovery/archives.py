@@ -19,10 +19,10 @@ from typing import IO, Final, NamedTuple
 
 import xxhash
 
+from jitter.core.compression import MOST_RATIO, SMALL_BYTES, read_chunks, read_head
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
 from jitter.core.files import cache_folder
 from jitter.core.formatting import format_count
-from jitter.readers.compression import MOST_RATIO, SMALL_BYTES, read_chunks, read_head
 
 _TRACE: Final = re.compile(
     r"(?i)\.(?:json(?:\.gz|\.zst)?|sqlite3?|nsys-rep|qdrep|db|rpd|xplane\.pb)$|kernel_trace\.csv$|\.pftrace$"

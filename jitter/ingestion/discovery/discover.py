@@ -243,12 +243,12 @@ def _is_lake(folder: Path) -> bool:
 
 
 def _is_log(path: Path) -> bool:
-    """Return whether a file holds a record of a log format, or may; an unreadable file is none."""
+    """Return whether a file holds a record of a log format, or may; an unreadable file, or a bomb, is none."""
     from jitter.logs import sniff  # imported here: most folders of traces hold no other files
 
     try:
         return sniff(path) is not None
-    except OSError:
+    except (OSError, JitterError):
         return False
     except Exception:  # a bug of a parser, which the ingest of the log reports
         return True

@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from jitter.core.compression import is_packed, read_head
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
-from jitter.readers.compression import is_packed, read_head
 from jitter.readers.sqlite import connect, is_sqlite
 
 _HEAD_BYTES: Final = 1 << 16

@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.core.compression import CHUNK_BYTES, read_chunks
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Ints
 from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.amd.rows import BATCH_ROWS, NAMING_HINT, NO_CALLS, Agents, RowBuilder, columns_of
 from jitter.readers.chrome_trace import EventList, parse_header
 from jitter.readers.columns import ColumnMap, Integer64, Progress, parse_integer
-from jitter.readers.compression import CHUNK_BYTES, read_chunks
 from jitter.readers.csv_file import CsvFile, sniff_columns
 from jitter.readers.sqlite import Database, sniff_tables
 

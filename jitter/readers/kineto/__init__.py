@@ -7,10 +7,10 @@ from typing import Final
 
 from msgspec import Raw
 
+from jitter.core.compression import CHUNK_BYTES, read_chunks
 from jitter.core.errors import UnreadableTraceError, reason_of
 from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.chrome_trace import HEADER_BYTES, EventList, TraceHeader, parse_header
-from jitter.readers.compression import CHUNK_BYTES, read_chunks
 from jitter.readers.kineto.batches import KinetoBatches
 from jitter.readers.kineto.events import decode_events, looks_like_event
 from jitter.readers.kineto.metadata import (

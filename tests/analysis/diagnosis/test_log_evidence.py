@@ -158,6 +158,15 @@ def test_clocks(slow: dict[str, Any], said: list[str], certainty: str):
     assert all((one.ranks, one.certainty) == ((1,), certainty) for one in found)
 
 
+def test_rows_that_state_no_reasons_are_no_samples_of_them():
+    """DCGM prints a clock and its reasons as two metrics."""
+    clocks = [{**clock(device, 1410.0), "reasons": None} for device in range(2)]
+    reasons = [{**clock(0, 0.0), "sm_mhz": None}, {**clock(1, 0.0, "hw_thermal_slowdown"), "sm_mhz": None}]
+    assert words(JobLogs(gpu_clocks=clocks + reasons, places=NODE0), "gpu_clock") == [
+        "GPU 1 of node0 limited by heat in 1 of 1 samples"
+    ]
+
+
 def test_a_power_cap_alone_is_no_item():
     clocks = [clock(device, 1400.0, *(["sw_power_cap"] if device == 1 else [])) for device in range(4)]
     assert words(JobLogs(gpu_clocks=clocks, places=NODE0), "gpu_clock", items=True) == []
@@ -182,10 +191,11 @@ def test_xid_of_the_ranks_gpu_only():
 
 def test_errors_of_gpus_of_no_known_rank_are_items():
     errors = [{"host": "node0", "bus_id": "0000:01:00", "code": code} for code in (48, 63, 63)]
-    errors += [{"host": None, "bus_id": None, "code": 12_028}]
+    errors += [{"host": None, "bus_id": None, "code": 12_028}, {"host": None, "bus_id": "0000:86:00", "code": 12_028}]
     found = add_log_evidence(NO_CULPRIT, JobLogs(gpu_errors=errors))
     assert [(one.words, one.host, one.ranks) for one in found.facts] == [
         ("Xid 63 (2 times), Xid 48 of the GPU at 0000:01:00 on node0", "node0", ()),
+        ("SXid 12028 of the NVSwitch at 0000:86:00 in a kernel log", None, ()),
         ("SXid 12028 in a kernel log", None, ()),
     ]
     assert add_log_evidence(found, JobLogs(gpu_errors=errors)) == found

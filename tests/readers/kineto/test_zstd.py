@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 import jitter
+from jitter.core.compression import read_chunks
 from jitter.core.errors import UnreadableTraceError
 from jitter.ingestion.ingest import IngestReport
-from jitter.readers.compression import read_chunks
 from jitter.simulate import Job, simulate, write
 
 SKIPPABLE = b"\x50\x2a\x4d\x18\x04\0\0\0abcd"

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from isal import igzip
 
+from jitter.core.compression import GZIP_DAMAGE, UnpackedLimit
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
 from jitter.readers.amd.rows import NAMING_HINT, NO_CALLS, NO_RANGES, Agents, RowBuilder
 from jitter.readers.columns import Integer64
-from jitter.readers.compression import GZIP_DAMAGE, UnpackedLimit
 from jitter.readers.json_document import JsonStream
 
 _HEAD: Final = 4096

@@ -20,7 +20,8 @@ from jitter.lake.rank_places import short_host
 _MOST: Final = THRESHOLDS.sentences.max_told_by_logs
 _OF_TIMES: Final[tuple[FactKind, ...]] = ("gpu_clock", "gpu_error")
 """Facts of samples and events: those of a finding's steps count for it."""
-_OF_LINKS: Final[tuple[Cause, ...]] = ("communication", "slow_network")
+_OF_LINKS: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_communication")
+"""Causes whose times alone do not tell which of the ranks has them."""
 _ORDER: Final[tuple[CauseCertainty, ...]] = ("unknown", "likely", "certain")
 
 
@@ -35,8 +36,8 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
             of_steps = find_facts(logs.during(culprit.steps), _OF_TIMES)
             facts_of[culprit.steps] = (*(fact for fact in facts if fact.kind not in _OF_TIMES), *of_steps)
         joined.append(_join(culprit, facts_of[culprit.steps], logs, diagnosis))
-    of_job = tuple(fact for fact in facts if fact.is_of_job)
-    shared = tuple(_join(culprit, of_job, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
+    of_all = tuple(fact for fact in facts if fact.is_of_job or (fact.kind == "network" and fact.certainty == "certain"))
+    shared = tuple(_join(culprit, of_all, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
     located = replace(diagnosis, culprits=tuple(joined), of_all_ranks=shared)
     verdict = diagnosis.reword(located, len(logs.places)).verdict
     if joined and joined[0].facts:

@@ -38,6 +38,8 @@ _HOST_CAUSES: Final[tuple[Cause, ...]] = ("cpu_launch", "late_start", "cpu_after
 _NETWORK: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_communication")
 _LINK_ERRORS: Final = frozenset((74, 137))
 """Xid numbers of NVLink."""
+_FIRST_SWITCH_ERROR: Final = 10_000
+"""Numbers from here on are SXids, of an NVSwitch."""
 
 
 class Match(NamedTuple):
@@ -189,7 +191,9 @@ def _failed_plugins(logs: JobLogs) -> Iterator[Match]:
 
 
 def _other_interfaces(logs: JobLogs) -> Iterator[Match]:
-    used = sorted({name for row in logs.communicators for name in row["interfaces"] or ()})
+    odd = set(_odd_tcp(logs))
+    rows = [row for ranks, row in logs.members if not odd.intersection(ranks)]
+    used = sorted({name for row in rows for name in row["interfaces"] or ()})
     fabric = [name for name in used if name.startswith(_FABRIC)]
     wrong = [name for name in used if not name.startswith(_FABRIC)]
     if fabric and wrong:
@@ -293,7 +297,8 @@ def _clocks(logs: JobLogs) -> Iterator[Match]:
     usual = float(np.median(values))
     limited = {gpu: Counter(limit for row in rows for limit in _limits_of(row)) for gpu, rows in by_gpu.items()}
     everywhere: Counter[str] = sum(limited.values(), Counter())
-    samples = sum(map(len, by_gpu.values()))
+    counts = {gpu: sum(row["reasons"] is not None for row in rows) for gpu, rows in by_gpu.items()}
+    samples = sum(counts.values())
     for number, (gpu, rows) in enumerate(by_gpu.items()):
         if gpu in idle:
             continue
@@ -302,8 +307,8 @@ def _clocks(logs: JobLogs) -> Iterator[Match]:
             rest_of_job = values[owners != number]
             others = float(np.median(rest_of_job)) if len(rest_of_job) else 0.0
         is_lower = bool(own_mhz) and len(speeds) > 1 and own_mhz < _LIMITS.lower_clock * others
-        shares = {limit: count / len(rows) for limit, count in limited[gpu].items()}
-        rest = max(samples - len(rows), 1)
+        shares = {limit: count / counts[gpu] for limit, count in limited[gpu].items()}
+        rest = max(samples - counts[gpu], 1)
         unusual = {
             limit: limited[gpu][limit]
             for limit, share in sorted(shares.items())
@@ -318,10 +323,13 @@ def _clocks(logs: JobLogs) -> Iterator[Match]:
         by = f" limited by {by}" if by else ""
         speed = f": {own_mhz:,.0f} of {others:,.0f} MHz" if is_lower else ""
         parts = ["the other GPUs' median"] if is_lower else []
-        parts += [f"in {count} of {len(rows)} samples" for count in dict.fromkeys(unusual.values())]
+        parts += [f"in {count} of {counts[gpu]} samples" for count in dict.fromkeys(unusual.values())]
         ranks = logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id or rows[0].get("bus_id"))
         yield Match(
-            {"told": f"{gpu.name}{by}{speed}{', ' if speed else ' '}{', '.join(parts)}", "reason": f"{by}{speed}"},
+            {
+                "told": f"{gpu.name}{by}{speed}{', ' if speed else ' '}{', '.join(parts)}",
+                "reason": f"{by}{speed}" if by else speed.replace(":", " at"),
+            },
             ranks,
             gpu.host,
             gpu.device,
@@ -333,7 +341,7 @@ def _clocks(logs: JobLogs) -> Iterator[Match]:
 
 def _all_limited(logs: JobLogs) -> Iterator[Match]:
     by_gpu = _clock_rows(logs)
-    samples = sum(map(len, by_gpu.values()))
+    samples = sum(row["reasons"] is not None for rows in by_gpu.values() for row in rows)
     counts = Counter(limit for rows in by_gpu.values() for row in rows for limit in _limits_of(row))
     for limit, count in sorted(counts.items()):
         gpus = sum(any(limit in _limits_of(row) for row in rows) for rows in by_gpu.values())
@@ -372,11 +380,12 @@ def _errors(logs: JobLogs) -> Iterator[Match]:
         device = logs.places[ranks[0]].device if ranks else number
         ordered = sorted(codes.items(), key=lambda code_count: (-code_count[1], code_count[0]))
         listed = [_name_error(code, count) for code, count in ordered]
-        gpu = f" of GPU {device}" if device is not None else f" of the GPU at {bus_id}" if bus_id else ""
+        kind = "NVSwitch" if min(codes) >= _FIRST_SWITCH_ERROR else "GPU"
+        gpu = f" of {kind} {device}" if device is not None else f" of the {kind} at {bus_id}" if bus_id else ""
         if ranks:
             gpu += f" ({format_ranks(ranks)})"
         causes: tuple[Cause, ...] = (
-            _NETWORK if all(code >= 10_000 or code in _LINK_ERRORS for code in codes) else _GPU_CAUSES
+            _NETWORK if all(code >= _FIRST_SWITCH_ERROR or code in _LINK_ERRORS for code in codes) else _GPU_CAUSES
         )
         where = f"on {host}" if host is not None else "in a kernel log"
         if not ranks and host is None:
@@ -387,7 +396,7 @@ def _errors(logs: JobLogs) -> Iterator[Match]:
 
 
 def _name_error(code: int, count: int) -> str:
-    return f"{'Xid' if code < 10_000 else 'SXid'} {code}" + (f" ({count} times)" if count > 1 else "")
+    return f"{'Xid' if code < _FIRST_SWITCH_ERROR else 'SXid'} {code}" + (f" ({count} times)" if count > 1 else "")
 
 
 # ---- placement
@@ -525,7 +534,7 @@ RULES: Final[tuple[Rule, ...]] = (
          "{errors}{gpu} {where}", "read the kernel log; reset or replace the GPU"),
     Rule("placement", _HOST_CAUSES, "likely", _shared_threads,
          "rank {rank} shares {shared} of {threads} with {others}", "bind each rank to CPU cores of its own",
-         "launches late on hardware threads shared with {others}", is_item=False),
+         "launches late on shared hardware threads", is_item=False),
     Rule("placement", _HOST_CAUSES, "likely", _far_threads,
          "rank {rank} runs on hardware threads far from its GPU {gpu}: {threads}",
          "bind each rank to the CPU cores near its GPU", is_item=False),

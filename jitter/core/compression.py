@@ -6,7 +6,7 @@ A packed file of 10 MB can unpack to 10 GB (a "bomb"): the unpacked size is limi
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -14,7 +14,6 @@ import pyarrow as pa
 from isal import isal_zlib
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.readers import Advance
 
 MOST_RATIO: Final = 200
 """Largest ratio of unpacked to packed bytes; JSON of profilers compresses to about a tenth."""
@@ -55,11 +54,11 @@ class UnpackedLimit:
             raise UnreadableTraceError(
                 f"{self._path}: its first {packed:,} bytes unpack to more than {self._unpacked - count:,}, over "
                 f"{MOST_RATIO} times as many",
-                "unpack it yourself if that is right, and give the .json",
+                "unpack it yourself if that is right, and give the unpacked file",
             )
 
 
-def read_chunks(path: Path, piece_bytes: int, advance: Advance, problems: list[str]) -> Iterator[bytes]:
+def read_chunks(path: Path, piece_bytes: int, advance: Callable[[int], None], problems: list[str]) -> Iterator[bytes]:
     """Yield the decompressed content in chunks of at most `piece_bytes`; append what is lost to `problems`.
 
     `advance` is called with compressed bytes read; they add up to the file's size. Raises OSError, and
@@ -98,7 +97,7 @@ class _Packed:
 
     name: str
 
-    def __init__(self, file: BinaryIO, size: int, advance: Advance, problems: list[str]) -> None:
+    def __init__(self, file: BinaryIO, size: int, advance: Callable[[int], None], problems: list[str]) -> None:
         self._file = file
         self._size = size
         self._advance = advance

@@ -1,6 +1,5 @@
 """The recordings under a path, and the reasons given for the other files."""
 
-import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import jitter
 from jitter.ingestion.discovery.discover import discover
 
 
@@ -65,14 +63,6 @@ def test_other_databases_are_nobodys_concern_but_broken_ones_are_said(tmp_path: 
     assert {p.name for p in tmp_path.iterdir()} == {"mlflow.sqlite", "empty.sqlite", "text.sqlite"}  # no -journal, -shm
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_file(tmp_path: Path, export: Callable[[Path], Path]):
-    export(tmp_path / "1.sqlite").chmod(0)
-    ((path, error),) = discover([tmp_path]).unreadable
-    assert path.name == "1.sqlite"
-    assert "ermission" in str(error)
-
-
 @pytest.mark.parametrize("suffix", [".nsys-rep", ".qdrep"])
 def test_reports(tmp_path: Path, export: Callable[[Path], Path], suffix: str):
     report = tmp_path / f"report1{suffix}"
@@ -108,14 +98,3 @@ def test_a_link_to_a_folder_is_not_followed_and_named(tmp_path: Path, export: Ca
         f"{tmp_path}/traces/latest: a link to a folder, which is not followed: name the folder itself"
     ]
     assert len(discover([tmp_path / "traces" / "latest"]).sources) == 1
-
-
-def test_a_lake_among_traces_is_passed_over(tmp_path: Path, export: Callable[[Path], Path]):
-    export(tmp_path / "1.sqlite")
-    lake = tmp_path / "jitter-lake"
-    jitter.ingest([tmp_path / "1.sqlite"], lake, executor=jitter.LocalExecutor())
-    found = discover([tmp_path])
-    assert [s.path.name for s in found.sources] == ["1.sqlite"]
-    assert found.unreadable == []
-    ((path, error),) = discover([lake]).unreadable
-    assert (path, "is a lake" in str(error)) == (lake, True)

@@ -12,8 +12,6 @@ import jitter
 from jitter.cli import run
 from jitter.core.step_key import StepKey
 from jitter.ingestion.ingest import IngestReport
-from jitter.ingestion.names import compile_step_pattern
-from jitter.ingestion.transform.steps.step_markers import parse_marker
 from jitter.lake.rank_coverage import rank_coverage
 from jitter.report.json_report import report_document
 from jitter.report.views.run_overview import build_run_overview
@@ -194,22 +192,6 @@ def test_steps_of_a_cut_trace_that_lack_kernels_are_cut(tmp_path: Path, share: f
     assert {step.key for step in record.steps if step.cut} >= short
     assert sum(not step.cut for step in record.steps) != 1  # one step alone is no evidence of its own completeness
     assert any("is cut" in problem for problem in record.problems)
-
-
-@pytest.mark.parametrize(
-    "text", ["ProfilerStep#-1", "step -1", "step=-12", "iteration: -3", "train_step=-4", "[iter -2]"]
-)
-def test_negative_steps_are_no_steps(text: str):
-    assert parse_marker(compile_step_pattern(None), 1, text, 0, 10) is None
-
-
-@pytest.mark.parametrize(
-    "text", ["step-12", "step_12", "ProfilerStep#12", "step - 12", "iter-12-rank-0", "epoch-1-step-12"]
-)
-def test_hyphens_between_word_and_number(text: str):
-    marker = parse_marker(compile_step_pattern(None), 1, text, 0, 10)
-    assert marker is not None
-    assert marker.step == 12
 
 
 def test_a_negative_profiler_step_is_not_merged_into_another(tmp_path: Path):

@@ -12,10 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import jitter
-from jitter.core.errors import UnreadableTraceError
 from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
-from tests.support import nsys_exports
 from tests.support.added_reader import added_reader
 
 
@@ -198,37 +196,3 @@ def test_many_reports_that_are_not_exported_are_one_error(own_traces: Path, tmp_
     assert "rank10.nsys-rep and 9 more: Nsight Systems reports, not exports" in error.message
     assert "nsys export -t sqlite" in (error.hint or "")
     assert (len(report.added), report.other_files) == (3, 0)
-
-
-def utf16(path: Path) -> Path:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA encoding = 'UTF-16le'")
-        connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
-        connection.execute("CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER)")
-        connection.commit()
-    return path
-
-
-def test_a_utf16_database_is_refused_with_the_reason(tmp_path: Path):
-    path = utf16(tmp_path / "rank0.sqlite")
-    assert readers()["nsys"].sniff(path)
-    with pytest.raises(UnreadableTraceError, match="a UTF-16 database, which jitter does not read"):
-        readers()["nsys"].open(path)
-
-
-def test_tables_without_rowid(tmp_path: Path):
-    source = nsys_exports.write(tmp_path / "a.sqlite", "sqlite", nsys_exports.export())
-    _, expected = nsys_exports.read(source)
-    with closing(sqlite3.connect(source)) as connection:
-        for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "StringIds"):
-            columns = connection.execute(f"SELECT name, type FROM pragma_table_info('{table}')").fetchall()
-            listed = ", ".join(f'"{name}" {kind}' for name, kind in columns)
-            names = ", ".join(f'"{name}"' for name, _ in columns)
-            key = "id" if table == "StringIds" else "start"
-            connection.execute(f'CREATE TABLE new ({listed}, PRIMARY KEY ("{key}")) WITHOUT ROWID')
-            connection.execute(f'INSERT INTO new ({names}) SELECT {names} FROM "{table}"')
-            connection.execute(f'DROP TABLE "{table}"')
-            connection.execute(f'ALTER TABLE new RENAME TO "{table}"')
-        connection.commit()
-    _, found = nsys_exports.read(source)
-    assert found == expected

@@ -6,53 +6,14 @@ from typing import Any
 import pytest
 
 from jitter.core.errors import UnknownRankError, UsageError
-from jitter.ingestion.names import compile_step_pattern
 from jitter.ingestion.ranks.decide_ranks import (
     GpuEvidence,
     RankDecision,
     RankOptions,
     decide_ranks,
     parse_rank_options,
-    rank_in_path,
     read_rank_map,
 )
-from jitter.ingestion.transform.steps.step_markers import parse_marker
-
-
-@pytest.mark.parametrize(
-    ("name", "rank"),
-    [
-        ("rank3.sqlite", 3),
-        ("rank-3.sqlite", 3),
-        ("rank_003_trace.sqlite", 3),
-        ("job12.rank.3.sqlite", 3),
-        ("report_rank=3.sqlite", 3),
-        ("profile-global_rank_3.sqlite", 3),
-        ("globalrank3.sqlite", 3),
-        ("Rank3.sqlite", 3),
-        ("node1_rank13.sqlite", 13),
-        ("rank3_pqtdir", 3),
-        ("worker3_step_7.json", 3),
-        ("trace_kineto_3.json", 3),
-        ("rank3/report1.sqlite", 3),
-        ("rank3/nsys/report1.sqlite", 3),
-        ("rank8/rank3.sqlite", 3),
-        ("local_rank3.sqlite", None),
-        ("localrank3.sqlite", None),
-        ("local-rank-3.sqlite", None),
-        ("report3.sqlite", None),
-        ("node3.sqlite", None),
-        ("franks3.sqlite", None),
-        ("frank3.sqlite", None),
-        ("coworker3.sqlite", None),
-        ("rank.sqlite", None),
-        ("rank20240401123456.sqlite", None),
-        ("rank3/worker20240401123456.json", 3),
-        ("global_rank3_local_rank1.sqlite", 3),
-    ],
-)
-def test_rank_in_path(name: str, rank: int | None):
-    assert rank_in_path(Path(name)) == rank
 
 
 def _gpu(process: int = 0, device: int | None = 0, kernels: int = 100, **known: object) -> GpuEvidence:
@@ -165,45 +126,3 @@ def test_map_files(tmp_path: Path):
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match=r"map\.csv"):
         read_rank_map(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "rank"),
-    [
-        ("trace_rank3.json", 3),
-        ("global_rank_3.json", 3),
-        ("http-rank-3.json", 3),
-        ("setup-rank-3.json", 3),
-        ("tp_rank_0-rank_5.json", 5),
-        ("rank5_tp_rank_0.json", 5),
-        *(
-            (f"{group}{separator}rank_1.json", None)
-            for group in ("tp", "PP", "dp", "cp", "ep", "mp", "sp")
-            for separator in "_-."
-        ),
-        ("dp_rank_1_tp_rank_0.json", None),
-        ("node-rank-1.json", None),
-        ("machine_rank_1.json", None),
-        ("local_rank_1.json", None),
-    ],
-)
-def test_only_a_global_rank_in_a_file_name_is_a_rank(name: str, rank: int | None):
-    assert rank_in_path(Path("/t", name)) == rank
-
-
-@pytest.mark.parametrize(
-    ("text", "rank"),
-    [
-        ("iteration 0 tp-rank:2", None),
-        ("iteration 0 tp-rank:2 rank:7", 7),
-        ("step 3 dp_rank=1", None),
-        ("step 3 node rank 1", None),
-        ("step 3 rank=1", 1),
-        ("step 3 global_rank=1", 1),
-        ("step 3 warmup rank=1", 1),
-    ],
-)
-def test_only_a_global_rank_in_a_marker_is_a_rank(text: str, rank: int | None):
-    marker = parse_marker(compile_step_pattern(None), 1, text, 0, 10)
-    assert marker is not None
-    assert marker.rank == rank

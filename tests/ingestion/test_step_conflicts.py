@@ -77,11 +77,3 @@ def test_of_two_recordings_that_nothing_tells_apart_none_is_taken(traces: Path):
     assert all("nothing tells which of the two is right: neither is taken" in str(error) for error in report.refused)
     assert {record.rank for record in report.added} == set(range(RANKS)) - {1}
     assert len(kernel_files(traces.parent / "lake")) == 3 * (RANKS - 1)
-
-
-def test_equal_content_is_taken_once_and_told(traces: Path):
-    shutil.copy(traces / "rank1.sqlite", traces / "z-rank1.sqlite")
-    report = ingest(traces)
-    assert not report.refused
-    assert len(report.added) == RANKS
-    assert any("z-rank1.sqlite: the same content as" in warning for warning in report.warnings)

@@ -90,7 +90,6 @@ bench: $(DEVELOPMENT)  ## measure against HTA and pandas, 960 ranks, other shape
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-gpu --fault slow_gpu:rank=3,factor=1.2 --rounds 1
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-node --fault slow_gpu:rank=0-7,factor=1.2 --rounds 1
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-healthy --fault none --rounds 1
-	$(PYTHON) -m tests.bench.growth --lake build/bench-lake
 	$(PYTHON) -m tests.bench.forms build/bench-lake --rounds $(ROUNDS)
 	$(PYTHON) -m tests.bench.comparison build/bench-lake --rounds $(ROUNDS)
 	$(PYTHON) -m tests.bench.clients build/bench-lake
@@ -103,7 +102,6 @@ bench-quick: $(DEVELOPMENT)  ## measure at a tenth of the size, without HTA
 	$(PYTHON) -m tests.bench.kineto --quick
 	$(PYTHON) -m tests.bench.ingest --quick
 	$(PYTHON) -m tests.bench.answers --quick
-	$(PYTHON) -m tests.bench.growth --quick
 	$(PYTHON) -m tests.bench.shapes --quick
 	$(PYTHON) -m tests.bench.report_growth --quick
 	$(PYTHON) -m tests.bench.tabular --quick

@@ -13,8 +13,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate
 from tests.accuracy.irregular.scoring import write_job
 from tests.accuracy.irregular.waits import case as waiting_job
-from tests.support.partial_run import PartialRun
-from tests.support.simulated import ingest_run
+from tests.support.simulated import PartialRun, ingest_run
 
 SINGLE: Final = 0.02
 """Of the loss: one fault, little noise."""

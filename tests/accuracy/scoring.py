@@ -13,7 +13,7 @@ import jitter
 from jitter.simulate import Fault, Run, write
 from tests.accuracy.cases import Case, case
 from tests.accuracy.waits import Found, broken, compare
-from tests.support.partial_run import PartialRun
+from tests.support.simulated import PartialRun
 
 COSTLY: Final = 0.02
 """A fault that gains more than this part of the steps' time must be found."""

@@ -20,7 +20,7 @@ from tests.accuracy.scoring import Score, score
 from tests.accuracy.table import misses, table, targets
 from tests.accuracy.waits import _reach, _Wait, broken, compare
 from tests.support.fuzz_depth import IS_WHOLE, fuzz, of_all
-from tests.support.partial_run import PartialRun
+from tests.support.simulated import PartialRun
 from tests.support.true_dependencies import true_dependencies
 
 SMALL = {"ranks": 4, "gpus_per_node": 2, "steps": 5, "kernels": 110, "seed": 8, "epoch": None, "marker": "profiler"}

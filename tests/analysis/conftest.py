@@ -5,7 +5,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.support.oracles.replay_jobs import JOBS, OracleJob, oracle_job
+from tests.support.oracles.replay import JOBS, OracleJob, oracle_job
 
 
 class OracleJobs(Protocol):

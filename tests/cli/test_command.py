@@ -130,15 +130,6 @@ def test_interrupted_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert capsys.readouterr().out == ""
 
 
-def test_a_full_disk_is_no_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    def full(*_arguments: object, **_more: object) -> None:
-        raise OSError(28, "No space left on device", "/scratch/lake")
-
-    monkeypatch.setattr(cli.cli, "main", full)
-    assert main([]) == 3
-    assert capsys.readouterr().err.startswith("jitter: /scratch/lake cannot be written: No space left on device\n")
-
-
 def test_in_a_pipe_it_draws_nothing_and_stdout_is_data_only(traces: Path, tmp_path: Path):
     done = subprocess.run(
         [*JITTER, "ingest", str(traces), "-o", str(tmp_path / "lake"), "--jobs", "1"],

@@ -1,9 +1,16 @@
 """`jitter report`: which form, where to, over what, and the summary in the terminal."""
 
+import json
+import shutil
+import webbrowser
+from pathlib import Path
+
 import pytest
 
 from jitter.cli import main
 from jitter.core.errors import ExitCode
+from jitter.report.signatures import HTML_SIGNATURE
+from jitter.simulate import Fault, Job, simulate, write
 from tests.support.report_lakes import report_job
 
 
@@ -70,3 +77,179 @@ def test_the_terminal_tells_it_in_a_screen(root, capsys, monkeypatch):
         "All 4 ranks in the lake recorded all 3 steps completely.",
     ):
         assert told in words
+
+
+_CPU_STALL = Fault.parse("cpu_stall:rank=1,step=2,kernel=9,ms=3")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the traces of a job of 4 ranks."""
+    folder = tmp_path_factory.mktemp("recorded") / "traces"
+    write(simulate(Job(ranks=4, steps=4, kernels=40, first_step=0, seed=3), [_CPU_STALL]), folder, "nsys")
+    return folder
+
+
+@pytest.fixture
+def here(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty working directory with the traces in `traces`."""
+    shutil.copytree(recorded, tmp_path / "traces")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_traces_are_ingested_reported_and_drawn(here: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", "traces", "--jobs", "1"]) == ExitCode.DONE
+    out, err = capsys.readouterr()
+    assert "Rank 1 (node0000): late kernel launches (CPU), kernel 9" in " ".join(out.split())
+    assert out.splitlines()[-1] == "jitter-report.html"
+    assert "4 ranks, 4 steps" in err
+    assert HTML_SIGNATURE in (here / "jitter-report.html").read_bytes()[:2048]
+    assert {path.name for path in here.iterdir()} == {"traces", "jitter-lake", "jitter-report.html"}
+
+
+def test_a_second_report_ingests_only_what_is_new(here: Path, capsys: pytest.CaptureFixture[str]):
+    (late,) = here.glob("traces/rank3*")
+    late.rename(here / late.name)
+    assert main(["report", "traces", "--jobs", "1"]) == ExitCode.DONE
+    assert "3 ranks, 4 steps" in capsys.readouterr().err
+    (here / late.name).rename(late)
+    assert main(["report", "traces", "--jobs", "1"]) == ExitCode.DONE
+    out, err = capsys.readouterr()
+    assert "1 rank, 4 steps" in err
+    assert "3 sources" in err
+    assert "4 ranks" in out
+
+
+def test_the_lake_of_traces_is_chosen(here: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", "traces", "-L", "mine", "--json", "--jobs", "1"]) == ExitCode.DONE
+    out = capsys.readouterr().out
+    assert json.loads(out)["run"]["ranks"] == 4
+    assert {path.name for path in here.iterdir()} == {"traces", "mine"}
+    assert main(["report", "-L", "mine", "--json"]) == ExitCode.DONE
+    assert capsys.readouterr().out == out
+    assert main(["report", "mine", "--json"]) == ExitCode.DONE
+    assert capsys.readouterr().out == out
+
+
+def test_the_options_of_ingest_apply_to_traces_alone(here: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", "traces", "--step-pattern", "step(?P<step>1)-", "--json", "--jobs", "1"]) == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out)["run"]["steps"] == 1
+    assert main(["report", "--rank", "1"]) == ExitCode.USAGE
+    assert "--rank is for traces" in capsys.readouterr().err
+
+
+def test_a_step_pattern_that_matches_nothing_shows_the_markers(here: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["ingest", "traces", "--step-pattern", r"batch (?P<step>\d+)", "--jobs", "1"]) == ExitCode.DONE
+    notes = [line for line in capsys.readouterr().err.splitlines() if "--step-pattern" in line]
+    assert len(notes) == 1  # not one a rank
+    assert "matches no range of the trace; ranges with numbers (N): 'epochN_stepN-rankN-" in notes[0]
+    assert (
+        main(["ingest", "traces", "--step-pattern", r"step(?P<step>\d+)", "-o", "good", "--jobs", "1"]) == ExitCode.DONE
+    )
+    assert "--step-pattern" not in capsys.readouterr().err
+
+
+def test_a_folder_without_traces_is_unusable(here: Path, capsys: pytest.CaptureFixture[str]):
+    (here / "empty").mkdir()
+    assert main(["report", "empty"]) == ExitCode.UNUSABLE_INPUT
+    assert "no traces in" in capsys.readouterr().err
+    assert {path.name for path in here.iterdir()} == {"traces", "empty"}
+
+
+def test_a_lake_among_traces_is_wrong_usage(here: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["ingest", "traces", "--jobs", "1"]) == ExitCode.DONE
+    assert main(["report", "jitter-lake", "traces"]) == ExitCode.USAGE
+    assert main(["report", "jitter-lake", "-L", "other"]) == ExitCode.USAGE
+    assert "jitter-lake: is a lake" in capsys.readouterr().err
+
+
+def test_a_path_that_is_not_there_is_no_place_for_a_lake(here: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", "missing"]) == ExitCode.UNUSABLE_INPUT
+    assert capsys.readouterr().err == "jitter: missing: no such file or folder\n  give a lake, or the job's traces\n"
+    assert {path.name for path in here.iterdir()} == {"traces"}
+
+
+def test_a_file_that_jitter_did_not_write_stops_before_the_ingest(here: Path):
+    (here / "jitter-report.html").write_text("<html>mine</html>")
+    assert main(["report", "traces"]) == ExitCode.USAGE
+    assert not (here / "jitter-lake").exists()
+
+
+class TestForms:
+    """Several forms of one report."""
+
+    @pytest.fixture
+    def lake(self, here: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+        """Return the lake of the working directory."""
+        assert main(["ingest", "traces", "--jobs", "1"]) == ExitCode.DONE
+        capsys.readouterr()
+        return here
+
+    def test_a_page_and_a_document_on_stdout(self, lake: Path, capsys: pytest.CaptureFixture[str]):
+        assert main(["report", "--html", "--json"]) == ExitCode.DONE
+        out, err = capsys.readouterr()
+        assert json.loads(out)["run"]["ranks"] == 4
+        assert err.splitlines()[-1] == "jitter-report.html"
+        assert HTML_SIGNATURE in (lake / "jitter-report.html").read_bytes()[:2048]
+
+    @pytest.mark.parametrize("words", [["jitter-lake"], []])
+    def test_the_file_may_follow_its_form(self, words: list[str], lake: Path, capsys: pytest.CaptureFixture[str]):
+        assert main(["report", *words, "--html", "a.html", "--markdown", "a.md", "--json", "a.json"]) == ExitCode.DONE
+        assert sorted(capsys.readouterr().out.split()) == ["a.html", "a.json", "a.md"]
+        assert HTML_SIGNATURE in (lake / "a.html").read_bytes()[:2048]
+        assert json.loads((lake / "a.json").read_text())["run"]["ranks"] == 4
+        assert main(["report", "jitter-lake", "--json", "a.json"]) == ExitCode.DONE  # replaced
+
+    def test_traces_after_a_form_are_read(self, lake: Path, capsys: pytest.CaptureFixture[str]):
+        trace = next((lake / "traces").iterdir()).rename(lake / "rank0.json")
+        before = trace.read_bytes()
+        assert main(["report", "--json", "rank0.json", "-L", "other"]) == ExitCode.DONE
+        assert json.loads(capsys.readouterr().out)["run"]["ranks"] == 1
+        assert trace.read_bytes() == before
+
+    def test_a_file_for_each(self, lake: Path, capsys: pytest.CaptureFixture[str]):
+        arguments = ["report", "--html", "--json", "-o", "a.json", "--markdown", "-o", "a.md", "-o", "a.html"]
+        assert main(arguments) == ExitCode.DONE
+        assert sorted(capsys.readouterr().out.split()) == ["a.html", "a.json", "a.md"]
+        assert json.loads((lake / "a.json").read_text())["run"]["ranks"] == 4
+        assert (lake / "a.md").read_text().startswith("# jitter report")
+        assert HTML_SIGNATURE in (lake / "a.html").read_bytes()[:2048]
+        assert main(["report", "-o", "a.json", "-o", "a.html"]) == ExitCode.DONE  # suffixes alone; replaced
+
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            (["--json", "--markdown"], "both go to stdout"),
+            (["-o", "a.json", "-o", "b.json"], "two files of one form"),
+            (["--html", "--json", "-o", "a.md"], "picks markdown"),
+            (["--html", "--json", "-o", "a.txt"], "picks no form"),
+        ],
+    )
+    def test_what_cannot_be_written_is_wrong_usage(
+        self, arguments: list[str], told: str, lake: Path, capsys: pytest.CaptureFixture[str]
+    ):
+        assert main(["report", *arguments]) == ExitCode.USAGE
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert told in err
+        assert {path.name for path in lake.iterdir()} == {"traces", "jitter-lake"}
+
+    def test_open_writes_the_page_and_opens_it(self, lake: Path, monkeypatch: pytest.MonkeyPatch):
+        opened: list[str] = []
+        monkeypatch.setenv("DISPLAY", ":7")
+        monkeypatch.setattr(webbrowser, "open", lambda url: not opened.append(url))
+        assert main(["report", "--open"]) == ExitCode.DONE
+        assert opened == [(lake / "jitter-report.html").as_uri()]
+
+    def test_open_without_a_display_says_so(
+        self, lake: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ):
+        for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr("sys.platform", "linux")
+        monkeypatch.setattr(webbrowser, "open", lambda url: pytest.fail("a browser was started"))
+        assert main(["report", "--open", "-o", "mine.html"]) == ExitCode.DONE
+        out, err = capsys.readouterr()
+        assert out == "mine.html\n"
+        assert "no browser" in err

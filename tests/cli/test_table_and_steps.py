@@ -1,19 +1,25 @@
 """`jitter table` and `jitter steps`: the same numbers in every form."""
 
 import csv
+import datetime
 import io
 import json
 import re
 import subprocess
 import sys
+import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.simulate import simulate, write
+from jitter.cli.output import table
+from jitter.cli.output.table import write_table
+from jitter.simulate import Fault, Job, simulate, write, write_logs
 from tests.support.simulated import small
 
 
@@ -185,3 +191,176 @@ def test_steps_after_an_ingest_in_the_same_process(tmp_path: Path, capsys: pytes
         row | {"loss_fraction": None} for row in rows
     ]
     assert len(rows) == 4
+
+
+NUMBERS = (pa.float32(), pa.float64())
+TEXTS = ["x,y", 'q"z', None, "", "two\nlines", "%d%s%%", " spaced ", "\r", "été"]
+
+
+def harmless(text: str) -> str:
+    """The text as a cell: a spreadsheet takes no cell for a formula that begins with an apostrophe."""
+    shown = "".join("�" if unicodedata.category(char)[0] in "CZ" and char != " " else char for char in text)
+    return f"'{shown}" if shown.replace("�", "").strip()[:1] in tuple("=+-@＝＋－＠") else shown
+
+
+def oracle(rows: pa.Table) -> str:
+    def told(column: pa.ChunkedArray) -> list[object]:
+        cells = [f"{v:.3f}" if isinstance(v, float) else v for v in column.to_pylist()]
+        return [harmless(v) if isinstance(v, str) and column.type not in NUMBERS else v for v in cells]
+
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(harmless, rows.column_names))
+    writer.writerows(zip(*map(told, rows.columns), strict=True))
+    return text.getvalue()
+
+
+TABLES = [
+    {"text": TEXTS},
+    {
+        "a,b": TEXTS,
+        "100%s": [1, None, *range(7)],
+        "f": [0.0005, None, float("nan"), -0.0, float("inf"), *[1e20] * 4],
+    },
+    {
+        "whole": [1, -2, 2**62],
+        "fraction": [1.0005, 2.0015, -3.5],
+        "names": pa.array(["a", "b", None]).dictionary_encode(),
+    },
+    {"truth": [True, None], "list": [[1, 2], None], "when": [datetime.datetime(2026, 1, 2, 3), None]},
+    {"one": pa.array([None, 1], pa.int32())},
+    {"formulas": ["=1+1", "+1", "-1", "@x", "\t=1", "a=1", "'", None], "number": [-1, None, *[-5] * 6]},
+    {"=cmd|' /C calc'!A0": ["\n=1+1", "  =1", "\x1b=1"], "\tx": ["\x1b]0;owned\x07", "\x9b31m", "＝1"]},
+    {"whole": [None, 1, 2], "text": ["", None, "x"]},
+    {"byte": pa.array([0, 127, 255], pa.uint8()), "hash": pa.array([0, 2**63, 2**64 - 1], pa.uint64())},
+    {"none": pa.array([], pa.int64()), "text": pa.array([], pa.string())},
+]
+
+
+@pytest.mark.parametrize("columns", TABLES)
+def test_as_the_csv_module_writes_it(columns, capsys):
+    rows = pa.table(columns)
+    write_table(rows, "csv", None, force=False)
+    assert capsys.readouterr().out == oracle(rows)
+
+
+@pytest.mark.parametrize("cells", [1, 4, 7])
+@pytest.mark.parametrize("columns", TABLES)
+def test_however_few_cells_are_put_into_lines_together(columns, cells, capsys, monkeypatch):
+    """Fewer than a row has, too; in some blocks a column has nulls, in others none."""
+    monkeypatch.setattr(table, "_CELLS_AT_ONCE", cells)
+    rows = pa.table(columns)
+    write_table(rows, "csv", None, force=False)
+    assert capsys.readouterr().out == oracle(rows)
+
+
+def test_more_rows_than_are_put_into_lines_together(capsys):
+    many = range(100_000)
+    rows = pa.table({"n": many, "half": [n / 2 for n in many], "text": [None if n % 3 else f"{n}," for n in many]})
+    write_table(rows, "csv", None, force=False)
+    assert capsys.readouterr().out == oracle(rows)
+
+
+SIZE = 26_214_400
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same job healthy and with a slow network, with the logs of each; in Nsight Systems' and PyTorch's format."""
+    folder = tmp_path_factory.mktemp("network")
+    found = {}
+    for name, faults in (("healthy", []), ("slow", [Fault.parse("slow_collective:factor=6")])):
+        for form, options in (("nsys", {"layout": "2026.2"}), ("kineto", {})):
+            run = simulate(Job(ranks=8, steps=6, kernels=300, seed=3), faults)
+            traces = folder / f"{name}-{form}" / "traces"
+            write(run, traces, form, **options)
+            write_logs(run, traces)
+            found[f"{name}-{form}"] = lake = folder / f"{name}-{form}" / "lake"
+            report = jitter.ingest([traces], lake, executor=jitter.LocalExecutor(), label="fabric")
+            assert len(report.logs.added) == 3
+    return found
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    assert main(list(map(str, arguments))) == 0
+    return capsys.readouterr().out
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run(capsys, "collectives", *arguments, "--json"))
+    return found
+
+
+@pytest.mark.parametrize("form", ["nsys", "kineto"])
+@pytest.mark.parametrize(("name", "busbw"), [("healthy", 182.0), ("slow", 30.3)])
+def test_bandwidth(lakes: dict[str, Path], capsys: pytest.CaptureFixture[str], form: str, name: str, busbw: float):
+    found = document(capsys, lakes[f"{name}-{form}"])
+    (row,) = (row for row in found["collectives"] if row["size"] == SIZE)
+    assert (row["collective"], row["calls"], row["group_size"]) == ("all_reduce", 36, 8)
+    assert round(row["busbw"], 1) == busbw
+    assert row["algbw"] == pytest.approx(row["busbw"] / 1.75, abs=0.01)
+    assert found["schema_version"] == 1
+    assert found["reasons"] == []
+    for one in [*found["ranks"], *found["steps"]]:
+        parts = [one[f"{part}_ms"] for part in ("compute", "hidden", "exposed", "waiting", "copies", "idle")]
+        assert sum(parts) == pytest.approx(one["step_ms"], abs=0.005)
+    assert (len(found["ranks"]), len(found["steps"])) == (8, 6)
+
+
+def test_baseline_by_label_and_by_file(lakes: dict[str, Path], capsys: pytest.CaptureFixture[str]):
+    by_label = document(capsys, lakes["slow-kineto"], "--baseline", "fabric")
+    log = lakes["slow-kineto"].parent / "traces" / "nccl-tests-all_reduce-8.log"
+    by_file = document(capsys, lakes["slow-kineto"], "--baseline", log)
+    assert by_label["baseline"]["rows"] == by_file["baseline"]["rows"]
+    rows = {row["size_bytes"]: row for row in by_label["baseline"]["rows"]}
+    assert rows[SIZE]["ratio"] == pytest.approx(1 / 6, rel=0.02)
+    assert len(by_label["findings"]) == 2
+    healthy = document(capsys, lakes["healthy-kineto"], "--baseline", log)
+    assert healthy["findings"] == []
+
+
+@pytest.mark.parametrize("by", ["size", "group", "rank", "step"])
+def test_csv_and_text_have_the_same_rows(lakes: dict[str, Path], capsys: pytest.CaptureFixture[str], by: str):
+    text = run(capsys, "collectives", lakes["healthy-nsys"], "--by", by)
+    rows = list(
+        csv.DictReader(run(capsys, "collectives", lakes["healthy-nsys"], "--by", by, "--format", "csv").splitlines())
+    )
+    assert len(rows) == {"size": 2, "group": 2, "rank": 8, "step": 6}[by]
+    assert len(text.split("\n\n")[0].splitlines()) == len(rows) + 1
+
+
+def test_group_and_steps(lakes: dict[str, Path], capsys: pytest.CaptureFixture[str]):
+    lake = lakes["healthy-kineto"]
+    assert document(capsys, lake, "--group", "0", "--steps", "1-2")["collectives"][0]["calls"] in (2, 12)
+    assert main(["collectives", str(lake), "--group", "none"]) == 2
+    assert "no collectives of group 'none'" in capsys.readouterr().err
+    assert main(["collectives", str(lake), "--baseline", "none"]) == 2
+    assert "labels of the lake: fabric" in capsys.readouterr().err
+
+
+def test_the_report_tells_of_the_network(lakes: dict[str, Path], capsys: pytest.CaptureFixture[str]):
+    slow = json.loads(run(capsys, "report", lakes["slow-kineto"], "--json"))
+    assert [one["kind"] for one in slow["efficiency"]] == ["communication"]
+    assert " GB/s (" in slow["efficiency"][0]["finding"]
+    assert slow["efficiency"][0]["finding"] in slow["culprits"][0]["evidence"]
+    culprit, exposed = slow["culprits"]
+    assert (exposed["rung"], exposed["cause"], exposed["scope"]) == ("overlap", "exposed_communication", "job")
+    assert (culprit["rung"], culprit["scope"], culprit["cause"]) == ("network", "job", "slow_network")
+    timed = [step for step in slow["steps"] if step["step_time_ns"]]
+    assert culprit["gain_ns"] / len(timed) == pytest.approx(3_160_000, rel=0.1)
+    healthy = json.loads(run(capsys, "report", lakes["healthy-kineto"], "--json"))
+    assert healthy["culprits"] == []
+    assert [one["kind"] for one in healthy["efficiency"]] == ["compute_bound"]
+
+
+def test_sample_writes_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["sample", str(tmp_path / "t"), "--ranks", "2", "--steps", "2", "--evidence", "--quiet"]) == 0
+    names = {path.name for path in (tmp_path / "t").glob("*.log")}
+    assert names == {"nccl-tests-all_reduce-2.log", "nccl_debug.log"}
+    assert names < set(json.loads((tmp_path / "t" / "truth.json").read_text())["traces"])
+    capsys.readouterr()
+    assert main(["sample", str(tmp_path / "t"), "--ranks", "2", "--steps", "2", "--quiet"]) == 2
+    assert "add --force to write anew" in capsys.readouterr().err
+    assert {path.name for path in (tmp_path / "t").glob("*.log")} == names
+    assert main(["sample", str(tmp_path / "t"), "--ranks", "2", "--steps", "2", "--force", "--quiet"]) == 0
+    assert list((tmp_path / "t").glob("*.log")) == []

@@ -1,6 +1,8 @@
 """The baseline document: a lake and its file give the same comparison; other files are refused with a sentence."""
 
 import json
+import shutil
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -23,6 +25,7 @@ from jitter.comparison.document import (
     select_steps,
 )
 from jitter.comparison.model import comparison_document
+from jitter.comparison.runs import shortest_ends
 from jitter.core.errors import JitterError, UsageError
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
@@ -183,3 +186,37 @@ def test_a_comparison_changes_nothing_but_derived_files(lakes):
     before = [content(lake) for lake in lakes]
     assert main(["compare", str(lakes[0].root), str(lakes[1].root), "--json"]) == 0
     assert [content(lake) for lake in lakes] == before
+
+
+@pytest.mark.parametrize(
+    ("paths", "ends"),
+    [
+        (["/a/lake", "/a/other"], ["lake", "other"]),
+        (["/a/lake", "/b/lake"], ["a/lake", "b/lake"]),
+        (["/x/a/lake", "/y/a/lake", "/y/b/lake"], ["x/a/lake", "y/a/lake", "b/lake"]),
+        (["/lake", "/a/lake"], ["/lake", "a/lake"]),
+        (["/a/lake", "/a/lake"], ["lake", "lake"]),
+    ],
+)
+def test_shortest_ends(paths: list[str], ends: list[str]):
+    assert shortest_ends([Path(path) for path in paths]) == ends
+
+
+def test_lakes_of_one_name(small_lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    lakes = [Path(shutil.copytree(small_lake, tmp_path / name / "jitter-lake")) for name in ("before", "after")]
+    assert main(["compare", *map(str, lakes)]) in (0, 1, 3)
+    out = capsys.readouterr().out
+    assert "before/jitter-lake" in out
+    assert "after/jitter-lake" in out
+    found = jitter.compare(*(jitter.open(lake) for lake in lakes))
+    assert (found.base.label, found.new.label) == ("before/jitter-lake", "after/jitter-lake")
+
+
+def test_names_that_are_given(small_lake: Path, capsys: pytest.CaptureFixture[str]):
+    given = ["compare", str(small_lake), str(small_lake)]
+    assert main([*given, "--names", "main, branch", "--markdown"]) == 0
+    out = capsys.readouterr().out
+    assert "base: main (" in out
+    assert "new: branch (" in out
+    assert main([*given, "--names", "main"]) == 2
+    assert "1 name for 2 runs" in capsys.readouterr().err

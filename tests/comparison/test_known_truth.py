@@ -10,11 +10,16 @@ import msgspec
 import pytest
 
 import jitter
-from jitter.comparison.document import Document
-from jitter.comparison.model import Comparison, Cost
+from jitter.cli import main
+from jitter.comparison.build_document import build_document
+from jitter.comparison.compare_documents import compare_documents, step_times
+from jitter.comparison.document import Document, decode_document, encode_document
+from jitter.comparison.model import Comparison, Cost, comparison_document
 from jitter.comparison.runs import load_run
+from jitter.core.errors import UsageError
 from jitter.simulate import Fault, Job, Run, simulate
 from tests.support.fuzz_depth import fuzz, some_of
+from tests.support.serving import ServingJob, write_serving
 from tests.support.simulated import ingest_run
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -172,3 +177,92 @@ def test_another_program(change: str, document_of):
         found = jitter.compare(one, other)
         add_up(found)
         assert sum(charged(found.costs, loss_class=part) for part in classes) == pytest.approx(true_ns, rel=0.05)
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory):
+    job = Job(ranks=8, steps=6, kernels=300, seed=3)
+    made = {}
+    for name, faults in (("slow", [Fault.parse("slow_collective:factor=6")]), ("usual", [])):
+        lake = ingest_run(simulate(job, faults), tmp_path_factory.mktemp(name), "nsys", layout="2026.2")
+        made[name] = load_run(lake)
+    return made
+
+
+def test_the_gain_is_that_of_communication(documents):
+    found = comparison_document(jitter.compare(documents["slow"], documents["usual"]))
+    assert found["verdict"] == "faster"
+    assert found["step_time"]["base_ns"] == pytest.approx(14.27e6, abs=0.01e6)
+    assert found["step_time"]["new_ns"] == pytest.approx(11.11e6, abs=0.01e6)
+    assert found["step_time"]["fraction"] == pytest.approx(-0.221, abs=0.001)
+    parts = {part["part"]: part for part in found["split"]}
+    # short transfers hide less of what GPUs differ by: jitter, and no difference of the usual step
+    assert parts["gpu"]["usual_ns"] == pytest.approx(0, abs=0.02e6)
+    assert parts["transfer"]["difference_ns"] == pytest.approx(found["step_time"]["difference_ns"], rel=0.05)
+
+
+def test_bandwidth_by_size(documents):
+    found = comparison_document(jitter.compare(documents["slow"], documents["usual"]))
+    bandwidth = {one["size_bytes"]: one for one in found["collectives"]}
+    assert bandwidth.keys() == {26_214_400, 6_553_600}
+    for size, base, new in ((26_214_400, 30.3, 182.0), (6_553_600, 21.4, 128.5)):
+        assert bandwidth[size]["base_busbw"] == pytest.approx(base, abs=0.05)
+        assert bandwidth[size]["new_busbw"] == pytest.approx(new, abs=0.05)
+        assert bandwidth[size]["ratio"] == pytest.approx(6.0, abs=0.01)
+
+
+def test_the_other_way_round_is_the_loss(documents):
+    found = comparison_document(jitter.compare(documents["usual"], documents["slow"]))
+    assert found["verdict"] == "slower"
+    assert found["kernels"][0]["kernel_name"].startswith("nccl")
+    assert "communication (network)" in found["sentence"]
+
+
+MIXTURES = {"decodes": ("prefill", *["decode"] * 4) * 6, "prefills": ("decode", "prefill", "prefill") * 10}
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, jitter.Lake]:
+    root, found = tmp_path_factory.mktemp("kinds"), {}
+    for name, kinds in MIXTURES.items():
+        traces = write_serving(root / name, ServingJob(kinds=kinds, slow_rank=None))
+        assert not jitter.ingest([traces], root / f"{name}-lake", executor=jitter.LocalExecutor()).refused
+        found[name] = jitter.open(root / f"{name}-lake")
+    return found
+
+
+def test_mostly_different_kinds_are_not_comparable(lakes: dict[str, jitter.Lake]):
+    base, new = (build_document(lake) for lake in lakes.values())
+    assert (base.step_kind, new.step_kind) == ("decode", "prefill")
+    found = compare_documents([base], new)
+    assert found.verdict == "incomparable"
+    assert "most steps are of kind decode in one run, prefill in another: choose one with --kind" in found.sentence
+
+
+@pytest.mark.parametrize("kind", ["decode", "prefill"])
+def test_steps_of_one_kind_are_the_same(lakes: dict[str, jitter.Lake], kind: str):
+    documents = [build_document(lake, step_kind=kind) for lake in lakes.values()]
+    for document, kinds in zip(documents, MIXTURES.values(), strict=True):
+        assert [step.kind for step in document.steps] == list(kinds)
+        (team,) = document.teams
+        assert [document.steps[at].kind for at in team.steps] == [kind] * kinds.count(kind)
+        names = {document.names[place.name] for place in team.places}
+        assert ("gemv_skinny" in names, "gemm_128x256" in names) == (kind == "decode", kind == "prefill")
+        assert len(step_times(document)) >= kinds.count(kind) - 1
+    found = compare_documents(documents[:1], decode_document(encode_document(documents[1]), "new"))
+    assert found.verdict == "same"
+    assert found.effect is not None
+    assert abs(found.effect.difference_ns) < 0.005 * found.effect.base_ns
+    assert found.kernels is None or not found.kernels.changes
+    assert any(f"Steps of kind {kind} are compared" in note for note in found.notes)
+
+
+def test_the_command(lakes: dict[str, jitter.Lake], tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    base, new = (str(lake.root) for lake in lakes.values())
+    assert main(["compare", base, new, "--kind", "decode"]) == 0
+    assert "Same step time" in capsys.readouterr().out
+    assert main(["compare", base, new, "--kind", "rollout"]) == 2
+    assert "no step of kind rollout" in capsys.readouterr().err
+    assert main(["export", base, "--baseline", str(tmp_path / "base.json")]) == 0
+    with pytest.raises(UsageError, match="a baseline of steps of kind decode, not prefill"):
+        jitter.compare(tmp_path / "base.json", new, kind="prefill")

@@ -4,17 +4,20 @@ import gzip
 import json
 import re
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jitter.cli import main
 from jitter.core.schema import HOST
 from jitter.core.step_key import StepKey
-from jitter.export.aligned_step import AlignedStep
+from jitter.export.aligned_step import AlignedStep, assign_tracks
 from jitter.export.perfetto import write_perfetto
 from jitter.lake.layout import host_file
 from jitter.lake.parquet import write_host
@@ -298,3 +301,26 @@ def test_only_files_of_ours_are_replaced(twelve_ranks: Path, tmp_path: Path, nam
     assert main(["export", str(twelve_ranks), "--perfetto", str(target), "--step", "2000"]) == 2
     assert target.read_bytes() == b'{"traceEvents": []}'
     export(twelve_ranks, target, "--step", 2000, "--force")
+
+
+spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)).map(lambda span: (span[0], sum(span))), max_size=20)
+
+
+@given(spans)
+def test_lanes(given_spans: list[tuple[int, int]]):
+    found = assign_tracks(given_spans)
+    assert len(found) == len(given_spans)
+    placed = sorted(zip(found, given_spans, strict=True))
+    for (lane, (_, end)), (other, (start, _)) in pairwise(placed):
+        assert lane != other or end <= start
+    # as few as the spans that some moment is in: what starts where another ends follows it
+    moments = {start for start, _ in given_spans}
+    deepest = max(
+        (sum(start <= at < end or start == at == end for start, end in given_spans) for at in moments), default=0
+    )
+    assert len(set(found)) <= max(deepest, 1 if given_spans else 0)
+    assert set(found) == set(range(len(set(found))))
+
+
+def test_in_the_order_given():
+    assert assign_tracks([(5, 9), (0, 6), (6, 7), (9, 9)]) == [1, 0, 0, 0]

@@ -46,12 +46,6 @@ def test_a_damaged_file_among_good_ones(
     assert not list(lake.rglob(".*"))
 
 
-def test_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    (tmp_path / "empty").mkdir()
-    assert _ingest(tmp_path / "empty", "-o", tmp_path / "lake") == 3
-    assert "no traces in" in capsys.readouterr().err
-
-
 def test_a_missing_path_beside_good_ones(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     missing = tmp_path / "nowhere"
     assert _ingest(traces, missing, "-o", tmp_path / "lake") == 0

@@ -186,13 +186,3 @@ def test_files_of_known_kinds_are_said_once_a_kind(own_traces: Path, tmp_path: P
         assert words.count(kind) == 1
     assert ": protobuf files" in words
     assert "ops.parquet: Parquet tables of events, which jitter does not read" in words
-
-
-def test_many_reports_that_are_not_exported_are_one_error(own_traces: Path, tmp_path: Path):
-    for rank in range(3, 13):
-        (own_traces / f"rank{rank}.nsys-rep").write_bytes(b"report")
-    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
-    (error,) = report.refused
-    assert "rank10.nsys-rep and 9 more: Nsight Systems reports, not exports" in error.message
-    assert "nsys export -t sqlite" in (error.hint or "")
-    assert (len(report.added), report.other_files) == (3, 0)

@@ -8,9 +8,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from frontier_tables import SINGLE_NODE, as_printed
 from log_reading import EVIDENCE, counted, parsed
-from mpitrace_profiles import CPU_32
+from published_logs import CPU_32, SINGLE_NODE, as_printed
 
 # one row of these rests on several lines, so that a damaged line may change rows of other lines
 MERGED = ("communicators", "bindings", "topology", "mpi_ranks")

@@ -1,7 +1,7 @@
 """Benchmarks in the logs of two runs, compared where there are no traces."""
 
 import pytest
-from frontier_tables import PLUGIN, PLUGIN_AND_GDR, TCP, as_printed
+from published_logs import PLUGIN, PLUGIN_AND_GDR, TCP, as_printed
 
 import jitter
 from jitter.cli import main

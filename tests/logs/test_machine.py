@@ -2,7 +2,7 @@
 
 import pytest
 from log_reading import EVIDENCE, needs_evidence, parsed, rows
-from lumi_bindings import FIRST, LUMI_NODES, SECOND, affinity_listing
+from published_logs import FIRST, LUMI_NODES, SECOND, affinity_listing
 
 from jitter.logs import parse, sniff
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from mpitrace_profiles import CPU_32
+from published_logs import CPU_32
 
 from jitter.analysis.diagnosis.evidence.logs.measurements import describe_measurements
 from jitter.cli import main

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from frontier_tables import TABLES, as_printed
 from log_reading import EVIDENCE, needs_evidence, parsed, rows
+from published_logs import TABLES, as_printed
 
 from jitter.logs import parse, sniff
 

@@ -5,9 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from frontier_tables import TABLES, as_printed
-from lumi_bindings import FIRST, LUMI_NODES, SECOND, affinity_listing
-from profiler_tables import BIGBIRD, GPT_J, HEADER, ruled
+from published_logs import (
+    BIGBIRD,
+    FIRST,
+    GPT_J,
+    HEADER,
+    LUMI_NODES,
+    SECOND,
+    TABLES,
+    affinity_listing,
+    as_printed,
+    ruled,
+)
 
 import jitter
 from jitter.cli import main

@@ -2,22 +2,28 @@
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
 import jitter
-from jitter.analysis.diagnosis.model import ClassShares
+from jitter.analysis.diagnosis.diagnosis import Diagnosis
+from jitter.analysis.diagnosis.model import ClassShares, Divergence, Loss, StepAnswer, WhatIf
 from jitter.cli import main
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.step_key import StepKey
+from jitter.lake import catalog
 from jitter.lake.layout import kernels_file
+from jitter.query.diagnosis_rows import STEPS_SCHEMA, step_row
 from jitter.query.run_query import describe_relations, prepare_query
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.oracles import metrics as oracle
 from tests.support.random_lake import RandomLake, small_files
-from tests.support.simulated import ingest_run
+from tests.support.simulated import ingest_run, small
 
 BOTH = [StepKey(None, 7), StepKey(3, 7), StepKey(3, 12)]
 
@@ -258,3 +264,233 @@ def test_a_healthy_run_has_no_culprits(tmp_path: Path):
         Job(ranks=3, steps=3, kernels=16, first_step=2000), [Fault.parse("extra_kernel:rank=1,step=2001,kernel=7")]
     )
     assert rows(ingest_run(run, tmp_path, "nsys"), "from culprits where rung = 'ranks'") == []
+
+
+RELATIONS = ("sources", "rank_steps", "problems")
+
+
+@pytest.fixture
+def root(lake_root: Path, tmp_path: Path) -> Path:
+    copy = Path(shutil.copytree(lake_root, tmp_path / "lake"))
+    assert catalog.is_current(copy)
+    return copy
+
+
+def rows_of_relation(root: Path, relation: str) -> list[dict[str, object]]:
+    found = jitter.open(root).sql(f"from {relation}", arrow=True).to_pylist()
+    assert found
+    return sorted(found, key=str)
+
+
+def change(root: Path, statement: str) -> None:
+    with closing(sqlite3.connect(root / "catalog.sqlite")) as connection, connection:
+        connection.execute(statement)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_catalog_and_the_records_give_the_same_rows(root: Path, relation: str):
+    from_catalog = rows_of_relation(root, relation)
+    schema = jitter.open(root).sql(f"from {relation}", arrow=True).schema
+    (root / "catalog.sqlite").unlink()
+    assert rows_of_relation(root, relation) == from_catalog
+    assert jitter.open(root).sql(f"from {relation}", arrow=True).schema == schema
+    assert not (root / "catalog.sqlite").exists()
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("damage", ["stale", "cut", "text", "a column less", "another version"])
+def test_another_catalog_is_not_read(root: Path, relation: str, damage: str):
+    wanted = rows_of_relation(root, relation)
+    path = root / "catalog.sqlite"
+    change(root, "UPDATE sources SET file = 'changed'")
+    if damage == "stale":
+        record = next((root / "sources").iterdir())
+        record.touch()
+    elif damage == "cut":
+        path.write_bytes(path.read_bytes()[:4096])
+    elif damage == "text":
+        path.write_text("no database")
+    elif damage == "a column less":
+        for table, column in (("sources", "file"), ("steps", "marker"), ("problems", "problem")):
+            change(root, f"ALTER TABLE {table} DROP COLUMN {column}")
+    else:
+        change(root, "UPDATE state SET made_from = 'another'")
+    content = path.read_bytes()
+    assert rows_of_relation(root, relation) == wanted
+    assert path.read_bytes() == content
+
+
+@pytest.fixture(scope="module")
+def graph_lake(tmp_path_factory: pytest.TempPathFactory) -> jitter.Lake:
+    run = simulate(small(), [Fault.parse("late_start:rank=1,step=2,ms=3")])
+    return ingest_run(run, tmp_path_factory.mktemp("graph"), "nsys")
+
+
+def test_times_on_the_gpu_are_the_durations_of_kernels(graph_lake: jitter.Lake):
+    compute = "select step, rank, sum({}) as ns from {} where {} group by all order by all"
+    own = compute.format("gpu_ns", "self_times", "gpu_ns > 0")
+    recorded = compute.format("duration_ns", "kernels", "kind <> 'collective'")
+    assert graph_lake.sql(own, arrow=True).to_pylist() == graph_lake.sql(recorded, arrow=True).to_pylist()
+
+
+def test_the_baseline_is_the_lower_median_over_ranks(graph_lake: jitter.Lake):
+    assert not graph_lake.sql(
+        "select operation from self_times group by step, operation "
+        "having quantile_disc(host_ns, 0.5) <> any_value(usual_host_ns) or count(distinct usual_gpu_ns) > 1",
+        arrow=True,
+    ).num_rows
+
+
+def test_all_wait_in_collectives_for_the_late_rank(graph_lake: jitter.Lake):
+    rows = graph_lake.sql(
+        "select rank, waited_ns from collective_calls where step = 2 "
+        "qualify collective = min(collective) over () order by rank",
+        arrow=True,
+    ).to_pylist()
+    waited = {row["rank"]: row["waited_ns"] for row in rows}
+    assert waited.pop(1) == 0
+    assert all(ns > 1e6 for ns in waited.values())
+
+
+def test_waits_name_operations_of_the_program(graph_lake: jitter.Lake):
+    waits = graph_lake.waits(arrow=True).to_pylist()
+    assert waits
+    names = {
+        (row["team"], row["operation"]): row["kernel_name"]
+        for row in graph_lake.sql(
+            "select distinct team, operation, kernel_name from self_times", arrow=True
+        ).to_pylist()
+    }
+    for wait in waits:
+        assert names[wait["team"], wait["operation"]] == wait["kernel_name"]
+        if wait["on_operation"] is not None:
+            assert names[wait["team"], wait["on_operation"]] == wait["on_kernel_name"]
+
+
+def test_the_same_tables_in_python(graph_lake: jitter.Lake):
+    assert (
+        graph_lake.self_times(arrow=True).num_rows
+        == graph_lake.sql("select count(*) as n from self_times", arrow=True).to_pylist()[0]["n"]
+    )
+    assert set(graph_lake.self_times([2], arrow=True)["step"].to_pylist()) == {2}
+    calls = graph_lake.sql("select count(*) as n from collective_calls", arrow=True).to_pylist()[0]["n"]
+    assert graph_lake.collective_calls(arrow=True).num_rows == calls > 0
+
+
+NS = 1.0
+
+
+@pytest.fixture(scope="module", params=["data_parallel", "tensor_parallel", "pipeline", "expert"])
+def lake_of_slow_gpu(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> jitter.Lake:
+    faults, folder = ["slow_gpu:rank=2,factor=1.4"], tmp_path_factory.mktemp("losses")
+    return lake_with(faults, folder, ranks=8, kernels=120, shape=request.param)
+
+
+def lake_with(faults: list[str], folder: Path, **options: Any) -> jitter.Lake:
+    job = Job(**{"steps": 5, "first_step": 100, "seed": 4, **options})
+    return ingest_run(simulate(job, [Fault.parse(one) for one in faults]), folder)
+
+
+def test_the_rows_of_a_step_add_up_to_its_loss(lake_of_slow_gpu: jitter.Lake):
+    told = {one.key.step: one.loss_ns for one in lake_of_slow_gpu.diagnose().steps if one.loss_ns is not None}
+    found = lake_of_slow_gpu.sql(
+        "select step, sum(loss_ns) as ns from losses group by step order by step", arrow=True
+    ).to_pylist()
+    assert [row["step"] for row in found] == sorted(told)
+    for row in found:
+        assert row["ns"] == pytest.approx(told[row["step"]], abs=NS)
+
+
+def test_a_slow_gpu_has_most_of_the_loss(lake_of_slow_gpu: jitter.Lake):
+    of_ranks = lake_of_slow_gpu.sql(
+        "select rank, class, sum(loss_ns) as ns from losses group by all order by ns desc limit 1", arrow=True
+    ).to_pylist()
+    assert [(row["rank"], row["class"]) for row in of_ranks] == [(2, "gpu")]
+
+
+def test_a_hidden_rank_has_an_excess_and_hardly_a_share(tmp_path: Path):
+    faults = ["late_start:rank=1,step=103,ms=3", "slow_gpu:rank=4,factor=1.2,step=103"]
+    rows = lake_with(faults, tmp_path, ranks=6, kernels=60, noise=0.005).sql(
+        "select rank, class, sum(loss_ns) as loss_ns, sum(excess_ns) as excess_ns from losses "
+        "where step = 103 group by all",
+        arrow=True,
+    )
+    found = {(row["rank"], row["class"]): row for row in rows.to_pylist()}
+    hidden, late = found[4, "gpu"], found[1, "start"]
+    assert hidden["excess_ns"] > 300_000
+    assert hidden["loss_ns"] < hidden["excess_ns"] / 2
+    assert late["loss_ns"] == pytest.approx(3e6, rel=0.1)
+
+
+def test_the_phase_is_that_of_the_kernel(tmp_path: Path):
+    fault = Fault.parse("slow_gpu:rank=2,factor=1.4")
+    lake = ingest_run(simulate(Job(ranks=4, steps=3, kernels=60, seed=4), [fault]), tmp_path, "kineto")
+    recorded = lake.sql("select kernel_name, phase from kernels where rank = 2 group by all", arrow=True).to_pylist()
+    phases: dict[str, set[str | None]] = {}
+    for row in recorded:
+        phases.setdefault(row["kernel_name"], set()).add(row["phase"])
+    rows = lake.sql("select kernel_name, phase, operation from losses where rank = 2", arrow=True).to_pylist()
+    named = [row for row in rows if row["operation"] is not None and row["kernel_name"] in phases]
+    assert len({row["phase"] for row in named}) > 1
+    assert all(row["phase"] in phases[row["kernel_name"]] for row in named)
+    assert all(row["phase"] is None for row in rows if row["operation"] is None)
+
+
+def answer(number, loss_ns, *, told=True):
+    return StepAnswer(
+        StepKey(1, number),
+        1000,
+        loss_ns,
+        None if loss_ns is None else loss_ns / 1000,
+        2,
+        5,
+        Divergence(17, "void kernel(int)", 0) if told else None,
+        6 if told else None,
+        "cpu_launch" if told else "none",
+        ClassShares(10, 20, 0, 7, 1, 0, 3, -1) if told else None,
+    )
+
+
+def diagnosis(*steps):
+    return Diagnosis(Loss(None, None), steps, (), WhatIf(None, None), "")
+
+
+@pytest.mark.parametrize(
+    ("losses", "costliest"),
+    [
+        ((None, 5, 7, 7), 2),
+        ((None, -5, -2), 2),  # known, if less than nothing
+        ((None, 0), 1),
+        ((None, None), 0),
+        ((3,), 0),
+    ],
+)
+def test_the_costliest_step(losses, costliest):
+    assert diagnosis(*(answer(n, ns) for n, ns in enumerate(losses))).costliest.key.step == costliest
+
+
+def test_a_row_is_the_answer_flat():
+    whole, bare = step_row(answer(3, 40)), step_row(answer(4, None, told=False))
+    assert list(whole) == STEPS_SCHEMA.names == list(bare)
+    assert tuple(whole.values()) == (
+        1,
+        3,
+        "train",
+        1000,
+        40,
+        0.04,
+        2,
+        5,
+        17,
+        "void kernel(int)",
+        10,
+        20,
+        0,
+        7,
+        1,
+        0,
+        3,
+        -1,
+        "cpu_launch",
+    )
+    assert tuple(bare.values()) == (1, 4, "train", 1000, None, None, 2, 5, *[None] * 10, "none")

@@ -1,19 +1,20 @@
 """A simulated job as profilers saw it, ingested and examined; and what its files say of each rank's step."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pandas as pd
 
 import jitter
 from jitter.cli import main
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
-from jitter.simulate import Job, Run, write
-from tests.support.partial_run import PartialRun
+from jitter.simulate import Job, RankRecording, Run, write
 
 SMALL: dict[str, Any] = {"kernels": 60, "steps": 4, "gpus_per_node": 2, "marker": "profiler", "epoch": None}
 
@@ -86,3 +87,28 @@ def activities(lake: "jitter.Lake", rank: int, key: StepKey) -> pd.DataFrame:
     epoch = "" if key.epoch is None else f"epoch={key.epoch}/"
     rows = pd.read_parquet(lake.root / f"kernels/{epoch}step={key.step}/rank={rank}.parquet", partitioning=None)
     return rows.sort_values("ordinal").reset_index(drop=True)
+
+
+class PartialRun:
+    """A run as far as profilers saw it: in the place of a `Run` where traces are written."""
+
+    def __init__(self, run: Run, absent: frozenset[int], sees: Callable[[int, int], bool]) -> None:
+        """`sees(rank, step)`: whether this step of this rank was recorded."""
+        self.job: Job = run.job
+        self._run, self._absent, self._sees = run, absent, sees
+
+    def ranks(self, wanted: Any = None) -> Iterator[RankRecording]:
+        """The recordings there are."""
+        for recording in self._run.ranks([rank for rank in range(self.job.ranks) if rank not in self._absent]):
+            steps = [step for step in self.job.step_numbers if self._sees(recording.rank, step)]
+            yield recording if len(steps) == self.job.steps else _only(recording, steps)
+
+
+def _only(recording: RankRecording, steps: list[int]) -> RankRecording:
+    """The recording of a profiler that ran in these steps alone."""
+    kept = recording.kept(recording.in_step & np.isin(recording.step, steps))
+    return replace(
+        kept,
+        calls=tuple(call for call in recording.calls if call.step in steps),
+        ranges=tuple(one for one in recording.ranges if one.step in steps),
+    )

@@ -268,6 +268,7 @@ def add_names(enemy: Enemy) -> str:
 
 CHANGES: Final[tuple[Change, ...]] = (
     link_entry, add_special, leave_run, leave_run, change_record, change_record, change_record, change_rows,
+    change_rows, change_catalog, change_mark, grow_file, add_names,
 )  # fmt: skip
 
 
@@ -300,7 +301,6 @@ def _attack_once(good: Path, place: Path, chance: random.Random) -> tuple[str, s
     root = outside / "home/lake"
     shutil.copytree(good / "lake", root)
     enemy = Enemy(root, outside, chance)
-    before = _snapshot(outside, root)
     done = []
     for _ in range(chance.randint(1, 3)):
         with contextlib.suppress(
@@ -308,6 +308,7 @@ def _attack_once(good: Path, place: Path, chance: random.Random) -> tuple[str, s
         ):  # an earlier change is in its way
             done.append(chance.choice(CHANGES)(enemy))
     words = _command(chance, root, good)
+    before = _snapshot(outside, root)  # now: a name may be added behind a link
     lake_before = _snapshot(root, None)
     opened, printed = set[str](), io.StringIO()
     run = place / "run"

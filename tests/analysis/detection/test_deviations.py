@@ -22,7 +22,7 @@ from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.stats import lower_median, mad_sigma
 from tests.support.fuzz_depth import fuzz, of_all
-from tests.support.oracles.replay_jobs import OracleJob
+from tests.support.oracles.replay import OracleJob
 
 TO_SIGMA = 1.4826
 

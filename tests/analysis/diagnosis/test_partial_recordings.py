@@ -15,9 +15,8 @@ from jitter.report.html import render_html
 from jitter.report.json_report import render_json
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Run, simulate, write
-from tests.support.partial_run import PartialRun
 from tests.support.recorded_events import list_events, open_ranges, remove_events
-from tests.support.simulated import ingest_partial_run, small
+from tests.support.simulated import PartialRun, ingest_partial_run, small
 
 STEPS = 4
 SLOW = Fault.parse("slow_gpu:rank=2,factor=1.6")

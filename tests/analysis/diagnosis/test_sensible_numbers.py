@@ -18,7 +18,7 @@ from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
 
-def excess_of(per_step_ns: float, sigmas: float, peers: int = 3) -> str:
+def excess_of(per_step_ns: float, sigmas: float, peers: int = 3, *, is_lead: bool = False) -> str:
     group = SimpleNamespace(
         outliers=[SimpleNamespace(rank=2, unknown_steps=0, pace=None)],
         parts={TimePart.GPU},
@@ -27,7 +27,7 @@ def excess_of(per_step_ns: float, sigmas: float, peers: int = 3) -> str:
         steps=(0, 1, 2, 3),
         sigmas=sigmas,
         group=SimpleNamespace(ranks=(2,), scope="rank"),
-        is_lead=False,
+        is_lead=is_lead,
     )
     evidence = SimpleNamespace(peers=lambda ranks: peers, analysis=SimpleNamespace(usual_step_ns=1e6))
     return describe_excess(group, evidence)  # type: ignore[arg-type]
@@ -85,18 +85,7 @@ def test_savings_that_the_replay_prices_above_the_loss_are_capped(slow: "jitter.
 
 def test_a_lead_states_no_deviation_from_noise():
     """A lead is not significant: a number of sigmas beside that would contradict it."""
-    group = SimpleNamespace(
-        outliers=[SimpleNamespace(rank=2, unknown_steps=0, pace=None)],
-        parts={TimePart.GPU},
-        known_gain_ns=None,
-        excess_ns=4e6,
-        steps=(0, 1),
-        sigmas=40.0,
-        group=SimpleNamespace(ranks=(2,), scope="rank"),
-        is_lead=True,
-    )
-    evidence = SimpleNamespace(peers=lambda ranks: 3, analysis=SimpleNamespace(usual_step_ns=1e7))
-    assert describe_excess(group, evidence).endswith("where the job waited for it (20.0% of a step)")  # type: ignore[arg-type]
+    assert excess_of(2e5, 40.0, is_lead=True).endswith("where the job waited for it (20.0% of a step)")
 
 
 def test_ranks_whose_share_rounds_to_nothing_are_not_listed():

@@ -7,8 +7,7 @@ from jitter.analysis.execution.self_times import CPU, GPU, START
 from jitter.analysis.replay.replay import Change, replay_step
 from jitter.core.names.kernels import SYNC
 from tests.support.loops import WAYS, run_loops
-from tests.support.oracles.replay import Own, replay
-from tests.support.oracles.replay_jobs import OracleJob
+from tests.support.oracles.replay import OracleJob, Own, replay
 from tests.support.replay_assertions import unknown_of
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support.oracles.replay_jobs import OracleJob
+from tests.support.oracles.replay import OracleJob
 
 pytestmark = pytest.mark.slow
 

@@ -1,11 +1,22 @@
 """Sizes of collectives from NCCL's NVTX payloads, by the launch inside NCCL's range."""
 
+import os
+import sqlite3
 import struct
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import jitter
+from jitter.core.schema import MIGRATION, OFF_CPU
+from jitter.readers.nsys.batches import SCHEDULING_COLUMNS, CallChains, ThreadScheduling
+from jitter.readers.nsys.tables import SqliteTables
+from jitter.simulate import Fault, Job, simulate
 from tests.support.nsys_exports import FORMS, Row, call, export, kernel, marker, memory, read, string, write
+from tests.support.simulated import ingest_run
 
 ENTRIES = [
     (7, "NCCL communicator ID", None), (7, "Message size [bytes]", 8),
@@ -98,3 +109,99 @@ def test_copies_and_fills_have_their_bytes(tmp_path: Path, form: str, table: str
     rows = [memory(**({"copyKind": 1} if table == "MEMCPY" else {"value": 0}))]
     _, found = read(write(tmp_path / "export", form, export(**{f"CUPTI_ACTIVITY_KIND_{table}": rows})))
     assert [row["size_bytes"] for row in found["activities"] if row["is_memory"]] == [4096]
+
+
+TRACES = Path(os.environ.get("JITTER_TRACES", "absent")) / "nsys"
+needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="JITTER_TRACES names no folder with the real traces")
+
+
+def events(*rows: tuple[int | None, ...]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, pa.int64()) for values in columns], names=list(SCHEDULING_COLUMNS)
+    )
+
+
+def test_intervals_span_batches_and_threads():
+    threads = ThreadScheduling()
+    first = threads.pair(events((10, 1, 0, 7), (5, 1, 1, 7), (12, 3, 0, 8), (30, 2, 1, 7), (31, 0, 0, None)))
+    assert [values.tolist() for values in first] == [[7], [10], [30], [True]]
+    second = threads.pair(events((40, 3, 1, 8), (45, 2, 0, 7)))
+    assert [values.tolist() for values in second] == [[8], [12], [40], [False]]
+    assert [values.tolist() for values in threads.pair(events((50, 2, 1, 7)))] == [[7], [45], [50], [False]]
+
+
+@needs_traces
+@pytest.mark.parametrize("name", ["pipit_saxpy-mpi-cuda", "extrap_exgpu_s1000"])
+def test_real_scheduling_against_plain_sql(name: str):
+    path = TRACES / f"{name}.sqlite"
+    moves, longest, before = 0, 0, {}
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as export:
+        query = "select globalTid, start, cpu, isSchedIn from SCHED_EVENTS order by start, isSchedIn"
+        for thread, start, cpu, is_in in export.execute(query):
+            if is_in and thread in before and not before[thread][2]:
+                moves += before[thread][1] != cpu
+                longest = max(longest, start - before[thread][0])
+            before[thread] = start, cpu, is_in
+    threads = ThreadScheduling()
+    found = [threads.pair(rows) for rows in SqliteTables(path).read("SCHED_EVENTS", list(SCHEDULING_COLUMNS))]
+    assert sum(int(one.is_migration.sum()) for one in found) == moves
+    assert max(int((one.end_ns - one.start_ns).max()) for one in found) == longest
+    if name.startswith("pipit"):
+        assert moves == 17
+
+
+@needs_traces
+def test_real_call_chains_name_the_program(tmp_path: Path):
+    chains = CallChains(SqliteTables(TRACES / "pipit_saxpy-mpi-cuda.sqlite"))
+    assert "saxpy-mpi-cuda!main" in chains.functions
+    assert not any(one.startswith("lib") or "cudaMemcpy" in one for one in chains.functions)
+    jitter.ingest([TRACES / "pipit_saxpy-mpi-cuda.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    rows = jitter.open(tmp_path / "lake").sql(
+        "select kind, source_line, count(*) as n from kernels group by all order by n", arrow=True
+    )
+    stub = "saxpy-mpi-cuda!saxpy(double*, double*, double*, double, int)"  # the compiler's, which launches
+    assert [tuple(row.values()) for row in rows.to_pylist()] == [
+        ("compute", stub, 5),
+        ("memory", "saxpy-mpi-cuda!main", 13),
+    ]
+
+
+def test_simulated_call_chains_name_the_program(tmp_path: Path):
+    run = simulate(Job(ranks=2, steps=2, kernels=20), [])
+    plain = ingest_run(run, tmp_path / "plain", "nsys")
+    chained = ingest_run(run, tmp_path / "chained", "nsys", callchains=True, ranks_per_report=2)
+    query = "select source_line, count(*) as n from kernels where launch_start_ns is not null group by all"
+    (known,) = chained.sql(query, arrow=True).to_pylist()
+    assert known["source_line"] == "train!train_step(Batch const&)"
+    assert plain.sql(query, arrow=True).to_pylist() == [{"source_line": None, "n": known["n"]}]
+    kinds = "select distinct name from host where kind = 'operation' order by name"
+    assert chained.sql(kinds).equals(plain.sql(kinds))
+
+
+def evidence(folder: Path, faults: list[str], **options: Any) -> tuple[str, ...]:
+    run = simulate(Job(ranks=4, steps=6, kernels=60, seed=3), [Fault.parse(fault) for fault in faults])
+    (culprit,) = ingest_run(run, folder, "nsys", **options).diagnose().culprits
+    assert (culprit.rank, culprit.cause) == (2, "cpu_launch")
+    return culprit.evidence
+
+
+STALLS = [f"cpu_stall:rank=2,kernel={kernel},ms=1" for kernel in (17, 21, 26, 31, 36, 41)]
+
+
+def test_a_thread_that_is_moved_about_is_evidence_for_late_launches(tmp_path: Path):
+    said = [line for line in evidence(tmp_path, STALLS, scheduling=True) if "another CPU core" in line]
+    assert len(said) == 1
+    moves = float(said[0].split(" times per step")[0].rpartition(" ")[2])
+    assert 6 <= moves <= 9
+    assert "(the other ranks' " in said[0]
+
+
+def test_one_stall_is_explained_by_the_time_off_the_cpu(tmp_path: Path):
+    said = evidence(tmp_path, ["cpu_stall:rank=2,kernel=17,ms=3"], scheduling=True)
+    assert any(f"the host was in `{MIGRATION}` for 2.99 ms of 3.0" in line for line in said)
+    assert not any("another CPU core" in line for line in said)  # the other ranks move as often at the step's end
+
+
+def test_without_scheduling_nothing_is_said_of_cores(tmp_path: Path):
+    assert not any("core" in line or OFF_CPU in line for line in evidence(tmp_path, STALLS))

@@ -1,4 +1,4 @@
-"""Communication told by arguments, by the call around a launch, and by declaration."""
+"""The kinds of calls of CUDA and HIP, and the calls that make a launch communication."""
 
 import re
 from pathlib import Path
@@ -10,8 +10,66 @@ from jitter.core.errors import UsageError
 from jitter.ingestion.ingest import ingest
 from jitter.ingestion.names import compile_collective_pattern
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
+from jitter.ingestion.transform.launch_join import capture_boundary, is_launch, is_synchronising
 from jitter.lake.parquet import read_kernels
 from jitter.simulate import Job, simulate, write
+
+LAUNCHES = [
+    "cudaLaunchKernel_v7000",
+    "cudaLaunchKernel",
+    "cudaLaunchKernelExC_v11060",
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cudaGraphLaunch_v10000",
+    "cudaLaunchCooperativeKernel_v9000",
+    "cuLaunchCooperativeKernel",
+    "hipLaunchKernel",
+    "hipModuleLaunchKernel",
+    "hipExtModuleLaunchKernel",
+    "hipExtLaunchKernel",
+    "hipGraphLaunch",
+    "hipHccModuleLaunchKernel",
+    "cuGraphLaunch",
+]
+WAITS = [
+    "cudaDeviceSynchronize_v3020",
+    "cudaStreamSynchronize_v3020",
+    "cudaEventSynchronize_v3020",
+    "cuCtxSynchronize",
+    "cuStreamSynchronize",
+    "cudaMemcpy_v3020",
+    "cudaFree_v3020",
+    "hipDeviceSynchronize",
+    "hipStreamSynchronize",
+    "hipMemcpy",
+    "hipFree",
+    "cuMemcpyDtoH_v2",
+]
+NEITHER = [
+    "cudaLaunchHostFunc_v10000",
+    "cudaMemcpyAsync_v3020",
+    "cudaMemsetAsync_v3020",
+    "cudaEventRecord_v3020",
+    "cudaStreamWaitEvent_v3020",
+    "cudaMalloc_v3020",
+    "cudaFreeAsync_v11020",
+    "hipMemcpyAsync",
+    "cudaGetDevice",
+    "cuMemcpyHtoDAsync_v2",
+    "cudaStreamBeginCapture_v10000",
+]
+
+
+@pytest.mark.parametrize("name", [*LAUNCHES, *WAITS, *NEITHER])
+def test_what_it_does(name: str):
+    assert is_launch(name) == (name in LAUNCHES)
+    assert is_synchronising(name) == (name in WAITS)
+
+
+def test_capture_of_graphs():
+    assert capture_boundary("cudaStreamBeginCapture_v10000") == "begin"
+    assert capture_boundary("hipStreamEndCapture") == "end"
+    assert capture_boundary("cudaStreamIsCapturing_v10000") is None
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,6 @@ _HOST_CAUSES: Final[tuple[Cause, ...]] = ("cpu_launch", "late_start", "cpu_after
 _NETWORK: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_communication")
 _LINK_ERRORS: Final = frozenset((74, 137))
 """Xid numbers of NVLink."""
-_FIRST_SWITCH_ERROR: Final = 10_000
-"""Numbers from here on are SXids, of an NVSwitch."""
 
 
 class Match(NamedTuple):
@@ -380,12 +378,12 @@ def _errors(logs: JobLogs) -> Iterator[Match]:
         device = logs.places[ranks[0]].device if ranks else number
         ordered = sorted(codes.items(), key=lambda code_count: (-code_count[1], code_count[0]))
         listed = [_name_error(code, count) for code, count in ordered]
-        kind = "NVSwitch" if min(codes) >= _FIRST_SWITCH_ERROR else "GPU"
+        kind = "NVSwitch" if all(map(_is_of_switch, codes)) else "GPU"
         gpu = f" of {kind} {device}" if device is not None else f" of the {kind} at {bus_id}" if bus_id else ""
         if ranks:
             gpu += f" ({format_ranks(ranks)})"
         causes: tuple[Cause, ...] = (
-            _NETWORK if all(code >= _FIRST_SWITCH_ERROR or code in _LINK_ERRORS for code in codes) else _GPU_CAUSES
+            _NETWORK if all(_is_of_switch(code) or code in _LINK_ERRORS for code in codes) else _GPU_CAUSES
         )
         where = f"on {host}" if host is not None else "in a kernel log"
         if not ranks and host is None:
@@ -395,8 +393,12 @@ def _errors(logs: JobLogs) -> Iterator[Match]:
         yield Match(values, ranks, host, device, certainty, causes)
 
 
+def _is_of_switch(code: int) -> bool:
+    return code >= 10_000  # SXids
+
+
 def _name_error(code: int, count: int) -> str:
-    return f"{'Xid' if code < _FIRST_SWITCH_ERROR else 'SXid'} {code}" + (f" ({count} times)" if count > 1 else "")
+    return f"{'SXid' if _is_of_switch(code) else 'Xid'} {code}" + (f" ({count} times)" if count > 1 else "")
 
 
 # ---- placement

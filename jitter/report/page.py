@@ -8,9 +8,10 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+import bokeh
 import numpy as np
 from bokeh.core.json_encoder import serialize_json
-from bokeh.document import Document
+from bokeh.core.serialization import Serializer
 from bokeh.models import LayoutDOM
 from bokeh.resources import Resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -249,12 +250,11 @@ def _library() -> str:
 
 def serialize_figures(items: Mapping[str, LayoutDOM]) -> Markup:
     """Return all figures as one JSON document, so that they share axes and data; safe inside a script element."""
-    document = Document()
-    with document.models.freeze():  # else all models are looked for with each root
-        for item in items.values():
-            document.add_root(item)
+    # a Bokeh document as JSON, without looking for all models of the figures
+    models = Serializer(deferred=False).encode(list(items.values()))
     roots = {item.id: f"figures-{name}" for name, item in items.items()}
-    return script_json(serialize_json({"document": document.to_json(deferred=False), "roots": roots}))
+    document = {"version": bokeh.__version__, "title": "jitter", "roots": models}
+    return script_json(serialize_json({"document": document, "roots": roots}))
 
 
 def script_json(text: str) -> Markup:

@@ -84,7 +84,7 @@ def new_figure(
         title=words,
         height=height,
         sizing_mode="stretch_width",
-        tools=[zoom, PanTool(dimensions="width"), WheelZoomTool(dimensions="width"), ResetTool(), SaveTool()],
+        tools=[zoom],
         active_drag=zoom,  # the default would be to pan
         active_scroll=None,
         toolbar_location=None,
@@ -151,6 +151,22 @@ def place_legend_above(plot: figure) -> None:
 
 def stack_figures(figures: Sequence[figure], *, has_toolbar: bool = True) -> GridPlot:
     """Stack figures vertically with one toolbar, or with none: the page of a report has labelled buttons."""
+    toolbar = _merge_tools(figures) if has_toolbar else Toolbar(logo=None)
+    for renderer in () if has_toolbar else (renderer for plot in figures for renderer in plot.renderers):
+        renderer.update(nonselection_glyph=None, muted_glyph=None)  # copies that nothing on a page shows
+    return GridPlot(
+        children=[(plot, row, 0) for row, plot in enumerate(figures)],
+        toolbar=toolbar,
+        toolbar_location="right" if has_toolbar else None,
+        sizing_mode="stretch_width",
+    )
+
+
+def _merge_tools(figures: Sequence[figure]) -> Toolbar:
+    """Return one toolbar for all figures, with tools to pan, zoom by the wheel, reset and save."""
+    for plot in figures:
+        dimensions: Any = {"dimensions": "width"}
+        plot.add_tools(PanTool(**dimensions), WheelZoomTool(**dimensions), ResetTool(), SaveTool())
     # as `gridplot`, which takes a quarter of a second to look for figures in all data of the figures
     merged = group_tools(
         [tool for plot in figures for tool in plot.toolbar.tools],
@@ -158,9 +174,4 @@ def stack_figures(figures: Sequence[figure], *, has_toolbar: bool = True) -> Gri
     )
     zooms = [tool for tool in merged if isinstance(tool, ToolProxy) and isinstance(tool.tools[0], BoxZoomTool)]
     drag = zooms[0] if zooms else figures[0].toolbar.active_drag
-    return GridPlot(
-        children=[(plot, row, 0) for row, plot in enumerate(figures)],
-        toolbar=Toolbar(tools=merged, logo=None, active_drag=drag, active_scroll=None),
-        toolbar_location="right" if has_toolbar else None,
-        sizing_mode="stretch_width",
-    )
+    return Toolbar(tools=merged, logo=None, active_drag=drag, active_scroll=None)

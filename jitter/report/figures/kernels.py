@@ -16,8 +16,11 @@ from bokeh.models import (
     CustomJS,
     CustomJSTickFormatter,
     FixedTicker,
+    Line,
+    MultiLine,
     Range1d,
     Text,
+    VArea,
     VSpan,
 )
 from bokeh.models.annotations import Span
@@ -218,15 +221,15 @@ def draw_series(axis: KernelAxis, name: str, *, is_flagged: bool = False) -> fig
     titles = words.title, words.title_of_values
     plot = _new_panel(axis, name, titles[view.data["values"][0]], words.height, titles=titles)
     max_color = CALM_COLOR if view.data["is_calm"][0] else MAX_RANK_COLOR
-    plot.varea("kernel_index", "low", "high", source=source, fill_color=OTHERS_COLOR, fill_alpha=0.3)
-    zero = plot.line("kernel_index", "zero", source=source, line_color=TEXT_COLOR, line_width=1, line_alpha=0.55)
-    plot.line("kernel_index", "min", source=source, line_color=MIN_RANK_COLOR, line_width=1.6, line_dash=[5, 2])
-    most = plot.line("kernel_index", "max", source=source, line_color=max_color, line_width=2)
-    most.glyph.name = "max-line"
-    most.glyph.tags = [MAX_RANK_COLOR, CALM_COLOR]
-    plot.multi_line(
-        "xs", "ys", source=axis.chosen[name], line_color="color", line_width=1.6, line_dash={"field": "dash"}
-    )
+    # `add_glyph`: the methods named after glyphs make three of each, of which a page shows one
+    x: Any = {"x": "kernel_index"}
+    plot.add_glyph(source, VArea(**x, y1="low", y2="high", fill_color=OTHERS_COLOR, fill_alpha=0.3))
+    zero = plot.add_glyph(source, Line(**x, y="zero", line_color=TEXT_COLOR, line_width=1, line_alpha=0.55))
+    plot.add_glyph(source, Line(**x, y="min", line_color=MIN_RANK_COLOR, line_width=1.6, line_dash=[5, 2]))
+    most = Line(**x, y="max", line_color=max_color, line_width=2, name="max-line", tags=[MAX_RANK_COLOR, CALM_COLOR])
+    plot.add_glyph(source, most)
+    lines = MultiLine(xs="xs", ys="ys", line_color="color", line_width=1.6, line_dash={"field": "dash"})
+    plot.add_glyph(axis.chosen[name], lines)
     plot.add_glyph(axis.matches, VSpan(x="x", line_color=MARK_COLOR, line_width=3, line_alpha=0.35))
     if is_flagged:
         _draw_flags(plot, axis)

@@ -53,10 +53,10 @@ def list_tables(path: Path) -> dict[str, frozenset[str]]:
     return tables
 
 
-def sniff_tables(path: Path, *suffixes: str) -> dict[str, frozenset[str]]:
-    """Return `list_tables` of a database with one of these suffixes; empty for other and for damaged files."""
+def sniff_tables(path: Path) -> dict[str, frozenset[str]]:
+    """Return `list_tables` of a database, whatever its suffix; empty for other and for damaged files."""
     try:
-        if path.suffix.lower() in suffixes and path.is_file() and is_sqlite(path):
+        if path.is_file() and is_sqlite(path):
             return list_tables(path)
     except DAMAGE:
         pass

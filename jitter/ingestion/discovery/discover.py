@@ -145,11 +145,14 @@ class _Search:
             notes.append(
                 f"{_shown(self._links[0])}{suffix}: a link to a folder, which is not followed: name the folder itself"
             )
+        notes += others.notes()
+        if not (alone or self._logs or errors or self._errors or notes):
+            notes = others.describe()
         return DiscoveredFiles(
             sorted(alone, key=lambda source: str(source.path)),
             [*self._errors.items(), *errors.items()],
             others_count,
-            [*notes, *others.notes()],
+            notes,
             sorted(path for resolved, path in self._logs.items() if resolved not in self._read),
         )
 

@@ -95,6 +95,8 @@ def _is_invalid_pack(path: Path) -> bool:
 _REPORTS: Final = {".nsys-rep", ".qdrep"}
 _MOST_REPORTS: Final = 3
 """Reports with an error of their own; more are summarized in one."""
+_MOST_DESCRIBED: Final = 3
+"""Files of paths without any trace that are described; the others are only counted."""
 _DAMAGED_HINT: Final = "copy it again, or record again"
 _NUMBER: Final = re.compile(r"\d+")
 
@@ -163,6 +165,13 @@ class UnrecognizedFiles:
             what = f"{path}: a damaged trace ({describe_damage(path)})" if failure is None else failure.message
             return DamagedTraceError(what, _DAMAGED_HINT)
         return explain_unrecognized(path, named, formats)
+
+    def describe(self) -> list[str]:
+        """Return one sentence for each of the first files: the format that it resembles, and why it is not that."""
+        return [
+            f"{path}: not a trace that jitter reads ({describe_nearest(path)})"
+            for path in sorted(self._files)[:_MOST_DESCRIBED]
+        ]
 
     def notes(self) -> list[str]:
         """Return one sentence per kind of file that jitter does not read, with what to do; `classify` finds them."""

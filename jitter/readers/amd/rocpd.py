@@ -51,7 +51,7 @@ class RocpdReader:
     version = 1
 
     def sniff(self, path: Path) -> bool:
-        return bool(find_sessions(sniff_tables(path, ".db", ".rocpd", ".sqlite", ".sqlite3")))
+        return bool(find_sessions(sniff_tables(path)))
 
     def files(self, path: Path) -> Files:
         prefix = path.stem.removesuffix("results")

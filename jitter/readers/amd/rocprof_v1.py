@@ -71,7 +71,9 @@ class RocprofV1Reader:
         form = path.suffix.lower()
         if form == ".json":
             return path.is_file() and _is_chrome_trace(path)
-        return sniff_tables(path, ".db").get("OPS", frozenset()) >= _OPS or sniff_columns(path) >= _CSV_COLUMNS
+        if form == ".db":
+            return sniff_tables(path).get("OPS", frozenset()) >= _OPS
+        return sniff_columns(path) >= _CSV_COLUMNS
 
     def files(self, path: Path) -> Files:
         sysinfo = path.with_suffix(".sysinfo.txt")

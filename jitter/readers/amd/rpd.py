@@ -43,7 +43,7 @@ class RpdReader:
     version = 1
 
     def sniff(self, path: Path) -> bool:
-        tables = sniff_tables(path, ".rpd", ".db", ".sqlite", ".sqlite3")
+        tables = sniff_tables(path)
         return tables.get("rocpd_op", frozenset()) >= _OP and tables.get("rocpd_api", frozenset()) >= _API
 
     def files(self, path: Path) -> Files:

@@ -11,6 +11,7 @@ import pytest
 import jitter
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.launchers import RANK_VARIABLES, first_number
+from jitter.ingestion.inspect import inspect
 from jitter.lake.folder import LakeFolder
 from jitter.readers import readers
 from jitter.readers.amd.rocpd import Session, find_sessions, read_variables
@@ -379,3 +380,14 @@ def test_rccl_arguments_tell_sizes(tmp_path: Path, arguments: dict[str, str], me
         is_part = kernel["collective"] in {"all_gather", "reduce_scatter", "all_to_all"}
         assert kernel.get("message_bytes") == message
         assert kernel.get("size_bytes") == (None if is_part else message)
+
+
+@pytest.mark.parametrize("name", ["run.rocpd3", "results", "trace.dat"])
+def test_a_database_is_known_by_its_tables_not_by_its_suffix(tmp_path: Path, name: str):
+    (path,) = sample(tmp_path / "made")[:1]
+    odd = tmp_path / "traces" / name
+    odd.parent.mkdir()
+    path.rename(odd)
+    (source,) = inspect([tmp_path / "traces"]).sources
+    assert (source.path, source.format) == (odd, "rocpd")
+    assert source.records

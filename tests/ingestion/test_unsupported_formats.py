@@ -1,0 +1,131 @@
+"""Files that jitter does not read are named for what they are, with the file that is needed instead."""
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import jitter
+from jitter.cli import main
+from jitter.ingestion.discovery.discover import discover
+from jitter.ingestion.discovery.unrecognized_files import describe_nearest
+
+CHAKRA = json.dumps({"schema": "1.1.1-chakra.0.0.4", "pid": 7, "time": "x", "nodes": [{"id": 1, "name": "aten::mm"}]})
+OLDER = json.dumps({"schema": "1.0.1", "pid": 7, "time": "x", "start_ts": 5, "nodes": [{"name": "aten::mm"}]})
+XLA = json.dumps({"displayTimeUnit": "ns", "traceEvents": [{"ph": "M", "pid": 1, "args": {"name": "/device:TPU:0"}}]})
+
+
+def _arrow() -> bytes:
+    sink = io.BytesIO()
+    table = pa.table({"start": [1]}).replace_schema_metadata({"table": "CUPTI_ACTIVITY_KIND_KERNEL"})
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+KNOWN = {
+    "rank1.json": (CHAKRA.encode(), "Chakra execution traces", "prof.export_chrome_trace"),
+    "eg.rank_1.json": (CHAKRA.encode(), "Chakra execution traces", "prof.export_chrome_trace"),
+    "rank1.json.gz": (gzip.compress(CHAKRA.encode()), "Chakra execution traces", "prof.export_chrome_trace"),
+    "et.json": (OLDER.encode(), "PyTorch execution traces", "prof.export_chrome_trace"),
+    "report1.h5": (
+        b"\x89HDF\r\n\x1a\n" + bytes(900) + b"CUPTI_ACTIVITY_KIND_KERNEL\0",
+        "Nsight Systems exports as HDF5",
+        "nsys export -t sqlite",
+    ),
+    "report1.jsonl": (
+        b'{"table":"META_DATA_EXPORT"}\n{"CUPTI_ACTIVITY_KIND_KERNEL":{"start":1}}\n',
+        "Nsight Systems exports as JSON",
+        "nsys export -t sqlite",
+    ),
+    "report1.json": (
+        b'{"Type":79,"CudaEvent":{"startNs":"5","endNs":"9"}}\n',
+        "Nsight Systems exports as JSON",
+        "nsys export -t sqlite",
+    ),
+    "report1.arrow": (_arrow(), "Nsight Systems exports as Arrow", "nsys export -t sqlite"),
+    "StringIds.arrow": (b"ARROW1\0\0", "Nsight Systems exports as Arrow", "nsys export -t sqlite"),
+    "rank0.trace.gz.gz": (gzip.compress(gzip.compress(XLA.encode())), "files packed twice", "gunzip"),
+    "rank0.sqlite.gz": (gzip.compress(b"SQLite format 3\0" + bytes(4000)), "packed databases or reports", "gunzip"),
+    "node1.xplane.pb.zst": (b"\x28\xb5\x2f\xfd" + bytes(100), "packed databases or reports", "zstd -d"),
+    "traces.otf2": (b"x", "OTF2 traces", "rocprofv3"),
+    "perfetto-trace-0.proto.gz": (
+        gzip.compress(b"\x0a\x04abcd"),
+        "Perfetto traces of other tools, or packed",
+        "rocprofv3",
+    ),
+    "tpu.trace.json.gz": (gzip.compress(XLA.encode()), "traces of JAX or TensorFlow", "give the .xplane.pb"),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_file_that_the_user_named(name: str, tmp_path: Path):
+    content, kind, instead = KNOWN[name]
+    (tmp_path / name).write_bytes(content)
+    ((path, error),) = discover([tmp_path / name]).unreadable
+    assert error.message == f"{path}: one of the {kind}, which jitter does not read"
+    assert instead in (error.hint or "")
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_file_in_a_folder_is_a_note(name: str, tmp_path: Path):
+    content, kind, instead = KNOWN[name]
+    (tmp_path / name).write_bytes(content)
+    found = discover([tmp_path])
+    assert (found.unreadable, found.others) == ([], 1)
+    (note,) = found.notes
+    assert f"{name}: {kind}" in note
+    assert instead in note
+
+
+def test_a_chakra_trace_with_the_name_of_a_rank_is_refused(own_traces: Path, tmp_path: Path):
+    (own_traces / "rank3.sqlite").write_text(CHAKRA)
+    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
+    (error,) = report.refused
+    assert "one of the Chakra execution traces" in error.message
+    assert len(report.added) == 3
+
+
+NEAREST = {
+    "a.json": (
+        b'{"lr": 1, "steps": [1], "x": {"y": 2}}',
+        "JSON with the members lr, steps, x, y, and no list of trace",
+    ),
+    "b.json": (
+        b'{"traceEvents":[{"ph":"X","cat":"FEE","ts":1}]}',
+        "a Chrome trace of another tool: events of the categories FEE, where PyTorch's have kernel",
+    ),
+    "c.csv": (b"name,loss\nx,1\n", "a table with the columns name, loss, where rocprof's have"),
+    "d.txt": (b"loss went down\n", "text, and neither JSON nor CSV"),
+    "e.bin": (b"\x7fELF" + bytes(100), "binary data of no known kind, which begins with 7f 45 4c 46"),
+    "f.txt": (b"", "it is empty"),
+    "g.gz": (b"\x1f\x8b\x08" + bytes(40), "its packed data is damaged from the beginning on"),
+}
+
+
+@pytest.mark.parametrize("name", NEAREST)
+def test_the_nearest_format_of_an_unknown_file(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    content, said = NEAREST[name]
+    (tmp_path / name).write_bytes(content)
+    assert describe_nearest(tmp_path / name).startswith(said)
+
+
+def test_inspect_says_the_nearest_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    (tmp_path / "b.json").write_bytes(NEAREST["b.json"][0])
+    assert main(["inspect", str(tmp_path / "b.json")]) == 3
+    out, _ = capsys.readouterr()
+    assert f"not a trace that jitter reads ({NEAREST['b.json'][1]}" in out
+
+
+def test_a_folder_without_any_trace_names_what_its_files_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for name in ("b.json", "c.csv", "d.txt", "e.bin"):
+        (tmp_path / name).write_bytes(NEAREST[name][0])
+    assert main(["inspect", str(tmp_path)]) == 3
+    _, err = capsys.readouterr()
+    assert err.count("note: ") == 3
+    for name in ("b.json", "c.csv", "d.txt"):
+        assert f"{tmp_path / name}: not a trace that jitter reads ({NEAREST[name][1]}" in err
+    assert f"no traces in {tmp_path}" in err

@@ -212,3 +212,14 @@ def test_inspect_says_the_nearest_format(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["inspect", str(tmp_path / "b.json")]) == 3
     out, _ = capsys.readouterr()
     assert f"not a trace that jitter reads ({NEAREST['b.json'][1]}" in out
+
+
+def test_a_folder_without_any_trace_names_what_its_files_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for name in ("b.json", "c.csv", "d.txt", "e.bin"):
+        (tmp_path / name).write_bytes(NEAREST[name][0])
+    assert main(["inspect", str(tmp_path)]) == 3
+    _, err = capsys.readouterr()
+    assert err.count("note: ") == 3
+    for name in ("b.json", "c.csv", "d.txt"):
+        assert f"{tmp_path / name}: not a trace that jitter reads ({NEAREST[name][1]}" in err
+    assert f"no traces in {tmp_path}" in err

@@ -614,14 +614,14 @@ def find_peerless(
         if group is not None and group.ranks is not None and is_exchange(programs[team_of[rank]].operations[place])
         if not group.is_ring and len(group.ranks) > 1
     ]
-    streams_of: dict[Group, set[int]] = defaultdict(set)
-    for _, _, group, stream in exchanges:
-        streams_of[group].add(stream)
+    streams_of: dict[tuple[int, Group], set[int]] = defaultdict(set)
+    for rank, _, group, stream in exchanges:
+        streams_of[rank, group].add(stream)
     ranks_of: dict[tuple[int, ...], frozenset[int]] = {}
     return {
         (rank, place): ranks_of.setdefault(group.ranks or (), frozenset(group.ranks or ()))
         for rank, place, group, _ in exchanges
-        if len(group.ranks or ()) - (rank in (group.ranks or ())) > 1 or len(streams_of[group]) > 1
+        if len(group.ranks or ()) - (rank in (group.ranks or ())) > 1 or len(streams_of[rank, group]) > 1
     }
 
 

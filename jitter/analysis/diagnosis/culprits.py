@@ -70,7 +70,7 @@ def make_culprit(
     saved_ns = max(gain_ns, 0.0) if group.is_lead or is_unknown else gain_ns
     late = [answers[at] for at in steps if answers[at].max_rank in ranks and answers[at].cause == group.cause]
     recurrence = decide_group_recurrence(group, evidence)
-    loss_ns = cap_gain(max(share_ns, 0.0), max_gain_ns)
+    loss_ns = round(max(share_ns, 0.0))
     main = max(group.findings, key=lambda finding: finding.candidate.excess_ns).candidate
     return Culprit(
         rung=_rung(group),

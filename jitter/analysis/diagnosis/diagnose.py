@@ -37,9 +37,10 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     tested = list(groups)
     beside = group_job_findings(evidence)
     known_gains = [group.known_gain_ns or 0.0 for group in beside]
-    groups, gains, shares = [*groups, *beside], [*gains, *known_gains], [*shares, *known_gains]
+    groups, gains = [*groups, *beside], [*gains, *known_gains]
     steps = answer_steps(evidence, groups, ttke_extremes)
     loss = _sum_loss(steps)
+    shares = [*_limit_to_loss(shares, loss.ns), *known_gains]
     ranges = [*_gain_ranges(evidence, tested, gains[: len(tested)], loss), *([None] * len(beside))]
     time_ns = sum(step.step_time_ns or 0 for step in steps if step.loss_ns is not None)
     culprits = [
@@ -73,6 +74,18 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         unexplained_fraction=run.unexplained_fraction,
     )
     return limit_to_communication(diagnosis, survey_communication(run))
+
+
+def _limit_to_loss(shares: Sequence[float], loss_ns: int | None) -> list[float]:
+    """Return the shares of findings, ns, less in proportion where they add up to more than the loss.
+
+    They do where other ranks have negative shares, as a long step leaves less to wait for in the next one.
+    """
+    counted = [max(share, 0.0) for share in shares]
+    total = sum(counted)
+    if loss_ns is None or total <= loss_ns:
+        return counted
+    return [share * max(loss_ns, 0) / total for share in counted]
 
 
 def _gain_ranges(

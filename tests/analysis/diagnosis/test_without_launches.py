@@ -53,3 +53,30 @@ def test_causes_are_told_apart(tmp_path: Path, fault: str, causes: set[str]):
     # an idle GPU is taken to wait for its host, which is no recorded fact; the time of a kernel is one
     of_host = [one for one in found.culprits if one.cause != "gpu_compute"]
     assert "high" not in {one.confidence for one in of_host}
+
+
+@pytest.mark.parametrize("has_kernels_before", [False, True])
+def test_steps_of_a_gpu_that_runs_behind_its_host(tmp_path: Path, has_kernels_before: bool):
+    """The host's markers, of 1 ms each, are over before the GPU's first step is."""
+    write(simulate(small(ranks=4, steps=6), [Fault.parse("slow_gpu:rank=2,factor=1.3")]), tmp_path / "traces", "nsys")
+    for export in (tmp_path / "traces").glob("*.sqlite"):
+        with closing(sqlite3.connect(export)) as database:
+            steps = "FROM NVTX_EVENTS WHERE text LIKE '%step%'"
+            (begin,) = database.execute(f"SELECT min(start) {steps}").fetchone()
+            texts = [text for (text,) in database.execute(f"SELECT text {steps} ORDER BY start")]
+            for number, text in enumerate(texts):
+                start = begin + 100_000 * number
+                database.execute(
+                    "UPDATE NVTX_EVENTS SET start = ?, end = ? WHERE text = ?", (start, start + 90_000, text)
+                )
+            if not has_kernels_before:
+                launched = "SELECT correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE start < ?"
+                kernels = f"CUPTI_ACTIVITY_KIND_KERNEL WHERE correlationId IN ({launched})"
+                assert database.execute(f"DELETE FROM {kernels}", (begin,)).rowcount > 0
+            database.commit()
+    lake = without_launches(tmp_path / "traces", tmp_path / "lake")
+    for source in lake.sources:
+        assert len({step.kernels for step in source.steps}) == 1
+        assert any("the GPU runs behind the step markers" in problem for problem in source.problems)
+    (culprit,) = lake.diagnose().culprits
+    assert (culprit.ranks, culprit.cause, culprit.recurs) == ((2,), "gpu_compute", "yes")

@@ -88,12 +88,16 @@ def find_steps(
     sequences of steps of other ranks: a process without markers that repeats one of them is cut at the same kernel.
     """
     marked = select_step_ranges(markers) if markers else number_step_ranges(unnumbered)
-    if marked.ranges:
-        return ProcessSteps(marked, "marker")
     busiest = max(uses, key=lambda use: use.compute_kernels)
+    has_launches = busiest.gpu.process in joined.has_launches
+    if marked.ranges and has_launches:
+        return ProcessSteps(marked, "marker")
     sequence = joined.sequence(busiest.gpu, "compute", busiest.main_stream)
     ids, places_ns = sequence["name"].to_numpy(), sequence["place_ns"].to_numpy()
     repetition = find_repetition(ids, places_ns, recording.names)
+    if marked.ranges:
+        period = 0 if repetition is None else repetition.period
+        return ProcessSteps(_behind_markers(marked, ids, places_ns, period, busiest.last_ns) or marked, "marker")
     collectives = joined.sequence(busiest.gpu, "collective")
     collectives_ns = collectives["place_ns"].to_numpy()
     problem = None
@@ -110,7 +114,7 @@ def find_steps(
             repetition = cut_at_pattern(ids, places_ns, recording.names, pattern) or repetition
             break
     starts_ns = np.array(repetition.starts_ns)
-    if busiest.gpu.process in joined.has_launches:
+    if has_launches:
         starts_ns = _with_collectives_ahead(starts_ns, places_ns, collectives_ns)
     repetition = replace(repetition, starts_ns=tuple(starts_ns.tolist()))
     before = np.searchsorted(collectives_ns, starts_ns)
@@ -118,6 +122,42 @@ def find_steps(
     digest = hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest() if names else None
     repetition = replace(repetition, collectives_before=tuple(before.tolist()), collectives=digest)
     return ProcessSteps(_repeated(repetition, problem or _problem(repetition)), "repetition", repetition)
+
+
+def _behind_markers(
+    marked: StepRanges, ids: Codes, places_ns: Ints, period: int, last_ns: int
+) -> StepRanges | None:  # fmt: skip
+    """Return the steps of a GPU that runs behind the host's markers, without launches that tell how far.
+
+    Its kernels then are as many equal sequences as there are markers, and fewer than a step before and after them. None
+    if they are not, or if the markers fit. `period` is how many kernels repeat, 0 if none do.
+    """
+    count = len(marked.ranges)
+    if not 0 <= len(ids) - count * period < period:
+        return None
+    repeated = np.append(0, np.cumsum(ids[period:] == ids[:-period]))
+    is_equal = (
+        repeated[(count - 1) * period :] - repeated[: len(repeated) - (count - 1) * period] == (count - 1) * period
+    )
+    if not is_equal.any():
+        return None
+    before = int(is_equal.argmax())
+    places_ns = places_ns[before : before + count * period]
+    starts_ns = np.array([step.start_ns for step in marked.ranges])
+    first_ns, final_ns = places_ns[::period], places_ns[period - 1 :: period]
+    if (first_ns < starts_ns).any() or (final_ns[:-1] < starts_ns[1:]).all():
+        return None
+    begin_ns = int(first_ns[0]) if before else marked.ranges[0].start_ns
+    end_ns = int(final_ns[-1] if before + len(places_ns) < len(ids) else last_ns) + 1
+    bounds = [begin_ns, *(final_ns[:-1] + 1).tolist(), end_ns]
+    ranges = [
+        replace(step, start_ns=start, end_ns=end, until_ns=end)
+        for step, (start, end) in zip(marked.ranges, pairwise(bounds), strict=True)
+    ]
+    problem = (
+        "launches were not recorded and the GPU runs behind the step markers: its steps are cut where kernels repeat"
+    )
+    return StepRanges(ranges, [*marked.problems, problem])
 
 
 def _with_collectives_ahead(starts_ns: Ints, places_ns: Ints, collectives_ns: Ints) -> Ints:

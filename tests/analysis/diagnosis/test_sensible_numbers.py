@@ -8,7 +8,7 @@ import pytest
 
 import jitter
 from jitter.analysis.diagnosis.culprits import cap_gain, describe_excess
-from jitter.analysis.diagnosis.diagnose import diagnose
+from jitter.analysis.diagnosis.diagnose import _limit_to_loss, diagnose
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.loss.split import describe_ranks
 from jitter.analysis.diagnosis.model import LossShare, RankShare
@@ -52,6 +52,19 @@ def test_a_rank_without_peers_is_not_compared_with_others():
 )
 def test_no_saving_above_the_loss(gain: float, loss: float | None, capped: int):
     assert cap_gain(gain, loss) == capped
+
+
+@pytest.mark.parametrize(
+    ("shares", "loss", "limited"),
+    [
+        ([1_400.0, 900.0, -2_000.0], 230, [140.0, 90.0, 0.0]),
+        ([100.0, 50.0], 160, [100.0, 50.0]),
+        ([100.0], -5, [0.0]),
+        ([100.0], None, [100.0]),
+    ],
+)
+def test_costs_of_findings_add_up_to_at_most_the_loss(shares: list[float], loss: int | None, limited: list[float]):
+    assert _limit_to_loss(shares, loss) == pytest.approx(limited)
 
 
 @pytest.fixture(scope="module")

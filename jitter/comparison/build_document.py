@@ -11,7 +11,6 @@ from jitter._version import __version__
 from jitter.analysis.account.losses import LossClass, join_losses
 from jitter.analysis.account.usual_step import UsualRun, find_usual_step
 from jitter.analysis.alignment.program import Program
-from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.replay.run_steps import RecordedStep
@@ -266,7 +265,10 @@ def _usual_entry(usual: UsualRun, names: "_Names") -> UsualStepEntry:
                 tuple(program.streams.tolist()),
                 tuple(rules.thread.tolist()),
                 tuple(tuple(map(round, values[first:last].tolist())) for values in usual.step.own),
-                tuple((wait.op_index, wait.on_op_index, wait.steps_back, _is_of_host(wait)) for wait in rules.waits),
+                tuple(
+                    (wait.op_index, wait.on_op_index, wait.steps_back, wait.provenance == "inferred")
+                    for wait in rules.waits
+                ),
                 tuple((place, round(ns)) for place, ns in rules.host_lead_ns.items()),
                 rules.launch_ns,
                 rules.stream_ns,
@@ -279,10 +281,6 @@ def _usual_entry(usual: UsualRun, names: "_Names") -> UsualStepEntry:
     meetings = zip(usual.step.transfers.tolist(), usual.program.meetings, strict=True)
     entries = tuple(UsualMeeting(round(ns), members) for ns, members in meetings)
     return UsualStepEntry(tuple(teams), usual.program.blocks, entries)
-
-
-def _is_of_host(wait: Wait) -> bool:
-    return wait.provenance == "inferred"
 
 
 def _near_median(analysis: "RunAnalysis", alike: Ints, times_ns: Floats) -> list[int]:

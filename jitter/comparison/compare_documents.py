@@ -118,17 +118,14 @@ def _find_reasons(bases: Sequence[Document], new: Document, pairs: Sequence[Team
     if not any(pair.base == 0 for pair in pairs):
         reasons.append("the runs' kernel sequences share less than half")
     elif bases[0].marker is None or new.marker is None or bases[0].marker != new.marker:
-        of_base, of_new = len(bases[0].teams[0].places), len(new.teams[_partner(pairs)].places)
+        partner = next(pair.new for pair in pairs if pair.base == 0)
+        of_base, of_new = len(bases[0].teams[0].places), len(new.teams[partner].places)
         if max(of_base, of_new) > _SAME_PERIOD * min(of_base, of_new):
             reasons.append(
                 f"no common step marker, and the steps' periods differ: {of_base:,} kernels in the base, "
                 f"{of_new:,} in the new run"
             )
     return reasons
-
-
-def _partner(pairs: Sequence[TeamPair]) -> int:
-    return next(pair.new for pair in pairs if pair.base == 0)
 
 
 def _describe_differences(bases: Sequence[Document], new: Document, pairs: Sequence[TeamPair]) -> list[str]:

@@ -492,7 +492,7 @@ class _CommonProgram:
             gone = [
                 at
                 for at, (usual, run_team, place) in operations
-                if usual is self._base and _is_collective(usual, run_team, place)
+                if usual is self._base and usual.program.programs[run_team].operations[place].kind == COLLECTIVE
             ]
             meetings += [(((block, at),), 0.0, self._transfer(took, number, at)) for at in gone]
         upper, lower = np.array([times for _, *times in meetings], np.float64).reshape(len(meetings), 2).T
@@ -502,7 +502,3 @@ class _CommonProgram:
         """Return the usual transfer in the base; 0 where the base lacks the collective."""
         base, place = self._teams[number].base, self._teams[number].slots[slot].base
         return 0.0 if base is None or place is None else took.get((base, place), 0.0)
-
-
-def _is_collective(usual: _Usual, team: int, place: int) -> bool:
-    return usual.program.programs[team].operations[place].kind == COLLECTIVE

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 
@@ -52,10 +52,6 @@ class Task:
     patterns: tuple[tuple[str, ...], ...] = ()
     is_only: bool = False
     """Whether the lake will hold this source alone: then nothing need state its rank."""
-
-    def cut_like(self, patterns: tuple[tuple[str, ...], ...]) -> "Task":
-        """Return the task of converting the source again with its steps cut like these patterns."""
-        return replace(self, patterns=patterns)
 
 
 @dataclass(eq=False)

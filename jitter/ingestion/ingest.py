@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -387,7 +387,7 @@ class _Run:
         again = [n for n, outcome in enumerate(outcomes) if step_numbering.begins_at_other_kernel(outcome, programs)]
         for n in again:
             shutil.rmtree(outcomes[n].staging, ignore_errors=True)
-        tasks = [provisional[n][0].cut_like(tuple(programs)) for n in again]
+        tasks = [replace(provisional[n][0], patterns=tuple(programs)) for n in again]
         for n, outcome in zip(again, self._convert(tasks, None), strict=True):
             outcomes[n] = outcome
         refused = step_numbering.number_steps(outcomes, reference, others)

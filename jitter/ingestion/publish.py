@@ -227,7 +227,9 @@ class Publisher:
         """Remove files of an earlier reading, except where this (`new`) or another source now has a file."""
         owned = {place for record in self._records.values() for place in files_of_record(record)}
         kept = set(new)
-        self._folder.remove(place for place in old if place not in kept and (place not in owned or _is_host(place)))
+        self._folder.remove(
+            place for place in old if place not in kept and (place not in owned or place.parts[0] == "host")
+        )
 
     def leading_job(self, sources: Sequence[Source]) -> LeadingJob:
         """Return the job that leads in the lake, before these sources are read."""
@@ -486,10 +488,6 @@ def _newer(first: SourceRecord, second: SourceRecord) -> bool:
     if first.utc_offset_ns is not None and second.utc_offset_ns is not None and first.steps and second.steps:
         return first.utc_offset_ns + first.steps[0].start_ns >= second.utc_offset_ns + second.steps[0].start_ns
     return first.mtime_ns >= second.mtime_ns
-
-
-def _is_host(place: Path) -> bool:
-    return place.parts[0] == "host"
 
 
 def _conflict_error(conflict: StepConflict) -> UnknownRankError:

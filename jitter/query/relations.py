@@ -427,10 +427,6 @@ LOG_SENTENCES: Final = {
 }
 
 
-def _log_rows(lake: QueryableLake, name: str, steps: Sequence[StepKey]) -> list[pa.Table]:
-    return [lake.log_table(name)]
-
-
 METRICS_SCHEMA = pa.schema(
     [
         ("epoch", pa.int64()),
@@ -506,6 +502,10 @@ def _kernel_files(lake: QueryableLake) -> list[Path]:
     ]
     check_files(files)
     return [path for path, _ in files]
+
+
+def _log_rows(lake: QueryableLake, name: str, steps: Sequence[StepKey]) -> list[pa.Table]:
+    return [lake.log_table(name)]
 
 
 def _has_old_files(lake: QueryableLake) -> bool:

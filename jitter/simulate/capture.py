@@ -89,22 +89,25 @@ def _as_graphs(recording: RankRecording) -> RankRecording:
     )
 
 
+def list_calls(recording: RankRecording) -> list[HostCall]:
+    """Return all recorded calls: those that launch, of a graph one; launches whose activity was lost; the others."""
+    heads = find_graph_heads(recording)
+    launched = (recording.has_launch & ~recording.shares_launch).nonzero()[0].tolist()
+    launches = [_launch(recording, at, "cudaGraphLaunch" if heads[at] else None) for at in launched]
+    return [*launches, *recording.lost_launches, *recording.calls]
+
+
+def _launch(recording: RankRecording, at: int, name: str | None = None) -> HostCall:
+    op = recording.operations[recording.operation[at]]
+    times = int(recording.launch_start_ns[at]), int(recording.launch_end_ns[at])
+    step = int(recording.step[at]) if recording.in_step[at] else None
+    return HostCall(name or op.call, False, op.thread, *times, int(recording.correlation[at]), op.stream, step)
+
+
 def _cut(recording: RankRecording, count: int) -> RankRecording:
     late = np.argsort(recording.start_ns, kind="stable")[max(0, len(recording) - count) :]
-    lost = [
-        HostCall(
-            recording.operations[recording.operation[at]].call,
-            False,
-            recording.operations[recording.operation[at]].thread,
-            int(recording.launch_start_ns[at]),
-            int(recording.launch_end_ns[at]),
-            int(recording.correlation[at]),
-            recording.operations[recording.operation[at]].stream,
-            int(recording.step[at]) if recording.in_step[at] else None,
-        )
-        for at in sorted(late.tolist())
-        if recording.has_launch[at] and not recording.shares_launch[at]
-    ]
+    is_lost = recording.has_launch & ~recording.shares_launch
+    lost = tuple(_launch(recording, at) for at in sorted(late.tolist()) if is_lost[at])
     keep = np.ones(len(recording), np.bool_)
     keep[late] = False
-    return replace(recording.kept(keep), lost_launches=tuple(lost))
+    return replace(recording.kept(keep), lost_launches=lost)

@@ -94,7 +94,8 @@ def draw_durations(
             if fault.kind == "pause":
                 _pause(durations, fault, job, ops, phase, ranks)
             if fault.kind == "extra_kernel":
-                row = _row_drawing(ops, n - _extras_from(faults, number))
+                extras = sum(other.kind == "extra_kernel" for other in faults[number:])
+                row = next(at for at, op in enumerate(ops) if op.draw == n - extras)
                 # an added operation is in every rank's program, and happens only on the ranks and steps of the fault
                 wanted = np.isin(ranks, list(fault.ranks)) & fault.at_step(step)
                 _absent(durations)[row] = ~wanted
@@ -157,18 +158,10 @@ def _pause(
             durations.cpu[where, column] += fault.delay_ns
 
 
-def _extras_from(faults: Sequence[Fault], number: int) -> int:
-    return sum(fault.kind == "extra_kernel" for fault in faults[number:])
-
-
 def _absent(durations: PhaseDurations) -> NDArray[np.bool_]:
     if durations.absent is None:
         durations.absent = np.zeros(durations.cpu.shape, np.bool_)
     return durations.absent
-
-
-def _row_drawing(ops: tuple[Operation, ...], draw: int) -> int:
-    return next(at for at, op in enumerate(ops) if op.draw == draw)
 
 
 def _afflict(  # noqa: PLR0912  # one branch for each kind of fault

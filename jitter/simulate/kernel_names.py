@@ -29,13 +29,14 @@ def _elementwise(functor: str, arguments: str = "at::detail::Array<char*, 3>") -
     return f"void at::native::vectorized_elementwise_kernel<4, {inner} >(int, {inner})"
 
 
-_EMBED: Final = KernelSpec(
+EMBEDDING: Final = KernelSpec(
     f"void {_ANONYMOUS}indexSelectLargeIndex<c10::Half, long, unsigned int, 2, 2, -2, true>"
     "(at::cuda::detail::TensorInfo<c10::Half, unsigned int>, long)",
     8200,
     640,
     128,
 )
+"""The first kernel of a step."""
 _ADD: Final = KernelSpec(_elementwise("CUDAFunctor_add<c10::Half>"), 5800, 1280, 128)
 _MUL: Final = KernelSpec(
     _elementwise("AUnaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >"),
@@ -84,7 +85,7 @@ _SOFTMAX_BACKWARD: Final = KernelSpec(
     5120,
     128,
 )
-_REDUCE: Final = KernelSpec(
+REDUCE: Final = KernelSpec(
     "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<c10::Half, at::native::func_wrapper_t<c10::Half, "
     "at::native::sum_functor<c10::Half, float, c10::Half>::operator()(at::TensorIterator&)::{lambda(float, "
     "float)#1}>, unsigned int, c10::Half, 4> >(at::native::ReduceOp<c10::Half, float>)",
@@ -92,13 +93,15 @@ _REDUCE: Final = KernelSpec(
     256,
     512,
 )
-_OPTIMIZER: Final = KernelSpec(
+"""A sum, such as that of the squares of a rank\'s gradients."""
+OPTIMIZER: Final = KernelSpec(
     f"void {_ANONYMOUS}multi_tensor_apply_kernel<{_ANONYMOUS}FusedOptimizerTensorListMetadata<4>, "
     f"{_ANONYMOUS}FusedAdamMathFunctor<float, 4> >({_ANONYMOUS}FusedOptimizerTensorListMetadata<4>, float const*)",
     38500,
     320,
     512,
 )
+"""The fused weight update, launched several times per step."""
 EXTRA_KERNEL: Final = KernelSpec(
     f"void {_NATIVE}index_elementwise_kernel<128, 4, {_NATIVE}gpu_index_kernel<{_NATIVE}index_put_kernel_impl"
     f"<{_NATIVE}OpaqueType<2> > > >(long, {_NATIVE}OpaqueType<2>)",
@@ -173,7 +176,7 @@ def backward_layer(era: Era) -> tuple[KernelSpec, ...]:
     """Return the kernels of a transformer layer, backward pass."""
     wide, square, thin = _GEMMS[era]
     grads = (KernelSpec(square, 117000, 640, 128), KernelSpec(thin, 109000, 320, 128))
-    feed = (_MUL, _REDUCE, *grads, _GELU, _REDUCE, *grads, _NORM_BACKWARD, _ADD)
+    feed = (_MUL, REDUCE, *grads, _GELU, REDUCE, *grads, _NORM_BACKWARD, _ADD)
     small = (KernelSpec(square, 26000, 320, 128), KernelSpec(thin, 25000, 320, 128))
     attention = (
         _MUL,
@@ -181,31 +184,16 @@ def backward_layer(era: Era) -> tuple[KernelSpec, ...]:
         _SOFTMAX_BACKWARD,
         _MUL,
         *small,
-        _REDUCE,
+        REDUCE,
         KernelSpec(wide, 88000, 480, 256),
         _NORM_BACKWARD,
     )
     return tuple(map(_tuned, (*feed, *attention)))
 
 
-def embedding_kernel() -> KernelSpec:
-    """Return the embedding, the first kernel of a step."""
-    return _EMBED
-
-
 def loss_kernels(era: Era) -> tuple[KernelSpec, ...]:
     """Return the kernels from the last layer to the loss."""
     return (_NORM, KernelSpec(_GEMMS[era][0], 164000, 960, 256), _SOFTMAX)
-
-
-def gradient_norm_kernel() -> KernelSpec:
-    """Return the kernel that sums the squares of a rank's gradients."""
-    return _REDUCE
-
-
-def optimizer_kernel() -> KernelSpec:
-    """Return the fused weight update, launched several times per step."""
-    return _OPTIMIZER
 
 
 def repeat_layer(layer: tuple[KernelSpec, ...], count: int) -> list[KernelSpec]:

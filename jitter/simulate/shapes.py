@@ -1,7 +1,6 @@
 """The shapes of jobs: kinds of parallelism. A new one is a function here and an entry in `SHAPES`."""
 
 from collections.abc import Callable, Sequence
-from itertools import cycle, islice
 from typing import Final
 
 import numpy as np
@@ -53,13 +52,12 @@ def _data_parallel(job: Job) -> Plan:
 
     build.memory("h2d", 640 * 8, "forward")
     build.memory("h2d", 640 * 8, "forward")
-    layer = islice(cycle(kernel_names.forward_layer(job.era)), n_forward - 1)
-    build.kernels([kernel_names.embedding_kernel(), *layer], "forward", MAIN_THREAD)
+    build.kernels([kernel_names.EMBEDDING, *_forward_shapes(job, n_forward - 1)], "forward", MAIN_THREAD)
     build.loss()
 
     build.memory("memset", 4 * 2**20, "backward", autograd)
     # a bucket is reduced once its gradients are computed; the last bucket is small, as in DDP
-    shapes = list(islice(cycle(kernel_names.backward_layer(job.era)), n_backward))
+    shapes = _backward_shapes(job, n_backward)
     reduced: dict[int, int] = {}
     done = 0
     for number in range(job.all_reduces):
@@ -91,7 +89,7 @@ def _add_layers(
 ) -> None:
     """Add a batch, the embedding and the layers, which the functions add given their numbers of kernels."""
     build.memory("h2d", 640 * 8, "forward")
-    build.kernel(kernel_names.embedding_kernel(), "forward", MAIN_THREAD)
+    build.kernel(kernel_names.EMBEDDING, "forward", MAIN_THREAD)
     for layer in layers:
         forward(build, layer.forward)
     build.loss()
@@ -205,7 +203,7 @@ def _sharded(job: Job) -> Plan:
     build.memory("h2d", 640 * 8, "forward")
     pass_through = _Layers(build, "forward", MAIN_THREAD)
     pass_through.gather()
-    build.kernel(kernel_names.embedding_kernel(), "forward", MAIN_THREAD)
+    build.kernel(kernel_names.EMBEDDING, "forward", MAIN_THREAD)
     for number, size in enumerate(sizes):
         if number + 1 < len(sizes):
             pass_through.gather()
@@ -347,7 +345,7 @@ class _Stage:
         shapes = _forward_shapes(self.job, self.forward_kernels)
         if self.is_first:
             self.build.memory("h2d", 640 * 8, "forward")
-            self.build.kernel(kernel_names.embedding_kernel(), "forward", MAIN_THREAD)
+            self.build.kernel(kernel_names.EMBEDDING, "forward", MAIN_THREAD)
         self.build.kernels(shapes, "forward", MAIN_THREAD)
         if self.is_last:
             self.build.kernels(kernel_names.loss_kernels(self.job.era), "forward", MAIN_THREAD)

@@ -207,7 +207,7 @@ class Builder:
         if waited:
             self.call("cudaStreamWaitEvent", MAIN_THREAD, "optimizer")
         for _ in range(optimizer_kernel_count(self.job)):
-            self.kernel(kernel_names.optimizer_kernel(), "optimizer", MAIN_THREAD, waited)
+            self.kernel(kernel_names.OPTIMIZER, "optimizer", MAIN_THREAD, waited)
         if "after" in self.job.syncs:
             self.sync("cudaDeviceSynchronize", "optimizer")
 
@@ -273,5 +273,5 @@ def add_gradient_norm(build: Builder, *awaited: int) -> None:
     """Add the norm of all gradients, summed over the whole job before the weight update."""
     if awaited:
         build.main_waits(*awaited, phase="optimizer", thread=MAIN_THREAD)
-    build.kernel(kernel_names.gradient_norm_kernel(), "optimizer", MAIN_THREAD)
+    build.kernel(kernel_names.REDUCE, "optimizer", MAIN_THREAD)
     build.blocking("all_reduce", WORLD, _NORM_STREAM, 4, "optimizer", MAIN_THREAD)

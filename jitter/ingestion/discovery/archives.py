@@ -202,7 +202,9 @@ def _first_members(head: bytes) -> list[str] | None:
 def _first_zip_members(head: bytes) -> Iterator[str]:
     at = 0
     while head.startswith(_ZIP, at) and at + 30 <= len(head):
-        packed, name, extra = (_little(head[at + n : at + n + size]) for n, size in ((18, 4), (26, 2), (28, 2)))
+        packed, name, extra = (
+            int.from_bytes(head[at + n : at + n + size], "little") for n, size in ((18, 4), (26, 2), (28, 2))
+        )
         yield head[at + 30 : at + 30 + name].decode("utf-8", "replace")
         at += 30 + name + extra + packed
 
@@ -215,7 +217,3 @@ def _first_tar_members(head: bytes) -> Iterator[str]:
         if not size.isdigit() or set(size) - set(b"01234567"):
             return
         at += _TAR_BLOCK * (1 + -(-int(size, 8) // _TAR_BLOCK))
-
-
-def _little(data: bytes) -> int:
-    return int.from_bytes(data, "little")

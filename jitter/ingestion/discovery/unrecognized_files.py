@@ -386,7 +386,7 @@ def describe_nearest(path: Path) -> str:
 
 
 def _describe_text(text: bytes) -> str:
-    if b"\0" in text or _is_binary(text):
+    if b"\0" in text or text[: _HEAD_BYTES // 2].decode("utf-8", "replace").count("\ufffd") > 8:
         return f"binary data of no known kind, which begins with {text[:8].hex(' ')}"
     columns = [word.strip().strip('"') for word in text.partition(b"\n")[0].decode("utf-8", "replace").split(",")]
     if len(columns) > 1:
@@ -431,10 +431,6 @@ def _unquoted(text: bytes) -> str:
 def _listed(names: list[str]) -> str:
     shown = [name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…" for name in names[:_SHOWN]]
     return ", ".join([*shown, "…"] if len(names) > _SHOWN else shown)
-
-
-def _is_binary(head: bytes) -> bool:
-    return head[: _HEAD_BYTES // 2].decode("utf-8", "replace").count("\ufffd") > 8
 
 
 def _has(path: Path, head: bytes, kind: UnsupportedFormat) -> bool:

@@ -100,7 +100,7 @@ class Capture:
             take = takes[code]
             assert take is not None
             take(*values)
-        is_step = np.array([_is_step(take) for take in takes], np.bool_)[codes]
+        is_step = np.array([isinstance(take, _StepTaker) for take in takes], np.bool_)[codes]
         kept = np.flatnonzero(~is_step)
         if len(kept):
             whole = {name: columns[name].take(pa.array(kept)) for name in columns}
@@ -147,7 +147,3 @@ class _StepTaker:
 
 
 _Taker = Callable[[int, int | None, int, int | None], None]
-
-
-def _is_step(take: _Taker | None) -> bool:
-    return isinstance(take, _StepTaker)

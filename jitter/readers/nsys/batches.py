@@ -229,7 +229,9 @@ class NsysBatches:
         for rows in self._read(GRAPH_TRACE, ["graphId"]):
             self.graph_replays += rows.num_rows
             if "graphId" in rows.schema.names:
-                names = self.names.positions(rows["graphId"], _graph_name)
+                names = self.names.positions(
+                    rows["graphId"], lambda number: "CUDA graph" if number is None else f"CUDA graph {number}"
+                )
             else:
                 names = self._one_name("CUDA graph", rows.num_rows)
             yield self._activities(rows, names, is_memory=False)
@@ -448,10 +450,6 @@ class NsysBatches:
 
     def _one_name(self, name: str, rows: int) -> pa.Array:
         return pa.array(np.full(rows, self.names.position(name), np.int32))
-
-
-def _graph_name(graph_id: int | None) -> str:
-    return "CUDA graph" if graph_id is None else f"CUDA graph {graph_id}"
 
 
 def _filtered(rows: pa.RecordBatch, is_kept: pa.BooleanArray) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from jitter.core.errors import UsageError
-from jitter.simulate.capture import CaptureOptions, apply_capture, find_graph_heads
+from jitter.simulate.capture import CaptureOptions, apply_capture, find_graph_heads, list_calls
 from jitter.simulate.formats.nsys_tables import (
     ENUMS,
     GRAPH_TRACE,
@@ -286,23 +286,16 @@ def _add_activities(report: NsysReport, recording: RankRecording, options: Optio
 
 
 def _add_calls(report: NsysReport, recording: RankRecording, options: Options) -> None:
-    heads = find_graph_heads(recording).tolist()
-    launched = (recording.has_launch & ~recording.shares_launch).nonzero()[0].tolist()
     used = {call.name for call in recording.calls}
     names = _HOST_CALLS | {name: full for name, full in _OTHER_SYNCS.items() if name in used}
     ids = {name: report.string(full) for name, full in names.items()}
-    tids = [_global_tid(recording.pid, thread) for thread in recording.threads]
-    ops = [recording.operations[o] for o in recording.operation[launched].tolist()]
-    start, end = recording.launch_start_ns[launched].tolist(), recording.launch_end_ns[launched].tolist()
+    calls = list_calls(recording)
     values: dict[str, list[int]] = {
-        "start": start + [c.start_ns for c in (*recording.lost_launches, *recording.calls)],
-        "end": end + [c.end_ns for c in (*recording.lost_launches, *recording.calls)],
-        "globalTid": [tids[op.thread] for op in ops]
-        + [tids[c.thread] for c in (*recording.lost_launches, *recording.calls)],
-        "correlationId": recording.correlation[launched].tolist()
-        + [c.correlation for c in (*recording.lost_launches, *recording.calls)],
-        "nameId": [ids["cudaGraphLaunch" if heads[at] else op.call] for at, op in zip(launched, ops, strict=True)]
-        + [ids[c.name] for c in (*recording.lost_launches, *recording.calls)],
+        "start": [call.start_ns for call in calls],
+        "end": [call.end_ns for call in calls],
+        "globalTid": [_global_tid(recording.pid, recording.threads[call.thread]) for call in calls],
+        "correlationId": [call.correlation for call in calls],
+        "nameId": [ids[call.name] for call in calls],
     }
     count = len(values["start"])
     report.add("CUPTI_ACTIVITY_KIND_RUNTIME", count, **values, eventClass=0, returnValue=0)
@@ -346,14 +339,10 @@ def _add_ranges(report: NsysReport, recording: RankRecording, options: Options) 
 
 def _add_scheduling(report: NsysReport, recording: RankRecording) -> None:
     """Let each thread leave its core in long gaps between its calls, and come back on the next core."""
-    launched = (recording.has_launch & ~recording.shares_launch).nonzero()[0].tolist()
-    threads = [recording.operations[o].thread for o in recording.operation[launched].tolist()]
-    begun, ended = recording.launch_start_ns[launched].tolist(), recording.launch_end_ns[launched].tolist()
-    calls = [(thread, start, end) for thread, start, end in zip(threads, begun, ended, strict=True)]
-    calls += [(call.thread, call.start_ns, call.end_ns) for call in (*recording.lost_launches, *recording.calls)]
+    calls = list_calls(recording)
     events: list[tuple[int, int, int, int]] = []
     for number, thread in enumerate(recording.threads):
-        own_calls = sorted((start, end) for caller, start, end in calls if caller == number)
+        own_calls = sorted((call.start_ns, call.end_ns) for call in calls if call.thread == number)
         core, tid = 2 * number, _global_tid(recording.pid, thread)
         for (_, before), (start, _) in pairwise(own_calls):
             if start - before >= _LONG_GAP_NS:

@@ -161,7 +161,7 @@ def _add_rows(database: _Database, recording: RankRecording, rows: RocprofRecord
         copies.append((1, 1, thread[c.thread], c.start_ns, c.end_ns, event, name, *ends, c.n_bytes, c.stream, "{}"))
     ends_of = ["name_id", "dst_agent_id", "src_agent_id", "size", "stream_id", "extdata"]
     database.add("memory_copy", [*place, *ends_of], copies)
-    regions = []
+    regions: list[tuple[object, ...]] = []
     for category, calls in (("HIP_RUNTIME_API_EXT", rows.calls), ("RCCL_API", rows.rccl)):
         for call in calls:
             event = database.event(category, call.correlation)

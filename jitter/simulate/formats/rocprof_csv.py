@@ -10,9 +10,9 @@ from typing import Final, Literal
 from jitter.core.errors import UsageError
 from jitter.simulate.capture import CaptureOptions, apply_capture
 from jitter.simulate.complete_file import complete_file
-from jitter.simulate.formats.rocprof_records import CPU_NODES, HipCallRecord, RocprofRecords, collect_records
+from jitter.simulate.formats.rocprof_records import CPU_NODES, RocprofRecords, collect_records
 from jitter.simulate.job import Job
-from jitter.simulate.recording import RankRecording
+from jitter.simulate.recording import HostCall, RankRecording
 
 Row = Sequence[object]
 _GRID: Final = [f"{what}_Size_{axis}" for what in ("Workgroup", "Grid") for axis in "XYZ"]
@@ -119,7 +119,7 @@ def _kernels(recording: RankRecording, rows: RocprofRecords, layout: str) -> Ite
         ]
 
 
-def _calls(domain: str, pid: int, calls: Sequence[HipCallRecord]) -> Iterable[Row]:
+def _calls(domain: str, pid: int, calls: Sequence[HostCall]) -> Iterable[Row]:
     return [(domain, c.name, pid, c.thread, c.correlation, c.start_ns, c.end_ns) for c in calls]
 
 

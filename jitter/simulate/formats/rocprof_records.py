@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from jitter.simulate.capture import find_graph_heads
+from jitter.simulate.capture import list_calls
 from jitter.simulate.formats.kineto import kineto_dialect
-from jitter.simulate.recording import RankRecording
+from jitter.simulate.recording import HostCall, HostRange, RankRecording
 
 CPU_NODES: Final = 4
 """CPU agents that HSA numbers before the GPUs."""
@@ -41,34 +41,16 @@ class CopyRecord(NamedTuple):
     n_bytes: int
 
 
-class HipCallRecord(NamedTuple):
-    """A call of HIP, or of RCCL (name ncclAllReduce)."""
-
-    name: str
-    thread: int
-    correlation: int
-    start_ns: int
-    end_ns: int
-
-
-class RangeRecord(NamedTuple):
-    """A roctx range."""
-
-    text: str
-    thread: int
-    start_ns: int
-    end_ns: int
-
-
 @dataclass
 class RocprofRecords:
     """All records of one rank."""
 
     kernels: list[DispatchRecord]
     copies: list[CopyRecord]
-    calls: list[HipCallRecord]
-    rccl: list[HipCallRecord]
-    markers: list[RangeRecord]
+    calls: list[HostCall]
+    """With HIP names, on threads of the operating system."""
+    rccl: list[HostCall]
+    markers: list[HostRange]
 
 
 def collect_records(recording: RankRecording) -> RocprofRecords:
@@ -77,7 +59,6 @@ def collect_records(recording: RankRecording) -> RocprofRecords:
     streams = sorted({words.stream(op.stream) for op in recording.operations})
     queue = {stream: number for number, stream in enumerate(streams, start=1)}
     records = RocprofRecords([], [], [], [], [])
-    heads = find_graph_heads(recording).tolist()
     rows = zip(
         recording.ops(),
         recording.start_ns.tolist(),
@@ -100,24 +81,15 @@ def collect_records(recording: RankRecording) -> RocprofRecords:
             records.kernels.append(
                 DispatchRecord(name, queue[stream], stream, thread, correlation, start, end, group, items, launched)
             )
-        if launched and not recording.shares_launch[at]:
-            call = words.call("cudaGraphLaunch" if heads[at] else op.call)
-            records.calls.append(HipCallRecord(call, thread, correlation, begun, done))
-            if op.kind == "collective":
-                said = "nccl" + (op.collective or "").title().replace("_", "")
-                records.rccl.append(
-                    HipCallRecord(said, thread, 1_000_000_000 + correlation, begun - _MARGIN_NS, done + _MARGIN_NS)
-                )
-    for lost in (*recording.lost_launches, *recording.calls):
-        call = words.call(lost.name)
-        records.calls.append(
-            HipCallRecord(call, recording.threads[lost.thread], lost.correlation, lost.start_ns, lost.end_ns)
-        )
-    for host_range in recording.ranges:
-        if host_range.end_ns is not None:
-            records.markers.append(
-                RangeRecord(
-                    host_range.text, recording.threads[host_range.thread], host_range.start_ns, host_range.end_ns
-                )
-            )
+        if launched and not recording.shares_launch[at] and op.kind == "collective":
+            said = "nccl" + (op.collective or "").title().replace("_", "")
+            times = begun - _MARGIN_NS, done + _MARGIN_NS
+            records.rccl.append(HostCall(said, False, thread, *times, 1_000_000_000 + correlation, stream, None))
+    threads = recording.threads
+    records.calls += [
+        call._replace(name=words.call(call.name), thread=threads[call.thread]) for call in list_calls(recording)
+    ]
+    records.markers += [
+        closed._replace(thread=threads[closed.thread]) for closed in recording.ranges if closed.end_ns is not None
+    ]
     return records

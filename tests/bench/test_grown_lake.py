@@ -2,16 +2,13 @@
 
 from pathlib import Path
 
-import pytest
-
 import jitter
 from jitter.cli import main
-from tests.bench.grown_lake import FAULT, HEALTHY, grow
+from tests.bench.grown_lake import grow
 
 
-@pytest.mark.parametrize("fault", [FAULT, HEALTHY, "slow_gpu:rank=0-7,factor=1.2"])
-def test_a_grown_lake_is_intact_and_holds_what_was_asked_for(tmp_path: Path, fault: str) -> None:
-    grow(tmp_path / "lake", ranks=18, steps=8, kernels=60, jobs=1, fault=fault)
+def test_a_grown_lake_is_intact_and_holds_what_was_asked_for(tmp_path: Path) -> None:
+    grow(tmp_path / "lake", ranks=18, steps=8, kernels=60, jobs=1)
     assert main(["verify", str(tmp_path / "lake")]) == 0
     lake = jitter.open(tmp_path / "lake")
     assert len(lake.ranks) == 18

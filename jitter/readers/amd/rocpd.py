@@ -29,6 +29,7 @@ from jitter.readers.amd.rows import (
     decode_text,
     message_bytes,
     sibling_files,
+    without,
 )
 from jitter.readers.columns import Progress, parse_integer
 from jitter.readers.sqlite import VALUES_PER_QUERY, Database, StringTable, sniff_tables
@@ -262,9 +263,9 @@ class _SessionBatches:
             self._rows.rccl_calls(self._columns(read) | {"name": names}, self._message_sizes(read))
         for read in self._regions("HIP_", "HSA_"):
             names = self._strings.texts(read["name"])
-            yield self._rows.calls(_without(self._columns(read), "event") | {"name": names}), read.num_rows
+            yield self._rows.calls(without(self._columns(read), "event") | {"name": names}), read.num_rows
         for read in self._activities("kernel_dispatch", {"name": "kernel_id", **SHAPE}):
-            columns = _without(self._columns(read), "agent_id", "queue_id", "stream_id")
+            columns = without(self._columns(read), "agent_id", "queue_id", "stream_id")
             agents = _column(read, "agent_id")
             columns["device"] = pc.coalesce(self._gpus(agents), agents)
             columns["stream"] = _column(read, "stream_id" if "stream_id" in read.schema.names else "queue_id")
@@ -272,13 +273,13 @@ class _SessionBatches:
             yield self._rows.kernels(columns), read.num_rows
         copies = {"name": "name_id", "size_bytes": "size", "from": "src_agent_id", "to": "dst_agent_id"}
         for read in self._activities("memory_copy", copies) if self._session.has("memory_copy") else ():
-            columns = _without(self._columns(read), "agent_id", "queue_id", "stream_id", "from", "to")
+            columns = without(self._columns(read), "agent_id", "queue_id", "stream_id", "from", "to")
             columns["device"] = pc.coalesce(*(self._gpus(_column(read, end)) for end in ("to", "from")))
             columns["name"] = self._strings.texts(_column(read, "name"))
             columns["stream"] = _column(read, "stream_id")
             yield self._rows.copies(columns), read.num_rows
         for read in self._regions(_MARKERS, texts=True):
-            columns = _without(self._columns(read), "event", "name", "correlation", "extdata", "own")
+            columns = without(self._columns(read), "event", "name", "correlation", "extdata", "own")
             texts = map(self._message, read["extdata"].to_pylist(), read["own"].to_pylist())
             yield self._rows.ranges(columns | {"text": pa.array(list(texts), pa.string())}), read.num_rows
         self.problems += [NO_CALLS] if self._rows.counts["calls"] == before["calls"] else []
@@ -369,7 +370,3 @@ class _SessionBatches:
 
 def _column(read: pa.RecordBatch, name: str) -> pa.Array:
     return column_or_nulls(read, name, pa.int64())
-
-
-def _without(columns: dict[str, pa.Array], *names: str) -> dict[str, pa.Array]:
-    return {name: column for name, column in columns.items() if name not in names}

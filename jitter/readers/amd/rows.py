@@ -415,6 +415,11 @@ def columns_of(rows: pa.RecordBatch) -> dict[str, pa.Array]:
     return dict(zip(rows.schema.names, rows.columns, strict=True))
 
 
+def without(columns: Columns, *names: str) -> dict[str, pa.Array]:
+    """Return the columns of other names."""
+    return {name: column for name, column in columns.items() if name not in names}
+
+
 def decode_text(value: bytes | str | None) -> str:
     """Return a name or text as a string; invalid UTF-8 is replaced, null is empty."""
     if value is None:

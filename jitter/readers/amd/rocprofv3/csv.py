@@ -25,6 +25,7 @@ from jitter.readers.amd.rows import (
     pid_in_file_name,
     rank_in_file_name,
     sibling_files,
+    without,
 )
 from jitter.readers.columns import ColumnMap
 from jitter.readers.csv_file import CsvFile, sniff_columns
@@ -168,26 +169,26 @@ class _Trace:
             self._problems.append(f"{file.path.name}: {error.message.partition(': ')[2]}; it is left out")
 
     def _call_rows(self, read: dict[str, pa.Array], process: pa.Array) -> Batch:
-        return self._rows.calls(_without(read, "guid", "pid") | {"process": process})
+        return self._rows.calls(without(read, "guid", "pid") | {"process": process})
 
     def _kernel_rows(self, read: dict[str, pa.Array]) -> Batch:
         if len(self._threads) < _MANY_THREADS:
             self._threads.update(pc.drop_null(pc.unique(read["launched_by"])).to_pylist())
         changed = {"process": self._processes(read), "device": self._devices(read["agent"])}
-        return self._rows.kernels(_without(read, "guid", "pid", "agent", "launched_by") | changed)
+        return self._rows.kernels(without(read, "guid", "pid", "agent", "launched_by") | changed)
 
     def _copy_rows(self, read: dict[str, pa.Array], process: pa.Array) -> Batch:
         # the device is the agent that is not the host
         to_device = pc.match_substring(read["name"], b"HOST_TO_DEVICE")
         device = self._devices(pc.if_else(to_device, read["to"], read["from"]))
-        return self._rows.copies(_without(read, "guid", "pid", "from", "to") | {"process": process, "device": device})
+        return self._rows.copies(without(read, "guid", "pid", "from", "to") | {"process": process, "device": device})
 
     def _marker_rows(self, read: dict[str, pa.Array], process: pa.Array) -> Batch:
         kernels = pa.array([name.encode() for name in self._rows.names], pa.binary())
         is_range = pc.starts_with(read["domain"], b"MARKER_CORE")
         columns = {
             name: column.filter(is_range)
-            for name, column in (_without(read, "guid", "pid", "domain", "correlation") | {"process": process}).items()
+            for name, column in (without(read, "guid", "pid", "domain", "correlation") | {"process": process}).items()
         }
         same = columns["text"].filter(pc.is_in(columns["text"], kernels))
         self._renamed.update(decode_text(text) for text in pc.unique(same).to_pylist())
@@ -250,10 +251,6 @@ class _Trace:
         self._rows.complete(recording, self._parts.stem, problems)
         if all(process.pid is None for process in recording.processes):
             recording.rank_in_name = rank_in_file_name(self._parts.stem, frozenset(self._threads))
-
-
-def _without(columns: dict[str, pa.Array], *names: str) -> dict[str, pa.Array]:
-    return {name: column for name, column in columns.items() if name not in names}
 
 
 def is_companion_csv(prefix: str, name: str) -> bool:

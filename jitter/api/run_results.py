@@ -165,7 +165,8 @@ class RunResults:
 
         recorded = self._lake.log_table("recorded")
         timed = recorded.filter(recorded["duration_ns"].is_valid()).to_pylist()
-        names = ("bandwidth", "benchmark_ranks", "communicators", "mpi_ranks", "mpi_calls", "copy_sizes")
+        names = ("bandwidth", "benchmark_ranks", "communicators", "mpi_ranks", "mpi_calls", "copy_sizes",
+                 "bindings", "topology")  # fmt: skip
         tables = {name: self._lake.log_table(name).to_pylist() for name in names}
         sentences = [capitalize(text) for text in describe_measurements(recorded=timed, **tables)]
         verdict = " ".join([*sentences[:MAX_MEASUREMENTS], diagnosis.verdict])
@@ -184,6 +185,10 @@ class RunResults:
         sentences = describe_ras(health.to_pylist())
         hang = find_hang_in_ras(health.to_pylist()) if hang is None else hang.with_evidence(sentences)
         if hang is None:
+            ranks = set(read("process_groups")["rank"].drop_null().to_pylist())
+            if ranks and not has_steps:
+                verdict = f"By the dumps of {format_count(len(ranks), 'rank')} no operation is stuck. "
+                diagnosis = replace(diagnosis, verdict=verdict + diagnosis.verdict)
             return replace(diagnosis, notes=(*diagnosis.notes, *map(capitalize, sentences)))
         if has_steps:
             at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
@@ -198,10 +203,12 @@ class RunResults:
         from jitter.lake.records import step_times_utc
 
         lake, slow = self._lake, []
+        recorded = lake.log_table("recorded")
         if self._benchmark and steps:
             slow = below_in_every_step(lake.measure_collectives(steps), self._benchmark)
         return JobLogs(
             **{name: lake.log_table(name).to_pylist() for name in EVIDENCE_RELATIONS},
+            proxied=recorded.filter(recorded["proxy_ns"].is_valid()).to_pylist(),
             slow_network=slow,
             places=lake.places,
             step_times_ns=step_times_utc(lake.sources),

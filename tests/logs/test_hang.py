@@ -116,11 +116,11 @@ def test_members_without_a_dump_are_neither_blamed_nor_cleared(dumps, capsys):
         dump(dumps, rank, up_to(19))
     hang = report(dumps, capsys)["hang"]
     assert (hang["kind"], hang["missing_ranks"], hang["unrecorded_ranks"]) == ("undecided", [], [3, 5])
-    assert "ranks 3,5 left no dump" in hang["headline"]
+    assert "ranks 3,5 left no dump or line" in hang["headline"]
     dump(dumps, 3, up_to(18))
     hang = report(dumps, capsys)["hang"]
     assert (hang["kind"], hang["missing_ranks"], hang["unrecorded_ranks"]) == ("not_entered", [3], [5])
-    assert "rank 5 left no dump and is neither blamed nor cleared" in hang["evidence"]
+    assert "rank 5 left no dump or line and is neither blamed nor cleared" in hang["evidence"]
 
 
 def test_dump_without_calls_is_a_dump(dumps, capsys):
@@ -147,6 +147,7 @@ def test_nothing_stuck_is_no_hang(dumps, capsys):
     document = report(dumps, capsys)
     assert document["hang"] is None
     assert "ang:" not in document["verdict"]
+    assert document["verdict"].startswith("By the dumps of 8 ranks no operation is stuck.")
 
 
 @pytest.mark.parametrize(
@@ -261,6 +262,15 @@ def test_watchdog_lines_alone_name_the_waiting_and_guess_no_other(tmp_path, caps
     (logs / "job.log").write_text("".join(WATCHDOG.format(rank=rank, elements=1024 + rank // 2) for rank in (0, 1, 2)))
     hang = report(logs, capsys, "--json")
     assert json.loads(hang)["hang"]["kind"] == "mismatch"
+
+
+def test_a_rank_without_a_line_among_watchdog_lines_is_named_and_not_blamed(tmp_path, capsys):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "job.log").write_text("".join(WATCHDOG.format(rank=rank, elements=1024) for rank in (0, 1, 2, 4)))
+    hang = report(logs, capsys)["hang"]
+    assert (hang["kind"], hang["missing_ranks"], hang["unrecorded_ranks"]) == ("undecided", [], [3])
+    assert "rank 3 left no dump or line" in hang["headline"]
 
 
 def test_timeout_of_a_receive_is_no_collective(tmp_path, capsys):

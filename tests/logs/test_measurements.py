@@ -17,6 +17,7 @@ def measured(source: str, size: int, busbw: float, **given: object) -> dict[str,
 
 def facts(**relations: list) -> list[str]:
     names = ("bandwidth", "benchmark_ranks", "recorded", "communicators", "mpi_ranks", "mpi_calls", "copy_sizes")
+    names += ("bindings", "topology")
     return describe_measurements(**{name: relations.get(name, []) for name in names})
 
 
@@ -55,6 +56,20 @@ def test_a_slow_node_is_in_every_slow_pair():
     )
     usual = [row | {"busbw": 40.0 - at} for at, row in enumerate(tables)]
     assert not any("with every partner" in text for text in facts(bandwidth=usual, benchmark_ranks=ranks))
+
+
+def test_bindings_are_listed_by_runs_of_the_program():
+    def run(cpus: dict[int, int], gpus: list[int] | None = None, source: str = "a.log") -> list[dict[str, object]]:
+        return [{"rank": rank, "cpus": [cpu], "gpus": gpus or [rank], "source": source} for rank, cpu in cpus.items()]
+
+    topology = [{"gpu": 0, "near_cpus": [0, 1]}, {"gpu": 1, "near_cpus": [2, 3]}]
+    seen, near, far = run({1: 2, 0: 0}, [0, 1]), run({0: 1, 1: 3}), run({0: 1, 1: 0})
+    assert facts(bindings=[*seen, *near, *far, *run({0: 0, 1: 2}, source="b.log")], topology=topology) == [
+        "4 listings of bindings: in 1 each rank sees several GPUs (a program that chooses none of them computes on the "
+        "first), in 1 ranks run on hardware threads far from their GPUs, in 2 all ranks run on hardware threads near "
+        "their GPUs"
+    ]
+    assert facts(bindings=near) == []
 
 
 def test_proxies_beside_kernels():

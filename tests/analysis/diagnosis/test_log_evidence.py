@@ -158,6 +158,12 @@ def test_clocks(slow: dict[str, Any], said: list[str], certainty: str):
     assert all((one.ranks, one.certainty) == ((1,), certainty) for one in found)
 
 
+def test_proxies_speak_for_a_slow_network_and_are_no_item():
+    (fact,) = find_facts(JobLogs(proxied=[{"duration_ns": 1000, "proxy_ns": 900, "kernel_ns": 950}]))
+    assert fact.words == "network proxies work for 90.0% of the time of 1 collective (median), kernels for 95.0%"
+    assert ("communication" in fact.causes, fact.certainty, fact.is_item) == (True, "unknown", False)
+
+
 def test_rows_that_state_no_reasons_are_no_samples_of_them():
     """DCGM prints a clock and its reasons as two metrics."""
     clocks = [{**clock(device, 1410.0), "reasons": None} for device in range(2)]

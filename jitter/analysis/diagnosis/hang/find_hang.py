@@ -8,7 +8,7 @@ enter it. Sends and receives have numbers of their own and are paired by their t
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -29,6 +29,8 @@ _SYMMETRIC: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", 
 _PEERS: Final = re.compile(r"(send|recv) (\d{1,9})(->|<-)(\d{1,9})$")
 _MOST_LAST_CALLS: Final = 16
 _LARGEST_GROUP: Final = 1 << 20
+_WORLD: Final = "0"
+"""PyTorch's name of the default group."""
 _KERNEL_COLUMNS: Final = ("kernel_name", "kind", "end_ns", "operator", "source_line")
 
 Row = Mapping[str, Any]
@@ -276,7 +278,7 @@ def _stuck_collective(
         waiting=tuple(sorted(waiting)),
         not_entered=tuple(sorted(missing)),
         not_started=tuple(sorted(idle & waiting)),
-        unrecorded=tuple(sorted(set(members) - records.recorded)),
+        unrecorded=tuple(sorted((set(members) or _assume_members(group, waiting)) - records.recorded)),
         unknown=tuple(sorted(unknown)),
         variants=_variants(records, group.name, at, rows),
         since_ns=min((row["start_ns"] for row in rows if row["start_ns"] is not None), default=None),
@@ -285,6 +287,12 @@ def _stuck_collective(
             (row["timeout_ns"] for row in (*at_number, *rows) if row["timeout_ns"] is not None), default=None
         ),
     )
+
+
+def _assume_members(group: _Group, waiting: Collection[int]) -> set[int]:
+    """Return the least ranks that a default group of which no source names the members has: no rank is left out."""
+    is_small = len(waiting) > 1 and max(waiting) < _LARGEST_GROUP
+    return set(range(max(waiting))) if group.name in (None, _WORLD) and is_small else set()
 
 
 def _variants(records: _Records, name: str | None, at: int, rows: Iterable[Row]) -> tuple[Variant, ...]:

@@ -117,8 +117,8 @@ def _headline(hang: Hang) -> str:
     absent = ", and the sources do not say which ranks did not enter it"
     if root.unrecorded:
         absent = (
-            f"; {format_ranks(root.unrecorded)} left no dump, so whether {_pronoun(root.unrecorded)} entered the "
-            "operation is unknown"
+            f"; {format_ranks(root.unrecorded)} left no dump or line, so whether {_pronoun(root.unrecorded)} entered "
+            "the operation is unknown"
         )
     elif root.unknown:
         absent = f"; the dumps do not reach back far enough to say whether {format_ranks(root.unknown)} entered it"
@@ -189,7 +189,7 @@ def _doubts(hang: Hang, *, is_confirmed: bool) -> Iterator[str]:
     root = hang.operation
     if root.unrecorded and root.kind != "undecided":
         verb = "is" if len(root.unrecorded) == 1 else "are"
-        yield f"{format_ranks(root.unrecorded)} left no dump and {verb} neither blamed nor cleared"
+        yield f"{format_ranks(root.unrecorded)} left no dump or line and {verb} neither blamed nor cleared"
     if root.unknown and root.kind != "undecided":
         yield f"the dumps do not reach back far enough to say whether {format_ranks(root.unknown)} entered it"
     if not is_confirmed:

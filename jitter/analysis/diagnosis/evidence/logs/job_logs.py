@@ -68,6 +68,8 @@ class JobLogs:
     bindings: Rows = ()
     topology: Rows = ()
     throughput: Rows = ()
+    proxied: Rows = ()
+    """Collectives of which the profiler plug-in timed the network proxies."""
     slow_network: Sequence[BaselineRow] = ()
     """Collectives whose bandwidth is below a measured baseline in every step."""
     places: Mapping[int, RankPlace] = field(default_factory=dict)

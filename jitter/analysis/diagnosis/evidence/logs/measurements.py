@@ -43,6 +43,8 @@ def describe_measurements(
     mpi_ranks: Rows,
     mpi_calls: Rows,
     copy_sizes: Rows,
+    bindings: Rows,
+    topology: Rows,
 ) -> list[str]:
     """Return what the logs measured, as sentences, the most telling first. Arguments are rows of these relations."""
     tables = _tables(bandwidth, benchmark_ranks)
@@ -51,9 +53,10 @@ def describe_measurements(
         *_slow_host(tables),
         *_compare_tables(tables),
         *_last_rank(recorded),
-        *_time_in_proxies(recorded),
+        *describe_proxies(recorded),
         *_time_in_mpi(mpi_ranks, mpi_calls),
         *_small_copies(copy_sizes),
+        *_bindings(bindings, topology),
         *_peaks([*tables, *_recorded_bandwidths(recorded, communicators)]),
     ]
     return [escape_control(text) for text in sentences]
@@ -172,8 +175,8 @@ def _last_rank(recorded: Rows) -> Iterator[str]:
         )
 
 
-def _time_in_proxies(recorded: Rows) -> Iterator[str]:
-    """Say what part of the collectives' time network proxies and kernels work, by the profiler plug-in."""
+def describe_proxies(recorded: Rows) -> Iterator[str]:
+    """Return what part of the collectives' time network proxies and kernels work, by the profiler plug-in."""
     timed = [row for row in recorded if row.get("proxy_ns") is not None and row["duration_ns"]]
     if timed:
         proxy = median(row["proxy_ns"] / row["duration_ns"] for row in timed)
@@ -265,6 +268,33 @@ def _small_copies(rows: Rows) -> Iterator[str]:
             f"{total:,.0f} copies from the GPU have less than {_SINGLE} B{where}: reading a value waits for the GPU "
             "each time"
         )
+
+
+def _bindings(rows: Rows, topology: Rows) -> Iterator[str]:
+    """Say in how many listings of bindings, one a run of the program, ranks choose among GPUs or are near theirs."""
+    listings: list[dict[int, Mapping[str, Any]]] = []
+    source = None
+    for row in rows:
+        if row["rank"] is not None and row["cpus"]:
+            if row["source"] != source or row["rank"] in listings[-1]:
+                listings.append({})
+            source = row["source"]
+            listings[-1][row["rank"]] = row
+    near = {row["gpu"]: set(row["near_cpus"]) for row in topology if row["near_cpus"]}
+    open_, far, close = 0, 0, 0
+    for listing in listings:
+        gpus: dict[int, Sequence[int]] = {rank: row["gpus"] or () for rank, row in listing.items()}
+        open_ += all(len(of_rank) > 1 for of_rank in gpus.values())
+        if all(len(of_rank) == 1 and of_rank[0] in near for of_rank in gpus.values()):
+            is_close = all(near[gpus[rank][0]].intersection(row["cpus"]) for rank, row in listing.items())
+            close, far = close + is_close, far + (not is_close)
+    clauses = (
+        (open_, "each rank sees several GPUs (a program that chooses none of them computes on the first)"),
+        (far, "ranks run on hardware threads far from their GPUs"),
+        (close, "all ranks run on hardware threads near their GPUs"),
+    )
+    if texts := [f"in {count} {text}" for count, text in clauses if count]:
+        yield f"{format_count(len(listings), 'listing')} of bindings: {', '.join(texts)}"
 
 
 def _file(source: str) -> str:

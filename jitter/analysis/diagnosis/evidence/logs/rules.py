@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, get_args
 import numpy as np
 
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs, Rows
+from jitter.analysis.diagnosis.evidence.logs.measurements import describe_proxies
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Fact, FactKind
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
@@ -235,6 +236,10 @@ def _below_benchmark(logs: JobLogs) -> Iterator[Match]:
     for row in logs.slow_network:
         size, reached = f"{row.size_bytes:,}", f"{row.busbw:.1f} of {row.baseline_busbw:.1f}"
         yield Match({"collective": row.collective, "size": size, "reached": reached})
+
+
+def _proxies(logs: JobLogs) -> Iterator[Match]:
+    return (Match({"said": sentence}) for sentence in describe_proxies(logs.proxied))
 
 
 def _links(logs: JobLogs) -> Iterator[Match]:
@@ -522,6 +527,7 @@ RULES: Final[tuple[Rule, ...]] = (
          "{without} of {all} do not use GPUDirect RDMA (GDR)",
          "check NCCL_NET_GDR_LEVEL and the driver's peer memory module"),
     Rule("network", _NETWORK, "unknown", _links, "{what}"),
+    Rule("network", _NETWORK, "unknown", _proxies, "{said}", is_item=False),
     Rule("network", _NETWORK, "unknown", _odd_version, "{ranks}: version {version}, the other ranks: {usual}"),
     Rule("network", _NETWORK, "unknown", _below_benchmark,
          "{collective} of {size} B: {reached} GB/s in every step", is_item=False),

@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from jitter.analysis.diagnosis.model import CodeLocation
-from jitter.core.formatting import format_numbers
+from jitter.core.formatting import format_numbers, format_time
 from jitter.report.text.fix_list import (
     costliest_step,
+    describe_cost,
     describe_remedy,
     exported_ranks,
     list_fixes,
 )
+from jitter.simulate import Fault, simulate
+from tests.support.simulated import ingest_run, small
 
 LAKE = Path("/runs/my lake")
 COHORTS = dict.fromkeys(range(40), 0)
@@ -108,3 +111,19 @@ def test_an_item_has_the_code_that_launches_the_kernel_once(diagnosis):
     assert item.code == words
     assert item.evidence == ("3 ms late",)
     assert item_of(replace(diagnosis, culprits=(finding(diagnosis, code=None),))).code == ""
+
+
+def test_a_cost_is_said_once(tmp_path: Path):
+    """Neither the saving nor the whole loss of jitter stands beside a cost that they nearly equal."""
+    lake = ingest_run(simulate(small(ranks=4, steps=6), [Fault.parse("slow_gpu:rank=2,factor=1.6")]), tmp_path)
+    diagnosis = lake.diagnose()
+    (culprit,) = diagnosis.culprits
+    assert abs(culprit.gain_ns - culprit.loss_ns) < 0.05 * culprit.loss_ns
+    assert "would save" not in describe_cost(culprit, diagnosis)
+    half = replace(culprit, gain_ns=round(0.8 * culprit.loss_ns))
+    assert f"fixing it would save about {format_time(half.gain_ns)}" in describe_cost(half, diagnosis)
+    alone = replace(diagnosis, loss=replace(diagnosis.loss, ns=culprit.loss_ns))
+    assert "all jitter" not in describe_cost(culprit, alone)
+    assert "all jitter" in describe_cost(
+        culprit, replace(diagnosis, loss=replace(diagnosis.loss, ns=2 * culprit.loss_ns))
+    )

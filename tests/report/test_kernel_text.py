@@ -53,3 +53,15 @@ def test_a_node_without_a_name_is_still_the_answer(tmp_path: Path):
     assert lake.diagnose().culprits[0].scope == "host"
     node = next(one.answer for one in answer_questions(lake.diagnose(), {}) if one.question == "Which node?")
     assert node == "The node of ranks 4-7: all its ranks are slow. The traces do not name the hosts."
+
+
+def test_a_finding_begins_where_its_steps_first_diverge(tmp_path: Path):
+    """A slow GPU loses a little in every kernel: finding, steps and figures name one kernel."""
+    found = lake_of(tmp_path, "slow_gpu:rank=3,factor=1.2", ranks=8, steps=5).diagnose()
+    (culprit,) = found.culprits
+    late = [step for step in found.steps if step.key in culprit.steps and step.max_rank == culprit.rank]
+    began = [step.divergence.kernel_index for step in late if step.divergence is not None]
+    assert len(began) == len(late) > 1
+    assert culprit.kernel_index is not None
+    assert min(began) == culprit.kernel_index.first
+    assert max(began) <= culprit.kernel_index.last

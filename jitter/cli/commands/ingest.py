@@ -15,7 +15,7 @@ from jitter.cli.options import (
     same_job_option,
     scheduler_options,
 )
-from jitter.cli.output.progress import byte_progress
+from jitter.cli.output.stdio import byte_progress
 from jitter.core.errors import ExitCode
 from jitter.lake import DEFAULT_LAKE
 

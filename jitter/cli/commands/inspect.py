@@ -7,8 +7,7 @@ from typing import Unpack
 import click
 
 from jitter.cli.options import PATH, ReadingOptions, choose_executor, json_option, quiet_option, reading_options
-from jitter.cli.output.progress import byte_progress
-from jitter.cli.output.stdio import say
+from jitter.cli.output.stdio import byte_progress, say
 from jitter.core.errors import ExitCode
 
 

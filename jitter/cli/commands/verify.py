@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jitter.cli.options import json_option, lake_argument, quiet_option
-from jitter.cli.output.progress import byte_progress
-from jitter.cli.output.stdio import say
+from jitter.cli.output.stdio import byte_progress, say
 from jitter.core.errors import ExitCode
 from jitter.core.formatting import escape_control, format_count
 

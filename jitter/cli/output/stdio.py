@@ -1,9 +1,11 @@
-"""stdout and stderr of the command: they may be closed, full, or lack characters in their encoding."""
+"""stdout and stderr of the command: they may be closed, full, or lack characters in their encoding; progress."""
 
 import errno
 import os
 import select
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any
 
@@ -110,3 +112,18 @@ def is_reader_closed() -> bool:
         except (OSError, ValueError, AttributeError):
             continue
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+@contextmanager
+def byte_progress(label: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function that shows (bytes done, bytes in total) on stderr; None without a terminal or if `quiet`."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -63,10 +63,11 @@ def draw_collective_sizes(axis: KernelAxis) -> figure:
         legend_field="operation",
     )
     plot.xaxis.ticker = LogTicker(base=2, desired_num_ticks=8, num_minor_ticks=0)
+    # each tick in a unit of its own: one unit does not fit a logarithmic axis;
     # a logarithmic ticker would have only multiples of 100 µs between 20 and 400 µs
     plot.yaxis.ticker = FixedTicker(ticks=[mantissa * 10.0**power for power in range(12) for mantissa in (1, 3)])
-    plot.xaxis.formatter = CustomJSTickFormatter(code=read_script("size.js"))
-    plot.yaxis.formatter = CustomJSTickFormatter(code=read_script("one_tick.js"))
+    plot.xaxis.formatter = CustomJSTickFormatter(code=read_script() + "return bytes(tick);")
+    plot.yaxis.formatter = CustomJSTickFormatter(code=read_script() + "return time(tick);")
     plot.xaxis.axis_label, plot.yaxis.axis_label = "message size", "last arrival to end"
     legend = plot.legend[0]
     legend.location, legend.background_fill_color, legend.label_text_color = "top_left", BACKGROUND_COLOR, TEXT_COLOR

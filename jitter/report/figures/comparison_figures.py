@@ -171,7 +171,7 @@ def _bandwidths(comparison: Comparison) -> figure | None:
         tooltips = [("", f"{side}, @operation"), ("bytes", "@size{0,0}"), ("busbw", "@busbw{0.0} GB/s")]
         plot.add_tools(HoverTool(renderers=[points], tooltips=tooltips))
     plot.xaxis.ticker = LogTicker(base=2, desired_num_ticks=8, num_minor_ticks=0)
-    plot.xaxis.formatter = CustomJSTickFormatter(code=read_script("size.js"))
+    plot.xaxis.formatter = CustomJSTickFormatter(code=read_script() + "return bytes(tick);")
     plot.xaxis.axis_label, plot.yaxis.axis_label = "message size", "GB/s"
     place_legend_above(plot)
     return plot

@@ -1,1 +1,0 @@
-return time(tick);  // each tick in a unit of its own: one unit does not fit a logarithmic axis

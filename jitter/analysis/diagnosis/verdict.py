@@ -21,6 +21,8 @@ from jitter.core.formatting import (
 
 _WHOLE: Final = ("every step", "nearly every step")
 """Patterns that say no more than the count of steps."""
+_CLOSE: Final = 0.05
+"""Part of a loss by which a saving may differ from it and is not stated beside it: the loss is what a repair saves."""
 _COUNT: Final = re.compile(r"(one step|consecutive steps|[\d,]+ of [\d,]+ steps): ")
 """Beginnings of patterns that repeat the count of steps, before the steps themselves."""
 _PLACES: Final = {"CPU": "host", "GPU": "GPU", "network": "link"}
@@ -246,7 +248,7 @@ def describe_gain(culprit: Culprit) -> str:
     saving = describe_saving(culprit)
     if culprit.is_hidden:
         return f"{saving}; it accounts for {format_time(culprit.loss_ns)} of the loss"
-    return f"it costs {describe_loss(culprit)}; {saving}" if culprit.is_beyond_loss else saving
+    return f"it costs {describe_price(culprit)}" if culprit.is_beyond_loss else saving
 
 
 def describe_program(culprit: Culprit) -> str:
@@ -258,6 +260,14 @@ def describe_loss(culprit: Culprit) -> str:
     """Return the culprit's share of its rung's loss: `1.16 ms = 11.1% of the run`."""
     part = "" if culprit.fraction is None else f" = {format_percent(culprit.fraction)} of the run"
     return f"{format_time(culprit.loss_ns)}{part}"
+
+
+def describe_price(culprit: Culprit) -> str:
+    """Return the culprit's loss, and what fixing it alone saves where that differs by more than 5%."""
+    saving = describe_saving(culprit)
+    is_plain = culprit.gain_range_ns is None and not culprit.has_unknown_gain and culprit.gain_ns > 0
+    is_close = is_plain and abs(culprit.gain_ns - culprit.loss_ns) <= _CLOSE * culprit.loss_ns
+    return "; ".join([describe_loss(culprit), *([] if is_close else [saving])])
 
 
 def describe_saving(culprit: Culprit) -> str:

@@ -13,9 +13,8 @@ from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.verdict import (
     advise_recurrence,
     describe_advice,
-    describe_loss,
+    describe_price,
     describe_program,
-    describe_saving,
     describe_seen,
     is_stalled_loading,
     name_cause,
@@ -36,8 +35,6 @@ from jitter.core.formatting import (
 from jitter.core.names.kernels import short_name
 
 MAX_EXPORTED_RANKS: Final = 8
-_CLOSE: Final = 0.05
-"""Part of a loss by which a saving may differ from it and is not stated beside it: the loss is what a repair saves."""
 
 
 class FixItem(NamedTuple):
@@ -133,14 +130,6 @@ def describe_jitter(diagnosis: Diagnosis) -> str:
     counted = sum(step.loss_ns is not None for step in diagnosis.steps)
     whole = "" if loss.fraction is None else f" = {format_percent(loss.fraction)}"
     return f"{format_time(loss.ns)} over {format_count(counted, 'step')}{whole}"
-
-
-def describe_price(culprit: Culprit) -> str:
-    """Return the culprit's loss, and what fixing it alone saves where that differs by more than 5%."""
-    saving = describe_saving(culprit)
-    is_plain = culprit.gain_range_ns is None and not culprit.has_unknown_gain and culprit.gain_ns > 0
-    is_close = is_plain and abs(culprit.gain_ns - culprit.loss_ns) <= _CLOSE * culprit.loss_ns
-    return "; ".join([describe_loss(culprit), *([] if is_close else [saving])])
 
 
 def describe_action(culprit: Culprit) -> str:

@@ -17,6 +17,7 @@ from jitter.analysis.diagnosis.loss.split import (
 from jitter.analysis.diagnosis.loss.waterfall import build_waterfall, describe_waterfall
 from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.diagnosis.verdict import (
+    describe_price,
     describe_recurrence,
     describe_seen,
     describe_unverified_network,
@@ -30,7 +31,7 @@ from jitter.core.formatting import (
     format_time,
     format_timeline_span,
 )
-from jitter.report.text.fix_list import describe_place, describe_price, name_first_kernel
+from jitter.report.text.fix_list import describe_place, name_first_kernel
 
 Hosts = Mapping[int, str | None]
 QUESTIONS = (

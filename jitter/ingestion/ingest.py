@@ -12,6 +12,7 @@ from jitter.core.errors import (
     FullDiskError,
     JitterError,
     LakeError,
+    RejectedForAnotherError,
     UnknownRankError,
     UnreadableTraceError,
     UsageError,
@@ -201,8 +202,33 @@ def _complete_report(report: IngestReport, folder: LakeFolder, publisher: Publis
             f"{format_count(publisher.replaced, 'source')} of another job removed from {folder.root} (--replace)"
         )
     report.rejected += [RejectedSource(path, None, error) for path, error in folder.intact_records()[1]]
-    report.logs = ingest_logs(folder, report.found.logs, label)
+    left_out = _logs_of_others(report)
+    if left_out:
+        report.warnings.append(
+            f"{left_out[0]}: beside recordings that are left out, and left out too"
+            + (f" (and {format_count(len(left_out) - 1, 'more log')})" if len(left_out) > 1 else "")
+            + "; to add it, give it alone"
+        )
+    report.logs = ingest_logs(folder, [path for path in report.found.logs if path not in left_out], label)
     report.rejected += [RejectedSource(path, None, error) for path, error in report.logs.rejected]
+
+
+def _logs_of_others(report: IngestReport) -> list[Path]:
+    """Return the logs whose nearest recordings are all left out in favour of another job or run."""
+    rejected = {source.path: source.error for source in report.rejected}
+    kept = {folder for source in report.found.sources if source.path not in rejected for folder in source.path.parents}
+    others = {
+        folder
+        for path, error in rejected.items()
+        if isinstance(error, RejectedForAnotherError)
+        for folder in path.parents
+    }
+    of_others, either = others - kept, others | kept
+    return [
+        path
+        for path in report.found.logs
+        if next((folder for folder in path.parents if folder in either), None) in of_others
+    ]
 
 
 def _as_paths(paths: str | Path | Sequence[str | Path]) -> list[Path]:

@@ -4,12 +4,10 @@ The fields of `Thresholds` decide findings and their confidence (guide: `confide
 sample, its resolution) is in that method's group.
 """
 
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 
-@dataclass(frozen=True)
-class MatchingThresholds:
+class MatchingThresholds(NamedTuple):
     """Which kernels, ranks and clocks belong together."""
 
     min_shared_kernels: float = 0.5
@@ -26,8 +24,7 @@ class MatchingThresholds:
     """Collectives that tell the clocks of two ranks; the median of more is hardly better."""
 
 
-@dataclass(frozen=True)
-class GroupInferenceThresholds:
+class GroupInferenceThresholds(NamedTuple):
     """Which ranks leave collectives together, where the trace names no groups."""
 
     compared_steps: int = 12
@@ -56,8 +53,7 @@ class GroupInferenceThresholds:
     """Of the collective's time. The same: transfers of equal size vary."""
 
 
-@dataclass(frozen=True)
-class ExchangeMatchingThresholds:
+class ExchangeMatchingThresholds(NamedTuple):
     """Which sends and receives are one message, where the trace names no peers."""
 
     spreads_ns: tuple[float, ...] = (100.0, 1_000.0, 4_000.0, 16_000.0)
@@ -74,8 +70,7 @@ class ExchangeMatchingThresholds:
     """Ranks. Of more, each is compared with ranks at distances at which some stage's first rank has a partner."""
 
 
-@dataclass(frozen=True)
-class DependencyThresholds:
+class DependencyThresholds(NamedTuple):
     """What waits for what, inferred from sampled steps."""
 
     sampled_cells: int = 512
@@ -106,8 +101,7 @@ class DependencyThresholds:
     """Switches per thread and step. Up to these, threads hand over to each other."""
 
 
-@dataclass(frozen=True)
-class HostWaitThresholds:
+class HostWaitThresholds(NamedTuple):
     """Whether the host waited for the GPU where no call is recorded."""
 
     sampled_ranks: int = 16
@@ -155,8 +149,7 @@ class HostWaitThresholds:
     """Of a gap. Gaps that vary less from step to step, between quartiles, do not vary."""
 
 
-@dataclass(frozen=True)
-class LaunchQueueThresholds:
+class LaunchQueueThresholds(NamedTuple):
     """Whether launches wait for a place in a full queue, and how long the queue is."""
 
     min_queue: int = 8
@@ -169,8 +162,7 @@ class LaunchQueueThresholds:
     """Of the waiting launches. So many must return right after a place becomes free."""
 
 
-@dataclass(frozen=True)
-class InterferenceThresholds:
+class InterferenceThresholds(NamedTuple):
     """By how much collectives slow the kernels that run beside them."""
 
     look_back: int = 16
@@ -193,16 +185,14 @@ class InterferenceThresholds:
     """Of the mean over kernels. With a smaller median only some kernels are slowed, and no one factor holds of all."""
 
 
-@dataclass(frozen=True)
-class ReplayThresholds:
+class ReplayThresholds(NamedTuple):
     """What the replay and the parts of a step's time tell apart."""
 
     max_launch_ns: float = 100_000.0
     """Nanoseconds of host time up to a launch's return. What is longer is other work of the host."""
 
 
-@dataclass(frozen=True)
-class AccountThresholds:
+class AccountThresholds(NamedTuple):
     """What the account of lost time tells apart."""
 
     unchanged_ns: float = 1e-3
@@ -213,8 +203,7 @@ class AccountThresholds:
     """Nanoseconds. A smaller share has no row of its own: with one a kernel there were as many as recorded kernels."""
 
 
-@dataclass(frozen=True)
-class LikelyCommunicationThresholds:
+class LikelyCommunicationThresholds(NamedTuple):
     """Which kernels behave like communication although nothing names them so."""
 
     sampled_steps: int = 8
@@ -233,8 +222,7 @@ class LikelyCommunicationThresholds:
     """Of the ranks. So many must have a partner that ends with them."""
 
 
-@dataclass(frozen=True)
-class LaunchedWorkThresholds:
+class LaunchedWorkThresholds(NamedTuple):
     """GPU time for the launched work, where the sizes of launches vary."""
 
     min_variation: float = 0.01
@@ -251,8 +239,7 @@ class LaunchedWorkThresholds:
     """Power of the launch size. No kernel's work grows faster."""
 
 
-@dataclass(frozen=True)
-class RecurrenceThresholds:
+class RecurrenceThresholds(NamedTuple):
     """Whether a finding recurs."""
 
     max_chance: float = 0.01
@@ -261,8 +248,7 @@ class RecurrenceThresholds:
     """Times that ranks would have to stand out. Where more are needed, further steps are not worth the recording."""
 
 
-@dataclass(frozen=True)
-class SpreadThresholds:
+class SpreadThresholds(NamedTuple):
     """How a spread is estimated."""
 
     min_robust_ranks: int = 6
@@ -271,8 +257,7 @@ class SpreadThresholds:
     """Degrees of freedom of a median absolute deviation, per value (its asymptotic efficiency is 0.37)."""
 
 
-@dataclass(frozen=True)
-class StageThresholds:
+class StageThresholds(NamedTuple):
     """Pipeline stages that are longer than the others."""
 
     min_excess_share: float = 0.1
@@ -285,8 +270,7 @@ class StageThresholds:
     """Of the other stages' GPU time. GPUs of one model differ by so much for as long as they run."""
 
 
-@dataclass(frozen=True)
-class EfficiencyThresholds:
+class EfficiencyThresholds(NamedTuple):
     """Limits of all ranks alike (guide: `efficiency`)."""
 
     min_share: float = 0.03
@@ -313,8 +297,7 @@ class EfficiencyThresholds:
     """Of the benchmark's bus bandwidth. A benchmark has the network for itself: a job reaches less."""
 
 
-@dataclass(frozen=True)
-class EvidenceThresholds:
+class EvidenceThresholds(NamedTuple):
     """What supports a cause, and where it lies in the program."""
 
     slower_team_share: float = 0.5
@@ -361,8 +344,7 @@ class EvidenceThresholds:
     """Nanoseconds. Clock logs take a sample every few seconds, and steps are shorter: one so near belongs to a step."""
 
 
-@dataclass(frozen=True)
-class SentenceThresholds:
+class SentenceThresholds(NamedTuple):
     """What a sentence states, and how much of it."""
 
     max_named: int = 3
@@ -385,8 +367,7 @@ class SentenceThresholds:
     """Of a part. A smaller share of a rank, which rounds to 0%, is not listed."""
 
 
-@dataclass(frozen=True)
-class Thresholds:
+class Thresholds(NamedTuple):
     """The thresholds. Shares are fractions, not percent."""
 
     # noise
@@ -541,23 +522,23 @@ class Thresholds:
     """Of the run's time. A replay with every own time at its baseline that is longer by more contradicts the run."""
 
     # single methods, in the order of the analysis
-    matching: MatchingThresholds = field(default_factory=MatchingThresholds)
-    group_inference: GroupInferenceThresholds = field(default_factory=GroupInferenceThresholds)
-    exchange_matching: ExchangeMatchingThresholds = field(default_factory=ExchangeMatchingThresholds)
-    dependencies: DependencyThresholds = field(default_factory=DependencyThresholds)
-    host_waits: HostWaitThresholds = field(default_factory=HostWaitThresholds)
-    launch_queue: LaunchQueueThresholds = field(default_factory=LaunchQueueThresholds)
-    interference: InterferenceThresholds = field(default_factory=InterferenceThresholds)
-    replay: ReplayThresholds = field(default_factory=ReplayThresholds)
-    account: AccountThresholds = field(default_factory=AccountThresholds)
-    spread: SpreadThresholds = field(default_factory=SpreadThresholds)
-    launched_work: LaunchedWorkThresholds = field(default_factory=LaunchedWorkThresholds)
-    stages: StageThresholds = field(default_factory=StageThresholds)
-    recurrence: RecurrenceThresholds = field(default_factory=RecurrenceThresholds)
-    likely_communication: LikelyCommunicationThresholds = field(default_factory=LikelyCommunicationThresholds)
-    efficiency: EfficiencyThresholds = field(default_factory=EfficiencyThresholds)
-    evidence: EvidenceThresholds = field(default_factory=EvidenceThresholds)
-    sentences: SentenceThresholds = field(default_factory=SentenceThresholds)
+    matching: MatchingThresholds = MatchingThresholds()
+    group_inference: GroupInferenceThresholds = GroupInferenceThresholds()
+    exchange_matching: ExchangeMatchingThresholds = ExchangeMatchingThresholds()
+    dependencies: DependencyThresholds = DependencyThresholds()
+    host_waits: HostWaitThresholds = HostWaitThresholds()
+    launch_queue: LaunchQueueThresholds = LaunchQueueThresholds()
+    interference: InterferenceThresholds = InterferenceThresholds()
+    replay: ReplayThresholds = ReplayThresholds()
+    account: AccountThresholds = AccountThresholds()
+    spread: SpreadThresholds = SpreadThresholds()
+    launched_work: LaunchedWorkThresholds = LaunchedWorkThresholds()
+    stages: StageThresholds = StageThresholds()
+    recurrence: RecurrenceThresholds = RecurrenceThresholds()
+    likely_communication: LikelyCommunicationThresholds = LikelyCommunicationThresholds()
+    efficiency: EfficiencyThresholds = EfficiencyThresholds()
+    evidence: EvidenceThresholds = EvidenceThresholds()
+    sentences: SentenceThresholds = SentenceThresholds()
 
 
 THRESHOLDS: Final = Thresholds()

@@ -1,7 +1,6 @@
 """Costs of the program that all ranks bear: the price is what the simulated job without it saves."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +52,7 @@ def test_the_price_of_synchronising_calls_is_what_the_job_without_them_saves(tmp
 def test_copies_state_the_host_memory_that_they_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, told: str
 ):
-    monkeypatch.setattr(all_ranks, "_LIMITS", replace(THRESHOLDS.efficiency, min_share=-1.0))
+    monkeypatch.setattr(all_ranks, "_LIMITS", THRESHOLDS.efficiency._replace(min_share=-1.0))
     copies = losses(Job(**SHORT), tmp_path, form)["serial_copies"]
     assert copies.evidence[2].startswith(told)
 

@@ -183,6 +183,8 @@ class CarriedState(NamedTuple):
 
     def forget(self, ranks: Bools) -> None:
         """Make the state of these ranks unknown."""
+        if not ranks.any():
+            return
         self.stream_end[ranks] = self.back[ranks] = np.nan
         self.pending[ranks] = -np.inf
 

@@ -1,14 +1,17 @@
 """End of a step: its last aligning collective, else its last main-stream kernel."""
 
-from collections.abc import Sequence
+import math
+from math import isnan
 
 import numpy as np
 
 from jitter.analysis.collectives.matching import CollectiveMatching
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.step_times import StepTimes, of_team
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.core.names.kernels import ALIGNING_OPERATIONS
-from jitter.core.numeric.arrays import Floats, Ints
+from jitter.core.numeric.arrays import Floats, Ints, begins_of, joined
+from jitter.core.numeric.compilation import compiled
+from jitter.core.numeric.selection import select_median
 from jitter.core.step_key import StepKey
 
 
@@ -16,12 +19,14 @@ class StepEnds:
     """Finds the operation with which each rank's steps end."""
 
     def __init__(self, run: RunModel) -> None:
-        self._run = run
         self._aligning = _aligning_places(run)
-        self._kernels = {
-            team: [place for place, op in enumerate(program.operations) if op.on_main]
-            for team, program in run.programs.items()
-        }
+        teams = sorted(run.programs)
+        kernels = [[place for place, op in enumerate(run.programs[team].operations) if op.on_main] for team in teams]
+        self._first_rank = begins_of(run.sizes[team] for team in teams)
+        self._candidates = [
+            (begins_of(map(len, places)), joined(np.array(team_places, np.int64) for team_places in places))
+            for places in ([self._aligning[team] for team in teams], kernels)
+        ]
 
     def aligning(self, team: int) -> list[int]:
         """Return the places of collectives that all of a team leave together."""
@@ -29,16 +34,60 @@ class StepEnds:
 
     def cells(self, step: StepTimes) -> Ints:
         """Return, (ranks of the run,), the cell of the operation with which each rank's step ends; -1 if unknown."""
-        end_cells = np.full(len(step.row), -1, np.int64)
-        for team, program in self._run.programs.items():
-            times = of_team(step, self._run.rank_numbers, team, len(program.operations))
-            if len(times.ranks):
-                place = _last_known(times.end, self._aligning[team])
-                place = _last_known(times.end, self._kernels[team]) if place is None else place
-                if place is not None:
-                    here = (step.team == team) & (step.row >= 0)
-                    end_cells[here] = step.row[here] + place
+        end_cells, room = np.full(len(step.row), -1, np.int64), np.empty(len(step.row))
+        for first, places in self._candidates:
+            find_end_cells(step.row, step.end, self._first_rank, first, places, room, end_cells)
         return end_cells
+
+
+@compiled
+def find_end_cells(
+    row: Ints, end: Floats, first_rank: Ints, first: Ints, places: Ints, room: Floats, end_cells: Ints
+) -> None:
+    """Fill in the cells of the place that ends last of each team whose ranks have none yet.
+
+    `first` (teams + 1,) is where each team's candidates begin in `places`, which ascend; `room` (ranks,) is
+    overwritten.
+    """
+    for team in range(len(first_rank) - 1):
+        is_open = False
+        for rank in range(first_rank[team], first_rank[team + 1]):
+            is_open = is_open or (row[rank] >= 0 and end_cells[rank] < 0)
+        last = -1
+        if is_open:
+            last = find_last_place(
+                row[first_rank[team] : first_rank[team + 1]], end, places[first[team] : first[team + 1]], room
+            )
+        for rank in range(first_rank[team], first_rank[team + 1]):
+            if last >= 0 and row[rank] >= 0:
+                end_cells[rank] = row[rank] + last
+
+
+@compiled
+def find_last_place(row: Ints, end: Floats, places: Ints, room: Floats) -> int:
+    """Return the place whose median end over ranks is the latest, of equal ones the last; -1 if no rank has any."""
+    # a place can only be last if its latest end is past every place's earliest
+    least = -math.inf
+    for at in range(len(places)):
+        earliest = math.inf
+        for rank in range(len(row)):
+            if row[rank] >= 0 and end[row[rank] + places[at]] < earliest:
+                earliest = end[row[rank] + places[at]]
+        if earliest < math.inf:
+            least = max(least, earliest)
+    last, last_ns = -1, -math.inf
+    for at in range(len(places)):
+        count, latest = 0, -math.inf
+        for rank in range(len(row)):
+            if row[rank] >= 0 and not isnan(end[row[rank] + places[at]]):
+                room[count] = end[row[rank] + places[at]]
+                latest = max(latest, room[count])
+                count += 1
+        if count > 0 and latest >= least:
+            median_ns = select_median(room, count)
+            if median_ns >= last_ns:
+                last, last_ns = places[at], median_ns
+    return int(last)
 
 
 def _aligning_places(run: RunModel) -> dict[int, list[int]]:
@@ -60,23 +109,6 @@ def _aligning_places(run: RunModel) -> dict[int, list[int]]:
                 if operation is None or operation in ALIGNING_OPERATIONS:
                     places_of[team].add(member.place)
     return {team: sorted(places) for team, places in places_of.items()}
-
-
-def _last_known(end: Floats, places: Sequence[int]) -> int | None:
-    """Return the place whose median end over ranks is the latest; None if no rank recorded any of the places."""
-    if not places:
-        return None
-    ends = end[places]
-    is_known = ~np.isnan(ends)
-    rows = np.flatnonzero(is_known.any(axis=1))
-    if not len(rows):
-        return None
-    # a place can only be last if its latest end is past every place's earliest
-    least = float(np.fmin.reduce(ends[rows], axis=1).max())
-    last: list[int] = rows[np.fmax.reduce(ends[rows], axis=1) >= least].tolist()
-    if len(last) == 1:
-        return places[last[0]]
-    return max((float(np.median(ends[row][is_known[row]])), places[row]) for row in last)[1]
 
 
 class StepDurations:

@@ -207,8 +207,7 @@ def repaired_transfers(step: RecordedStep, usual: Floats) -> Floats:
 
 def possible_waits(step: RecordedStep, transfer: Floats, usual: Floats) -> Floats:
     """Return, (groups of all collectives,), how much of a transfer may be a wait for absent members: its excess."""
-    excess = np.nan_to_num(np.maximum(transfer - usual, 0.0))
-    return np.where(step.transfers.complete, 0.0, excess)
+    return np.where(~step.transfers.complete & (transfer > usual), transfer - usual, 0.0)
 
 
 def baseline_transfers(first_group: Ints, seen: Sequence[Floats]) -> Floats:

@@ -9,6 +9,7 @@ from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.job_arrays import CarriedState
 from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
 from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.replay.step_end import find_end_cells
 from tests.support.loops import WAYS, run_loops
 from tests.support.programs import by_operation, job_of, no_state, state_of, step_of
 
@@ -145,3 +146,27 @@ def test_baselines_are_lower_medians_of_what_is_known():
             known = sorted(v for r in (0, 1, 3, 4) if not np.isnan(v := float(values[r * len(WORDS) + op])))
             np.testing.assert_equal(found, known[(len(known) - 1) // 2] if known else np.nan)
     assert np.isnan(baselines(job, step, own).host[0])
+
+
+def test_end_cells_are_of_the_place_with_the_latest_median():
+    """Of two teams: of the first candidates that any rank of a team recorded; a rank without the step has none."""
+    chance = np.random.default_rng(11)
+    for _ in range(30):
+        step = any_step(chance)
+        step.row[chance.integers(RANKS)] = -1
+        first_rank = np.array([0, 2, RANKS])
+        candidates = [[chance.choice(len(WORDS), chance.integers(0, 4), replace=False) for _ in range(2)] for _ in "ab"]
+        end_cells = np.full(RANKS, -1)
+        for places in candidates:
+            first = np.array([0, *np.cumsum([len(one) for one in places])])
+            find_end_cells(step.row, step.end, first_rank, first, np.concatenate(places), np.empty(RANKS), end_cells)
+        for team, ranks in enumerate((range(2), range(2, RANKS))):
+            medians: list[tuple[float, int]] = []
+            for places in candidates:
+                for place in places[team].tolist() if not medians else []:
+                    ends = [float(step.end[step.row[rank] + place]) for rank in ranks if step.row[rank] >= 0]
+                    known = [end for end in ends if not np.isnan(end)]
+                    medians += [(float(np.median(known)), place)] if known else []
+            for rank in ranks:
+                there = medians and step.row[rank] >= 0
+                assert end_cells[rank] == (step.row[rank] + max(medians)[1] if there else -1)

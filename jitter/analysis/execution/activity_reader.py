@@ -70,7 +70,8 @@ class ActivityReader:
         held = dict(sorted(self._held[key].items()))
         times_of_rank = dict(zip(held, self._times.read(list(held.values())), strict=True))
         ranks = [rank for rank, times in times_of_rank.items() if times is None]
-        for some in pieces_of(begins_of([held[rank].step.rows for rank in ranks]), _ROWS_AT_ONCE):
+        rows_of_ranks = [held[rank].step.rows for rank in ranks]
+        for some in pieces_of(begins_of(rows_of_ranks), _ROWS_AT_ONCE) if ranks else []:
             rows = read_step(self._root, key, held, (*TIMES, "kind"), ranks[some])
             start_ns = np.array([held[rank].step.start_ns for rank in rows.ranks], np.int64)
             times, kinds = activity_times(rows.table, start_ns[rows.of_rank])

@@ -1,8 +1,10 @@
 """The steps of a run one after another, as the replay and the account take them: all of them, or a range."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import isnan
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +19,7 @@ from jitter.analysis.replay.step_end import StepEnds
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.memory import release_freed_memory
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.compilation import compile_loops
+from jitter.core.numeric.compilation import compile_loops, compiled
 from jitter.core.numeric.stats import lower_median
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
@@ -81,20 +83,27 @@ def cells_of(times: StepTimes, collectives: CollectiveArrays) -> Ints:
 
 def transfers_of(collectives: CollectiveArrays, took: Floats) -> Transfers:
     """Measure each group: from the last arrival to the end, which is the shortest time since any arrival."""
-    groups, awaiting = int(collectives.first_group[-1]), collectives.awaiting
-    since = took[collectives.by_group] + collectives.lag
-    is_known = ~np.isnan(since)
-    least = np.full(groups, np.inf)
-    np.minimum.at(least, awaiting[is_known], since[is_known])
-    members = np.bincount(awaiting, minlength=groups)
-    absent = np.bincount(awaiting[~is_known], minlength=groups)
-    complete = (absent == 0) & ~collectives.incomplete
+    members, since = np.diff(collectives.first_in_group), took[collectives.by_group] + collectives.lag
+    least, absent = np.empty(len(members)), np.empty(len(members), np.int64)
+    find_least(collectives.first_in_group, since, least, absent)
     return Transfers(
-        np.where(np.isinf(least), np.nan, least),
-        complete,
+        least,
+        (absent == 0) & ~collectives.incomplete,
         absent <= THRESHOLDS.matching.few_absent_share * members,
         (absent > 0) & (absent < members),
     )
+
+
+@compiled
+def find_least(first: Ints, values: Floats, least: Floats, unknown: Ints) -> None:
+    """Find the least known value of each part, NaN for none, and count the unknown ones; `first` (parts + 1,)."""
+    for part in range(len(least)):
+        least[part], unknown[part] = math.nan, 0
+        for at in range(first[part], first[part + 1]):
+            if isnan(values[at]):
+                unknown[part] += 1
+            elif not values[at] >= least[part]:
+                least[part] = values[at]
 
 
 def measure_lags(rings: RingArrivals, times: StepTimes, collectives: CollectiveArrays) -> Floats:

@@ -1,6 +1,7 @@
 """Self times of small random steps, against the same told slowly, an operation at a time; compiled and not."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.job_arrays import CarriedState
 from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
 from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.replay.run_steps import find_least
 from jitter.analysis.replay.step_end import find_end_cells
 from tests.support.loops import WAYS, run_loops
 from tests.support.programs import by_operation, job_of, no_state, state_of, step_of
@@ -170,3 +172,18 @@ def test_end_cells_are_of_the_place_with_the_latest_median():
             for rank in ranks:
                 there = medians and step.row[rank] >= 0
                 assert end_cells[rank] == (step.row[rank] + max(medians)[1] if there else -1)
+
+
+def test_least_of_parts():
+    """Of arrivals at collectives, some of them unknown."""
+    chance = np.random.default_rng(13)
+    first = np.array([0, 3, 3, 4, 20])
+    for _ in range(20):
+        values = chance.integers(-500, 500, 20).astype(float)
+        values[chance.random(20) < 0.4] = np.nan
+        least, unknown = np.empty(4), np.empty(4, np.int64)
+        find_least(first, values, least, unknown)
+        parts = [values[low:high].tolist() for low, high in pairwise(first.tolist())]
+        known = [[value for value in part if not np.isnan(value)] for part in parts]
+        np.testing.assert_equal(least.tolist(), [min(part, default=np.nan) for part in known])
+        assert unknown.tolist() == [len(part) - len(some) for part, some in zip(parts, known, strict=True)]

@@ -20,7 +20,6 @@ Event = dict[str, Any]
 _HEAD = b'{"otherData":{"made_by":"jitter"'
 """The first bytes of a timeline that jitter wrote."""
 _TRACKS = 10_000  # tracks per rank: a thread's number must be unique in the file
-_CODE = ("operator", "scope", "phase", "source_line")
 _METRICS = ("duration", "gap", "ttke", "launch_latency")
 _SHAPES = {"grid": ("grid_x", "grid_y", "grid_z"), "block": ("block_x", "block_y", "block_z")}
 

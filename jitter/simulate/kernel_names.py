@@ -24,8 +24,8 @@ _NATIVE = "at::native::"
 _ANONYMOUS = "at::native::(anonymous namespace)::"
 
 
-def _elementwise(functor: str, arguments: str = "at::detail::Array<char*, 3>") -> str:
-    inner = f"{_NATIVE}{functor}, {arguments}"
+def _elementwise(functor: str) -> str:
+    inner = f"{_NATIVE}{functor}, at::detail::Array<char*, 3>"
     return f"void at::native::vectorized_elementwise_kernel<4, {inner} >(int, {inner})"
 
 

@@ -144,10 +144,10 @@ class Builder:
             )
         )
 
-    def fetched(self, phase: str, thread: int = MAIN_THREAD) -> None:
+    def fetched(self, phase: str) -> None:
         """Add a copy to the host that the CPU waits for (`loss.item()`)."""
-        self.memory("d2h", 4, phase, thread)
-        self.sync("cudaStreamSynchronize", phase, thread)
+        self.memory("d2h", 4, phase)
+        self.sync("cudaStreamSynchronize", phase)
 
     def collective(
         self,

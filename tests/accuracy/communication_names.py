@@ -38,10 +38,6 @@ UNKNOWN = {
     operation: f"void mycorp::ring_{operation[::-1]}_kernel(float*)" for operation in ("all_reduce", "all_to_all")
 }
 """Names of no known library, from which nobody can tell that they communicate."""
-SHAPES = {
-    "all_reduce": ("data_parallel", "tensor_data", "tensor_parallel"),
-    "all_to_all": ("expert",),
-}
 FAULTS = {
     "stall": "cpu_stall:rank=2,kernel=17,ms=3",
     "slow_gpu": "slow_gpu:rank=2,factor=1.25",

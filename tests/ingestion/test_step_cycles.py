@@ -12,7 +12,6 @@ from tests.support import kineto_traces
 FORWARD = [f"forward_{n}" for n in range(14)]
 BACKWARD = [f"backward_{n}" for n in range(20)]
 OPTIMIZER = ["multi_tensor_apply_kernel<adam>"] * 6
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 
 
 def step(number: int, *, odd: bool, layers: int = 39, optimizer: bool = True) -> list[str]:

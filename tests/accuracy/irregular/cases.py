@@ -64,8 +64,6 @@ EFFECTS: Final[dict[str, Effect]] = {
         "interference": float(rng.uniform(0, 0.2)),
     },
 }
-_PIPELINES: Final = ("pipeline, column", "pipeline, pair", "pipeline, direction")
-
 COMBINATIONS: Final[tuple[tuple[str, str], ...]] = (
     *((effect, "") for effect in EFFECTS),
     ("collection pauses", ""),

@@ -1,7 +1,6 @@
-"""Writes a job's traces, and diagnoses them."""
+"""Writes a job's traces, and what the job costs more than another one."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,11 +24,3 @@ def ingest_job(job: LayoutJob, folder: Path) -> "jitter.Lake":
 def true_cost_ns(job: LayoutJob, without: LayoutJob) -> float:
     """Return how much longer the job takes than another one."""
     return duration_ns(run_job(job)) - duration_ns(run_job(without))
-
-
-def describe(diagnosis: Any) -> list[str]:
-    """Return the findings in words."""
-    return [
-        f"{one.confidence}: {one.cause} on {one.scope} {'+'.join(map(str, one.ranks))}, {one.gain_ns / 1e3:.0f} us"
-        for one in diagnosis.culprits
-    ]

@@ -74,7 +74,7 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="CPU",
             part=TimePart.CPU,
             advice="launches its kernels late: check its host's CPU",
-            job_advice="launch their kernels late, at different places: check the hosts' CPUs and the training loop",
+            job_advice="launch their kernels late: check the hosts' CPUs and the training loop",
             remedy="launching its kernels in time (CPU binding, fewer synchronizing calls, no pauses)",
             is_late_launch=True,
         ),

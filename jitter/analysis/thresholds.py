@@ -365,6 +365,8 @@ class SentenceThresholds(NamedTuple):
     """Of the loss. Smaller parts of it are not listed."""
     min_rank_share: float = 0.005
     """Of a part. A smaller share of a rank, which rounds to 0%, is not listed."""
+    close_saving_share: float = 0.05
+    """Of a culprit's loss. A saving that differs by no more is not stated beside it."""
 
 
 class Thresholds(NamedTuple):

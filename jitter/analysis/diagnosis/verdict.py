@@ -21,8 +21,6 @@ from jitter.core.formatting import (
 
 _WHOLE: Final = ("every step", "nearly every step")
 """Patterns that say no more than the count of steps."""
-_CLOSE: Final = 0.05
-"""Part of a loss by which a saving may differ from it and is not stated beside it: the loss is what a repair saves."""
 _COUNT: Final = re.compile(r"(one step|consecutive steps|[\d,]+ of [\d,]+ steps): ")
 """Beginnings of patterns that repeat the count of steps, before the steps themselves."""
 _PLACES: Final = {"CPU": "host", "GPU": "GPU", "network": "link"}
@@ -266,7 +264,9 @@ def describe_price(culprit: Culprit) -> str:
     """Return the culprit's loss, and what fixing it alone saves where that differs by more than 5%."""
     saving = describe_saving(culprit)
     is_plain = culprit.gain_range_ns is None and not culprit.has_unknown_gain and culprit.gain_ns > 0
-    is_close = is_plain and abs(culprit.gain_ns - culprit.loss_ns) <= _CLOSE * culprit.loss_ns
+    is_close = (
+        is_plain and abs(culprit.gain_ns - culprit.loss_ns) <= THRESHOLDS.sentences.close_saving_share * culprit.loss_ns
+    )
     return "; ".join([describe_loss(culprit), *([] if is_close else [saving])])
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jitter.analysis.execution.run_reader import RunReader
     from jitter.analysis.metrics.communication import Communication
     from jitter.analysis.metrics.recorded_sizes import RecordedSizes
-    from jitter.analysis.metrics.ttke_reading import TtkeReading
+    from jitter.analysis.metrics.step_metrics import TtkeReading
     from jitter.lake.step_reader import StepColumns
 
 
@@ -119,7 +119,7 @@ class Lake(LakeContents):
             return times if arrow else to_frame(times)
         if metric not in METRICS:
             raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
-        from jitter.analysis.metrics.tables import build_metric_table
+        from jitter.analysis.metrics.step_metrics import build_metric_table
 
         key = self.diagnose().costliest.key if step is None else self._key(step, epoch)
         chosen, measured = self._choose_cohort(cohort), self._metrics(key, (metric,))
@@ -200,7 +200,7 @@ class Lake(LakeContents):
 
     def ttke_readings(self, steps: Steps = None) -> "list[TtkeReading]":
         """Return the talk's reading of these steps (all), one a cohort and step, in order."""
-        from jitter.analysis.metrics.ttke_reading import read_ttke
+        from jitter.analysis.metrics.step_metrics import read_ttke
 
         readings = []
         for key in self._chosen(steps):
@@ -313,12 +313,12 @@ class Lake(LakeContents):
         """
         from jitter.analysis.metrics.collective_calls import COLUMNS, COLUMNS_OF_ALL, read_calls
         from jitter.analysis.metrics.communication import measure_communication
-        from jitter.core.parallel.prefetch import LARGE_STEP, map_ahead
+        from jitter.core.parallel.prefetch import MOST_ROWS, map_ahead
 
         keys = self._chosen(steps)
         rows = {key: {rank: rank_record.step.rows for rank, rank_record in self._by_step[key].items()} for key in keys}
         reasons: Counter[str] = Counter()
-        if max((sum(of_ranks.values()) for of_ranks in rows.values()), default=0) < LARGE_STEP:
+        if 2 * max((sum(of_ranks.values()) for of_ranks in rows.values()), default=0) < MOST_ROWS:
             read = map_ahead(lambda key: (key, self.step_columns(key, COLUMNS)), keys, 1)
             communication = measure_communication(self.recorded_sizes.fill(read, reasons), self.hosts, group)
         else:

@@ -74,7 +74,7 @@ def pair_teams(base: Document, new: Document) -> list[TeamPair]:
     pairs: list[TeamPair] = []
     for pair in sorted(candidates, key=lambda pair: (-pair.share, pair.base, pair.new)):
         is_taken = any(pair.base == chosen.base or pair.new == chosen.new for chosen in pairs)
-        if not is_taken and pair.share >= THRESHOLDS.matching.min_shared_kernels:
+        if not is_taken and pair.share >= THRESHOLDS.main_share:
             pairs.append(pair)
     return pairs
 

@@ -21,7 +21,7 @@ NOT_THRESHOLDS = {
     # definitions: a rank of a ring and both neighbours
     "collectives/rings.py": {"_NEIGHBOURHOOD"},
     # mathematics: constants of distributions, first guesses and ends of iterations, rounding
-    "detection/significance.py": {"QN_TO_SIGMA", "_QUARTILE", "_PRECISION"},
+    "detection/significance.py": {"QN_TO_SIGMA", "_QUARTILE", "_PRECISION", "_MAD_EFFICIENCY"},
     "diagnosis/grouping/scopes.py": {"_ROUNDING"},
     "execution/host_waits.py": {"_SCALES"},
     "execution/interference.py": {"_FIRST_GUESS", "_ITERATIONS"},
@@ -29,7 +29,7 @@ NOT_THRESHOLDS = {
     # memory, threads and caches: they decide how fast an answer comes, never which one
     "execution/activity_reader.py": {"_ROWS_AT_ONCE"},
     "execution/run_reader.py": {"_BYTES_KEPT", "_BYTES_PER_ROW", "_BYTES_OF_GROUP"},
-    "execution/run_model.py": {"_CELLS_KEPT", "_SMALL_STEP", "_MOST_CELLS", "_MOST_AHEAD"},
+    "execution/run_model.py": {"_CELLS_KEPT", "_SMALL_STEP", "_MOST_AHEAD"},
     "metrics/time_shares.py": {"_ROWS_AT_ONCE"},
     "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},

@@ -45,7 +45,7 @@ from jitter.core.numeric.arrays import Bools, Floats, Ints, joined
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
 
-_OWN_ROW_NS: Final = THRESHOLDS.account.own_row_ns
+_OWN_ROW_NS: Final = THRESHOLDS.rounding_ns
 _CLASSES: Final = (*OWN_CLASSES, LossClass.OVERLAP)
 """Classes of a rank with places."""
 START, LAUNCH, AFTER, GPU, TRANSFER, OVERLAP, CARRIED, UNEXPLAINED = (int(one) for one in LossClass)

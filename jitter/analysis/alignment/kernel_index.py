@@ -75,7 +75,7 @@ def assign_cohorts(
         similar = {
             digest
             for digest in set(waiting.values())
-            if are_similar(encoded[digest], encoded[commonest], THRESHOLDS.matching.min_shared_kernels)
+            if are_similar(encoded[digest], encoded[commonest], THRESHOLDS.main_share)
         }
         cohort_of |= {rank: number for rank, digest in waiting.items() if digest in similar}
         waiting = {rank: digest for rank, digest in waiting.items() if digest not in similar}

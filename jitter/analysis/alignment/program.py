@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.alignment.sequences import align, find_gaps
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE, collective_operation
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SEND_RECV, collective_operation
 from jitter.core.numeric.arrays import Ints
 
 Signature = tuple[str, bytes]
@@ -39,6 +39,11 @@ class Operation(NamedTuple):
     def collective(self) -> str | None:
         """The collective operation, as recorded or else as the name states it."""
         return self.recorded or collective_operation(self.name)
+
+    @property
+    def is_exchange(self) -> bool:
+        """Whether it is a send or a receive."""
+        return self.collective == SEND_RECV
 
     @property
     def on_main(self) -> bool:

@@ -18,7 +18,7 @@ from jitter.analysis.alignment.kernel_index import find_commonest
 from jitter.analysis.alignment.program import Example, Signature
 from jitter.analysis.alignment.sequences import lcs_length
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, COMPUTE
+from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SEND_RECV
 from jitter.core.numeric.arrays import Ints, KindCodes
 
 _LIMITS: Final = THRESHOLDS.matching
@@ -81,7 +81,7 @@ def _split(
         mine = {rank: signature for rank, signature in waiting.items() if cohort_of[rank] == cohort}
         commonest = find_commonest(mine)
         alike = {signature for signature in set(mine.values()) if _alike(places[signature], places[commonest])}
-        if len(alike) > 1 and "send_recv" in (usual_order := example(commonest)).collectives:
+        if len(alike) > 1 and SEND_RECV in (usual_order := example(commonest)).collectives:
             alike -= {
                 signature for signature in alike - {commonest} if _exchanges_differ(example(signature), usual_order)
             }
@@ -114,7 +114,7 @@ def _streams_of_exchanges(example: Example) -> list[int]:
     return [
         stream
         for stream, collective in zip(example.streams, example.collectives, strict=True)
-        if collective == "send_recv"
+        if collective == SEND_RECV
     ]
 
 

@@ -109,8 +109,8 @@ def _least_waits(pairs: Sequence[MatchedPair]) -> dict[int, float]:
 
 def _waits_for_others(pair: MatchedPair, least_ns: Mapping[int, float]) -> bool:
     """Return whether even the later rank waits in the messages of a pair: then these are messages with other ranks."""
-    least, limits = min(least_ns[rank] for rank in pair.ranks), THRESHOLDS.group_inference
-    return pair.wait_ns - least > max(limits.min_wait_ns, limits.min_wait_share * least)
+    least = min(least_ns[rank] for rank in pair.ranks)
+    return pair.wait_ns - least > max(THRESHOLDS.later_ns, THRESHOLDS.group_inference.min_wait_share * least)
 
 
 def _match_streams(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:
@@ -177,7 +177,7 @@ def _least_messages(first_end: Floats, second_end: Floats) -> int:
     fewest = int(min(first_end.shape[1], second_end.shape[1]))
     # a stage exchanges half of its messages with each neighbour
     of_neighbour = math.ceil(fewest / 2)
-    return max(2, min(_LIMITS.min_messages, of_neighbour), math.ceil(_LIMITS.min_share * fewest))
+    return max(2, min(THRESHOLDS.min_repeats, of_neighbour), math.ceil(_LIMITS.min_share * fewest))
 
 
 def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:
@@ -220,7 +220,7 @@ def _largest_agreement(ordered: Floats, spread_ns: float, least: int) -> Ints | 
     first = ordered[0]
     count = np.searchsorted(first, first + spread_ns, side="right") - np.arange(len(first))
     best: Ints | None = None
-    for begin in np.argsort(-count, kind="stable")[: _LIMITS.tried_windows].tolist():
+    for begin in np.argsort(-count, kind="stable")[: THRESHOLDS.max_tried].tolist():
         if count[begin] < least:
             break
         low = int(np.searchsorted(first, first[begin] - spread_ns))

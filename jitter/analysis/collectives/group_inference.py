@@ -153,11 +153,11 @@ def _usual_spread_between_ranks(end: Floats) -> Floats | None:
     """Return the same of most of the places: the median distance from the median, in place of the mean square."""
     ranks = end.shape[2]
     spread = np.full((ranks, ranks), np.nan)
-    chosen = end[:: -(-len(end) // _LIMITS.robust_steps), :: -(-end.shape[1] // _LIMITS.robust_places)]
+    chosen = end[:: -(-len(end) // THRESHOLDS.few_steps), :: -(-end.shape[1] // _LIMITS.robust_places)]
     for step in chosen:
         ends = step[~np.isnan(step).all(axis=1)]
         here = np.flatnonzero(~np.isnan(ends).any(axis=0)) if len(ends) else np.zeros(0, np.int64)
-        if len(ends) >= _LIMITS.min_steps and len(here) > 1:
+        if len(ends) >= THRESHOLDS.min_samples and len(here) > 1:
             add_usual_spread(np.ascontiguousarray(ends[:, here].T), here, np.empty(len(ends)), spread)
     return None if np.isnan(spread).all() else spread
 
@@ -223,7 +223,7 @@ def waits_more(took: Floats, finer: Ints, coarser: Ints) -> bool:
     The last rank of a group to arrive waits for none: it stays for the transfer alone.
     """
     least = _wait_ns(took, coarser)
-    return _wait_ns(took, finer) - least > max(_LIMITS.min_wait_ns, _LIMITS.min_wait_share * least)
+    return _wait_ns(took, finer) - least > max(THRESHOLDS.later_ns, _LIMITS.min_wait_share * least)
 
 
 _Edge = tuple[float, int, int]
@@ -356,7 +356,7 @@ def _divide_place(at: int, end: Floats, took: Floats, clocks: _Clocks) -> Ints |
     """
     ends, durations = end[:, at], took[:, at : at + 1]
     over_steps = None
-    if clocks.partitions and (~np.isnan(ends)).any(axis=1).sum() >= _LIMITS.min_steps:
+    if clocks.partitions and (~np.isnan(ends)).any(axis=1).sum() >= THRESHOLDS.min_samples:
         over_steps = divide_ranks(_spread_over_steps(ends), durations)
     if clocks.are_comparable:
         if fitting := clocks.fitting(ends):
@@ -468,7 +468,7 @@ def _spread_over_steps(end: Floats) -> Floats:
         is_known = ~np.isnan(apart)
         for mask in np.unique(is_known, axis=1).T:
             columns = (is_known == mask[:, None]).all(axis=0)
-            if mask.sum() >= _LIMITS.min_steps:
+            if mask.sum() >= THRESHOLDS.min_samples:
                 spread[rank, columns] = _departure_from_line(end[mask, rank], apart[np.ix_(mask, columns)])
     return spread
 
@@ -566,7 +566,7 @@ def infer_attended(
         is_apart = len(units) > 1 or bool(peerless)
         ranks = [rank for _, rank in unit.members]
         # a stage exchanges with another one: that ranks of the stage leave together means nothing
-        chosen = [at for at, place in enumerate(places) if not (is_apart and is_exchange(operations[place]))]
+        chosen = [at for at, place in enumerate(places) if not (is_apart and operations[place].is_exchange)]
         labels_of: dict[int, Ints] = {}
         if len(ranks) == 1:
             labels_of = {} if len(units) == 1 else {at: np.zeros(1, np.int64) for at in chosen}
@@ -611,7 +611,7 @@ def find_peerless(
         (rank, place, group, programs[team_of[rank]].operations[place].stream)
         for rank, attendances in attended.items()
         for place, group in attendances
-        if group is not None and group.ranks is not None and is_exchange(programs[team_of[rank]].operations[place])
+        if group is not None and group.ranks is not None and programs[team_of[rank]].operations[place].is_exchange
         if not group.is_ring and len(group.ranks) > 1
     ]
     streams_of: dict[tuple[int, Group], set[int]] = defaultdict(set)
@@ -662,11 +662,6 @@ class _JobClocks:
         return offset_ns
 
 
-def is_exchange(operation: object) -> bool:
-    """Return whether an operation of a program is a send or a receive."""
-    return getattr(operation, "collective", None) == "send_recv"
-
-
 def _units(
     programs: Mapping[int, Program],
     team_of: Mapping[int, int],
@@ -708,7 +703,7 @@ def _exchanges(
     for unit in units:
         for column, (team, rank) in enumerate(unit.members):
             operations = programs[team].operations
-            chosen = [at for at, place in enumerate(unknown[team]) if is_exchange(operations[place])]
+            chosen = [at for at, place in enumerate(unknown[team]) if operations[place].is_exchange]
             if chosen:
                 places[rank] = [unknown[team][at] for at in chosen]
                 stream = np.array([operations[place].stream for place in places[rank]], np.int64)

@@ -403,8 +403,8 @@ def match(
             if group is not None:
                 keys.append(numbers[id(group)])
                 continue
-            operation = programs[team_of[rank]].operations[place].collective
-            is_alone = (rank, place) in alone or (not whole and operation == "send_recv")
+            operation = programs[team_of[rank]].operations[place]
+            is_alone = (rank, place) in alone or (not whole and operation.is_exchange)
             key = ("alone", rank) if is_alone else _ALL_RANKS if whole else ("team", team_of[rank])
             unpaired += is_alone
             keys.append(number_of.setdefault(key, len(number_of)))

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.alignment.program import Program
-from jitter.analysis.collectives.group_inference import TeamEnds, find_peerless, is_exchange
+from jitter.analysis.collectives.group_inference import TeamEnds, find_peerless
 from jitter.analysis.collectives.matching import Group
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
@@ -93,14 +93,14 @@ def tell_unstated_rings(
         rank: [
             place
             for place, group in attendances
-            if group is None and is_exchange(programs[team_of[rank]].operations[place])
+            if group is None and programs[team_of[rank]].operations[place].is_exchange
         ]
         for rank, attendances in attended.items()
     }
     common: dict[Group, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank, attendances in inferred.items():
         for place, group in attendances:
-            if group is not None and not is_exchange(programs[team_of[rank]].operations[place]):
+            if group is not None and not programs[team_of[rank]].operations[place].is_exchange:
                 common[group][rank].append(place)
     every = Group(tuple(sorted(exchanges)))
     clocks = _shared_places(every, common) if _are_alike(every, exchanges) and all(exchanges.values()) else []
@@ -109,7 +109,7 @@ def tell_unstated_rings(
     known_times = [times for times in seen if times is not None]
     if not known_times:
         return {rank: [*attendances] for rank, attendances in inferred.items()}
-    times = np.stack(known_times)[:: -(-len(known_times) // _LIMITS.robust_steps)]
+    times = np.stack(known_times)[:: -(-len(known_times) // THRESHOLDS.few_steps)]
     times = times[:, :, :: -(-times.shape[2] // _LIMITS.robust_places)]
     fitting = [
         (variation_ns, rings.tolist())
@@ -191,7 +191,7 @@ def _vary(times: Floats) -> float | None:
 
     """
     start, end = times[:, :, 0], times[:, :, 1]
-    if start.shape[0] * start.shape[2] < THRESHOLDS.exchange_matching.min_messages:
+    if start.shape[0] * start.shape[2] < THRESHOLDS.min_repeats:
         return None
     before, after = (np.maximum(start, np.roll(start, shift, axis=-1)) for shift in (1, -1))
     both, whole = np.maximum(before, after), start.max(axis=-1, keepdims=True)
@@ -199,7 +199,7 @@ def _vary(times: Floats) -> float | None:
         return None
     links = _links(end - both)
     variation_ns, *fewer = (_variation(end - arrived - links) for arrived in (both, before, after, start))
-    transfer = max(_LIMITS.min_wait_ns, _LIMITS.min_wait_share * float(np.median(end - both)))
+    transfer = max(THRESHOLDS.later_ns, _LIMITS.min_wait_share * float(np.median(end - both)))
     if variation_ns > transfer or variation_ns * 2 > min(fewer):
         return None
     is_whole = start.shape[-1] > _NEIGHBOURHOOD and bool((end > whole).all())

@@ -19,7 +19,7 @@ from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select_median
 from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median
 
-_MIN_RANKS: Final = THRESHOLDS.min_ranks_for_noise
+_MIN_RANKS: Final = THRESHOLDS.min_samples
 """For compiled loops, which know no classes."""
 
 
@@ -223,12 +223,12 @@ def settle_halves(total: Floats) -> tuple[Floats, Bools]:
     steps, ranks = total.shape
     is_split = np.zeros(steps, np.bool_)
     known_steps = np.flatnonzero(~np.isnan(total).any(axis=1))
-    if ranks % 2 or ranks < THRESHOLDS.min_cluster_ranks or not len(known_steps):
+    if ranks % 2 or ranks < THRESHOLDS.min_robust_ranks or not len(known_steps):
         return total, is_split
     levels = compare_with_one_rank(total[known_steps])
     low, high = np.split(np.sort(levels, axis=1), 2, axis=1)
     sigma = sigma_within(low, high)
-    is_split[known_steps] = (high.mean(axis=1) - low.mean(axis=1) >= THRESHOLDS.cluster_sigmas * sigma) & (
+    is_split[known_steps] = (high.mean(axis=1) - low.mean(axis=1) >= THRESHOLDS.outlier_sigmas * sigma) & (
         high[:, 0] - low[:, -1] >= THRESHOLDS.cluster_gap_sigmas * sigma
     )
     settled = total.copy()
@@ -244,7 +244,7 @@ def spread_within_steps(apart: Floats, is_split: Bools) -> Floats:
     By the median absolute deviation; in a step that is split into halves, of ranks about their own half's mean.
     """
     steps, ranks = apart.shape
-    if ranks < THRESHOLDS.min_ranks_for_noise:
+    if ranks < THRESHOLDS.min_samples:
         return np.zeros((steps, 1))
     middle = np.nan_to_num(np.nanmedian(np.where(np.isnan(apart).all(axis=1, keepdims=True), 0.0, apart), axis=1))
     spread: Floats = MAD_TO_SIGMA * np.nan_to_num(lower_median(np.abs(apart - middle[:, None])))

@@ -103,11 +103,11 @@ def join_late_ranks(outliers: Sequence[Outlier]) -> list[Outlier | JobFinding]:
     first: to leave out some of them would hide what fixing all of them saves.
     """
     single = sorted(outliers, key=lambda outlier: -outlier.excess_ns)
-    clusters = sorted(_by_part_and_steps(single, THRESHOLDS.same_steps_share), key=len)
+    clusters = sorted(_by_part_and_steps(single, THRESHOLDS.main_share), key=len)
     joined: list[JobFinding] = []
     while len(single) + len(joined) > THRESHOLDS.max_priced_outliers and clusters:
         members = clusters.pop()
-        if len(members) < THRESHOLDS.min_masked_ranks:
+        if len(members) < THRESHOLDS.min_repeats:
             break
         joined.append(_join(members))
         ranks = {(outlier.rank, outlier.part) for outlier in members}
@@ -154,7 +154,7 @@ def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> 
     for number, outlier in enumerate(single):
         of_rank[number] = len(outlier.steps)
         of_step[list(outlier.steps)] += 1
-    if steps < THRESHOLDS.min_steps_for_scatter or not is_random(of_rank, THRESHOLDS.max_chance):
+    if steps < THRESHOLDS.min_for_scatter or not is_random(of_rank, THRESHOLDS.max_chance):
         return list(outliers), []
     # as many of them in one step as in the fullest one are no chance: what all ranks share
     fullest, count = int(of_step.max()), int(of_step.sum())
@@ -172,10 +172,53 @@ def _random_pauses(members: Sequence[Outlier]) -> JobFinding:
     return join_outliers("random_pauses", members, sentence, min(outlier.chance for outlier in members))
 
 
-def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequence[Outlier]) -> list[JobFinding]:
-    """Return the parts in which one team's ranks fall into a slow and a fast cluster, the slow one not fewer.
+class _Clusters(NamedTuple):
+    """One team's ranks, cut into a fast and a slow cluster by one part of their time."""
+
+    fast: Ints
+    """Columns."""
+    slow: Ints
+    """Columns."""
+    excess_ns: float
+    """Per step, of the clusters' means."""
+    gap_ns: float
+    """Per step, from the slowest fast rank to the fastest slow one."""
+    sigmas: float
+    """The excess in standard deviations within the clusters."""
+
+
+def _cut_ranks(deviations: TeamDeviations, part: TimePart, usual_step_ns: float) -> _Clusters | None:
+    """Return the clusters of one team's ranks; None if they are one.
 
     The ranks' medians over steps are cut where the clusters' means differ most, in standard deviations within them.
+    The clusters must differ steadily, and by what is worth a report.
+    """
+    total = deviations.total_ns[part]
+    ranks = total.shape[1]
+    if ranks <= 2 or not usual_step_ns > 0 or np.isnan(total).all(axis=0).any():
+        return None
+    relative_ns = compare_with_one_rank(total)
+    levels = np.nanmedian(relative_ns, axis=0)
+    order = np.argsort(levels)
+    ordered = levels[order]
+    share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
+    floor = max(share * float(np.nanmedian(deviations.usual_ns[part])), 1.0)
+    clusters = []
+    for cut in range(1, ranks - 1):
+        low, high = ordered[:cut], ordered[cut:]
+        sigma, gap_ns = max(float(sigma_within(low, high)), floor), float(high[0] - low[-1])
+        if gap_ns >= THRESHOLDS.cluster_gap_sigmas * sigma:
+            excess_ns = float(high.mean() - low.mean())
+            clusters.append(_Clusters(order[:cut], order[cut:], excess_ns, gap_ns, excess_ns / sigma))
+    best = max(clusters, key=lambda cluster: cluster.sigmas, default=None)
+    if best is None or best.sigmas < THRESHOLDS.outlier_sigmas:
+        return None
+    is_much = best.excess_ns >= THRESHOLDS.min_clear_share * usual_step_ns
+    return best if is_much and differ_steadily(relative_ns, best.slow, best.fast) else None
+
+
+def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequence[Outlier]) -> list[JobFinding]:
+    """Return the parts in which one team's ranks fall into a slow and a fast cluster, the slow one not fewer.
 
     Args:
         deviations: of the team.
@@ -184,56 +227,32 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequenc
 
     """
     steps, ranks = deviations.total_ns.shape[1:]
-    usual_step = known_median(step_ns)
-    if ranks < THRESHOLDS.min_cluster_ranks or usual_step <= 0 or np.isnan(deviations.total_ns).all(axis=1).any():
-        return []
     timed = int((~np.isnan(step_ns)).sum())
     findings = []
-    for part in OWN_PARTS:
-        relative_ns = compare_with_one_rank(deviations.total_ns[part])
-        levels = np.nanmedian(relative_ns, axis=0)
-        order = np.argsort(levels)
-        ordered = levels[order]
-        share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
-        floor = max(share * float(np.nanmedian(deviations.usual_ns[part])), 1.0)
-        best = (0.0, 0, 0.0)
-        for cut in range(2, ranks - 1):
-            low, high = ordered[:cut], ordered[cut:]
-            sigma = max(float(sigma_within(low, high)), floor)
-            if ordered[cut] - ordered[cut - 1] >= THRESHOLDS.cluster_gap_sigmas * sigma:
-                best = max(best, (float(high.mean() - low.mean()) / sigma, cut, float(high.mean() - low.mean())))
-        apart, cut, excess = best
-        slow = tuple(sorted(int(rank) for rank in deviations.ranks[order[cut:]]))
-        if apart < THRESHOLDS.cluster_sigmas or excess < THRESHOLDS.min_cluster_share * usual_step or 2 * cut > ranks:
+    for part in OWN_PARTS if ranks >= THRESHOLDS.min_robust_ranks else ():
+        clusters = _cut_ranks(deviations, part, known_median(step_ns))
+        if clusters is None or not 2 <= len(clusters.fast) <= ranks / 2:
             continue
-        if not differ_steadily(relative_ns, order[cut:], order[:cut]):
-            continue
+        slow = tuple(sorted(deviations.ranks[clusters.slow].tolist()))
         if set(slow) <= {outlier.rank for outlier in outliers if outlier.part is part}:
             continue
-        every = tuple(range(steps))
-        chance = float(student_tail(apart, THRESHOLDS.max_degrees)) * ranks * len(OWN_PARTS)
-        members = tuple(Outlier(deviations.team, rank, part, every, excess * steps, apart, chance) for rank in slow)
+        every, excess_ns = tuple(range(steps)), clusters.excess_ns
+        chance = float(student_tail(clusters.sigmas, THRESHOLDS.max_degrees)) * ranks * len(OWN_PARTS)
+        members = tuple(
+            Outlier(deviations.team, rank, part, every, excess_ns * steps, clusters.sigmas, chance) for rank in slow
+        )
         sentence = (
-            f"ranks {format_numbers(slow)} take {format_time(excess)} per step longer than the other "
-            f"{format_count(cut, 'rank')}, and differ less among themselves"
+            f"ranks {format_numbers(slow)} take {format_time(excess_ns)} per step longer than the other "
+            f"{format_count(len(clusters.fast), 'rank')}, and differ less among themselves"
         )
         gain = None  # of equal halves the lower median is the fast one's: the loss contains it
-        if 2 * cut < ranks:
+        if len(clusters.fast) < ranks / 2:
             sentence += ": the loss, which compares with the median rank, does not contain it"
             # they are late together: the step is shorter by what one of them takes longer
-            gain = excess * timed
+            gain = excess_ns * timed
+        whole_ns, of_ranks = excess_ns * steps, dict.fromkeys(slow, every)
         findings.append(
-            JobFinding(
-                "two_clusters",
-                part,
-                dict.fromkeys(slow, every),
-                excess * steps,
-                apart,
-                (sentence,),
-                chance,
-                members,
-                gain,
-            )
+            JobFinding("two_clusters", part, of_ranks, whole_ns, clusters.sigmas, (sentence,), chance, members, gain)
         )
     return findings
 
@@ -256,15 +275,15 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
     base = (step_ns - np.maximum(np.nan_to_num(loss_ns), 0.0))[:, None]
     is_known = ~np.isnan(base[:, 0])
     count = int(is_known.sum())
-    if count < THRESHOLDS.min_steps_for_scatter:
+    if count < THRESHOLDS.min_for_scatter:
         return []
     sigma = qn_sigma(base)
     level = float(quiet_level(base, sigma)[0])
-    least = max(float(sigma[0]), THRESHOLDS.min_slow_step_share * level / THRESHOLDS.step_sigmas)
+    least = max(float(sigma[0]), THRESHOLDS.host_spread_share * level / THRESHOLDS.outlier_sigmas)
     noise = np.maximum(least, _sigma_of_medians(largest))
     excess = np.where(is_known, base[:, 0] - level, 0.0)
     tails = np.where(is_known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
-    slow = is_known & (excess >= THRESHOLDS.min_slow_step_share * level) & (excess >= THRESHOLDS.step_sigmas * noise)
+    slow = is_known & (excess >= THRESHOLDS.host_spread_share * level) & (excess >= THRESHOLDS.outlier_sigmas * noise)
     if not slow.any() or 2 * slow.sum() > count:
         return []
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
@@ -274,7 +293,7 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
     excess_of_part = np.nan_to_num(usual[:, slow] - lower_median(usual[:, is_known & ~slow])).sum(axis=1)
     gain = float(excess[slow].sum())
     part = TimePart(int(np.argmax(excess_of_part)))
-    if excess_of_part[part] < THRESHOLDS.cause_share * gain:
+    if excess_of_part[part] < THRESHOLDS.main_share * gain:
         return []  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
     steps = tuple(np.flatnonzero(slow).tolist())
     sigmas = float((excess / noise)[slow].max())
@@ -285,7 +304,7 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
         for rank, slower_share in zip(
             team.ranks.tolist(), _slower_shares(team, part, slow, is_known).tolist(), strict=True
         )
-        if slower_share >= THRESHOLDS.evidence.slower_team_share * share
+        if slower_share >= THRESHOLDS.main_share * share
     )
     ranks = tuple(sorted(member.rank for member in members))
     subject = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
@@ -304,7 +323,7 @@ def _sigma_of_medians(team: TeamDeviations) -> Floats:
     That of the median of n normal variables: √(π / 2n) times theirs, the larger one of their spread in the step and
     their variation over steps. 0 of few ranks.
     """
-    if len(team.ranks) < THRESHOLDS.min_ranks_for_noise:
+    if len(team.ranks) < THRESHOLDS.min_samples:
         return np.zeros(team.total_ns.shape[1])
     in_halves = np.zeros(team.total_ns.shape[1], np.bool_)
     within = [spread_within_steps(part_ns - lower_median(part_ns.T).T, in_halves)[:, 0] for part_ns in team.total_ns]
@@ -338,27 +357,11 @@ class FastRanks(NamedTuple):
 
 
 def find_fast_ranks(deviations: TeamDeviations, usual_step_ns: float) -> FastRanks | None:
-    """Return the ranks of a team, less than half of it, whose GPUs need much less time than all others; None if none.
-
-    The ranks' medians over steps are cut at the widest gap. It must be `min_fast_share` of a step, and
-    `fast_gap_ratio` times the range of the slow ranks: GPUs of one model spread, but leave no gap. Of two ranks
-    neither is few.
-    """
-    gpu = deviations.total_ns[TimePart.GPU]
-    most = (gpu.shape[1] - 1) // 2
-    if most < 1 or not usual_step_ns > 0 or np.isnan(gpu).all(axis=0).any():
+    """Return the ranks of a team, less than half of it, whose GPUs are much faster than all others; None if none."""
+    clusters = _cut_ranks(deviations, TimePart.GPU, usual_step_ns)
+    if clusters is None or len(clusters.fast) >= len(clusters.slow):
         return None
-    relative_ns = compare_with_one_rank(gpu)
-    levels = np.nanmedian(relative_ns, axis=0)
-    order = np.argsort(levels)
-    ordered = levels[order]
-    gaps = np.diff(ordered)[:most]
-    cut = int(np.argmax(gaps)) + 1
-    behind = float(gaps[cut - 1])
-    spread = float(ordered[-1] - ordered[cut])
-    if behind < max(THRESHOLDS.min_fast_share * usual_step_ns, THRESHOLDS.fast_gap_ratio * spread):
-        return None
-    if not differ_steadily(relative_ns, order[cut:], order[:cut]):
-        return None
-    fast, slow = (tuple(sorted(deviations.ranks[part].tolist())) for part in (order[:cut], order[cut:]))
-    return FastRanks(fast, slow, behind)
+    if clusters.gap_ns * clusters.sigmas < THRESHOLDS.outlier_sigmas * clusters.excess_ns:
+        return None  # the slow ranks spread widely: the fast ones may be the end of that
+    fast, slow = (tuple(sorted(deviations.ranks[columns].tolist())) for columns in (clusters.fast, clusters.slow))
+    return FastRanks(fast, slow, clusters.gap_ns)

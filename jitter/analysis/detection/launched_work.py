@@ -80,7 +80,7 @@ def find_outliers_by_work(
             expected = float(np.nansum(work.expected_ns[:, late, column]))
             # steps that were not compared are taken to be like the others
             excess = outlier.excess_ns * len(outlier.steps) / len(late)
-            if excess >= THRESHOLDS.cause_share * plain_ns.get(outlier.rank, 0.0):
+            if excess >= THRESHOLDS.main_share * plain_ns.get(outlier.rank, 0.0):
                 slow.append(replace(outlier, excess_ns=excess, pace=1 + outlier.excess_ns / expected))
     ranks = {outlier.rank for outlier in slow}
     return [outlier for outlier in outliers if outlier.part is not TimePart.GPU or outlier.rank not in ranks] + slow
@@ -90,16 +90,16 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     """Return a team's GPU times beside the times expected from its launch sizes; None where no sizes vary."""
     total, ranks = deviations.total_ns[TimePart.GPU], len(deviations.ranks)
     usual = float(np.nanmedian(deviations.usual_ns[TimePart.GPU]))
-    if ranks <= THRESHOLDS.min_peers_to_recur or len(total) < THRESHOLDS.min_steps_for_scatter or not usual > 0:
+    if ranks <= THRESHOLDS.min_repeats or len(total) < THRESHOLDS.min_for_scatter or not usual > 0:
         return None
-    if float(np.median(qn_sigma(total))) < _LIMITS.min_variation * usual:
+    if float(np.median(qn_sigma(total))) < THRESHOLDS.gpu_spread_share * usual:
         return None
     operations = len(steps.run.programs[deviations.team].operations)
-    most = _LIMITS.max_cells // (operations * ranks)
-    if most < THRESHOLDS.min_steps_for_scatter:
+    most = THRESHOLDS.max_cells // (operations * ranks)
+    if most < THRESHOLDS.min_for_scatter:
         return None
     chosen: list[int] = spread_positions(len(total), most).tolist()
-    few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // _LIMITS.max_probed_ranks)])
+    few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // THRESHOLDS.sampled_ranks)])
     if _sized_share(few.own[:, 0], few.threads[:, 0]) < _LIMITS.min_sized_share:
         return None
     read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)

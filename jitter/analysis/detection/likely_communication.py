@@ -8,7 +8,6 @@ differ by a constant, so the difference of two ranks' ends of such a kernel is c
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -16,8 +15,6 @@ from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Floats
-
-_LIMITS: Final = THRESHOLDS.likely_communication
 
 GRAPH_NAME = "CUDA graph"
 """Start of the name of an activity that stands for a whole graph."""
@@ -67,8 +64,8 @@ def _likely_of_team(run: RunModel, team: int) -> Mapping[str, int]:
     steps = [key for key in run.keys if len(run.ranks(key, team)) > 1]
     if not steps:
         return {}
-    chosen = [steps[int(at)] for at in np.unique(np.linspace(0, len(steps) - 1, _LIMITS.sampled_steps).astype(int))]
-    ranks = sorted({rank for key in chosen for rank in run.ranks(key, team)})[: _LIMITS.sampled_ranks]
+    chosen = [steps[int(at)] for at in np.unique(np.linspace(0, len(steps) - 1, THRESHOLDS.sampled_steps).astype(int))]
+    ranks = sorted({rank for key in chosen for rank in run.ranks(key, team)})[: THRESHOLDS.sampled_ranks]
     start, end = np.full((2, len(chosen), len(run.programs[team].operations), len(ranks)), np.nan)
     for at, key in enumerate(chosen):
         step = run.team_times(key, team)
@@ -104,7 +101,7 @@ def _with_spread(places: Mapping[str, list[int]], start_ns: Floats, end_ns: Floa
         places_by_name = np.array([places[name] for name in names])
         spreads = np.moveaxis(spread[:, places_by_name], 1, 0).reshape(len(names), -1)
         durations = np.moveaxis(duration[:, places_by_name], 1, 0).reshape(len(names), -1)
-        is_even = np.median(spreads, axis=1) <= _LIMITS.min_spread_share * np.median(durations, axis=1)
+        is_even = np.median(spreads, axis=1) <= THRESHOLDS.tolerance_share * np.median(durations, axis=1)
         likely.update(name for name, even in zip(names, is_even.tolist(), strict=True) if not even)
     return ((name, kernel_places) for name, kernel_places in places.items() if name in likely)
 
@@ -117,9 +114,9 @@ def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:
     complete = ~np.isnan(start_ns).any(axis=1) & ~np.isnan(end_ns).any(axis=1)
     start, end = start_ns[complete], end_ns[complete]
     duration = end - start
-    if len(start) < _LIMITS.min_samples:
+    if len(start) < THRESHOLDS.min_samples:
         return False
-    if np.median(np.ptp(duration, axis=1)) <= _LIMITS.min_spread_share * np.median(duration):
+    if np.median(np.ptp(duration, axis=1)) <= THRESHOLDS.tolerance_share * np.median(duration):
         return False
     ranks = start.shape[1]
     paired, alone = np.zeros(ranks, np.bool_), 0
@@ -128,13 +125,13 @@ def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:
             continue
         apart = _deviations(start - start[:, rank : rank + 1])
         together = _deviations(end - end[:, rank : rank + 1])
-        partners = (apart > _LIMITS.min_apart_ns) & (together < _LIMITS.max_end_share * apart)
+        partners = (apart > THRESHOLDS.rounding_ns) & (together < THRESHOLDS.minor_share * apart)
         paired |= partners
         paired[rank] = partners.any()
         alone += not paired[rank]
-        if ranks - alone < _LIMITS.min_paired_share * ranks:
+        if ranks - alone < THRESHOLDS.min_paired_share * ranks:
             return False
-    return bool(paired.mean() >= _LIMITS.min_paired_share)
+    return bool(paired.mean() >= THRESHOLDS.min_paired_share)
 
 
 def _deviations(values: Floats) -> Floats:

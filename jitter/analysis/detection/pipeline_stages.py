@@ -111,10 +111,10 @@ def find_unequal_stages(
             continue
         every = tuple(np.flatnonzero(~np.isnan(stage.usual_ns)).tolist())
         scatter = MAD_TO_SIGMA * float(np.median(np.abs(stage.usual_ns[list(every)] - usual)))
-        sigmas = excess / max(scatter, _LIMITS.noise_share * usual)
+        sigmas = excess / max(scatter, THRESHOLDS.gpu_spread_share * usual)
         chance = float(student_tail(sigmas, THRESHOLDS.max_degrees)) * len(stages)
         pace = stage.pace(others)
-        is_slow = pace - 1 >= THRESHOLDS.cause_share * share
+        is_slow = pace - 1 >= THRESHOLDS.main_share * share
         repaired = usual / (usual - excess)
         (gain,) = gains([Scenario(paces={rank: (repaired, frozenset(every)) for rank in stage.ranks})])
         sentence = (
@@ -156,7 +156,7 @@ def _whole_steps(counts: KernelCounts) -> Bools:
     """
     launched = -lower_median(-(counts.recorded + counts.lost))
     usual = -lower_median(-launched.T)[0, 0]
-    is_whole: Bools = lower_median(counts.recorded)[:, 0] >= (1 - _LIMITS.max_lost_share) * usual
+    is_whole: Bools = lower_median(counts.recorded)[:, 0] >= (1 - (1 - THRESHOLDS.whole_share)) * usual
     return is_whole
 
 
@@ -166,7 +166,7 @@ def _exchanging_teams(run: RunModel) -> frozenset[int]:
     for collective in run.matching.collectives:
         places = [(run.matching.blocks[member.block].team, member.place) for member in collective.members]
         teams = {team for team, _ in places}
-        if len(teams) > 1 and any(run.programs[team].operations[at].collective == "send_recv" for team, at in places):
+        if len(teams) > 1 and any(run.programs[team].operations[at].is_exchange for team, at in places):
             exchanging |= teams
     return frozenset(exchanging)
 

@@ -1,7 +1,6 @@
 """Price the candidates by the time that fixing them saves, and keep those above the reporting limit."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -9,31 +8,10 @@ from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.detection.standouts import Outlier
-from jitter.analysis.replay.what_if import Scenario, together
+from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 
 Candidate = Outlier | SlowCommunication | JobFinding
-
-
-@dataclass(frozen=True)
-class PricedFinding:
-    """A candidate with what fixing it would save."""
-
-    candidate: Candidate
-    gain_ns: float
-    """Saved if this candidate alone were fixed."""
-    marginal_ns: float
-    """Saved in addition if all other candidates were fixed too."""
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Positions in the run of the steps in which it occurs."""
-        return self.candidate.steps
-
-    @property
-    def scenario(self) -> Scenario:
-        """The what-if scenario that fixes it."""
-        return self.candidate.repair
 
 
 class GainRange(NamedTuple):
@@ -56,50 +34,31 @@ class Pricing:
         self._analysis = analysis
 
     @cached_property
-    def findings(self) -> list[PricedFinding]:
-        """The candidates worth fixing, with the largest gain first."""
+    def worth_fixing(self) -> list[Candidate]:
+        """The candidates worth fixing, those that cost most first."""
         candidates = self._analysis.candidates
-        prices = self.price([candidate.repair for candidate in candidates])
-        priced = [
-            PricedFinding(candidate, alone, marginal)
-            for candidate, (alone, marginal) in zip(candidates, prices, strict=True)
+        scenarios = [candidate.repair for candidate in candidates]
+        gains, losses = self._analysis.gains(scenarios), list(map(self._analysis.loss_of, scenarios))
+        costs = [
+            (max(gain_ns, loss_ns), candidate)
+            for candidate, gain_ns, most_ns, loss_ns in zip(
+                candidates, gains, self.most(scenarios, gains), losses, strict=True
+            )
+            if self.is_worth_fixing(candidate, most_ns, loss_ns)
         ]
-        most = self.most([finding.scenario for finding in priced], [finding.gain_ns for finding in priced])
-        kept = [
-            finding
-            for finding, gain_ns in zip(priced, most, strict=True)
-            if self.is_worth_fixing(finding.candidate, gain_ns, finding.marginal_ns)
-        ]
-        return sorted(kept, key=lambda finding: -max(finding.gain_ns, finding.marginal_ns))
+        return [candidate for _, candidate in sorted(costs, key=lambda cost: -cost[0])]
 
     @cached_property
-    def beside_loss(self) -> list[PricedFinding]:
+    def beside_loss(self) -> list[JobFinding | SlowCommunication]:
         """Findings whose saving is no part of the loss, with the largest first."""
-        candidates: list[JobFinding | SlowCommunication] = list(self._analysis.job_findings)
-        if (network := self._analysis.slow_network) is not None:
-            candidates.append(network)
-        priced = [
-            PricedFinding(candidate, candidate.known_gain_ns or 0.0, candidate.known_gain_ns or 0.0)
-            for candidate in candidates
+        network = self._analysis.slow_network
+        of_network: list[JobFinding | SlowCommunication] = [] if network is None else [network]
+        kept = [
+            candidate
+            for candidate in [*self._analysis.job_findings, *of_network]
+            if (candidate.known_gain_ns or 0.0) >= self.min_gain_ns(candidate.steps)
         ]
-        kept = [finding for finding in priced if finding.gain_ns >= self.min_gain_ns(finding.steps)]
-        return sorted(kept, key=lambda finding: -finding.gain_ns)
-
-    def price(self, scenarios: Sequence[Scenario]) -> list[tuple[float, float]]:
-        """Return what each scenario saves alone, ns, and what it saves in addition to all the others.
-
-        The second is computed for slow communication, and where the first is below the minimum; else it is the first.
-        """
-        alone = self._analysis.gains(scenarios)
-        masked = [
-            at
-            for at, (scenario, gain) in enumerate(zip(scenarios, alone, strict=True))
-            if scenario.transfers or gain < self.min_gain_ns(sorted(scenario.steps))
-        ]
-        others = [together([*scenarios[:at], *scenarios[at + 1 :]]) for at in masked]
-        every, *without = self._analysis.gains([together(scenarios), *others])
-        marginal = dict(zip(masked, (every - gain for gain in without), strict=True))
-        return [(gain, marginal.get(at, gain)) for at, gain in enumerate(alone)]
+        return sorted(kept, key=lambda candidate: -(candidate.known_gain_ns or 0.0))
 
     def most(self, scenarios: Sequence[Scenario], alone_ns: Sequence[float]) -> list[float]:
         """Return the most that each scenario may save alone, ns: waits of hosts without a record may be or not be."""
@@ -122,22 +81,22 @@ class Pricing:
             ranges.append(GainRange(round(low), round(high), unknown) if unknown else None)
         return ranges
 
-    def is_worth_fixing(self, candidate: Candidate, alone_ns: float, marginal_ns: float) -> bool:
-        """Return whether fixing the candidate saves enough, alone or in addition to everything else."""
+    def is_worth_fixing(self, candidate: Candidate, alone_ns: float, loss_ns: float) -> bool:
+        """Return whether fixing the candidate alone saves enough, or the account charges enough to it."""
         if self._analysis.are_uncoupled:
             return False
         least = self.min_gain_ns(candidate.steps)
         if isinstance(candidate, SlowCommunication):
             collectives = self._analysis.run.matching.collectives
-            # the group may wait for unrecorded ranks, which waited for another fault
+            # the group may wait for unrecorded ranks, which waited for another fault: nothing is saved then
+            sure_ns = min(alone_ns, loss_ns)
             if self._analysis.lacks_ranks(candidate):
-                least = max(least, THRESHOLDS.unrecorded_gain_share * candidate.excess_ns)
-                return marginal_ns >= least
+                return sure_ns >= max(least, THRESHOLDS.minor_share * candidate.excess_ns)
             if any(collectives[number].is_incomplete(group) for number, group in candidate.meetings):
-                return marginal_ns >= THRESHOLDS.unrecorded_factor * least
-        if self.unpriced_ns(candidate) >= THRESHOLDS.unrecorded_factor * least:
+                return sure_ns >= THRESHOLDS.much_more * least
+        if self.unpriced_ns(candidate) >= THRESHOLDS.much_more * least:
             return True
-        return max(alone_ns, marginal_ns) >= least
+        return max(alone_ns, loss_ns) >= least
 
     def unpriced_ns(self, candidate: Candidate) -> float:
         """Return the excess of a rank whose effect on other ranks replay cannot tell; 0 of others.
@@ -149,9 +108,9 @@ class Pricing:
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:
         """Return what fixing something that occurs in these steps must save for it to be reported."""
-        return THRESHOLDS.min_gain_share * float(self._analysis.assumed_step_ns[list(steps)].sum())
+        return THRESHOLDS.min_cost_share * float(self._analysis.assumed_step_ns[list(steps)].sum())
 
 
 def _differ(low_ns: float, high_ns: float) -> bool:
     """Return whether two savings differ by more than the error of one."""
-    return high_ns - low_ns > THRESHOLDS.max_price_error * max(high_ns, -low_ns)
+    return high_ns - low_ns > THRESHOLDS.tolerance_share * max(high_ns, -low_ns)

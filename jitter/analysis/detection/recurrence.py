@@ -8,7 +8,7 @@ guide's topic `confidence` has the formulas.
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -16,8 +16,6 @@ from jitter.analysis.detection.significance import binomial_tail, log_binomial
 from jitter.analysis.detection.standouts import Standouts
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Ints
-
-_LIMITS: Final = THRESHOLDS.recurrence
 
 Recurs = Literal["yes", "no", "together", "unknown"]
 """`yes`: these ranks again. `no`: any rank could be next. `together`: several ranks in one step. `unknown`: too few
@@ -46,7 +44,7 @@ def decide_recurrence(standouts: Standouts, ranks: Collection[int], seen: int) -
     is_late = standouts.is_countable
     steps, all_ranks = is_late.shape
     # a group recurs if most of its ranks are late at the same time
-    late = is_late[:, columns].sum(axis=1) >= max(THRESHOLDS.group_share * len(columns), 1)
+    late = is_late[:, columns].sum(axis=1) >= max(THRESHOLDS.most_share * len(columns), 1)
     others = is_late.sum(axis=1) - is_late[:, columns].sum(axis=1)
     times, elsewhere = int(late.sum()), int(np.ceil(others / max(len(columns), 1)).sum())
     share = len(columns) / all_ranks
@@ -60,7 +58,7 @@ def decide_recurrence(standouts: Standouts, ranks: Collection[int], seen: int) -
             return Recurrence("together")
     if is_late[:, columns].any() and is_random(is_late.sum(axis=0)):
         return Recurrence("no")
-    if not times and 2 * seen > steps >= THRESHOLDS.min_steps_to_recur:
+    if not times and 2 * seen > steps >= THRESHOLDS.min_steps:
         return Recurrence("unknown")  # late in most steps, and by no more than the ranks differ for ever
     return Recurrence("unknown", count_more_steps(times or max(seen, 1), elsewhere, share, steps))
 
@@ -87,7 +85,7 @@ def is_random(events: Ints, odds: float = 1.0) -> bool:
     are at least `odds` times as likely if all ranks can have them as if only these can.
     """
     count, hit, ranks = int(events.sum()), int((events > 0).sum()), len(events)
-    if hit < THRESHOLDS.min_random_ranks or _is_repeated(int(events.max()), count - int(events.max()), 1 / ranks):
+    if hit < THRESHOLDS.min_repeats or _is_repeated(int(events.max()), count - int(events.max()), 1 / ranks):
         return False
     return log_odds_of_all_ranks(count, hit, ranks) >= math.log(odds)
 
@@ -106,9 +104,9 @@ def count_more_steps(seen: int, elsewhere: int, share: float, steps: int) -> int
     If the ranks, `share` of all, go on at this rate and other ranks (`elsewhere` times late) do not. None if it takes
     more than `max_needed` times.
     """
-    for needed in range(seen + 1, _LIMITS.max_needed + 1):
+    for needed in range(seen + 1, THRESHOLDS.max_needed + 1):
         if _is_repeated(needed, elsewhere, share):
-            return max(math.ceil(needed * steps / seen), THRESHOLDS.min_steps_to_recur, steps + 1) - steps
+            return max(math.ceil(needed * steps / seen), THRESHOLDS.min_steps, steps + 1) - steps
     return None
 
 

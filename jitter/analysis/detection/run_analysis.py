@@ -1,7 +1,7 @@
 """The analysis of a run: each step's time and account of lost time, the outliers, and replays of what-if scenarios."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -9,7 +9,6 @@ import numpy as np
 from jitter.analysis.account.losses import CLASSES_OF_PART
 from jitter.analysis.account.noise import Noise, noise_of_operations
 from jitter.analysis.account.step_account import StepAccount
-from jitter.analysis.detection.data_quality import StepQuality
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.job_findings import (
     FastRanks,
@@ -22,7 +21,14 @@ from jitter.analysis.detection.job_findings import (
     split_random_events,
 )
 from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
-from jitter.analysis.detection.passes import Arrivals, RunReplay, StepExecutor, StepStatistics, ThreadedStepExecutor
+from jitter.analysis.detection.passes import (
+    Arrivals,
+    RunReplay,
+    StepExecutor,
+    StepQuality,
+    StepStatistics,
+    ThreadedStepExecutor,
+)
 from jitter.analysis.detection.pipeline_stages import find_unequal_stages
 from jitter.analysis.detection.slow_communication import (
     SlowCommunication,
@@ -67,7 +73,6 @@ class RunAnalysis:
         self.run, self.ends = self.steps.run, self.steps.ends
         self._make_executor = executor
         self._executor = executor(self.steps)
-        self._bound_priced: list[tuple[Scenario, float]] = []
 
     @cached_property
     def keys(self) -> list[StepKey]:
@@ -153,7 +158,7 @@ class RunAnalysis:
     @property
     def is_unexplained(self) -> bool:
         """Whether waits of hosts that no call records, and that no end explains, make every price doubtful."""
-        return self.run.unexplained_fraction > THRESHOLDS.max_unexplained_share
+        return self.run.unexplained_fraction > THRESHOLDS.tolerance_share
 
     def total(self, gained: Floats) -> Floats:
         """Return (scenarios,) the sum of (steps, scenarios) over steps of known time.
@@ -170,7 +175,7 @@ class RunAnalysis:
         Then operations waited for other ones than the inferred dependencies say: no loss and no saving holds.
         """
         run_ns = float(self.total(self.assumed_step_ns))
-        return float(self.total(self.loss_ns)) < -THRESHOLDS.contradiction_share * run_ns
+        return float(self.total(self.loss_ns)) < -THRESHOLDS.min_cost_share * run_ns
 
     @property
     def usual_step_ns(self) -> float:
@@ -196,7 +201,7 @@ class RunAnalysis:
         lacking = sum(
             self._excess_ns(groups[self._seen[number].transfers.partial[groups]], number) for number in partial
         )
-        return lacking > 0 and lacking >= THRESHOLDS.cause_share * slow.excess_ns
+        return lacking > 0 and lacking >= THRESHOLDS.main_share * slow.excess_ns
 
     def _groups(self, collectives: Sequence[tuple[int, int]]) -> Ints:
         """Return the numbers, of all groups of all collectives, of these (collective, group)."""
@@ -347,12 +352,14 @@ class RunAnalysis:
             slow = [collectives for collectives in slow if not set(collectives.steps) <= late]
         always = self._slow_in_every_step & self.run.collective_arrays.incomplete
         unrecorded = slow_communication(self.run, self.transfers, self.expected_transfers, always)
+        links = attribute_to_ranks(slow)
+        if unrecorded is not None and not any(link.contains(unrecorded) for link in links):
+            links.append(unrecorded)
         return [
             *join_late_ranks([outlier for outlier in outliers if (outlier.rank, outlier.part) not in joined]),
             *job,
             *halves,
-            *attribute_to_ranks(slow),
-            *([] if unrecorded is None else [unrecorded]),
+            *links,
         ]
 
     @cached_property
@@ -490,18 +497,15 @@ class RunAnalysis:
         return scenarios, self._executor.replay(self.baseline_transfers, scenarios, self.noise)
 
     @cached_property
-    def _priced(self) -> list[tuple[Scenario, float]]:
-        """What each scenario that was replayed saves over the run, ns."""
+    def _prices(self) -> "_Prices":
+        """What scenarios save over the run."""
         scenarios, gone = self._first_replay
-        return list(zip(scenarios, self.total(gone.gained_ns).tolist(), strict=True))
+        known = zip(scenarios, self.total(gone.gained_ns).tolist(), strict=True)
+        return _Prices(self, self._executor, list(known))
 
     def gains(self, scenarios: Sequence[Scenario]) -> list[float]:
         """Return what each scenario would save over the run, ns; scenarios not replayed before share one pass."""
-        new = [scenario for scenario in scenarios if scenario.repairs and not self._gain_of(scenario)]
-        if new:
-            gone = self._executor.replay(self.baseline_transfers, new)
-            self._priced += zip(new, self.total(gone.gained_ns).tolist(), strict=True)
-        return [next(iter(self._gain_of(scenario)), 0.0) for scenario in scenarios]
+        return self._prices.of(scenarios)
 
     def gain_without_transfers(self, groups: Bools) -> float:
         """Return what the run would gain, ns, if these collectives ended with the last recorded arrival.
@@ -519,35 +523,39 @@ class RunAnalysis:
         )
         return float(self.total(gone.gained_ns)[0])
 
-    def _gain_of(self, scenario: Scenario) -> list[float]:
-        return [gain for priced, gain in self._priced if priced == scenario]
-
     def bound_gains(self, scenarios: Sequence[Scenario]) -> list[float]:
         """Return what each scenario would save with the other waits of hosts that the recording allows, ns.
 
         Where it leaves no choice, what `gains` returns.
         """
-        if self._bound is None:
-            return self.gains(scenarios)
-        new = [
-            scenario
-            for scenario in scenarios
-            if scenario.repairs and not any(scenario == priced for priced, _ in self._bound_priced)
-        ]
-        if new:
-            gone = self._bound.replay(self.baseline_transfers, new)
-            self._bound_priced += zip(new, self.total(gone.gained_ns).tolist(), strict=True)
-        return [
-            next((gain for priced, gain in self._bound_priced if priced == scenario), 0.0) for scenario in scenarios
-        ]
+        return (self._bound_prices or self._prices).of(scenarios)
 
     @cached_property
-    def _bound(self) -> StepExecutor | None:
-        """Goes through the steps with the other waits of hosts that the recording allows."""
+    def _bound_prices(self) -> "_Prices | None":
         model = self.run.bound
-        return None if model is None else self._make_executor(self.steps.with_model(model))
+        return None if model is None else _Prices(self, self._make_executor(self.steps.with_model(model)), [])
 
     @cached_property
     def loss_ns(self) -> Floats:
         """(steps,) how much shorter each step would be with every own time and transfer at the baseline."""
         return np.array([account.loss_ns for account in self.accounts])
+
+
+@dataclass(frozen=True)
+class _Prices:
+    """What scenarios save over the run, each replayed once."""
+
+    analysis: RunAnalysis
+    executor: StepExecutor
+    known: list[tuple[Scenario, float]]
+
+    def of(self, scenarios: Sequence[Scenario]) -> list[float]:
+        """Return what each scenario saves, ns; new ones share one pass."""
+        new = [scenario for scenario in scenarios if scenario.repairs and self._of(scenario) is None]
+        if new:
+            gone = self.executor.replay(self.analysis.baseline_transfers, new)
+            self.known.extend(zip(new, self.analysis.total(gone.gained_ns).tolist(), strict=True))
+        return [self._of(scenario) or 0.0 for scenario in scenarios]
+
+    def _of(self, scenario: Scenario) -> float | None:
+        return next((gain for priced, gain in self.known if priced == scenario), None)

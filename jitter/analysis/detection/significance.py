@@ -8,15 +8,15 @@ import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.stats import MAD_TO_SIGMA, mad_sigma, nth_difference
+from jitter.core.numeric.stats import MAD_TO_SIGMA, nth_difference
 from jitter.core.numeric.student_t import student_tail
-
-_LIMITS: Final = THRESHOLDS.spread
 
 QN_TO_SIGMA: Final = 2.2219
 """Ratio of the standard deviation to the lower quartile of all pairwise differences, for a normal distribution."""
 _QUARTILE: Final = 0.6745
 _PRECISION: Final = 1e-16
+_MAD_EFFICIENCY: Final = 0.37
+"""Degrees of freedom of a median absolute deviation, per value: the asymptotic efficiency."""
 
 
 def binomial_tail(count: int, trials: int, chance: float) -> float:
@@ -177,7 +177,7 @@ def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tu
 
     """
     ranks = len(levels)
-    few = ranks - 1 < _LIMITS.min_robust_ranks
+    few = ranks - 1 < THRESHOLDS.min_robust_ranks
     if few:
         centre, scale = np.zeros(ranks), np.zeros(ranks)
         for rank in range(ranks):
@@ -190,7 +190,7 @@ def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tu
         for value in np.unique(centre):  # three at most
             same = centre == value
             scale[same] = MAD_TO_SIGMA * _medians_of_others(np.abs(levels - value))[same]
-    own_degrees = max(1, ranks - 3 if few else round(_LIMITS.mad_efficiency * (ranks - 1)))
+    own_degrees = max(1, ranks - 3 if few else round(_MAD_EFFICIENCY * (ranks - 1)))
     degrees = own_degrees + degrees_of_floor
     sigma = np.sqrt((own_degrees * scale**2 + degrees_of_floor * floor**2) / degrees) * math.sqrt(
         1 + 1 / max(ranks - 1, 1)
@@ -217,7 +217,7 @@ def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
     """
     is_known = ~(np.isnan(total[:, slow]).all(axis=1) | np.isnan(total[:, fast]).all(axis=1))
     apart = np.nanmean(total[np.ix_(is_known, slow)], axis=1) - np.nanmean(total[np.ix_(is_known, fast)], axis=1)
-    if len(apart) < THRESHOLDS.min_steps_for_scatter:
+    if len(apart) < THRESHOLDS.min_for_scatter:
         return True
     around = apart - drift_line(apart)
     return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(qn_sigma(around[:, None])[0]))
@@ -229,7 +229,7 @@ def drift_line(values: Floats) -> Floats:
     A drift correlates with the number of the step by `drift_correlation` or more.
     """
     line, steps, is_known = np.zeros(len(values)), np.arange(len(values)), ~np.isnan(values)
-    if is_known.sum() < THRESHOLDS.min_steps_of_drift or not values[is_known].std() > 0:
+    if is_known.sum() < THRESHOLDS.min_steps or not values[is_known].std() > 0:
         return line
     if float(np.corrcoef(steps[is_known], values[is_known])[0, 1]) < THRESHOLDS.drift_correlation:
         return line
@@ -237,25 +237,6 @@ def drift_line(values: Floats) -> Floats:
     return drift
 
 
-def estimate_sigma(total: Floats) -> float:
-    """Return the standard deviation, ns, of totals (steps, columns) from step to step.
-
-    Estimator Qn of Rousseeuw and Croux ("Alternatives to the median absolute deviation", 1993) on each column's
-    differences between steps, pooled over columns. A constant offset of a column does not count, and up to half of the
-    steps may be outliers. A steady drift does not count either: the result is at most the deviation of the changes from
-    step to step. With fewer than `min_steps_for_scatter` steps it is the spread over columns, 0 if these are too few.
-    """
-    steps, columns = total.shape
-    if steps < THRESHOLDS.min_steps_for_scatter:
-        return mad_sigma(total) if columns >= THRESHOLDS.min_ranks_for_noise else 0.0
-    plain = _qn(total)
-    return plain if steps < THRESHOLDS.min_steps_for_drift else min(plain, _qn(np.diff(total, axis=0)) / np.sqrt(2))
-
-
-def _qn(total: Floats) -> float:
-    apart = [
-        np.abs(total[lag:] - total[:-lag]).ravel() for lag in range(1, min(len(total), THRESHOLDS.max_scatter_lag))
-    ]
-    differences = np.concatenate(apart)
-    known_differences = differences[~np.isnan(differences)]
-    return QN_TO_SIGMA * float(np.quantile(known_differences, 0.25)) if len(known_differences) else 0.0
+def drift_lines(values: Floats) -> Floats:
+    """Return the `drift_line` of each column of values (steps, columns): what is left without it is scatter."""
+    return np.stack([drift_line(column) for column in values.T], axis=1)

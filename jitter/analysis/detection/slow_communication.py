@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.collectives.matching import CollectiveMatching
-from jitter.analysis.detection.significance import binomial_tail, estimate_sigma
+from jitter.analysis.detection.significance import binomial_tail, drift_lines, qn_sigma
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
@@ -16,8 +16,9 @@ from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
+from jitter.core.names.kernels import SEND_RECV
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, lower_median
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, lower_median, mad_sigma
 from jitter.core.numeric.student_t import student_tail
 from jitter.core.step_key import StepKey
 
@@ -56,6 +57,10 @@ class SlowCommunication:
     def meetings(self) -> tuple[tuple[int, int], ...]:
         """(collective, group) of each of the collectives."""
         return tuple(meeting for collectives in self.slow for meeting in collectives.meetings)
+
+    def contains(self, other: "SlowCommunication") -> bool:
+        """Return whether all of the other one's collectives are among these, in the same steps."""
+        return set(other.meetings) <= set(self.meetings) and set(other.steps) <= set(self.steps)
 
     @property
     def repair(self) -> Scenario:
@@ -138,7 +143,7 @@ def find_slow_collectives(
     trials = sum(len(family.ranks) for family, _ in families)
     for family, late_ns in families:
         total = np.nansum(late_ns, axis=1)[elsewhere]
-        noise, of_groups = max(_chance(late_ns), estimate_sigma(total), 1.0), list[SlowCollectives]()
+        noise, of_groups = _noise(late_ns, total), list[SlowCollectives]()
         for column, ranks in enumerate(family.ranks):
             slow_steps = _outside(total[:, column], noise, usual_step_ns)
             if slow_steps is not None:
@@ -154,10 +159,10 @@ def find_slow_collectives(
 
 def _are_all_alike(slow: Sequence[SlowCollectives], family: _Family) -> bool:
     """Return whether all of a family's many groups are slow in the same steps: then none of them stands out."""
-    if len(slow) < max(len(family.ranks), THRESHOLDS.min_masked_ranks):
+    if len(slow) < max(len(family.ranks), THRESHOLDS.min_repeats):
         return False
     steps = [set(collectives.steps) for collectives in slow]
-    return len(set.intersection(*steps)) >= THRESHOLDS.same_steps_share * len(set().union(*steps))
+    return len(set.intersection(*steps)) >= THRESHOLDS.main_share * len(set().union(*steps))
 
 
 def _join(slow: Sequence[SlowCollectives]) -> SlowCollectives:
@@ -182,7 +187,7 @@ def _everywhere(families: Sequence[tuple[_Family, Floats]], usual_step_ns: float
         # a link slows the groups of its rank; only what slows those least slowed too is everywhere
         least = np.nan_to_num(np.sort(late_ns, axis=2)[:, :, len(family.ranks) // 4]).sum(axis=1)
         total = total + least
-        slow = _outside(least, max(_chance(late_ns), estimate_sigma(least[:, None]), 1.0), 0.0)
+        slow = _outside(least, _noise(late_ns, least[:, None]), 0.0)
         if slow is None:
             return None
         steps = set(slow.steps) if steps is None else steps & set(slow.steps)
@@ -193,6 +198,18 @@ def _everywhere(families: Sequence[tuple[_Family, Floats]], usual_step_ns: float
     excess = float(total[list(ordered)].sum())
     is_much = excess >= THRESHOLDS.min_excess_share * usual_step_ns * len(ordered)
     return _Slow(ordered, excess, sigmas, chance) if is_much else None
+
+
+def _noise(late_ns: Floats, total: Floats) -> float:
+    """Return the standard deviation of totals, (steps, groups) over collectives, by chance and from step to step.
+
+    Half of the groups may be slow at times: the median over groups. Of hardly any steps, the spread over groups.
+    """
+    if len(total) < THRESHOLDS.min_for_scatter:
+        scatter = mad_sigma(total) if total.shape[1] >= THRESHOLDS.min_samples else 0.0
+    else:
+        scatter = float(np.median(qn_sigma(total - drift_lines(total))))
+    return max(_chance(late_ns), scatter, 1.0)
 
 
 def _chance(late_ns: Floats) -> float:
@@ -207,12 +224,12 @@ def _outside(late_ns: Floats, noise: float, usual_step_ns: float) -> _Slow | Non
     """Return the steps in which one group's totals, (steps,), exceed the noise; None if none."""
     if not len(late_ns):
         return None
-    outside = late_ns >= THRESHOLDS.step_sigmas * noise
+    outside = late_ns >= THRESHOLDS.outlier_sigmas * noise
     tails = np.sort(student_tail(late_ns / noise, THRESHOLDS.tail_degrees))
     counts = dict.fromkeys((1, int(outside.sum())))
     chance = min(binomial_tail(count, len(late_ns), float(tails[max(count, 1) - 1])) for count in counts) * len(counts)
     mean, spread = float(late_ns.mean()), noise / np.sqrt(len(late_ns))
-    if len(late_ns) > 1 and mean >= THRESHOLDS.run_sigmas * spread and np.median(late_ns) >= mean / 2:
+    if len(late_ns) > 1 and mean >= THRESHOLDS.outlier_sigmas * spread and np.median(late_ns) >= mean / 2:
         outside = np.ones(len(late_ns), np.bool_)
         chance = min(chance, float(student_tail(mean / spread, min(len(late_ns) - 1, THRESHOLDS.max_degrees))))
     excess = float(late_ns[outside].sum())
@@ -295,7 +312,7 @@ def transfers_by_benchmark(
         fastest[kind.operation] = float(np.fmin(fastest.get(kind.operation, np.nan), usual[group]))
         least[kind.operation, kind.size] = fastest[kind.operation]
     for group, kind in kinds.items():
-        if kind.is_incomplete and kind.operation == "send_recv":
+        if kind.is_incomplete and kind.operation == SEND_RECV:
             continue
         if kind.is_incomplete:
             expected_ns[group] = least[kind.operation, kind.size]

@@ -15,7 +15,7 @@ import numpy as np
 from jitter.analysis.detection.deviations import TeamDeviations, settle_halves, spread_within_steps
 from jitter.analysis.detection.significance import (
     binomial_tail,
-    drift_line,
+    drift_lines,
     known_medians,
     predictive_tails,
     qn_sigma,
@@ -98,8 +98,8 @@ class Standouts:
         Of few steps or ranks none tells which usual time is the unusual one, and chance must not choose what counts.
         """
         steps, ranks = self.is_late.shape
-        is_few = steps < THRESHOLDS.min_steps_for_scatter or ranks <= THRESHOLDS.min_peers_to_recur
-        is_sure = self.is_persistent & (self.chance < THRESHOLDS.recurrence.max_chance) & (not is_few)
+        is_few = steps < THRESHOLDS.min_for_scatter or ranks <= THRESHOLDS.min_repeats
+        is_sure = self.is_persistent & (self.chance < THRESHOLDS.medium_chance) & (not is_few)
         is_counted: Bools = self.is_late & (self.is_event | is_sure)
         return is_counted
 
@@ -110,7 +110,7 @@ class Standouts:
             late = self.is_late[:, column]
             late_ns = self.total_ns[late, column]
             excess = float(np.nansum(late_ns))
-            if len(self.ranks) == 1 and excess > THRESHOLDS.max_excess_share * float(np.nansum(step_ns[late])):
+            if len(self.ranks) == 1 and excess > THRESHOLDS.much_more * float(np.nansum(step_ns[late])):
                 continue  # operations side by side, each of which waited for what was not recorded
             if excess < THRESHOLDS.min_excess_share * known_median(step_ns) * late.sum():
                 continue
@@ -165,7 +165,7 @@ def find_standouts(
         np.ones(ranks),
     )
     for numbers in of_kinds or [np.arange(steps)]:
-        if ranks > 1 or len(numbers) >= THRESHOLDS.min_steps_without_peers:
+        if ranks > 1 or len(numbers) >= THRESHOLDS.min_steps:
             _test_kind(
                 standouts, numbers, _sample(deviations.of_steps(numbers), part), known_median(step_ns[numbers]), tests
             )
@@ -188,10 +188,10 @@ class _Sample(NamedTuple):
 def _sample(deviations: TeamDeviations, part: TimePart) -> _Sample:
     total, is_split = settle_halves(deviations.total_ns[part])
     steps, ranks = total.shape
-    is_many = steps >= THRESHOLDS.min_steps_for_scatter
+    is_many = steps >= THRESHOLDS.min_for_scatter
     over_steps, level = np.zeros(ranks), known_medians(total)
     if is_many:
-        lines = np.stack([drift_line(rank_ns) for rank_ns in total.T], axis=1)
+        lines = drift_lines(total)
         over_steps = qn_sigma(total - lines)  # a drift is no scatter
         level = np.where(lines.any(axis=0), level, np.nan_to_num(quiet_level(total, over_steps)))
     usual_scatter = np.median(over_steps)
@@ -217,12 +217,12 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: _Sample, usual_step_
     total, is_known = sample.total, ~np.isnan(sample.total)
     steps, ranks = total.shape
     least_ns, trials = THRESHOLDS.min_excess_share * usual_step_ns, 2 * ranks * tests
-    usual = sample.level if steps >= THRESHOLDS.min_steps_for_scatter else np.zeros(ranks)
+    usual = sample.level if steps >= THRESHOLDS.min_for_scatter else np.zeros(ranks)
     sigmas = np.where(is_known, np.nan_to_num(total) - np.maximum(usual, 0.0), 0.0) / sample.noise
     # several steps of one rank resemble each other: their tail is the worst case
     tails = np.where(is_known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
     alone = np.where(is_known, predictive_tails(sigmas, (total - usual) / sample.noise), 1.0) * is_known.sum() * tests
-    events = (alone < THRESHOLDS.recurrence.max_chance) & (np.nan_to_num(total) >= least_ns)
+    events = (alone < THRESHOLDS.medium_chance) & (np.nan_to_num(total) >= least_ns)
     standouts.total_ns[numbers], standouts.sigmas[numbers], standouts.is_event[numbers] = total, sigmas, events
     standouts.chance_of_step[numbers] = np.minimum(alone, 1.0)
     unusual = np.minimum(_chances_of_usual(sample) * trials, 1.0)
@@ -245,7 +245,7 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: _Sample, usual_step_
             if not is_far.any():
                 continue
             chance = min(chance, float(alone[is_far, column].min()))
-            is_far = is_far | (sigmas[:, column] >= THRESHOLDS.step_sigmas)
+            is_far = is_far | (sigmas[:, column] >= THRESHOLDS.outlier_sigmas)
             late = there & is_far & (rank_ns >= least_ns)
         standouts.is_late[numbers, column] = late
         standouts.is_persistent[column] |= always[column]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from jitter.analysis.detection.data_quality import StepQuality
+from jitter.analysis.detection.passes import StepQuality
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.core.step_key import StepKey
 from jitter.lake import staging

@@ -221,7 +221,7 @@ def _otherwise(evidence: "Evidence", candidate: Any) -> Match:
 
 def _after_last_launch(evidence: "Evidence", late: "Outlier") -> Match | None:
     share = evidence.after_launches.share(late.rank, late.part, late.steps)
-    return Match({"share": format_percent(min(share, 1.0))}) if share >= THRESHOLDS.cause_share else None
+    return Match({"share": format_percent(min(share, 1.0))}) if share >= THRESHOLDS.main_share else None
 
 
 def _side_work(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -239,7 +239,7 @@ def _loading(evidence: "Evidence", late: "Outlier") -> Match | None:
 
 def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
     loading = evidence.data_loading(late)
-    least = THRESHOLDS.cause_share * late.excess_ns / len(late.steps)
+    least = THRESHOLDS.main_share * late.excess_ns / len(late.steps)
     return _loading(evidence, late) if loading and loading.own_ns - (loading.others_ns or 0.0) >= least else None
 
 
@@ -260,7 +260,7 @@ def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:
     if late.pace is not None:
         return None  # it takes longer for the work that it has
     work = evidence.workload(late)
-    if not work.excess_ns or work.differing_ns < THRESHOLDS.cause_share * work.excess_ns:
+    if not work.excess_ns or work.differing_ns < THRESHOLDS.main_share * work.excess_ns:
         return None
     where, they = ("in its other steps", "those steps") if work.own_steps else ("on the other ranks", "most ranks")
     values = {

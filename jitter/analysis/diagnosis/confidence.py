@@ -47,7 +47,7 @@ def _exceeds_clocks(group: FindingGroup, evidence: Evidence) -> bool:
     qualities = evidence.analysis.qualities
     error_ns = max((qualities[number].uncertainty_ns or 0 for number in group.steps), default=0)
     ranks = len({outlier.rank for outlier in group.outliers}) or 1
-    return error_ns > THRESHOLDS.max_clock_share * group.excess_ns / max(len(group.steps), 1) / ranks
+    return error_ns > THRESHOLDS.main_share * group.excess_ns / max(len(group.steps), 1) / ranks
 
 
 def _hinges_on_waits(group: FindingGroup, evidence: Evidence) -> bool:
@@ -92,9 +92,9 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
     if not group.parts:
         return _of_communication(group, evidence)
     answers = [
-        _of_job(finding.candidate, evidence)
-        for finding in group.findings
-        if isinstance(finding.candidate, JobFinding) and finding.candidate.kind != "late_together"
+        _of_job(candidate, evidence)
+        for candidate in group.candidates
+        if isinstance(candidate, JobFinding) and candidate.kind != "late_together"
     ]
     return _first(answers or _of_ranks(group, evidence))
 
@@ -128,24 +128,24 @@ def _of_job(job: JobFinding, evidence: Evidence) -> Recurrence:
         team = evidence.analysis.deviations_of(job.members[0].team)
         events = np.array([len(job.steps_of_rank.get(rank, ())) for rank in team.ranks.tolist()])
         return Recurrence("no") if is_random(events) else Recurrence("unknown", recorded)
-    if recorded < THRESHOLDS.min_steps_to_recur:
-        return Recurrence("unknown", THRESHOLDS.min_steps_to_recur - recorded)
+    if recorded < THRESHOLDS.min_steps:
+        return Recurrence("unknown", THRESHOLDS.min_steps - recorded)
     if job.kind == "launch_bound":
         return Recurrence("no")
-    return Recurrence("yes" if job.chance < THRESHOLDS.recurrence.max_chance else "unknown")
+    return Recurrence("yes" if job.chance < THRESHOLDS.medium_chance else "unknown")
 
 
 def _of_communication(group: FindingGroup, evidence: Evidence) -> Recurrence:
     """Return the answer for slow communication: against the other slow communication of the run."""
     recorded, slow = len(evidence.analysis.keys), len(group.steps)
-    if slow == recorded >= THRESHOLDS.min_steps_for_scatter:
+    if slow == recorded >= THRESHOLDS.min_for_scatter:
         return Recurrence("yes")
     if group.group.scope == "job":
-        return Recurrence("together") if recorded > 1 else Recurrence("unknown", THRESHOLDS.min_steps_to_recur - 1)
+        return Recurrence("together") if recorded > 1 else Recurrence("unknown", THRESHOLDS.min_steps - 1)
     elsewhere = sum(
-        len(finding.steps)
-        for finding in evidence.pricing.findings
-        if isinstance(finding.candidate, SlowCommunication) and finding not in group.findings
+        len(candidate.steps)
+        for candidate in evidence.pricing.worth_fixing
+        if isinstance(candidate, SlowCommunication) and candidate not in group.candidates
     )
     share = len(group.group.ranks) / len(evidence.locations)
     return decide_repetition(slow, elsewhere, share, recorded)

@@ -13,12 +13,12 @@ from jitter.analysis.diagnosis.confidence import decide_group_recurrence, judge_
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
-from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern
 from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Pause, Rung, Seen, StepAnswer
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_percent, format_time
+from jitter.core.formatting import format_numbers, format_ordinal, format_percent, format_time
+from jitter.core.step_key import StepKey
 
 _LIMITS: Final = THRESHOLDS.sentences
 _UNKNOWN_GAIN: Final = f"whether that delays other ranks is unknown: {PARTNERS}"
@@ -57,7 +57,7 @@ def make_culprit(
     elif not by_rank:
         rank = _most_often_last(group, evidence)
     losses = _losses_of(group, rank, evidence)
-    excess_of_steps = [evidence.excess_of_step(group.findings, number) for number in range(len(analysis.keys))]
+    excess_of_steps = [evidence.excess_of_step(group.candidates, number) for number in range(len(analysis.keys))]
     location = evidence.locations[rank]
     ranks = group.group.ranks
     recorded = rank if rank in ranks else ranks[0]
@@ -65,13 +65,13 @@ def make_culprit(
         ranks = evidence.unrecorded_members(group.slow_communication[0]) or ranks
     pricing = evidence.pricing
     is_unknown = gain_ns < pricing.min_gain_ns(steps) and any(
-        pricing.unpriced_ns(finding.candidate) > 0 for finding in group.findings
+        pricing.unpriced_ns(candidate) > 0 for candidate in group.candidates
     )
     saved_ns = max(gain_ns, 0.0) if group.is_lead or is_unknown else gain_ns
     late = [answers[at] for at in steps if answers[at].max_rank in ranks and answers[at].cause == group.cause]
     recurrence = decide_group_recurrence(group, evidence)
     loss_ns = round(max(share_ns, 0.0))
-    main = max(group.findings, key=lambda finding: finding.candidate.excess_ns).candidate
+    main = max(group.candidates, key=lambda candidate: candidate.excess_ns)
     return Culprit(
         rung=_rung(group),
         loss_class=_class_of(group.cause, main.part),
@@ -121,7 +121,7 @@ def _rung(group: FindingGroup) -> Rung | None:
         return "ranks"
     if not group.parts:
         return "network"
-    kinds = {finding.candidate.kind for finding in group.findings if isinstance(finding.candidate, JobFinding)}
+    kinds = {candidate.kind for candidate in group.candidates if isinstance(candidate, JobFinding)}
     return "steps" if kinds == {"slow_steps"} else None
 
 
@@ -268,7 +268,63 @@ def _kernel_range(losses: Mapping[int, Losses], late: Sequence[StepAnswer], evid
     if not lost.sum():
         return None
     running = np.cumsum(lost) / lost.sum()
-    tail = (1 - THRESHOLDS.kernel_range_share) / 2
+    tail = (1 - THRESHOLDS.whole_share) / 2
     first, last = int(indices[np.argmax(running > tail)]), int(indices[np.argmax(running >= 1 - tail)])
     began = [step.divergence.kernel_index for step in late if step.divergence is not None]
     return IndexRange(min([first, *began]), last)
+
+
+def describe_step_pattern(keys: Sequence[StepKey], late: Sequence[int], excess_ns: Sequence[float]) -> str:
+    """Return the pattern in words.
+
+    Args:
+        keys: the run's steps.
+        late: positions in `keys` of the steps in which it occurs.
+        excess_ns: of each step of the run, also where it does not stand out.
+
+    """
+    drift = _drift(excess_ns)
+    if not late:
+        pattern = "no step"
+    elif len(keys) == 1:
+        pattern = "the only step"
+    elif drift is not None:
+        pattern = f"a drift: {drift}"
+    elif len(late) == len(keys):
+        pattern = "every step"
+    elif len(late) >= max(2, THRESHOLDS.nearly_all_share * len(keys)):
+        pattern = f"nearly every step ({len(late)} of {len(keys)})"
+    elif len(late) == 1:
+        pattern = f"one step: {keys[late[0]]}"
+    else:
+        pattern = _some([keys[at].step for at in late], late, len(keys))
+    return pattern
+
+
+def _some(numbers: Sequence[int], late: Sequence[int], steps: int) -> str:
+    """Describe two or more steps, but not all: consecutive, periodic, or neither."""
+    if late[-1] - late[0] + 1 == len(late):
+        return f"consecutive steps: {numbers[0]} to {numbers[-1]}"
+    apart = np.diff(np.array(late))
+    if len(late) >= THRESHOLDS.min_repeats and (apart == apart[0]).all() and _is_whole(late, int(apart[0]), steps):
+        return f"every {format_ordinal(int(apart[0]))} step: {format_numbers(numbers)}"
+    return f"{len(late)} of {steps} steps: {format_numbers(numbers)}"
+
+
+def _is_whole(late: Sequence[int], period: int, steps: int) -> bool:
+    """Return whether every step of that period in the run is among them."""
+    return late[0] - period < 0 and late[-1] + period >= steps
+
+
+def _drift(excess_ns: Sequence[float]) -> str | None:
+    values = np.array(excess_ns, np.float64)
+    if len(values) < THRESHOLDS.min_steps or np.isnan(values).any() or not values.std():
+        return None
+    fifth = max(1, len(values) // 5)
+    first, last = float(values[:fifth].mean()), float(values[-fifth:].mean())
+    correlation = float(np.corrcoef(np.arange(len(values)), values)[0, 1])
+    if correlation >= THRESHOLDS.drift_correlation and last >= THRESHOLDS.much_more * max(first, 0.0) and last > 0:
+        return "it grows over the run"
+    if correlation <= -THRESHOLDS.drift_correlation and first >= THRESHOLDS.much_more * max(last, 0.0) and first > 0:
+        return "it shrinks over the run"
+    return None

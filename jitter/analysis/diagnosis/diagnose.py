@@ -1,22 +1,27 @@
-"""Puts the diagnosis together from the analysis of a run."""
+"""Puts the diagnosis together from the analysis of a run.
 
+Without recognised communication no rank is cleared, and none is blamed with confidence.
+"""
+
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from jitter.analysis.detection.likely_communication import survey_communication
+from jitter.analysis.detection.likely_communication import CommunicationSurvey, survey_communication
 from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.conclusion import conclude, limit_to_communication
 from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup, group_findings, group_job_findings
-from jitter.analysis.diagnosis.grouping.leads import add_lead
-from jitter.analysis.diagnosis.limitations import describe_warm_up, list_limitations
+from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup, add_lead, group_findings, group_job_findings
+from jitter.analysis.diagnosis.limitations import conclude, describe_warm_up
 from jitter.analysis.diagnosis.loss.split import split_loss
-from jitter.analysis.diagnosis.model import Loss, LossShare, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import Culprit, Loss, LossShare, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.step_answers import TtkeExtremes, answer_steps
 from jitter.analysis.diagnosis.verdict import write_verdict
 from jitter.analysis.replay.what_if import together
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.names.kernels import short_name
 
 
 def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtremes) -> Diagnosis:
@@ -28,11 +33,13 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         ttke_extremes: gives (min rank, max rank) by time to kernel end, for steps in which no ranks meet.
 
     """
-    groups, gains, all_gain = _select_worth_fixing(analysis, evidence, group_findings(evidence))
+    groups = _select_worth_fixing(evidence, group_findings(evidence))
+    (all_gain,) = analysis.gains([together(group.scenario for group in groups)])
     if (led := add_lead(evidence, groups, all_gain)) != groups:
         groups = led
-        gains = analysis.gains([group.scenario for group in groups])
-        all_gain = max(0.0, *gains, analysis.gains([together(group.scenario for group in groups)])[0])
+        (together_ns,) = analysis.gains([together(group.scenario for group in groups)])
+        all_gain = max(0.0, *analysis.gains([group.scenario for group in groups]), together_ns)
+    gains = analysis.gains([group.scenario for group in groups])
     shares = [analysis.loss_of(group.scenario) for group in groups]
     tested = list(groups)
     beside = group_job_findings(evidence)
@@ -53,7 +60,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         )
     ]
     run, split = analysis.run, _split(evidence, steps, loss)
-    conclusion = conclude(evidence, loss, steps, culprits)
+    conclusion, limits = conclude(evidence, loss, steps, culprits)
     # findings beyond the loss may overlap: the largest counts
     beyond = max(
         (culprit.gain_ns for culprit in culprits if culprit.is_beyond_loss and culprit.rung != "network"), default=0
@@ -68,7 +75,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         culprits=tuple(culprits),
         what_if=what_if,
         verdict=" ".join([verdict, warm_up] if warm_up and not culprits else [verdict]),
-        notes=list_limitations(evidence, loss, culprits, conclusion.unrecorded),
+        notes=limits,
         split=split,
         conclusion=conclusion,
         unexplained_fraction=run.unexplained_fraction,
@@ -95,30 +102,25 @@ def _gain_ranges(
     pricing = evidence.pricing
     delays = [0.0] * len(groups)
     if evidence.analysis.run.misses_partners:
-        late = [sum(pricing.unpriced_ns(finding.candidate) for finding in group.findings) for group in groups]
+        late = [sum(map(pricing.unpriced_ns, group.candidates)) for group in groups]
         delays = [min(ns, max(loss.ns or 0, 0)) for ns in late]
     return pricing.ranges([group.scenario for group in groups], gains, delays)
 
 
-def _select_worth_fixing(
-    analysis: RunAnalysis, evidence: Evidence, groups: Sequence[FindingGroup]
-) -> tuple[list[FindingGroup], list[float], float]:
-    """Return the groups worth fixing, what each saves alone, ns, and what all of them save together."""
-    pricing = evidence.pricing
-    kept = list(groups)
-    while kept:
-        scenarios = [group.scenario for group in kept]
-        prices = pricing.price(scenarios)
-        most = pricing.most(scenarios, [alone for alone, _ in prices])
-        is_worth = [
-            (alone >= 0 or analysis.run.matching.unpaired > 0)
-            and any(pricing.is_worth_fixing(finding.candidate, alone, marginal) for finding in group.findings)
-            for group, alone, (_, marginal) in zip(kept, most, prices, strict=True)
-        ]
-        if all(is_worth):
-            return kept, [alone for alone, _ in prices], analysis.gains([together(scenarios)])[0]
-        kept = [group for group, worth in zip(kept, is_worth, strict=True) if worth]
-    return [], [], 0.0
+def _select_worth_fixing(evidence: Evidence, groups: Sequence[FindingGroup]) -> list[FindingGroup]:
+    """Return the groups worth fixing."""
+    analysis, pricing = evidence.analysis, evidence.pricing
+    scenarios = [group.scenario for group in groups]
+    most = pricing.most(scenarios, analysis.gains(scenarios))
+    return [
+        group
+        for group, alone_ns in zip(groups, most, strict=True)
+        if (alone_ns >= 0 or analysis.run.matching.unpaired > 0)
+        and any(
+            pricing.is_worth_fixing(candidate, alone_ns, analysis.loss_of(group.scenario))
+            for candidate in group.candidates
+        )
+    ]
 
 
 def _split(evidence: Evidence, steps: Sequence[StepAnswer], loss: Loss) -> tuple[LossShare, ...]:
@@ -137,3 +139,69 @@ def _sum_loss(steps: Sequence[StepAnswer]) -> Loss:
         sum(step.loss_ns or 0 for step in known_steps),
         sum(step.loss_ns or 0 for step in timed) / sum(step.step_time_ns or 0 for step in timed) if timed else None,
     )
+
+
+def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) -> Diagnosis:
+    """Return the diagnosis with confidence, verdict and notes limited by what is known of the communication.
+
+    Where kernels behave like communication and nothing names them, waiting in them counts as the rank's own GPU time:
+    a finding of cause `gpu_compute` is of low confidence. Every finding is, if no communication is recognised.
+    """
+    reason = _reason(survey)
+    if reason is None:
+        return diagnosis
+    culprits = tuple(
+        replace(culprit, confidence="low") if _rests_on_communication(culprit, survey) else culprit
+        for culprit in diagnosis.culprits
+    )
+    notes = [f"{reason[:1].upper()}{reason[1:]}."]
+    if survey.likely:
+        pattern = "|".join(
+            re.escape(short_name(kernel.name)) for kernel in survey.likely[: THRESHOLDS.sentences.max_named]
+        )
+        notes.append(
+            f"If these kernels communicate, declare them: jitter ingest TRACES --collective '{pattern}' --replace."
+        )
+    verdict = f"{diagnosis.verdict} Confidence is low: {reason}."
+    conclusion = diagnosis.conclusion
+    if not culprits:
+        cost, _, _ = diagnosis.verdict.partition(";")
+        verdict = f"{cost.removesuffix('.')}; no rank can be blamed or cleared: {reason}."
+        conclusion = replace(conclusion, doubts=(*conclusion.doubts, notes[0]), cleared=())
+    elif culprits == diagnosis.culprits and survey.is_recognized:
+        verdict = f"{diagnosis.verdict} Note: {reason}."
+    return replace(
+        diagnosis, culprits=culprits, verdict=verdict, notes=(*diagnosis.notes, *notes), conclusion=conclusion
+    )
+
+
+def _rests_on_communication(culprit: Culprit, survey: CommunicationSurvey) -> bool:
+    return not survey.is_recognized or survey.is_graphs_only or culprit.cause in ("gpu_compute", "gpu_time")
+
+
+def _reason(survey: CommunicationSurvey) -> str | None:
+    """Return why the diagnosis is limited; None if it is not."""
+    if survey.ranks < 2:
+        return None
+    if survey.is_graphs_only:
+        return "the traces hold whole graphs only, so communication inside them is not seen"
+    if survey.likely:
+        does, it = (
+            ("starts apart on the ranks and ends together", "it")
+            if len(survey.likely) == 1
+            else (
+                "start apart on the ranks and end together",
+                "them",
+            )
+        )
+        return f"{_kernels(survey)} {does}, as communication does, and nothing names {it} so"
+    if not survey.is_recognized:
+        return f"no communication is recognised between the {survey.ranks} ranks"
+    return None
+
+
+def _kernels(survey: CommunicationSurvey) -> str:
+    named = [short_name(kernel.name) for kernel in survey.likely[: THRESHOLDS.sentences.max_named]]
+    unnamed = len(survey.likely) - len(named)
+    listed = ", ".join(named) + (f" and {unnamed} more" if unnamed else "")
+    return f"{'the kernel' if len(survey.likely) == 1 else 'the kernels'} {listed}"

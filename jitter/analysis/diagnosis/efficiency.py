@@ -49,7 +49,7 @@ def describe_bound(
     share = dict(zip(SHARES, parts.tolist(), strict=True))
     exposed, compute = share["exposed"], share["compute"] + share["hidden"]
     if exposed < _LIMITS.compute_bound:
-        if compute < _LIMITS.min_compute:
+        if compute < THRESHOLDS.main_share:
             return None
         sentence = (
             f"compute-bound: compute takes {format_percent(compute)} of the steps, communication without compute "
@@ -94,14 +94,14 @@ def find_bounds_in_tables(operators: Iterable[Mapping[str, Any]]) -> list[Effici
         name = PurePath(source).name
         of_network = [row for row in rows if is_communication(row["name"])]
         most = max(of_network, key=lambda row: float(row["share"]), default=None)
-        if most is not None and most["share"] >= _LIMITS.communication_bound:
+        if most is not None and most["share"] >= THRESHOLDS.main_share:
             sentence = f"communication-bound: {most['share']:.2%} of the GPU time in {name} is in {most['name']}"
             bounds.append(EfficiencyFinding("communication", sentence, float(most["share"])))
             continue
         copies = [row for row in rows if copy_direction(row["name"]) is not None]
         compute = sum(row["share"] for row in rows) - sum(row["share"] for row in [*of_network, *copies])
         exposed = 0.0 if most is None else float(most["share"])
-        if exposed < _LIMITS.compute_bound and compute >= _LIMITS.complete_share:
+        if exposed < _LIMITS.compute_bound and compute >= THRESHOLDS.whole_share:
             sentence = f"compute-bound: communication has {format_percent(exposed)} of the GPU time in {name}"
             bounds.append(EfficiencyFinding("compute_bound", sentence, min(compute, 1.0)))
     return bounds

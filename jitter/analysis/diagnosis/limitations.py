@@ -1,4 +1,7 @@
-"""Limits of a diagnosis: groups, partners, ranks or steps that were not recorded or cannot be compared."""
+"""Limits of a diagnosis, and its conclusion: what keeps ranks, hosts and links from being cleared.
+
+Groups, partners, ranks or steps that were not recorded or cannot be compared.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
@@ -8,7 +11,7 @@ import numpy as np
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.recorded_work import describe_side_work
-from jitter.analysis.diagnosis.model import Culprit, Loss, UnrecordedRanks
+from jitter.analysis.diagnosis.model import Cleared, Conclusion, Culprit, Loss, Status, StepAnswer, UnrecordedRanks
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
@@ -91,7 +94,7 @@ def first_start_spread(analysis: RunAnalysis) -> StartSpread:
 def describe_first_starts(analysis: RunAnalysis) -> str | None:
     """Return a sentence on the spread of the first starts; None if it is small."""
     spread = first_start_spread(analysis).ns
-    if spread < max(_LIMITS.min_first_start_share * analysis.usual_step_ns, _LIMITS.min_first_start_ns):
+    if spread < max(THRESHOLDS.minor_share * analysis.usual_step_ns, _LIMITS.min_first_start_ns):
         return None
     return (
         f"In the first recorded step, ranks start up to {format_time(spread)} apart: the reason lies before the "
@@ -104,7 +107,7 @@ def doubt_first_starts(analysis: RunAnalysis) -> str | None:
     if analysis.run.has_consecutive_steps:
         return None
     spread = first_start_spread(analysis)
-    if spread.last is None or spread.ns < THRESHOLDS.min_lead_share * analysis.usual_step_ns:
+    if spread.last is None or spread.ns < THRESHOLDS.min_clear_share * analysis.usual_step_ns:
         return None
     return (
         f"Rank {spread.last} begins the recorded step last, {format_time(spread.ns)} after the first rank "
@@ -141,52 +144,79 @@ NO_COMMON_STEP: Final = (
 )
 ONE_STEP: Final = (
     "Only one step was recorded, which cannot tell whether anything recurs: record at least "
-    f"{THRESHOLDS.min_steps_to_recur} consecutive steps."
+    f"{THRESHOLDS.min_steps} consecutive steps."
 )
 _ASSUMED_GROUPS: Final = "The groups of some collectives were not recorded: they are assumed to span all ranks."
 _INFERRED_GROUPS: Final = (
     "The groups of some collectives were not recorded: they were inferred from which ranks leave them together."
+)
+_NO_PARTNERS: Final = (
+    "Some exchanges name no partners, and their ends show that not all ranks take part: waiting in them cannot be "
+    "attributed to a rank, and counts as own time."
+)
+_UNCOUPLED: Final = "The recorded groups of some collectives contradict their order: each rank's is taken by itself."
+_GUESSED_STEPS: Final = (
+    "The traces have no step markers: where steps begin is inferred, and in which steps a finding lies."
 )
 _UNKNOWN_PARTNERS: Final = (
     "The rank's collectives name no groups: the ranks that it waits for in them are unknown, and were not recorded."
 )
 
 
-def list_limitations(
+class Limit(NamedTuple):
+    """A limit of the diagnosis."""
+
+    sentence: str
+    is_doubt: bool = False
+    """Whether no rank, host or link can be cleared because of it."""
+
+
+def list_limits(
     evidence: Evidence, loss: Loss, culprits: Sequence[Culprit], unrecorded: UnrecordedRanks | None
-) -> tuple[str, ...]:
-    """Return the limitations of the diagnosis, each as a sentence."""
-    run = evidence.analysis.run
-    limitations: list[str] = []
-    if lacks_common_step(evidence):
-        limitations.append(NO_COMMON_STEP)
-    if unrecorded is not None:
-        limitations.append(explain_unrecorded(unrecorded))
-    starts = doubt_first_starts(evidence.analysis) or describe_first_starts(evidence.analysis)
-    if starts is not None:
-        limitations.append(starts)
-    if (warm_up := describe_warm_up(evidence.analysis)) is not None:
-        limitations.append(warm_up)
-    limitations += describe_model_error(evidence, loss)
-    limitations += _list_missing_events(evidence)
-    limitations += _list_unknown_groups(evidence)
-    if (interference := max((rules.interference for rules in run.dependencies.values()), default=0.0)) > 0:
-        limitations.append(
-            f"Compute kernels take {format_percent(interference)} longer while a collective runs on their GPU: savings "
-            "include what shorter waiting gives back."
-        )
-    if run.schedule.uncoupled:
-        limitations.append(
-            "The recorded groups of some collectives contradict their order: each rank's is taken by itself."
-        )
-    if peerless := find_peerless(run):
-        limitations.append(explain_no_peers(peerless))
-    if (share := unverified_transfers(evidence)) is not None:
-        limitations.append(explain_unverified_network(share))
-    limitations += describe_fast_ranks(evidence, culprits)
-    limitations += _describe_size(evidence)
-    limitations += describe_side_work(evidence.side_work_times)
-    return tuple(limitations)
+) -> Iterator[Limit]:
+    """Yield the limits of the diagnosis."""
+    analysis, run = evidence.analysis, evidence.analysis.run
+    first_starts, peerless = doubt_first_starts(analysis), find_peerless(run)
+    has_waits = culprits or analysis.is_unexplained
+    doubts = [
+        NO_COMMON_STEP if lacks_common_step(evidence) else None,
+        None if unrecorded is None else explain_unrecorded(unrecorded),
+        first_starts,
+        CONTRADICTION if analysis.contradicts_recording else None,
+        *_describe_model_error(evidence, loss),
+        *(() if has_waits else _describe_possible_waits(evidence, loss)),
+        _NO_PARTNERS if run.matching.unpaired else None,
+        explain_no_peers(peerless) if peerless else None,
+        *_describe_fast_ranks(evidence, culprits),
+    ]
+    yield from (Limit(sentence, is_doubt=True) for sentence in doubts if sentence is not None)
+    yield from (Limit(sentence, analysis.is_unexplained) for sentence in _describe_host_waits(evidence))
+    unverified = unverified_transfers(evidence)
+    others = [
+        describe_first_starts(analysis) if first_starts is None else None,
+        describe_warm_up(analysis),
+        None if all(evidence.has_launches(team) for team in run.programs) else NO_LAUNCHES,
+        _GUESSED_STEPS if evidence.has_guessed_steps else None,
+        _INFERRED_GROUPS if run.matching.inferred else None,
+        (_UNKNOWN_PARTNERS if evidence.is_single_rank else _ASSUMED_GROUPS) if run.matching.unrecorded else None,
+        _describe_interference(run),
+        _UNCOUPLED if run.schedule.uncoupled else None,
+        None if unverified is None else explain_unverified_network(unverified),
+        *_describe_size(evidence),
+        *describe_side_work(evidence.side_work_times),
+    ]
+    yield from (Limit(sentence) for sentence in others if sentence is not None)
+
+
+def _describe_interference(run: RunModel) -> str | None:
+    """Say by how much collectives slow the kernels beside them."""
+    interference = max((rules.interference for rules in run.dependencies.values()), default=0.0)
+    if not interference > 0:
+        return None
+    return (
+        f"Compute kernels take {format_percent(interference)} longer while a collective runs on their GPU: savings "
+        "include what shorter waiting gives back."
+    )
 
 
 def _describe_size(evidence: Evidence) -> Iterator[str]:
@@ -200,37 +230,7 @@ def _describe_size(evidence: Evidence) -> Iterator[str]:
         yield ONE_STEP
 
 
-def _list_unknown_groups(evidence: Evidence) -> list[str]:
-    """Return which groups and partners were not recorded, and what is assumed of them."""
-    sentences, matching = [], evidence.analysis.run.matching
-    if matching.inferred:
-        sentences.append(_INFERRED_GROUPS)
-    if matching.unrecorded:
-        sentences.append(_UNKNOWN_PARTNERS if evidence.is_single_rank else _ASSUMED_GROUPS)
-    if matching.unpaired:
-        sentences.append(
-            "Some exchanges name no partners, and their ends show that not all ranks take part: "
-            "waiting in them counts as own time."
-        )
-    return sentences
-
-
-def _list_missing_events(evidence: Evidence) -> list[str]:
-    """Return what kinds of events the recordings lack, and what follows from it."""
-    sentences: list[str] = []
-    sentences += describe_host_waits(evidence)
-    if evidence.analysis.contradicts_recording:
-        sentences.append(CONTRADICTION)
-    if not all(evidence.has_launches(team) for team in evidence.analysis.run.programs):
-        sentences.append(NO_LAUNCHES)
-    if evidence.has_guessed_steps:
-        sentences.append(
-            "The traces have no step markers: where steps begin is inferred, and in which steps a finding lies."
-        )
-    return sentences
-
-
-def describe_host_waits(evidence: Evidence) -> Iterator[str]:
+def _describe_host_waits(evidence: Evidence) -> Iterator[str]:
     """Say how the waits of hosts that no call records are treated."""
     run = evidence.analysis.run
     places = {
@@ -244,7 +244,7 @@ def describe_host_waits(evidence: Evidence) -> Iterator[str]:
             f"Hosts wait for their GPU at {format_count(len(places), 'place')} of a step without a recorded call: the "
             "waits are inferred from how launches follow the ends of GPU activities."
         )
-    if run.unexplained_fraction >= THRESHOLDS.min_loss_share:
+    if run.unexplained_fraction >= THRESHOLDS.min_cost_share:
         doubt = ": every saving is a range, and confidence is low" if evidence.analysis.is_unexplained else ""
         yield (
             f"{format_percent(run.unexplained_fraction)} of the step time is in host gaps that vary and may be waits "
@@ -252,23 +252,23 @@ def describe_host_waits(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def describe_possible_waits(evidence: Evidence, loss: Loss) -> Iterator[str]:
+def _describe_possible_waits(evidence: Evidence, loss: Loss) -> Iterator[str]:
     """Say what jitter costs if hosts wait for the GPU wherever the recording allows it, if that is much more."""
     analysis = evidence.analysis
     (possible_ns,) = analysis.bound_gains([Scenario(everything=True)])
     run_ns = float(analysis.total(analysis.assumed_step_ns))
-    if loss.ns is not None and possible_ns - loss.ns >= THRESHOLDS.min_lead_share * run_ns:
+    if loss.ns is not None and possible_ns - loss.ns >= THRESHOLDS.min_clear_share * run_ns:
         yield (
             "Host gaps may be waits for the GPU without a recorded call, or the host's own time: if they are waits, "
             f"jitter costs {format_time(possible_ns)}, so no rank can be cleared."
         )
 
 
-def describe_model_error(evidence: Evidence, loss: Loss) -> Iterator[str]:
+def _describe_model_error(evidence: Evidence, loss: Loss) -> Iterator[str]:
     """Say that the replay contradicts the recording: by more than the clocks err, jitter would make the run shorter."""
     analysis = evidence.analysis
     error_ns = max((quality.uncertainty_ns or 0 for quality in analysis.qualities), default=0) * len(analysis.keys)
-    if loss.ns is not None and loss.ns < -max(error_ns, THRESHOLDS.dependencies.later_ns * len(analysis.keys)):
+    if loss.ns is not None and loss.ns < -max(error_ns, THRESHOLDS.later_ns * len(analysis.keys)):
         yield (
             f"Replayed with every rank at the median, the run takes {format_time(-loss.ns)} longer than recorded: what "
             "waits for what is not fully known, so savings may be wrong."
@@ -286,7 +286,7 @@ def find_peerless(run: RunModel) -> list[int]:
     return sorted(rank for rank, team in run.team_of.items() if run.sizes[team] == 1 < len(run.team_of))
 
 
-def describe_fast_ranks(evidence: Evidence, culprits: Sequence[Culprit]) -> Iterator[str]:
+def _describe_fast_ranks(evidence: Evidence, culprits: Sequence[Culprit]) -> Iterator[str]:
     """Say which few ranks are faster than all others: the others may be slow, unless they are culprits already."""
     named = {rank for culprit in culprits for rank in culprit.ranks}
     for gap in evidence.analysis.fast_ranks:
@@ -305,7 +305,7 @@ def unverified_transfers(evidence: Evidence) -> float | None:
     A network that is slow for all ranks in every step is the baseline of its own run.
     """
     share = evidence.analysis.unverified_transfer_share
-    return share if share >= THRESHOLDS.min_transfer_share else None
+    return share if share >= THRESHOLDS.min_clear_share else None
 
 
 def explain_unverified_network(share: float) -> str:
@@ -325,3 +325,34 @@ def explain_no_peers(ranks: Sequence[int]) -> str:
         f"Ranks {format_numbers(ranks)} each run a program of their own: a fault that slows one of them in every step "
         "cannot be seen."
     )
+
+
+def conclude(
+    evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprits: Sequence[Culprit]
+) -> tuple[Conclusion, tuple[str, ...]]:
+    """Return the conclusion from the loss, the steps and the findings, and the limits of the diagnosis as sentences."""
+    unrecorded = bound_unrecorded(evidence)
+    limits = tuple(list_limits(evidence, loss, culprits, unrecorded))
+    doubts, status = (
+        tuple(limit.sentence for limit in limits if limit.is_doubt),
+        _status(evidence, loss, steps, culprits),
+    )
+    transfers = unverified_transfers(evidence)
+    cleared: tuple[Cleared, ...] = ()
+    if status == "within_noise" and not doubts and not evidence.is_single_rank:
+        cleared = ("rank", "host", "link") if transfers is None else ("rank", "host")
+    conclusion = Conclusion(status, doubts, cleared, transfers, unrecorded)
+    return conclusion, tuple(limit.sentence for limit in limits)
+
+
+def _status(evidence: Evidence, loss: Loss, steps: Sequence[StepAnswer], culprits: Sequence[Culprit]) -> Status:
+    if culprits:
+        return "found"
+    if loss.ns is None:
+        return "unknown"
+    if loss.fraction is None or loss.fraction < THRESHOLDS.min_cost_share:
+        return "within_noise"
+    counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
+    noise = evidence.analysis.loss_from_noise(counted)
+    is_small = loss.fraction < THRESHOLDS.min_clear_share and loss.ns <= THRESHOLDS.loss_noise_factor * noise
+    return "within_noise" if is_small else "spread"

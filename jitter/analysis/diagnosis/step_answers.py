@@ -39,7 +39,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
     # when the first of consecutive steps began is unknown
     has_loss = is_timed and not np.isnan(loss_ns) and not analysis.contradicts_recording
     if evidence.is_single_rank:
-        has_loss = has_loss and len(analysis.keys) >= THRESHOLDS.min_steps_without_peers
+        has_loss = has_loss and len(analysis.keys) >= THRESHOLDS.min_steps
     elif lacks_common_step(evidence):
         has_loss = False
     losses, waited = evidence.losses(number), analysis.arrivals[number].waited_ns
@@ -114,7 +114,7 @@ def _first_late(number: int, evidence: Evidence) -> tuple[int, int, int] | None:
         variance = evidence.analysis.variance_of(number, int(shares.team[0]), TimePart(part))
         variances[list(CLASSES_OF_PART[part])] = np.nan_to_num(variance)
     noise = THRESHOLDS.divergence_sigmas * np.sqrt(np.cumsum(variances[shares.loss_class]))
-    least = max(THRESHOLDS.divergence_floor_ns, THRESHOLDS.divergence_share * lost_ns)
+    least = max(THRESHOLDS.later_ns, THRESHOLDS.divergence_share * lost_ns)
     outside = shares.loss_ns.cumsum() > np.maximum(np.minimum(noise, lost_ns / 2), least)
     if not outside[-1]:
         return None

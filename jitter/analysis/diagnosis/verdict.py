@@ -51,8 +51,8 @@ def describe_recurrence(culprit: Culprit) -> str:
         return "whether it recurs is unknown"
     if culprit.more_steps is None:
         return "whether it recurs is unknown: compare with a good run (jitter compare GOOD NEW)"
-    if culprit.seen.of + culprit.more_steps <= THRESHOLDS.min_steps_to_recur:
-        steps = f"at least {THRESHOLDS.min_steps_to_recur} consecutive steps"
+    if culprit.seen.of + culprit.more_steps <= THRESHOLDS.min_steps:
+        steps = f"at least {THRESHOLDS.min_steps} consecutive steps"
     else:
         steps = format_count(culprit.more_steps, "more step")
     return f"whether it recurs is unknown: record {steps}"
@@ -99,7 +99,7 @@ def write_verdict(
     # what a loss is due to may recur, or not
     unknown = [ONE_STEP] if len(steps) == 1 and conclusion.status in ("found", "spread") else []
     is_named = any(culprit.scope == "unrecorded" for culprit in culprits)
-    if culprits and missing and not is_named and (missing.fraction or 0.0) >= THRESHOLDS.min_lead_share:
+    if culprits and missing and not is_named and (missing.fraction or 0.0) >= THRESHOLDS.min_clear_share:
         unknown = [explain_unrecorded(missing), *unknown]
     if not culprits:
         verdict = f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}."
@@ -299,7 +299,7 @@ def _saved(culprit: Culprit) -> str:
 def _slowest(loss: Loss, steps: Sequence[StepAnswer]) -> str:
     """Name the rank with the largest share of most steps' loss, where the loss is not small: a hint."""
     counts = Counter(step.max_rank for step in steps if step.max_rank is not None)
-    if not counts or (loss.fraction or 0.0) < THRESHOLDS.min_loss_share:
+    if not counts or (loss.fraction or 0.0) < THRESHOLDS.min_cost_share:
         return ""
     rank, times = counts.most_common(1)[0]
     if times * 2 <= len(steps) or len(steps) == 1:

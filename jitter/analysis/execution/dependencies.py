@@ -22,8 +22,6 @@ from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
 
-_LIMITS: Final = THRESHOLDS.launch_queue
-
 
 class Launches(NamedTuple):
     """A rank's launches in order, ns."""
@@ -51,22 +49,22 @@ def queue_limit(orders: Sequence[Launches]) -> int | None:
     roomy = counts <= most // 2
     usual = float(np.median(in_call[roomy] if roomy.any() else in_call))
     # a launch that finds the last place free does not wait
-    waited = (counts == most) & (in_call > _LIMITS.long_call_ratio * usual)
-    if most < _LIMITS.min_queue or waited.sum() < _LIMITS.min_waited:
+    waited = (counts == most) & (in_call > THRESHOLDS.much_more * usual)
+    if most < THRESHOLDS.dependencies.min_queue or waited.sum() < THRESHOLDS.min_repeats:
         return None
     return (
         most
-        if (since_start[waited] <= THRESHOLDS.dependencies.right_after_ns).mean() >= _LIMITS.min_when_freed
+        if (since_start[waited] <= THRESHOLDS.dependencies.right_after_ns).mean() >= THRESHOLDS.always_share
         else None
     )
 
 
 # for compiled loops, which know no classes
-_LATER_NS: Final = THRESHOLDS.dependencies.later_ns
+_LATER_NS: Final = THRESHOLDS.later_ns
 _RIGHT_AFTER_NS: Final = THRESHOLDS.dependencies.right_after_ns
-_ROUNDING_NS: Final = THRESHOLDS.dependencies.rounding_ns
-_EXPLAINED_SHARE: Final = THRESHOLDS.dependencies.explained_share
-_LOOK_BACK: Final = THRESHOLDS.dependencies.look_back
+_ROUNDING_NS: Final = THRESHOLDS.rounding_ns
+_EXPLAINED_SHARE: Final = THRESHOLDS.main_share
+_LOOK_BACK: Final = THRESHOLDS.max_tried
 _NONE: Final = -(1 << 62)
 
 

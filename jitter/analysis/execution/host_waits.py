@@ -27,8 +27,9 @@ from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 _LIMITS: Final = THRESHOLDS.host_waits
 _SLACK_NS: Final = THRESHOLDS.dependencies.right_after_ns
-_LATER_NS: Final = THRESHOLDS.dependencies.later_ns
-_NEEDED: Final = -math.log(_LIMITS.max_chance_again)
+_LATER_NS: Final = THRESHOLDS.later_ns
+_RESOLUTION_NS: Final = THRESHOLDS.rounding_ns / 2  # what is rounded to a microsecond is off by half of it at most
+_NEEDED: Final = -math.log(THRESHOLDS.medium_chance)
 _SCALES: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors of the usual deviation among which the likeliest is taken."""
 
@@ -269,8 +270,8 @@ def _long_gaps(sample: HostSample, step_ns: float) -> list[int]:
     is_known = ~np.isnan(gap)
     mean = np.where(is_known, gap, 0.0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)
     enough = is_known.sum(axis=0) >= 2
-    long = np.flatnonzero(enough & (mean >= max(_SLACK_NS, _LIMITS.min_gap_share * step_ns)))
-    return sorted(long[np.argsort(-mean[long], kind="stable")][: _LIMITS.max_places].tolist())
+    long = np.flatnonzero(enough & (mean >= max(_SLACK_NS, THRESHOLDS.min_gap_share * step_ns)))
+    return sorted(long[np.argsort(-mean[long], kind="stable")][: THRESHOLDS.max_tried].tolist())
 
 
 def _candidates(program: Program, sample: HostSample, place: int) -> _Ends:
@@ -343,7 +344,7 @@ def _feasible(ends: _Ends, calls: _Place) -> tuple[_Ends, _Place]:
         inside = (distance <= gap - _LATER_NS).sum(axis=0)
     known_count = (~np.isnan(distance)).sum(axis=0)
     kept = never_later & (inside >= _LIMITS.min_inside_share * known_count) & (inside >= 2)
-    kept &= known_count >= _LIMITS.min_known_share * len(gap)
+    kept &= known_count >= THRESHOLDS.main_share * len(gap)
     chosen = np.flatnonzero(kept)
     return _Ends([ends.which[at] for at in chosen.tolist()], ends.at[:, chosen]), calls._replace(
         distance=distance[:, chosen]
@@ -365,7 +366,7 @@ def _choose(calls: _Place) -> tuple[int, bool]:
         return best, True
     at_times = _choose_end_at_times(calls)
     is_right = _follows_at_times(calls, at_times, _LIMITS.max_chance / calls.distance.shape[1]) and all(
-        _follows_at_times(held_out, _choose_end_at_times(chosen), _LIMITS.max_chance_again)
+        _follows_at_times(held_out, _choose_end_at_times(chosen), THRESHOLDS.medium_chance)
         for chosen, held_out in folds
     )
     return (at_times, True) if is_right else (best, False)
@@ -410,7 +411,7 @@ def _follows(calls: _Place, end: int) -> bool:
     is_known = ~np.isnan(distance)
     with np.errstate(invalid="ignore"):
         inside = (distance <= calls.gap - _LATER_NS).sum()
-    if inside < _LIMITS.explained_share * is_known.sum():
+    if inside < THRESHOLDS.most_share * is_known.sum():
         return False
     least = max(-math.log(_LIMITS.max_chance), _LIMITS.min_log_ratio * is_known.sum())
     ratios = _log_ratios(calls, end)
@@ -544,11 +545,11 @@ def _around(values: Floats, centre: Floats) -> Floats:
     """Return, (columns,), the logarithm of the likelihood of values around a centre, normal or Cauchy's."""
     away = np.abs(values - centre)
     count = (~np.isnan(away)).sum(axis=0)
-    usual = np.maximum(np.nan_to_num(_medians(away)), _LIMITS.resolution_ns)
-    variance = np.nansum(away**2, axis=0) / np.maximum(count, 1) + _LIMITS.resolution_ns**2
+    usual = np.maximum(np.nan_to_num(_medians(away)), _RESOLUTION_NS)
+    variance = np.nansum(away**2, axis=0) / np.maximum(count, 1) + _RESOLUTION_NS**2
     log_likelihood: Floats = -count / 2 * (np.log(2 * np.pi * variance) + 1)
     for factor in _SCALES:
-        scale = np.maximum(factor * usual, _LIMITS.resolution_ns)
+        scale = np.maximum(factor * usual, _RESOLUTION_NS)
         cauchy = -np.nansum(np.log(np.pi * scale) + np.log1p((away / scale) ** 2), axis=0)
         log_likelihood = np.maximum(log_likelihood, cauchy)
     return log_likelihood
@@ -566,14 +567,14 @@ def _explained(calls: _Place) -> Floats:
     long, excess = _long_calls(calls)
     if long.sum() < 2:
         return np.zeros(calls.distance.shape[1])
-    tolerance = np.maximum(_LATER_NS, _LIMITS.tolerance_share * excess[long])[:, None]
+    tolerance = np.maximum(_LATER_NS, THRESHOLDS.tolerance_share * excess[long])[:, None]
     distance = calls.distance[long]
     usual = np.nanmedian(np.where(np.isnan(distance).all(axis=0), 0.0, distance), axis=0)
     near = np.abs(distance - usual) <= tolerance
     with np.errstate(invalid="ignore"):
         inside = distance <= calls.gap[long, None] - _LATER_NS
         too_early = (calls.distance < usual - _SLACK_NS).mean(axis=0)
-    shares: Floats = np.where(too_early <= 1 - _LIMITS.binding_share, (near & inside).mean(axis=0), 0.0)
+    shares: Floats = np.where(too_early <= 1 - THRESHOLDS.always_share, (near & inside).mean(axis=0), 0.0)
     return shares
 
 
@@ -582,11 +583,11 @@ def _follows_at_times(calls: _Place, end: int, max_chance: float) -> bool:
     long, excess = _long_calls(calls)
     share = float(_explained(calls)[end])
     count = int(long.sum())
-    if count < 2 or share < _LIMITS.explained_share:
+    if count < 2 or share < THRESHOLDS.most_share:
         return False
     period = calls.period[long]
     if not np.isnan(period).all():
-        tolerance = np.maximum(_LATER_NS, _LIMITS.tolerance_share * excess[long])
+        tolerance = np.maximum(_LATER_NS, THRESHOLDS.tolerance_share * excess[long])
         paced = np.abs(period - np.nanmedian(period)) <= tolerance
         if paced.mean() >= share:
             return False
@@ -626,5 +627,5 @@ def _varies(calls: _Place) -> bool:
     varying = 0
     for rank in ranks:
         rank_gaps = calls.gap[calls.rank == rank]
-        varying += _spread(rank_gaps) > max(_LATER_NS, _LIMITS.vary_share * float(np.median(rank_gaps)))
+        varying += _spread(rank_gaps) > max(_LATER_NS, THRESHOLDS.host_spread_share * float(np.median(rank_gaps)))
     return 2 * varying > len(ranks)

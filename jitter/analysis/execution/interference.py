@@ -130,9 +130,11 @@ def estimate_interference(program: Program, start: Floats, end: Floats) -> float
     share = shares.reshape(start.shape)
     is_known = ~np.isnan(share)
     runs = is_known.sum(axis=0)
-    varies = np.where(is_known, share, 0.0).max(axis=0, initial=0.0) > _LIMITS.free_share
-    steady = (runs > 0) & ((is_known & (share <= _LIMITS.free_share)).sum(axis=0) >= _LIMITS.mostly_free_share * runs)
-    if varies.sum() < _LIMITS.min_kernels:
+    varies = np.where(is_known, share, 0.0).max(axis=0, initial=0.0) > THRESHOLDS.tolerance_share
+    steady = (runs > 0) & (
+        (is_known & (share <= THRESHOLDS.tolerance_share)).sum(axis=0) >= THRESHOLDS.most_share * runs
+    )
+    if varies.sum() < THRESHOLDS.min_for_scatter:
         return 0.0
     logs = _relative_logs(end - start, share, steady)[:, varies]
     return _fit(share[:, varies], logs)
@@ -149,8 +151,8 @@ def _relative_logs(duration: Floats, share: Floats, steady: Bools) -> Floats:
     some = ~np.isnan(logs).all(axis=0)
     middle[some] = np.nanmedian(logs[:, some], axis=0)
     with np.errstate(invalid="ignore"):
-        logs[np.abs(logs - middle) > math.log(_LIMITS.max_ratio)] = np.nan
-        steady_logs = np.where(share <= _LIMITS.free_share, logs, np.nan)[:, steady]
+        logs[np.abs(logs - middle) > math.log(THRESHOLDS.much_more)] = np.nan
+        steady_logs = np.where(share <= THRESHOLDS.tolerance_share, logs, np.nan)[:, steady]
     steady_logs = steady_logs[:, ~np.isnan(steady_logs).all(axis=0)]
     excess = steady_logs - (np.nanmedian(steady_logs, axis=0) if steady_logs.shape[1] else 0.0)
     count = (~np.isnan(excess)).sum(axis=1)
@@ -170,7 +172,7 @@ def _fit(share: Floats, logs: Floats) -> float:
         shape = _centre(-np.log1p(-np.nan_to_num(share) * factor / (1 + factor)) / math.log1p(factor), is_known)
         variation = (shape**2).sum(axis=0)
         compared = variation >= _LIMITS.min_variation
-        if compared.sum() < _LIMITS.min_kernels:
+        if compared.sum() < THRESHOLDS.min_for_scatter:
             return 0.0
         weight = variation[compared] / variation[compared].sum()
         slopes = (shape * centred).sum(axis=0)[compared] / variation[compared]
@@ -180,7 +182,7 @@ def _fit(share: Floats, logs: Floats) -> float:
     interference = math.expm1(log_factor)
     if interference < _LIMITS.min_interference or log_factor < _LIMITS.min_sigmas * error:
         return 0.0
-    return interference if float(np.median(slopes)) >= _LIMITS.min_median * log_factor else 0.0
+    return interference if float(np.median(slopes)) >= THRESHOLDS.main_share * log_factor else 0.0
 
 
 def _centre(values: Floats, is_known: Bools) -> Floats:

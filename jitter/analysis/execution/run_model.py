@@ -50,7 +50,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, spread_positions
 from jitter.core.numeric.compilation import compiled
-from jitter.core.parallel.prefetch import map_ahead
+from jitter.core.parallel.prefetch import MOST_ROWS, map_ahead
 from jitter.core.parallel.processes import cpu_count
 from jitter.core.step_key import StepKey
 
@@ -86,7 +86,7 @@ class SampledSteps:
         self._stretch += self._last is None or key != StepKey(self._last.epoch, self._last.step + 1)
         self._last = key
         launches = self._program.kinds != SYNC
-        for cell, rank in enumerate(here[: _LIMITS.sampled_orders].tolist()):
+        for cell, rank in enumerate(here[: THRESHOLDS.sampled_ranks].tolist()):
             is_launched = launches & ~np.isnan(back[cell])
             times_of_rank = (call[cell, is_launched], back[cell, is_launched], start[cell, is_launched])
             self._launches[self._stretch, rank].append(Launches(*times_of_rank))
@@ -199,9 +199,23 @@ _CELLS_KEPT: Final = 2_000_000
 
 _SMALL_STEP: Final = 4_000
 """Activities of a step of all ranks up to which handing it to another thread takes longer than to compute it."""
-_MOST_CELLS: Final = 6_000_000
-"""Activities of the steps that are in memory at once, some 100 bytes each."""
 _MOST_AHEAD: Final = 8
+
+
+def middle_of_longest_stretch(keys: Sequence[StepKey], most: int) -> tuple[int, int]:
+    """Return the range of positions of at most so many consecutive steps, from the middle of the longest stretch."""
+    breaks = [at for at in range(1, len(keys)) if keys[at] != StepKey(keys[at - 1].epoch, keys[at - 1].step + 1)]
+    stretches = zip([0, *breaks], [*breaks, len(keys)], strict=True)
+    begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0])
+    first = begin + max(0, (end - begin - most) // 2)
+    return first, min(end, first + most)
+
+
+_INFERENCES: Final = (
+    *("team_of", "programs", "dependencies", "matching", "schedule"),
+    *("job", "collective_arrays", "ring_arrivals", "remembered"),
+)
+"""The inferences from the whole run, each from those before it and the recorded steps."""
 
 
 class InferredModel(NamedTuple):
@@ -241,7 +255,7 @@ class RunModel:
         of_step = self._source.rows // max(1, len(self.keys))
         if of_step < _SMALL_STEP or self.threads < 2:
             return 0
-        return min(self.threads, _MOST_AHEAD, _MOST_CELLS // of_step)
+        return min(self.threads, _MOST_AHEAD, MOST_ROWS // of_step)
 
     @property
     def understood(self) -> InferredModel:
@@ -310,7 +324,7 @@ class RunModel:
         keys = list(self._source.steps)
         if self._source.rows <= _LIMITS.surveyed_rows:
             return keys
-        chosen = {keys[at] for at in spread_positions(len(keys), _LIMITS.surveyed_steps)}
+        chosen = {keys[at] for at in spread_positions(len(keys), THRESHOLDS.few_steps)}
         seen = {(m.sequence, m.rank) for key in chosen for m in self._members(key)}
         ranks, sequences = {rank for _, rank in seen}, {sequence for sequence, _ in seen}
         for key in keys:
@@ -460,9 +474,11 @@ class RunModel:
         sizes = {key: size for key in steps if (size := len(self.ranks(key, team)))}
         having, wanted = list(sizes), max(2, _LIMITS.sampled_cells // max(sizes.values()))
         sampled = {having[at] for at in spread_positions(len(having), wanted)}
-        tried = having[:: -(-len(having) // _LIMITS.steps_of_threads)]
+        tried = having[:: -(-len(having) // THRESHOLDS.tried_steps)]
         thread = threads_of(program, (self.team_times(key, team) for key in tried))
-        chosen = self._sampled_ranks(team, len(sampled))
+        chosen = self._spread_ranks(
+            team, max(1, THRESHOLDS.max_cells // max(1, len(sampled) * len(program.operations)))
+        )
         cells, there = SampledSteps(program, thread, len(chosen)), set(self._source.steps)
         for key in sorted(sampled, key=lambda k: k.order):
             before = StepKey(key.epoch, key.step - 1)
@@ -476,21 +492,11 @@ class RunModel:
     def _with_host_waits(self, team: int, rules: Dependencies, having: Sequence[StepKey]) -> Dependencies:
         """Add the waits of hosts that no call records, from consecutive ones of the steps that the team has."""
         program = self.programs[team]
-        chosen = np.zeros(len(self._teams), np.bool_)
-        team_ranks = np.flatnonzero(self._teams == team)
-        chosen[team_ranks[spread_positions(len(team_ranks), _WAIT_LIMITS.sampled_ranks)]] = True
+        chosen = self._spread_ranks(team, THRESHOLDS.sampled_ranks)
         cells = int(chosen.sum()) * max(1, len(program.operations))
-        most = min(_WAIT_LIMITS.max_steps, max(_WAIT_LIMITS.min_steps, _WAIT_LIMITS.sampled_cells // cells))
+        most = min(_WAIT_LIMITS.max_steps, max(THRESHOLDS.few_steps, _WAIT_LIMITS.sampled_cells // cells))
         ordered = sorted(having, key=lambda key: key.order)
-        breaks = [
-            at
-            for at in range(1, len(ordered))
-            if ordered[at] != StepKey(ordered[at - 1].epoch, ordered[at - 1].step + 1)
-        ]
-        stretches = zip([0, *breaks], [*breaks, len(ordered)], strict=True)
-        begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0])
-        first = begin + max(0, (end - begin - most) // 2)
-        keys = ordered[first : min(end, first + most)]
+        keys = ordered[slice(*middle_of_longest_stretch(ordered, most))]
         steps = map_ahead(lambda key: (key, self.step_times(key, chosen)), keys, self.ahead)
         sampled = SampledSteps(program, rules.thread, len(chosen))
         known_calls = frozenset(wait.op_index for wait in rules.waits if wait.kind == "sync")
@@ -504,10 +510,9 @@ class RunModel:
             unexplained=host_waits.unexplained,
         )
 
-    def _sampled_ranks(self, team: int, steps: int) -> Bools:
-        """Return the mask, (ranks of the run,), of a team's ranks to sample: all, or evenly spread ones."""
+    def _spread_ranks(self, team: int, most: int) -> Bools:
+        """Return the mask, (ranks of the run,), of at most so many of a team's ranks, evenly spread."""
         team_ranks = np.flatnonzero(self._teams == team)
-        most = max(1, _LIMITS.max_sampled // max(1, steps * self._operations[team]))
         chosen = np.zeros(len(self._teams), np.bool_)
         chosen[team_ranks[spread_positions(len(team_ranks), most)]] = True
         return chosen
@@ -604,7 +609,8 @@ class RunModel:
 
     def prepare(self) -> None:
         """Infer everything now, so that several threads may use it."""
-        self.understood, self.job, self.collective_arrays, self.ring_arrivals, self.remembered  # noqa: B018
+        for inference in _INFERENCES:
+            getattr(self, inference)
 
     def tracker(self) -> StateTracker:
         """Return a tracker of the ranks' state from step to step, which knows nothing of them yet."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, name_group, number_in_groups, read_groups
 from jitter.core.arrow import to_numpy
+from jitter.core.names.kernels import SEND_RECV
 from jitter.core.numeric.arrays import Bools, Floats, Ints, begins_of, distinct_rows, pieces_of
 from jitter.lake.step_reader import StepColumns, join_ranks
 
@@ -26,7 +27,6 @@ COLUMNS_OF_ALL: Final = ("kind", "start_ns", "end_ns")
 _ROWS_AT_ONCE: Final = 1_000_000
 """Rows that `read_calls` reads at once, some 80 bytes each."""
 UNKNOWN: Final = -1
-SEND_RECV: Final = "send_recv"
 ASSUMED_GROUP: Final = "{} collectives state no group: assumed to span all recorded ranks"
 UNRECORDED: Final = "{} collectives have ranks that were not recorded: their last arrival is unknown"
 DISAGREEING: Final = "{} collectives are left out: ranks disagree about the operation at their place in the group"

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.core.formatting import format_count
+from jitter.core.names.kernels import SEND_RECV
 from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
 
@@ -26,7 +27,6 @@ DISAGREEING: Final = "{} collectives have another size in a log than in the trac
 UNORDERED: Final = (
     "{} collectives have no size: a log recorded other collectives of their rank and group, or another number of them"
 )
-_SEND_RECV: Final = "send_recv"
 _HEXADECIMAL: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
 
 _Group = str | int | None
@@ -77,7 +77,7 @@ class RecordedSizes:
         self._survey = survey
         self._entries: dict[_Member, list[_Entry]] = {}
         for row in recorded:
-            if row["rank"] is not None and row["collective"] != _SEND_RECV:
+            if row["rank"] is not None and row["collective"] != SEND_RECV:
                 name = row["group_name"]
                 member = row["rank"], None if name is None else _group(name)
                 numbers = (row["size_bytes"], row["sequence"], row.get("start_ns"))
@@ -159,7 +159,7 @@ class RecordedSizes:
             operation = None if operations[row] < 0 else operation_names[operations[row]]
             rank = int(ranks[row])
             member = rank, self._only_group.get(rank) if groups[row] < 0 else of_name[groups[row]]
-            if operation != _SEND_RECV and member in self._entries:
+            if operation != SEND_RECV and member in self._entries:
                 yield _Collective(
                     row,
                     member,

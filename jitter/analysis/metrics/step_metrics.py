@@ -1,11 +1,19 @@
-"""Duration, gap, time to kernel end and launch latency of one step, for all its ranks, from the lake's parquet."""
+"""Duration, gap, time to kernel end and launch latency of one step, for all ranks; tables of them; the talk's reading.
+
+The talk reads the ranks' times to kernel end (ttke) at the last kernel before they synchronise. That holds for jobs
+that synchronise once per step, at the last collective. Where every collective blocks, the ranks' times to kernel end
+are equal again before the end of the step; the account answers there.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.metrics.clock_alignment import (
@@ -26,11 +34,16 @@ from jitter.analysis.metrics.step_kernels import (
     ttke,
 )
 from jitter.core.arrow import from_numpy
-from jitter.core.errors import LakeError
+from jitter.core.errors import LakeError, UsageError
+from jitter.core.formatting import format_numbers
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
 from jitter.lake.records import RankStepRecord
 from jitter.lake.step_reader import StepColumns
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")
 _ROW_COLUMNS = ("kernel_name", "kind", "stream", "start_ns", "end_ns", "launch_start_ns", "message_bytes")
@@ -179,3 +192,181 @@ class StepMetrics:
     def deviation(self, metric: Metric) -> Deviations:
         """Return a metric's deviations from the mean over the cohort's ranks."""
         return deviation(self.kernels, metric)
+
+
+@dataclass(frozen=True)
+class MetricTable:
+    """One metric of one cohort's step, in ns: one row per kernel, one column per rank."""
+
+    kernel_index: Ints
+    """Shape (kernels)."""
+    kernel_names: list[str]
+    mean: Floats
+    """Shape (kernels), over all ranks of the cohort; NaN where no rank has a value."""
+    ranks: list[int]
+    """The ranks with a column."""
+    values: Ints | Floats
+    """Shape (kernels, ranks): the metric in whole ns, or value − mean."""
+    known: Bools
+    """Shape (kernels, ranks): where `values` has a meaning."""
+
+    def to_arrow(self) -> pa.Table:
+        """Return columns `kernel_index`, `kernel_name`, `mean` and `rank_<R>`…, null where unknown."""
+        return pa.table(
+            {
+                "kernel_index": from_numpy(self.kernel_index),
+                "kernel_name": pa.array(self.kernel_names, pa.string()),
+                "mean": from_numpy(self.mean, ~np.isnan(self.mean)),
+                **{
+                    f"rank_{rank}": from_numpy(self.values[:, at], self.known[:, at])
+                    for at, rank in enumerate(self.ranks)
+                },
+            }
+        )
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the columns of `to_arrow` for any library that takes Arrow data, such as Polars."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the columns of `to_arrow`, with the kernel index as index and NA where unknown."""
+        import pandas as pd
+
+        masked = pd.arrays.FloatingArray if self.values.dtype.kind == "f" else pd.arrays.IntegerArray
+        columns: dict[str, object] = {"kernel_name": self.kernel_names, "mean": pd.array(self.mean, dtype="Float64")}
+        for at, rank in enumerate(self.ranks):
+            columns[f"rank_{rank}"] = masked(self.values[:, at].copy(), ~self.known[:, at])  # type: ignore[arg-type]
+        return pd.DataFrame(columns, index=pd.Index(self.kernel_index, name="kernel_index"))
+
+
+def build_metric_table(
+    measured: StepMetrics, metric: str, cohort: int, deviation: bool, ranks: Sequence[int] | None
+) -> MetricTable:
+    """Return the table of one metric of one cohort's step; raises `UsageError` for a rank without the step."""
+    kernels = measured.kernels
+    mine = np.flatnonzero(kernels.cohort_of == cohort)
+    present = np.array(kernels.ranks, np.int64)[mine]
+    chosen = present if ranks is None else np.array(sorted(set(ranks)), np.int64)
+    missing = sorted(set(chosen.tolist()) - set(present.tolist()))
+    if missing:
+        raise UsageError(
+            f"no rank {missing[0]} in this step of cohort {cohort}", f"it has {format_numbers(present.tolist())}"
+        )
+    names = next((index.names for index in measured.indices if index.cohort == cohort), ())
+    measurement = measured.metric(metric)
+    row_of = np.full(len(kernels.ranks), -1)
+    row_of[mine] = np.arange(len(mine))
+    at = row_of[kernels.of_rank]
+    here = (at >= 0) & kernels.is_matched
+    # by rank as the kernels are: what is written in order is written fast
+    grid = np.zeros((len(mine), len(names)), np.int64)
+    is_known, there = np.zeros(grid.shape, np.bool_), np.zeros(len(names), np.bool_)
+    there[kernels.index[here]] = True
+    here &= measurement.known
+    place = (at[here], kernels.index[here])
+    grid[place] = measurement.values[here]
+    is_known[place] = True
+    # exact: sums of int64 nanoseconds, divided once
+    count = is_known.sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        mean = np.where(count > 0, grid.sum(axis=0) / count, np.nan)
+    index = np.flatnonzero(there)
+    values, is_shown = grid[np.searchsorted(present, chosen)], is_known[np.searchsorted(present, chosen)]
+    if len(index) < len(names):
+        values, is_shown = values[:, index], is_shown[:, index]
+    return MetricTable(
+        index,
+        [names[at] for at in index.tolist()],
+        mean[index],
+        chosen.tolist(),
+        (values - mean[index] if deviation else values).T,
+        is_shown.T,
+    )
+
+
+def select_unmatched(rows: pa.Table) -> pa.Table:
+    """Return the rows of `StepMetrics.rows` without a kernel index; texts as plain strings."""
+    names = ["rank", "cohort", "position", "kernel_name", "kind", "stream", "start_ns", "duration_ns", "gap_ns"]
+    unmatched = rows.filter(rows["kernel_index"].is_null()).select(names)
+    texts = [unmatched.schema.get_field_index(name) for name in ("kernel_name", "kind")]
+    for at in texts:
+        unmatched = unmatched.set_column(at, names[at], unmatched[at].cast(pa.string()))
+    return unmatched
+
+
+@dataclass(frozen=True)
+class TtkeReading:
+    """One cohort's step. Times in ns; None and empty where the step does not tell."""
+
+    step: StepKey
+    cohort: int
+    last_index: int | None = None
+    """k*: the last main-stream compute kernel that every rank starts before the last aligning collective ends."""
+    deviation_ns: Mapping[int, float] | None = None
+    """By rank: ttke at k* − the mean over ranks."""
+    min_rank: int | None = None
+    """The rank with the least ttke at k*."""
+    max_rank: int | None = None
+    """The rank with the greatest ttke at k*."""
+
+    @property
+    def magnitude_ns(self) -> float | None:
+        """The max rank's deviation: the talk's magnitude of jitter."""
+        if self.deviation_ns is None or self.max_rank is None:
+            return None
+        return self.deviation_ns[self.max_rank]
+
+
+def read_ttke(step: StepKey, cohort: int, rows: pa.Table, alignment: ClockAlignment) -> TtkeReading:
+    """Return the reading of one cohort's step.
+
+    Args:
+        step: the step.
+        cohort: its number.
+        rows: the cohort's rows of `StepMetrics.rows`.
+        alignment: how the cohort's ranks are aligned.
+
+    """
+    main = rows.filter(pc.and_(rows["on_main"], pc.is_valid(rows["kernel_index"])))
+    ranks = sorted(rows["rank"].unique().to_pylist())
+    last = _last_index(main, alignment, ranks)
+    if last is None or len(ranks) < 2:
+        return TtkeReading(step, cohort)
+    ttke = _ttke_at(main, ranks, last)
+    if np.isnan(ttke).any():
+        return TtkeReading(step, cohort)
+    deviation = ttke - ttke.mean()
+    return TtkeReading(
+        step,
+        cohort,
+        last,
+        dict(zip(ranks, deviation.tolist(), strict=True)),
+        ranks[int(deviation.argmin())],
+        ranks[int(deviation.argmax())],
+    )
+
+
+def _ttke_at(main: pa.Table, ranks: list[int], last: int) -> Floats:
+    """Return (ranks,) ttke at kernel index `last`, or at the rank's last kernel before it; NaN if unknown."""
+    until = main.filter(pc.less_equal(main["kernel_index"], last)).sort_by("kernel_index")
+    column = np.searchsorted(np.array(ranks), until["rank"].to_numpy())
+    values = until["ttke_ns"].to_numpy().astype(np.float64)
+    ttke_ns = np.full(len(ranks), np.nan)
+    is_known = ~np.isnan(values)
+    ttke_ns[column[is_known]] = values[is_known]  # the last assignment of a rank is its largest index
+    return ttke_ns
+
+
+def _last_index(main: pa.Table, alignment: ClockAlignment, ranks: list[int]) -> int | None:
+    """Return k*; without an aligning collective, the last main-stream compute kernel that all ranks have."""
+    if alignment.method == "collective":
+        ends = pa.table(
+            {"rank": pa.array(list(alignment.moments_ns), pa.int32()), "until_ns": list(alignment.moments_ns.values())}
+        )
+        joined = main.select(["rank", "kernel_index", "start_ns"]).join(ends, "rank")
+        main = joined.filter(pc.less(joined["start_ns"], joined["until_ns"]))
+    last = main.group_by("rank").aggregate([("kernel_index", "max")])
+    if last.num_rows < len(ranks):
+        return None
+    last_index: int | None = pc.min(last["kernel_index_max"]).as_py()
+    return last_index

@@ -1,25 +1,28 @@
-"""The rungs of the waterfall below `ranks`: the step's time with steps, network, host and communication at their best.
+"""Replays of changed programs: the rungs of the waterfall below `ranks`, and what each change of the program saves.
 
 Each rung changes one thing more and is one replay of all ranks over a few consecutive steps. On each of them every rank
 has the baseline's self times, so what a rung costs is lost by all ranks alike and is no part of the loss.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.execution.job_arrays import CarriedState, JobArrays
+from jitter.analysis.alignment.program import NO_STREAM
+from jitter.analysis.execution.job_arrays import CarriedState, JobArrays, mark_straight
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.replay.program_changes import without_waits
+from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, empty_self_times
+from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import Change, replay_step
 from jitter.analysis.replay.run_steps import RecordedStep, RunSteps
 from jitter.analysis.replay.what_if import repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import MEMORY, SYNC, copy_direction
-from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.arrays import Bools, Floats, Ints
 
 _COPY_CALL: Final = re.compile("memcpy", re.IGNORECASE)
 _BETWEEN_HOST_AND_GPU: Final = ("host_to_device", "device_to_host")
@@ -92,9 +95,7 @@ def list_rungs(
     job, masks = steps.run.job, mask_operations(steps.run)
     best = [np.fmin(*of_step) for of_step in zip(usual, expected, strict=True)]
     self_times = [median_over_steps(steps.baselines[number] for number in numbers) for numbers in steps.of_kinds]
-    unblocked = [
-        medians._replace(call=np.minimum(medians.call, THRESHOLDS.replay.max_launch_ns)) for medians in self_times
-    ]
+    unblocked = [medians._replace(call=np.minimum(medians.call, THRESHOLDS.max_launch_ns)) for medians in self_times]
     if any((short.call < medians.call).any() for short, medians in zip(unblocked, self_times, strict=True)):
         # long calls that do not make the step longer wait for the GPU: without its work they would be short
         blocked, short = (Program(job, variant, best) for variant in (self_times, unblocked))
@@ -142,11 +143,16 @@ def replay_programs(
     the recording to the program and does not count. `step_ns` (steps,) are the recorded step times, NaN where unknown.
     Programs of the same arrays are replayed once.
     """
+    kind_of = {int(number): kind for kind, numbers in enumerate(steps.of_kinds) for number in numbers}
     same_as = {tuple(map(id, program)): program for program in programs}
-    replays = {key: _ProgramReplay(steps, program) for key, program in same_as.items()}
+    replays = {key: _ProgramReplay(steps, program.job, True) for key, program in same_as.items()}
     times: list[list[float]] = []
     for step in steps.steps(first, last):
-        step_times = {key: replay.step(step, step_ns[step.number]) for key, replay in replays.items()}
+        step_times = {}
+        for key, (_, own, transfers) in same_as.items():
+            at_best = repaired_transfers(step, transfers[step.number])
+            saved_ns = replays[key].step(step, own[kind_of[step.number]], at_best)
+            step_times[key] = float(step_ns[step.number]) - saved_ns
         times.append([step_times[tuple(map(id, program))] for program in programs])
         del step  # else it stays in memory while the next one is read
     counted = np.array(times[1:] or times)
@@ -180,32 +186,129 @@ def _balanced(job: JobArrays, self_times: SelfTimes, ranks: Sequence[int]) -> Se
     return self_times._replace(gpu=self_times.gpu * np.repeat(factor, np.diff(job.first)))
 
 
+class ProgramChange(NamedTuple):
+    """Operations of all teams, (operations,) as in `JobArrays`, that behave otherwise."""
+
+    without_waiting: Bools
+    """Calls that return without waiting for the GPU; what is launched after them waits in their place."""
+    without_gpu_time: Bools
+    """Activities that take no time on their stream."""
+    without_launch_time: Bools
+    """Operations that the host launches in no time."""
+    without_transfers: bool = False
+    """Whether collectives end with their last arrival."""
+
+
+def no_change(operations: int) -> ProgramChange:
+    """Return the program as it is."""
+    return ProgramChange(*np.zeros((3, operations), np.bool_))
+
+
+def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int, last: int) -> list[float]:
+    """Return what each change saves per step, ns, over the steps from the `first` up to but not including the `last`.
+
+    The steps must follow each other. They are replayed on all ranks with the recorded self times: no rank's self times
+    are replaced by medians, so what a change saves is no part of the loss. 0 where no end of a step is known.
+    """
+    baseline = empty_self_times(len(steps.run.job.kind))
+    replays = [_ProgramReplay(steps, without_waits(steps.run.job, change.without_waiting), False) for change in changes]
+    for step in steps.steps(first, last):
+        for change, replay in zip(changes, replays, strict=True):
+            took = step.transfers.took
+            if change.without_transfers:
+                took = np.where(np.isnan(took), took, 0.0)
+            replay.step(replace(step, own=_changed_self_times(steps.run.job, step, change)), baseline, took)
+        del step  # else it stays in memory while the next one is read
+    return [replay.saved_ns / max(last - first, 1) for replay in replays]
+
+
+def _changed_self_times(job: JobArrays, step: RecordedStep, change: ProgramChange) -> SelfTimes:
+    gpu, launch = change.without_gpu_time, change.without_launch_time
+    changed = [*(("delay", "gpu") if gpu.any() else ()), *(("host", "call", "lead") if launch.any() else ())]
+    self_times = step.own._replace(**{name: getattr(step.own, name).copy() for name in changed})
+    for operations, cells in slices_of_ranks(job, step.times) if changed else ():
+        host, call, lead, delay, on_gpu = (values[cells] for values in self_times)
+        if gpu.any():
+            is_changed = gpu[operations]
+            delay[is_changed], on_gpu[is_changed] = np.minimum(delay[is_changed], 0.0), 0.0
+        if launch.any():
+            is_changed = launch[operations] & (np.nan_to_num(host) + call <= THRESHOLDS.max_launch_ns)
+            host[is_changed & ~np.isnan(host)] = call[is_changed] = lead[is_changed] = 0.0
+    return self_times
+
+
 class _ProgramReplay:
     """The replay of one program, step by step."""
 
-    def __init__(self, steps: RunSteps, program: Program) -> None:
-        self._run, self._ends, self._program = steps.run, steps.ends, program
-        self._instructions = steps.run.schedule.array()
-        self._repaired = np.ones((3, len(steps.run.rank_numbers)), np.bool_)
-        self._kind = {int(number): kind for kind, numbers in enumerate(steps.of_kinds) for number in numbers}
+    def __init__(self, steps: RunSteps, job: JobArrays, is_at_baseline: bool) -> None:
+        """`is_at_baseline` says whether all ranks have the baseline's self times, or the recorded ones."""
+        self._job, self._instructions = job, steps.run.schedule.array()
+        self._repaired = np.full((len((START, CPU, GPU)), len(steps.run.rank_numbers)), is_at_baseline)
         self._state: CarriedState | None = None
-        self._saved_ns = 0.0
+        self.saved_ns = 0.0
         """How much earlier than recorded the program is."""
 
-    def step(self, step: RecordedStep, recorded_ns: float) -> float:
-        """Replay the next step and return its time; NaN where the recorded one or no rank's end is known."""
+    def step(self, step: RecordedStep, baseline: SelfTimes, transfers: Floats) -> float:
+        """Replay the next step and return what it saves, ns; NaN where no rank's end is known."""
         if self._state is None:
             self._state = step.before.copy()
-        transfers = repaired_transfers(step, self._program.transfers[step.number])
-        change = Change(self._repaired, transfers, np.zeros(len(transfers)), self._saved_ns)
-        program = self._program
-        self_times = program.own[self._kind[step.number]]
-        ends = replay_step(program.job, self._instructions, step, self_times, change, self._state).end
-        cells = step.end_cells
-        cells = cells[cells >= 0]
+        change = Change(self._repaired, transfers, np.zeros(len(transfers)), self.saved_ns)
+        ends = replay_step(self._job, self._instructions, step, baseline, change, self._state).end
+        cells = step.end_cells[step.end_cells >= 0]
         shift = ends[cells] - step.times.end[cells]
         shift = shift[~np.isnan(shift)]
         if not len(shift):
             return np.nan
-        before, self._saved_ns = self._saved_ns, -float(shift.mean())
-        return recorded_ns - (self._saved_ns - before)
+        before, self.saved_ns = self.saved_ns, -float(shift.mean())
+        return self.saved_ns - before
+
+
+def without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
+    """Return the job in which the `ignored` calls do not wait: the GPU's next activities wait in their place.
+
+    Later launches may need the result that the call waited for. So the next activity on each stream waits for
+    it, as after an event; of the next step, if none follows in the step.
+    """
+    waits = [job.wait_on[first:last].tolist() for first, last in pairwise(job.first_wait.tolist())]
+    for begin, end in pairwise(job.first.tolist()):
+        calls = [at for at in range(begin, end) if ignored[at] and waits[at]]
+        following = _next_on_streams(job.stream[begin:end]) if calls else []
+        for at in calls:
+            for follower, is_next_step in following[at - begin]:
+                awaited = [
+                    ~int(job.stream[begin + place]) if is_next_step and place >= 0 else place for place in waits[at]
+                ]
+                follower_waits = waits[begin + follower]
+                follower_waits += [
+                    place
+                    for place in awaited
+                    if place not in follower_waits and not (is_next_step and place == ~job.stream[begin + follower])
+                ]
+    for at in np.flatnonzero(ignored).tolist():
+        waits[at] = []
+    first_wait = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(places) for places in waits])]).astype(np.int64)
+    wait_on = np.array([place for places in waits for place in places], np.int64)
+    return mark_straight(job._replace(first_wait=first_wait, wait_on=wait_on))
+
+
+def _next_on_streams(stream: Ints) -> list[list[tuple[int, bool]]]:
+    """Return for each operation of a program the next one on each stream, and whether it is of the next step."""
+    upcoming = {
+        int(stream_number): (int(np.argmax(stream == stream_number)), True)
+        for stream_number in np.unique(stream)
+        if stream_number != NO_STREAM
+    }
+    following: list[list[tuple[int, bool]]] = []
+    for at in range(len(stream) - 1, -1, -1):
+        following.append(list(upcoming.values()))
+        if stream[at] != NO_STREAM:
+            upcoming[int(stream[at])] = at, False
+    return following[::-1]
+
+
+def slices_of_ranks(job: JobArrays, times: StepTimes) -> Iterator[tuple[slice, slice]]:
+    """Yield each rank's operations, numbered as in `JobArrays`, and its cells, of the ranks that have the step."""
+    for rank in np.flatnonzero(times.row >= 0).tolist():
+        first, after = (int(at) for at in job.first[times.team[rank] : times.team[rank] + 2])
+        row = int(times.row[rank])
+        yield slice(first, after), slice(row, row + after - first)

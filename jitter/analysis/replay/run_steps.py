@@ -89,7 +89,7 @@ def transfers_of(collectives: CollectiveArrays, took: Floats) -> Transfers:
     return Transfers(
         least,
         (absent == 0) & ~collectives.incomplete,
-        absent <= THRESHOLDS.matching.few_absent_share * members,
+        absent <= THRESHOLDS.minor_share * members,
         (absent > 0) & (absent < members),
     )
 

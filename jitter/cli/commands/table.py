@@ -76,7 +76,7 @@ def table(
         step, epoch = costliest.step, costliest.epoch
         say(f"{costliest}: the costliest step (choose another with --step)")
     if unmatched:
-        from jitter.analysis.metrics.tables import select_unmatched
+        from jitter.analysis.metrics.step_metrics import select_unmatched
 
         rows = select_unmatched(opened.metrics(step, epoch).rows)
     else:

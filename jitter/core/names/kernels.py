@@ -13,6 +13,7 @@ __all__ = [
     "KINDS",
     "MEMORY",
     "OPERATIONS",
+    "SEND_RECV",
     "SYNC",
     "collective_operation",
     "is_collective",
@@ -20,6 +21,8 @@ __all__ = [
     "short_name",
 ]
 
+SEND_RECV: Final = "send_recv"
+"""The collective operation of a send or a receive."""
 ALIGNING_OPERATIONS: Final = frozenset(OPERATIONS[:5])
 """All ranks of a group end these at the same time, which is not so for broadcasts and reduces."""
 

@@ -12,8 +12,8 @@ from typing import Final, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-LARGE_STEP: Final = 3_000_000
-"""Rows of a step from which on no step is read while another one is in memory."""
+MOST_ROWS: Final = 6_000_000
+"""Rows of the steps that are in memory at once, some 100 bytes each: of larger ones none is read ahead."""
 
 
 def map_ahead(function: Callable[[Item], Result], items: Iterable[Item], ahead: int) -> Iterator[Result]:

@@ -16,7 +16,7 @@ from jitter.analysis.detection.deviations import (
     collect_deviations,
     subtract_median_of_others,
 )
-from jitter.analysis.detection.significance import estimate_sigma
+from jitter.analysis.detection.significance import drift_lines, qn_sigma
 from jitter.analysis.detection.standouts import Outlier, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
@@ -61,42 +61,29 @@ def test_each_ranks_own_time_of_a_step_less_the_others(job: OracleJob):
             assert team.noise_ns[part, number, 0] == pytest.approx(math.hypot(*sigmas), rel=1e-9)
 
 
-def _qn(columns: list[list[float]]) -> float:
-    """The first quartile of all distances between two steps of a column, as a standard deviation."""
-    apart = sorted(abs(a - b) for own in columns for at, a in enumerate(own) for b in own[max(0, at - 23) : at])
-    place = (len(apart) - 1) / 4
-    low = math.floor(place)
-    high = min(low + 1, len(apart) - 1)
-    return 2.2219 * (apart[low] + (apart[high] - apart[low]) * (place - low))
-
-
 @pytest.mark.parametrize("steps", [3, 5, 6, 30])
-def test_scatter_is_the_lesser_of_that_of_steps_and_that_of_changes(steps: int):
-    rng = np.random.default_rng(steps)
-    total = rng.normal(0, 100, (steps, 4))
-    columns = total.T.tolist()
-    changes = [np.diff(own).tolist() for own in columns]
-    plain = _qn(columns)
-    wanted = plain if steps < 6 else min(plain, _qn(changes) / math.sqrt(2))
-    assert estimate_sigma(total) == pytest.approx(wanted, rel=1e-9)
+def test_scatter_is_the_lower_quartile_of_all_distances_between_steps(steps: int):
+    total = np.random.default_rng(steps).normal(0, 100, (steps, 4))
+    for own, sigma in zip(total.T.tolist(), qn_sigma(total).tolist(), strict=True):
+        apart = sorted(abs(a - b) for at, a in enumerate(own) for b in own[:at])
+        wanted = 2.2219 * apart[(len(apart) - 1) // 4] * steps / (steps + 0.5)
+        assert sigma == pytest.approx(wanted, rel=1e-9)
 
 
 def test_what_a_rank_always_has_and_a_steady_drift_are_no_scatter():
     noise = np.random.default_rng(1).normal(0, 50, (40, 5))
-    always = noise + np.array([0, 1e6, 0, 0, 0])
-    assert estimate_sigma(always) == pytest.approx(estimate_sigma(noise))
-    drift = noise + np.arange(40)[:, None] * 1e3
-    assert 30 < estimate_sigma(drift) < 90
-    third = noise.copy()
+    always, drift, third = noise + np.array([0, 1e6, 0, 0, 0]), noise + np.arange(40)[:, None] * 1e3, noise.copy()
     third[::3, 2] += 1e6
-    assert 30 < estimate_sigma(third) < 90
+    np.testing.assert_allclose(qn_sigma(always), qn_sigma(noise), rtol=1e-6)
+    for total in (drift, third):
+        sigmas = qn_sigma(total - drift_lines(total))
+        assert ((sigmas > 30) & (sigmas < 90)).all()
 
 
 def test_scatter_of_hardly_any_steps():
-    assert estimate_sigma(np.array([[1.0, 5.0, 9.0]])) == 0.0
-    assert estimate_sigma(np.array([[1.0, 5.0, 9.0, 100.0]])) == pytest.approx(TO_SIGMA * 4)
-    assert estimate_sigma(np.full((3, 2), np.nan)) == 0.0
-    assert estimate_sigma(np.zeros((1, 0))) == 0.0
+    assert qn_sigma(np.array([[1.0, 5.0, 9.0]])).tolist() == [0.0] * 3
+    assert qn_sigma(np.full((3, 2), np.nan)).tolist() == [0.0] * 2
+    assert mad_sigma(np.array([1.0, 5.0, 9.0, 100.0])) == pytest.approx(TO_SIGMA * 4)
     assert mad_sigma(np.array([np.nan])) == 0.0
 
 

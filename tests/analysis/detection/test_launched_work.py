@@ -79,8 +79,8 @@ def test_varying_lengths_alone_and_more_work_are_no_slow_gpu(tmp_path: Path):
 def test_of_a_long_run_steps_at_even_distances_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     lake, _ = ingest(replace(JOB, faults=(SLOW,)), tmp_path)
     (whole,) = lake.analyze().launched_work.values()
-    fitting = THRESHOLDS.launched_work._replace(max_cells=5 * whole.own_ns[:, 0].size)
-    monkeypatch.setattr(launched_work, "_LIMITS", fitting)
+    fitting = THRESHOLDS._replace(max_cells=5 * whole.own_ns[:, 0].size)
+    monkeypatch.setattr(launched_work, "THRESHOLDS", fitting)
     analysis = jitter.open(tmp_path / "lake").analyze()
     (some,) = analysis.launched_work.values()
     assert some.steps == (0, 2, 4, 6, 8)
@@ -88,8 +88,8 @@ def test_of_a_long_run_steps_at_even_distances_are_compared(tmp_path: Path, monk
     (outlier,) = [one for one in analysis.candidates if getattr(one, "pace", None)]
     assert (outlier.rank, len(outlier.steps)) == (5, 9)
     assert outlier.pace == pytest.approx(1.12, abs=0.02)  # kernels bound by memory feel half of a slow clock
-    fitting = THRESHOLDS.launched_work._replace(max_cells=2 * whole.own_ns[:, 0].size)
-    monkeypatch.setattr(launched_work, "_LIMITS", fitting)
+    fitting = THRESHOLDS._replace(max_cells=2 * whole.own_ns[:, 0].size)
+    monkeypatch.setattr(launched_work, "THRESHOLDS", fitting)
     assert jitter.open(tmp_path / "lake").analyze().launched_work == {}
 
 

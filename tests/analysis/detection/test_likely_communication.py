@@ -8,7 +8,7 @@ from jitter.analysis.detection.likely_communication import (
     LikelyKernel,
     is_likely_communication,
 )
-from jitter.analysis.diagnosis.conclusion import limit_to_communication
+from jitter.analysis.diagnosis.diagnose import limit_to_communication
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import Culprit, Loss, Seen, WhatIf
 

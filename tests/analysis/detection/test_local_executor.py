@@ -70,7 +70,7 @@ def test_the_same_answers(root: Path, wanted: "jitter.Diagnosis", names: set[str
 
 def test_the_same_account(root: Path, names: set[str], monkeypatch: pytest.MonkeyPatch):
     then = jitter.open(root).analyze()
-    assert Pricing(then).findings
+    assert Pricing(then).worth_fixing
     assert names
     found = [asdict(one) for one in then.accounts]
     monkeypatch.setattr(run_model, "cpu_count", lambda: 1)
@@ -95,7 +95,7 @@ def test_tiny_and_large_steps_and_those_of_one_processor_are_computed_by_one_thr
     root: Path, wanted: "jitter.Diagnosis", processors: int, small: int, large: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(run_model, "_SMALL_STEP", small)
-    monkeypatch.setattr(run_model, "_MOST_CELLS", large)
+    monkeypatch.setattr(run_model, "MOST_ROWS", large)
     monkeypatch.setattr(run_model, "cpu_count", lambda: processors)
     names = watch_threads(monkeypatch)
     assert jitter.open(root).diagnose() == wanted

@@ -61,7 +61,7 @@ def test_large_steps_make_room_before_the_next_one_is_read(lake: "jitter.Lake", 
 
 def test_large_steps_are_not_read_ahead(lake: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):
     usual = jitter.open(lake.root).measure_collectives()
-    monkeypatch.setattr(prefetch, "LARGE_STEP", 0)
+    monkeypatch.setattr(prefetch, "MOST_ROWS", 0)
     monkeypatch.setattr(prefetch, "map_ahead", None)
     found = jitter.open(lake.root).measure_collectives()
     assert found.steps == lake.step_keys

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from jitter.analysis.detection.pricing import PricedFinding
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.confidence import judge_confidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
@@ -30,7 +29,7 @@ def judge(
         pricing=SimpleNamespace(min_gain_ns=lambda _steps: 1e5),
     )
     outlier = Outlier(0, 1, part, (0,), 1e6, sigmas, chance)
-    found = FindingGroup((PricedFinding(outlier, 1e6, 1e6),), RankGroup("rank", (1,)), "gpu_compute", "likely", ())
+    found = FindingGroup((outlier,), RankGroup("rank", (1,)), "gpu_compute", "likely", ())
     return judge_confidence(found, evidence)
 
 

@@ -11,7 +11,7 @@ from jitter.analysis.diagnosis.loss import all_ranks
 from jitter.analysis.diagnosis.loss.all_ranks import choose_steps
 from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.diagnosis.verdict import describe_saving
-from jitter.analysis.replay.program_changes import no_change, price_changes
+from jitter.analysis.replay.ladder import no_change, price_changes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.simulate import Fault, Job, simulate, write
@@ -88,7 +88,7 @@ def test_an_unchanged_program_saves_nothing(shape: str, tmp_path: Path):
     job = Job(ranks=4, steps=4, kernels=100, seed=2, shape=shape, launch_queue=24, syncs=frozenset({"loss"}))
     analysis = ingest_run(simulate(job, []), tmp_path).analyze()
     unchanged = no_change(len(analysis.run.job.kind))
-    assert price_changes(analysis.steps, analysis.ends, [unchanged], 0, 4) == [pytest.approx(0.0, abs=1e-3)]
+    assert price_changes(analysis.steps, [unchanged], 0, 4) == [pytest.approx(0.0, abs=1e-3)]
 
 
 def test_the_steps_that_are_replayed_follow_each_other(tmp_path: Path):

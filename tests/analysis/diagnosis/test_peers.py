@@ -41,6 +41,6 @@ def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, mo
         RunReader, "launch_shapes", lambda self, key, ranks: asked.append(ranks) or launch_shapes(self, key, ranks)
     )
     few = jitter.open(lake.root)
-    monkeypatch.setattr(workload, "THRESHOLDS", THRESHOLDS._replace(max_compared_peers=3))
+    monkeypatch.setattr(workload, "THRESHOLDS", THRESHOLDS._replace(sampled_ranks=3))
     assert few.diagnose() == with_all
     assert asked == [[0, 5, 6, 11]] * 3

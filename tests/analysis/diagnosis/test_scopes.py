@@ -5,10 +5,10 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.pricing import PricedFinding
 from jitter.analysis.detection.standouts import Outlier
+from jitter.analysis.diagnosis.culprits import describe_step_pattern, format_ordinal
 from jitter.analysis.diagnosis.evidence.workload import compare_launch_shapes
-from jitter.analysis.diagnosis.grouping.finding_groups import RankFindings, _by_steps
+from jitter.analysis.diagnosis.grouping.finding_groups import LateRank, _by_steps
 from jitter.analysis.diagnosis.grouping.scopes import (
     RankGroup,
     RankLocation,
@@ -16,7 +16,6 @@ from jitter.analysis.diagnosis.grouping.scopes import (
     chance_of_sharing,
     group_late_ranks,
 )
-from jitter.analysis.diagnosis.grouping.step_pattern import describe_step_pattern, format_ordinal
 from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import TimePart
 from jitter.core.step_key import StepKey
@@ -120,9 +119,9 @@ def test_the_chance_of_sharing_against_all_draws(groups, drawn: int):
 def test_any_two_ranks_of_a_cluster_share_steps():
     """Rank 1 shares half of its steps with rank 0 and with rank 2, which share none."""
 
-    def late(rank: int, steps: tuple[int, ...], excess: float) -> RankFindings:
+    def late(rank: int, steps: tuple[int, ...], excess: float) -> LateRank:
         outlier = Outlier(0, rank, TimePart.GPU, steps, excess, 9.0)
-        return RankFindings(rank, (PricedFinding(outlier, 1.0, 1.0),), (outlier,))
+        return LateRank(rank, (outlier,))
 
     members = [late(1, (1, 2, 3, 4), 5.0), late(0, (1, 2), 4.0), late(2, (3, 4), 3.0)]
     for order in permutations(members):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.analysis.metrics.tables import select_unmatched
+from jitter.analysis.metrics.step_metrics import select_unmatched
 from jitter.simulate import Fault, Job, RankRecording, Run, simulate, truth_document, write
 from jitter.simulate.capture import CaptureOptions, apply_capture
 from tests.support.kernel_truth import KernelTruth, compute_truth, kernel_truth

@@ -58,7 +58,7 @@ class TimeAfterLaunches:
         """The steps whose starts, and the step before, are worth reading."""
         rows = [account.losses.of([LossClass.START]) for account in self._analysis.accounts]
         starts = [float(np.maximum(losses.loss_ns, 0).sum()) for losses in rows]
-        least = _LIMITS.min_after_share * self._analysis.usual_step_ns
+        least = THRESHOLDS.min_gap_share * self._analysis.usual_step_ns
         late = [at for at in np.argsort(starts)[::-1].tolist() if at and starts[at] > least]
         return frozenset(late[: _LIMITS.max_after_steps])
 

@@ -174,7 +174,7 @@ def _describe_gap(lake: RecordedCode, key: StepKey, rank: int, launch: _Launch) 
         rows = rows.filter(pc.equal(rows["thread"], launch.thread))
     begins, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     covers = np.minimum(ends, start_ns) - np.maximum(begins, before_ns)
-    chosen = np.flatnonzero(covers >= _LIMITS.host_operation_share * (start_ns - before_ns))
+    chosen = np.flatnonzero(covers >= THRESHOLDS.main_share * (start_ns - before_ns))
     if not len(chosen):
         return None
     # the outermost first: it lasts longest
@@ -197,7 +197,7 @@ def describe_migrations(recordings: RecordedCode, rank: int, steps: Sequence[Ste
     others = sorted({peer for key in steps for peer in recordings.ranks_of(key)} - {rank}, key=lambda o: abs(o - rank))
     known_moves = [
         peer_moves
-        for peer in others[: _LIMITS.max_migration_peers]
+        for peer in others[: THRESHOLDS.sampled_ranks]
         if (peer_moves := _moves(recordings, peer, steps)) is not None
     ]
     sentence = f"its launching threads moved to another CPU core {own_moves[0]:.1f} times per step"
@@ -205,7 +205,7 @@ def describe_migrations(recordings: RecordedCode, rank: int, steps: Sequence[Ste
     if not known_moves:
         return f"{sentence}{away}"
     usual = float(median(moves for moves, _ in known_moves))
-    if own_moves[0] < _LIMITS.migration_ratio * usual:
+    if own_moves[0] < THRESHOLDS.much_more * usual:
         return None
     return f"{sentence} (the other ranks' {usual:.1f}){away}"
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass, Losses
 from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.pricing import Candidate, PricedFinding, Pricing
+from jitter.analysis.detection.pricing import Candidate, Pricing
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.detection.standouts import Outlier
@@ -150,9 +150,9 @@ class Evidence:
         # what a rank without peers waits for is known from the groups of its collectives alone
         return self.peers(ranks) < 1 and (self.has_unrecorded_ranks or self.analysis.run.matching.lacks_groups)
 
-    def excess_of_step(self, findings: Iterable[PricedFinding], number: int) -> float:
-        """Return the findings' excess, ns, in the run's `number`th step, also where it does not stand out."""
-        return sum(self.excess_ns(finding.candidate, number) for finding in findings)
+    def excess_of_step(self, candidates: Iterable[Candidate], number: int) -> float:
+        """Return the candidates' excess, ns, in the run's `number`th step, also where it does not stand out."""
+        return sum(self.excess_ns(candidate, number) for candidate in candidates)
 
     def excess_ns(self, candidate: Candidate, number: int) -> float:
         """Return a candidate's excess, ns, in the run's `number`th step."""
@@ -172,7 +172,7 @@ class Evidence:
     def worst_steps(self, outlier: Outlier) -> list[int]:
         """Return the steps with the most excess, as positions in the run; the cause is decided from these."""
         ordered = sorted(outlier.steps, key=lambda number: -self.excess_ns(outlier, number))
-        return ordered[: THRESHOLDS.max_steps_per_cause]
+        return ordered[: THRESHOLDS.tried_steps]
 
     def workload(self, outlier: Outlier) -> WorkloadComparison:
         """Compare the work of an outlier's GPU operations with the other ranks', in its worst steps."""
@@ -211,7 +211,7 @@ class Evidence:
     def side_work(self, outlier: Outlier) -> tuple[str, ...]:
         """Return evidence that checkpoints or validations explain an outlier; empty if they do not."""
         keys = [self.analysis.keys[number] for number in self.worst_steps(outlier)]
-        return explain_by_side_work(self.side_work_times, outlier, keys, THRESHOLDS.cause_share)
+        return explain_by_side_work(self.side_work_times, outlier, keys, THRESHOLDS.main_share)
 
     def _loading_ns(self, rank: int, number: int) -> float:
         key = self.analysis.keys[number]

@@ -59,7 +59,7 @@ def describe_side_work(side_work: SideWorkTimes) -> list[str]:
     """Return a sentence on the steps that contain a checkpoint, and one on those with a validation."""
     sentences = []
     for kind, times in sorted(side_work.items()):
-        shown = [str(key) for key in sorted(times)[: THRESHOLDS.sentences.max_listed]]
+        shown = [str(key) for key in sorted(times)[: THRESHOLDS.sentences.max_named]]
         unlisted = len(times) - len(shown)
         listed = ", ".join(shown) + (f" and {format_count(unlisted, 'more step')}" if unlisted else "")
         ranks = sorted({rank for by_rank in times.values() for rank in by_rank})

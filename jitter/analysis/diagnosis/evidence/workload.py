@@ -85,7 +85,7 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
         if own_steps:
             peers = _own_steps(analysis, outlier, key)
         else:
-            peers = [(key, _with_peers(rank, run.ranks(key, team), THRESHOLDS.max_compared_peers))]
+            peers = [(key, _with_peers(rank, run.ranks(key, team), THRESHOLDS.sampled_ranks))]
         recorded = run.rank_times(key, rank)
         gpu = np.nan_to_num(undisturbed_times(run.job, team, recorded.start[:, 0], recorded.end[:, 0]))
         gpu[run.collective_places(team)] = 0.0
@@ -189,7 +189,7 @@ def _times(row: Ints, gpu: Floats, baseline: Floats, shape: LaunchShapes) -> tup
     excess = np.maximum(gpu[there] - baseline[there], 0.0).cumsum()
     names = shape.name[row[there]]
     if len(there) and excess[-1] > 0:
-        edge = (1 - THRESHOLDS.evidence.workload_share) / 2 * excess[-1]
+        edge = (1 - THRESHOLDS.whole_share) / 2 * excess[-1]
         between = np.zeros(len(there), np.bool_)
         between[np.searchsorted(excess, edge) : np.searchsorted(excess, excess[-1] - edge) + 1] = True
         is_telling = between | ~np.isin(names, names[between])
@@ -216,7 +216,7 @@ def _own_steps(analysis: RunAnalysis, outlier: Outlier, key: StepKey) -> list[tu
         for number, step in enumerate(analysis.keys)
         if number not in late and outlier.rank in run.ranks(step, outlier.team)
     ]
-    chosen = [there[at] for at in spread_positions(len(there), THRESHOLDS.max_compared_steps)]
+    chosen = [there[at] for at in spread_positions(len(there), THRESHOLDS.sampled_steps)]
     return [(step, [outlier.rank]) for step in (key, *chosen)]
 
 

@@ -1,23 +1,27 @@
 """Groups findings that have one cause and one place: each group is one thing to fix."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass
 from jitter.analysis.detection.job_findings import JobFinding, JobFindingKind
-from jitter.analysis.detection.pricing import PricedFinding
+from jitter.analysis.detection.pricing import Candidate
+from jitter.analysis.detection.significance import binomial_tail
 from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import CauseEvidence, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.scopes import RankGroup, assign_nodes, group_late_ranks
-from jitter.analysis.diagnosis.grouping.step_pattern import format_ordinal
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
-from jitter.analysis.execution.self_times import TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import format_count, format_numbers
+from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_percent
+from jitter.core.numeric.arrays import Floats
 
 STAGE_KINDS: Final[Mapping[JobFindingKind, Cause]] = {"unequal_stages": "unequal_stages", "slow_stage": "gpu_compute"}
 """The causes of findings that compare pipeline stages."""
@@ -27,7 +31,7 @@ STAGE_KINDS: Final[Mapping[JobFindingKind, Cause]] = {"unequal_stages": "unequal
 class FindingGroup:
     """Findings that are one thing to fix."""
 
-    findings: tuple[PricedFinding, ...]
+    candidates: tuple[Candidate, ...]
     group: RankGroup
     cause: Cause
     cause_certainty: CauseCertainty
@@ -38,50 +42,49 @@ class FindingGroup:
     @property
     def known_gain_ns(self) -> float | None:
         """The saving, where it is no part of the loss; else None."""
-        candidates = [finding.candidate for finding in self.findings]
-        gains = [candidate.known_gain_ns for candidate in candidates if not isinstance(candidate, Outlier)]
+        gains = [candidate.known_gain_ns for candidate in self.candidates if not isinstance(candidate, Outlier)]
         return next((gain for gain in gains if gain is not None), None)
 
     @property
     def is_of_stages(self) -> bool:
         """Whether pipeline stages are compared with each other, not ranks with their peers."""
-        kinds = [finding.candidate.kind for finding in self.findings if isinstance(finding.candidate, JobFinding)]
+        kinds = [candidate.kind for candidate in self.candidates if isinstance(candidate, JobFinding)]
         return any(kind in STAGE_KINDS for kind in kinds)
 
     @property
     def outliers(self) -> list[Outlier]:
         """The outliers among the findings."""
-        candidates = [finding.candidate for finding in self.findings]
         members = [
-            member for candidate in candidates if isinstance(candidate, JobFinding) for member in candidate.members
+            member for candidate in self.candidates if isinstance(candidate, JobFinding) for member in candidate.members
         ]
-        return [candidate for candidate in candidates if isinstance(candidate, Outlier)] + members
+        return [candidate for candidate in self.candidates if isinstance(candidate, Outlier)] + members
 
     @property
     def slow_communication(self) -> list[SlowCommunication]:
         """The slow communication among the findings."""
-        return [finding.candidate for finding in self.findings if isinstance(finding.candidate, SlowCommunication)]
+        return [candidate for candidate in self.candidates if isinstance(candidate, SlowCommunication)]
 
     @property
     def parts(self) -> frozenset[TimePart]:
         """The parts of own time; empty for communication."""
-        candidates = (finding.candidate for finding in self.findings)
-        return frozenset(candidate.part for candidate in candidates if not isinstance(candidate, SlowCommunication))
+        return frozenset(
+            candidate.part for candidate in self.candidates if not isinstance(candidate, SlowCommunication)
+        )
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
         """Positions in the run of the steps in which it occurs."""
-        return tuple(sorted({step for finding in self.findings for step in finding.steps}))
+        return tuple(sorted({step for candidate in self.candidates for step in candidate.steps}))
 
     @property
     def excess_ns(self) -> float:
         """The findings' excess, summed."""
-        return sum(finding.candidate.excess_ns for finding in self.findings)
+        return sum(candidate.excess_ns for candidate in self.candidates)
 
     @property
     def sigmas(self) -> float:
         """The deviation of the worst finding, in standard deviations of the noise."""
-        return max(finding.candidate.sigmas for finding in self.findings)
+        return max(candidate.sigmas for candidate in self.candidates)
 
     @property
     def chance(self) -> float:
@@ -92,9 +95,7 @@ class FindingGroup:
         if not self.parts:
             return min(slow.chance for slow in self.slow_communication)
         if self.group.scope == "job":
-            return min(
-                finding.candidate.chance for finding in self.findings if isinstance(finding.candidate, JobFinding)
-            )
+            return min(candidate.chance for candidate in self.candidates if isinstance(candidate, JobFinding))
         by_rank: dict[int, float] = {}
         for outlier in self.outliers:
             by_rank[outlier.rank] = min(by_rank.get(outlier.rank, 1.0), outlier.chance)
@@ -103,31 +104,23 @@ class FindingGroup:
     @property
     def scenario(self) -> Scenario:
         """The what-if scenario in which it is fixed."""
-        return together(finding.scenario for finding in self.findings)
+        return together(candidate.repair for candidate in self.candidates)
 
 
 def group_job_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the findings whose saving is no part of the loss."""
-    findings = evidence.pricing.beside_loss
-    of_job = [
-        _group_job(finding, finding.candidate, evidence)
-        for finding in findings
-        if isinstance(finding.candidate, JobFinding)
-    ]
-    return _group_communication(findings, evidence) + of_job
+    candidates = evidence.pricing.beside_loss
+    of_job = [_group_job(candidate, evidence) for candidate in candidates if isinstance(candidate, JobFinding)]
+    return _group_communication(candidates, evidence) + of_job
 
 
 def group_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the priced findings in groups: slow communication first, then ranks by cause, steps and place."""
-    findings = evidence.pricing.findings
-    by_cause: dict[tuple[Cause, TimePart], list[RankFindings]] = {}
-    groups = _group_communication(findings, evidence)
-    groups += [
-        _group_job(finding, finding.candidate, evidence)
-        for finding in findings
-        if isinstance(finding.candidate, JobFinding)
-    ]
-    for late in _by_rank(findings):
+    candidates = evidence.pricing.worth_fixing
+    by_cause: dict[tuple[Cause, TimePart], list[LateRank]] = {}
+    groups = _group_communication(candidates, evidence)
+    groups += [_group_job(candidate, evidence) for candidate in candidates if isinstance(candidate, JobFinding)]
+    for late in _by_rank(candidates):
         cause, judged = find_cause(evidence, late.candidates[0])
         by_cause.setdefault((cause, late.candidates[0].part), []).append(late._replace(cause=(cause, judged)))
     for members in by_cause.values():
@@ -135,11 +128,10 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     return groups
 
 
-class RankFindings(NamedTuple):
+class LateRank(NamedTuple):
     """Findings of one rank: one, or both parts of a host that is slow throughout, the larger first."""
 
     rank: int
-    findings: tuple[PricedFinding, ...]
     candidates: tuple[Outlier | SlowCommunication, ...]
     cause: tuple[Cause, CauseEvidence] | None = None
     """None where it is not known yet."""
@@ -153,53 +145,45 @@ class RankFindings(NamedTuple):
         return {step for one in self.candidates for step in one.steps}
 
 
-def _by_rank(findings: Sequence[PricedFinding]) -> list[RankFindings]:
+def _by_rank(candidates: Sequence[Candidate]) -> list[LateRank]:
     """Return each rank's outliers; a host that is slow throughout, also before the first kernel, is one thing."""
-    late = {
-        (finding.candidate.rank, finding.candidate.part): RankFindings(
-            finding.candidate.rank, (finding,), (finding.candidate,)
-        )
-        for finding in findings
-        if isinstance(finding.candidate, Outlier)
-    }
+    late = {(one.rank, one.part): one for one in candidates if isinstance(one, Outlier)}
     merged = []
-    for (rank, part), rank_findings in late.items():
+    for (rank, part), outlier in late.items():
         start, cpu = late.get((rank, TimePart.START)), late.get((rank, TimePart.CPU))
         if start is None or cpu is None or start.excess_ns > cpu.excess_ns or part == TimePart.GPU:
-            merged.append(rank_findings)
+            merged.append(LateRank(rank, (outlier,)))
         elif part == TimePart.CPU:
-            merged.append(
-                RankFindings(rank, rank_findings.findings + start.findings, rank_findings.candidates + start.candidates)
-            )
+            merged.append(LateRank(rank, (outlier, start)))
     return merged
 
 
-def _group_ranks(members: Sequence[RankFindings], evidence: Evidence) -> list[FindingGroup]:
+def _group_ranks(members: Sequence[LateRank], evidence: Evidence) -> list[FindingGroup]:
     """Return groups of ranks that are late in the same steps, by their place, each with the cause of its worst rank."""
     groups = []
-    for alike in _by_steps(members, THRESHOLDS.same_steps_share):
+    for alike in _by_steps(members, THRESHOLDS.main_share):
         by_rank = {late.rank: late for late in alike}
         masked = [rank for rank, late in by_rank.items() if _is_masked(late, evidence)]
         for group in group_late_ranks(by_rank, evidence.locations, masked):
             chosen = [by_rank[rank] for rank in group.ranks]
             worst = max(chosen, key=lambda late: late.excess_ns)
             cause, (certainty, sentences) = worst.cause or find_cause(evidence, worst.candidates[0])
-            findings = tuple(one for late in chosen for one in late.findings)
-            groups.append(FindingGroup(findings, group, cause, certainty, (*_describe_place(group), *sentences)))
+            candidates = tuple(one for late in chosen for one in late.candidates)
+            groups.append(FindingGroup(candidates, group, cause, certainty, (*_describe_place(group), *sentences)))
     return groups
 
 
-def _is_masked(late: RankFindings, evidence: Evidence) -> bool:
+def _is_masked(late: LateRank, evidence: Evidence) -> bool:
     """Return whether fixing the rank's own time alone saves too little, because other ranks are as late."""
     if isinstance(late.candidates[0], SlowCommunication):
         return False
-    least = min(evidence.pricing.min_gain_ns(finding.steps) for finding in late.findings)
-    return max(finding.gain_ns for finding in late.findings) < least
+    least = min(evidence.pricing.min_gain_ns(candidate.steps) for candidate in late.candidates)
+    return max(evidence.analysis.gains([candidate.repair for candidate in late.candidates])) < least
 
 
-def _by_steps(members: Sequence[RankFindings], share: float) -> list[list[RankFindings]]:
+def _by_steps(members: Sequence[LateRank], share: float) -> list[list[LateRank]]:
     """Divide ranks into clusters of which any two are late in the same steps: with at least this Jaccard index."""
-    clusters: list[list[RankFindings]] = []
+    clusters: list[list[LateRank]] = []
     for late in sorted(members, key=lambda late_rank: (-late_rank.excess_ns, late_rank.rank)):
         for cluster in clusters:
             if all(
@@ -225,19 +209,19 @@ def _describe_place(group: RankGroup) -> tuple[str, ...]:
     return ()
 
 
-def _group_job(finding: PricedFinding, job: JobFinding, evidence: Evidence) -> FindingGroup:
+def _group_job(job: JobFinding, evidence: Evidence) -> FindingGroup:
     worst = max(job.members, key=lambda outlier: outlier.excess_ns)
     if job.kind in STAGE_KINDS:
         group = RankGroup("rank" if len(job.ranks) == 1 else "ranks", job.ranks)
-        return FindingGroup((finding,), group, STAGE_KINDS[job.kind], "likely", job.evidence)
+        return FindingGroup((job,), group, STAGE_KINDS[job.kind], "likely", job.evidence)
     cause, (certainty, sentences) = find_cause(evidence, worst)
     is_whole_job = job.kind == "slow_steps" and len(job.ranks) == len(evidence.locations)
     if is_whole_job or job.kind not in ("late_together", "slow_steps"):
-        return FindingGroup((finding,), RankGroup("job", job.ranks), cause, certainty, (*job.evidence, *sentences))
+        return FindingGroup((job,), RankGroup("job", job.ranks), cause, certainty, (*job.evidence, *sentences))
     places = group_late_ranks(job.ranks, evidence.locations, job.ranks)
     group = places[0] if len(places) == 1 else RankGroup("ranks", job.ranks)
     shared = _describe_place(group) or _describe_whole_hosts(job.ranks, evidence)
-    return FindingGroup((finding,), group, cause, certainty, (*job.evidence, *shared, *sentences))
+    return FindingGroup((job,), group, cause, certainty, (*job.evidence, *shared, *sentences))
 
 
 def _describe_whole_hosts(ranks: Sequence[int], evidence: Evidence) -> tuple[str, ...]:
@@ -249,18 +233,17 @@ def _describe_whole_hosts(ranks: Sequence[int], evidence: Evidence) -> tuple[str
     return (f"they are all ranks of {format_count(len(late), 'host')}",)
 
 
-def _group_communication(findings: Sequence[PricedFinding], evidence: Evidence) -> list[FindingGroup]:
+def _group_communication(candidates: Sequence[Candidate], evidence: Evidence) -> list[FindingGroup]:
     """Return slow communication in groups: the links of single ranks that are slow in the same steps by their place."""
-    groups, links = [], list[RankFindings]()
-    for finding in findings:
-        slow = finding.candidate
+    groups, links = [], list[LateRank]()
+    for slow in candidates:
         if not isinstance(slow, SlowCommunication):
             continue
         if len(slow.ranks) == 1 and not evidence.waits_for_unrecorded(slow):
-            links.append(RankFindings(next(iter(slow.ranks)), (finding,), (slow,)))
+            links.append(LateRank(next(iter(slow.ranks)), (slow,)))
         else:
             cause, (certainty, sentences) = find_cause(evidence, slow)
-            groups.append(FindingGroup((finding,), _place_of_groups(slow, evidence), cause, certainty, sentences))
+            groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), cause, certainty, sentences))
     return groups + _group_ranks(links, evidence)
 
 
@@ -274,3 +257,180 @@ def _place_of_groups(slow: SlowCommunication, evidence: Evidence) -> RankGroup:
     hosts = {evidence.locations[rank].host for rank in ordered}
     (host,) = hosts if len(hosts) == 1 else (None,)
     return RankGroup("ranks", ordered) if host is None else RankGroup("host", ordered, host=host)
+
+
+_HOST_PARTS = tuple(part for part in OWN_PARTS if part != TimePart.GPU)
+
+
+class OwnLosses:
+    """What is charged to each rank's own time, by step and part."""
+
+    def __init__(self, evidence: Evidence, timed: Sequence[int]) -> None:
+        analysis = evidence.analysis
+        self.ranks = sorted(analysis.run.team_of)
+        by_class = np.stack([account.losses.by_rank(self.ranks) for account in analysis.accounts])
+        self.own_ns: Floats = np.stack([by_class[:, :, CLASSES_OF_PART[part]].sum(axis=2) for part in OWN_PARTS], 2)
+        """(steps, ranks, own parts)."""
+        self.of_ranks_ns: Floats = by_class[:, :, RANK_CLASSES].sum(axis=2)
+        """(steps, ranks), how early or late they came to the step included."""
+        transfers = sum(float(account.losses.by_class()[LossClass.TRANSFER]) for account in analysis.accounts)
+        self.all_ns = float(np.maximum(self.of_ranks_ns.sum(axis=0), 0).sum()) + max(transfers, 0.0)
+        """What is charged to ranks and to communication, over the run."""
+        self.timed = tuple(timed)
+        """Positions in the run of the steps with a loss."""
+
+        self.totals_ns: Floats = np.maximum(self.own_ns.sum(axis=0), 0)
+        """(ranks, own parts), over the run."""
+
+    def count_last(self, column: int) -> tuple[int, int]:
+        """Return in how many steps the rank of a column has the largest share, and of how many."""
+        of_steps = self.of_ranks_ns[self.of_ranks_ns.max(axis=1) > 0]
+        return int((np.argmax(of_steps, axis=1) == column).sum()), len(of_steps)
+
+
+def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float) -> list[FindingGroup]:
+    """Return `groups` of findings, which save `saved_ns`, and the lead that explains the loss where they do not.
+
+    No time is in two of them: late launches on every rank include the random pauses, and leave out a rank that has a
+    finding of the same part.
+    """
+    analysis = evidence.analysis
+    timed = np.flatnonzero(~np.isnan(analysis.step_ns) & ~np.isnan(analysis.loss_ns)).tolist()
+    loss_ns, time_ns = float(analysis.loss_ns[timed].sum()), float(analysis.step_ns[timed].sum())
+    if (
+        len(analysis.run.team_of) < 2
+        or analysis.are_uncoupled
+        or not timed
+        or loss_ns < THRESHOLDS.min_clear_share * time_ns
+    ):
+        return [*groups]
+    if saved_ns >= THRESHOLDS.main_share * loss_ns:
+        return [*groups]
+    charged = OwnLosses(evidence, timed)
+    named = {(one.rank, one.part) for group in groups for one in group.outliers}
+    is_above_noise = loss_ns > THRESHOLDS.loss_noise_factor * analysis.loss_from_noise(timed)
+    lead = _one_rank(evidence, charged, named, time_ns, is_above_noise)
+    if lead is not None:
+        return [*groups, lead]
+    pauses = [group for group in groups if _are_random_pauses(group)]
+    others = [group for group in groups if group not in pauses]
+    named = {(one.rank, one.part) for group in others for one in group.outliers}
+    lead = _every_rank(evidence, charged, named, time_ns) if is_above_noise else None
+    if lead is None:
+        return [*groups]
+    return [*(group for group in groups if group not in pauses or group.parts != lead.parts), lead]
+
+
+def _are_random_pauses(group: FindingGroup) -> bool:
+    return all(isinstance(one, JobFinding) and one.kind == "random_pauses" for one in group.candidates)
+
+
+def _one_rank(
+    evidence: Evidence,
+    charged: OwnLosses,
+    named: Collection[tuple[int, TimePart]],
+    time_ns: float,
+    is_above_noise: bool,
+) -> FindingGroup | None:
+    """Return the rank and part with most of the loss, if no finding has `named` it.
+
+    The rank must have the largest share step after step, or stand out in single steps: chance may cause such a stall,
+    but it did cost the time. In one step nothing repeats but the arrival at collectives: without that, the loss must be
+    `is_above_noise`.
+    """
+    analysis, run = evidence.analysis, evidence.analysis.run
+    column, part_number = np.unravel_index(np.argmax(charged.totals_ns), charged.totals_ns.shape)
+    rank, part = charged.ranks[int(column)], OWN_PARTS[int(part_number)]
+    if charged.totals_ns[column, part] < THRESHOLDS.main_share * charged.all_ns or (rank, part) in named:
+        return None
+    if any(size < 2 for size in run.sizes.values()):
+        return None  # a rank without peers has no other ranks' median
+    mine = charged.own_ns[:, column, part]
+    times, steps = charged.count_last(int(column))
+    tried = _count_arrivals(evidence, rank) if steps == 1 else (times, steps)
+    is_repeated = chance_of_repetition(*tried, len(charged.ranks)) <= THRESHOLDS.max_lead_chance
+    standouts = analysis.standouts[run.team_of[rank], part]
+    is_far = (standouts.sigmas[:, standouts.columns([rank])] >= THRESHOLDS.outlier_sigmas).any(axis=1)
+    is_stall = bool(is_far.any()) and not is_repeated
+    if not is_repeated and not is_stall and not (steps == 1 and is_above_noise):
+        return None
+    late = tuple(np.flatnonzero(is_far if is_stall else mine > 0).tolist())
+    own_ns, noise = float(mine[list(late)].sum()), analysis.loss_from_noise(late)
+    candidate = Outlier(run.team_of[rank], rank, part, late, own_ns, own_ns / max(noise, 1.0))
+    (gain,) = analysis.gains([candidate.repair])
+    # in few steps a rank that is behind may hide that the others are as slow
+    is_hiding = is_repeated and steps < THRESHOLDS.few_steps and part in _HOST_PARTS
+    if gain < THRESHOLDS.min_clear_share * time_ns and not is_hiding:
+        return None
+    where = f"{times} of {format_count(steps, 'step')}"
+    why = f"it has the largest share of the loss {'of the only step' if len(run.keys) == 1 else f'in {where}'}"
+    if is_stall:
+        share = format_percent(gain / float(analysis.loss_ns[list(charged.timed)].sum()))
+        why = f"what it takes longer in {format_count(len(late), 'step')} is {share} of the loss"
+    location = evidence.locations[rank]
+    cause, (certainty, sentences) = find_cause(evidence, candidate)
+    group = RankGroup("rank", (rank,), location.host, location.device)
+    arrivals = () if is_stall else _describe_arrivals(evidence, rank)
+    return FindingGroup((candidate,), group, cause, certainty, (why, *arrivals, *sentences), is_lead=True)
+
+
+def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
+    """Return at how many collectives with other ranks the rank arrives last, and at how many it takes part."""
+    arrivals = evidence.analysis.arrivals
+    return sum(step_arrivals.last_at.get(rank, 0) for step_arrivals in arrivals), sum(
+        step_arrivals.met_at.get(rank, 0) for step_arrivals in arrivals
+    )
+
+
+def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
+    """Say at how many collectives the rank arrives last; nothing if at less than half."""
+    times, count = _count_arrivals(evidence, rank)
+    if 2 * times <= count:
+        return ()
+    return (f"it arrives last at {times:,} of {format_count(count, 'collective')}",)
+
+
+def _every_rank(
+    evidence: Evidence, charged: OwnLosses, named: Collection[tuple[int, TimePart]], time_ns: float
+) -> FindingGroup | None:
+    """Return late launches on all ranks but those `named`, if they are most of the loss, and no rank has most."""
+    run = evidence.analysis.run
+    steps = charged.timed
+    totals = np.maximum(charged.own_ns[list(steps)].sum(axis=0), 0)
+    for column, rank in enumerate(charged.ranks):
+        totals[column, [part for part in OWN_PARTS if (rank, part) in named]] = 0.0
+    part = max(_HOST_PARTS, key=lambda host_part: float(totals[:, host_part].sum()))
+    of_ranks, whole = totals[:, part], float(totals[:, part].sum())
+    if whole <= 0 or whole < THRESHOLDS.main_share * charged.all_ns:
+        return None
+    others = [rank for rank in charged.ranks if (rank, part) not in named]
+    candidate = JobFinding(
+        "launch_bound",
+        part,
+        dict.fromkeys(others, steps),
+        whole,
+        whole / max(evidence.analysis.loss_from_noise(steps), 1.0),
+    )
+    (gain,) = evidence.analysis.gains([candidate.repair])
+    if gain < THRESHOLDS.min_clear_share * time_ns:
+        return None
+    first, second = np.argsort(-of_ranks, kind="stable")[:2].tolist()
+    if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole:
+        return None
+    involved = int((of_ranks > 0).sum())
+    most = ", ".join(f"{charged.ranks[at]} ({100 * of_ranks[at] / whole:.0f}%)" for at in (first, second))
+    why = f"{involved} of {format_count(len(run.team_of), 'rank')} hold up the job in turn, most of it ranks {most}"
+    cause: Cause = "late_start" if part == TimePart.START else "cpu_launch"
+    group = RankGroup("job", tuple(others))
+    return FindingGroup((candidate,), group, cause, "likely", (why,), is_lead=True)
+
+
+def chance_of_repetition(times: int, steps: int, ranks: int) -> float:
+    """Return the probability that chance makes some rank the last one in at least `times` of `steps` steps.
+
+    Binomial tail with 1 / ranks, times the number of ranks.
+
+    >>> round(chance_of_repetition(3, 3, 4), 4), chance_of_repetition(2, 2, 2)
+    (0.0625, 0.5)
+    """
+    return min(1.0, ranks * binomial_tail(times, steps, 1 / ranks))

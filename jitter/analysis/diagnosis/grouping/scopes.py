@@ -57,13 +57,13 @@ def group_late_ranks(
         late_here = remaining & set(candidate.ranks)
         # among many late ranks some are in series by chance: a series must be most of them
         of = max(len(candidate.ranks), len(late) if candidate.every is not None else 0)
-        if len(late_here) < 2 or len(late_here) < THRESHOLDS.group_share * of:
+        if len(late_here) < 2 or len(late_here) < THRESHOLDS.most_share * of:
             continue
         every = candidates if candidate.every is None else _series(sorted(locations))
         alike = [set(group.ranks) & ungrouped for group in every if group.scope == candidate.scope]
         if (
             chance_of_sharing(set(candidate.ranks) & ungrouped, remaining, alike, len(ungrouped))
-            <= THRESHOLDS.max_group_chance
+            <= THRESHOLDS.max_chance
         ):
             groups.append(
                 RankGroup(candidate.scope, tuple(sorted(late_here)), candidate.host, candidate.device, candidate.every)
@@ -71,7 +71,7 @@ def group_late_ranks(
             remaining -= late_here
             ungrouped -= set(candidate.ranks)
     others = remaining & set(masked)
-    if len(others) >= THRESHOLDS.min_masked_ranks:
+    if len(others) >= THRESHOLDS.min_repeats:
         groups.append(RankGroup("ranks", tuple(sorted(others))))
         remaining -= others
     single = [RankGroup("rank", (rank,), locations[rank].host, locations[rank].device) for rank in sorted(remaining)]
@@ -151,7 +151,7 @@ def assign_nodes(locations: Mapping[int, RankLocation]) -> dict[int, object]:
 def _series(ranks: Sequence[int], shared_by: Collection[int] | None = None) -> list[RankGroup]:
     """Return every Nth rank from each possible first one; of some ranks, the series that two of them share."""
     series = []
-    for every in range(2, len(ranks) // THRESHOLDS.min_series_ranks + 1):
+    for every in range(2, len(ranks) // THRESHOLDS.min_repeats + 1):
         of_first = None if shared_by is None else Counter(rank % every for rank in shared_by)
         if of_first is not None and max(of_first.values()) < 2:
             continue
@@ -161,6 +161,6 @@ def _series(ranks: Sequence[int], shared_by: Collection[int] | None = None) -> l
         series += [
             RankGroup("ranks", tuple(of), every=every)
             for first, of in sorted(of_remainder.items())
-            if len(of) >= THRESHOLDS.min_series_ranks and (of_first is None or of_first[first] > 1)
+            if len(of) >= THRESHOLDS.min_repeats and (of_first is None or of_first[first] > 1)
         ]
     return series

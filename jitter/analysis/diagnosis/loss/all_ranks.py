@@ -16,8 +16,15 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE, LowerRungs
 from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, Seen
 from jitter.analysis.execution.job_arrays import JobArrays
-from jitter.analysis.replay.ladder import OperationMasks, mask_operations
-from jitter.analysis.replay.program_changes import ProgramChange, no_change, price_changes, slices_of_ranks
+from jitter.analysis.execution.run_model import middle_of_longest_stretch
+from jitter.analysis.replay.ladder import (
+    OperationMasks,
+    ProgramChange,
+    mask_operations,
+    no_change,
+    price_changes,
+    slices_of_ranks,
+)
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_time
@@ -85,7 +92,7 @@ def find_losses_of_all_ranks(
     step_ns = time_ns / len(timed)
     measured, masks = _measure(analysis, first, last), mask_operations(analysis.run)
     losses = [loss for loss in _list_losses(measured, masks) if loss.chosen.any()]
-    saved = price_changes(analysis.steps, analysis.ends, [loss.change for loss in losses], first, last)
+    saved = price_changes(analysis.steps, [loss.change for loss in losses], first, last)
     ranks = tuple(sorted(analysis.run.team_of))
     culprits = []
     for loss, alone_ns in zip(losses, saved, strict=True):
@@ -136,15 +143,10 @@ def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
 
 
 def choose_steps(analysis: RunAnalysis) -> tuple[int, int]:
-    """Return the range of positions of consecutive steps, from the middle of the longest stretch without a hole."""
-    keys = analysis.keys
-    breaks = [at for at in range(1, len(keys)) if keys[at] != StepKey(keys[at - 1].epoch, keys[at - 1].step + 1)]
-    stretches = zip([0, *breaks], [*breaks, len(keys)], strict=True)
-    begin, end = max(stretches, key=lambda stretch: stretch[1] - stretch[0])
-    fitting = _LIMITS.max_cells // max(analysis.steps.largest_step, 1)
-    most = min(_LIMITS.max_steps, max(_LIMITS.min_steps, fitting))
-    first = begin + max(0, (end - begin - most) // 2)
-    return first, min(end, first + most)
+    """Return the range of positions of consecutive steps that are replayed."""
+    fitting = THRESHOLDS.max_cells // max(analysis.steps.largest_step, 1)
+    most = min(THRESHOLDS.sampled_steps, max(_LIMITS.min_steps, fitting))
+    return middle_of_longest_stretch(analysis.keys, most)
 
 
 def _list_losses(measured: _Measured, masks: OperationMasks) -> Iterator[_Loss]:

@@ -82,7 +82,7 @@ def _list_ranks(ns_of: Mapping[int, int]) -> str:
         return ""
     if len(ns_of) == 1:
         return f"rank {next(iter(ns_of))}"
-    listed = {rank: ns for rank, ns in ns_of.items() if ns >= _LIMITS.min_rank_share * whole}
+    listed = {rank: ns for rank, ns in ns_of.items() if round(100 * ns / whole) > 0}
     if len(listed) == 1:
         return f"rank {next(iter(listed))} (nearly all)"
     named = ", ".join(f"{rank} ({100 * ns / whole:.0f}%)" for rank, ns in list(listed.items())[: _LIMITS.max_named])
@@ -98,7 +98,7 @@ def describe_split(split: Sequence[LossShare]) -> str:
     listed = [
         share
         for share in sorted(split, key=lambda share: -abs(share.ns))
-        if abs(share.ns) > _LIMITS.min_part_share * whole
+        if abs(share.ns) > THRESHOLDS.min_cost_share * whole
     ]
     if all(LOSS_CLASS_INFO[share.loss_class].cause == "none" for share in listed):
         return ""

@@ -57,7 +57,7 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     has_steps = first < last and any(analysis.run.sizes.values())
     if not has_steps or analysis.is_unexplained or analysis.contradicts_recording:
         return NO_RUNGS
-    window = analysis.step_ns, first, min(last, first + THRESHOLDS.efficiency.max_rung_steps)
+    window = analysis.step_ns, first, min(last, first + (1 + THRESHOLDS.tried_steps))
     if len(analysis.steps.of_kinds) > 1:  # a few steps of several kinds are not the run's mixture
         window = analysis.step_ns, 0, len(analysis.keys)
     programs = list_rungs(analysis.steps, analysis.baseline_transfers, analysis.expected_transfers, *window)

@@ -168,7 +168,7 @@ def _last_rank(recorded: Rows) -> Iterator[str]:
         return
     rank, lags = max(waits.items(), key=lambda pair: len(pair[1]))
     # of two ranks alike, each is last in half of the calls, with a standard deviation of √calls / 2
-    if len(lags) - len(counted) / 2 > THRESHOLDS.run_sigmas * sqrt(len(counted)) / 2:
+    if len(lags) - len(counted) / 2 > THRESHOLDS.outlier_sigmas * sqrt(len(counted)) / 2:
         yield (
             f"rank {rank} enters {len(lags)} of {format_count(len(counted), 'collective')} last: its kernel is shorter "
             f"than the median rank's by {format_time(median(lags))}, which the other ranks wait"
@@ -252,7 +252,7 @@ def _processors(ranks: Rows) -> Iterator[str]:
     if len(switched) > 2:
         rank = max(switched, key=lambda rank: (switched[rank], -rank))
         usual = median(count for other_rank, count in switched.items() if other_rank != rank)
-        if switched[rank] > THRESHOLDS.evidence.migration_ratio * usual:
+        if switched[rank] > THRESHOLDS.much_more * usual:
             yield f"rank {rank} has {switched[rank]:,} context switches, the other ranks {usual:,.0f} (median)"
 
 

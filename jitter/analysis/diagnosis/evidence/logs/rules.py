@@ -21,7 +21,7 @@ from jitter.core.formatting import (
 )
 
 _LIMITS: Final = THRESHOLDS.evidence
-_MOST: Final = THRESHOLDS.sentences.max_listed
+_MOST: Final = THRESHOLDS.sentences.max_named
 _FABRIC: Final = ("hsn", "ib", "mlx", "rdma", "efa", "cxi", "opa")
 """Beginnings of names of a fabric's interfaces."""
 _SLOWDOWNS: Final = {
@@ -484,10 +484,10 @@ def _profiler_overhead(logs: JobLogs) -> Iterator[Match]:
         is_timed = source in timed
         if not profiled and is_timed:  # the log prints every tenth step, or numbers them in another way
             profiled = list(recorded.values())
-        if not profiled or len(others) < _LIMITS.min_other_steps:
+        if not profiled or len(others) < THRESHOLDS.min_steps:
             continue
         ratio = median(profiled) / median(others)
-        if 1 + _LIMITS.min_overhead <= ratio <= _LIMITS.max_overhead:
+        if 1 + THRESHOLDS.min_clear_share <= ratio <= _LIMITS.max_overhead:
             times = f"{format_time(median(profiled) * 1e9)} against {format_time(median(others) * 1e9)}, "
             number = format_count(len(others), "step")
             yield Match({"times": times if is_timed else "", "share": format_percent(ratio - 1), "others": number})

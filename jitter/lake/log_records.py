@@ -26,7 +26,7 @@ _RECORDS: Final = _LOGS / "records"
 _SCHEMA_VERSION: Final = 2
 
 
-_RANK_IN_NAME: Final = re.compile(r"rank[_.-]?\d")
+_NUMBER_IN_NAME: Final = re.compile(r"\d")
 Relation = Annotated[str, msgspec.Meta(pattern=r"\A[a-z_]{1,64}\Z")]
 """Name of a relation, which is the name of a folder."""
 
@@ -59,10 +59,11 @@ _decode: Final = msgspec.json.Decoder(LogRecord).decode
 def log_digest(content_digest: str, label: str, name: str) -> str:
     """Return the digest of a log's record.
 
-    The file's name counts where it states a rank: dumps of two ranks may be equal, as of ranks that called nothing.
+    The file's name counts where it may state a rank or a host: dumps of two ranks that called nothing are equal, and so
+    are the clocks of two healthy hosts.
     """
-    ranked = f" {name}" if _RANK_IN_NAME.search(name) else ""
-    return hashlib.blake2b(f"{content_digest} {label}{ranked}".encode(), digest_size=16).hexdigest()
+    numbered = f" {name}" if _NUMBER_IN_NAME.search(name) else ""
+    return hashlib.blake2b(f"{content_digest} {label}{numbered}".encode(), digest_size=16).hexdigest()
 
 
 def relation_file(relation: str, digest: str) -> Path:

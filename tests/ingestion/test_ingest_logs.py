@@ -41,6 +41,18 @@ def test_logs_alone_make_a_lake_without_steps(logs: Path, tmp_path: Path, capsys
     assert main(["collectives", str(tmp_path / "lake")]) == 0
 
 
+def test_equal_clocks_of_two_hosts_are_two_logs(tmp_path: Path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("node0000", "node0001"):
+        text = "timestamp, index, clocks.current.sm [MHz]\n2024/06/10 06:13:19.000, 0, 1980 MHz\n"
+        (folder / f"nvidia-smi-{name}.csv").write_text(text)
+    report = jitter.ingest([folder], tmp_path / "lake", executor=HERE)
+    assert (len(report.logs.added), report.logs.unchanged) == (2, 0)
+    again = jitter.ingest([folder], tmp_path / "lake", executor=HERE)
+    assert (len(again.logs.added), again.logs.unchanged) == (0, 2)
+
+
 def test_beside_traces_and_again(logs: Path, tmp_path: Path):
     write(simulate(Job(ranks=2, steps=2, kernels=16)), logs, "nsys")
     first = jitter.ingest([logs], tmp_path / "lake", executor=HERE)

@@ -43,4 +43,4 @@ def coverage_notes(records: Iterable[SourceRecord]) -> list[str]:
     size = len(coverage.ranks) + len(coverage.missing)
     source = f"the job has {size} ranks" if coverage.world_size is not None else f"ranks reach {coverage.ranks[-1]}"
     missing = format_ranks(coverage.missing)
-    return [f"{source}, and {missing} {'have' if len(coverage.missing) > 1 else 'has'} no recording in the lake"]
+    return [f"{source}, and {missing} {'have' if len(coverage.missing) > 1 else 'has'} no recording"]

@@ -152,7 +152,7 @@ def test_missing_ranks_of_the_world(tmp_path: Path):
         kineto_traces.write(folder / f"{rank}.json", kineto_traces.text(kineto_traces.small(), before=info))
     report = ingest(folder)
     assert [record.world_size for record in report.added] == [5, 5]
-    assert report.warnings == ["the job has 5 ranks, and ranks 1,3-4 have no recording in the lake"]
+    assert report.warnings == ["the job has 5 ranks, and ranks 1,3-4 have no recording"]
     coverage = rank_coverage(report.added)
     assert (coverage.ranks, coverage.missing, coverage.world_size) == ((0, 2), (1, 3, 4), 5)
 

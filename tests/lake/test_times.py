@@ -94,6 +94,13 @@ def test_damage_is_named_by_verify_and_changes_no_answer(root: Path, ingested: P
     assert jitter.open(root).diagnose() == jitter.open(ingested).diagnose()
 
 
+def test_deleted_times_are_no_problem(root: Path, ingested: Path):
+    (root / times_file(records(root)[1].digest)).unlink()
+    assert verify_lake(root).problems == []
+    assert verify_lake(root).notes == ["1 recording has no file of times, which only makes reading faster"]
+    assert jitter.open(root).diagnose() == jitter.open(ingested).diagnose()
+
+
 def test_a_link_in_its_place_is_refused(root: Path):
     path = root / times_file(records(root)[1].digest)
     moved = path.rename(root.parent / "moved")

@@ -12,6 +12,7 @@ from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
 from jitter.ingestion.discovery.archives import is_trace_archive, unpack
 from jitter.ingestion.discovery.unrecognized_files import UnrecognizedFiles, is_report_without_export
 from jitter.ingestion.nsys_export import NsysExporter
+from jitter.lake import staging
 from jitter.readers import Reader, ReaderError, describe_error, readers
 
 _NSYS: Final = "nsys"
@@ -187,7 +188,7 @@ class _Search:
                 if reader is not None:
                     folders.remove(name)
                     yield here / name, reader
-            if _is_lake(here):
+            if _is_lake(here) or here.name == staging.NAME:  # also of a lake that a cut ingest left without records
                 folders.clear()
                 continue
             for name in sorted(files):

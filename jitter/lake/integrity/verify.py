@@ -1,5 +1,6 @@
 """Verify a lake: every file against its checksum and its record; and which recordings a damaged file belongs to."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from jitter.core.errors import DamagedFileError, LakeError
+from jitter.core.formatting import format_count
 from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
 from jitter.lake.host_events import read_host_events
@@ -74,14 +76,14 @@ def verify_lake(root: Path, progress: Progress | None = None) -> Verification:
         if progress is not None:
             progress(min(done, verification.size), verification.size)
 
-    times = TimesReader(root)
+    times, without_times = TimesReader(root), 0
     for record in verification.records:
         verification.problems += record_problems(root, record)
-        if any(step.times and times.read([RankStepRecord(record, step)]) == [None] for step in record.steps):
-            path = root / times_file(record.digest)
-            verification.problems.append(
-                Problem(path, "is missing or damaged; reading is slower without it", HOW_TO_READ_AGAIN)
-            )
+        path = root / times_file(record.digest)
+        if any(step.times for step in record.steps) and not os.path.lexists(path):
+            without_times += 1
+        elif any(step.times and times.read([RankStepRecord(record, step)]) == [None] for step in record.steps):
+            verification.problems.append(Problem(path, "is damaged; reading is slower without it", HOW_TO_READ_AGAIN))
         advance([root / "sources" / record.name, *(root / place for place in files_of_record(record))])
     for log in verification.logs:
         verification.problems += log_problems(root, log)
@@ -90,6 +92,9 @@ def verify_lake(root: Path, progress: Progress | None = None) -> Verification:
     verification.problems += _catalog_problems(root, records)
     if not damaged and not damaged_logs:  # else files of damaged records would seem to belong to none
         verification.problems += _files_without_record(root, records, verification.logs)
+    if without_times:
+        missing = format_count(without_times, "recording has no file", "recordings have no file")
+        verification.notes.append(f"{missing} of times, which only makes reading faster")
     old = sum(any(step.checksum is None for step in record.steps) for record in verification.records)
     if old:
         verification.notes.append(

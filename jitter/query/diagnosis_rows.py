@@ -20,6 +20,9 @@ STEPS_SCHEMA = pa.schema(
         ("loss_fraction", pa.float64()),
         ("min_rank", pa.int64()),
         ("max_rank", pa.int64()),
+        ("expert_imbalance", pa.float64()),
+        ("expert_rank", pa.int64()),
+        ("expert_wait_ns", pa.int64()),
         ("kernel_index", pa.int64()),
         ("kernel_name", pa.string()),
         *((name, pa.int64()) for name in ClassShares._fields),
@@ -150,6 +153,9 @@ def step_values(step: StepAnswer) -> dict[str, object]:
         "loss_fraction": step.loss_fraction,
         "min_rank": step.min_rank,
         "max_rank": step.max_rank,
+        "expert_imbalance": None if step.experts is None else step.experts.ratio,
+        "expert_rank": None if step.experts is None else step.experts.rank,
+        "expert_wait_ns": None if step.experts is None else step.experts.waited_ns,
     }
 
 

@@ -134,6 +134,7 @@ def test_an_archive_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_archive_of_other_files_is_another_file(tmp_path: Path):
     pack(tmp_path / "packed" / "code.tar", {"main.py": b"", "README": b""})
     pack(tmp_path / "packed" / "wheel.zip", {"a.py": b"x"})
+    (tmp_path / "packed" / "rank0.json").write_bytes(trace(0))
     found = discover([tmp_path / "packed"])
     assert (found.notes, found.unreadable, found.others) == ([], [], 2)
     ((_, error),) = discover([tmp_path / "packed" / "wheel.zip"]).unreadable
@@ -153,3 +154,20 @@ def test_a_tar_header_that_lies(size: bytes, tmp_path: Path):
     content[124 : 124 + len(size)] = size
     path.write_bytes(content)
     assert [one.name for one, _ in discover([path.parent]).unreadable][:1] == ["a.tar"]
+
+
+def test_an_archive_of_reports_is_not_said_to_be_without_a_trace(tmp_path: Path):
+    """As `nsys-jax` packs them: the report, HLO of the modules, tables of `nsys stats`."""
+    members = {
+        "job.nsys-rep": b"REPORT",
+        "dump/module_0001.jit_f.hlo.pb": b"\x0a\x01x",
+        "job_cuda_gpu_trace.csv.xz": b"x",
+    }
+    found = discover([pack(tmp_path / "job.zip", members)])
+    ((path, error),) = found.unreadable
+    assert path.name == "job.nsys-rep"
+    assert "an Nsight Systems report, not an export" in error.message
+    assert (found.notes, found.others) == ([], 2)
+    assert (
+        discover([pack(tmp_path / "other.zip", {"a.txt": b"x", "b.json": b"{}"})]).unreadable[0][0].name == "other.zip"
+    )

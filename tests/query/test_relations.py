@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import jitter
+from jitter.analysis.detection.expert_imbalance import ExpertImbalance
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import ClassShares, Divergence, Loss, StepAnswer, WhatIf
 from jitter.cli import main
@@ -448,6 +449,7 @@ def answer(number, loss_ns, *, told=True):
         6 if told else None,
         "cpu_launch" if told else "none",
         ClassShares(10, 20, 0, 7, 1, 0, 3, -1) if told else None,
+        experts=ExpertImbalance(1.25, 7, 80) if told else None,
     )
 
 
@@ -481,6 +483,9 @@ def test_a_row_is_the_answer_flat():
         0.04,
         2,
         5,
+        1.25,
+        7,
+        80,
         17,
         "void kernel(int)",
         10,
@@ -493,4 +498,4 @@ def test_a_row_is_the_answer_flat():
         -1,
         "cpu_launch",
     )
-    assert tuple(bare.values()) == (1, 4, "train", 1000, None, None, 2, 5, *[None] * 10, "none")
+    assert tuple(bare.values()) == (1, 4, "train", 1000, None, None, 2, 5, *[None] * 13, "none")

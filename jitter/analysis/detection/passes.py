@@ -16,6 +16,7 @@ from jitter.analysis.account.noise import Noise
 from jitter.analysis.account.step_account import Account, StepAccount
 from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.detection.deviations import StepDeviations, deviations_of_step
+from jitter.analysis.detection.expert_imbalance import ExpertImbalance, measure_expert_imbalance
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.execution.step_times import IdenticalRanks, TeamTimes, of_team
@@ -128,6 +129,7 @@ class StepStatistics:
     baseline: SelfTimes
     """(operations of all teams,) the medians of self times."""
     arrivals: Arrivals
+    experts: ExpertImbalance | None
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,8 @@ def _measure(steps: RunSteps, timed: tuple[RecordedStep, float]) -> StepStatisti
     (step, time_ns), run = timed, steps.run
     baseline = steps.baseline(step)
     deviations, quality = deviations_of_step(run, step, baseline), _quality(steps, step)
-    return StepStatistics(time_ns, step.transfers, deviations, quality, baseline, _arrivals(run, step))
+    experts = measure_expert_imbalance(step, run.programs, run.rank_numbers)
+    return StepStatistics(time_ns, step.transfers, deviations, quality, baseline, _arrivals(run, step), experts)
 
 
 def _quality(steps: RunSteps, step: RecordedStep) -> StepQuality:

@@ -10,6 +10,7 @@ from jitter.analysis.account.losses import CLASSES_OF_PART
 from jitter.analysis.account.noise import Noise, noise_of_operations
 from jitter.analysis.account.step_account import StepAccount
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
+from jitter.analysis.detection.expert_imbalance import ExpertImbalance
 from jitter.analysis.detection.job_findings import (
     FastRanks,
     JobFinding,
@@ -101,6 +102,11 @@ class RunAnalysis:
         """Whether the ranks share no collective: none is known to wait for another, so no delay of one has a price."""
         alone = len(self.run.team_of) > 1 and not self.run.matching.unpaired
         return alone and not any(step_arrivals.are_any for step_arrivals in self.arrivals)
+
+    @property
+    def experts(self) -> list[ExpertImbalance | None]:
+        """Each step's imbalance of expert work; None without any."""
+        return [seen.experts for seen in self._seen]
 
     @property
     def qualities(self) -> list[StepQuality]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple, get_args
 
+from jitter.analysis.detection.expert_imbalance import ExpertImbalance
 from jitter.analysis.detection.recurrence import Recurs
 from jitter.core.formatting import format_ranks, format_time
 from jitter.core.step_key import StepKey
@@ -112,6 +113,7 @@ class StepAnswer:
     """None if its loss is unknown."""
     kind: str = TRAIN
     """What the step does, as the markers of most ranks say."""
+    experts: ExpertImbalance | None = None
 
     @property
     def kind_in_words(self) -> str:

@@ -65,6 +65,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
         cause=cause,
         by_class=split_step(losses, round(float(loss_ns))) if has_loss else None,
         kind=analysis.kinds[number],
+        experts=analysis.experts[number],
     )
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "SYNC",
     "collective_operation",
     "is_collective",
+    "is_expert_kernel",
     "parse_operation",
     "short_name",
 ]
@@ -30,6 +31,26 @@ ALIGNING_OPERATIONS: Final = frozenset(OPERATIONS[:5])
 def is_collective(name: str) -> bool:
     """Return whether this is the name of a communication kernel of any known library."""
     return find_collective_name(name) is not None
+
+
+_EXPERTS: Final = re.compile(
+    r"(?i)fused_moe_kernel|moe_?gemm|moefcgemm|moe_wna16"  # vLLM, SGLang, TensorRT-LLM, Marlin, CK
+    r"|(?<![a-z])fmoe_"  # aiter
+    r"|group(?:ed)?_?(?:gemm|matmul|mm)(?![a-z])|gemm_?grouped|GroupProblemShape|ragged_dot"  # CUTLASS, PyTorch, JAX
+    r"|deep_gemm::(?:.{0,999}GemmType\)[1-9]|\w{0,99}grouped)"  # DeepGEMM; type 0 is no grouped one
+    r"|(?<![a-z])p?_matmul_ogs_|bmm_\w{0,199}dynBatch"  # Triton's kernels of gpt-oss, TensorRT-LLM's and FlashInfer's
+    r"|(?<![a-z])_(?:sdd|dsd|dds)_kernel"  # MegaBlocks
+)
+
+
+@lru_cache(maxsize=65536)
+def is_expert_kernel(name: str) -> bool:
+    """Return whether this is the name of a matrix product of the experts of a mixture of experts.
+
+    >>> is_expert_kernel("fused_moe_kernel"), is_expert_kernel("ampere_bf16_s16816gemm_bf16_128x128_ldg8_stages_tn")
+    (True, False)
+    """
+    return _EXPERTS.search(name) is not None
 
 
 _DIRECTION: Final = re.compile(

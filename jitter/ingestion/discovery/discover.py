@@ -124,7 +124,9 @@ class _Search:
         self.add(unpacked.folder, is_member=True)
         if unpacked.error is not None:
             self._errors[path] = unpacked.error
-        elif len(self._sources) + len(self._logs) == before:
+        elif len(self._sources) + len(self._logs) == before and not any(
+            is_report_without_export(member) for member in unpacked.folder.rglob("*")
+        ):
             self._errors[path] = UnreadableTraceError(
                 f"{path}: an archive without a trace that jitter reads", "give the traces"
             )

@@ -344,12 +344,16 @@ _FORMATS: Final = (
     UnsupportedFormat("files packed twice", "unpack it once: `gunzip FILE`", head=_at_head(r"\x1f\x8b\x08")),
     UnsupportedFormat(
         "packed databases or reports",
-        "unpack it: `gunzip FILE` or `zstd -d FILE`",
-        _name(r"(?:\.(?:sqlite3?|db|rpd|nsys-rep|qdrep|xplane\.pb)|_trace\.csv)\.(?:gz|zst|xz|bz2)$"),
+        "unpack it: `gunzip FILE`, `zstd -d FILE` or `unxz FILE`",
+        # nsys-jax packs tables of `nsys stats` beside its report
+        _name(
+            r"(?:\.(?:sqlite3?|db|rpd|nsys-rep|qdrep|xplane\.pb)|(?<!cuda_gpu)(?<!gpu_proj)_trace\.csv)"
+            r"\.(?:gz|zst|xz|bz2)$"
+        ),
     ),
     UnsupportedFormat("OTF2 traces", _AMD, _name(r"\.otf2$")),
     UnsupportedFormat("OTF2 traces", _AMD, head=_at_head(r"OTF2")),
-    UnsupportedFormat("protobuf files", _PYTORCH, _name(r"(?<!\.xplane)\.pb$")),
+    UnsupportedFormat("protobuf files", _PYTORCH, _name(r"(?<!\.xplane)(?<!\.hlo)\.pb$")),
     UnsupportedFormat(
         "Parquet tables of events",
         "give the profiler's own traces, or a folder of `nsys export -t parquetdir`",

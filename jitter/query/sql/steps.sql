@@ -8,6 +8,9 @@ SELECT epoch,                  -- null: the markers state none
        loss_fraction,          -- of the step's time
        min_rank,               -- the rank that waits longest
        max_rank,               -- the rank with the largest share of the loss
+       expert_imbalance,       -- time in expert kernels: longest rank / mean of an expert group; null: no such kernels
+       expert_rank,            -- the rank of that group with the longest time in them
+       expert_wait_ns,         -- how long a rank of that group waits for the longest of each layer, on average
        kernel_index,           -- where the delay of the max rank begins
        kernel_name,            -- of that kernel
        start_ns,               -- of the loss: on the host, before a rank's first kernel; the classes add up to the loss

@@ -19,8 +19,8 @@ def format_steps(table: pa.Table, width: int = 80) -> str:
     """Format the relation `steps` as text of at most `width` columns: times in ms, `-` for the unknown.
 
     The loss by class is shown only if enough columns are left for the kernel at which the step began to diverge; that
-    kernel's name is cut to what is left. A class has a column if any step has a share, and the kind if the job does not
-    only train.
+    kernel's name is cut to what is left. A class has a column if any step has a share, the kind if the job does not
+    only train, and the imbalance of experts, with its rank, if any step has expert kernels.
     """
     rows = table.to_pylist()
     kinds = [row["kind"] for row in rows]
@@ -32,6 +32,11 @@ def format_steps(table: pa.Table, width: int = 80) -> str:
         ["loss", *(_percent(row["loss_fraction"]) for row in rows)],
         ["min", *(_integer(row["min_rank"]) for row in rows)],
         ["max", *(_integer(row["max_rank"]) for row in rows)],
+        *(
+            [["experts", *(_experts(row) for row in rows)]]
+            if any(row["expert_rank"] is not None for row in rows)
+            else []
+        ),
     ]
     shown = [name for name in ClassShares._fields if any(row[name] for row in rows)]
     split = [[f"{name[:-3]} ms", *(_milliseconds(row[name]) for row in rows)] for name in shown]
@@ -69,6 +74,10 @@ def _milliseconds(ns: Any) -> str:
 
 def _percent(fraction: Any) -> str:
     return "-" if fraction is None else f"{round(fraction, 3) + 0.0:.1%}"
+
+
+def _experts(row: dict[Any, Any]) -> str:
+    return "-" if row["expert_rank"] is None else f"{row['expert_imbalance']:.2f} ({row['expert_rank']})"
 
 
 def _integer(value: Any) -> str:

@@ -88,7 +88,7 @@ def find_unequal_stages(
     """
     if run.misses_partners or not baselines:
         return []  # what the stages wait for is not known
-    exchanging = _exchanging_teams(run)
+    exchanging = find_exchanging_teams(run)
     stages = []
     for team in teams:
         usual_ns = team.usual_ns[TimePart.GPU, :, 0]
@@ -160,7 +160,7 @@ def _whole_steps(counts: KernelCounts) -> Bools:
     return is_whole
 
 
-def _exchanging_teams(run: RunModel) -> frozenset[int]:
+def find_exchanging_teams(run: RunModel) -> frozenset[int]:
     """Return the teams that send to other teams, or receive from them."""
     exchanging: set[int] = set()
     for collective in run.matching.collectives:

@@ -15,6 +15,7 @@ from jitter.core.formatting import (
     format_count,
     format_numbers,
     format_percent,
+    format_ranks,
     format_time,
     format_time_range,
 )
@@ -315,7 +316,7 @@ def name_culprit(culprit: Culprit) -> str:
     if culprit.scope == "device":
         return f"Device {culprit.device} of every host (ranks {format_numbers(culprit.ranks)})"
     if culprit.scope == "job":
-        return f"Ranks {format_numbers(culprit.ranks)}" if culprit.is_part_of_job else "All ranks"
+        return capitalize(format_ranks(culprit.ranks)) if culprit.is_part_of_job else "All ranks"
     if culprit.scope == "unrecorded":
         return "An unrecorded rank or the network"
     if culprit.scope == "ranks":

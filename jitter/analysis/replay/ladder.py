@@ -112,7 +112,10 @@ def list_rungs(
         [_without_copies(medians, masks.host_copies) for medians in unhosted] if masks.host_copies.any() else unhosted
     )
     sizes = [steps.run.sizes[team] for team in sorted(steps.run.programs)]
-    balanced = [_balanced(job, medians, sizes) for medians in uncopied] if len(sizes) > 1 else uncopied
+    balanced = [
+        medians._replace(gpu=medians.gpu * balance_programs(job, medians.gpu, sizes)) if len(sizes) > 1 else medians
+        for medians in uncopied
+    ]
     return RungPrograms(
         slow_steps=Program(job, self_times, usual),
         slow_network=Program(job, self_times, at_best),
@@ -176,14 +179,14 @@ def _without_host(self_times: SelfTimes) -> SelfTimes:
     return self_times._replace(host=host, call=np.zeros_like(self_times.call), lead=np.zeros_like(self_times.lead))
 
 
-def _balanced(job: JobArrays, self_times: SelfTimes, ranks: Sequence[int]) -> SelfTimes:
-    """Return the self times with the GPU time of each program, per step, at the mean over all ranks.
+def balance_programs(job: JobArrays, gpu_ns: Floats, ranks: Sequence[int]) -> Floats:
+    """Return the factors, (operations,), that bring each program's GPU time per step to the mean over all ranks.
 
-    `ranks` (teams,) is how many run each program.
+    `gpu_ns` (operations,) is each operation's time per step, `ranks` (teams,) are how many run each program.
     """
-    whole = np.add.reduceat(np.nan_to_num(self_times.gpu), job.first[:-1])
+    whole = np.add.reduceat(np.nan_to_num(gpu_ns), job.first[:-1])
     factor = np.divide(np.average(whole, weights=ranks), whole, out=np.ones_like(whole), where=whole > 0)
-    return self_times._replace(gpu=self_times.gpu * np.repeat(factor, np.diff(job.first)))
+    return np.repeat(factor, np.diff(job.first))
 
 
 class ProgramChange(NamedTuple):
@@ -191,8 +194,8 @@ class ProgramChange(NamedTuple):
 
     without_waiting: Bools
     """Calls that return without waiting for the GPU; what is launched after them waits in their place."""
-    without_gpu_time: Bools
-    """Activities that take no time on their stream."""
+    gpu_factor: Floats
+    """By which the times on the streams are multiplied; activities that take none have no delay either."""
     without_launch_time: Bools
     """Operations that the host launches in no time."""
     without_transfers: bool = False
@@ -201,7 +204,8 @@ class ProgramChange(NamedTuple):
 
 def no_change(operations: int) -> ProgramChange:
     """Return the program as it is."""
-    return ProgramChange(*np.zeros((3, operations), np.bool_))
+    nothing = np.zeros(operations, np.bool_)
+    return ProgramChange(nothing, np.ones(operations), nothing)
 
 
 def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int, last: int) -> list[float]:
@@ -223,14 +227,16 @@ def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int,
 
 
 def _changed_self_times(job: JobArrays, step: RecordedStep, change: ProgramChange) -> SelfTimes:
-    gpu, launch = change.without_gpu_time, change.without_launch_time
-    changed = [*(("delay", "gpu") if gpu.any() else ()), *(("host", "call", "lead") if launch.any() else ())]
+    factor, launch = change.gpu_factor, change.without_launch_time
+    is_gpu_changed = bool((factor != 1).any())
+    changed = [*(("delay", "gpu") if is_gpu_changed else ()), *(("host", "call", "lead") if launch.any() else ())]
     self_times = step.own._replace(**{name: getattr(step.own, name).copy() for name in changed})
     for operations, cells in slices_of_ranks(job, step.times) if changed else ():
         host, call, lead, delay, on_gpu = (values[cells] for values in self_times)
-        if gpu.any():
-            is_changed = gpu[operations]
-            delay[is_changed], on_gpu[is_changed] = np.minimum(delay[is_changed], 0.0), 0.0
+        if is_gpu_changed:
+            on_gpu *= factor[operations]
+            is_gone = factor[operations] == 0
+            delay[is_gone], on_gpu[is_gone] = np.minimum(delay[is_gone], 0.0), 0.0
         if launch.any():
             is_changed = launch[operations] & (np.nan_to_num(host) + call <= THRESHOLDS.max_launch_ns)
             host[is_changed & ~np.isnan(host)] = call[is_changed] = lead[is_changed] = 0.0

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from jitter.core.compression import is_packed, read_head
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
+from jitter.ingestion.discovery.archives import is_trace_archive
 from jitter.readers.sqlite import connect, is_sqlite
 
 _HEAD_BYTES: Final = 1 << 16
@@ -380,6 +381,8 @@ def describe_nearest(path: Path) -> str:
         return "it is empty"
     if is_sqlite(path):
         return _describe_database(path)
+    if is_trace_archive(path, named=True):
+        return "an archive whose first members are not named like recordings: name the archive itself, to have it read"
     head = read_head(path, _HEAD_BYTES)
     if not head:
         return "its packed data is damaged from the beginning on"

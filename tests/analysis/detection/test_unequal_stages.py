@@ -43,10 +43,21 @@ def test_a_slow_gpu_that_is_a_stage_by_itself_is_no_matter_of_layers(tmp_path):
     assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.1)
 
 
-def test_equal_stages_with_an_embedding_and_a_loss_have_no_finding(tmp_path):
+def test_a_stage_that_a_loss_makes_longer_is_a_limit_of_the_program_and_no_fault(tmp_path):
     """The simulator's last stage is a quarter longer than the others: by a loss, with a larger product of matrices."""
     job = small("pipeline", stages=4, kernels=200, steps=5)
-    assert not ingest_run(simulate(job), tmp_path).diagnose().culprits
+    lake = ingest_run(simulate(job), tmp_path)
+    diagnosis = lake.diagnose()
+    assert not diagnosis.culprits
+    (found,) = [one for one in diagnosis.of_all_ranks if one.cause == "unequal_stages"]
+    (balance,) = [rung for rung in diagnosis.waterfall if rung.rung == "balance"]
+    assert found.ranks == (6, 7)
+    assert found.rung == "balance"
+    assert found.loss_ns == pytest.approx((balance.loss_ns or 0) * found.seen.steps, rel=1e-6)
+    compute = "select rank, sum(duration_ns) as ns from kernels where kind = 'compute' and step > 0 group by rank"
+    busy = {row["rank"]: float(row["ns"]) for row in lake.sql(compute, arrow=True).to_pylist()}
+    longest, mean = max(busy.values()), sum(busy.values()) / len(busy)
+    assert 0 < found.loss_ns <= longest - mean < longest  # a step is no shorter than its longest stage
 
 
 def test_equal_stages_of_one_rank_have_no_finding(tmp_path):

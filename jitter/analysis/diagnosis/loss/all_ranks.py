@@ -12,7 +12,9 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.alignment.program import Operation
+from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.grouping.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE, LowerRungs
 from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, Seen
 from jitter.analysis.execution.job_arrays import JobArrays
@@ -20,6 +22,7 @@ from jitter.analysis.execution.run_model import middle_of_longest_stretch
 from jitter.analysis.replay.ladder import (
     OperationMasks,
     ProgramChange,
+    balance_programs,
     mask_operations,
     no_change,
     price_changes,
@@ -69,6 +72,8 @@ class _Loss(NamedTuple):
     min_share: float
     """Of a step: a smaller cost is no finding."""
     confidence: Confidence
+    team: int | None = None
+    """The one whose program costs it, where it is not the program of all ranks."""
 
 
 def find_losses_of_all_ranks(
@@ -92,13 +97,14 @@ def find_losses_of_all_ranks(
     step_ns = time_ns / len(timed)
     measured, masks = _measure(analysis, first, last), mask_operations(analysis.run)
     losses = [loss for loss in _list_losses(measured, masks) if loss.chosen.any()]
+    losses += _find_longest_stage(analysis, measured)
     saved = price_changes(analysis.steps, [loss.change for loss in losses], first, last)
-    ranks = tuple(sorted(analysis.run.team_of))
     culprits = []
     for loss, alone_ns in zip(losses, saved, strict=True):
         cost_ns = rungs.cost_ns.get(loss.cause, 0.0)
         if cost_ns <= 0 or max(cost_ns, alone_ns) < loss.min_share * step_ns:
             continue
+        ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if loss.team in (None, team)))
         holds_waits = lacks_ranks and loss.cause == "exposed_communication"
         culprits.append(
             Culprit(
@@ -129,6 +135,7 @@ def find_losses_of_all_ranks(
                 ),
                 look_at=None,
                 is_beyond_loss=True,
+                is_part_of_job=loss.team is not None,
             )
         )
     return tuple(sorted(culprits, key=lambda culprit: -culprit.loss_ns))
@@ -161,7 +168,23 @@ def _list_losses(measured: _Measured, masks: OperationMasks) -> Iterator[_Loss]:
     collectives, hidden = measured.mask(COLLECTIVE), nothing._replace(without_transfers=True)
     yield _Loss("exposed_communication", "transfer", collectives, hidden, _LIMITS.compute_bound, "medium")
     copies = masks.host_copies
-    yield _Loss("serial_copies", "gpu", copies, nothing._replace(without_gpu_time=copies), share, "high")
+    yield _Loss("serial_copies", "gpu", copies, nothing._replace(gpu_factor=np.where(copies, 0.0, 1.0)), share, "high")
+
+
+def _find_longest_stage(analysis: RunAnalysis, measured: _Measured) -> Iterator[_Loss]:
+    """Yield the loss of a pipeline whose stages are unequal, unless a finding names the stage with more layers.
+
+    It is the longest stage that the others wait for, as by an embedding or a loss that it alone has.
+    """
+    run = analysis.run
+    if not find_exchanging_teams(run) or any(finding.kind in STAGE_KINDS for finding in analysis.job_findings):
+        return
+    teams, gpu_ns = sorted(run.programs), np.nan_to_num(measured.gpu_ns * measured.times)
+    factor = balance_programs(run.job, gpu_ns, [run.sizes[team] for team in teams])
+    chosen = (factor == factor.min()) & (factor < 1)
+    team = teams[int(np.searchsorted(run.job.first, np.argmin(factor), side="right")) - 1]
+    change = no_change(len(factor))._replace(gpu_factor=factor)
+    yield _Loss("unequal_stages", "gpu", chosen, change, _LIMITS.min_share, "high", team)
 
 
 def _measure(analysis: RunAnalysis, first: int, last: int) -> _Measured:
@@ -212,6 +235,14 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[
             f"{round(float(weights.sum())):,} of {format_count(kernels, 'kernel')} per step take "
             f"{format_time(float(np.average(measured.gpu_ns[chosen], weights=weights)))} on average, the host "
             f"{format_time(float(np.average(measured.launch_ns[chosen], weights=weights)))} to launch one"
+        )
+    if loss.cause == "unequal_stages":
+        gpu_ns = measured.gpu_ns * measured.times
+        longest_ns = float(np.nansum(gpu_ns[chosen]))
+        mean_ns = longest_ns * float(loss.change.gpu_factor[chosen][0])
+        yield (
+            f"the kernels of its longest stage take {format_time(longest_ns)} per step, those of all stages "
+            f"{format_time(mean_ns)} on average"
         )
     if loss.cause == "serial_copies":
         count = format_count(round(float(weights.sum())), "copy", "copies")

@@ -136,9 +136,7 @@ def test_an_archive_of_other_files_is_another_file(tmp_path: Path):
     pack(tmp_path / "packed" / "wheel.zip", {"a.py": b"x"})
     (tmp_path / "packed" / "rank0.json").write_bytes(trace(0))
     found = discover([tmp_path / "packed"])
-    assert (found.unreadable, found.others) == ([], 2)
-    assert all("an archive whose first members are not named like recordings" in note for note in found.notes)
-    assert len(found.notes) == 2
+    assert (found.notes, found.unreadable, found.others) == ([], [], 2)
     ((_, error),) = discover([tmp_path / "packed" / "wheel.zip"]).unreadable
     assert "an archive without a trace that jitter reads" in error.message
 
@@ -173,3 +171,9 @@ def test_an_archive_of_reports_is_not_said_to_be_without_a_trace(tmp_path: Path)
     assert (
         discover([pack(tmp_path / "other.zip", {"a.txt": b"x", "b.json": b"{}"})]).unreadable[0][0].name == "other.zip"
     )
+
+
+def test_archives_alone_that_hold_no_recording_are_described(tmp_path: Path):
+    pack(tmp_path / "packed" / "wheel.zip", {"a.py": b"x"})
+    (note,) = discover([tmp_path / "packed"]).notes
+    assert "wheel.zip: not a trace that jitter reads (an archive whose first members are not named like" in note

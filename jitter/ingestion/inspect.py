@@ -40,9 +40,9 @@ class MissingSteps:
     ranks: tuple[int, ...]
     """Ranks without a complete step."""
     steps: Mapping[StepKey, tuple[int, ...]]
-    """The other ranks that lack a step, by step: of the expected number of steps, those that most ranks recorded."""
+    """By step, the recorded ranks that lack it. Expected are as many steps as stated, the most often recorded ones."""
     recorded: tuple[StepKey, ...]
-    """These steps, in order."""
+    """The expected steps that were recorded, in order."""
 
     @property
     def absent_steps(self) -> int:

@@ -90,7 +90,7 @@ def _as_graphs(recording: RankRecording) -> RankRecording:
 
 
 def list_calls(recording: RankRecording) -> list[HostCall]:
-    """Return all recorded calls: those that launch, of a graph one; launches whose activity was lost; the others."""
+    """Return all recorded calls: launches (one of a graph), launches whose activity was lost, and calls without one."""
     heads = find_graph_heads(recording)
     launched = (recording.has_launch & ~recording.shares_launch).nonzero()[0].tolist()
     launches = [_launch(recording, at, "cudaGraphLaunch" if heads[at] else None) for at in launched]

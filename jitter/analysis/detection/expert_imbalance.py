@@ -29,18 +29,20 @@ class ExpertImbalance(NamedTuple):
     """The difference of the two times: how long a rank waits for the longest ones, on average."""
 
 
-_Layers = dict[int, Ints]
+Layers = dict[int, Ints]
 """By the place of the collective at which a layer ends, the places of its expert kernels."""
 
 
-def measure_expert_imbalance(
-    step: RecordedStep, programs: Mapping[int, Program], ranks: Ints
-) -> ExpertImbalance | None:
+def find_expert_layers(programs: Mapping[int, Program]) -> dict[int, Layers]:
+    """Return, by team, the layers of its program; only teams that have some."""
+    return {team: of_team for team, program in programs.items() if (of_team := _layers(program))}
+
+
+def measure_expert_imbalance(step: RecordedStep, layers: Mapping[int, Layers], ranks: Ints) -> ExpertImbalance | None:
     """Return the imbalance of a step; None without expert kernels, or without a group of two recorded ranks.
 
-    `programs` are by team, `ranks` the ranks of the run by number.
+    `layers` are those of each team's program, `ranks` the ranks of the run by number.
     """
-    layers = {team: of_team for team, program in programs.items() if (of_team := _layers(program))}
     if not layers:
         return None
     arrays, spent_ns = step.collectives, _time_before_ends(step, layers)
@@ -73,22 +75,22 @@ def measure_expert_imbalance(
     )
 
 
-def _layers(program: Program) -> _Layers:
+def _layers(program: Program) -> Layers:
     operations = program.operations
     experts = np.array([place for place, op in enumerate(operations) if is_expert_kernel(op.name)], np.int64)
     if not len(experts):
         return {}
     kinds = [operation.collective for operation in operations]
     ending = next((kind for kind in _ENDING if kind in kinds), None)
-    ends = np.array([place for place, kind in enumerate(kinds) if kind == ending is not None], np.int64)
-    if not len(ends):
+    if ending is None:
         return {}
+    ends = np.array([place for place, kind in enumerate(kinds) if kind == ending], np.int64)
     # what follows the last one, as gradients of weights, counts for it
     end = ends[np.minimum(np.searchsorted(ends, experts), len(ends) - 1)]
     return {place: experts[end == place] for place in np.unique(end).tolist()}
 
 
-def _time_before_ends(step: RecordedStep, layers: Mapping[int, _Layers]) -> Floats:
+def _time_before_ends(step: RecordedStep, layers: Mapping[int, Layers]) -> Floats:
     """Return, (attendances,), each rank's time in expert kernels of the layer that ends there, ns; NaN elsewhere."""
     arrays, times = step.collectives, step.times
     durations_ns, spent_ns = times.end - times.start, np.full(len(arrays.rank), np.nan)

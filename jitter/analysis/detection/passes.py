@@ -16,7 +16,12 @@ from jitter.analysis.account.noise import Noise
 from jitter.analysis.account.step_account import Account, StepAccount
 from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.detection.deviations import StepDeviations, deviations_of_step
-from jitter.analysis.detection.expert_imbalance import ExpertImbalance, measure_expert_imbalance
+from jitter.analysis.detection.expert_imbalance import (
+    ExpertImbalance,
+    Layers,
+    find_expert_layers,
+    measure_expert_imbalance,
+)
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.execution.step_times import IdenticalRanks, TeamTimes, of_team
@@ -160,7 +165,8 @@ class StepExecutor(Protocol):
 def measure_steps(steps: RunSteps, first: int, last: int) -> list[StepStatistics]:
     """Measure each step of a range by itself, several at a time."""
     steps.prepare()
-    return list(map_ahead(partial(_measure, steps), _timed_steps(steps, first, last), steps.ahead))
+    layers = find_expert_layers(steps.run.programs)
+    return list(map_ahead(partial(_measure, steps, layers), _timed_steps(steps, first, last), steps.ahead))
 
 
 def _timed_steps(steps: RunSteps, first: int, last: int) -> Iterator[tuple[RecordedStep, float]]:
@@ -175,11 +181,11 @@ def _timed_steps(steps: RunSteps, first: int, last: int) -> Iterator[tuple[Recor
         del step  # else it stays in memory while the next one is read
 
 
-def _measure(steps: RunSteps, timed: tuple[RecordedStep, float]) -> StepStatistics:
+def _measure(steps: RunSteps, layers: Mapping[int, Layers], timed: tuple[RecordedStep, float]) -> StepStatistics:
     (step, time_ns), run = timed, steps.run
     baseline = steps.baseline(step)
     deviations, quality = deviations_of_step(run, step, baseline), _quality(steps, step)
-    experts = measure_expert_imbalance(step, run.programs, run.rank_numbers)
+    experts = measure_expert_imbalance(step, layers, run.rank_numbers)
     return StepStatistics(time_ns, step.transfers, deviations, quality, baseline, _arrivals(run, step), experts)
 
 

@@ -35,7 +35,7 @@ class Pricing:
 
     @cached_property
     def worth_fixing(self) -> list[Candidate]:
-        """The candidates worth fixing, those that cost most first."""
+        """The candidates worth fixing, the costliest first."""
         candidates = self._analysis.candidates
         scenarios = [candidate.repair for candidate in candidates]
         gains, losses = self._analysis.gains(scenarios), list(map(self._analysis.loss_of, scenarios))

@@ -168,6 +168,20 @@ def test_a_scheduler_killed_midway_is_one_line(mortal: Path, dask_cluster: Start
     ]
 
 
+def test_a_request_to_a_scheduler_that_just_died_is_one_line(dask_cluster: StartCluster, tmp_path: Path):
+    dask_cluster(1, forgiven=0)
+    executor = jitter.DaskExecutor(address_of(tmp_path / "scheduler.json"))
+
+    def ask_a_dead_scheduler() -> None:
+        with dask_client.connect(executor) as cluster:
+            dask_cluster.scheduler.kill()
+            while True:  # the client's own state says "running" for a moment
+                cluster.client.ncores()
+
+    with pytest.raises(JitterError, match="scheduler is gone"):
+        ask_a_dead_scheduler()
+
+
 def test_without_dask(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(UsageError, match=r"gpu-jitter\[cluster\]"):

@@ -71,7 +71,6 @@ class Cluster:
     def result(self, future: "Future") -> object:
         """Return the result of a completed future; raise its error, or `JitterError` as `completed` does."""
         from distributed.client import FutureCancelledError
-        from distributed.comm import CommClosedError
 
         while True:
             try:
@@ -80,8 +79,8 @@ class Cluster:
                 if future.status == "error":  # of the task itself
                     raise
                 self._has_workers()  # the worker that held the result may be lost, and the task waits for another one
-            except (FutureCancelledError, CommClosedError):
-                raise self._gone() from None
+            except FutureCancelledError:
+                raise self.gone() from None
 
     def check_versions(self) -> None:
         """Raise `JitterError` that names a worker with another version of jitter."""
@@ -107,7 +106,7 @@ class Cluster:
 
     def _has_workers(self) -> bool:
         if self.client.status != "running":
-            raise self._gone()
+            raise self.gone()
         now_s = time.monotonic()
         if self.client.ncores():
             self._seen_s, self._is_told = now_s, False
@@ -126,7 +125,8 @@ class Cluster:
             )
         return False
 
-    def _gone(self) -> JitterError:
+    def gone(self) -> JitterError:
+        """Return the error of a scheduler that no longer answers."""
         return JitterError(
             f"{self._address}: the Dask scheduler is gone", "run it again: what was written already is kept"
         )
@@ -137,10 +137,11 @@ def connect(executor: DaskExecutor) -> Iterator[Cluster]:
     """Connect to the scheduler of an executor, and wait for its workers.
 
     Raises `UsageError` if Dask is not installed, `JitterError` if no scheduler answers within 30 s, if no worker comes
-    within the executor's time, or if a worker has another version of jitter.
+    within the executor's time, if a worker has another version of jitter, or if the scheduler is lost inside the block.
     """
     try:
         from distributed import Client
+        from distributed.comm import CommClosedError
     except ImportError:
         raise UsageError(
             "a cluster needs Dask, which is not installed", "pip install 'gpu-jitter[cluster]', here and on the workers"
@@ -161,8 +162,10 @@ def connect(executor: DaskExecutor) -> Iterator[Cluster]:
                 cluster.wait_for_workers()
                 cluster.check_versions()
             except OSError:
-                raise cluster._gone() from None
+                raise cluster.gone() from None
             yield cluster
+        except CommClosedError:  # at any request: the client learns later that its scheduler died
+            raise cluster.gone() from None
         finally:
             with suppress(TimeoutError, CancelledError):  # the scheduler may be gone
                 client.close(timeout=_CLOSES_WITHIN_S)

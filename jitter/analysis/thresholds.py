@@ -202,6 +202,8 @@ class SentenceThresholds(NamedTuple):
     """Standard deviations. Noise is not known well enough to tell larger deviations apart."""
     close_saving_share: float = 0.05
     """Of a culprit's loss. A saving that differs by no more is not stated beside it."""
+    min_rung_share: float = 0.001
+    """Of a step. What costs less on its rung of the waterfall is not stated."""
 
 
 class Thresholds(NamedTuple):

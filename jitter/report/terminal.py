@@ -12,7 +12,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.limitations import explain_unrecorded
-from jitter.analysis.diagnosis.model import Culprit, StepAnswer
+from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit, StepAnswer
 from jitter.analysis.diagnosis.verdict import advise_recurrence, describe_seen, name_culprit
 from jitter.core.formatting import (
     capitalize,
@@ -181,7 +181,8 @@ def _step_cells(step: StepAnswer, worst_ns: int) -> tuple[str, str, str, str, Te
     name = str(step.key.step) if step.key.epoch is None else f"{step.key.epoch}/{step.key.step}"
     share = "" if step.loss_fraction is None else format_percent(step.loss_fraction)
     bar = "█" * round(_BAR_WIDTH * (step.loss_ns or 0) / worst_ns) if worst_ns else ""
-    rank = "-" if step.max_rank is None else str(step.max_rank)
+    # the rank that is last by its own time has no part in what slow links cost
+    rank = "network" if step.cause in SLOW_LINKS else "-" if step.max_rank is None else str(step.max_rank)
     return name + step.kind_in_words, format_time(step.step_time_ns), share, rank, Text(bar, style="yellow")
 
 

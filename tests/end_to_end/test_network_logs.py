@@ -36,6 +36,29 @@ def test_a_slow_link_is_that_of_the_rank_off_the_fabric(
     assert any("by TCP over ib0, the other ranks by IB" in line for line in culprit["evidence"])
 
 
+@pytest.mark.parametrize("has_debug_log", [True, False])
+def test_a_link_slower_than_its_peers_and_than_the_benchmark_is_one_finding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, has_debug_log: bool
+) -> None:
+    """The loss is that of two rungs; what communication costs at the benchmark's speed is not TCP's."""
+    job = "--ranks 8 --steps 4 --kernels 60 --shape tensor_data --tensor 4 --fault slow_link:rank=5,factor=4"
+    traces = tmp_path / "traces"
+    assert main(["sample", str(traces), *job.split(), "--evidence", "--quiet"]) == 0
+    if not has_debug_log:
+        (traces / "nccl_debug.log").unlink()
+    capsys.readouterr()
+    assert main(["report", str(traces), "-L", str(tmp_path / "lake"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    [link] = differing(found)
+    assert link["ranks"] == [5]
+    rungs = {rung["rung"]: rung["loss_ns"] * 3 for rung in found["waterfall"] if rung["loss_ns"] is not None}
+    assert rungs["ranks"] * 0.95 < link["loss_ns"] < rungs["ranks"] + rungs["network"]
+    assert found["what_if"]["culprits_repaired_ns"] <= found["loss"]["ns"]
+    told = [culprit for culprit in found["culprits"] if culprit["cause"] == "exposed_communication"]
+    assert [culprit["scope"] for culprit in told] == ["job"]
+    assert not any("TCP" in line for culprit in told for line in culprit["evidence"])
+
+
 def test_without_logs_nobody_knows_whose_link_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [culprit] = differing(report(tmp_path, capsys, "slow_link:rank=6,step=3,factor=8"))
     assert (culprit["scope"], culprit["cause_certainty"]) == ("job", "likely")

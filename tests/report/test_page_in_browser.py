@@ -369,6 +369,18 @@ def test_a_page_prints_on_few_sheets_and_crops_nothing(browser, path):
     clean(page, path)
 
 
+@pytest.mark.parametrize(("width", "columns"), [(1440, 2), (800, 1)])
+def test_figures_that_are_side_by_side_on_the_screen_are_so_on_paper(browser, path, width, columns):
+    page = opened(browser, path)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 816, "height": 900})  # what a browser takes paper to be, before it reads its size
+    tracks = page.evaluate("getComputedStyle(document.querySelector('main')).gridTemplateColumns")
+    assert len(tracks.split()) == columns
+    clean(page, path)
+
+
 def test_the_page_is_small_and_painted_at_once(browser, tmp_path, sample_lake):
     path = written(sample_lake, tmp_path / "page.html")
     assert path.stat().st_size < 1_500_000

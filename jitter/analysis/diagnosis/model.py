@@ -27,6 +27,8 @@ Cause = Literal[
     "serial_copies",
     "none",
 ]
+SLOW_LINKS: Final[tuple[Cause, ...]] = ("communication", "slow_network")
+"""Links that are slower than their peers', and than the benchmark."""
 Scope = Literal["rank", "host", "device", "ranks", "unrecorded", "job"]
 Status = Literal["unknown", "within_noise", "spread", "found"]
 """The state of a run: its loss is unknown, within the noise, spread over ranks or parts, or findings explain it."""

@@ -8,7 +8,15 @@ from typing import Final
 from jitter.analysis.diagnosis.causes import CAUSES, STALLED_LOADING, USUAL_LOADING
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank
-from jitter.analysis.diagnosis.model import Conclusion, Culprit, Loss, LossShare, StepAnswer, UnrecordedRanks
+from jitter.analysis.diagnosis.model import (
+    SLOW_LINKS,
+    Conclusion,
+    Culprit,
+    Loss,
+    LossShare,
+    StepAnswer,
+    UnrecordedRanks,
+)
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     capitalize,
@@ -105,7 +113,8 @@ def write_verdict(
     if not culprits:
         verdict = f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}."
         return " ".join([verdict, *conclusion.doubts, *unknown])
-    all_gain_ns += sum(culprit.gain_ns for culprit in culprits if culprit.rung == "network")
+    all_gain_ns += sum(culprit.loss_ns for culprit in culprits if culprit.rung == "network")
+    all_gain_ns = max([all_gain_ns, *(culprit.gain_ns for culprit in culprits if culprit.cause in SLOW_LINKS)])
     first = culprits[0]
     lead = ", low confidence" if first.confidence == "low" else ""
     recurs = describe_recurrence(first)

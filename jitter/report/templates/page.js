@@ -380,7 +380,11 @@
     zooming = setTimeout(remember, 400);
   });
   // print what is open, and the evidence
-  window.addEventListener("beforeprint", () => (element("evidence").open = true));
+  window.addEventListener("beforeprint", () => {
+    element("evidence").open = true;
+    // figures keep the widths that they have on the screen: side by side on paper, too, if they are
+    document.body.classList.toggle("narrow", matchMedia("(max-width: 60rem)").matches);
+  });
 
   if (element("strip-words")) showFirstKernel();
   await apply();

@@ -102,7 +102,8 @@ def find_losses_of_all_ranks(
     culprits = []
     for loss, alone_ns in zip(losses, saved, strict=True):
         cost_ns = rungs.cost_ns.get(loss.cause, 0.0)
-        if cost_ns <= 0 or max(cost_ns, alone_ns) < loss.min_share * step_ns:
+        is_told = cost_ns >= THRESHOLDS.sentences.min_rung_share * step_ns
+        if not is_told or max(cost_ns, alone_ns) < loss.min_share * step_ns:
             continue
         ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if loss.team in (None, team)))
         holds_waits = lacks_ranks and loss.cause == "exposed_communication"

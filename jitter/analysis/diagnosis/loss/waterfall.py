@@ -1,6 +1,6 @@
 """The waterfall: the step's time at each rung of baselines, from the recorded time down."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.model import RUNGS, Culprit, Rung, StepAnswer
+from jitter.analysis.diagnosis.model import RUNGS, SLOW_LINKS, Culprit, Rung, StepAnswer
 from jitter.analysis.replay.ladder import list_rungs, replay_programs
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_time
@@ -74,7 +74,7 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
 
 
 def charge_network(culprits: Sequence[Culprit], rungs: LowerRungs, steps: int, time_ns: int) -> tuple[Culprit, ...]:
-    """Return the findings with the loss of the rung `network` charged to the one about it.
+    """Return the findings with the loss of the rung `network` charged to the one about it, the largest loss first.
 
     Args:
         culprits: the findings.
@@ -87,9 +87,43 @@ def charge_network(culprits: Sequence[Culprit], rungs: LowerRungs, steps: int, t
     if cost_ns is None or not time_ns:
         return tuple(culprits)
     loss_ns = round(cost_ns * steps)
-    return tuple(
+    return join_rungs(
         replace(culprit, loss_ns=loss_ns, fraction=loss_ns / time_ns) if culprit.rung == "network" else culprit
         for culprit in culprits
+    )
+
+
+def join_rungs(culprits: Iterable[Culprit]) -> tuple[Culprit, ...]:
+    """Return the findings, the largest loss first, with one for links that are slow on several rungs.
+
+    A link that is slower than its peers' is slower than the benchmark, too: one thing to mend. Rungs lose different
+    times, so the losses add up; fixing it saves what its lowest rung saves.
+    """
+    joined: list[Culprit] = []
+    for culprit in sorted(culprits, key=lambda one: -one.loss_ns):
+        at = next((at for at, larger in enumerate(joined) if _are_same_links(larger, culprit)), None)
+        if at is None:
+            joined.append(culprit)
+            continue
+        larger = joined[at]
+        fraction = None if larger.fraction is None else larger.fraction + (culprit.fraction or 0.0)
+        joined[at] = replace(
+            larger,
+            loss_ns=larger.loss_ns + culprit.loss_ns,
+            fraction=fraction,
+            gain_ns=max(larger.gain_ns, culprit.gain_ns),
+            excess_ns=max(larger.excess_ns, culprit.excess_ns),
+        ).with_evidence(culprit.evidence)
+    return tuple(joined)
+
+
+def _are_same_links(larger: Culprit, culprit: Culprit) -> bool:
+    """Return whether the larger of two findings names the slow links of the other one, as narrowly or more so."""
+    return (
+        larger.cause in SLOW_LINKS
+        and culprit.cause in SLOW_LINKS
+        and larger.steps == culprit.steps
+        and set(larger.ranks) <= set(culprit.ranks)
     )
 
 
@@ -110,7 +144,7 @@ RUNG_WORDS: Final[Mapping[Rung, str]] = MappingProxyType(
 def describe_waterfall(rungs: Sequence[RungTime]) -> str:
     """Return a sum: `a step of 2.62 ms is jitter 314 µs + … + 2.10 ms at best`; empty without a rung below `ranks`.
 
-    Rungs that cost less than a thousandth of the step are left out.
+    Rungs that cost little are left out.
     """
     judged = [rung_time for rung_time in rungs if rung_time.step_time_ns is not None]
     if len(judged) < len(("recorded", "ranks", "steps")):
@@ -119,7 +153,7 @@ def describe_waterfall(rungs: Sequence[RungTime]) -> str:
     costs = [
         f"{RUNG_WORDS[rung_time.rung]} {format_time(rung_time.loss_ns)}"
         for rung_time in judged[1:]
-        if abs(rung_time.loss_ns or 0) >= (whole or 0) / 1000
+        if abs(rung_time.loss_ns or 0) >= THRESHOLDS.sentences.min_rung_share * (whole or 0)
     ]
     return f"a step of {format_time(whole)} is {' + '.join([*costs, f'{format_time(best)} at best'])}"
 

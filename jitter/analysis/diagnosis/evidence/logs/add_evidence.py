@@ -12,7 +12,8 @@ from typing import Final
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
-from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Culprit, Fact, FactKind, Scope
+from jitter.analysis.diagnosis.loss.waterfall import join_rungs
+from jitter.analysis.diagnosis.model import SLOW_LINKS, Cause, CauseCertainty, Culprit, Fact, FactKind, Scope
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import short_host
@@ -20,7 +21,7 @@ from jitter.lake.rank_places import short_host
 _MOST: Final = THRESHOLDS.sentences.max_told_by_logs
 _OF_TIMES: Final[tuple[FactKind, ...]] = ("gpu_clock", "gpu_error")
 """Facts of samples and events: those of a finding's steps count for it."""
-_OF_LINKS: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_communication")
+_OF_LINKS: Final[tuple[Cause, ...]] = (*SLOW_LINKS, "exposed_communication")
 """Causes whose times alone do not tell which of the ranks has them."""
 _ORDER: Final[tuple[CauseCertainty, ...]] = ("unknown", "likely", "certain")
 
@@ -36,7 +37,14 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
             of_steps = find_facts(logs.during(culprit.steps), _OF_TIMES)
             facts_of[culprit.steps] = (*(fact for fact in facts if fact.kind not in _OF_TIMES), *of_steps)
         joined.append(_join(culprit, facts_of[culprit.steps], logs, diagnosis))
-    of_all = tuple(fact for fact in facts if fact.is_of_job or (fact.kind == "network" and fact.certainty == "certain"))
+    joined = list(join_rungs(joined))
+    # what makes links slower than their peers' or the benchmark has no part in what is left without that
+    explained = {fact for culprit in joined if culprit.cause in SLOW_LINKS for fact in culprit.facts}
+    of_all = tuple(
+        fact
+        for fact in facts
+        if fact not in explained and (fact.is_of_job or (fact.kind == "network" and fact.certainty == "certain"))
+    )
     shared = tuple(_join(culprit, of_all, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
     located = replace(diagnosis, culprits=tuple(joined), of_all_ranks=shared)
     verdict = diagnosis.reword(located, len(logs.places)).verdict

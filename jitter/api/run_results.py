@@ -178,7 +178,7 @@ class RunResults:
             return diagnosis
         from jitter.analysis.diagnosis.hang.find_hang import describe_last_kernels, find_hang
         from jitter.analysis.diagnosis.hang.ras import describe_ras, find_hang_in_ras
-        from jitter.analysis.diagnosis.hang.words import write_hang_verdict
+        from jitter.analysis.diagnosis.hang.rules import write_hang_verdict
 
         read = self._lake.log_table
         hang, health = find_hang(read("recorded"), read("process_groups"), read("collective_timeouts")), read("ras")

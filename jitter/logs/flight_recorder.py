@@ -54,8 +54,9 @@ def read_json(content: bytes, context: Context) -> None:
         dump = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         context.problems.note(FORMAT, "the file is damaged or cut off; its whole entries were read")
-        dump = {"entries": list(_whole_entries(content))}
-    _read(dump, context)
+        _read({"entries": list(_whole_entries(content))}, context, is_cut=True)
+    else:
+        _read(dump, context)
 
 
 def read_pickle(content: bytes, context: Context) -> None:
@@ -68,7 +69,7 @@ def read_pickle(content: bytes, context: Context) -> None:
     _read(dump, context)
 
 
-def _read(dump: Any, context: Context) -> None:
+def _read(dump: Any, context: Context, *, is_cut: bool = False) -> None:
     entries = dump.get("entries") if isinstance(dump, dict) else None
     if not isinstance(entries, list | tuple):
         context.problems.note(FORMAT, "it holds no entries")
@@ -82,7 +83,7 @@ def _read(dump: Any, context: Context) -> None:
         context.problems.note(FORMAT, "its name does not end with the rank (nccl_trace_rank_3); no rank is known")
     for name, ranks in groups.items():
         context.tables.add("communicators", comm=name, rank=_rank_in(rank, ranks), ranks=len(ranks) or None)
-    _add_progress(dump, entries, rank, groups, context)
+    _add_progress(dump, entries, rank, groups, context, is_cut=is_cut)
     if groups and not entries:
         context.count(FORMAT)  # the dump of a rank that called nothing
     for at, entry in enumerate(entries, 1):
@@ -132,6 +133,8 @@ def _add_progress(
     rank: int | None,
     groups: Mapping[str, list[int]],
     context: Context,
+    *,
+    is_cut: bool,
 ) -> None:
     """Add how far the rank got in each of its groups."""
     descriptions: dict[str, str | None] = {}
@@ -147,6 +150,8 @@ def _add_progress(
                 numbers.append(number)
     config, status = (value if isinstance(value, dict) else {} for value in map(dump.get, ("pg_config", "pg_status")))
     of_group = {names.get(str(key)): value for key, value in status.items() if isinstance(value, dict)}
+    enqueued = [_last(counts.get("last_enqueued_collective")) for counts in status.values() if isinstance(counts, dict)]
+    has_begun = bool(entries) or not enqueued or any(number != 0 for number in enqueued)
     for name in dict.fromkeys((*groups, *descriptions)):
         described = config.get(name)
         given = as_text(described.get("desc")) if isinstance(described, dict) else None
@@ -157,7 +162,8 @@ def _add_progress(
             group_name=name,
             group_description=given or descriptions.get(name),
             members=format_numbers(set(groups[name])) if groups.get(name) else None,
-            is_whole=bool(numbers) and sorted(numbers) == list(range(len(entries))),
+            is_whole=not has_begun or (bool(numbers) and sorted(numbers) == list(range(len(entries)))),
+            is_cut=is_cut,
             **{f"last_{what}": _last(counts.get(f"last_{what}_collective")) for what in _PROGRESS},
         )
 

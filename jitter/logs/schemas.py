@@ -93,6 +93,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("last_started", pa.int64(), "number of the last operation that its GPU began"),
         ("last_completed", pa.int64(), "number of the last operation that its GPU completed"),
         ("is_whole", pa.bool_(), "whether the recording goes back to the first operation of the rank"),
+        ("is_cut", pa.bool_(), "whether the file is cut off, so that the rank's last operations may be missing"),
     ),
     "ras": _schema(
         _TIME,

@@ -65,7 +65,7 @@ def report_document(diagnosis: Diagnosis, facts: RunOverview) -> dict[str, Any]:
 def _hang(hang: Hang) -> dict[str, Any]:
     operation = hang.operation
     return {
-        "kind": operation.kind,
+        "kind": hang.kind,
         **asdict(operation.call),
         "members": list(operation.members),
         "missing_ranks": list(operation.not_entered),
@@ -85,9 +85,9 @@ def _hang(hang: Hang) -> dict[str, Any]:
         "others": [
             {
                 "kind": two.kind,
-                **asdict(two.call),
-                "missing_ranks": list(two.not_entered),
-                "waiting_ranks": list(two.waiting),
+                **asdict(two.operation.call),
+                "missing_ranks": list(two.operation.not_entered),
+                "waiting_ranks": list(two.operation.waiting),
             }
             for two in hang.others
         ],

@@ -50,38 +50,27 @@ class StuckOperation:
     """An operation that a rank entered and that did not complete. Ranks are global ranks."""
 
     call: Call
-    is_p2p: bool
-    members: tuple[int, ...]
+    is_p2p: bool = False
+    members: tuple[int, ...] = ()
     """Of the group; empty where no source names them."""
-    waiting: tuple[int, ...]
+    waiting: tuple[int, ...] = ()
     """Ranks that entered it and did not complete it."""
-    not_entered: tuple[int, ...]
-    not_started: tuple[int, ...]
+    not_entered: tuple[int, ...] = ()
+    not_started: tuple[int, ...] = ()
     """Ranks among `waiting` whose GPUs did not begin it, while the GPUs of others did."""
-    unrecorded: tuple[int, ...]
+    unrecorded: tuple[int, ...] = ()
     """Members without a dump or a line in a log."""
-    unknown: tuple[int, ...]
-    """Members with a dump that does not tell whether they entered it."""
-    variants: tuple[Variant, ...]
+    unknown: tuple[int, ...] = ()
+    """Members with a dump that does not tell whether they entered it, or what they wait in."""
+    variants: tuple[Variant, ...] = ()
     """What the ranks called, where that differs; empty if they agree."""
-    since_ns: int | None
+    since_ns: int | None = None
     """When the first rank entered it, ns since 1970."""
-    waited_ns: int | None
+    waited_ns: int | None = None
     """How long a rank waited when its watchdog gave up."""
-    timeout_ns: int | None
+    timeout_ns: int | None = None
     is_unresponsive: bool = False
     """Whether the ranks of `not_entered` do not answer NCCL's health query, so that what they entered is unknown."""
-
-    @property
-    def kind(self) -> HangKind:
-        """The reason why it does not complete."""
-        if self.variants:
-            return "mismatch"
-        if self.not_entered:
-            return "unresponsive" if self.is_unresponsive else "not_entered"
-        if self.unrecorded or self.unknown or not self.members:
-            return "undecided"
-        return "not_started" if self.not_started else "all_entered"
 
     @property
     def blocking(self) -> tuple[int, ...]:
@@ -94,18 +83,21 @@ class Hang:
     """The operation that the job waits in, and what else waits for it."""
 
     operation: StuckOperation
-    culprits: tuple[int, ...]
+    kind: HangKind = "undecided"
+    culprits: tuple[int, ...] = ()
     """The ranks that it waits for and that wait in no other operation; with `is_circular`, all that it waits for."""
-    is_circular: bool
+    is_circular: bool = False
     """Whether all ranks that the stuck operations wait for wait in another of them."""
-    others: tuple[StuckOperation, ...]
+    parted_at: Call | None = None
+    """The call before which the culprits called something else than in other steps, unlike the other ranks."""
+    others: tuple["Hang", ...] = ()
     """The other operations that did not complete, by the time at which they were entered."""
-    last_calls: tuple[LastCall, ...]
+    last_calls: tuple[LastCall, ...] = ()
     """Of ranks that did not enter the operation."""
-    headline: str
+    headline: str = ""
     """What hangs and which ranks it waits for, as a sentence."""
-    evidence: tuple[str, ...]
-    advice: str
+    evidence: tuple[str, ...] = ()
+    advice: str = ""
 
     def with_evidence(self, sentences: Sequence[str]) -> "Hang":
         """Return the hang with more evidence at its end."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jitter.analysis.diagnosis.hang.model import Call, Hang, StuckOperation
-from jitter.analysis.diagnosis.hang.words import write_hang
+from jitter.analysis.diagnosis.hang.rules import Doubts, judge, kind_of
 from jitter.core.formatting import format_count, format_ranks
 
 Rows = Sequence[Mapping[str, Any]]
@@ -103,19 +103,10 @@ def _hang(
 ) -> Hang:
     furthest = max((row["operations"] for row in rows if row["operations"] is not None), default=None)
     stuck = StuckOperation(
-        call=Call(communicator, None, furthest, None, None, None, None, None, None),
-        is_p2p=False,
-        members=(),
+        Call(communicator, None, furthest, None, None, None, None, None, None),
         waiting=tuple(waiting),
         not_entered=tuple(ranks),
-        not_started=(),
-        unrecorded=(),
-        unknown=(),
-        variants=(),
-        since_ns=None,
-        waited_ns=None,
-        timeout_ns=None,
         is_unresponsive=is_lost,
     )
-    hang = write_hang(Hang(stuck, tuple(ranks), False, (), (), "", (), ""), is_confirmed=True)
-    return hang.with_evidence(evidence)
+    hang = Hang(stuck, kind_of(stuck), tuple(ranks))
+    return judge(hang, Doubts(), lambda culprits: ()).with_evidence(evidence)

@@ -1,0 +1,275 @@
+"""What a hang means: a literal list of rules over a stuck operation, each with its words and its advice."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from jitter.analysis.diagnosis.hang.model import Call, Hang, HangKind, LastCall, StuckOperation
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import abbreviate, capitalize, escape_control, format_count, format_ranks
+
+_MOST: Final = THRESHOLDS.sentences.max_named
+
+
+class Doubts(NamedTuple):
+    """What the sources of a hang leave open."""
+
+    is_confirmed: bool = True
+    """Whether a watchdog gave up, or NCCL itself states the hang."""
+    of_rank: Mapping[int, str] = {}
+    """Why the dump of a rank does not tell what it did last: a key of `_REASONS`."""
+    other_dumps: int = 0
+    """Dumps that are of another job or run."""
+
+
+class Rule(NamedTuple):
+    """What is true of a stuck operation, whom it names, and how it reads."""
+
+    kind: HangKind
+    holds: Callable[[StuckOperation], object]
+    headline: str
+    advice: str
+    names_ranks: bool = True
+    """Whether the ranks that it waits for are to blame."""
+
+
+def _is_alone(operation: StuckOperation) -> bool:
+    """Return whether fewer ranks entered a collective than did not: these may have made a call that is too much."""
+    return len(operation.waiting) < len(operation.not_entered) and not operation.is_p2p
+
+
+_STOPPED: Final = (
+    "look at what {ranks} did after the last call: an exception in the log, a data loader or a file that does not "
+    "answer, a branch that only some ranks take; if the process lives: py-spy dump --native --pid PID"
+)
+_CODE: Final = (
+    "compare the code that the ranks ran before this call: a branch on the rank or on its data makes them call "
+    "other collectives, or with other sizes"
+)
+RULES: Final = (
+    Rule("mismatch", lambda stuck: stuck.variants,
+         "Hang: the ranks' calls number {number}{group} differ: {variants}", _CODE),
+    Rule("unresponsive", lambda stuck: stuck.is_unresponsive and stuck.not_entered,
+         "Hang: {ranks} of communicator {name} {do} not answer NCCL's health query",
+         "look at the process of {ranks}: it is stopped or dead (its log, dmesg, out of memory), or its host is not "
+         "reachable"),
+    Rule("not_entered", lambda stuck: stuck.not_entered and _is_alone(stuck),
+         "Hang: {waiting} alone entered {call}: {missing} did not", _CODE, names_ranks=False),
+    Rule("not_entered", lambda stuck: stuck.not_entered, "Hang: {ranks} did not enter {call}", _STOPPED),
+    Rule("undecided", lambda stuck: stuck.unrecorded,
+         "Hang: {waiting} {wait} in {call}; {absent} left no dump or line, so whether {it} entered the operation is "
+         "unknown",
+         "collect the dumps of all members; a rank without one may have died: read its log, and dmesg on its host",
+         names_ranks=False),
+    Rule("undecided", lambda stuck: stuck.unknown, "Hang: {waiting} {wait} in {call}; {doubts}",
+         "collect whole dumps of all members, taken at one time, with a larger TORCH_NCCL_TRACE_BUFFER_SIZE",
+         names_ranks=False),
+    Rule("undecided", lambda stuck: not stuck.members,
+         "Hang: {waiting} {wait} in {call}, and the sources do not say which ranks did not enter it",
+         "collect the dumps of all members; a rank without one may have died: read its log, and dmesg on its host",
+         names_ranks=False),
+    Rule("not_started", lambda stuck: stuck.not_started,
+         "Hang: {ranks} enqueued {call} and {has} not started it on the GPU",
+         "look at the GPU of {ranks}: work that was enqueued before the operation does not end; check dmesg for Xid "
+         "errors"),
+    Rule("all_entered", lambda stuck: True, "Hang in the network or on a GPU: {whole} entered {call}{rest}",
+         "check the network and the GPUs of the members: Xid errors in dmesg, link errors, NCCL_DEBUG=INFO, nccl-tests "
+         "between the hosts", names_ranks=False),
+)  # fmt: skip
+"""In their order of precedence: the first that holds counts."""
+_CIRCLE: Final = Rule(
+    "not_entered",
+    lambda stuck: stuck.blocking,
+    "Hang: {waiting} {wait} in {call}{blocker}: each for the others",
+    "call the operations of these groups in the same order on all ranks; if they are, a rank made a call of one of "
+    "them too few or too many, or its host stopped after a call that it does not wait for",
+)
+"""Of operations that wait behind each other."""
+_PARTED: Final = Rule(
+    "mismatch",
+    lambda stuck: False,
+    "Hang: before {parted} {ranks} made other calls than in other steps, unlike the other ranks; {waiting} {wait} in "
+    "{call}",
+    _CODE,
+)
+"""Of such operations, and of two calls that differ, where the ranks' earlier steps tell which rank changed."""
+_REASONS: Final = {
+    None: "the dumps do not reach back far enough to say whether {ranks} entered it",
+    "cut": "the dumps of {ranks} are cut off before the end, so whether {ranks} entered it is unknown",
+    "older": "the dumps of {ranks} are older than those of ranks that completed later calls with {ranks}",
+    "overwritten": "the dumps of {ranks} do not reach back to the first call that did not complete",
+}
+
+
+def kind_of(operation: StuckOperation) -> HangKind:
+    """Return why the operation does not complete."""
+    return _rule_of(operation).kind
+
+
+def judge(hang: Hang, doubts: Doubts, last_calls: Callable[[Sequence[int]], tuple[LastCall, ...]]) -> Hang:
+    """Return the hang with culprits, last calls and sentences."""
+    rule = _PARTED if hang.parted_at else _CIRCLE if hang.is_circular else _rule_of(hang.operation)
+    culprits = hang.culprits if rule.names_ranks else ()
+    calls = last_calls(culprits or hang.operation.not_entered)
+    hang = replace(hang, kind=rule.kind, culprits=culprits, last_calls=calls)
+    values = _values(hang, doubts)
+    evidence = [*_evidence(hang), *_doubts(hang, doubts)]
+    return replace(
+        hang,
+        headline=escape_control(rule.headline.format(**values)),
+        evidence=tuple(map(escape_control, evidence)),
+        advice=rule.advice.format(**values),
+    )
+
+
+def write_hang_verdict(hang: Hang) -> str:
+    """Return what hangs, which ranks wait, and what to do, as sentences."""
+    waiting = _describe_waiting(hang.operation)
+    return " ".join(capitalize(text) for text in (hang.headline, waiting, hang.advice) if text)
+
+
+def _rule_of(operation: StuckOperation) -> Rule:
+    return next(rule for rule in RULES if rule.holds(operation))
+
+
+def _values(hang: Hang, doubts: Doubts) -> dict[str, object]:
+    """Return what headlines and advice name."""
+    root = hang.operation
+    blocker = next((other for other in hang.others if set(root.blocking) & set(other.operation.waiting)), None)
+    verb = _verb(root.blocking, "wait")
+    is_one = len(hang.culprits) == 1
+    return {
+        "call": _describe_call(root.call),
+        "number": root.call.sequence,
+        "parted": "" if hang.parted_at is None else f"call {hang.parted_at.sequence}{_of_group(hang.parted_at)}",
+        "group": _of_group(root.call),
+        "name": root.call.group,
+        "ranks": format_ranks(hang.culprits) if hang.culprits else "these ranks",
+        "waiting": format_ranks(root.waiting),
+        "missing": format_ranks(root.not_entered),
+        "absent": format_ranks(root.unrecorded),
+        "it": "it" if len(root.unrecorded) == 1 else "each of them",
+        "wait": _verb(root.waiting, "wait"),
+        "has": "has" if is_one else "have",
+        "do": "does" if is_one else "do",
+        "whole": f"all {format_count(len(root.members), 'rank')}" if len(root.members) > 1 else "the rank",
+        "rest": f"; {format_ranks(root.waiting)} did not complete it"
+        if set(root.members) - set(root.waiting)
+        else " and none completed it",
+        "blocker": ""
+        if blocker is None
+        else f", and {format_ranks(root.blocking)} {verb} in {_describe_call(blocker.operation.call)}",
+        "doubts": "; ".join(_unknown(root, doubts)),
+        "variants": "; ".join(
+            f"{format_ranks(variant.ranks)} called {_name_operation(variant.call)} ({_facts_of(variant.call)})"
+            for variant in root.variants[:_MOST]
+        ),
+    }
+
+
+def _unknown(operation: StuckOperation, doubts: Doubts) -> Iterator[str]:
+    """Say why what ranks did is unknown."""
+    for reason, words in _REASONS.items():
+        ranks = [rank for rank in operation.unknown if doubts.of_rank.get(rank) == reason]
+        if ranks:
+            yield words.format(ranks=format_ranks(ranks))
+
+
+def _evidence(hang: Hang) -> Iterator[str]:
+    root = hang.operation
+    if waiting := _describe_waiting(root):
+        yield waiting
+    for last in hang.last_calls[:_MOST]:
+        state = "completed" if last.completed else "not completed"
+        yield f"rank {last.rank}'s last call is {_describe_call(last.call)}, {state}"
+    if len(hang.last_calls) > _MOST:
+        yield f"{len(hang.last_calls) - _MOST} more ranks that did not enter it have last calls (--json lists them)"
+    if hang.culprits and (both := sorted(set(root.blocking) - set(hang.culprits))):
+        elsewhere = next((other.operation for other in hang.others if set(both) & set(other.operation.waiting)), None)
+        where = "" if elsewhere is None else f" in {_describe_call(elsewhere.call)}"
+        yield f"{format_ranks(both)} did not enter it either, and {_verb(both, 'wait')}{where}"
+    if root.variants and root.not_entered:
+        yield f"{format_ranks(root.not_entered)} did not enter it"
+    for other in hang.others[: _MOST - 1]:
+        stuck = other.operation
+        what = "enter" if stuck.not_entered else "start"
+        lack = f", which {format_ranks(stuck.blocking)} did not {what}" if stuck.blocking else ""
+        yield f"also stuck: {format_ranks(stuck.waiting)} in {_describe_call(stuck.call)}{lack}"
+    if len(hang.others) > _MOST - 1:
+        yield f"{format_count(len(hang.others) - _MOST + 1, 'more operation')} stuck in other groups"
+
+
+def _doubts(hang: Hang, doubts: Doubts) -> Iterator[str]:
+    root = hang.operation
+    if hang.kind != "undecided":
+        if root.unrecorded:
+            verb = "is" if len(root.unrecorded) == 1 else "are"
+            yield f"{format_ranks(root.unrecorded)} left no dump or line and {verb} neither blamed nor cleared"
+        yield from _unknown(root, doubts)
+    if doubts.other_dumps:
+        yield f"{format_count(doubts.other_dumps, 'dump')} of another job, or of an earlier run, not used"
+    if not doubts.is_confirmed:
+        yield "no watchdog timeout was read: dumps of a healthy job show calls in progress, too"
+
+
+def _describe_call(call: Call) -> str:
+    """Return a call with its number, group, size and code line: `all_reduce 19 of process group 0 (default_pg), …`."""
+    number = "" if call.sequence is None else f" {call.sequence}"
+    parts = (_size(call), call.source_line and f"at {call.source_line}")
+    return ", ".join([f"{_name_operation(call)}{number}{_of_group(call)}", *filter(None, parts)])
+
+
+def _name_operation(call: Call) -> str:
+    """Return the operation as the program calls it: `all_reduce`, `_all_gather_base`, `send 0->1`."""
+    operation = call.operation or "an operation"
+    library, colon, name = operation.partition(":")
+    if colon and library.islower():  # nccl:, xccl:
+        return abbreviate(name)
+    return abbreviate(operation if call.collective in (None, "send_recv") else call.collective or operation)
+
+
+def _of_group(call: Call) -> str:
+    if call.group is None:
+        return ""
+    described = call.group_description
+    members = f" ({abbreviate(described)})" if described and described not in ("undefined", call.group) else ""
+    return f" of process group {abbreviate(call.group)}{members}"
+
+
+def _size(call: Call) -> str:
+    if call.elements is None:
+        return ""
+    return f"{call.elements:,} × {call.dtype}" if call.dtype else format_count(call.elements, "element")
+
+
+def _facts_of(call: Call) -> str:
+    return ", ".join(filter(None, (_size(call), call.source_line and f"at {call.source_line}"))) or "size not recorded"
+
+
+def _describe_waiting(operation: StuckOperation) -> str:
+    """Return which ranks wait, since when and how long; empty if none is known to wait."""
+    if not operation.waiting:
+        return ""
+    since = "" if operation.since_ns is None else f" since {_date(operation.since_ns)}"
+    waited = ""
+    if operation.waited_ns is not None:
+        waited = f"; the watchdog gave up after {_seconds(operation.waited_ns)}"
+    elif operation.timeout_ns is not None:
+        waited = f"; the watchdog's limit is {_seconds(operation.timeout_ns)}"
+    return f"{format_ranks(operation.waiting)} {_verb(operation.waiting, 'wait')}{since}{waited}"
+
+
+def _verb(ranks: Sequence[int], verb: str) -> str:
+    return f"{verb}s" if len(ranks) == 1 else verb
+
+
+def _date(ns: int) -> str:
+    try:
+        return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{ns} ns"
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / 1e9:,.0f} s"

@@ -1,12 +1,15 @@
 """Read a log file in one pass: every format's parser sees its lines, whatever else the file holds."""
 
+import codecs
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from jitter.core.compression import is_packed, read_chunks, read_head
@@ -62,6 +65,7 @@ def document_of(head: bytes) -> Document | None:
 
 
 _CHUNK: Final = 1 << 20
+_UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LONGEST_LINE: Final = 4 << 20
 _HEAD: Final = 4 << 20
 _TAIL: Final = 1 << 20
@@ -150,7 +154,7 @@ def _format_of(content: bytes, path: PurePath) -> str | None:
     document = document_of(content)
     if document is not None:
         return document.format
-    if b"\0" in content[:4096]:
+    if b"\0" in content[:4096] and not content.startswith(_UTF_16):
         return None
     context = Context(path, "", Tables(""), Problems())
     _read_lines((content,), context)
@@ -170,10 +174,11 @@ def _read_document(blocks: Iterable[bytes], document: Document, context: Context
 
 
 def _read_lines(blocks: Iterable[bytes], context: Context) -> None:
+    blocks = _as_utf8(iter(blocks))
     nccl = NcclDebugParser(context)
     parsers = line_parsers(context)
     for whole, first in _chunks(blocks, context):
-        chunk = whole
+        chunk = _unwrapped(whole)
         lines: Lines | None = None
         if nccl.wants(chunk):
             lines = nccl.take(list(enumerate(chunk.split(b"\n"), first)))
@@ -184,6 +189,49 @@ def _read_lines(blocks: Iterable[bytes], context: Context) -> None:
                 parser.read(lines)
     for parser in (nccl, *parsers):
         parser.end()
+
+
+def _as_utf8(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Return the blocks of a text in UTF-8; one in UTF-16 begins with a mark."""
+    head = next(blocks, b"")
+    if not head.startswith(_UTF_16):
+        yield head.removeprefix(codecs.BOM_UTF8)
+        yield from blocks
+        return
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    for block in chain((head,), blocks):
+        yield decoder.decode(block).encode("utf-8", "replace")
+
+
+def _unwrapped(chunk: bytes) -> bytes:
+    """Return lines without the JSON object that `journalctl -o json` or a container's log puts around each."""
+    if b'"MESSAGE"' not in chunk and b'"log":' not in chunk:
+        return chunk
+    return b"\n".join([_unwrapped_line(line) if line.startswith(b"{") else line for line in chunk.split(b"\n")])
+
+
+def _unwrapped_line(line: bytes) -> bytes:
+    try:
+        entry = msgspec.json.decode(line)
+        text = entry.get("MESSAGE", entry.get("log"))
+        if not isinstance(text, str):
+            return line
+        if "log" in entry:
+            return f"{entry.get('time', '')} {text}".strip().replace("\n", " ").encode()
+        moment = datetime.fromtimestamp(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, UTC).isoformat()
+        program = entry.get("SYSLOG_IDENTIFIER", "kernel" if entry.get("_TRANSPORT") == "kernel" else "-")
+        return f"{moment} {entry.get('_HOSTNAME', '-')} {program}: {text}".replace("\n", " ").encode("utf-8", "replace")
+    except (
+        msgspec.DecodeError,
+        ValueError,
+        TypeError,
+        KeyError,
+        OverflowError,
+        OSError,
+        AttributeError,
+        RecursionError,
+    ):
+        return line
 
 
 def _chunks(blocks: Iterable[bytes], context: Context) -> Iterator[tuple[bytes, int]]:

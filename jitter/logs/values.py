@@ -14,7 +14,9 @@ _CTIME: Final = re.compile(
     r"(?P<month>[A-Z][a-z]{2}) +(?P<day>\d{1,2}) (?:(?P<before>\d{4}) )?(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)"
     r"(?:\.(?P<fraction>\d+))?(?(before)| (?P<after>\d{4}))"
 )
-_ISO: Final = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?(Z|[+-]\d\d:?\d\d)?")
+_ISO: Final = re.compile(
+    r"(\d{4})[-/](\d\d)[-/](\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?(Z| ?[+-]\d\d:?\d\d\b)?"
+)
 _DURATION: Final = re.compile(r"(-?\d+(?:\.\d+)?)(ns|us|μs|µs|ms|s|m|h)")
 _UNIT_NS: Final = {"ns": 1, "us": 1e3, "μs": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "h": 3600e9}
 
@@ -73,7 +75,8 @@ def time_ns(text: str) -> int | None:
     if match := _ISO.search(text):
         *parts, fraction, zone = match.groups()
         shift = timedelta()
-        if zone and zone != "Z":
+        zone = (zone or "Z").strip()
+        if zone != "Z":
             sign = -1 if zone[0] == "-" else 1
             shift = sign * timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
         return _since_epoch(*map(int, parts), fraction=fraction, shift=shift)

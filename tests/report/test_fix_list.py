@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from jitter.analysis.diagnosis.model import CodeLocation
+from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import format_numbers, format_time
 from jitter.report.text.fix_list import (
     costliest_step,
     describe_cost,
+    describe_jitter,
     describe_remedy,
     exported_ranks,
     list_fixes,
@@ -127,3 +129,23 @@ def test_a_cost_is_said_once(tmp_path: Path):
     assert "all jitter" in describe_cost(
         culprit, replace(diagnosis, loss=replace(diagnosis.loss, ns=2 * culprit.loss_ns))
     )
+
+
+def test_what_costs_little_is_no_headline_before_a_larger_loss_of_all_ranks(diagnosis):
+    (late,), (of_all, *_) = diagnosis.culprits[:1], diagnosis.of_all_ranks
+    small = replace(late, fraction=0.002, loss_ns=of_all.loss_ns // 50)
+    assert replace(diagnosis, culprits=(small,)).headline == of_all
+    assert replace(diagnosis, culprits=(small,), of_all_ranks=()).headline == small
+    assert diagnosis.headline == late
+
+
+def test_jitter_that_no_finding_holds_is_told_by_class_and_rank(diagnosis):
+    assert ": " not in describe_jitter(diagnosis)
+    unheld = describe_jitter(replace(diagnosis, culprits=()))
+    assert unheld.startswith(describe_jitter(diagnosis) + ": ")
+    assert unheld.endswith("rank 5 (nearly all)")
+
+
+def test_part_of_the_ranks_is_named_within_a_sentence(diagnosis):
+    some = finding(diagnosis, scope="job", ranks=(6, 7), is_part_of_job=True)
+    assert name_culprit(some) == "Ranks 6-7"

@@ -11,6 +11,7 @@ from jitter.analysis.diagnosis.hang.model import Hang
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, format_share
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Fact, Loss, LossShare, Rung, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.verdict import describe_program, describe_seen, name_culprit, write_verdict
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import abbreviate, format_count, format_time
 
 _REPR_LENGTH: Final = 100
@@ -89,9 +90,15 @@ class Diagnosis:
 
     @property
     def headline(self) -> Culprit | None:
-        """The largest finding about jitter or slow steps above the noise, else the largest one; None without any."""
-        above_noise = (culprit for culprit in self.culprits if culprit.confidence != "low")
-        return next(above_noise, next(iter(self.findings), None))
+        """The largest finding about jitter or slow steps above the noise, else the largest one; None without any.
+
+        One that costs too little to be worth a person's time stands behind a larger one.
+        """
+        for culprit in self.culprits:
+            is_worth_it = culprit.fraction is None or culprit.fraction >= THRESHOLDS.min_cost_share
+            if is_worth_it and culprit.confidence != "low":
+                return culprit
+        return next(iter(self.findings), None)
 
     def reword(self, changed: "Diagnosis", ranks: int) -> "Diagnosis":
         """Return `changed`, which has other culprits, with the verdict on them; what was added to this one stays."""

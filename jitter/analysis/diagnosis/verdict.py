@@ -325,7 +325,7 @@ def name_culprit(culprit: Culprit) -> str:
     if culprit.scope == "device":
         return f"Device {culprit.device} of every host (ranks {format_numbers(culprit.ranks)})"
     if culprit.scope == "job":
-        return capitalize(format_ranks(culprit.ranks)) if culprit.is_part_of_job else "All ranks"
+        return format_ranks(culprit.ranks).capitalize() if culprit.is_part_of_job else "All ranks"
     if culprit.scope == "unrecorded":
         return "An unrecorded rank or the network"
     if culprit.scope == "ranks":

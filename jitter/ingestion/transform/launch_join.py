@@ -208,15 +208,16 @@ class JoinedCapture:
         return uses
 
     def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
-        """Return the kernels of one GPU in launch order: `name` (index into the recording's names), `place_ns`.
+        """Return the activities of one GPU in launch order: `name` (index into the recording's names), `place_ns`.
 
-        `kind` is compute or collective; `stream` None means all streams. Copies and fills are not included.
+        `kind` is compute, collective or copy, which includes fills; `stream` None means all streams.
         """
         parts = [pa.table({"name": pa.array([], NAME_ID), "place_ns": pa.array([], pa.int64())})]
         columns = ("name", "is_memory", "is_collective", "stream", "start_ns", "end_ns", "correlation", KEY)
         for low, high in windows((self._placed,), ROWS_AT_ONCE) if gpu in self._gpus else ():
             rows = _in_launch_order(self._placed.rows(low, high, self._gpus[gpu], columns))
-            wanted = pc.and_(pc.invert(rows["is_memory"]), pc.equal(rows["is_collective"], kind == "collective"))
+            is_kernel = pc.and_(pc.invert(rows["is_memory"]), pc.equal(rows["is_collective"], kind == "collective"))
+            wanted = rows["is_memory"] if kind == "copy" else is_kernel
             if stream is not None:
                 wanted = pc.and_(wanted, pc.equal(rows["stream"], stream).fill_null(False))
             parts.append(

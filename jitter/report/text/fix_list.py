@@ -9,6 +9,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.hang.rules import write_hang_verdict
+from jitter.analysis.diagnosis.loss.split import describe_split
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.verdict import (
     advise_recurrence,
@@ -22,6 +23,7 @@ from jitter.analysis.diagnosis.verdict import (
     name_side,
     write_advice,
 )
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     abbreviate,
     capitalize,
@@ -123,13 +125,19 @@ def describe_cost(culprit: Culprit, diagnosis: Diagnosis) -> str:
 
 
 def describe_jitter(diagnosis: Diagnosis) -> str:
-    """Return what jitter costs the run: `1.25 ms over 4 steps = 12.0%`; empty if it costs nothing measurable."""
+    """Return what jitter costs the run: `1.25 ms over 4 steps = 12.0%`; empty if it costs nothing measurable.
+
+    Where the findings hold little of it, the class and the ranks of most of it follow.
+    """
     loss = diagnosis.loss
     if loss.ns is None or loss.ns <= 0:
         return ""
     counted = sum(step.loss_ns is not None for step in diagnosis.steps)
     whole = "" if loss.fraction is None else f" = {format_percent(loss.fraction)}"
-    return f"{format_time(loss.ns)} over {format_count(counted, 'step')}{whole}"
+    held_ns = sum(culprit.loss_ns for culprit in diagnosis.culprits if culprit.rung == "ranks")
+    main = diagnosis.main_share
+    mostly = "" if main is None or held_ns >= THRESHOLDS.main_share * loss.ns else f": {describe_split([main])}"
+    return f"{format_time(loss.ns)} over {format_count(counted, 'step')}{whole}{mostly}"
 
 
 def describe_action(culprit: Culprit) -> str:

@@ -256,7 +256,8 @@ def _describe_waits(chosen: Bools, measured: _Measured) -> str:
     """Name the calls in which the host is longest."""
     places = np.flatnonzero(chosen)
     lasting = (measured.wait_ns * measured.times)[places]
-    worst = places[np.argsort(-lasting, kind="stable")][: THRESHOLDS.sentences.max_named].tolist()
+    longest = np.argsort(-lasting, kind="stable")
+    worst = places[longest[lasting[longest] > 0]][: THRESHOLDS.sentences.max_named].tolist()
     calls = [
         f"{_VERSION.sub('', measured.operations[at].name)} before kernel {measured.kernels_before[at]} takes "
         f"{format_time(float(measured.wait_ns[at]))}"

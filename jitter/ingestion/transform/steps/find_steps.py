@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.core.errors import UnknownRankError
+from jitter.core.names.kernels import copy_direction
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.step_key import StepKey
 from jitter.ingestion.transform.launch_join import GpuUsage, JoinedCapture
@@ -115,7 +116,10 @@ def find_steps(
             break
     starts_ns = np.array(repetition.starts_ns)
     if has_launches:
-        starts_ns = _with_collectives_ahead(starts_ns, places_ns, collectives_ns)
+        copies = joined.sequence(busiest.gpu, "copy")
+        directions = np.array([copy_direction(recording.names[name]) for name in copies["name"].to_pylist()], object)
+        inputs_ns = copies["place_ns"].to_numpy()[directions == "host_to_device"]
+        starts_ns = _with_launches_ahead(starts_ns, places_ns, np.sort(np.append(collectives_ns, inputs_ns)))
     repetition = replace(repetition, starts_ns=tuple(starts_ns.tolist()))
     before = np.searchsorted(collectives_ns, starts_ns)
     names = [recording.names[name] for name in collectives["name"].to_pylist()]
@@ -160,19 +164,19 @@ def _behind_markers(
     return StepRanges(ranges, [*marked.problems, problem])
 
 
-def _with_collectives_ahead(starts_ns: Ints, places_ns: Ints, collectives_ns: Ints) -> Ints:
-    """Return the starts of steps, (steps,), moved to the collectives launched after the main stream's kernel before.
+def _with_launches_ahead(starts_ns: Ints, places_ns: Ints, ahead_ns: Ints) -> Ints:
+    """Return the starts of steps, (steps,), moved to what was launched for them after the main stream's kernel before.
 
-    Only the step's kernels can wait for them, such as an all-gather of the first layer's parameters. `places_ns` are
-    the launches of the main stream, `collectives_ns` those of collectives.
+    Only the step's kernels can wait for it: an all-gather of the first layer's parameters, a copy of the inputs.
+    `places_ns` are the launches of the main stream, `ahead_ns` those of collectives and copies to the GPU.
     """
-    first = np.searchsorted(collectives_ns, starts_ns)
+    first = np.searchsorted(ahead_ns, starts_ns)
     kernel = np.searchsorted(places_ns, starts_ns)
-    since = np.searchsorted(collectives_ns, places_ns[np.maximum(kernel, 1) - 1], side="right")
+    since = np.searchsorted(ahead_ns, places_ns[np.maximum(kernel, 1) - 1], side="right")
     ahead = np.where(kernel > 0, first - since, 0)
     if kernel[0] == 0:  # the capture may begin long before: no more than the other steps have
-        ahead[0] = min(first[0], ahead[1:].min(initial=len(collectives_ns)))
-    moved: Ints = np.append(starts_ns, collectives_ns)[
+        ahead[0] = min(first[0], ahead[1:].min(initial=len(ahead_ns)))
+    moved: Ints = np.append(starts_ns, ahead_ns)[
         np.where(ahead > 0, len(starts_ns) + first - ahead, np.arange(len(starts_ns)))
     ]
     return moved

@@ -117,6 +117,12 @@ class LakeContents:
         """The host of each rank; None if neither its trace nor, for all ranks, NCCL's log names it."""
         return {record.rank: record.host for record in self.sources if record.rank is not None}
 
+    @property
+    def held_steps(self) -> str:
+        """Number and range of the steps, in words."""
+        keys = self.step_keys
+        return f"{len(keys)} steps, {keys[0]} to {keys[-1]}" if keys else "logs and no steps"
+
     def step(self, step: int, epoch: int | None = None) -> StepKey:
         """Return the step of this number; raise `UsageError` if there is none, or if it is in several epochs."""
         matching_keys = [key for key in self.step_keys if key.step == step and epoch in (None, key.epoch)]
@@ -124,8 +130,7 @@ class LakeContents:
         if not matching_keys and epochs:
             raise UsageError(f"{self.root}: no epoch {epoch}, step {step}", f"it holds {', '.join(map(str, epochs))}")
         if not matching_keys:
-            first, last = self.step_keys[0], self.step_keys[-1]
-            raise UsageError(f"{self.root}: no step {step}", f"it holds {len(self.step_keys)} steps, {first} to {last}")
+            raise UsageError(f"{self.root}: no step {step}", f"it holds {self.held_steps}")
         if len(matching_keys) > 1:
             raise UsageError(
                 f"{self.root}: step {step} is in epochs {', '.join(str(key.epoch) for key in matching_keys)}",
@@ -137,8 +142,9 @@ class LakeContents:
         """Return the steps of these numbers (None: all), in order; raise `UsageError` if there is none."""
         chosen = [key for key in self.step_keys if numbers is None or key.step in numbers]
         if numbers is not None and not chosen:
-            held = f"{self.step_keys[0]} to {self.step_keys[-1]}" if self.step_keys else "logs and no steps"
-            raise UsageError(f"{self.root}: holds none of the steps {format_numbers(numbers)}", f"it holds {held}")
+            raise UsageError(
+                f"{self.root}: holds none of the steps {format_numbers(numbers)}", f"it holds {self.held_steps}"
+            )
         return chosen
 
     def ranks_of(self, key: StepKey) -> list[int]:

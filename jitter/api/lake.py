@@ -115,8 +115,7 @@ class Lake(LakeContents):
         given; `LakeError` if a file of the lake is missing or damaged.
         """
         if by is not None:
-            times = self._grouped_times(by, None if step is None else self._key(step, epoch), ranks)
-            return times if arrow else to_frame(times)
+            return _frame(self._grouped_times(by, None if step is None else self._key(step, epoch), ranks), arrow)
         if metric not in METRICS:
             raise UsageError(f"no metric {metric!r}", f"there are {', '.join(METRICS)}")
         from jitter.analysis.metrics.step_metrics import build_metric_table
@@ -146,10 +145,7 @@ class Lake(LakeContents):
         `after_ns`, `gpu_ns`, `transfer_ns`, `overlap_ns`, `carried_ns`, `unexplained_ns` (the
         loss by class) and `cause`. Unknown values are NA. Errors are those of `diagnose`.
         """
-        from jitter.query.diagnosis_rows import STEPS_SCHEMA, steps_table
-
-        rows = steps_table(self.diagnose(steps).steps) if self.step_keys else STEPS_SCHEMA.empty_table()
-        return rows if arrow else to_frame(rows)
+        return self._rows("steps", steps, arrow)
 
     def kernels(
         self,
@@ -167,9 +163,10 @@ class Lake(LakeContents):
         `gap_ns`, `ttke_ns`, `launch_latency_ns` and `duration_deviation_ns`. A run of 960 ranks × 50 steps has 40
         million rows: choose steps or a name. Raises the errors of `table`.
         """
-        from jitter.query.relations import METRICS_SCHEMA, metric_rows
+        from jitter.query.columns import table_schema
+        from jitter.query.relations import metric_rows
 
-        tables = [METRICS_SCHEMA.empty_table()]
+        tables = [table_schema("metrics").empty_table()]
         for rows in metric_rows(self, self._chosen(steps)):
             named = rows
             if name is not None:
@@ -178,8 +175,7 @@ class Lake(LakeContents):
                 except pa.ArrowInvalid as error:
                     raise UsageError(f"{name!r} is no regular expression: {error}", "escape brackets with \\") from None
             tables.append(_of_ranks(named, ranks))
-        kernel_rows = pa.concat_tables(tables)
-        return kernel_rows if arrow else to_frame(kernel_rows)
+        return _frame(pa.concat_tables(tables), arrow)
 
     def collectives(
         self, steps: Steps = None, *, by: str = "size", group: str | None = None, arrow: bool = False
@@ -195,8 +191,7 @@ class Lake(LakeContents):
         """
         from jitter.analysis.metrics.communication import tabulate
 
-        rows = tabulate(self.measure_collectives(steps, group), self.hosts, by)
-        return rows if arrow else to_frame(rows)
+        return _frame(tabulate(self.measure_collectives(steps, group), self.hosts, by), arrow)
 
     def ttke_readings(self, steps: Steps = None) -> "list[TtkeReading]":
         """Return the talk's reading of these steps (all), one a cohort and step, in order."""
@@ -248,45 +243,35 @@ class Lake(LakeContents):
         `origin_epoch`, `origin_step`, `rung`, `rank`, `host`, `device`, `team`, `collective`, `ranks`, `class`,
         `operation`, `kernel_index`, `kernel_name`, `phase`, `loss_ns`, `excess_ns`. Steps of unknown loss have no rows.
         """
-        from jitter.query.relations import LOSSES_SCHEMA, loss_rows
+        from jitter.query.columns import table_schema
+        from jitter.query.relations import loss_rows
 
-        rows = LOSSES_SCHEMA.empty_table()
+        rows = table_schema("losses").empty_table()
         if self.step_keys:
             loss_ns = [step.loss_ns for step in self.diagnose(steps, executor).steps]
             rows = loss_rows(self.analyze(steps, executor), self._by_step, loss_ns, self.step_columns)
-        return rows if arrow else to_frame(rows)
+        return _frame(rows, arrow)
 
     def waits(self, *, arrow: bool = False) -> Frame:
         """Return which operation of each team's program waits for which, how that is known, and how well it fits.
 
         Columns as in the relation `waits`; `jitter query --relations` describes them. Errors are those of `diagnose`.
         """
-        from jitter.query.relations import WAITS_SCHEMA, wait_rows
-
-        rows = wait_rows(self.analyze()) if self.step_keys else WAITS_SCHEMA.empty_table()
-        return rows if arrow else to_frame(rows)
+        return self._rows("waits", None, arrow)
 
     def self_times(self, steps: Steps = None, *, arrow: bool = False) -> Frame:
         """Return each rank's own time in each operation of these steps (default: all), and its baseline, in ns.
 
         Columns as in the relation `self_times`. Errors are those of `diagnose`.
         """
-        from jitter.query.relations import SELF_TIMES_SCHEMA, self_time_rows
-
-        tables = self_time_rows(self.analyze(), self._chosen(steps)) if self.step_keys else ()
-        rows = pa.concat_tables([SELF_TIMES_SCHEMA.empty_table(), *tables])
-        return rows if arrow else to_frame(rows)
+        return self._rows("self_times", steps, arrow)
 
     def collective_calls(self, steps: Steps = None, *, arrow: bool = False) -> Frame:
         """Return each rank's wait in each of its collectives in these steps (default: all), and the transfer, in ns.
 
         Columns as in the relation `collective_calls`. Errors are those of `diagnose`.
         """
-        from jitter.query.relations import COLLECTIVE_CALLS_SCHEMA, collective_call_rows
-
-        tables = collective_call_rows(self.analyze(), self._chosen(steps)) if self.step_keys else ()
-        rows = pa.concat_tables([COLLECTIVE_CALLS_SCHEMA.empty_table(), *tables])
-        return rows if arrow else to_frame(rows)
+        return self._rows("collective_calls", steps, arrow)
 
     def dependencies(self, cohort: int | None = None) -> "list[RowDependency]":
         """Return which operation of a cohort's step waits for which, as inferred from the run.
@@ -358,8 +343,8 @@ class Lake(LakeContents):
         from jitter.query.run_query import frames_named_in, query_table
 
         caller = sys._getframe(1)
-        rows = query_table(self, text, parameters, frames_named_in(text, {**caller.f_globals, **caller.f_locals}))
-        return rows if arrow else to_frame(rows)
+        frames = frames_named_in(text, {**caller.f_globals, **caller.f_locals})
+        return _frame(query_table(self, text, parameters, frames), arrow)
 
     def report(self, path: str | Path, steps: Steps = None, *, force: bool = False) -> Path:
         """Write the report of these steps (default: all) and return its path.
@@ -368,15 +353,13 @@ class Lake(LakeContents):
         replaced, another file only with `force`. Raises `UsageError` for another suffix or file, `JitterError` if the
         file cannot be written, and the errors of `diagnose`.
         """
-        from jitter.core.files import atomic_file
-        from jitter.report.forms import check_report_file, form_of
+        from jitter.core.files import check_overwrite, write_text
+        from jitter.report.forms import REPORT_SIGNATURES, form_of
 
         target = Path(path)
         form = form_of(target)
-        check_report_file(target, form, force)
-        text = self._render(form, steps)
-        with atomic_file(target) as half:
-            half.write_text(text, encoding="utf-8")
+        check_overwrite(target, force, REPORT_SIGNATURES[form])
+        write_text(target, self._render(form, steps))
         return target
 
     def _render(self, form: str, steps: Steps = None) -> str:
@@ -402,6 +385,12 @@ class Lake(LakeContents):
         if "answers" in forms:
             self._results.keep_answers(self._chosen(steps), executor)
 
+    def _rows(self, relation: str, steps: Steps, arrow: bool) -> Frame:
+        """Return the rows of a relation about these steps."""
+        from jitter.query.relations import relation_table
+
+        return _frame(relation_table(self, relation, self._chosen(steps)), arrow)
+
     def _metrics(self, key: StepKey, metrics: Sequence[str]) -> StepMetrics:
         def read(columns: Sequence[str], ranks: Sequence[int]) -> "StepColumns":
             return self.step_columns(key, columns, ranks)
@@ -420,6 +409,10 @@ class Lake(LakeContents):
         listed = "; ".join(f"cohort {n}: {len(ranks)} ranks from {min(ranks)}" for n, ranks in members.items())
         problem = "several cohorts run different kernels" if cohort is None else f"no cohort {cohort}"
         raise UsageError(f"{self.root}: {problem} ({listed})", "choose one with --cohort")
+
+
+def _frame(rows: pa.Table, arrow: bool) -> Frame:
+    return rows if arrow else to_frame(rows)
 
 
 def _of_ranks(rows: pa.Table, ranks: Sequence[int] | None) -> pa.Table:

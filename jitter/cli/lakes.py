@@ -39,7 +39,6 @@ class DamagedFiles:
         return self._errors.setdefault(root, {})
 
     def opened(self, lake: "Lake") -> None:
-        """Note an open lake."""
         self._opened[lake.root] = lake
 
     def forbid(self) -> None:

@@ -47,6 +47,11 @@ class ReadingOptions(TypedDict):
     nsys: Path | None
 
 
+def format_option(*forms: str, default: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds `--format`; `default` says what the form is without it."""
+    return click.option("--format", "form", type=click.Choice(forms), help=f"Default: {default}.")
+
+
 def _together(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
     """Return a decorator that adds options to a verb, in this order."""
     return lambda command: reduce(lambda done, option: option(done), reversed(options), command)

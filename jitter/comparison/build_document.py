@@ -432,25 +432,10 @@ def _collectives(lake: Lake, chosen: Sequence[StepKey]) -> list[CollectiveEntry]
 
 
 def _culprits(diagnosis: "Diagnosis") -> tuple[CulpritEntry, ...]:
+    own = [name for name in CulpritEntry.__struct_fields__ if name not in ("steps", "of_steps")]
     return tuple(
         CulpritEntry(
-            finding.scope,
-            finding.rank,
-            tuple(finding.ranks),
-            finding.host,
-            finding.device,
-            finding.cause,
-            finding.confidence,
-            finding.excess_ns,
-            finding.gain_ns,
-            finding.seen.steps,
-            finding.rung,
-            finding.loss_class,
-            finding.cause_certainty,
-            finding.seen.of,
-            finding.recurs,
-            finding.loss_ns,
-            finding.fraction,
+            **{name: getattr(finding, name) for name in own}, steps=finding.seen.steps, of_steps=finding.seen.of
         )
         for finding in diagnosis.culprits[:_MAX_CULPRITS]
     )

@@ -136,8 +136,6 @@ class CollectiveEntry(msgspec.Struct, frozen=True):
 
 
 class RankEntry(msgspec.Struct, frozen=True):
-    """One rank."""
-
     rank: int
     host: str | None
     excess_ns: int | None
@@ -217,7 +215,6 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def compared_steps(self) -> tuple[StepEntry, ...]:
-        """The steps of `step_kind`."""
         return tuple(step for step in self.steps if step.kind == self.step_kind)
 
 

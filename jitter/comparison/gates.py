@@ -42,6 +42,10 @@ class Gate:
     """The value and the limit in words, without the result."""
 
 
+def unknown_gate(gate: GateName, limit: float | None, why: str) -> Gate:
+    return Gate(gate, limit, None, None, Result.UNKNOWN, why)
+
+
 def parse_limit(text: str, option: str) -> float:
     """Return a limit such as `3%` or `0.03` as a fraction; raise `UsageError` for any other text."""
     match = _LIMIT.fullmatch(text.strip())
@@ -66,7 +70,7 @@ def check_loss(run: Document, limit: float) -> Gate:
     """Compare the run's loss to jitter with a limit; the whole interval decides."""
     loss = measure_loss(run)
     if isinstance(loss, str):
-        return Gate("max-loss", limit, None, None, Result.UNKNOWN, loss)
+        return unknown_gate("max-loss", limit, loss)
     low, high = loss.interval
     result = Result.PASS if high <= limit else Result.FAIL if low > limit else Result.UNKNOWN
     why = ": the interval holds the limit" if result == Result.UNKNOWN else ""
@@ -78,9 +82,7 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
     """Compare the step's regression against a baseline with a limit; the whole interval decides."""
     effect = comparison.effect
     if effect is None:
-        return Gate(
-            "max-regression", limit, None, None, Result.UNKNOWN, f"incomparable: {'; '.join(comparison.reasons)}"
-        )
+        return unknown_gate("max-regression", limit, f"incomparable: {'; '.join(comparison.reasons)}")
     low, high = effect.interval
     span = _span(effect.interval)
     if low > limit and comparison.verdict == "slower":
@@ -110,7 +112,7 @@ def check_findings(run: Document, causes: Collection[str]) -> Gate:
         return Gate("fail-on", None, len(findings), None, Result.FAIL, text + rest_text)
     if not run.steps or run.ranks < 2:
         why = "the run has no steps" if not run.steps else "one rank has no peers to compare with"
-        return Gate("fail-on", None, None, None, Result.UNKNOWN, f"no findings are possible: {why}")
+        return unknown_gate("fail-on", None, f"no findings are possible: {why}")
     text = f"no finding of high confidence with cause {' or '.join(causes)}"
     if certain:
         once = format_count(len(certain), "finding")
@@ -119,7 +121,6 @@ def check_findings(run: Document, causes: Collection[str]) -> Gate:
 
 
 def worst(gates: Sequence[Gate]) -> Result:
-    """Return the result of all gates together."""
     return max((gate.result for gate in gates), default=Result.UNKNOWN)
 
 

@@ -43,7 +43,6 @@ class PartChange:
 
     @property
     def difference_ns(self) -> int:
-        """Return the sum."""
         return self.usual_ns + self.jitter_ns
 
 

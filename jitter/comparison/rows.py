@@ -177,7 +177,6 @@ class AlignedTeam:
     """The slots of kernels, with the kernel's index in the base and in the new run."""
 
     def of(self, side: RunName) -> int | None:
-        """Return the team of one run."""
         return self.base if side == "base" else self.new
 
     def operations(self, side: RunName) -> list[int | None]:
@@ -277,7 +276,6 @@ class _Usual(NamedTuple):
 
 
 def _read_usual_step(document: Document) -> _Usual:
-    """Return the usual step of a document that has one."""
     assert document.usual is not None
     teams, meetings = document.usual.teams, document.usual.meetings
     programs = {number: _program(document, team) for number, team in enumerate(teams)}

@@ -129,8 +129,6 @@ def hide_pandas() -> None:
 
 
 class _PandasFinder(MetaPathFinder):
-    """Report pandas as not installed."""
-
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:

@@ -177,7 +177,6 @@ class _Zstd(_Packed):
         return data
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def close(self) -> None:

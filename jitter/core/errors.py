@@ -59,7 +59,6 @@ class DamagedFileError(LakeError):
 
     @property
     def path(self) -> Path:
-        """Return the file's path."""
         return Path(self.message.partition(": ")[0])
 
 

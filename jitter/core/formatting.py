@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from jitter.core.errors import UsageError
@@ -110,6 +110,21 @@ def capitalize(sentence: str) -> str:
     ('NCCL uses nmn0.', 'Two copies per step.')
     """
     return f"{sentence[:1].upper()}{sentence[1:].removesuffix('.')}."
+
+
+def format_columns(lines: Iterable[Sequence[str]], left: Collection[int] = (0,)) -> str:
+    """Return the cells of lines as columns: those at the positions `left` are flush left, the others flush right.
+
+    >>> format_columns([("rank", "time"), ("3", "12.5")])
+    'rank  time\\n3     12.5\\n'
+    """
+    columns = list(zip(*lines, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    aligned = (
+        [cell.ljust(width) if at in left else cell.rjust(width) for cell in column]
+        for at, (column, width) in enumerate(zip(columns, widths, strict=True))
+    )
+    return "".join("  ".join(line).rstrip() + "\n" for line in zip(*aligned, strict=True))
 
 
 def escape_control(text: str) -> str:

@@ -52,7 +52,6 @@ class LakeFolder:
 
     @property
     def sources(self) -> Path:
-        """The folder of the records."""
         return self.root / "sources"
 
     @property

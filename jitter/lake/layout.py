@@ -36,7 +36,6 @@ def step_folder(key: StepKey) -> Path:
 
 
 def kernels_file(key: StepKey, rank: int) -> Path:
-    """Return the parquet file of one rank's step."""
     return step_folder(key) / f"rank={rank}.parquet"
 
 

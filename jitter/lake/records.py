@@ -248,8 +248,6 @@ class Named(Protocol):
 
 
 class DamagedRecord(NamedTuple):
-    """A record that cannot be read."""
-
     path: Path
     error: DamagedFileError
 

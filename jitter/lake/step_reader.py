@@ -42,7 +42,6 @@ class StepColumns:
         return replace(self, table=self.table.combine_chunks())
 
     def of_kinds(self, kinds: Sequence[str]) -> "StepColumns":
-        """Return the rows of these kinds."""
         chosen = np.logical_or.reduce([self.equals("kind", kind) for kind in kinds])
         rows = np.bincount(self.of_rank[chosen], minlength=len(self.ranks))
         return StepColumns(self.table.filter(pa.array(chosen)), self.ranks, tuple(rows.tolist()))

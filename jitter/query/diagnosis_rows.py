@@ -9,116 +9,33 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
 from jitter.analysis.diagnosis.model import ClassShares, Culprit, Fact, StepAnswer
 from jitter.analysis.diagnosis.verdict import write_advice
-
-STEPS_SCHEMA = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("step", pa.int64()),
-        ("kind", pa.string()),
-        ("step_time_ns", pa.int64()),
-        ("loss_ns", pa.int64()),
-        ("loss_fraction", pa.float64()),
-        ("min_rank", pa.int64()),
-        ("max_rank", pa.int64()),
-        ("expert_imbalance", pa.float64()),
-        ("expert_rank", pa.int64()),
-        ("expert_wait_ns", pa.int64()),
-        ("kernel_index", pa.int64()),
-        ("kernel_name", pa.string()),
-        *((name, pa.int64()) for name in ClassShares._fields),
-        ("cause", pa.string()),
-    ]
-)
-CULPRITS_SCHEMA = pa.schema(
-    [
-        ("rung", pa.string()),
-        ("class", pa.string()),
-        ("scope", pa.string()),
-        ("rank", pa.int64()),
-        ("ranks", pa.list_(pa.int64())),
-        ("host", pa.string()),
-        ("device", pa.int64()),
-        ("cause", pa.string()),
-        ("cause_certainty", pa.string()),
-        ("confidence", pa.string()),
-        ("seen", pa.struct([("steps", pa.int64()), ("of", pa.int64())])),
-        ("recurs", pa.string()),
-        ("loss_ns", pa.int64()),
-        ("fraction", pa.float64()),
-        ("excess_ns", pa.int64()),
-        ("gain_ns", pa.int64()),
-        ("gain_range_ns", pa.list_(pa.int64())),
-        ("steps", pa.list_(pa.int64())),
-        ("epochs", pa.list_(pa.int64())),
-        ("step_pattern", pa.string()),
-        ("first_index", pa.int64()),
-        ("last_index", pa.int64()),
-        (
-            "code",
-            pa.struct(
-                [
-                    ("kernel_index", pa.int64()),
-                    *((name, pa.string()) for name in ("operator", "scope", "phase", "source_line")),
-                ]
-            ),
-        ),
-        ("evidence", pa.list_(pa.string())),
-        ("advice", pa.string()),
-        ("file", pa.string()),
-        ("start_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-    ]
-)
-
-EFFICIENCY_SCHEMA = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("finding", pa.string()),
-        ("share", pa.float64()),
-    ]
-)
-
-
-FACTS_SCHEMA = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("words", pa.string()),
-        ("causes", pa.list_(pa.string())),
-        ("certainty", pa.string()),
-        ("ranks", pa.list_(pa.int64())),
-        ("host", pa.string()),
-        ("device", pa.int64()),
-        ("advice", pa.string()),
-        ("reason", pa.string()),
-        ("finding", pa.int64()),
-    ]
-)
+from jitter.query.columns import table_schema
 
 
 def steps_table(steps: Sequence[StepAnswer]) -> pa.Table:
-    """Return one row per step, in order (`STEPS_SCHEMA`); times in ns, null for the unknown.
+    """Return one row per step, in order (`sql/steps.sql`); times in ns, null for the unknown.
 
     `start_ns` to `unexplained_ns` are the loss by class, and add up to it.
     """
-    return pa.Table.from_pylist([step_row(step) for step in steps], STEPS_SCHEMA)
+    return pa.Table.from_pylist([step_row(step) for step in steps], table_schema("steps"))
 
 
 def culprit_rows(diagnosis: Diagnosis) -> pa.Table:
-    """Return one row per finding over all rungs, the largest loss first (`CULPRITS_SCHEMA`)."""
-    return pa.Table.from_pylist([_culprit(culprit) for culprit in diagnosis.findings], CULPRITS_SCHEMA)
+    """Return one row per finding over all rungs, the largest loss first."""
+    return pa.Table.from_pylist(list(map(_culprit, diagnosis.findings)), table_schema("culprits"))
 
 
 def fact_rows(diagnosis: Diagnosis) -> pa.Table:
-    """Return one row per fact of the logs (`FACTS_SCHEMA`), those of findings first, with the finding's number."""
+    """Return one row per fact of the logs, those of findings first, with the finding's number."""
     of_findings = [(number, fact) for number, culprit in enumerate(diagnosis.findings) for fact in culprit.facts]
     numbered_facts = [*of_findings, *((None, fact) for fact in diagnosis.facts)]
     return pa.Table.from_pylist(
-        [{**fact_row(fact), "finding": number} for number, fact in numbered_facts], FACTS_SCHEMA
+        [{**fact_row(fact), "finding": number} for number, fact in numbered_facts], table_schema("facts")
     )
 
 
 def fact_row(fact: Fact) -> dict[str, object]:
-    """Return one fact with the columns of `FACTS_SCHEMA` but its finding, and its reason."""
+    """Return one fact with the columns of the relation `facts` but its finding."""
     return {
         "kind": fact.kind,
         "words": fact.words,
@@ -133,12 +50,12 @@ def fact_row(fact: Fact) -> dict[str, object]:
 
 
 def efficiency_rows(diagnosis: Diagnosis) -> pa.Table:
-    """Return one row per fact about all ranks alike (`EFFICIENCY_SCHEMA`)."""
-    return pa.Table.from_pylist([efficiency_row(efficiency) for efficiency in diagnosis.efficiency], EFFICIENCY_SCHEMA)
+    """Return one row per fact about all ranks alike."""
+    return pa.Table.from_pylist(list(map(efficiency_row, diagnosis.efficiency)), table_schema("efficiency"))
 
 
 def efficiency_row(finding: EfficiencyFinding) -> dict[str, object]:
-    """Return one fact about all ranks alike with the columns of `EFFICIENCY_SCHEMA`."""
+    """Return one fact about all ranks alike with the columns of the relation `efficiency`."""
     return {"kind": finding.kind, "finding": finding.sentence, "share": finding.share}
 
 
@@ -185,7 +102,7 @@ def culprit_values(culprit: Culprit) -> dict[str, object]:
 
 
 def step_row(step: StepAnswer) -> dict[str, object]:
-    """Return one step's answer as a flat row with the columns of `STEPS_SCHEMA`; unknown values are None."""
+    """Return one step's answer as a flat row with the columns of the relation `steps`; unknown values are None."""
     began, shares = step.divergence, step.by_class
     return {
         **step_values(step),

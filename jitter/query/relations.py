@@ -1,13 +1,13 @@
-"""The relations of a lake for SQL: what each is made from. `sql/<name>.sql` defines the columns that users see."""
+"""The relations of a lake for SQL: what each is made from. `sql/<name>.sql` declares the columns that users see."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -17,7 +17,6 @@ from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator
-from jitter.analysis.metrics.breakdown import BREAKDOWN_SCHEMA
 from jitter.analysis.metrics.recorded_sizes import RecordedSizes, describe_disagreements
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.metrics.step_metrics import StepMetrics
@@ -33,44 +32,11 @@ from jitter.lake.layout import kernels_file
 from jitter.lake.log_records import LogRecord
 from jitter.lake.parquet import check_files
 from jitter.lake.rank_places import RankPlace
-from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord, commonest_kind, plain_fields
+from jitter.lake.records import RankStepRecord, SourceRecord, commonest_kind
 from jitter.lake.step_reader import StepColumns
 from jitter.logs import SCHEMAS as LOG_SCHEMAS
-from jitter.query.diagnosis_rows import (
-    CULPRITS_SCHEMA,
-    EFFICIENCY_SCHEMA,
-    FACTS_SCHEMA,
-    STEPS_SCHEMA,
-    culprit_rows,
-    efficiency_rows,
-    fact_rows,
-    steps_table,
-)
-
-LOSSES_SCHEMA = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("step", pa.int64()),
-        ("kind", pa.string()),
-        ("origin_epoch", pa.int64()),
-        ("origin_step", pa.int64()),
-        ("rung", pa.string()),
-        ("rank", pa.int64()),
-        ("host", pa.string()),
-        ("device", pa.int64()),
-        ("team", pa.int64()),
-        ("collective", pa.int64()),
-        ("ranks", pa.list_(pa.int64())),
-        ("class", pa.string()),
-        ("operation", pa.int64()),
-        ("kernel_index", pa.int64()),
-        ("kernel_name", pa.string()),
-        ("phase", pa.string()),
-        ("loss_ns", pa.float64()),
-        ("excess_ns", pa.float64()),
-    ]
-)
-
+from jitter.query.columns import table_schema
+from jitter.query.diagnosis_rows import culprit_rows, efficiency_rows, fact_rows, steps_table
 
 ReadColumns = Callable[[StepKey, Sequence[str], Sequence[int]], StepColumns]
 """Returns columns of one step's rows of some ranks."""
@@ -82,7 +48,7 @@ def loss_rows(
     loss_ns: Sequence[int | None],
     read: ReadColumns,
 ) -> pa.Table:
-    """Return the rows of all steps with a known loss (`LOSSES_SCHEMA`); those of a step add up to its loss.
+    """Return the rows of all steps with a known loss (`sql/losses.sql`); those of a step add up to its loss.
 
     Args:
         analysis: of the run.
@@ -98,7 +64,7 @@ def loss_rows(
         for number, known_ns in enumerate(loss_ns)
         if known_ns is not None
     ]
-    return pa.concat_tables([LOSSES_SCHEMA.empty_table(), *tables])
+    return pa.concat_tables([table_schema("losses").empty_table(), *tables])
 
 
 def _rows(
@@ -141,7 +107,7 @@ def _rows(
         "loss_ns": losses.loss_ns.tolist(),
         "excess_ns": [None if np.isnan(excess_ns) else excess_ns for excess_ns in losses.excess_ns.tolist()],
     }
-    return pa.table(columns, LOSSES_SCHEMA)
+    return pa.table(columns, table_schema("losses"))
 
 
 def _phases(analysis: RunAnalysis, team: int, read: ReadColumns) -> list[str | None]:
@@ -182,44 +148,12 @@ def _kernel_indices(analysis: RunAnalysis, locator: KernelLocator, losses: Losse
     return located
 
 
-WAITS_SCHEMA = pa.schema(
-    [
-        ("team", pa.int64()),
-        ("operation", pa.int64()),
-        ("kernel_name", pa.string()),
-        ("waits", pa.string()),
-        ("on_operation", pa.int64()),
-        ("on_kernel_name", pa.string()),
-        ("on_stream", pa.int64()),
-        ("steps_back", pa.int64()),
-        ("provenance", pa.string()),
-        ("spread_ns", pa.float64()),
-        ("gap_spread_ns", pa.float64()),
-    ]
-)
 _TIMES = ("host", "call", "lead", "delay", "gpu")
 """Self times, as `SelfTimes` has them."""
-SELF_TIMES_SCHEMA = pa.schema(
-    [
-        *((name, pa.int64()) for name in ("epoch", "step", "rank", "team", "operation")),
-        ("kernel_name", pa.string()),
-        *((f"{name}_ns", pa.float64()) for name in _TIMES),
-        *((f"usual_{name}_ns", pa.float64()) for name in _TIMES),
-    ]
-)
-COLLECTIVE_CALLS_SCHEMA = pa.schema(
-    [
-        *((name, pa.int64()) for name in ("epoch", "step", "collective", "group", "rank", "team", "operation")),
-        ("kernel_name", pa.string()),
-        ("waited_ns", pa.float64()),
-        ("transfer_ns", pa.float64()),
-        ("usual_transfer_ns", pa.float64()),
-    ]
-)
 
 
 def wait_rows(analysis: RunAnalysis) -> pa.Table:
-    """Return one row a wait of each team's program (`WAITS_SCHEMA`)."""
+    """Return one row a wait of each team's program."""
     rows = []
     for team, program in analysis.run.programs.items():
         operations = program.operations
@@ -240,11 +174,11 @@ def wait_rows(analysis: RunAnalysis) -> pa.Table:
                     "gap_spread_ns": wait.gap_spread_ns,
                 }
             )
-    return pa.Table.from_pylist(rows, WAITS_SCHEMA)
+    return pa.Table.from_pylist(rows, table_schema("waits"))
 
 
 def self_time_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[pa.Table]:
-    """Yield, step by step, one row an operation that a rank has (`SELF_TIMES_SCHEMA`)."""
+    """Yield, step by step, one row an operation that a rank has."""
     for step in _steps(analysis, keys):
         baseline = analysis.steps.baseline(step)
         for number in np.flatnonzero(step.times.row >= 0).tolist():
@@ -272,11 +206,10 @@ def _self_times(analysis: RunAnalysis, step: RecordedStep, number: int, baseline
     for name, self_times_ns, usual in zip(_TIMES, step.own, baseline, strict=True):
         columns[f"{name}_ns"] = pa.array(self_times_ns[row + places], from_pandas=True)
         columns[f"usual_{name}_ns"] = pa.array(usual[first + places], from_pandas=True)
-    return pa.table(columns, SELF_TIMES_SCHEMA)
+    return pa.table(columns, table_schema("self_times"))
 
 
 def collective_call_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[pa.Table]:
-    """Yield, step by step, one row a rank in each of its collectives (`COLLECTIVE_CALLS_SCHEMA`)."""
     run, usual = analysis.run, analysis.baseline_transfers
     collectives = run.collective_arrays
     number = np.repeat(np.arange(len(collectives.first) - 1), np.diff(collectives.first))
@@ -300,7 +233,7 @@ def collective_call_rows(analysis: RunAnalysis, keys: Collection[StepKey]) -> It
             "transfer_ns": took,
             "usual_transfer_ns": pa.array(usual[step.number][group], from_pandas=True),
         }
-        yield pa.table(columns, COLLECTIVE_CALLS_SCHEMA)
+        yield pa.table(columns, table_schema("collective_calls"))
 
 
 def _steps(analysis: RunAnalysis, keys: Collection[StepKey]) -> Iterator[RecordedStep]:
@@ -329,6 +262,10 @@ class QueryableLake(Protocol):
     def step_keys(self) -> list[StepKey]:
         """Return the steps of the run, in order."""
 
+    @property
+    def held_steps(self) -> str:
+        """Return number and range of the steps, in words."""
+
     def metrics(self, step: StepKey) -> StepMetrics:
         """Return one step's metrics."""
 
@@ -348,60 +285,82 @@ class QueryableLake(Protocol):
     def log_table(self, relation: str) -> pa.Table:
         """Return the rows of a relation that logs fill."""
 
-    def diagnose(self) -> Diagnosis:
-        """Return the diagnosis of all steps."""
+    def diagnose(self, steps: Sequence[StepKey]) -> Diagnosis:
+        """Return the diagnosis of these steps."""
 
     def results(self) -> Answers:
         """Return the diagnosis of all steps with its data quality; of a lake without steps, what its logs say."""
 
 
+Tables = Callable[[QueryableLake, Sequence[StepKey]], Iterable[pa.Table]]
+"""Makes the rows of a relation, of these steps where its rows are of steps."""
+
+
 @dataclass(frozen=True)
 class Relation:
-    """The source of `sql/<name>.sql`: the table `<name>_rows`, or the parquet files in the variable `<name>_files`.
+    """A relation that `sql/<name>.sql` declares: a table that `tables` fills, or a view of parquet files.
 
-    Both are made only if a query names the relation.
+    Rows and files are looked for only if a query names the relation.
     """
 
     name: str
     schema: pa.Schema
     """Of the table, or of the files."""
-    files: Callable[[], Sequence[Path]] | None = None
-    has_old_files: Callable[[], bool] = lambda: False
+    tables: Tables | None = None
+    files: Callable[[QueryableLake], Sequence[Path]] | None = None
+    """The files in the variable `<name>_files`."""
+    has_old_files: Callable[[QueryableLake], bool] = lambda _: False
     """Whether some of the files lack columns, which are null then. DuckDB reads all files' schemas before a query in
     that case: on 9,600 files one step takes 2 s of processor time instead of 0.6 s."""
-    tables: Callable[[Sequence[StepKey]], Iterable[pa.Table]] | None = None
-    """Takes the steps that the query names, for a relation that is made step by step."""
     sentence: str | None = None
-    """Description of the rows of a relation that has the columns of its table, described in the schema's metadata. None
-    where `sql/<name>.sql` defines the columns."""
+    """On the rows of a relation that logs fill: the metadata of its schema describes the columns, and no file."""
 
 
-def lake_relations(lake: QueryableLake) -> list[Relation]:
-    """Return all relations of a lake."""
-    diagnosis = cache(lake.diagnose)
-    return [
-        Relation("kernels", _PLAIN_KERNELS, partial(_kernel_files, lake), partial(_has_old_files, lake)),
-        Relation("metrics", METRICS_SCHEMA, tables=partial(metric_rows, lake)),
-        Relation("breakdown", BREAKDOWN_SCHEMA, tables=lambda _: [lake.table(by="step", arrow=True)]),
-        Relation("steps", STEPS_SCHEMA, tables=lambda _: [steps_table(diagnosis().steps)]),
-        Relation("culprits", CULPRITS_SCHEMA, tables=lambda _: [culprit_rows(diagnosis())]),
-        Relation("losses", LOSSES_SCHEMA, tables=lambda _: [lake.losses(arrow=True)]),
-        Relation("waits", WAITS_SCHEMA, tables=lambda _: [wait_rows(lake.analyze())] if lake.step_keys else []),
-        Relation("self_times", SELF_TIMES_SCHEMA, tables=partial(_by_step, lake, self_time_rows)),
-        Relation("collective_calls", COLLECTIVE_CALLS_SCHEMA, tables=partial(_by_step, lake, collective_call_rows)),
-        Relation("efficiency", EFFICIENCY_SCHEMA, tables=lambda _: [efficiency_rows(lake.results().diagnosis)]),
-        Relation("facts", FACTS_SCHEMA, tables=lambda _: [fact_rows(lake.results().diagnosis)]),
-        Relation("rank_steps", _RANK_STEPS, tables=lambda _: [_rank_step_rows(lake)]),
-        Relation("marker_numbers", _MARKER_NUMBERS, tables=lambda _: [_marker_number_rows(lake)]),
-        Relation("ranks", _RANKS, tables=lambda _: [_rank_rows(lake)]),
-        Relation("host", HOST, files=partial(_host_files, lake)),
-        Relation("sources", _SOURCES, tables=lambda _: [_source_rows(lake)]),
-        Relation("problems", _PROBLEMS, tables=lambda _: [_problem_rows(lake)]),
+def relation_table(lake: QueryableLake, name: str, steps: Sequence[StepKey]) -> pa.Table:
+    """Return the rows of a relation about these steps; of a lake without steps none."""
+    relation = next(relation for relation in lake_relations() if relation.name == name)
+    assert relation.tables is not None
+    return pa.concat_tables([relation.schema.empty_table(), *(relation.tables(lake, steps) if lake.step_keys else ())])
+
+
+@cache
+def lake_relations() -> tuple[Relation, ...]:
+    return (
+        Relation("kernels", _PLAIN_KERNELS, files=_kernel_files, has_old_files=_has_old_files),
+        _table("metrics", metric_rows),
+        _table("breakdown", lambda lake, _: [lake.table(by="step", arrow=True)]),
+        _table("steps", lambda lake, steps: [steps_table(lake.diagnose(steps).steps)]),
+        _table("culprits", lambda lake, steps: [culprit_rows(lake.diagnose(steps))]),
+        _table("losses", lambda lake, _: [lake.losses(arrow=True)]),
+        _table("waits", _of_program(lambda analysis, _: [wait_rows(analysis)])),
+        _table("self_times", _of_program(self_time_rows)),
+        _table("collective_calls", _of_program(collective_call_rows)),
+        _table("efficiency", lambda lake, _: [efficiency_rows(lake.results().diagnosis)]),
+        _table("facts", lambda lake, _: [fact_rows(lake.results().diagnosis)]),
+        _table_of_rows("rank_steps", _rank_steps),
+        _table_of_rows("marker_numbers", _marker_numbers),
+        _table_of_rows("ranks", _ranks),
+        Relation("host", HOST, files=_host_files),
+        _table_of_rows("sources", _sources),
+        _table_of_rows("problems", _problems),
         *(
-            Relation(name, schema, tables=partial(_log_rows, lake, name), sentence=LOG_SENTENCES[name])
+            Relation(name, schema, partial(_log_rows, name), sentence=LOG_SENTENCES[name])
             for name, schema in LOG_SCHEMAS.items()
         ),
-    ]
+    )
+
+
+def _table(name: str, tables: Tables) -> Relation:
+    return Relation(name, table_schema(name), tables)
+
+
+def _table_of_rows(name: str, rows: Callable[[QueryableLake], Sequence[Sequence[object]]]) -> Relation:
+    schema = table_schema(name)
+    return Relation(name, schema, lambda lake, _: [table_of_rows(rows(lake), schema)])
+
+
+def _of_program(rows: Callable[[RunAnalysis, Sequence[StepKey]], Iterable[pa.Table]]) -> Tables:
+    return lambda lake, steps: rows(lake.analyze(), steps) if lake.step_keys else ()
 
 
 LOG_SENTENCES: Final = {
@@ -427,69 +386,7 @@ LOG_SENTENCES: Final = {
 }
 
 
-METRICS_SCHEMA = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("step", pa.int64()),
-        ("rank", pa.int32()),
-        ("cohort", pa.int32()),
-        ("kernel_index", pa.int32()),
-        ("position", pa.int64()),
-        ("kernel_name", pa.string()),
-        ("kind", pa.string()),
-        ("stream", pa.int64()),
-        ("on_main", pa.bool_()),
-        ("start_ns", pa.int64()),
-        ("end_ns", pa.int64()),
-        ("launch_start_ns", pa.int64()),
-        ("duration_ns", pa.int64()),
-        ("gap_ns", pa.int64()),
-        ("ttke_ns", pa.int64()),
-        ("launch_latency_ns", pa.int64()),
-        ("duration_deviation_ns", pa.float64()),
-        ("gap_deviation_ns", pa.float64()),
-        ("ttke_deviation_ns", pa.float64()),
-        ("launch_latency_deviation_ns", pa.float64()),
-    ]
-)
-_ARROW = {int: pa.int64(), str: pa.string(), bool: pa.bool_()}
-
-
-def _schema_of(record: type[msgspec.Struct]) -> pa.Schema:
-    return pa.schema([(name, _ARROW[kind]) for name, (kind, _) in plain_fields(record).items()])
-
-
 _PLAIN_KERNELS = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in KERNELS])
-_SOURCES = _schema_of(SourceRecord)
-_RANK_STEPS = pa.schema([("source", pa.string()), ("rank", pa.int64()), *_schema_of(StepRecord)])
-_PROBLEMS = pa.schema([("source", pa.string()), ("file", pa.string()), ("rank", pa.int64()), ("problem", pa.string())])
-_MARKER_NUMBERS = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("step", pa.int64()),
-        ("rank", pa.int64()),
-        ("position", pa.int64()),
-        ("name", pa.string()),
-        ("value", pa.float64()),
-    ]
-)
-_RANKS = pa.schema(
-    [
-        ("rank", pa.int64()),
-        ("host", pa.string()),
-        ("device", pa.int64()),
-        ("main_stream", pa.int64()),
-        ("format", pa.string()),
-        ("steps", pa.int64()),
-        ("bus_id", pa.string()),
-        ("process", pa.int64()),
-        ("numa", pa.int64()),
-        ("host_from", pa.string()),
-        ("device_from", pa.string()),
-        ("bus_id_from", pa.string()),
-        ("conflicts", pa.list_(pa.string())),
-    ]
-)
 
 
 def _kernel_files(lake: QueryableLake) -> list[Path]:
@@ -504,7 +401,7 @@ def _kernel_files(lake: QueryableLake) -> list[Path]:
     return [path for path, _ in files]
 
 
-def _log_rows(lake: QueryableLake, name: str, steps: Sequence[StepKey]) -> list[pa.Table]:
+def _log_rows(name: str, lake: QueryableLake, steps: Sequence[StepKey]) -> list[pa.Table]:
     return [lake.log_table(name)]
 
 
@@ -519,66 +416,58 @@ def _host_files(lake: QueryableLake) -> list[Path]:
     return [path for path, _ in files]
 
 
-def _by_step(
-    lake: QueryableLake, rows: Callable[[RunAnalysis, Sequence[StepKey]], Iterator[pa.Table]], _: Sequence[StepKey]
-) -> Iterable[pa.Table]:
-    return rows(lake.analyze(), lake.step_keys) if lake.step_keys else []
-
-
 def metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.Table]:
-    """Yield the metrics of each step, one row per kernel and rank (`METRICS_SCHEMA`)."""
+    """Yield the metrics of each step, one row per kernel and rank."""
+    schema = table_schema("metrics")
     for key in steps:
         rows = lake.metrics(key).rows
         for name, value in (("step", key.step), ("epoch", key.epoch)):
             rows = rows.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows))
-        yield rows.select(METRICS_SCHEMA.names).cast(METRICS_SCHEMA)
+        yield rows.select(schema.names).cast(schema)
 
 
-def _source_rows(lake: QueryableLake) -> pa.Table:
-    return table_of_rows([_values(record, _SOURCES.names) for record in [*lake.sources, *lake.rejected]], _SOURCES)
+def _sources(lake: QueryableLake) -> list[tuple[object, ...]]:
+    return list(map(attrgetter(*table_schema("sources").names), [*lake.sources, *lake.rejected]))
 
 
-def _rank_step_rows(lake: QueryableLake) -> pa.Table:
-    names = _RANK_STEPS.names[2:]
-    rows = [(r.digest, r.rank, *_values(step, names)) for r in lake.sources for step in r.steps]
-    return table_of_rows(rows, _RANK_STEPS)
+def _rank_steps(lake: QueryableLake) -> list[tuple[object, ...]]:
+    of_step = attrgetter(*table_schema("rank_steps").names[4:])
+    return [
+        (step.epoch, step.step, record.rank, record.digest, *of_step(step))
+        for record in lake.sources
+        for step in record.steps
+    ]
 
 
-def _marker_number_rows(lake: QueryableLake) -> pa.Table:
-    rows = [
+def _marker_numbers(lake: QueryableLake) -> list[tuple[object, ...]]:
+    return [
         (step.epoch, step.step, record.rank, position, *number)
         for record in lake.sources
         for step in record.steps
         for position, number in enumerate(parse_marker_numbers(step.marker or "", step.step, step.epoch, record.rank))
     ]
-    return table_of_rows(rows, _MARKER_NUMBERS)
 
 
-def _problem_rows(lake: QueryableLake) -> pa.Table:
+def _problems(lake: QueryableLake) -> list[tuple[object, ...]]:
     records = [*lake.sources, *lake.rejected]
-    rows: list[tuple[Any, ...]] = [(r.digest, r.file, r.rank, problem) for r in records for problem in r.problems]
+    rows: list[tuple[object, ...]] = [(r.digest, r.file, r.rank, problem) for r in records for problem in r.problems]
     rows += [(log.digest, log.file, None, problem) for log in lake.logs for problem in log.problems]
     digests = {log.file: log.digest for log in lake.logs}
     disagreements = describe_disagreements(lake.recorded_sizes.disagreements())
-    rows += [(digests.get(file), file, rank, problem) for file, rank, problem in disagreements]
-    return table_of_rows(rows, _PROBLEMS)
+    return rows + [(digests.get(file), file, rank, problem) for file, rank, problem in disagreements]
 
 
-def _rank_rows(lake: QueryableLake) -> pa.Table:
+def _ranks(lake: QueryableLake) -> list[tuple[object, ...]]:
     last = {record.rank: record for record in lake.sources if record.steps}
     steps = Counter({record.rank: 0 for record in lake.sources})
     for record in lake.sources:
         steps[record.rank] += len(record.steps)
     near = {row["gpu"]: row["numa"] for row in lake.log_table("topology").select(["gpu", "numa"]).to_pylist()}
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for rank, place in lake.places.items():
         recorded = last.get(rank)
         stream, form = (None, None) if recorded is None else (recorded.main_stream, recorded.format)
-        where = (place.bus_id, place.process, near.get(place.device))
+        where = (place.host, place.device, place.bus_id, place.process, near.get(place.device))
         sources = (place.host_from, place.device_from, place.bus_id_from, list(place.conflicts))
-        rows.append((rank, place.host, place.device, stream, form, steps[rank], *where, *sources))
-    return table_of_rows(rows, _RANKS)
-
-
-def _values(record: msgspec.Struct, names: Sequence[str]) -> tuple[Any, ...]:
-    return tuple(getattr(record, name) for name in names)
+        rows.append((rank, *where, stream, form, steps[rank], *sources))
+    return rows

@@ -9,8 +9,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +19,7 @@ import pyarrow.parquet as pq
 
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
+from jitter.query.columns import describe_columns, load_sql
 from jitter.query.prepared_query import Parameters, PreparedQuery, open_query_database, query_error, set_variables
 from jitter.query.relations import QueryableLake, Relation, lake_relations
 
@@ -48,10 +47,7 @@ class ParsedQuery:
         for step, epoch in self.calls:
             keys = [key for key in lake.step_keys if key.step == step and epoch in (None, key.epoch)]
             if not keys:
-                raise UsageError(
-                    f"{lake.root}: no {StepKey(epoch, step)}",
-                    f"it holds {len(lake.step_keys)} steps, {lake.step_keys[0]} to {lake.step_keys[-1]}",
-                )
+                raise UsageError(f"{lake.root}: no {StepKey(epoch, step)}", f"it holds {lake.held_steps}")
             step_keys += [key for key in keys if key not in step_keys]
         return step_keys
 
@@ -133,8 +129,6 @@ class Column:
 
 @dataclass(frozen=True)
 class RelationInfo:
-    """The documentation of a relation."""
-
     name: str
     sentence: str
     columns: tuple[Column, ...]
@@ -160,8 +154,7 @@ def prepare_query(
     Raises `UsageError` for a text that is not one SELECT, for errors in the query, and for files outside the lake;
     `LakeError` if a file of the lake is missing.
     """
-    lake_tables = lake_relations(lake)
-    names = [relation.name for relation in lake_tables]
+    names = [relation.name for relation in lake_relations()]
     with _temporary_folder() as name:
         folder = Path(name)
         variables: dict[str, Any] = {}
@@ -172,12 +165,13 @@ def prepare_query(
                 prepare(named.relations)
                 if _OF_THE_WHOLE_RUN & named.relations and len(lake.step_keys) > 1:
                     say(f"diagnosing {len(lake.step_keys)} steps")
-                for relation in lake_tables:
+                if len(steps) > 1:
+                    say(f"computing the metrics of {len(steps)} steps; metrics(N) reads only step N")
+                for relation in lake_relations():
                     is_named = relation.name in named.relations
-                    if is_named and relation.name == "metrics" and len(steps) > 1:
-                        say(f"computing the metrics of {len(steps)} steps; metrics(N) reads only step N")
-                    variables |= _create(db, relation, folder, steps if is_named else None)
-                _create_views(db, lake_tables)
+                    of_steps = steps if relation.name == "metrics" else lake.step_keys
+                    variables |= _create(db, relation, folder, lake if is_named else None, of_steps)
+                db.execute(load_sql("metrics_of_step"))
                 for frame_name, frame in frames.items():
                     if frame_name not in names:
                         _insert(db, f"CREATE TABLE {_quoted(frame_name)} AS FROM _rows", frame)
@@ -230,36 +224,37 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def describe_relations(lake: QueryableLake) -> list[RelationInfo]:
-    """Return the documentation of all relations."""
+def describe_relations() -> list[RelationInfo]:
     with _temporary_folder() as folder, open_query_database(Path(folder), None) as db:
-        relations = lake_relations(lake)
-        for relation in relations:
-            _create(db, relation, Path(folder), None)
-        _create_views(db, relations)
-        return [_describe(db, relation) for relation in relations]
+        for relation in lake_relations():
+            _create(db, relation, Path(folder), None, ())
+        return [_describe(db, relation) for relation in lake_relations()]
 
 
 def _create(
-    db: duckdb.DuckDBPyConnection, relation: Relation, folder: Path, steps: Sequence[StepKey] | None
+    db: duckdb.DuckDBPyConnection,
+    relation: Relation,
+    folder: Path,
+    lake: QueryableLake | None,
+    steps: Sequence[StepKey],
 ) -> dict[str, Any]:
-    """Make the source of a relation and return the variables that its view refers to.
-
-    It has no rows if `steps` is None, because the query does not name the relation.
-    """
+    """Make a relation and return the variables that its view refers to; without a lake it has no rows."""
     variables: dict[str, Any] = {}
     if relation.files is not None:
-        paths = [] if steps is None else list(relation.files())
-        is_union = bool(paths) and relation.has_old_files()
+        paths = [] if lake is None else list(relation.files(lake))
+        is_union = lake is not None and bool(paths) and relation.has_old_files(lake)
         if is_union or not paths:
             paths.insert(0, folder / f"{relation.name}.parquet")
             pq.write_table(relation.schema.empty_table(), paths[0])
         variables = {f"{relation.name}_files": [str(path) for path in paths], f"{relation.name}_union": is_union}
         set_variables(db, variables)
-    if relation.tables is not None:
-        _insert(db, f"CREATE TABLE {relation.name}_rows AS FROM _rows", relation.schema.empty_table())
-        for table in () if steps is None else relation.tables(steps):
-            _insert(db, f"INSERT INTO {relation.name}_rows FROM _rows", table)
+    if relation.sentence is None:
+        db.execute(load_sql(relation.name))
+    else:
+        _insert(db, f"CREATE TABLE {relation.name} AS FROM _rows", relation.schema.empty_table())
+    if relation.tables is not None and lake is not None:
+        for table in relation.tables(lake, steps):
+            _insert(db, f"INSERT INTO {relation.name} FROM _rows", table)
     return variables
 
 
@@ -269,34 +264,13 @@ def _insert(db: duckdb.DuckDBPyConnection, statement: str, table: "pd.DataFrame 
     db.unregister("_rows")
 
 
-def _create_views(db: duckdb.DuckDBPyConnection, relations: Sequence[Relation]) -> None:
-    for relation in relations:
-        db.execute(_view_sql(relation))
-    db.execute(_load_sql("metrics_of_step"))
-
-
-def _view_sql(relation: Relation) -> str:
-    """Return the statement that makes the relation's view."""
-    if relation.sentence is None:
-        return _load_sql(relation.name)
-    columns = ", ".join(f'"{field.name}"' for field in relation.schema)
-    return f"CREATE VIEW {relation.name} AS SELECT {columns} FROM {relation.name}_rows"
-
-
 def _describe(db: duckdb.DuckDBPyConnection, relation: Relation) -> RelationInfo:
     """Join the columns' types with their descriptions: comments in the relation's file, or its schema's metadata."""
-    sentence = relation.sentence
-    if sentence is not None:
-        descriptions = {field.name: field.metadata[b"description"].decode() for field in relation.schema}
+    if relation.sentence is None:
+        sentence, descriptions = describe_columns(relation.name)
     else:
-        text = _load_sql(relation.name)
-        sentence = " ".join(re.findall(r"^-- (.*)$", text, re.M))
-        descriptions = dict(re.findall(r'(\w+)"?,?\s+-- (.*)$', text, re.M))
+        sentence = relation.sentence
+        descriptions = {field.name: field.metadata[b"description"].decode() for field in relation.schema}
     columns = db.execute(f"DESCRIBE {relation.name}").fetchall()
     documented = tuple(Column(column, kind, descriptions[column]) for column, kind, *_ in columns)
     return RelationInfo(relation.name, sentence, documented)
-
-
-@cache
-def _load_sql(name: str) -> str:
-    return files(__package__).joinpath(f"sql/{name}.sql").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The report of a lake in each form that is text: page, JSON, Markdown, and the terminal's screen for a notebook."""
+"""The forms of a report: their suffixes and signatures, and the report of a lake in each form that is text."""
 
 import io
 from collections.abc import Sequence
@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jitter.core.errors import UsageError
-from jitter.core.files import check_overwrite
 from jitter.core.step_key import StepKey
-from jitter.report.signatures import REPORT_SIGNATURES
 
 if TYPE_CHECKING:
     from jitter.api import Lake
@@ -22,6 +20,29 @@ FORM_OF_SUFFIX: Final = {
 }
 _SCREEN_COLUMNS: Final = 110
 
+# what an earlier report is recognized by: checked before anything is computed, and without Jinja2 or Bokeh
+HTML_SIGNATURE: Final = b'<meta name="generator" content="jitter '
+"""Stands near the top of every HTML page (`templates/page.html.j2`)."""
+
+JSON_SIGNATURE: Final = b'{\n "schema_version"'
+"""The first bytes of a JSON report."""
+
+MARKDOWN_SIGNATURE: Final = b"# jitter report"
+"""The first line of a Markdown report."""
+
+COMPARISON_MARKDOWN_SIGNATURE: Final = b"# jitter compare"
+"""The first line of a comparison in Markdown."""
+
+REPORT_SIGNATURES: Final = {"html": HTML_SIGNATURE, "json": JSON_SIGNATURE, "markdown": MARKDOWN_SIGNATURE}
+"""The signature of each form of report that is written to a file."""
+
+COMPARISON_SIGNATURES: Final = {
+    "html": HTML_SIGNATURE,
+    "json": JSON_SIGNATURE,
+    "markdown": COMPARISON_MARKDOWN_SIGNATURE,
+}
+"""The signature of each form of comparison that is written to a file."""
+
 
 def form_of(path: Path) -> str:
     """Return the form that the suffix of a file picks; raise `UsageError` if it picks none."""
@@ -32,11 +53,6 @@ def form_of(path: Path) -> str:
             "end it in .html, .json or .md, or add --html, --json or --markdown",
         )
     return form
-
-
-def check_report_file(path: Path, form: str, force: bool) -> None:
-    """Raise `UsageError` if writing a report to `path` would overwrite a file that is no report of that form."""
-    check_overwrite(path, force, REPORT_SIGNATURES[form])
 
 
 def render_report(lake: "Lake", steps: Sequence[StepKey], form: str) -> str:

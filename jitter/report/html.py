@@ -5,13 +5,7 @@ from collections.abc import Sequence
 from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
-from jitter.report.page import (
-    draw_figures,
-    page_data,
-    render_body,
-    render_document,
-    step_payload,
-)
+from jitter.report.page import render_page
 from jitter.report.text.fix_list import costliest_step
 from jitter.report.views.run_report import RunReport
 
@@ -25,15 +19,7 @@ def render_html(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
     """Return the page for these steps of the lake; all by default."""
     report = RunReport(lake, steps)
     wanted = [step.key for step in choose_embedded_steps(report)] if report.steps else []
-    read = list(report.sections(wanted))
-    if not read:
-        return render_document(str(lake.root), render_body(report, [], None, [], live=False), {})
-    sections = [section for _, section, _ in read]
-    payloads = [step_payload(report, grid, section, tables) for grid, section, tables in read]
-    durations = report.durations(read[0][0])
-    items = draw_figures(report, sections, durations, {section.place for section in sections})
-    body = render_body(report, sections, read[0][2], list(items), live=False)
-    return render_document(str(lake.root), body, items, page_data(report, payloads, durations, live=False))
+    return render_page(report, list(report.sections(wanted)), live=False)
 
 
 def choose_embedded_steps(report: RunReport) -> list[StepAnswer]:

@@ -1,7 +1,7 @@
 """The report as Markdown, for an issue or a chat."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
@@ -10,7 +10,7 @@ from jitter.analysis.diagnosis.model import Culprit, LossShare, StepAnswer
 from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit
 from jitter.core.formatting import abbreviate, capitalize, escape_control, format_percent, format_time
 from jitter.core.names.kernels import short_name
-from jitter.report.signatures import MARKDOWN_SIGNATURE
+from jitter.report.forms import MARKDOWN_SIGNATURE
 from jitter.report.text.questions import Hosts, answer_questions
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
 from jitter.report.text.step_text import describe_cause
@@ -38,47 +38,42 @@ def render_markdown(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> s
         "",
     ]
     if diagnosis.hang is not None:
-        lines += [*(f"- {escape_markdown(line)}" for line in diagnosis.hang.evidence), ""]
+        lines += [*format_list(diagnosis.hang.evidence), ""]
     for number, answer in enumerate(answer_questions(diagnosis, hosts), 1):
         lines.append(f"{number}. **{answer.question}** {escape_markdown(answer.answer)}")
         lines += [f"   - {escape_markdown(line)}" for line in answer.evidence]
+    for title, content in _sections(diagnosis, facts):
+        lines += ["", f"## {title}", "", *content]
+    return "\n".join(lines) + "\n"
+
+
+def _sections(diagnosis: Diagnosis, facts: RunOverview) -> Iterator[tuple[str, list[str]]]:
+    """Yield the title and the lines of each section that has something to say."""
     if diagnosis.split:
         shares = (_share(share) for share in diagnosis.split if share.ns)
-        lines += ["", "## Loss by part", "", *format_markdown_table(("part", "time", "of the run", "ranks"), shares)]
+        yield "Loss by part", format_markdown_table(("part", "time", "of the run", "ranks"), shares)
     if diagnosis.findings:
         heads = ("finding", "cause", "loss", "of the run", "confidence", "seen in", "recurs", "time saved", "kernels")
-        lines += ["", "## Findings", "", *format_markdown_table(heads, map(_culprit, diagnosis.findings))]
+        yield "Findings", format_markdown_table(heads, map(_culprit, diagnosis.findings))
     of_all = [(f"{CAUSES[finding.cause].words}: {'; '.join(finding.evidence)}") for finding in diagnosis.of_all_ranks]
     if shared_sentences := [*of_all, *diagnosis.limits]:
-        lines += [
-            "",
-            "## All ranks alike",
-            "",
-            *(f"- {escape_markdown(capitalize(text))}" for text in shared_sentences),
-        ]
+        yield "All ranks alike", format_list(map(capitalize, shared_sentences))
     if diagnosis.facts:
-        lines += ["", "## Logs", "", *(f"- {escape_markdown(capitalize(fact.words))}" for fact in diagnosis.facts)]
-    costly = sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MAX_STEPS]
-    classes = list_classes(costly)
-    words = [LOSS_CLASS_INFO[name.removesuffix("_ns")].words for name in classes]
-    columns = ("step", "time", "loss", "loss %", "min rank", "max rank", "began at", *words, "cause")
-    if costly:
-        lines += [
-            "",
-            "## Costliest steps",
-            "",
-            *format_markdown_table(columns, (_step(step, classes) for step in costly)),
-        ]
+        yield "Logs", format_list(capitalize(fact.words) for fact in diagnosis.facts)
+    if costly := sorted(diagnosis.steps, key=lambda step: -(step.loss_ns or 0))[:_MAX_STEPS]:
+        classes = list_classes(costly)
+        words = [LOSS_CLASS_INFO[name.removesuffix("_ns")].words for name in classes]
+        columns = ("step", "time", "loss", "loss %", "min rank", "max rank", "began at", *words, "cause")
+        yield "Costliest steps", format_markdown_table(columns, (_step(step, classes) for step in costly))
     sentences = [
         *filter(None, [describe_alignment(facts)]),
         *describe_coverage(facts),
         *diagnosis.notes,
         *describe_excluded(facts),
+        *(f"Not usable: {problem.first_file}: {problem.text}" for problem in facts.refused),
     ]
-    sentences += [f"Not usable: {p.first_file}: {p.text}" for p in facts.refused]
     if sentences:
-        lines += ["", "## Data quality", "", *(f"- {escape_markdown(line)}" for line in sentences)]
-    return "\n".join(lines) + "\n"
+        yield "Data quality", format_list(sentences)
 
 
 def _share(share: LossShare) -> Sequence[str]:
@@ -124,6 +119,11 @@ def format_markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -
     """Return the lines of a table; its cells are escaped."""
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     return lines + ["| " + " | ".join(escape_markdown(cell) for cell in row) + " |" for row in rows]
+
+
+def format_list(sentences: Iterable[str]) -> list[str]:
+    """Return the lines of a list; its items are escaped."""
+    return [f"- {escape_markdown(sentence)}" for sentence in sentences]
 
 
 def escape_markdown(text: str) -> str:

@@ -107,6 +107,24 @@ def template_environment() -> Environment:
     return environment
 
 
+def render_page(
+    report: RunReport, read: Sequence[tuple[StepGrid, StepSection, StepTables | None]], *, live: bool
+) -> str:
+    """Return the page with the details of the steps that were read, the first of them in view; none for no such step.
+
+    A written page holds these steps, a live page fetches any other one.
+    """
+    title = str(report.lake.root)
+    if not read:
+        return render_document(title, render_body(report, [], None, [], live=live), {}, live=live)
+    sections, durations = [section for _, section, _ in read], report.durations(read[0][0])
+    payloads = [step_payload(report, grid, section, tables) for grid, section, tables in read]
+    places = range(len(report.run.steps)) if live else {section.place for section in sections}
+    items = draw_figures(report, sections, durations, places)
+    body = render_body(report, sections, read[0][2], list(items), live=live)
+    return render_document(title, body, items, page_data(report, payloads, durations, live=live), live=live)
+
+
 def render_body(
     report: RunReport, sections: Sequence[StepSection], tables: StepTables | None, roots: Collection[str], *, live: bool
 ) -> Markup:
@@ -272,7 +290,6 @@ def render_step(section: StepSection, ranks: Sequence[int] = ()) -> tuple[Markup
 
 
 def render_tables(tables: StepTables) -> Markup:
-    """Return the tables of a step."""
     return Markup(template_environment().get_template("step_tables.html.j2").render(tables=tables))
 
 

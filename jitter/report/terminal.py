@@ -1,6 +1,6 @@
-"""The report in a terminal: at most 25 lines, the answer first."""
+"""The report in a terminal: at most 25 lines, the answer first; or the seven questions with all evidence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,7 +13,7 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.limitations import explain_unrecorded
 from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit, StepAnswer
-from jitter.analysis.diagnosis.verdict import advise_recurrence, describe_seen, name_culprit
+from jitter.analysis.diagnosis.verdict import advise_recurrence, describe_seen, name_culprit, write_advice
 from jitter.core.formatting import (
     capitalize,
     escape_control,
@@ -22,7 +22,6 @@ from jitter.core.formatting import (
     format_time,
     format_timeline_span,
 )
-from jitter.report.terminal_details import render_details
 from jitter.report.text.fix_list import (
     describe_action,
     describe_cost,
@@ -32,11 +31,12 @@ from jitter.report.text.fix_list import (
     write_headline,
     write_jitter_verdict,
 )
-from jitter.report.text.questions import Hosts
-from jitter.report.text.run_text import describe_coverage, describe_run
+from jitter.report.text.questions import Hosts, answer_questions
+from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
 from jitter.report.views.run_overview import RunOverview
 
 MAX_LINES: Final = 25
+_MAX_PROBLEMS: Final = 3
 _BAR_WIDTH: Final = 20
 _MIN_STEP_SHARE: Final = 0.5
 """Of the loss of the costliest step: steps with less are counted, not listed."""
@@ -88,8 +88,7 @@ def render_answer(diagnosis: Diagnosis, facts: RunOverview, console: Console) ->
 def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Iterator[RenderableType]:
     if (hang := diagnosis.hang) is not None:
         yield _text(hang.headline, "bold")
-        rows = [("" if number else "seen", text) for number, text in enumerate(hang.evidence[: limits.hang])]
-        yield _grid([*rows, ("do", capitalize(hang.advice))])
+        yield _grid([*_listed("seen", hang.evidence[: limits.hang]), ("do", capitalize(hang.advice))])
     verdict = write_jitter_verdict(diagnosis)
     if (first := diagnosis.headline) is not None:
         yield _text(write_headline(first), "bold")
@@ -108,8 +107,7 @@ def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tu
     code = describe_launch(culprit.code)
     sentences = culprit.evidence[1:] if culprit.is_of_program else culprit.evidence  # the first one says the cost
     evidence = [line for line in sentences if line != code]
-    for number, line in enumerate(evidence[: limits.evidence]):
-        yield "" if number else CAUSES[culprit.cause].side or "seen", line
+    yield from _listed(CAUSES[culprit.cause].side or "seen", evidence[: limits.evidence])
     if where := ", ".join(filter(None, (name_first_kernel(culprit, diagnosis), code))):
         yield "where", where
     if (look := culprit.look_at) is not None:
@@ -135,25 +133,22 @@ def _from_here(file: str) -> str:
 
 def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
     others = [finding for finding in diagnosis.findings if finding is not diagnosis.headline]
-    for number, finding in enumerate(others[: limits.others]):
-        share = "" if finding.fraction is None else f" = {format_percent(finding.fraction)}"
-        lead = ", low confidence" if finding.confidence == "low" else ""
-        cost = f"{format_time(finding.loss_ns)}{share}{lead}"
-        details = finding.evidence[1:2] if finding.is_of_program else (describe_seen(finding),)
-        yield (
-            "" if number else "also",
-            f"{name_culprit(finding)}: {cost}; {', '.join((describe_symptom(finding), *details))}",
-        )
+    yield from _listed("also", map(_describe_other, others[: limits.others]))
     if len(others) > limits.others:
         yield "", f"and {format_count(len(others) - limits.others, 'more finding')}"
-    for number, sentence in enumerate(diagnosis.limits[: limits.of_all]):
-        yield "" if number else "all ranks", capitalize(sentence)
-    if len(diagnosis.limits) > limits.of_all:
-        yield "", f"and {len(diagnosis.limits) - limits.of_all} more"
-    for number, fact in enumerate(diagnosis.facts[: limits.facts]):
-        yield "" if number else "logs", capitalize(fact.words)
-    if len(diagnosis.facts) > limits.facts:
-        yield "", f"and {len(diagnosis.facts) - limits.facts} more"
+    facts = [fact.words for fact in diagnosis.facts]
+    for name, texts, most in (("all ranks", diagnosis.limits, limits.of_all), ("logs", facts, limits.facts)):
+        yield from _listed(name, map(capitalize, texts[:most]))
+        if len(texts) > most:
+            yield "", f"and {len(texts) - most} more"
+
+
+def _describe_other(finding: Culprit) -> str:
+    share = "" if finding.fraction is None else f" = {format_percent(finding.fraction)}"
+    lead = ", low confidence" if finding.confidence == "low" else ""
+    details = finding.evidence[1:2] if finding.is_of_program else (describe_seen(finding),)
+    said = ", ".join((describe_symptom(finding), *details))
+    return f"{name_culprit(finding)}: {format_time(finding.loss_ns)}{share}{lead}; {said}"
 
 
 def _steps(diagnosis: Diagnosis, most: int) -> RenderableType:
@@ -207,9 +202,62 @@ def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> I
     )
 
 
-def _grid(rows: list[tuple[str, str]]) -> Table:
+def render_details(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> RenderableType:
+    """Return the verdict, the seven questions with all evidence, and the data quality."""
+    questions = []
+    for answer in answer_questions(diagnosis, hosts):
+        questions.append((answer.question, answer.answer))
+        questions += [("", f"· {line}") for line in answer.evidence]
+    hang = () if diagnosis.hang is None else diagnosis.hang.evidence
+    groups = (
+        _listed("hang", (f"· {line}" for line in hang)),
+        questions,
+        _efficiency(diagnosis),
+        _listed("logs", (capitalize(fact.words) for fact in diagnosis.facts)),
+        _all_data_quality(diagnosis, facts),
+    )
+    return Group(
+        _text(describe_run(facts), "dim"),
+        _text(diagnosis.verdict, "bold"),
+        *(_grid(group, min_width=0) for group in groups if group),
+    )
+
+
+def _efficiency(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    """Return what all ranks lose alike, and what else limits them, if anything is known of it."""
+    rows: list[tuple[str, str]] = []
+    for loss in diagnosis.of_all_ranks:
+        cost = f"{CAUSES[loss.cause].words}: {format_time(loss.loss_ns)} = {format_percent(loss.fraction)} of the run"
+        rows.append(("" if rows else "all ranks alike", capitalize(cost)))
+        rows += [("", f"· {line}") for line in (*loss.evidence, write_advice(loss))]
+    for sentence in diagnosis.limits:
+        rows.append(("" if rows else "all ranks alike", capitalize(sentence)))
+    return rows
+
+
+def _all_data_quality(diagnosis: Diagnosis, facts: RunOverview) -> list[tuple[str, str]]:
+    text_by_name = {
+        "alignment": describe_alignment(facts),
+        "coverage": " ".join(describe_coverage(facts)),
+        "limits": " ".join(diagnosis.notes),
+        "excluded": " ".join(describe_excluded(facts)),
+    }
+    rows = [(name, text) for name, text in text_by_name.items() if text]
+    for problem in facts.refused[:_MAX_PROBLEMS]:
+        rows.append(("unusable", f"{problem.first_file}: {problem.text}"))
+    if len(facts.refused) > _MAX_PROBLEMS:
+        rows.append(("", f"and for {len(facts.refused) - _MAX_PROBLEMS} more reasons; --html lists all"))
+    return rows
+
+
+def _listed(name: str, texts: Iterable[str]) -> list[tuple[str, str]]:
+    """Return rows of texts; the name stands before the first."""
+    return [("" if number else name, text) for number, text in enumerate(texts)]
+
+
+def _grid(rows: list[tuple[str, str]], min_width: int = 9) -> Table:
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="cyan", no_wrap=True, min_width=9)
+    grid.add_column(style="cyan", no_wrap=True, min_width=min_width)
     grid.add_column(overflow="fold")
     for name, text in rows:
         grid.add_row(name, _text(text))

@@ -113,10 +113,8 @@ class Job:
 
     @property
     def all_reduces(self) -> int:
-        """All-reduces per step."""
         return self.buckets if self.buckets is not None else max(2, min(24, self.kernels // 40))
 
     @property
     def step_numbers(self) -> range:
-        """The numbers of the recorded steps."""
         return range(self.first_step, self.first_step + self.steps)

@@ -163,7 +163,6 @@ _COLLECTIVES: Final[dict[Era, dict[str, str]]] = {
 
 
 def forward_layer(era: Era) -> tuple[KernelSpec, ...]:
-    """Return the kernels of a transformer layer, forward pass."""
     wide, square, _ = _GEMMS[era]
     qkv, out = KernelSpec(wide, 92000, 480, 256), KernelSpec(square, 41000, 160, 128)
     scores, context = KernelSpec(square, 24000, 320, 128), KernelSpec(square, 23000, 320, 128)
@@ -173,7 +172,6 @@ def forward_layer(era: Era) -> tuple[KernelSpec, ...]:
 
 
 def backward_layer(era: Era) -> tuple[KernelSpec, ...]:
-    """Return the kernels of a transformer layer, backward pass."""
     wide, square, thin = _GEMMS[era]
     grads = (KernelSpec(square, 117000, 640, 128), KernelSpec(thin, 109000, 320, 128))
     feed = (_MUL, REDUCE, *grads, _GELU, REDUCE, *grads, _NORM_BACKWARD, _ADD)

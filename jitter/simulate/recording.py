@@ -62,8 +62,6 @@ class HostRange(NamedTuple):
 
 
 class ProcessGroup(NamedTuple):
-    """Ranks that communicate: a process group."""
-
     number: str
     """Number among the job's groups, as text; "0" is the whole job."""
     name: str
@@ -85,7 +83,6 @@ class HostCall(NamedTuple):
 
 
 def format_marker(style: MarkerStyle, epoch: int | None, step: int, rank: int) -> str:
-    """Return the text of a step marker."""
     if style == "talk":
         return f"{'' if epoch is None else f'epoch{epoch}_'}step{step}-rank{rank}-640_8-640_8-640_8"
     return f"ProfilerStep#{step}" if style == "profiler" else f"iteration {step}"
@@ -134,11 +131,9 @@ class RankRecording:
 
     @property
     def steps(self) -> list[HostRange]:
-        """The step markers."""
         return [r for r in self.ranges if r.kind == "step"]
 
     def ops(self) -> Iterator[Operation]:
-        """Yield the operation of each activity."""
         return map(self.operations.__getitem__, self.operation.tolist())
 
     def kept(self, is_kept: Bools) -> "RankRecording":

@@ -17,7 +17,7 @@ from jitter.simulate.kernel_names import EXTRA_KERNEL
 from jitter.simulate.program import WORLD, Ints, Operation, Plan, Program
 from jitter.simulate.record_rank import record_rank
 from jitter.simulate.recording import RankRecording
-from jitter.simulate.shapes import plan
+from jitter.simulate.shapes import SHAPES
 
 _BLOCK_CELLS = 4_000_000
 """Cells (operations x ranks x steps) in memory at once, about 32 bytes each."""
@@ -138,7 +138,7 @@ class Run:
 
 def simulate(job: Job, faults: Sequence[Fault] = ()) -> Run:
     """Simulate a job with faults; raise `UsageError` for a fault on a rank, step or kernel that the job lacks."""
-    whole = plan(job)
+    whole = SHAPES[job.shape](job)
     for fault in faults:
         _check(job, whole, fault)
     for fault in faults:
@@ -180,7 +180,6 @@ def _check(job: Job, whole: Plan, fault: Fault) -> None:
 
 
 def _programs(whole: Plan, fault: Fault) -> list[Program]:
-    """Return the programs of the ranks of a fault."""
     stages = np.unique(whole.stage[sorted(fault.ranks)] if fault.ranks else whole.stage)
     return [whole.programs[stage] for stage in stages.tolist()]
 

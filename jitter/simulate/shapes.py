@@ -292,8 +292,6 @@ def _pipeline(job: Job) -> Plan:
 
 
 class _Stage:
-    """The step of one stage."""
-
     def __init__(self, job: Job, number: int, stages: int, compute: int, has_replicas: bool) -> None:
         self.job, self.build = job, Builder(job)
         self.is_first, self.is_last = number == 0, number == stages - 1
@@ -355,16 +353,7 @@ class _Stage:
         self.build.kernels(shapes, "backward", self.build.backward_thread)
 
 
-SHAPES: Final = {
-    "data_parallel": "all-reduces of gradients overlap the backward; one sync a step",
-    "tensor_parallel": "blocking all-reduces in every layer",
-    "sharded": "parameters all-gathered a layer ahead, gradients reduce-scattered behind",
-    "tensor_data": "tensor-parallel groups of neighbours, gradients all-reduced across them",
-    "expert": "two blocking all-to-alls a layer among neighbours, gradients all-reduced across them",
-    "pipeline": "stages of different programs that send and receive micro-batches (1F1B)",
-}
-"""Description of each shape."""
-_PLANS: Final[dict[str, Callable[[Job], Plan]]] = {
+SHAPES: Final[dict[str, Callable[[Job], Plan]]] = {
     "data_parallel": _data_parallel,
     "tensor_parallel": _tensor_parallel,
     "sharded": _sharded,
@@ -372,8 +361,4 @@ _PLANS: Final[dict[str, Callable[[Job], Plan]]] = {
     "expert": _expert,
     "pipeline": _pipeline,
 }
-
-
-def plan(job: Job) -> Plan:
-    """Return the programs and process groups of a job."""
-    return _PLANS[job.shape](job)
+"""What builds the programs and process groups of a job of each shape; `jitter sample --help` describes them."""

@@ -82,9 +82,8 @@ def test_json_holds_names_as_recorded(lake: Path, line: str, capsys: pytest.Capt
     assert any(isinstance(name, str) and name.startswith(FORMULA) and name.endswith(COMMANDS) for name in names)
 
 
-@pytest.mark.parametrize("form", ["csv", "text"])
 @pytest.mark.parametrize("verb", ["query", "table", "export"])
-def test_no_cell_is_a_formula(lake: Path, tmp_path: Path, verb: str, form: str, capsys: pytest.CaptureFixture[str]):
+def test_no_cell_is_a_formula(lake: Path, tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]):
     alias = FORMULA.replace("'", "").replace('"', "")
     if verb == "query":
         assert main(["query", str(lake), f'select kernel_name as "{alias}" from kernels', "--format", "csv"]) == 0

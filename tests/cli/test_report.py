@@ -9,7 +9,7 @@ import pytest
 
 from jitter.cli import main
 from jitter.core.errors import ExitCode
-from jitter.report.signatures import HTML_SIGNATURE
+from jitter.report.forms import HTML_SIGNATURE
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.report_lakes import report_job
 

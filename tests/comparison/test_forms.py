@@ -10,10 +10,8 @@ from rich.console import Console
 
 from jitter.cli import main
 from jitter.comparison.compare_documents import compare_documents
+from jitter.report.comparison import render_comparison_html, render_comparison_markdown, render_comparison_terminal
 from jitter.report.figures.comparison_figures import draw_comparison
-from jitter.report.runs.comparison_html import render_comparison_html
-from jitter.report.runs.comparison_markdown import render_comparison_markdown
-from jitter.report.runs.comparison_terminal import render_comparison_terminal
 from tests.comparison.test_kernel_changes import USUAL, document, usual_step
 from tests.support.page import sources, titles
 

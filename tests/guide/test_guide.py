@@ -31,7 +31,8 @@ from jitter.ingestion.names import compile_step_pattern, host_range_kind
 from jitter.ingestion.ranks.decide_ranks import rank_in_path
 from jitter.ingestion.transform.steps.step_markers import parse_marker
 from jitter.lake.records import SourceRecord, StepRecord
-from jitter.query.relations import METRICS_SCHEMA, lake_relations
+from jitter.query.columns import table_schema
+from jitter.query.relations import lake_relations
 from jitter.report.json_report import report_document
 from jitter.report.page import how_to_read
 from jitter.report.views.run_overview import build_run_overview
@@ -106,8 +107,8 @@ def test_fields_of_the_records(at: int, record: type[msgspec.Struct]):
     assert sorted(firsts(tables("lake")[at])) == sorted(field.name for field in msgspec.structs.fields(record))
 
 
-def test_relations(sample_lake: jitter.Lake):
-    assert firsts(tables("lake")[4]) == [relation.name for relation in lake_relations(sample_lake)]
+def test_relations():
+    assert firsts(tables("lake")[4]) == [relation.name for relation in lake_relations()]
 
 
 def test_operations_of_collectives():
@@ -120,7 +121,7 @@ def test_metrics():
     assert tuple(firsts(named)) == METRICS
     assert [row[1] for row in named] == [f"{metric}_ns" for metric in METRICS]
     deviations = set(re.findall(r"`(\w+_deviation_ns)`", guide.text("metrics")))
-    assert deviations == {name for name in METRICS_SCHEMA.names if name.endswith("_deviation_ns")}
+    assert deviations == {name for name in table_schema("metrics").names if name.endswith("_deviation_ns")}
 
 
 def test_worked_numbers_add_up():

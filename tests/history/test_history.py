@@ -15,7 +15,7 @@ from jitter.core.errors import JitterError
 from jitter.history.change_points import find_change_points, find_outside
 from jitter.history.database import Database, schema_scripts, split_statements
 from jitter.history.runs import add_run, list_runs, read_documents
-from jitter.report.runs.history_text import describe_findings
+from jitter.report.history import describe_findings
 from tests.accuracy.history import SPREADS, measure_rates
 from tests.guide.test_guide import json_keys, tables
 from tests.history.conftest import scaled

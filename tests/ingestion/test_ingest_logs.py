@@ -39,6 +39,9 @@ def test_logs_alone_make_a_lake_without_steps(logs: Path, tmp_path: Path, capsys
     with pytest.raises(LakeError, match="holds logs and no steps"):
         lake.diagnose()
     assert main(["collectives", str(tmp_path / "lake")]) == 0
+    for arguments in (["export", "--csv", str(tmp_path / "csv")], ["query", "from metrics(1)"]):
+        assert main([arguments[0], str(tmp_path / "lake"), *arguments[1:]]) == 2
+        assert "it holds logs and no steps" in capsys.readouterr().err
 
 
 def test_equal_clocks_of_two_hosts_are_two_logs(tmp_path: Path):

@@ -6,12 +6,14 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow.parquet as pq
 import pytest
 
 import jitter
 from jitter.analysis.detection.expert_imbalance import ExpertImbalance
+from jitter.analysis.diagnosis.diagnose import diagnose
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import ClassShares, Divergence, Loss, StepAnswer, WhatIf
 from jitter.cli import main
@@ -19,7 +21,8 @@ from jitter.core.errors import LakeError, UsageError
 from jitter.core.step_key import StepKey
 from jitter.lake import catalog
 from jitter.lake.layout import kernels_file
-from jitter.query.diagnosis_rows import STEPS_SCHEMA, step_row
+from jitter.query.columns import table_schema
+from jitter.query.diagnosis_rows import step_row
 from jitter.query.run_query import describe_relations, prepare_query
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.oracles import metrics as oracle
@@ -134,7 +137,7 @@ def test_a_relation_without_rows(tmp_path: Path):
         empty = lake.sql(f"from {name}", arrow=True)
         assert empty.num_rows == 0
         assert empty.column_names == [
-            column.name for one in describe_relations(lake) if one.name == name for column in one.columns
+            column.name for one in describe_relations() if one.name == name for column in one.columns
         ]
 
 
@@ -199,7 +202,7 @@ def test_a_step_number_in_two_epochs(tmp_path: Path):
 
 
 def test_every_column_is_explained(lake: "jitter.Lake"):
-    for relation in describe_relations(lake):
+    for relation in describe_relations():
         assert relation.sentence.endswith(".")
         table = lake.sql(f"from {relation.name} limit 0", arrow=True)
         assert [column.name for column in relation.columns] == table.column_names
@@ -243,20 +246,15 @@ def test_answers_and_culprits_are_what_the_report_says(late: Path, capsys: pytes
 
 
 def test_the_run_is_examined_once_and_only_if_asked_for(late: Path, monkeypatch: pytest.MonkeyPatch):
-    lake, real, asked = jitter.open(late), jitter.Lake.diagnose, []
-
-    def counted(self, steps=None, executor=None):
-        asked.append(steps)
-        return real(self, steps, executor)
-
-    monkeypatch.setattr(jitter.Lake, "diagnose", counted)
-    said = []
+    examined = Mock(side_effect=diagnose)
+    monkeypatch.setattr("jitter.analysis.diagnosis.diagnose.diagnose", examined)
+    lake, said = jitter.open(late), []
     lake.sql("from ranks", arrow=True)
-    assert asked == []
+    assert not examined.called
     text = "select cause from steps union all select cause from culprits"
     with prepare_query(lake, text, say=said.append) as prepared, prepared.execute() as found:
         assert sum(batch.num_rows for batch in found) == 7
-    assert asked == [None]
+    assert examined.call_count == 1
     assert said == ["diagnosing 5 steps"]
 
 
@@ -473,7 +471,7 @@ def test_the_costliest_step(losses, costliest):
 
 def test_a_row_is_the_answer_flat():
     whole, bare = step_row(answer(3, 40)), step_row(answer(4, None, told=False))
-    assert list(whole) == STEPS_SCHEMA.names == list(bare)
+    assert list(whole) == table_schema("steps").names == list(bare)
     assert tuple(whole.values()) == (
         1,
         3,

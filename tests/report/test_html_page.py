@@ -12,7 +12,7 @@ from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import WhatIf
 from jitter.analysis.execution.self_times import START
 from jitter.core.formatting import capitalize, format_percent, format_time
-from jitter.report.figures.frame import CALM_COLOR, GREY_PALETTE, LIGHT_HEAT_PALETTE, OTHERS_COLOR
+from jitter.report.figures import colors
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
 from jitter.report.json_report import render_json
 from jitter.report.notebook import Figures
@@ -301,11 +301,11 @@ def test_a_healthy_run_is_calm(tmp_path):
     assert diagnosis.verdict.removeprefix(told).startswith(" All ranks ") == bool(diagnosis.findings)
     drawn = sources(page, "kernels")
     assert list(drawn["shown:view"]["is_calm"]) == [True]
-    assert set(drawn["shown:runs"]["color"]) == {OTHERS_COLOR}
+    assert set(drawn["shown:runs"]["color"]) == {colors.OTHERS}
     (colours,) = (m["attributes"] for m in models(item(page)) if m["attributes"].get("name") == "excess:colours")
-    assert colours["palette"] == GREY_PALETTE
+    assert colours["palette"] == colors.GREY_PALETTE
     lines = [m["attributes"] for m in models(item(page)) if m["attributes"].get("name") == "max-line"]
-    assert {line["line_color"] for line in lines} == {CALM_COLOR}
+    assert {line["line_color"] for line in lines} == {colors.CALM}
     assert '<header class="calm">' in page
 
 
@@ -327,8 +327,8 @@ def test_jitter_noise_is_grey_under_a_finding_of_the_network(tmp_path):
     page = render_html(lake)
     assert list(sources(page, "kernels")["shown:view"]["is_calm"]) == [True]
     (colours,) = (m["attributes"] for m in models(item(page)) if m["attributes"].get("name") == "excess:colours")
-    assert colours["palette"] == LIGHT_HEAT_PALETTE  # of the transfers above the benchmark: the headline
-    assert colours["tags"][2] == GREY_PALETTE
+    assert colours["palette"] == colors.LIGHT_HEAT_PALETTE  # of the transfers above the benchmark: the headline
+    assert colours["tags"][2] == colors.GREY_PALETTE
     named = {m["attributes"].get("name"): m["attributes"].get("tags") for m in models(item(page))}
     layers = {name: tags for name, tags in named.items() if name == "shown:excess" or str(name).startswith("layer:")}
     assert {name for name, tags in layers.items() if not tags[3]} == {"layer:network", "shown:excess"}

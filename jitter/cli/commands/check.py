@@ -1,5 +1,6 @@
 """`jitter check`: fail a job whose run exceeds a limit."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,16 +26,11 @@ class Limits(NamedTuple):
 
     def unknown(self, why: str) -> "list[Gate]":
         """Return each gate as not measured."""
-        from jitter.comparison.gates import Gate, Result
+        from jitter.comparison.gates import unknown_gate
 
-        gates = []
-        if self.loss is not None:
-            gates.append(Gate("max-loss", self.loss, None, None, Result.UNKNOWN, why))
-        if self.regression is not None:
-            gates.append(Gate("max-regression", self.regression, None, None, Result.UNKNOWN, why))
-        if self.causes is not None:
-            gates.append(Gate("fail-on", None, None, None, Result.UNKNOWN, why))
-        return gates
+        gates = [] if self.loss is None else [unknown_gate("max-loss", self.loss, why)]
+        gates += [] if self.regression is None else [unknown_gate("max-regression", self.regression, why)]
+        return gates if self.causes is None else [*gates, unknown_gate("fail-on", None, why)]
 
 
 @click.command
@@ -86,16 +82,15 @@ def check(
     run: Document | None = None
     comparison: Comparison | None = None
     failure: JitterError | None = None
-    missing = _missing(lake, baseline)
-    if missing is not None:
-        gates = limits.unknown(missing)
-    else:
-        try:
+    try:
+        if (missing := _missing(lake, baseline)) is not None:
+            gates = limits.unknown(missing)
+        else:
             run, comparison, gates = _measure(lake, baseline, last, steps, limits)
-        except UsageError:
-            raise
-        except JitterError as error:
-            failure, gates = error, limits.unknown(error.message)
+    except UsageError:
+        raise
+    except JitterError as error:
+        failure, gates = error, limits.unknown(error.message)
     _print(_render(gates, run, comparison, as_json=as_json, as_markdown=as_markdown))
     if failure is not None:
         # neither damage nor a full disk is a measurement: no option turns it into success
@@ -155,7 +150,7 @@ def _render(
     if as_json:
         return _render_json(gates, run, comparison)
     if as_markdown:
-        from jitter.report.runs.comparison_markdown import render_check_markdown
+        from jitter.report.comparison import render_check_markdown
 
         return render_check_markdown(gates, comparison)
     return write_line(gates) + "\n"
@@ -172,17 +167,7 @@ def _render_json(gates: "list[Gate]", run: "Document | None", comparison: "Compa
         "schema_version": CHECK_SCHEMA_VERSION,
         "result": worst(gates).name.lower(),
         "line": write_line(gates),
-        "gates": [
-            {
-                "gate": gate.gate,
-                "limit": gate.limit,
-                "value": gate.value,
-                "interval": None if gate.interval is None else list(gate.interval),
-                "result": gate.result.name.lower(),
-                "text": gate.text,
-            }
-            for gate in gates
-        ],
+        "gates": [asdict(gate) | {"result": gate.result.name.lower()} for gate in gates],
         "verdict": None if comparison is None else comparison.verdict,
         "culprits": [] if run is None else [msgspec.to_builtins(finding) for finding in run.culprits],
     }

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jitter.cli.options import force_option, json_option, lake_argument, steps_option, table_output_option
+from jitter.cli.options import (
+    force_option,
+    format_option,
+    json_option,
+    lake_argument,
+    steps_option,
+    table_output_option,
+)
 
 if TYPE_CHECKING:
     from jitter.analysis.metrics.bandwidth_baseline import Baseline
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
     "--baseline", metavar="FILE|LABEL", help="Bandwidths to compare with: an nccl-tests log, or a label of the lake."
 )
 @json_option
-@click.option("--format", "form", type=click.Choice(["text", "csv"]), help="Default: text, or -o's suffix.")
+@format_option("text", "csv", default="text, or -o's suffix")
 @table_output_option
 @force_option
 def collectives(

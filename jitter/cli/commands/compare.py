@@ -1,12 +1,13 @@
 """`jitter compare`: what changed between two runs, and whether it is more than noise."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from jitter.cli.options import PATH, force_option, form_options, numbers_option, steps_option
-from jitter.cli.output.report_outputs import ReportOutputs, choose_outputs, take_outputs
+from jitter.cli.output.report_outputs import choose_outputs, take_outputs, write_outputs
 from jitter.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def compare(
         jitter compare base.json new-lake --json | jq .verdict
     """
     from jitter.core.files import check_overwrite
-    from jitter.report.signatures import COMPARISON_SIGNATURES
+    from jitter.report.forms import COMPARISON_SIGNATURES
 
     if len(runs) < 2:
         raise UsageError("a comparison needs two runs", "name the base first, then the new run")
@@ -63,7 +64,8 @@ def compare(
     chosen = choose_outputs(forms, (*outputs, *named), of_traces=False, page=DEFAULT_PAGE)
     for form, path in chosen.files.items():
         check_overwrite(path, force, COMPARISON_SIGNATURES[form])
-    _write(*_load(runs, steps, steps if base_steps is None else base_steps, kind, names), chosen)
+    loaded = _load(runs, steps, steps if base_steps is None else base_steps, kind, names)
+    write_outputs(chosen, partial(_render, *loaded), partial(_print, loaded[2]))
 
 
 def _load(
@@ -79,32 +81,23 @@ def _load(
     return bases, new, compare_documents(bases, new)
 
 
-def _write(bases: "list[Document]", new: "Document", comparison: "Comparison", chosen: ReportOutputs) -> None:
-    """Write the comparison in every chosen form; print the names of files, on stderr if a document takes stdout."""
-    from jitter.core.files import write_text
-
-    if chosen.stdout == "terminal":
-        from rich.console import Console
-
-        from jitter.report.runs.comparison_terminal import render_comparison_terminal
-
-        Console(highlight=False).print(render_comparison_terminal(comparison))
-    elif chosen.stdout is not None:
-        click.echo(_render(bases, new, comparison, chosen.stdout), nl=False)
-    for form, path in chosen.files.items():
-        write_text(path, _render(bases, new, comparison, form))
-        click.echo(path, err=chosen.stdout in ("json", "markdown"))
-
-
 def _render(bases: "list[Document]", new: "Document", comparison: "Comparison", form: str) -> str:
     if form == "html":
-        from jitter.report.runs.comparison_html import render_comparison_html
+        from jitter.report.comparison import render_comparison_html
 
         return render_comparison_html(bases, new, comparison)
     if form == "json":
         from jitter.comparison.model import render_comparison_json
 
         return render_comparison_json(comparison)
-    from jitter.report.runs.comparison_markdown import render_comparison_markdown
+    from jitter.report.comparison import render_comparison_markdown
 
     return render_comparison_markdown(comparison)
+
+
+def _print(comparison: "Comparison") -> None:
+    from rich.console import Console
+
+    from jitter.report.comparison import render_comparison_terminal
+
+    Console(highlight=False).print(render_comparison_terminal(comparison))

@@ -4,6 +4,8 @@ import sys
 
 import click
 
+from jitter.core.formatting import format_columns
+
 
 @click.command
 @click.argument("topic", required=False)
@@ -21,9 +23,8 @@ def explain(topic: str | None) -> None:
     from jitter import guide
 
     if topic is None:
-        width = max(len(guide_topic.name) for guide_topic in guide.topics())
-        for guide_topic in guide.topics():
-            click.echo(f"{guide_topic.name:{width}}  {guide_topic.summary}")
+        topics = ((guide_topic.name, guide_topic.summary) for guide_topic in guide.topics())
+        click.echo(format_columns(topics, left=(0, 1)), nl=False)
         return
     text = guide.text(topic)
     if not sys.stdout.isatty():

@@ -110,7 +110,7 @@ def _csv(
     ]
     pairs = [(key, rank) for key in steps for rank in lake.ranks_of(key) if chosen is None or rank in chosen]
     if not pairs:
-        raise UsageError(f"{lake.root}: no such step and rank", f"it holds {lake.step_keys[0]} to {lake.step_keys[-1]}")
+        raise UsageError(f"{lake.root}: no such step and rank", f"it holds {lake.held_steps}")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file", "choose a folder")
     folder.mkdir(parents=True, exist_ok=True)

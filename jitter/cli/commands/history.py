@@ -1,9 +1,8 @@
 """`jitter history`: runs of a job over time, in an SQLite file or a PostgreSQL database."""
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +11,9 @@ from jitter.cli.output.stdio import say
 from jitter.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from jitter.comparison.document import Document
     from jitter.history.runs import HistoryRun
 
 DEFAULT_PAGE = Path("jitter-history.html")
@@ -79,15 +81,15 @@ def list_(job: str | None, as_json: bool, db: str | None) -> None:
     """
     import json
 
-    from jitter.report.runs.history_text import format_text_table, history_document, history_rows
+    from jitter.report.history import history_document, history_rows
 
-    runs = _load(db, lambda database: _runs(database, job))
+    runs, _ = _read(db, job, with_documents=False)
     if as_json:
         click.echo(json.dumps(history_document(runs), indent=1, allow_nan=False))
     elif not runs:
         say("the history is empty; add a run with: jitter history add LAKE --job NAME")
     else:
-        click.echo(format_text_table(*history_rows(runs)), nl=False)
+        click.echo(_format_table(*history_rows(runs)), nl=False)
 
 
 @history.command()
@@ -105,49 +107,45 @@ def show(job: str, as_html: bool, output: Path | None, force: bool, db: str | No
     Example:
         jitter history show --job gpt-13b --html -o gpt-13b.html
     """
-    from jitter.history.runs import read_documents
-
     is_page = as_html or output is not None
     path = output or DEFAULT_PAGE
     if is_page:
         from jitter.core.files import check_overwrite
-        from jitter.report.signatures import HTML_SIGNATURE
+        from jitter.report.forms import HTML_SIGNATURE
 
         check_overwrite(path, force, HTML_SIGNATURE)
-
-    def read(database: Any) -> Any:
-        runs = _runs(database, job)
-        return runs, read_documents(database, runs)
-
-    runs, documents = _load(db, read)
+    runs, documents = _read(db, job)
     if not runs:
         raise UsageError(f"the history has no runs of job {job}", "jitter history list shows all jobs")
     if is_page:
         from jitter.core.files import write_text
-        from jitter.report.runs.history_html import render_history_html
+        from jitter.report.history import render_history_html
 
         write_text(path, render_history_html(job, runs, documents))
         click.echo(path)
         return
-    from jitter.report.runs.history_text import describe_history, format_text_table
+    from jitter.report.history import describe_history
 
     sentences, heads, rows = describe_history(runs, documents)
-    click.echo(format_text_table(heads, rows), nl=False)
+    click.echo(_format_table(heads, rows), nl=False)
     for sentence in sentences:
         click.echo(sentence)
 
 
-def _load(db: str | None, read: Callable[[Any], Any]) -> Any:
+def _read(db: str | None, job: str | None, *, with_documents: bool = True) -> "tuple[list[HistoryRun], list[Document]]":
     from jitter.history.database import Database, history_location
+    from jitter.history.runs import list_runs, read_documents
 
     with closing(Database(history_location(db))) as database:
-        return read(database)
+        runs = list_runs(database, job)
+        return runs, read_documents(database, runs) if with_documents else []
 
 
-def _runs(database: Any, job: str | None) -> "list[HistoryRun]":
-    from jitter.history.runs import list_runs
+def _format_table(heads: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> str:
+    """Lay out rows whose first and last columns are texts, the others numbers."""
+    from jitter.core.formatting import escape_control, format_columns
 
-    return list_runs(database, job)
+    return format_columns([heads, *(list(map(escape_control, row)) for row in rows)], (0, len(heads) - 1))
 
 
 def _parse_labels(given: tuple[str, ...]) -> dict[str, str]:

@@ -2,13 +2,16 @@
 
 import time
 from contextlib import ExitStack
+from dataclasses import astuple
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from jitter.cli.options import force_option, table_output_option
+from jitter.cli.options import force_option, format_option, table_output_option
 from jitter.cli.output.stdio import say
+from jitter.core.formatting import format_columns
 from jitter.lake import DEFAULT_LAKE
 
 if TYPE_CHECKING:
@@ -25,12 +28,7 @@ _PROCESS_MODULES: Final = ("jitter.cli.output.rows", "jitter.query.prepared_quer
 @click.command
 @click.argument("words", nargs=-1, metavar="[LAKE] SELECT")
 @click.option("--relations", "listing", is_flag=True, help="List the relations and their columns; run no query.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "csv", "json", "parquet"]),
-    help="Default: the suffix of -o, else text on a terminal and csv in a pipe.",
-)
+@format_option("text", "csv", "json", "parquet", default="the suffix of -o, else text on a terminal and csv in a pipe")
 @click.option(
     "--timeout",
     "timeout_s",
@@ -139,11 +137,10 @@ def _print_relations(path: Path) -> None:
     from jitter.cli.lakes import open_lake
     from jitter.query.run_query import describe_relations
 
-    click.echo("\n\n".join(_format_relation(relation) for relation in describe_relations(open_lake(path))))
+    open_lake(path)
+    click.echo("\n".join(map(_format_relation, describe_relations())), nl=False)
 
 
 def _format_relation(relation: "RelationInfo") -> str:
-    widest = max(len(column.name) for column in relation.columns)
-    types = max(len(column.type) for column in relation.columns)
-    lines = [f"    {column.name:{widest}}  {column.type:{types}}  {column.description}" for column in relation.columns]
-    return "\n".join([f"{relation.name}: {relation.sentence}", *lines])
+    columns = indent(format_columns(map(astuple, relation.columns), left=range(3)), "    ")
+    return f"{relation.name}: {relation.sentence}\n{columns}"

@@ -1,6 +1,7 @@
 """`jitter report`: the findings in the terminal, as an HTML page, as JSON or as Markdown."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -17,10 +18,9 @@ from jitter.cli.options import (
     scheduler_options,
     steps_option,
 )
-from jitter.cli.output.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs, take_outputs
+from jitter.cli.output.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs, take_outputs, write_outputs
 from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, LakeError, UsageError
-from jitter.core.files import write_text
 from jitter.core.parallel.executors import DaskExecutor
 from jitter.lake import DEFAULT_LAKE
 
@@ -78,8 +78,9 @@ def report(
         jitter report --html --json -o run17.html -o run17.json
         jitter report /shared/lake --html --scheduler tcp://head-node:8786
     """
+    from jitter.core.files import check_overwrite
     from jitter.lake.folder import LakeFolder
-    from jitter.report.forms import check_report_file
+    from jitter.report.forms import REPORT_SIGNATURES, render_report
 
     given = {"html": as_html or open_page, "json": as_json, "markdown": as_markdown}
     forms = [form for form, is_given in given.items() if is_given]
@@ -91,7 +92,7 @@ def report(
         given["html"] = False  # the page is written anyway, next to the findings in the terminal
     chosen = choose_outputs([form for form, is_given in given.items() if is_given], outputs, of_traces=bool(traces))
     for form, path in chosen.files.items():
-        check_report_file(path, form, force)
+        check_overwrite(path, force, REPORT_SIGNATURES[form])
     done = ExitCode.DONE
     if traces:
         done = _ingest(traces, root, quiet, same_job, jobs, reading)
@@ -99,12 +100,12 @@ def report(
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
     if done == ExitCode.DONE:
         executor = None if scheduler is None else DaskExecutor(scheduler, wait_s)
-        opened = _open(root, steps, executor, chosen)
+        opened, keys = _open(root, steps, executor, chosen)
         if traces:
             from jitter.cli.output.ingest import print_earlier_recordings
 
-            print_earlier_recordings(opened[0].sources, traces)
-        _write(*opened, chosen, verbose=verbose)
+            print_earlier_recordings(opened.sources, traces)
+        write_outputs(chosen, partial(render_report, opened, keys), lambda: _print(opened, keys, verbose=verbose))
         if open_page:
             _open_in_browser(chosen.files["html"])
     return done
@@ -153,25 +154,14 @@ def _open(
     return lake, steps
 
 
-def _write(lake: "Lake", steps: "list[StepKey]", chosen: ReportOutputs, *, verbose: bool) -> None:
-    """Write the report in every chosen form; print the names of files, on stderr if a document takes stdout."""
-    from jitter.report.forms import render_report
+def _print(lake: "Lake", steps: "list[StepKey]", *, verbose: bool) -> None:
+    from rich.console import Console
 
-    # all of them before the first is written: a damaged file may show in any of them
-    rendered = {form: render_report(lake, steps, form) for form in chosen.files}
-    if chosen.stdout == "terminal":
-        from rich.console import Console
+    from jitter.report.terminal import print_report
+    from jitter.report.views.run_overview import build_run_overview
 
-        from jitter.report.terminal import print_report
-        from jitter.report.views.run_overview import build_run_overview
-
-        console, overview = Console(highlight=False), build_run_overview(lake, steps)
-        print_report(lake.results(steps).diagnosis, overview, lake.hosts, console, verbose=verbose)
-    elif chosen.stdout is not None:
-        click.echo(render_report(lake, steps, chosen.stdout), nl=False)
-    for form, path in chosen.files.items():
-        write_text(path, rendered[form])
-        click.echo(path, err=chosen.stdout in ("json", "markdown"))
+    console, overview = Console(highlight=False), build_run_overview(lake, steps)
+    print_report(lake.results(steps).diagnosis, overview, lake.hosts, console, verbose=verbose)
 
 
 def _open_in_browser(page: Path) -> None:

@@ -5,18 +5,13 @@ from pathlib import Path
 
 import click
 
-from jitter.cli.options import force_option, lake_argument, table_output_option
+from jitter.cli.options import force_option, format_option, lake_argument, table_output_option
 from jitter.core.errors import UsageError
 
 
 @click.command
 @lake_argument
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "csv", "json", "parquet"]),
-    help="Default: the suffix of -o, else text as wide as the terminal.",
-)
+@format_option("text", "csv", "json", "parquet", default="the suffix of -o, else text as wide as the terminal")
 @click.option("--kind", metavar="KIND", help="Only steps of this kind: prefill, decode, rollout, …")
 @table_output_option
 @force_option

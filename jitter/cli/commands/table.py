@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from jitter.cli.options import force_option, lake_argument, numbers_option, table_output_option
+from jitter.cli.options import force_option, format_option, lake_argument, numbers_option, table_output_option
 from jitter.cli.output.stdio import say
 
 
@@ -32,12 +32,7 @@ from jitter.cli.output.stdio import say
     help="Ranks to show: 0-7,180. Default: all. The mean is over all ranks.",
 )
 @click.option("--unmatched", is_flag=True, help="List the kernels without a kernel index instead.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["csv", "json", "parquet"]),
-    help="Default: the suffix of -o, else csv; on a terminal a table.",
-)
+@format_option("csv", "json", "parquet", default="the suffix of -o, else csv; on a terminal a table")
 @table_output_option
 @force_option
 def table(

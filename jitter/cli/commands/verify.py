@@ -56,14 +56,14 @@ def _summary(lake: Path, verification: "Verification", compared: "SourceVerifica
         absent = format_count(len(compared.absent), "source no longer lies", "sources no longer lie")
         lines.append(f"note: {absent} where it was read, such as {escape_control(str(compared.absent[0]))}")
     checked = [
-        format_count(len({record.rank for record in verification.records}), "rank", "ranks"),
-        format_count(verification.files, "file", "files"),
+        format_count(len({record.rank for record in verification.records}), "rank"),
+        format_count(verification.files, "file"),
         f"{verification.size:,} bytes",
     ]
     if compared is not None:
-        checked.append(f"{format_count(compared.same, 'source', 'sources')} unchanged")
+        checked.append(f"{format_count(compared.same, 'source')} unchanged")
     count = len(verification.problems) + (0 if compared is None else len(compared.problems))
-    result = format_count(count, "problem", "problems") if count else "no problem"
+    result = format_count(count, "problem") if count else "no problem"
     return [*lines, f"{escape_control(str(lake))}: {', '.join(checked)}: {result}"]
 
 
@@ -79,7 +79,5 @@ def _document(lake: Path, verification: "Verification", compared: "SourceVerific
         if compared is None
         else {"unchanged": compared.same, "absent": [str(path) for path in compared.absent]},
         "notes": verification.notes,
-        "problems": [
-            {"file": str(problem.file), "problem": problem.problem, "cure": problem.cure} for problem in problems
-        ],
+        "problems": [problem._asdict() | {"file": str(problem.file)} for problem in problems],
     }

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from jitter.analysis.metrics.bandwidth_baseline import Baseline, BaselineRow, compare_with_baseline
 from jitter.analysis.metrics.communication import (
@@ -17,10 +17,7 @@ from jitter.analysis.metrics.communication import (
     tabulate_steps,
 )
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.formatting import escape_control
-
-if TYPE_CHECKING:
-    pass
+from jitter.core.formatting import escape_control, format_columns
 
 COLLECTIVES_SCHEMA_VERSION: Final = 1
 _DECIMALS: Final = 3
@@ -59,7 +56,6 @@ class CollectiveReport:
 
     @property
     def findings(self) -> list[str]:
-        """Findings, a sentence each."""
         return [
             f"{row.collective} of {row.size_bytes:,} B reaches {row.busbw:.1f} of {row.baseline_busbw:.1f} GB/s"
             for row in self.compared
@@ -95,14 +91,15 @@ def _plain(rows: Sequence[NamedTuple]) -> list[dict[str, Any]]:
 def format_report(report: CollectiveReport) -> str:
     """Return the tables for a terminal or a pipe; `-` stands for the unknown."""
     if report.by in ("rank", "step"):
-        parts = [_table(_TIME_HEADS[report.by], [_time_cells(report.by, row) for row in _time_rows(report)])]
+        rows = report.ranks if report.by == "rank" else report.steps
+        parts = [format_columns([_TIME_HEADS[report.by], *(_time_cells(report.by, row) for row in rows)])]
     else:
-        parts = [_table(_heads(report), [_cells(report, row) for row in report.collectives])]
+        parts = [format_columns([_heads(report), *(_cells(report, row) for row in report.collectives)])]
         if report.sizes:
-            parts.append(_table(_SIZE_HEADS, [_size_cells(size_bin) for size_bin in report.sizes], left_columns=1))
+            parts.append(format_columns([_SIZE_HEADS, *map(_size_cells, report.sizes)]))
     if report.compared and report.baseline is not None:
         heads = ("baseline", "size", "busbw", "baseline GB/s", "ratio")
-        parts.append(_table(heads, [_baseline_cells(row) for row in report.compared], left_columns=1))
+        parts.append(format_columns([heads, *map(_baseline_cells, report.compared)]))
     notes = [*report.findings, *report.reasons]
     if notes:
         parts.append("".join(f"{note}\n" for note in notes))
@@ -135,10 +132,6 @@ def _cells(report: CollectiveReport, row: CollectiveRow) -> tuple[str, ...]:
     )
 
 
-def _time_rows(report: CollectiveReport) -> list[TimeRow]:
-    return report.ranks if report.by == "rank" else report.steps
-
-
 def _time_cells(by: str, row: TimeRow) -> tuple[str, ...]:
     times = (row.step_ms, row.compute_ms, row.hidden_ms, row.exposed_ms, row.waiting_ms, row.copies_ms, row.idle_ms)
     shown = tuple(f"{value:.3f}" for value in times)
@@ -156,20 +149,6 @@ def _size_cells(size_bin: SizeBin) -> tuple[str, ...]:
 def _baseline_cells(row: BaselineRow) -> tuple[str, ...]:
     ratio = _DASH if row.ratio is None else f"{row.ratio:.2f}"
     return row.collective, f"{row.size_bytes:,}", _real(row.busbw, 1), _real(row.baseline_busbw, 1), ratio
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left_columns: int = 1) -> str:
-    """Lay out cells in columns; the first `left_columns` columns are flush left."""
-    lines = [list(heads), *map(list, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    return "".join(
-        "  ".join(
-            cell.ljust(width) if column < left_columns else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        + "\n"
-        for line in lines
-    )
 
 
 def _whole(value: int | None) -> str:

@@ -77,7 +77,7 @@ def _warnings(report: IngestReport) -> list[str]:
     counts: Counter[str] = Counter(problem for record in report.added for problem in record.problems)
     first = {problem: record.file for record in reversed(report.added) for problem in record.problems}
     lines = report.warnings + [
-        f"{first[problem]}: {problem}" + (f" (and {_count(count - 1, 'more rank')})" if count > 1 else "")
+        f"{first[problem]}: {problem}" + (f" (and {format_count(count - 1, 'more rank')})" if count > 1 else "")
         for problem, count in counts.items()
     ]
     lines += [f"{record.file}: {escape_control(text)}" for record in report.logs.added for text in record.problems]
@@ -93,16 +93,16 @@ def _print_totals(report: IngestReport, paths: Iterable[Path]) -> None:
     kernels = sum(step.kernels for record in report.added for step in record.steps)
     parts = []
     if report.added:
-        what = ", ".join((_count(len(ranks), "rank"), _count(len(steps), "step"), _count(kernels, "kernel")))
+        what = ", ".join(
+            (format_count(len(ranks), "rank"), format_count(len(steps), "step"), format_count(kernels, "kernel"))
+        )
         parts.append(f"{what} added to {report.lake}")
     if report.logs.added:
-        parts.append(f"{_count(len(report.logs.added), 'log')} added to {report.lake}")
+        parts.append(f"{format_count(len(report.logs.added), 'log')} added to {report.lake}")
     if report.logs.unchanged:
-        were = "was" if report.logs.unchanged == 1 else "were"
-        parts.append(f"{_count(report.logs.unchanged, 'log')} {were} in {report.lake} already")
+        parts.append(f"{format_count(report.logs.unchanged, 'log was', 'logs were')} in {report.lake} already")
     if report.unchanged:
-        were = "was" if report.unchanged == 1 else "were"
-        parts.append(f"{_count(report.unchanged, 'source')} {were} in {report.lake} already")
+        parts.append(f"{format_count(report.unchanged, 'source was', 'sources were')} in {report.lake} already")
     if report.refused:
         parts.append(f"{sum(error.files for error in report.refused)} left out")
     has_logs = report.logs.added or report.logs.unchanged
@@ -110,11 +110,7 @@ def _print_totals(report: IngestReport, paths: Iterable[Path]) -> None:
     if is_empty:
         parts.append("nothing to read" if report.refused else f"no traces in {', '.join(map(str, paths))}")
     if report.other_files:
-        parts.append(_count(report.other_files, "other file"))
+        parts.append(format_count(report.other_files, "other file"))
     say("; ".join(parts))
     if is_empty and not report.refused:
         say(NO_TRACES_HINT)
-
-
-def _count(count: int, word: str) -> str:
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

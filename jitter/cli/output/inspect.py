@@ -7,7 +7,7 @@ from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.inspect import InspectedJob, InspectedSource, Inspection, MissingSteps
 from jitter.ingestion.ranks.choose_job import OtherJobError
 from jitter.lake.log_records import LogRecord
-from jitter.lake.records import SourceRecord
+from jitter.lake.records import SourceRecord, StepRecord
 
 
 def inspection_document(inspection: Inspection, missing: MissingSteps | None = None) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def inspection_document(inspection: Inspection, missing: MissingSteps | None = N
                 "hint": None if finding.error is None else finding.error.hint,
                 "warnings": list(finding.warnings),
                 "ranks": [_rank(record) for record in finding.records],
-                "log": None if finding.log is None else _log(finding.log),
+                "log": finding.log and _fields(finding.log, "label", "formats", "relations", "problems"),
                 "job": None if finding.job is None else jobs.index(finding.job),
             }
             for finding in findings
@@ -53,30 +53,15 @@ def _jobs(findings: Sequence[InspectedSource]) -> list[InspectedJob]:
     return sorted(jobs, key=lambda job: not job.is_taken)
 
 
-def _log(record: LogRecord) -> dict[str, Any]:
-    return {
-        "label": record.label,
-        "formats": record.formats,
-        "relations": record.relations,
-        "problems": record.problems,
-    }
+def _fields(record: SourceRecord | StepRecord | LogRecord, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
 
 
 def _rank(record: SourceRecord) -> dict[str, Any]:
     return {
-        "rank": record.rank,
-        "rank_told_by": record.rank_told_by,
-        "host": record.host,
-        "device": record.device,
-        "profiler_version": record.profiler_version,
-        "steps_from": record.steps_from,
-        "steps": [
-            {"epoch": step.epoch, "step": step.step, "kernels": step.kernels, "cut": step.cut} for step in record.steps
-        ],
-        "kernels": record.kernels,
-        "outside_steps": record.outside_steps,
-        "before_capture": record.before_capture,
-        "problems": record.problems,
+        **_fields(record, "rank", "rank_told_by", "host", "device", "profiler_version", "steps_from"),
+        "steps": [_fields(step, "epoch", "step", "kernels", "cut") for step in record.steps],
+        **_fields(record, "kernels", "outside_steps", "before_capture", "problems"),
     }
 
 

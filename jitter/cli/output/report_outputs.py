@@ -1,10 +1,13 @@
 """Forms of the report that `jitter report` writes, and their destinations: stdout or files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import click
+
 from jitter.core.errors import UsageError
+from jitter.core.files import write_text
 from jitter.report.forms import FORM_OF_SUFFIX, form_of
 
 DEFAULT_PAGE: Final = Path("jitter-report.html")
@@ -12,8 +15,6 @@ DEFAULT_PAGE: Final = Path("jitter-report.html")
 
 
 class ReportOutputs(NamedTuple):
-    """Outputs of one run of `jitter report`."""
-
     files: Mapping[str, Path]
     """File of each form: html, json, markdown."""
     stdout: str | None
@@ -51,6 +52,22 @@ def choose_outputs(
         )
     terminal = "terminal" if of_traces or not files else None
     return ReportOutputs(files, on_stdout[0] if on_stdout else terminal)
+
+
+def write_outputs(chosen: ReportOutputs, render: Callable[[str], str], show: Callable[[], None]) -> None:
+    """Write every chosen form; `show` prints that of the terminal.
+
+    Print the names of files, on stderr if a document takes stdout.
+    """
+    # all of them before the first is written: a damaged file may show in any of them
+    rendered = {form: render(form) for form in chosen.files}
+    if chosen.stdout == "terminal":
+        show()
+    elif chosen.stdout is not None:
+        click.echo(render(chosen.stdout), nl=False)
+    for form, path in chosen.files.items():
+        write_text(path, rendered[form])
+        click.echo(path, err=chosen.stdout in ("json", "markdown"))
 
 
 def take_outputs(

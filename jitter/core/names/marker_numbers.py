@@ -14,8 +14,6 @@ _OF_STEP: Final = re.compile(
 
 
 class MarkerNumber(NamedTuple):
-    """One number of a marker."""
-
     name: str
     """The word before it; `number_<N>` without one, N counting from 1."""
     value: float

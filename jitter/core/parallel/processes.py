@@ -202,7 +202,6 @@ def _send_items(sender: Connection, work: Callable[..., Iterable[Any]], args: An
 
 
 def _start_worker(stop: Semaphore | None, initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
-    """Initialize a worker process."""
     from jitter.core.arrow import hide_pandas
 
     _exit_with_parent()

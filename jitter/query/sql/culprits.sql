@@ -1,31 +1,31 @@
 -- The findings over all rungs, one row each, the largest loss first. A query of it diagnoses the whole run.
-CREATE VIEW culprits AS
-SELECT rung,                   -- of the waterfall, that its loss is part of; null: no rung holds it
-       class,                  -- of lost time: start, launch, after, gpu or transfer
-       scope,                  -- rank, host, device, ranks, unrecorded or job
-       rank,                   -- the rank with the largest excess
-       ranks,                  -- the ranks concerned
-       host,                   -- of a finding about a rank or a host; null: another scope, or not recorded
-       device,                 -- of a finding about a rank or a device; null: another scope, or not recorded
-       cause,                  -- its identifier, see: jitter explain causes
-       cause_certainty,        -- certain, likely or unknown
-       confidence,             -- of the attribution: high, medium or low
-       seen,                   -- in how many steps, of how many that were recorded: steps, of
-       recurs,                 -- yes, no, together or unknown, see: jitter explain confidence
-       loss_ns,                -- its share of the loss of its rung
-       fraction,               -- that share of the run's time; null: unknown
-       excess_ns,              -- self time above that of the other ranks, in its steps
-       gain_ns,                -- time that the run saves if it alone is fixed
-       gain_range_ns,          -- the least and the most of it, where host gaps may be waits; null: they differ by little
-       steps,                  -- the steps in which it occurs
-       epochs,                 -- of each of these steps; null: the markers state none
-       step_pattern,           -- pattern of these steps in words
-       first_index,            -- kernels from this index on
-       last_index,             -- to this one
-       code,                   -- of its first kernel: kernel_index, operator, scope, phase, source_line; null: not recorded
-       evidence,               -- sentences with numbers
-       advice,                 -- what to check, and what to record to know whether it recurs
-       file,                   -- the profile to open
-       start_ns,               -- where to look in the profile, on the recording's clock
-       end_ns                  -- end of that range
-FROM culprits_rows
+CREATE TABLE culprits (
+    rung            VARCHAR,      -- of the waterfall, that its loss is part of; null: no rung holds it
+    class           VARCHAR,      -- of lost time: start, launch, after, gpu or transfer
+    scope           VARCHAR,      -- rank, host, device, ranks, unrecorded or job
+    rank            BIGINT,       -- the rank with the largest excess
+    ranks           BIGINT[],     -- the ranks concerned
+    host            VARCHAR,      -- of a finding about a rank or a host; null: another scope, or not recorded
+    device          BIGINT,       -- of a finding about a rank or a device; null: another scope, or not recorded
+    cause           VARCHAR,      -- its identifier, see: jitter explain causes
+    cause_certainty VARCHAR,      -- certain, likely or unknown
+    confidence      VARCHAR,      -- of the attribution: high, medium or low
+    seen            STRUCT("steps" BIGINT, "of" BIGINT),  -- in how many steps, of how many that were recorded: steps, of
+    recurs          VARCHAR,      -- yes, no, together or unknown, see: jitter explain confidence
+    loss_ns         BIGINT,       -- its share of the loss of its rung
+    fraction        DOUBLE,       -- that share of the run's time; null: unknown
+    excess_ns       BIGINT,       -- self time above that of the other ranks, in its steps
+    gain_ns         BIGINT,       -- time that the run saves if it alone is fixed
+    gain_range_ns   BIGINT[],     -- the least and the most of it, where host gaps may be waits; null: they differ by little
+    steps           BIGINT[],     -- the steps in which it occurs
+    epochs          BIGINT[],     -- of each of these steps; null: the markers state none
+    step_pattern    VARCHAR,      -- pattern of these steps in words
+    first_index     BIGINT,       -- kernels from this index on
+    last_index      BIGINT,       -- to this one
+    code            STRUCT("kernel_index" BIGINT, "operator" VARCHAR, "scope" VARCHAR, "phase" VARCHAR, "source_line" VARCHAR),  -- of its first kernel: kernel_index, operator, scope, phase, source_line; null: not recorded
+    evidence        VARCHAR[],    -- sentences with numbers
+    advice          VARCHAR,      -- what to check, and what to record to know whether it recurs
+    file            VARCHAR,      -- the profile to open
+    start_ns        BIGINT,       -- where to look in the profile, on the recording's clock
+    end_ns          BIGINT        -- end of that range
+)

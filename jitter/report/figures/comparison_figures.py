@@ -3,15 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bokeh.models import (
-    ColumnDataSource,
-    CustomJSTickFormatter,
-    DataRange1d,
-    FactorRange,
-    GridPlot,
-    HoverTool,
-    LogTicker,
-)
+from bokeh.models import ColumnDataSource, DataRange1d, FactorRange, GridPlot, HoverTool
 from bokeh.plotting import figure
 
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
@@ -19,28 +11,22 @@ from jitter.comparison.document import Document
 from jitter.comparison.model import Comparison
 from jitter.core.formatting import format_time
 from jitter.core.names.kernels import short_name
+from jitter.report.figures import colors
 from jitter.report.figures.frame import (
-    MAX_RANK_COLOR,
-    MIN_RANK_COLOR,
+    as_float,
+    format_bytes_axis,
     format_time_axis,
     new_figure,
     place_legend_above,
-    read_script,
     stack_figures,
 )
 
-_BASE_COLOR, _NEW_COLOR = MIN_RANK_COLOR, MAX_RANK_COLOR
-_NAN = float("nan")
+_BASE_COLOR, _NEW_COLOR = colors.MIN_RANK, colors.MAX_RANK
 
 
 def draw_comparison(bases: Sequence[Document], new: Document, comparison: Comparison) -> GridPlot | None:
     """Draw the figures that have data; None if none has."""
-    drawn = [
-        _step_times(bases, new),
-        _split(comparison),
-        _kernel_differences(comparison),
-        _bandwidths(comparison),
-    ]
+    drawn = _step_times(bases, new), _split(comparison), _kernel_differences(comparison), _bandwidths(comparison)
     figures = [plot for plot in drawn if plot is not None]
     return stack_figures(figures) if figures else None
 
@@ -50,18 +36,12 @@ def _step_times(bases: Sequence[Document], new: Document) -> figure | None:
     runs = [(document, _BASE_COLOR, "base", "circle") for document in bases] + [(new, _NEW_COLOR, "new", "triangle")]
     if not any(step.step_time_ns is not None for document, *_ in runs for step in document.steps):
         return None
-    plot = new_figure(
-        "Step time of both runs, by position in the run",
-        "comparison_steps",
-        260,
-        x_range=DataRange1d(),
-        y_range=DataRange1d(),
-    )
+    plot = new_figure("Step time of both runs, by position in the run", "comparison_steps", 260)
     for number, (document, color, label, marker) in enumerate(runs):
         source = ColumnDataSource(
             {
                 "at": list(range(len(document.steps))),
-                "time": [_NAN if step.step_time_ns is None else float(step.step_time_ns) for step in document.steps],
+                "time": [as_float(step.step_time_ns) for step in document.steps],
                 "step": [f"{document.label}, step {step.step}" for step in document.steps],
                 "text": [format_time(step.step_time_ns) for step in document.steps],
             },
@@ -86,9 +66,7 @@ def _split(comparison: Comparison) -> figure | None:
     factors = [(LOSS_CLASS_INFO[part.part].words, of) for part in parts for of in ("usual step", "jitter")]
     times = [ns for part in parts for ns in (part.usual_ns, part.jitter_ns)]
     options: dict[str, Any] = {"x_range": FactorRange(factors=factors)}
-    plot = new_figure(
-        "What each class of time adds to the new run's step", "comparison_split", 260, y_range=DataRange1d(), **options
-    )
+    plot = new_figure("What each class of time adds to the new run's step", "comparison_split", 260, **options)
     source = ColumnDataSource(
         {
             "at": factors,
@@ -110,13 +88,8 @@ def _kernel_differences(comparison: Comparison) -> figure | None:
     kernels = comparison.kernels
     if kernels is None or not kernels.differences:
         return None
-    plot = new_figure(
-        "What each kernel adds to the new run's step, by index in the base's sequence",
-        "comparison_kernels",
-        240,
-        x_range=DataRange1d(),
-        y_range=DataRange1d(),
-    )
+    title = "What each kernel adds to the new run's step, by index in the base's sequence"
+    plot = new_figure(title, "comparison_kernels", 240)
     source = ColumnDataSource(
         {
             "index": [difference.kernel_index for difference in kernels.differences],
@@ -136,32 +109,23 @@ def _kernel_differences(comparison: Comparison) -> figure | None:
 
 def _bandwidths(comparison: Comparison) -> figure | None:
     """Draw bus bandwidth by message size."""
-    sides = {
-        "base": [change.base for change in comparison.collectives if change.base is not None],
-        "new": [change.new for change in comparison.collectives if change.new is not None],
+    measured = {
+        side: [entry for entry in entries if entry is not None and entry.busbw and entry.size_bytes]
+        for side, entries in (
+            ("base", [change.base for change in comparison.collectives]),
+            ("new", [change.new for change in comparison.collectives]),
+        )
     }
-    collectives_of_side = {
-        side: [collective for collective in collectives if collective.busbw and collective.size_bytes]
-        for side, collectives in sides.items()
-    }
-    if not any(collectives_of_side.values()):
+    if not any(measured.values()):
         return None
-    plot = new_figure(
-        "Bus bandwidth of collectives, by message size",
-        "comparison_bandwidth",
-        260,
-        x_range=DataRange1d(),
-        y_range=DataRange1d(start=0),
-        x_axis_type="log",
-    )
+    title = "Bus bandwidth of collectives, by message size"
+    plot = new_figure(title, "comparison_bandwidth", 260, y_range=DataRange1d(start=0), x_axis_type="log")
     for side, color, marker in (("base", _BASE_COLOR, "circle"), ("new", _NEW_COLOR, "triangle")):
         source = ColumnDataSource(
             {
-                "size": [collective.size_bytes for collective in collectives_of_side[side]],
-                "busbw": [collective.busbw for collective in collectives_of_side[side]],
-                "operation": [
-                    (collective.collective or "unknown").replace("_", " ") for collective in collectives_of_side[side]
-                ],
+                "size": [entry.size_bytes for entry in measured[side]],
+                "busbw": [entry.busbw for entry in measured[side]],
+                "operation": [(entry.collective or "unknown").replace("_", " ") for entry in measured[side]],
             },
             name=f"comparison:bandwidth:{side}",
         )
@@ -170,8 +134,7 @@ def _bandwidths(comparison: Comparison) -> figure | None:
         )
         tooltips = [("", f"{side}, @operation"), ("bytes", "@size{0,0}"), ("busbw", "@busbw{0.0} GB/s")]
         plot.add_tools(HoverTool(renderers=[points], tooltips=tooltips))
-    plot.xaxis.ticker = LogTicker(base=2, desired_num_ticks=8, num_minor_ticks=0)
-    plot.xaxis.formatter = CustomJSTickFormatter(code=read_script() + "return bytes(tick);")
-    plot.xaxis.axis_label, plot.yaxis.axis_label = "message size", "GB/s"
+    format_bytes_axis(plot)
+    plot.yaxis.axis_label = "GB/s"
     place_legend_above(plot)
     return plot

@@ -1,5 +1,6 @@
 """The parts that all figures share: colours, size, tools, axes in readable units, tooltips."""
 
+import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Final
@@ -9,8 +10,10 @@ from bokeh.models import (
     BoxZoomTool,
     CustomJSHover,
     CustomJSTickFormatter,
+    DataRange1d,
     GridPlot,
     HoverTool,
+    LogTicker,
     PanTool,
     ResetTool,
     SaveTool,
@@ -22,43 +25,8 @@ from bokeh.models.annotations import Title
 from bokeh.models.renderers import GlyphRenderer
 from bokeh.plotting import figure
 
-# Colours that colour-blind readers can distinguish (Okabe and Ito); lines also differ in width and dash, for print.
-# The page's script knows them by value and replaces them in dark mode: see `templates/appearance.js`.
-MAX_RANK_COLOR: Final = "#d55e00"
-MIN_RANK_COLOR: Final = "#0072b2"
-OTHERS_COLOR: Final = "#999999"
-CALM_COLOR: Final = "#57606a"
-"""Of the max rank in a step in which no rank stands out."""
-COLLECTIVE_COLOR: Final = "#009e73"
-MARK_COLOR: Final = "#cc79a7"
-TEXT_COLOR: Final = "#1c2128"
-GRID_COLOR: Final = "#e6e8eb"
-LATE_START_COLOR: Final = "#0072b2"
-CPU_COLOR: Final = "#e69f00"
-AFTER_LAUNCH_COLOR: Final = "#8c5a00"
-GPU_COLOR: Final = "#d55e00"
-TRANSFER_COLOR: Final = "#009e73"
-RANK_COLORS: Final = ("#2e8b3d", "#a8479c", "#00939e", "#8a6d00", "#7b5fd6", "#c8396b", "#5f7f1c", "#a0522d")
-"""Of other ranks; of medium lightness, legible on a light and on a dark ground."""
-BACKGROUND_COLOR: Final = "#fefefe"  # not quite white: Bokeh omits default values from the page
+from jitter.report.figures import colors
 
-
-def _between(stops: tuple[str, ...], steps: int = 64) -> list[str]:
-    """Interpolate colours evenly between the stops."""
-    points = [tuple(int(stop[at : at + 2], 16) for at in (1, 3, 5)) for stop in stops]
-    shades = []
-    for n in range(steps):
-        part, share = divmod(n * (len(points) - 1) / (steps - 1), 1)
-        low, high = points[int(part)], points[min(int(part) + 1, len(points) - 1)]
-        shades.append("#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(low, high, strict=True)))
-    return shades
-
-
-# one hue that darkens (in dark mode: lightens), so that print in grey and all kinds of colour vision keep the order
-LIGHT_HEAT_PALETTE: Final = _between(("#f4efe9", "#fdbe85", "#d45e02", "#4a1c00"))
-DARK_HEAT_PALETTE: Final = _between(("#22262c", "#7a3a08", "#ff8a33", "#fff3e6"))
-# for cells without a share of the loss, and for runs without a finding: grey of growing opacity, on either ground
-GREY_PALETTE: Final = [f"#808080{alpha:02x}" for alpha in range(0x08, 0xC8, 6)]
 LEFT_MARGIN_PX, RIGHT_MARGIN_PX = 74, 12
 TOOLTIP: Final = '<div style="max-width:34em;line-height:1.45">{}</div>'
 
@@ -75,9 +43,10 @@ def new_figure(
     """Return an empty figure, as wide as its place on the page. Dragging zooms along x; the wheel scrolls the page.
 
     `left` is the margin in px for the labels of y; figures that share x have the same margin. `titles` are those that
-    the page's script chooses from.
+    the page's script chooses from. Without a range, an axis shows all data.
     """
-    words = Title(text=title, name=f"title:{name}", text_font_size="12px", text_color=TEXT_COLOR, standoff=3)
+    options = {"x_range": DataRange1d(), "y_range": DataRange1d()} | options
+    words = Title(text=title, name=f"title:{name}", text_font_size="12px", text_color=colors.TEXT, standoff=3)
     words.visible, words.tags = title != "", list(titles)
     zoom = BoxZoomTool(dimensions="width")
     plot = figure(
@@ -89,8 +58,8 @@ def new_figure(
         active_scroll=None,
         toolbar_location=None,
         outline_line_color=None,
-        background_fill_color=BACKGROUND_COLOR,
-        border_fill_color=BACKGROUND_COLOR,
+        background_fill_color=colors.BACKGROUND,
+        border_fill_color=colors.BACKGROUND,
         min_border_left=left,
         min_border_right=RIGHT_MARGIN_PX,
         min_border_top=2,
@@ -101,11 +70,11 @@ def new_figure(
     for axis in plot.axis:
         axis.axis_label_text_font_style = "normal"
         axis.axis_label_text_font_size = "11px"
-        axis.axis_line_color = axis.major_tick_line_color = axis.axis_label_text_color = TEXT_COLOR
-        axis.major_label_text_color = TEXT_COLOR
+        axis.axis_line_color = axis.major_tick_line_color = axis.axis_label_text_color = colors.TEXT
+        axis.major_label_text_color = colors.TEXT
         axis.minor_tick_line_color = None
     for grid in plot.grid:
-        grid.grid_line_color = GRID_COLOR
+        grid.grid_line_color = colors.GRID
     return plot
 
 
@@ -113,6 +82,18 @@ def format_time_axis(plot: figure, label: str = "") -> None:
     """Format a y axis in ns with one of ns, µs, ms and s, chosen by the ticks."""
     plot.yaxis.formatter = CustomJSTickFormatter(code=read_script("ticks.js"))
     plot.yaxis.axis_label = label
+
+
+def format_bytes_axis(plot: figure) -> None:
+    """Format a logarithmic x axis in bytes, with ticks at powers of two."""
+    plot.xaxis.ticker = LogTicker(base=2, desired_num_ticks=8, num_minor_ticks=0)
+    plot.xaxis.formatter = CustomJSTickFormatter(code=read_script() + "return bytes(tick);")
+    plot.xaxis.axis_label = "message size"
+
+
+def as_float(value: float | None) -> float:
+    """Return a value as a source holds it: NaN for an unknown one."""
+    return math.nan if value is None else float(value)
 
 
 def add_hover(
@@ -145,7 +126,7 @@ def place_legend_above(plot: figure) -> None:
     (legend,) = plot.legend
     plot.center = [renderer for renderer in plot.center if renderer is not legend]
     legend.orientation, legend.border_line_color, legend.margin = "horizontal", None, 0
-    legend.background_fill_color, legend.label_text_color = BACKGROUND_COLOR, TEXT_COLOR
+    legend.background_fill_color, legend.label_text_color = colors.BACKGROUND, colors.TEXT
     plot.add_layout(legend, "above")
 
 

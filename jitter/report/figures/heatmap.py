@@ -17,15 +17,8 @@ from bokeh.models import (
 from bokeh.plotting import figure
 
 from jitter.core.formatting import abbreviate
-from jitter.report.figures.frame import (
-    DARK_HEAT_PALETTE,
-    GREY_PALETTE,
-    LIGHT_HEAT_PALETTE,
-    MARK_COLOR,
-    OTHERS_COLOR,
-    TEXT_COLOR,
-    add_hover,
-)
+from jitter.report.figures import colors
+from jitter.report.figures.frame import add_hover
 from jitter.report.figures.steps import StepAxis, new_step_figure
 from jitter.report.views.excess_heatmap import NETWORK_LAYER, ExcessHeatmap, HeatmapLayer
 
@@ -58,12 +51,12 @@ def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int]
     shown = _source(drawn.layers[0], "shown:excess", axis)
     first = drawn.layers[0]
     mapper = LogColorMapper(
-        palette=GREY_PALETTE if shown.tags[3] else LIGHT_HEAT_PALETTE,
+        palette=colors.GREY_PALETTE if shown.tags[3] else colors.LIGHT_HEAT_PALETTE,
         low=first.low_ns,
         high=first.high_ns,
         nan_color=TRANSPARENT,
         name="excess:colours",
-        tags=[LIGHT_HEAT_PALETTE, DARK_HEAT_PALETTE, GREY_PALETTE],
+        tags=[colors.LIGHT_HEAT_PALETTE, colors.DARK_HEAT_PALETTE, colors.GREY_PALETTE],
     )
     wide = drawn.columns[0][1] + 1
     place: dict[str, Any] = {"image": "image", "x": -0.5, "y": -0.5, "dw": wide * len(drawn.columns), "dh": rows}
@@ -72,7 +65,7 @@ def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int]
         self_time_source = ColumnDataSource(_columns(drawn.own), name="own:excess")
         # in grey below the other layers; the page hides it below layers of own time
         below = LogColorMapper(
-            palette=GREY_PALETTE, low=drawn.own.low_ns, high=drawn.own.high_ns, nan_color=TRANSPARENT
+            palette=colors.GREY_PALETTE, low=drawn.own.low_ns, high=drawn.own.high_ns, nan_color=TRANSPARENT
         )
         grey = plot.add_glyph(self_time_source, Image(**place, color_mapper=below), level="image")
         grey.name, grey.visible = "own:cells", first.shows_loss
@@ -80,9 +73,9 @@ def draw_heatmap(axis: StepAxis, drawn: ExcessHeatmap, culprits: Collection[int]
     _draw_holes(plot, drawn)
     _draw_hosts(plot, drawn)
     _draw_arrows(plot, drawn, culprits, len(axis.run.steps))
-    plot.vspan(x="x", source=axis.shown, line_color=MARK_COLOR, line_width=2, line_alpha=0.9)
+    plot.vspan(x="x", source=axis.shown, line_color=colors.MARK, line_width=2, line_alpha=0.9)
     cursor = ColumnDataSource({"left": [], "right": [], "top": [], "bottom": []}, name="cursor")
-    plot.quad("left", "right", "top", "bottom", source=cursor, fill_color=None, line_color=TEXT_COLOR, line_width=2.5)
+    plot.quad("left", "right", "top", "bottom", source=cursor, fill_color=None, line_color=colors.TEXT, line_width=2.5)
     _label(plot, drawn)
     args: dict[str, Any] = {"shown": shown, "steps": axis.steps, "wide": wide, "rows": rows, "own": self_time_source}
     cell = args | {"hosts": list(drawn.hosts)}
@@ -123,7 +116,7 @@ def _draw_holes(plot: figure, drawn: ExcessHeatmap) -> None:
         fill_color=None,
         line_color=None,
         hatch_pattern="right_diagonal_line",
-        hatch_color=OTHERS_COLOR,
+        hatch_color=colors.OTHERS,
         hatch_scale=8,
     )
 
@@ -136,7 +129,7 @@ def _draw_hosts(plot: figure, drawn: ExcessHeatmap) -> None:
     thin = len(drawn.rows) > 60
     plot.add_glyph(
         ColumnDataSource({"y": borders}, name="host-borders"),
-        HSpan(y="y", line_color=TEXT_COLOR, line_width=0.5 if thin else 1, line_alpha=0.25 if thin else 0.5),
+        HSpan(y="y", line_color=colors.TEXT, line_width=0.5 if thin else 1, line_alpha=0.25 if thin else 0.5),
     )
 
 
@@ -147,7 +140,7 @@ def _draw_arrows(plot: figure, drawn: ExcessHeatmap, culprits: Collection[int], 
     last = [at for at in named if at + 1 not in named]
     x, middle = steps - 0.5 + 0.01 * steps, [(a + b) / 2 for a, b in zip(first, last, strict=True)]
     source = ColumnDataSource({"x": [x] * len(first), "y": middle, "first": first, "last": last}, name="named")
-    plot.segment("x", "first", "x", "last", source=source, line_color=TEXT_COLOR, line_width=2)
+    plot.segment("x", "first", "x", "last", source=source, line_color=colors.TEXT, line_width=2)
     plot.scatter(
         "x",
         "y",
@@ -155,8 +148,8 @@ def _draw_arrows(plot: figure, drawn: ExcessHeatmap, culprits: Collection[int], 
         marker="triangle",
         angle=np.pi / 2,
         size=8,
-        fill_color=TEXT_COLOR,
-        line_color=TEXT_COLOR,
+        fill_color=colors.TEXT,
+        line_color=colors.TEXT,
     )
 
 

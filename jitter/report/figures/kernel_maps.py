@@ -15,15 +15,8 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from jitter.report.figures.frame import (
-    DARK_HEAT_PALETTE,
-    LIGHT_HEAT_PALETTE,
-    MIN_RANK_COLOR,
-    TEXT_COLOR,
-    add_hover,
-    format_time_axis,
-    new_figure,
-)
+from jitter.report.figures import colors
+from jitter.report.figures.frame import add_hover, format_time_axis, new_figure
 from jitter.report.figures.heatmap import TRANSPARENT
 from jitter.report.figures.kernels import KernelAxis
 from jitter.report.views.kernel_durations import KernelDurations
@@ -60,9 +53,9 @@ def draw_kernel_map(axis: KernelAxis, cells: KernelMap) -> figure:
     title = "rank × kernel: gap and duration above their mean"
     plot = new_figure(title, "map", height, x_range=axis.x_range, y_range=y_range)
     scale_ns = axis.sources["view"].data["scale_ns"][0]
-    mapper = LogColorMapper(palette=LIGHT_HEAT_PALETTE, nan_color=TRANSPARENT, name="map:colours")
+    mapper = LogColorMapper(palette=colors.LIGHT_HEAT_PALETTE, nan_color=TRANSPARENT, name="map:colours")
     mapper.low, mapper.high, mapper.low_color = scale_ns / 50, map_ceiling(cells, scale_ns), TRANSPARENT
-    mapper.tags = [LIGHT_HEAT_PALETTE, DARK_HEAT_PALETTE]
+    mapper.tags = [colors.LIGHT_HEAT_PALETTE, colors.DARK_HEAT_PALETTE]
     glyph = Image(image="image", x=-0.5, y=-0.5, dw="dw", dh="dh", color_mapper=mapper)
     image = plot.add_glyph(source, glyph, level="image")
     plot.yaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
@@ -104,7 +97,7 @@ def draw_kernel_strip(durations: KernelDurations, kernel: int) -> figure:
     title = "one kernel: its duration on each rank, the steps side by side"
     plot = new_figure(title, "strip", 200, x_range=x_range, y_range=DataRange1d(start=0))
     format_time_axis(plot, "duration")
-    points = plot.scatter("x", "took", source=source, size=5, fill_color=MIN_RANK_COLOR, line_color=TEXT_COLOR)
+    points = plot.scatter("x", "took", source=source, size=5, fill_color=colors.MIN_RANK, line_color=colors.TEXT)
     points.glyph.fill_alpha, points.glyph.line_alpha = 0.7, 0.3
     plot.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0, desired_num_ticks=min(len(ranks), 16))
     plot.xaxis.formatter = CustomJSTickFormatter(

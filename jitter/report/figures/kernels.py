@@ -29,21 +29,8 @@ from bokeh.plotting import figure
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_time
 from jitter.core.names.kernels import short_name
-from jitter.report.figures.frame import (
-    BACKGROUND_COLOR,
-    CALM_COLOR,
-    COLLECTIVE_COLOR,
-    MARK_COLOR,
-    MAX_RANK_COLOR,
-    MIN_RANK_COLOR,
-    OTHERS_COLOR,
-    RANK_COLORS,
-    TEXT_COLOR,
-    add_hover,
-    format_time_axis,
-    new_figure,
-    read_script,
-)
+from jitter.report.figures import colors
+from jitter.report.figures.frame import add_hover, format_time_axis, new_figure, read_script
 from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_view import SELF_EXCESS, SERIES, StepView, build_rank_line, is_known
 
@@ -136,9 +123,9 @@ def _compact(values: Any) -> Any:
 
 def _run_columns(view: StepView) -> dict[str, Any]:
     runs = view.runs
-    fixed = {view.max_rank: MAX_RANK_COLOR, view.min_rank: MIN_RANK_COLOR}
-    colors = [
-        OTHERS_COLOR if view.is_calm else fixed.get(rank, RANK_COLORS[rank % len(RANK_COLORS)])
+    fixed = {view.max_rank: colors.MAX_RANK, view.min_rank: colors.MIN_RANK}
+    rank_colors = [
+        colors.OTHERS if view.is_calm else fixed.get(rank, colors.RANKS[rank % len(colors.RANKS)])
         for rank in runs.rank.tolist()
     ]
     is_labelled = runs.right - runs.left >= _LABELLED_WIDTH * view.kernels
@@ -150,7 +137,7 @@ def _run_columns(view: StepView) -> dict[str, Any]:
         "top": _compact(1.94 - runs.row),
         "rank": runs.rank,
         "clear": runs.is_clear.astype(np.int8),
-        "color": colors,
+        "color": rank_colors,
         "alpha": _compact(np.where(runs.is_clear, 0.8, 0.18)),
         "middle": _compact((runs.left + runs.right) / 2),
         "height": _compact(1.5 - runs.row),
@@ -187,7 +174,7 @@ def build_kernel_axis(view: StepView) -> KernelAxis:
         {part: ColumnDataSource(columns, name=f"shown:{part}") for part, columns in view_columns(view).items()},
         {name: ColumnDataSource(dict(empty), name=f"chosen:{name}") for name in SERIES},
         ColumnDataSource({"x": []}, name="matches"),
-        Span(dimension="height", line_color=OTHERS_COLOR, line_width=1, line_dash="dotted", name="crosshair"),
+        Span(dimension="height", line_color=colors.OTHERS, line_width=1, line_dash="dotted", name="crosshair"),
     )
 
 
@@ -220,17 +207,17 @@ def draw_series(axis: KernelAxis, name: str, *, is_flagged: bool = False) -> fig
     source, words, view = axis.sources[name], PANELS[name], axis.sources["view"]
     titles = words.title, words.title_of_values
     plot = _new_panel(axis, name, titles[view.data["values"][0]], words.height, titles=titles)
-    max_color = CALM_COLOR if view.data["is_calm"][0] else MAX_RANK_COLOR
+    max_color = colors.CALM if view.data["is_calm"][0] else colors.MAX_RANK
     # `add_glyph`: the methods named after glyphs make three of each, of which a page shows one
     x: Any = {"x": "kernel_index"}
-    plot.add_glyph(source, VArea(**x, y1="low", y2="high", fill_color=OTHERS_COLOR, fill_alpha=0.3))
-    zero = plot.add_glyph(source, Line(**x, y="zero", line_color=TEXT_COLOR, line_width=1, line_alpha=0.55))
-    plot.add_glyph(source, Line(**x, y="min", line_color=MIN_RANK_COLOR, line_width=1.6, line_dash=[5, 2]))
-    most = Line(**x, y="max", line_color=max_color, line_width=2, name="max-line", tags=[MAX_RANK_COLOR, CALM_COLOR])
+    plot.add_glyph(source, VArea(**x, y1="low", y2="high", fill_color=colors.OTHERS, fill_alpha=0.3))
+    zero = plot.add_glyph(source, Line(**x, y="zero", line_color=colors.TEXT, line_width=1, line_alpha=0.55))
+    plot.add_glyph(source, Line(**x, y="min", line_color=colors.MIN_RANK, line_width=1.6, line_dash=[5, 2]))
+    most = Line(**x, y="max", line_color=max_color, line_width=2, name="max-line", tags=[colors.MAX_RANK, colors.CALM])
     plot.add_glyph(source, most)
     lines = MultiLine(xs="xs", ys="ys", line_color="color", line_width=1.6, line_dash={"field": "dash"})
     plot.add_glyph(axis.chosen[name], lines)
-    plot.add_glyph(axis.matches, VSpan(x="x", line_color=MARK_COLOR, line_width=3, line_alpha=0.35))
+    plot.add_glyph(axis.matches, VSpan(x="x", line_color=colors.MARK, line_width=3, line_alpha=0.35))
     if is_flagged:
         _draw_flags(plot, axis)
     args = {"source": source, "chosen": axis.chosen[name], "signed": words.is_signed}
@@ -304,15 +291,15 @@ def _draw_flags(plot: figure, axis: KernelAxis) -> None:
     """Mark long waits and the divergence, with text."""
     plot.extra_y_ranges = {"strip": Range1d(start=0, end=1)}
     waits, marks = axis.sources["waits"], axis.sources["marks"]
-    plot.add_glyph(waits, VSpan(x="kernel_index", line_color=COLLECTIVE_COLOR, line_width=1.2, line_alpha=0.7))
-    line = VSpan(x="kernel_index", line_color=MARK_COLOR, line_dash="dashed", line_width=1.8, line_alpha="alpha")
+    plot.add_glyph(waits, VSpan(x="kernel_index", line_color=colors.COLLECTIVE, line_width=1.2, line_alpha=0.7))
+    line = VSpan(x="kernel_index", line_color=colors.MARK, line_dash="dashed", line_width=1.8, line_alpha="alpha")
     plot.add_glyph(marks, line)
     text = Text(
         x="kernel_index",
         y="height",
         text="text",
-        text_color=TEXT_COLOR,
-        background_fill_color=BACKGROUND_COLOR,
+        text_color=colors.TEXT,
+        background_fill_color=colors.BACKGROUND,
         background_fill_alpha=0.75,
         text_font_size="12px",
         text_align="align",
@@ -338,10 +325,10 @@ def _draw_rank_band(axis: KernelAxis) -> figure:
         source=source,
         fill_color="color",
         fill_alpha="alpha",
-        line_color=BACKGROUND_COLOR,
+        line_color=colors.BACKGROUND,
         line_width=1,
     )
-    words = Text(x="middle", y="height", text="text", text_color=TEXT_COLOR, text_font_size="11px")
+    words = Text(x="middle", y="height", text="text", text_color=colors.TEXT, text_font_size="11px")
     words.text_align, words.text_baseline = "center", "middle"
     plot.add_glyph(source, words)
     args = {"source": source}
@@ -356,10 +343,10 @@ def _draw_waits(axis: KernelAxis) -> figure:
     title = f"collectives: longest wait (pale), transfer (dark){benchmark}"
     plot = _new_panel(axis, "waits", title, 112)
     for end, alpha in (("waiter_ns", 0.4), ("most_ns", 1.0)):
-        bars = plot.segment("kernel_index", 0, "kernel_index", end, source=source, line_color=COLLECTIVE_COLOR)
+        bars = plot.segment("kernel_index", 0, "kernel_index", end, source=source, line_color=colors.COLLECTIVE)
         bars.glyph.line_width, bars.glyph.line_alpha = 4, alpha
-    plot.scatter("kernel_index", "expected_ns", source=source, marker="dash", size=11, color=TEXT_COLOR, line_width=2)
-    dots = plot.scatter("kernel_index", "waiter_ns", source=source, size=5, color=COLLECTIVE_COLOR)
+    plot.scatter("kernel_index", "expected_ns", source=source, marker="dash", size=11, color=colors.TEXT, line_width=2)
+    dots = plot.scatter("kernel_index", "waiter_ns", source=source, size=5, color=colors.COLLECTIVE)
     rows = ("what", "waited", "took", "expected", "size")
     add_hover(plot, [dots], "collective", "waiter", rows, {"source": source}, mode="vline", limit=1)
     _follow(axis, plot, source, None, ("waiter_ns", "most_ns", "expected_ns"), has_floor=True)
@@ -369,7 +356,7 @@ def _draw_waits(axis: KernelAxis) -> figure:
 def style_ranks(ranks: Sequence[int]) -> list[RankLine]:
     """Return the look of each chosen rank, no two the same; for the figures and their legend."""
     return [
-        RankLine(rank, RANK_COLORS[at % len(RANK_COLORS)], DASHES[at // len(RANK_COLORS) % len(DASHES)])
+        RankLine(rank, colors.RANKS[at % len(colors.RANKS)], DASHES[at // len(colors.RANKS) % len(DASHES)])
         for at, rank in enumerate(ranks)
     ]
 

@@ -1,5 +1,6 @@
 """The figures over the steps: step time with the loss in it, loss by class; linked axis, tooltip, step in view."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,37 +20,22 @@ from bokeh.models.annotations import Legend, LegendItem, Span
 from bokeh.plotting import figure
 
 from jitter.core.names.kernels import short_name
-from jitter.report.figures.frame import (
-    AFTER_LAUNCH_COLOR,
-    BACKGROUND_COLOR,
-    CALM_COLOR,
-    CPU_COLOR,
-    GPU_COLOR,
-    LATE_START_COLOR,
-    MARK_COLOR,
-    MAX_RANK_COLOR,
-    OTHERS_COLOR,
-    TEXT_COLOR,
-    TRANSFER_COLOR,
-    add_hover,
-    format_time_axis,
-    new_figure,
-)
+from jitter.report.figures import colors
+from jitter.report.figures.frame import add_hover, as_float, format_time_axis, new_figure
 from jitter.report.text.step_text import describe_cause
 from jitter.report.views.run_report import RunSeries
 
 STEP_MARGIN_PX: Final = 112
 """Room for the labels of hosts and ranks."""
-_NAN = float("nan")
 _ROWS: Final = ("step", "time", "loss", "max", "min", "parts", "cause", "began")
 # patterns distinguish the classes without colour; the last is the sum of the last three classes of `ClassShares`
 _CLASSES: Final = {
-    "start": ("late start", LATE_START_COLOR, "horizontal_line"),
-    "cpu": ("CPU", CPU_COLOR, "right_diagonal_line"),
-    "after": ("after last launch", AFTER_LAUNCH_COLOR, "cross"),
-    "gpu": ("GPU", GPU_COLOR, " "),
-    "transfer": ("communication", TRANSFER_COLOR, "dot"),
-    "rest": ("rest", TEXT_COLOR, "vertical_line"),
+    "start": ("late start", colors.LATE_START, "horizontal_line"),
+    "cpu": ("CPU", colors.CPU, "right_diagonal_line"),
+    "after": ("after last launch", colors.AFTER_LAUNCH, "cross"),
+    "gpu": ("GPU", colors.GPU, " "),
+    "transfer": ("communication", colors.TRANSFER, "dot"),
+    "rest": ("rest", colors.TEXT, "vertical_line"),
 }
 
 
@@ -78,7 +64,6 @@ def build_step_axis(run: RunSeries, shown: int, embedded: Collection[int]) -> St
 
 
 def new_step_figure(axis: StepAxis, title: str, name: str, y_range: Range, height: int) -> figure:
-    """Return an empty figure over the steps."""
     plot = new_figure(title, name, height, STEP_MARGIN_PX, x_range=axis.x_range, y_range=y_range)
     plot.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
     plot.xaxis.formatter = CustomJSTickFormatter(
@@ -94,9 +79,9 @@ def draw_step_times(axis: StepAxis) -> figure:
     plot = new_step_figure(axis, "step time, loss on top", "step_time", y_range, 110)
     format_time_axis(plot)
     _mark_step_in_view(plot, axis)
-    loss = CALM_COLOR if axis.run.is_calm else MAX_RANK_COLOR
+    loss = colors.CALM if axis.run.is_calm else colors.MAX_RANK
     bars: list[Any] = [
-        plot.vbar("x", top="without", width=0.7, source=axis.steps, fill_color=OTHERS_COLOR, line_color=None),
+        plot.vbar("x", top="without", width=0.7, source=axis.steps, fill_color=colors.OTHERS, line_color=None),
         plot.vbar("x", top="time", bottom="without", width=0.7, source=axis.steps, fill_color=loss, line_color=None),
     ]
     y_range.renderers = bars
@@ -123,19 +108,19 @@ def draw_loss_by_class(axis: StepAxis) -> figure:
             width=0.7,
             source=axis.steps,
             fill_color=colour,
-            line_color=TEXT_COLOR,
+            line_color=colors.TEXT,
             line_width=0.5,
             hatch_pattern=pattern,
-            hatch_color=TEXT_COLOR,
+            hatch_color=colors.TEXT,
             hatch_alpha=0.6,
             hatch_scale=7,
         )
         bars.append(bar)
         items.append(LegendItem(label=words, renderers=[bar]))
     y_range.renderers = bars
-    plot.add_layout(Span(location=0, dimension="width", line_color=TEXT_COLOR, line_width=1, line_alpha=0.55))
-    legend = Legend(items=items, orientation="horizontal", border_line_color=None, label_text_color=TEXT_COLOR)
-    legend.background_fill_color, legend.label_text_font_size, legend.margin = BACKGROUND_COLOR, "11px", 0
+    plot.add_layout(Span(location=0, dimension="width", line_color=colors.TEXT, line_width=1, line_alpha=0.55))
+    legend = Legend(items=items, orientation="horizontal", border_line_color=None, label_text_color=colors.TEXT)
+    legend.background_fill_color, legend.label_text_font_size, legend.margin = colors.BACKGROUND, "11px", 0
     plot.add_layout(legend, "above")
     plot.xaxis.axis_label = "epoch/step" if any("/" in label for label in axis.run.labels) else "step"
     add_hover(plot, bars, "step", "x", _ROWS, {"source": axis.steps}, mode="vline", limit=1)
@@ -143,7 +128,7 @@ def draw_loss_by_class(axis: StepAxis) -> figure:
 
 
 def _mark_step_in_view(plot: figure, axis: StepAxis) -> None:
-    plot.add_glyph(axis.shown, VSpan(x="x", line_color=MARK_COLOR, line_width=9, line_alpha=0.28))
+    plot.add_glyph(axis.shown, VSpan(x="x", line_color=colors.MARK, line_width=9, line_alpha=0.28))
     pick = "const at = Math.round(cb_obj.x); if (at >= 0 && at < count) picked.data = {step: [at], rank: [NaN]};"
     plot.js_on_event("tap", CustomJS(args={"picked": axis.picked, "count": len(axis.run.steps)}, code=pick))
 
@@ -158,8 +143,8 @@ def _is_seen(axis: StepAxis, part: str) -> bool:
 
 def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
     begins = [step.divergence for step in run.steps]
-    times = np.array([_known(step.step_time_ns) for step in run.steps])
-    losses = np.array([_known(step.loss_ns) for step in run.steps])
+    times = np.array([as_float(step.step_time_ns) for step in run.steps])
+    losses = np.array([as_float(step.loss_ns) for step in run.steps])
     columns: dict[str, Any] = {
         "x": list(range(len(run.steps))),
         "step": [str(step.key) for step in run.steps],
@@ -167,10 +152,10 @@ def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
         "time": times,
         "loss": losses,
         "without": times - np.maximum(np.nan_to_num(losses), 0.0),
-        "max_rank": [_known(step.max_rank) for step in run.steps],
-        "min_rank": [_known(step.min_rank) for step in run.steps],
+        "max_rank": [as_float(step.max_rank) for step in run.steps],
+        "min_rank": [as_float(step.min_rank) for step in run.steps],
         "cause": [describe_cause(step.cause) for step in run.steps],
-        "index": [_known(None if begin is None else begin.kernel_index) for begin in begins],
+        "index": [as_float(None if begin is None else begin.kernel_index) for begin in begins],
         "kernel": ["" if begin is None else short_name(begin.kernel_name)[:120] for begin in begins],
         "embedded": [at in embedded for at in range(len(run.steps))],
     }
@@ -179,7 +164,7 @@ def _columns(run: RunSeries, embedded: Collection[int]) -> dict[str, Any]:
         for ns_of_class in (step.by_class for step in run.steps)
     ]
     for number, part in enumerate(_CLASSES):
-        columns[part] = [_NAN if ns_of_class is None else ns_of_class[number] for ns_of_class in classes]
+        columns[part] = [math.nan if ns_of_class is None else ns_of_class[number] for ns_of_class in classes]
         columns[f"{part}_from"], columns[f"{part}_to"] = _stacked(classes, number)
     return columns
 
@@ -189,15 +174,11 @@ def _stacked(classes: Sequence[tuple[int, ...] | None], number: int) -> tuple[li
     begins, ends = [], []
     for parts in classes:
         if parts is None:
-            begins.append(_NAN)
-            ends.append(_NAN)
+            begins.append(math.nan)
+            ends.append(math.nan)
             continue
         height_ns = parts[number]
         below = sum(part for part in parts[:number] if (part > 0) == (height_ns > 0))
         begins.append(below)
         ends.append(below + height_ns)
     return begins, ends
-
-
-def _known(value: float | None) -> float:
-    return _NAN if value is None else float(value)

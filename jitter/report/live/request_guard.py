@@ -9,11 +9,10 @@ read (`Cross-Origin-Resource-Policy`).
 import hmac
 import ipaddress
 import socket
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from tornado import httputil, web
-from tornado.iostream import StreamClosedError
+from tornado.httputil import HTTPServerRequest
 
 _METHODS = ("GET", "HEAD")
 
@@ -34,84 +33,22 @@ class RequestPolicy:
             machine_names |= {address, socket.gethostname(), socket.getfqdn()}
         self._hosts = {name.lower().rstrip(".") for name in (*machine_names, *allowed_hosts)}
 
-    def refusal(self, method: str, path: str, headers: httputil.HTTPHeaders) -> tuple[int, str] | None:
-        """Return the status and reason with which a request is refused; None if it may pass."""
-        hosts, origins = headers.get_list("Host"), headers.get_list("Origin")
-        if method not in _METHODS:
-            return 405, f"method {method[:20]!r}"
-        if len(hosts) != 1 or not self._is_own(hosts[0]):
-            return 403, f"Host {', '.join(hosts)[:200]!r}"
-        if len(origins) > 1 or any(not _is_same(origin, hosts[0]) for origin in origins):
-            return 403, f"Origin {', '.join(origins)[:200]!r}"
-        if self._token is not None and not hmac.compare_digest(_first_part(path), self._token.encode()):
-            return 404, "no token"
+    def refusal(self, request: HTTPServerRequest) -> int | None:
+        """Return the status with which a request is refused; None if it may pass."""
+        hosts, origins = request.headers.get_list("Host"), request.headers.get_list("Origin")
+        if request.method not in _METHODS:
+            return 405
+        if len(hosts) != 1 or not self._is_own(hosts[0]) or len(origins) > 1:
+            return 403
+        if any(not _is_same(origin, hosts[0]) for origin in origins):
+            return 403
+        if self._token is not None and not hmac.compare_digest(_first_part(request.path), self._token.encode()):
+            return 404
         return None
 
     def _is_own(self, host: str) -> bool:
         name = _host_name(host)
         return name is not None and (name in self._hosts or (not self._is_local and _is_ip_address(name)))
-
-
-class GuardedApplication(httputil.HTTPServerConnectionDelegate):
-    """A Tornado application behind a policy."""
-
-    def __init__(self, application: web.Application, policy: RequestPolicy) -> None:
-        self._application = application
-        self._policy = policy
-
-    def start_request(self, server_conn: object, request_conn: httputil.HTTPConnection) -> httputil.HTTPMessageDelegate:
-        """Return the handler of one request."""
-        inner = self._application.start_request(server_conn, request_conn)
-        return _GuardedRequest(self._policy, inner, request_conn)
-
-    def on_close(self, server_conn: object) -> None:
-        """Pass on that a connection is closed."""
-        self._application.on_close(server_conn)
-
-
-class _GuardedRequest(httputil.HTTPMessageDelegate):
-    def __init__(
-        self, policy: RequestPolicy, inner: httputil.HTTPMessageDelegate, connection: httputil.HTTPConnection
-    ) -> None:
-        self._policy = policy
-        self._inner: httputil.HTTPMessageDelegate | None = inner
-        self._connection = connection
-        self._status = 200
-
-    def headers_received(
-        self,
-        start_line: httputil.RequestStartLine | httputil.ResponseStartLine,
-        headers: httputil.HTTPHeaders,
-    ) -> Awaitable[None] | None:
-        assert isinstance(start_line, httputil.RequestStartLine)
-        refused = self._policy.refusal(start_line.method, start_line.path, headers)
-        if refused is not None:
-            self._inner, self._status = None, refused[0]
-            return None
-        assert self._inner is not None
-        return self._inner.headers_received(start_line, headers)
-
-    def data_received(self, chunk: bytes) -> Awaitable[None] | None:
-        return None if self._inner is None else self._inner.data_received(chunk)
-
-    def finish(self) -> None:
-        if self._inner is not None:
-            self._inner.finish()
-            return
-        body = f"{self._status}: this request is not answered (jitter serve)\n".encode()
-        headers = httputil.HTTPHeaders(
-            {"Content-Length": str(len(body)), "Content-Type": "text/plain", "Connection": "close"}
-        )
-        line = httputil.ResponseStartLine("HTTP/1.1", self._status, "Refused")
-        try:
-            self._connection.write_headers(line, headers, body)
-            self._connection.finish()
-        except StreamClosedError:
-            return
-
-    def on_connection_close(self) -> None:
-        if self._inner is not None:
-            self._inner.on_connection_close()
 
 
 def is_loopback(address: str) -> bool:
@@ -138,7 +75,7 @@ def _is_same(origin: str, host: str) -> bool:
 
 
 def _first_part(path: str) -> bytes:
-    return path.partition("?")[0].removeprefix("/").partition("/")[0].encode("utf-8", "replace")
+    return path.removeprefix("/").partition("/")[0].encode("utf-8", "replace")
 
 
 def _is_ip_address(name: str) -> bool:

@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,15 +18,7 @@ from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 from jitter.core.errors import UsageError
 from jitter.core.formatting import parse_numbers
 from jitter.core.step_key import StepKey
-from jitter.report.page import (
-    draw_figures,
-    durations_payload,
-    page_data,
-    render_body,
-    render_document,
-    render_tables,
-    step_payload,
-)
+from jitter.report.page import durations_payload, render_page, render_tables, step_payload
 from jitter.report.text.fix_list import costliest_step, exported_ranks
 from jitter.report.views.run_report import RunReport, StepSection
 from jitter.report.views.step_grid import StepGrid
@@ -55,7 +48,6 @@ class Loading:
 
     @property
     def words(self) -> str:
-        """The stage in words."""
         return STAGES[self.stage]
 
     @property
@@ -64,7 +56,6 @@ class Loading:
         return self.stage / (len(STAGES) - 1)
 
     def enter(self, stage: str) -> None:
-        """Begin a stage."""
         self.stage = STAGES.index(stage)
 
 
@@ -145,18 +136,10 @@ class ServedRun:
 
     def _render(self) -> str:
         """Return the page with the step of the headline, or the costliest that a rank recorded completely."""
-        report = self.report
-        for key in report.by_cost:
-            try:
-                grid, section = self._read(key)
-            except UsageError:
-                continue
-            durations = report.durations(grid)
-            items = draw_figures(report, [section], durations, range(len(self.keys)))
-            body = render_body(report, [section], None, list(items), live=True)
-            data = page_data(report, [step_payload(report, grid, section)], durations, live=True)
-            return render_document(str(report.lake.root), body, items, data, live=True)
-        return render_document(str(report.lake.root), render_body(report, [], None, [], live=True), {}, live=True)
+        for key in self.report.by_cost:
+            with suppress(UsageError):
+                return render_page(self.report, [(*self._read(key), None)], live=True)
+        return render_page(self.report, [], live=True)
 
     def _step(self, place: int, ranks: str) -> bytes:
         """Return what the page needs to show a step, with lines of these ranks, as JSON.

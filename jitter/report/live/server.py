@@ -21,7 +21,7 @@ from tornado.web import Application, HTTPError, RequestHandler
 from jitter.core.errors import JitterError, UsageError, reason_of
 from jitter.core.formatting import escape_control
 from jitter.core.interrupts import Interrupted, note_signal
-from jitter.report.live.request_guard import GuardedApplication, RequestPolicy, is_loopback
+from jitter.report.live.request_guard import RequestPolicy, is_loopback
 from jitter.report.live.served_run import ServedRun, describe_metrics
 from jitter.report.page import template_environment
 
@@ -86,12 +86,11 @@ class LiveServer:
         """The path of the page; on an address that other machines reach, it contains a random token."""
         policy = RequestPolicy(address, token, allowed_hosts)
         routes = [(self.path + route, *handler) for route, *handler in _routes(runs)]
-        application = Application(routes, default_handler_class=_NothingHandler)
-        self._http = HTTPServer(GuardedApplication(application, policy), max_buffer_size=_MAX_MESSAGE_BYTES)
+        application = _Application(routes, default_handler_class=_NothingHandler, policy=policy)
+        self._http = HTTPServer(application, max_buffer_size=_MAX_MESSAGE_BYTES)
         self._http.add_socket(listening)
 
     def stop(self) -> None:
-        """Listen no longer."""
         self._http.stop()
 
 
@@ -104,16 +103,18 @@ def _routes(runs: Sequence[ServedRun]) -> list[tuple[Any, ...]]:
         routes += [
             (place, _PageHandler, args),
             (rf"{place}progress", _ProgressHandler, args),
-            (rf"{place}step/(\d{{1,9}})", _StepHandler, args),
-            (rf"{place}tables/(\d{{1,9}})", _TablesHandler, args),
-            (rf"{place}kernel/(\d{{1,9}})/(\d{{1,9}})", _KernelHandler, args),
+            (rf"{place}step/(\d{{1,9}})", _AnswerHandler, {**args, "answer": run.step, "options": ("ranks",)}),
+            (rf"{place}tables/(\d{{1,9}})", _AnswerHandler, {**args, "answer": run.tables}),
+            (rf"{place}kernel/(\d{{1,9}})/(\d{{1,9}})", _AnswerHandler, {**args, "answer": run.kernel}),
             (rf"{place}perfetto/finding-(\d{{1,4}})\.json\.gz", _TimelineHandler, args),
         ]
     return routes if len(runs) == 1 else [*routes, ("", _SideBySideHandler, shared)]
 
 
 class _Handler(RequestHandler):
-    """Answers requests about one run."""
+    """Answers requests about one run that the server's policy lets pass."""
+
+    is_refused = False
 
     def initialize(self, run: ServedRun) -> None:
         self.run = run
@@ -127,16 +128,21 @@ class _Handler(RequestHandler):
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(f"{status_code}: there is nothing here (jitter serve)\n")
 
-    async def answer(self, function: Callable[..., bytes], *args: Any) -> None:
-        """Answer with JSON that is made on the thread of the run; with `problem` where that is not possible."""
-        if not self.run.loading.is_ready:
-            raise HTTPError(503)
-        try:
-            content = await self.run.on_thread(function, *args)
-        except JitterError as error:  # what the reader typed: no error of the page
-            content = json.dumps({"problem": f"{error.message}; {error.hint}"}).encode()
-        self.set_header("Content-Type", "application/json")
-        self.finish(content)
+    def prepare(self) -> None:
+        status = self.settings["policy"].refusal(self.request)
+        if status is not None:
+            self.is_refused = True
+            self.set_status(status, "Refused")
+            self.set_header("Content-Type", "text/plain")
+            self.set_header("Connection", "close")
+            self.finish(f"{status}: this request is not answered (jitter serve)\n")
+
+
+class _Application(Application):
+    def log_request(self, handler: RequestHandler) -> None:
+        """Log as Tornado does, but no refused request: these come from anywhere, as often as they like."""
+        if not (isinstance(handler, _Handler) and handler.is_refused):
+            super().log_request(handler)
 
 
 class _PageHandler(_Handler):
@@ -155,22 +161,22 @@ class _ProgressHandler(_Handler):
         self.finish(json.dumps(progress))
 
 
-class _StepHandler(_Handler):
-    async def get(self, place: str) -> None:
-        """Send a step, with lines of the ranks in the argument `ranks`."""
-        await self.answer(self.run.step, int(place), self.get_query_argument("ranks", ""))
+class _AnswerHandler(_Handler):
+    def initialize(self, run: ServedRun, answer: Callable[..., bytes], options: Sequence[str] = ()) -> None:  # type: ignore[override]
+        super().initialize(run)
+        self._answer, self._options = answer, options
 
-
-class _TablesHandler(_Handler):
-    async def get(self, place: str) -> None:
-        """Send the tables of a step."""
-        await self.answer(self.run.tables, int(place))
-
-
-class _KernelHandler(_Handler):
-    async def get(self, place: str, index: str) -> None:
-        """Send the durations of a kernel of a step."""
-        await self.answer(self.run.kernel, int(place), int(index))
+    async def get(self, *numbers: str) -> None:
+        """Send JSON that is made on the thread of the run; with `problem` where that is not possible."""
+        if not self.run.loading.is_ready:
+            raise HTTPError(503)
+        options = [self.get_query_argument(name, "") for name in self._options]
+        try:
+            content = await self.run.on_thread(self._answer, *map(int, numbers), *options)
+        except JitterError as error:  # what the reader typed: no error of the page
+            content = json.dumps({"problem": f"{error.message}; {error.hint}"}).encode()
+        self.set_header("Content-Type", "application/json")
+        self.finish(content)
 
 
 class _TimelineHandler(_Handler):
@@ -247,7 +253,6 @@ class _OneLineHandler(logging.Handler):
     """Passes each record on as one line of printable text."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """Pass lines to `say`."""
         super().__init__(logging.WARNING)
         self._say = say
 

@@ -19,7 +19,6 @@ class Measure(str):
     unit: str
 
     def __new__(cls, text: str, raw: float | int | None, unit: str) -> "Measure":
-        """Return the text `text` of `raw` in `unit`."""
         made = super().__new__(cls, text)
         made.raw, made.unit = raw, unit
         return made
@@ -31,7 +30,6 @@ class Shortened(str):
     full: str
 
     def __new__(cls, text: str, full: str) -> "Shortened":
-        """Return the short form `text` of `full`."""
         made = super().__new__(cls, text)
         made.full = full
         return made
@@ -43,7 +41,6 @@ def measure_time(ns: float | None, *, signed: bool = False) -> Measure:
 
 
 def measure_percent(fraction: float | None) -> Measure:
-    """Return a fraction as a percentage."""
     return Measure(format_percent(fraction), None if fraction is None else 100 * fraction, "%")
 
 
@@ -69,12 +66,10 @@ def render_cell(text: str, *, is_text: bool = False) -> Markup:
 
 
 def time_cell(ns: float | None, *, signed: bool = False) -> Markup:
-    """Return a table cell with a time."""
     return render_cell(measure_time(ns, signed=signed))
 
 
 def percent_cell(fraction: float | None) -> Markup:
-    """Return a table cell with a fraction as a percentage."""
     return render_cell(measure_percent(fraction))
 
 

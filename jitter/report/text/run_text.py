@@ -126,15 +126,11 @@ def describe_excluded(overview: RunOverview) -> list[str]:
             "Inputs of different size can run different kernels."
         )
     if overview.outside_steps:
-        sentences.append(
-            f"{format_count(overview.outside_steps, 'kernel')} {_lies(overview.outside_steps)} outside step markers "
-            "(ignored)."
-        )
+        outside = format_count(overview.outside_steps, "kernel lies", "kernels lie")
+        sentences.append(f"{outside} outside step markers (ignored).")
     if overview.before_capture:
-        sentences.append(
-            f"{format_count(overview.before_capture, 'kernel')} {_was(overview.before_capture)} launched before the "
-            "capture began (ignored)."
-        )
+        early = format_count(overview.before_capture, "kernel was", "kernels were")
+        sentences.append(f"{early} launched before the capture began (ignored).")
     if overview.without_launches:
         sentences.append(
             f"{format_count(overview.without_launches, 'rank')} recorded no launches: kernels are ordered by start "
@@ -148,14 +144,6 @@ def describe_excluded(overview: RunOverview) -> list[str]:
     if overview.steps_left_out:
         sentences.append(f"{format_count(overview.steps_left_out, 'step')} left out by --steps.")
     return sentences
-
-
-def _lies(count: int) -> str:
-    return "lies" if count == 1 else "lie"
-
-
-def _was(count: int) -> str:
-    return "was" if count == 1 else "were"
 
 
 def format_kernels_per_step(overview: RunOverview) -> str:

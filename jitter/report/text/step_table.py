@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from jitter.analysis.diagnosis.model import ClassShares
-from jitter.core.formatting import abbreviate, escape_control
+from jitter.core.formatting import abbreviate, escape_control, format_columns
 from jitter.core.names.kernels import short_name
 from jitter.lake.records import TRAIN
 
@@ -46,12 +46,8 @@ def format_steps(table: pa.Table, width: int = 80) -> str:
     columns.append(cause)
     rest_width = max(width - _used_width(columns), 1)
     began = ["began at kernel", *(_divergence(row) for row in rows)]
-    widths = [max(map(len, column)) for column in columns]
-    lines = []
-    for cells, last in zip(zip(*columns, strict=True), began, strict=True):
-        aligned = (cell.rjust(size) for cell, size in zip(cells, widths, strict=True))
-        lines.append("  ".join([*aligned, abbreviate(last, rest_width)]) + "\n")
-    return "".join(lines)
+    columns.append([abbreviate(cell, rest_width) for cell in began])
+    return format_columns(zip(*columns, strict=True), left=[len(columns) - 1])
 
 
 def _used_width(columns: Sequence[Sequence[str]]) -> int:

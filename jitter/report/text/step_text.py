@@ -15,8 +15,6 @@ Hosts = Mapping[int, str | None]
 
 @dataclass(frozen=True)
 class StepText:
-    """The texts of one step of one cohort."""
-
     title: str
     sentence: str
     loss: str

@@ -1,20 +1,19 @@
 """Collectives of a step: the longest wait in each, and the time from the last arrival to the end."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from jitter.analysis.collectives.matching import Collective
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.run_model import RunModel
-from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.step_key import StepKey
 from jitter.report.views.step_grid import StepGrid
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
 UNKNOWN_OPERATION = "collective"
 
 
@@ -53,49 +52,61 @@ class CollectiveWaits:
 
 
 @dataclass(frozen=True)
-class _Attended:
-    """The ranks that took part in one collective, one entry each; `index` is -1 for ranks of other cohorts."""
+class _Attendances:
+    """The ranks in all collectives of a step, one entry each, in the order of `CollectiveArrays`."""
 
-    rank: Ints
-    group: Ints
+    rank: Longs
+    group: Longs
     took: Floats
+    """From the rank's arrival to its end; NaN if it has not the collective."""
     index: Ints
+    """Kernel index; -1 for ranks of other cohorts."""
     bytes: Floats
+
+    def of(self, first: int, end: int) -> "_Attendances":
+        """Return those of one collective of ranks that have it."""
+        known = first + np.flatnonzero(~np.isnan(self.took[first:end]))
+        rank, group, took = self.rank[known], self.group[known], self.took[known]
+        return _Attendances(rank, group, took, self.index[known], self.bytes[known])
+
+    def last(self, member: int) -> int:
+        """Return the last member of a group to arrive: it spent the shortest time in the collective."""
+        members = np.flatnonzero(self.group == self.group[member])
+        return int(members[self.took[members].argmin()])
 
 
 def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> CollectiveWaits:
     """Measure the collectives of one step and cohort, those of `grid`."""
     run, step_number = examined.run, examined.keys.index(key)
     usual, expected = examined.baseline_transfers[step_number], examined.expected_transfers[step_number]
-    arrays = {team: run.team_times(key, team) for team in run.programs}
+    arrays, every = run.collective_arrays, _attendances(run, key, grid)
     rows: list[tuple[int, str, float, int, float, int, float, float, float, float, float]] = []
-    for number, meeting in enumerate(run.matching.collectives):
-        came = _attended(run, meeting, arrays, grid)
+    for number, (first, end) in enumerate(pairwise(arrays.first.tolist())):
+        came = every.of(first, end)
         has_index = came.index >= 0
         if not has_index.any():
             continue
-        least = np.full(meeting.groups, np.inf)
-        np.minimum.at(least, came.group, came.took)
-        waited = np.where(has_index, came.took - least[came.group], -np.inf)
-        waiter = int(waited.argmax())
-        transfer = least[came.group]
+        first_group, end_group = arrays.first_group[number : number + 2].tolist()
+        least = np.full(end_group - first_group, np.inf)
+        np.minimum.at(least, came.group - first_group, came.took)
+        transfer = least[came.group - first_group]
+        waiter = int(np.where(has_index, came.took - transfer, -np.inf).argmax())
         fastest, slowest = int(transfer.argmin()), int(transfer.argmax())
-        index = int(came.index[has_index][0])
-        member, first_group = meeting.members[0], run.collective_arrays.first_group[number]
-        operation = run.programs[run.matching.blocks[member.block].team].operations[member.place].collective
+        team = run.team_of[int(run.rank_numbers[arrays.rank[first]])]
+        operation = run.programs[team].operations[int(arrays.place[first])].collective
         rows.append(
             (
-                index,
+                int(came.index[has_index][0]),
                 operation or UNKNOWN_OPERATION,
-                float(waited[waiter]),
+                float(came.took[waiter] - transfer[waiter]),
                 int(came.rank[waiter]),
                 float(came.took[waiter]),
-                int(came.rank[_last(came, waiter)]),
+                int(came.rank[came.last(waiter)]),
                 float(transfer[fastest]),
                 float(transfer[slowest]),
                 float(usual[first_group]),
-                float(expected[first_group + came.group[slowest]]),
-                float(came.bytes[_last(came, slowest)]),
+                float(expected[came.group[slowest]]),
+                float(came.bytes[came.last(slowest)]),
             )
         )
     rows.sort()
@@ -111,31 +122,15 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
     )
 
 
-def _attended(run: RunModel, meeting: Collective, arrays: Mapping[int, TeamTimes], grid: StepGrid) -> _Attended:
-    member_columns: list[tuple[Ints, Ints, Floats, Ints, Floats]] = []
-    for member in meeting.members:
-        block = run.matching.blocks[member.block]
-        step = arrays[block.team]
-        ranks = np.array(block.ranks, np.int64)
-        here = np.isin(ranks, step.ranks)
-        order = np.argsort(step.ranks)
-        column = order[np.searchsorted(step.ranks[order], ranks[here])]
-        took = step.end[member.place, column] - step.start[member.place, column]
-        is_known = ~np.isnan(took)
-        rank, group = ranks[here][is_known], member.group[here][is_known]
-        index, size = grid.at(rank, _position(run, block.team, step, member.place)[column][is_known])
-        member_columns.append((rank.astype(np.int32), group.astype(np.int32), took[is_known], index, size))
-    return _Attended(*(np.concatenate(values) for values in zip(*member_columns, strict=True)))
-
-
-def _position(run: RunModel, team: int, step: TeamTimes, place: int) -> Ints:
-    """Return, for each rank, the position of an operation among the kernels that the rank ran."""
-    kernels = np.array([op.is_kernel for op in run.programs[team].operations[: place + 1]], np.bool_)
-    position: Ints = step.present[: place + 1][kernels].sum(axis=0) - 1
-    return position
-
-
-def _last(came: _Attended, member: int) -> int:
-    """Return the last member of a group to arrive: it spent the shortest time in the collective."""
-    group = np.flatnonzero(came.group == came.group[member])
-    return int(group[came.took[group].argmin()])
+def _attendances(run: RunModel, key: StepKey, grid: StepGrid) -> _Attendances:
+    arrays = run.collective_arrays
+    rank, size = run.rank_numbers[arrays.rank], len(arrays.rank)
+    took, index, sizes = np.full(size, np.nan), np.full(size, -1, np.int32), np.full(size, np.nan)
+    for team, program in run.programs.items():
+        times = run.team_times(key, team)
+        indices, message_bytes = grid.of_operations(program, times)
+        mine = np.flatnonzero(np.isin(rank, times.ranks))
+        order = np.argsort(times.ranks)
+        at = arrays.place[mine], order[np.searchsorted(times.ranks[order], rank[mine])]
+        took[mine], index[mine], sizes[mine] = (times.end - times.start)[at], indices[at], message_bytes[at]
+    return _Attendances(rank, arrays.group, took, index, sizes)

@@ -54,10 +54,7 @@ def measure_kernel_durations(examined: RunAnalysis, grid: StepGrid, kernels: Seq
         ]
         if not ranks_of_team:
             continue
-        is_kernel = np.array([op.is_kernel for op in program.operations], np.bool_)
-        times = run.team_times(grid.key, team)
-        index, _ = grid.at(times.ranks, np.cumsum(times.present & is_kernel[:, None], axis=0) - 1)
-        index[~times.present[:, : index.shape[1]] | ~is_kernel[:, None]] = -1
+        index, _ = grid.of_operations(program, run.team_times(grid.key, team))
         place_of = {
             int(kernel): place for place, kernel in enumerate(index.max(axis=1, initial=-1).tolist()) if kernel >= 0
         }

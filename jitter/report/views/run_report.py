@@ -44,7 +44,6 @@ class RunSeries:
     """Whether jitter is noise, or a lead beside a larger finding: figures of it are grey."""
 
     def position(self, key: StepKey) -> int:
-        """Return the position of a step."""
         return next(at for at, step in enumerate(self.steps) if step.key == key)
 
 
@@ -72,17 +71,14 @@ class RunReport:
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
-        """The diagnosis of the steps."""
         return self.lake.results(self.steps).diagnosis
 
     @cached_property
     def examined(self) -> RunAnalysis:
-        """The analysis that the diagnosis rests on."""
         return self.lake.analyze(self.steps)
 
     @cached_property
     def run(self) -> RunSeries:
-        """The steps as a series."""
         steps = self.diagnosis.steps
         several = len({step.key.epoch for step in steps}) > 1
         labels = tuple(f"{step.key.epoch}/{step.key.step}" if several else str(step.key.step) for step in steps)
@@ -96,12 +92,10 @@ class RunReport:
 
     @cached_property
     def facts(self) -> RunOverview:
-        """Counts over the run."""
         return build_run_overview(self.lake, self.steps)
 
     @cached_property
     def named(self) -> frozenset[int]:
-        """Ranks of the findings."""
         return frozenset(rank for culprit in self.diagnosis.culprits for rank in culprit.ranks)
 
     @cached_property
@@ -134,7 +128,6 @@ class RunReport:
         return grid
 
     def view(self, grid: StepGrid) -> StepView:
-        """Return the data of the figures of a step."""
         view = build_step_view(grid, self.examined, self.answer(grid.key), self._waited[grid.key])
         return replace(view, is_calm=view.is_calm or self.run.is_calm)
 

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from jitter.analysis.alignment.program import Program
 from jitter.analysis.diagnosis.model import StepAnswer
+from jitter.analysis.execution.step_times import TeamTimes
 from jitter.analysis.metrics.step_metrics import METRICS as MEASURED
 from jitter.api import Lake
 from jitter.core.errors import UsageError
@@ -109,6 +111,15 @@ class StepGrid:
         at = row, positions[..., here]
         index[..., here], size[..., here] = self._index[at], self._sizes[at]
         return index, size
+
+    def of_operations(self, program: Program, times: TeamTimes) -> tuple[Ints, Floats]:
+        """Return kernel index and message size (bytes) of a team's operations in this step, (operations, ranks).
+
+        The index is -1 for an operation that is no kernel or that a rank lacks, and as in `at`.
+        """
+        is_kernel = times.present & np.array([operation.is_kernel for operation in program.operations])[:, None]
+        index, size = self.at(times.ranks, np.cumsum(is_kernel, axis=0) - 1)
+        return np.where(is_kernel, index, -1).astype(np.int32), size
 
     def _grid(self, values: Floats) -> Floats:
         grid = np.full(self.kernel_index.size * self.ranks.size, np.nan)

@@ -34,7 +34,6 @@ class StepTables:
 
 
 def build_step_tables(lake: Lake, key: StepKey) -> StepTables:
-    """Read a step and return its tables."""
     parts = lake.table(by="step", step=key, arrow=True).to_pylist()
     rows = [row | {"host": lake.hosts.get(row["rank"])} for row in parts]
     by_wait = sorted(rows, key=lambda row: row["waiting_ns"] or 0)

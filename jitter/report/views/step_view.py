@@ -211,10 +211,8 @@ def find_waiting_kernels(examined: RunAnalysis, grid: StepGrid) -> npt.NDArray[n
         places = sorted(place for place in waiting if program.operations[place].is_kernel)
         if not places:
             continue
-        times = run.team_times(grid.key, team)
-        kernels = np.array([op.is_kernel for op in program.operations], np.bool_)
-        index, _ = grid.at(times.ranks, (np.cumsum(times.present & kernels[:, None], axis=0) - 1)[places])
-        is_waiting |= np.isin(grid.kernel_index, index[index >= 0])
+        index, _ = grid.of_operations(program, run.team_times(grid.key, team))
+        is_waiting |= np.isin(grid.kernel_index, index[places])
     return is_waiting
 
 
@@ -365,7 +363,6 @@ class _SelectedRanks:
         self.others = ~np.isin(np.arange(len(ranks)), [i for i in (self._max, self._min) if i is not None])
 
     def series(self, metric: str) -> MetricSeries:
-        """Return a metric's lines."""
         values = own_values(self._grid, metric)
         high, high_rank = self._extreme(values, 1.0)
         low, low_rank = self._extreme(values, -1.0)

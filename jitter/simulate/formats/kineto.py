@@ -61,7 +61,6 @@ class KinetoDialect:
         return 0 if self.is_rocm and stream == self.main_stream else stream
 
     def call(self, name: str) -> str:
-        """Return the name of a host call."""
         return _HIP_CALLS[name] if self.is_rocm else name
 
     def gpu(self, op: Operation) -> tuple[str, str]:
@@ -112,8 +111,6 @@ _RANKS_SHOWN: Final = 30
 
 @dataclass(frozen=True)
 class Options(CaptureOptions):
-    """Options of the format."""
-
     profiler = "PyTorch's profiler"
     layout: Literal["2024", "2021", "rocm"] = "2024"
     """2021: capitalised categories, whole absolute microseconds, bare collectives. rocm: HIP, stream 0."""
@@ -140,7 +137,6 @@ class Options(CaptureOptions):
 
 
 def write(ranks: list[RankRecording], number: int, folder: Path, options: Options, job: Job) -> Path:
-    """Write the trace of a rank."""
     recording = apply_capture(ranks[0], options)
     stem = (
         f"rank-{recording.rank}"

@@ -162,8 +162,6 @@ BROKEN_NAME: Final = b"void broken_\xff\xfe_kernel<float>(float*)"
 
 @dataclass(frozen=True)
 class Options(CaptureOptions):
-    """Options of the format."""
-
     layout: str = "2022.4"
     container: Literal["sqlite", "parquet"] = "sqlite"
     text_ids: bool = False

@@ -155,8 +155,6 @@ SYNC_TYPES: Final = {
 
 
 class Column(NamedTuple):
-    """A column of a table."""
-
     name: str
     kind: str
     """integer, text or real."""
@@ -187,7 +185,6 @@ class NsysReport:
         self.strings: dict[str | bytes, int] = {}
 
     def string(self, text: str | bytes) -> int:
-        """Return the id of a string."""
         return self.strings.setdefault(text, len(self.strings) + 1)
 
     def add(self, table: str, count: int, **values: object) -> None:

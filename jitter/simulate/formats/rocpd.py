@@ -43,8 +43,6 @@ SECRET: Final = "7061737377307264"
 
 @dataclass(frozen=True)
 class Options(CaptureOptions):
-    """Options of the format."""
-
     profiler = "rocprofv3"
     environment: Literal["torchrun", "srun", "mpirun", "none"] = "torchrun"
     """Launcher whose environment variables state the rank."""
@@ -56,7 +54,6 @@ _VARIABLE: Final = {"torchrun": "RANK", "srun": "SLURM_PROCID", "mpirun": "OMPI_
 
 
 def write(ranks: list[RankRecording], number: int, folder: Path, options: Options, job: Job) -> Path:
-    """Write the database of a rank."""
     recording = apply_capture(ranks[0], options)
     place = folder / recording.host if options.names == "process" else folder
     place.mkdir(exist_ok=True)
@@ -89,11 +86,9 @@ class _Database:
         self._connection.executemany(statement, ((n, self._guid, *row) for n, row in enumerate(rows, start=1)))
 
     def string(self, text: str) -> int:
-        """Return the id of a string."""
         return self._strings.setdefault(text, len(self._strings) + 1)
 
     def event(self, category: str, stack: int, extdata: str = "{}") -> int:
-        """Add an event and return its id."""
         self._events.append((self.string(category), stack, 0, 0, extdata))
         return len(self._events)
 

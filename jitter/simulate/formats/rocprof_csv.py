@@ -35,8 +35,6 @@ COMPANION_FILES: Final = ("hip_api", "marker_api", "rccl_api", "memory_copy", "a
 
 @dataclass(frozen=True)
 class Options(CaptureOptions):
-    """Options of the format."""
-
     profiler = "rocprofv3"
     layout: Literal["0.5", "1.0", "7.1"] = "1.0"
     names: Literal["rank", "number", "process"] = "rank"

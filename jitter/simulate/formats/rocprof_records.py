@@ -30,8 +30,6 @@ class DispatchRecord(NamedTuple):
 
 
 class CopyRecord(NamedTuple):
-    """A copy by a copy engine."""
-
     direction: str
     stream: int
     thread: int
@@ -43,8 +41,6 @@ class CopyRecord(NamedTuple):
 
 @dataclass
 class RocprofRecords:
-    """All records of one rank."""
-
     kernels: list[DispatchRecord]
     copies: list[CopyRecord]
     calls: list[HostCall]

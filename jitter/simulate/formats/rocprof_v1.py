@@ -26,8 +26,6 @@ Rows = dict[str, list[tuple[object, ...]]]
 
 @dataclass(frozen=True)
 class Options(CaptureOptions):
-    """Options of the format."""
-
     profiler = "rocprof"
     forms: Literal["both", "db", "json"] = "both"
     nanoseconds: bool = True

@@ -1,18 +1,37 @@
-"""The tables of a comparison as texts, for the terminal, Markdown and the page."""
+"""A comparison for people: its tables as texts, and a terminal, Markdown and a page that show them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
-from jitter.comparison.document import CulpritEntry, Environment
+from jitter.comparison.document import CulpritEntry, Document, Environment
+from jitter.comparison.gates import Gate, format_limit, write_line
 from jitter.comparison.kernel_changes import KernelChange
 from jitter.comparison.log_tables import QUANTITIES
 from jitter.comparison.model import CollectiveChange, Comparison
-from jitter.core.formatting import UNKNOWN, abbreviate, format_bytes, format_count, format_rank, format_time
+from jitter.core.formatting import (
+    UNKNOWN,
+    abbreviate,
+    escape_control,
+    format_bytes,
+    format_count,
+    format_percent,
+    format_rank,
+    format_time,
+)
 from jitter.core.names.kernels import short_name
+from jitter.report.forms import COMPARISON_MARKDOWN_SIGNATURE
 from jitter.report.text.cells import Measure, Shortened, measure_percent, measure_time
 
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+_MOST_ROWS_OF_TERMINAL: Final = 10
+_MOST_ROWS_OF_MARKDOWN: Final = 20
+_MOST_ROWS_OF_CHECK: Final = 10
+_MOST_ROWS_OF_PAGE: Final = 200
 _MIN_RANK_CHANGE: Final = 0.005
 """Part of a step; a smaller change of what a rank costs is not listed."""
 _MIN_RATIO_CHANGE: Final = 0.03
@@ -200,7 +219,6 @@ def _seen(entry: CulpritEntry) -> str:
 
 
 def name_culprit_entry(entry: CulpritEntry) -> str:
-    """Name a finding by its scope."""
     if entry.scope == "host" and entry.host is not None:
         return f"host {entry.host}"
     if len(entry.ranks) > 1:
@@ -262,3 +280,101 @@ def _number(value: float | None) -> Measure:
 
 def _bytes(value: int | None) -> str | None:
     return None if value is None else f"{value:,} B"
+
+
+def render_comparison_terminal(comparison: Comparison) -> "RenderableType":
+    """Return the verdict, the split and what changed as an object that rich prints."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [Text(escape_control(line), style="dim") for line in describe_sides(comparison)]
+    parts.append(Text(escape_control(comparison.sentence), style="bold"))
+    parts += [_terminal_table(table) for table in build_tables(comparison, _MOST_ROWS_OF_TERMINAL)]
+    parts += [Text(escape_control(note), style="dim") for note in comparison.notes]
+    return Group(*parts)
+
+
+def _terminal_table(table: ComparisonTable) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(title=table.title, title_justify="left", title_style="cyan", box=None, padding=(0, 2, 0, 0))
+    for number, head in enumerate(table.heads):
+        is_text = number == 0
+        shown.add_column(head, justify="left" if is_text else "right", overflow="fold" if is_text else "ellipsis")
+    for row in table.rows:
+        # Text, not str: square brackets in a kernel name are not markup
+        shown.add_row(*(Text(escape_control(cell)) for cell in row))
+    return shown
+
+
+def render_comparison_markdown(comparison: Comparison) -> str:
+    """Return verdict, split and what changed, for an issue or a chat. Text from traces is escaped."""
+    from jitter.report.markdown import escape_markdown, format_list
+
+    lines = [COMPARISON_MARKDOWN_SIGNATURE.decode(), "", f"**{escape_markdown(comparison.sentence)}**", ""]
+    lines += format_list(describe_sides(comparison))
+    lines += _format_tables(comparison, _MOST_ROWS_OF_MARKDOWN)
+    if comparison.notes:
+        lines += ["", "## Notes", "", *format_list(comparison.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def render_check_markdown(gates: Sequence[Gate], comparison: Comparison | None) -> str:
+    """Return the line, a table of the gates and, with a baseline, what changed, for the summary of a job."""
+    from jitter.report.markdown import escape_markdown, format_list, format_markdown_table
+
+    rows = [
+        (
+            gate.gate,
+            UNKNOWN if gate.limit is None else format_limit(gate.limit),
+            _gate_value(gate),
+            UNKNOWN if gate.interval is None else " to ".join(map(format_percent, gate.interval)),
+            gate.result.name,
+        )
+        for gate in gates
+    ]
+    heads = ("gate", "limit", "value", "95% interval", "result")
+    lines = ["# jitter check", "", f"**{escape_markdown(write_line(gates))}**", ""]
+    lines += format_markdown_table(heads, rows)
+    if comparison is not None:
+        lines += ["", escape_markdown(comparison.sentence), ""]
+        lines += format_list(describe_sides(comparison))
+        lines += _format_tables(comparison, _MOST_ROWS_OF_CHECK)
+    return "\n".join(lines) + "\n"
+
+
+def _gate_value(gate: Gate) -> str:
+    if gate.value is None:
+        return UNKNOWN
+    return str(round(gate.value)) if gate.gate == "fail-on" else format_percent(gate.value)
+
+
+def _format_tables(comparison: Comparison, most_rows: int) -> Iterator[str]:
+    from jitter.report.markdown import format_markdown_table
+
+    for table in build_tables(comparison, most_rows):
+        yield from ("", f"## {table.title}", "", *format_markdown_table(table.heads, table.rows))
+
+
+def render_comparison_html(bases: Sequence[Document], new: Document, comparison: Comparison) -> str:
+    """Return the page: verdict, both runs on the same axes, tables. Text from traces is escaped."""
+    from markupsafe import Markup
+
+    from jitter.report.figures.comparison_figures import draw_comparison
+    from jitter.report.page import render_document, template_environment
+
+    drawn = draw_comparison(bases, new, comparison)
+    title = f"{comparison.base.label} and {comparison.new.label}"
+    body = (
+        template_environment()
+        .get_template("comparison.html.j2")
+        .render(
+            title=title,
+            comparison=comparison,
+            sides=describe_sides(comparison),
+            tables=build_tables(comparison, _MOST_ROWS_OF_PAGE),
+            roots=drawn is not None,
+        )
+    )
+    return render_document(title, Markup(body), {} if drawn is None else {"comparison": drawn})

@@ -1,19 +1,26 @@
-"""The history of a job as rows, sentences and JSON."""
+"""The history of a job as rows, sentences, JSON, and a page in which each run opens its comparison."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import RUNGS
+from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document
-from jitter.core.formatting import escape_control, format_percent, format_time
+from jitter.core.formatting import format_percent, format_time
 from jitter.history.change_points import ChangePoint, find_change_points, find_outside
 from jitter.history.runs import HistoryRun
+from jitter.report.comparison import ComparisonTable, build_tables
 from jitter.report.text.cells import measure_percent, measure_time
 
 HISTORY_SCHEMA_VERSION: Final = 1
+_BASES: Final = 5
+"""Runs before a run that it is compared with."""
+_MOST_COMPARED: Final = 60
+"""Runs, the last ones, that have a comparison in the page."""
+_MOST_ROWS: Final = 10
 
 
 def change_points(runs: Sequence[HistoryRun]) -> dict[tuple[str, str], ChangePoint]:
@@ -27,7 +34,6 @@ def change_points(runs: Sequence[HistoryRun]) -> dict[tuple[str, str], ChangePoi
 
 
 def history_rows(runs: Sequence[HistoryRun]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Return heads and rows of the list of runs."""
     changes = change_points(runs)
     heads = ("job", "run", "added", "ranks", "steps", "step time", "loss", "change", "labels")
     rows: list[tuple[str, ...]] = [
@@ -112,7 +118,6 @@ def waterfall_parts(document: Document) -> dict[str, int | None]:
 
 
 def describe_change(change: ChangePoint) -> str:
-    """Return a change in words."""
     what = "slower" if change.after_ns > change.before_ns else "faster"
     times = f"{format_time(change.before_ns)} to {format_time(change.after_ns)}"
     return f"{format_percent(abs(change.fraction))} {what}, {times} a step"
@@ -132,7 +137,6 @@ def format_change(change: ChangePoint | None) -> str:
 
 
 def format_labels(run: HistoryRun) -> str:
-    """Return the labels of a run as they were given."""
     return ",".join(f"{name}={value}" for name, value in run.labels.items())
 
 
@@ -174,16 +178,43 @@ def _change(change: ChangePoint | None) -> dict[str, Any] | None:
     }
 
 
-def format_text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return the table, one line a row; the first and the last column are text, the others numbers."""
-    lines = [list(heads), *([escape_control(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
-    last = len(heads) - 1
-    return "".join(
-        "  ".join(
-            cell.ljust(width) if at in (0, last) else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        + "\n"
-        for line in lines
+class RunSection(NamedTuple):
+    """One run with its comparison."""
+
+    run: HistoryRun
+    title: str
+    labels: str
+    sentence: str
+    tables: list[ComparisonTable]
+
+
+def render_history_html(job: str, runs: Sequence[HistoryRun], documents: Sequence[Document]) -> str:
+    """Return the page: the runs' step time, loss and split, the change points, the comparison of each run."""
+    from markupsafe import Markup
+
+    from jitter.report.figures.history_figures import draw_history
+    from jitter.report.page import render_document, template_environment
+
+    changes = change_points(runs)
+    sentences, heads, rows = describe_history(runs, documents)
+    sections = []
+    for at in range(max(0, len(runs) - _MOST_COMPARED), len(runs)):
+        change = format_change(changes.get((runs[at].job, runs[at].digest)))
+        sentence, tables = _compare(documents, at)
+        title = f"{runs[at].name}, {format_date(runs[at].added_ns)} {change}".strip()
+        sections.append(RunSection(runs[at], title, format_labels(runs[at]), sentence, tables))
+    body = (
+        template_environment()
+        .get_template("history.html.j2")
+        .render(job=job, sentences=sentences, heads=heads, rows=rows, sections=sections)
     )
+    figures = draw_history(runs, documents, changes)
+    return render_document(f"history of {job}", Markup(body), {"history": figures})
+
+
+def _compare(documents: Sequence[Document], at: int) -> tuple[str, list[ComparisonTable]]:
+    bases = documents[max(0, at - _BASES) : at]
+    if not bases:
+        return "The first run of the job.", []
+    comparison = compare_documents(bases, documents[at])
+    return comparison.sentence, build_tables(comparison, _MOST_ROWS)

@@ -1,0 +1,41 @@
+"""The colours of the figures."""
+
+from typing import Final
+
+# Colours that colour-blind readers can distinguish (Okabe and Ito); lines also differ in width and dash, for print.
+# The page's script knows them by value and replaces them in dark mode: see `templates/appearance.js`.
+MAX_RANK: Final = "#d55e00"
+MIN_RANK: Final = "#0072b2"
+OTHERS: Final = "#999999"
+CALM: Final = "#57606a"
+"""Of the max rank in a step in which no rank stands out."""
+COLLECTIVE: Final = "#009e73"
+MARK: Final = "#cc79a7"
+TEXT: Final = "#1c2128"
+GRID: Final = "#e6e8eb"
+LATE_START: Final = "#0072b2"
+CPU: Final = "#e69f00"
+AFTER_LAUNCH: Final = "#8c5a00"
+GPU: Final = "#d55e00"
+TRANSFER: Final = "#009e73"
+RANKS: Final = ("#2e8b3d", "#a8479c", "#00939e", "#8a6d00", "#7b5fd6", "#c8396b", "#5f7f1c", "#a0522d")
+"""Of other ranks; of medium lightness, legible on a light and on a dark ground."""
+BACKGROUND: Final = "#fefefe"  # not quite white: Bokeh omits default values from the page
+
+
+def _between(stops: tuple[str, ...], steps: int = 64) -> list[str]:
+    """Interpolate colours evenly between the stops."""
+    points = [tuple(int(stop[at : at + 2], 16) for at in (1, 3, 5)) for stop in stops]
+    shades = []
+    for n in range(steps):
+        part, share = divmod(n * (len(points) - 1) / (steps - 1), 1)
+        low, high = points[int(part)], points[min(int(part) + 1, len(points) - 1)]
+        shades.append("#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in zip(low, high, strict=True)))
+    return shades
+
+
+# one hue that darkens (in dark mode: lightens), so that print in grey and all kinds of colour vision keep the order
+LIGHT_HEAT_PALETTE: Final = _between(("#f4efe9", "#fdbe85", "#d45e02", "#4a1c00"))
+DARK_HEAT_PALETTE: Final = _between(("#22262c", "#7a3a08", "#ff8a33", "#fff3e6"))
+# for cells without a share of the loss, and for runs without a finding: grey of growing opacity, on either ground
+GREY_PALETTE: Final = [f"#808080{alpha:02x}" for alpha in range(0x08, 0xC8, 6)]

@@ -1,1 +1,0 @@
-"""Reports about several runs: comparisons, gates, history."""

@@ -20,6 +20,8 @@ Values = Mapping[str, Any]
 _SYSLOG: Final = re.compile(
     r"(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S+) (?P<host>[A-Za-z0-9][\w.-]*) kernel(?:\[\d+\])?: "
 )
+_OF_GPU: Final = ("time_ns", "host", "device", "bus_id")
+"""What other rows take from the row that is not complete yet."""
 _BY_NAME: Final[Mapping[str, Callable[[str], Any]]] = {"time_ns": time_ns, "bus_id": bus_address}
 
 
@@ -160,7 +162,8 @@ class _PatternParser(_DeclaredParser):
         if rule.relation is None:
             _update(self._head if self._row is None else self._row[1], values, is_new=self._row is None)
             return
-        values = {**self._head, **values}
+        open_row = {} if self._row is None else {name: self._row[1].get(name) for name in _OF_GPU}
+        values = {**self._head, **open_row, **values}
         if rule.numbered:
             values[rule.numbered] = self._number
             self._number += 1

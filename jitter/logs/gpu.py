@@ -155,6 +155,26 @@ FORMATS: Final = (
                 section=re.compile(r"^(?!.*(?i:module|memory))"),
             ),
             Rule(re.compile(r"^\s+SM\s+: (?P<sm_mhz>\d+)"), section=re.compile(r"^Clocks$")),
+            Rule(
+                re.compile(r"^\s+Current\s+: (\d+)x\s*$"),
+                "links",
+                section=re.compile("^Link Width$"),
+                values=lambda match, before: {"counter": "PCIe lanes", "count": match[1]},
+            ),
+            Rule(
+                re.compile(r"^\s+((?:DRAM|SRAM) Uncorrectable\w*(?: \w+)*?)\s+: ([1-9]\d*)\s*$"),
+                "gpu_errors",
+                values=lambda match, before: {"memory": f"{match[1]} errors", "count": match[2]},
+            ),
+            Rule(
+                re.compile(r"^\s+(?:Uncorrectable Error|(Pending))\s+: ([1-9]\d*|Yes)\s*$"),
+                "gpu_errors",
+                section=re.compile("^Remapped Rows$"),
+                values=lambda match, before: {
+                    "memory": "row remapping pending" if match[1] else "rows remapped for uncorrectable errors",
+                    "count": match[2].replace("Yes", "1"),
+                },
+            ),
         ),
         opens=re.compile("NVSMI LOG"),
         section=re.compile(r"\s+([A-Z][\w ()]*?)\s*"),

@@ -130,17 +130,23 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("reasons", _STRINGS, "active reasons for a lower clock: sw_power_cap, hw_slowdown, sw_thermal_slowdown, …"),
     ),
     "gpu_errors": _schema(
-        _TIME, _HOST, _DEVICE, _BUS_ID, ("code", pa.int32(), "number of the Xid (under 10000) or SXid")
+        _TIME,
+        _HOST,
+        _DEVICE,
+        _BUS_ID,
+        ("code", pa.int32(), "number of the Xid (under 10000) or SXid; null for a counter"),
+        ("memory", pa.string(), "what of the GPU's memory nvidia-smi counts: uncorrectable errors, remapped rows, …"),
+        ("count", pa.int64(), "value of the counter"),
     ),
     "links": _schema(
         _TIME,
         _HOST,
         ("device", pa.int32(), "number of the GPU on its host; null for a network adapter"),
         ("nic", pa.string(), "name of the network adapter; null for a GPU, or where the source does not state it"),
-        ("link", pa.int32(), "number of the NVLink, or of the adapter's port"),
+        ("link", pa.int32(), "number of the NVLink, or of the adapter's port; null for a GPU's PCIe link"),
         ("state", pa.string(), "active, inactive; of ports as printed: Active, Down, Initializing, …"),
         ("gb_per_s", pa.float64(), "speed of the link in GB/s (1e9 bytes)"),
-        ("counter", pa.string(), "what is counted: CRC, Replay, Recovery errors, SymbolErrorCounter, PortXmitWait, …"),
+        ("counter", pa.string(), "CRC, Replay, Recovery errors, SymbolErrorCounter, PortXmitWait, PCIe lanes, …"),
         ("count", pa.int64(), "value of the counter"),
     ),
     "bindings": _schema(

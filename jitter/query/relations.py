@@ -373,7 +373,7 @@ LOG_SENTENCES: Final = {
     "ras": "Answers of NCCL's health query `ncclras`: ranks without an answer, and operations launched.",
     "collective_timeouts": "Operations that PyTorch's watchdog gave up waiting for.",
     "gpu_clocks": "Clocks, power and temperature of GPUs over time.",
-    "gpu_errors": "Errors of GPUs and NVSwitches: Xid and SXid of kernel logs, fabric manager and DCGM.",
+    "gpu_errors": "Errors of GPUs and NVSwitches: Xid and SXid of kernel logs, fabric manager and DCGM; memory errors.",
     "links": "Speeds, states and error counters of NVLinks and of network adapters' ports.",
     "bindings": "CPUs and GPUs that ranks are bound to.",
     "topology": "CPUs and NICs near each GPU.",

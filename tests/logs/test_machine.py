@@ -70,6 +70,39 @@ GPU 00000000:{bus}:00.0
     ]
 
 
+def test_lanes_and_memory_errors_of_a_report():
+    report = """==============NVSMI LOG==============
+Timestamp    : Wed May  1 12:00:00 2024
+GPU 00000000:10:00.0
+    PCI
+        GPU Link Info
+            PCIe Generation
+                Max                       : 5
+                Current                   : 1
+            Link Width
+                Max                       : 16x
+                Current                   : 8x
+    ECC Errors
+        Aggregate
+            DRAM Uncorrectable            : 4
+    Remapped Rows
+        Correctable Error                 : 7
+        Uncorrectable Error               : 2
+        Pending                           : Yes
+        Remapping Failure Occurred        : No
+    Clocks
+        SM                                : 1980 MHz
+"""
+    log = parsed(report)
+    assert rows(log, "links", "device", "link", "counter", "count") == [(0, None, "PCIe lanes", 8)]
+    assert rows(log, "gpu_errors", "device", "bus_id", "code", "memory", "count") == [
+        (0, "0000:10:00", None, "DRAM Uncorrectable errors", 4),
+        (0, "0000:10:00", None, "rows remapped for uncorrectable errors", 2),
+        (0, "0000:10:00", None, "row remapping pending", 1),
+    ]
+    assert rows(log, "gpu_clocks", "device", "sm_mhz") == [(0, 1980.0)]
+
+
 def test_dcgmi_dmon():
     log = parsed(
         "#Entity   SMCLK                       DVCCTR                      TMPTR       POWER\nID\n"

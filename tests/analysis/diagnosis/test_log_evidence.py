@@ -336,3 +336,32 @@ def test_the_gpu_of_an_unknown_rank_is_evidence_of_no_rank():
         ("gpu_error", (), False, True),
     ]
     assert (found[1].host, found[1].certainty) == ("node1", "unknown")
+
+
+def test_logs_of_two_runs_contradict_each_other_and_neither_is_believed():
+    old = [communicator(rank, network="Socket", interfaces=["eth0"], source="/x/old.log") for rank in range(4)]
+    new = [communicator(rank, source="/x/new.log") for rank in range(4)]
+    logs = JobLogs(communicators=[*old, *new]).reconciled()
+    assert words(logs) == []
+    (fact,) = find_facts(logs, ("contradiction",))
+    assert fact.words.startswith("new.log, old.log state different hosts or networks of ranks 0-3")
+    assert words(JobLogs(communicators=old).reconciled()) == ["NCCL communicates by TCP over eth0"]
+
+
+def test_adapters_of_two_protocols():
+    rows = [communicator(rank, interfaces=[f"mlx5_0:1/{'RoCE' if rank == 2 else 'IB'}"]) for rank in range(4)]
+    (fact,) = find_facts(JobLogs(communicators=rows))
+    assert (fact.words, fact.ranks) == ("rank 2: adapters of RoCE, the other ranks: IB", (2,))
+
+
+def test_links_and_memory_errors_of_a_gpu_are_of_its_rank():
+    row = {"host": "node0", "nic": None, "state": None}
+    lanes = [row | {"device": gpu, "link": None, "counter": "PCIe lanes", "count": 8 if gpu else 16} for gpu in (0, 1)]
+    replays = [row | {"device": 1, "link": 3, "counter": "Replay", "count": 12}]
+    memory = [{"host": "node0", "device": 1, "bus_id": None, "code": None, "memory": "DRAM errors", "count": 4}]
+    logs = JobLogs(links=[*lanes, *replays], gpu_errors=memory, places=NODE0)
+    assert [(fact.words, fact.ranks) for fact in find_facts(logs)] == [
+        ("NVLink of GPU 1: Replay 12 (rank 1) on node0", (1,)),
+        ("PCIe link of GPU 1: 8 of 16 lanes (rank 1) on node0", (1,)),
+        ("GPU 1 of node0 (rank 1): DRAM errors 4 (nvidia-smi)", (1,)),
+    ]

@@ -28,6 +28,7 @@ _ORDER: Final[tuple[CauseCertainty, ...]] = ("unknown", "likely", "certain")
 
 def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     """Return the diagnosis with what logs state of its findings, of the verdict's first one, and of anything else."""
+    logs = logs.reconciled()
     run = logs.during(list(logs.step_times_ns))
     facts = find_facts(run)
     facts_of: dict[tuple[StepKey, ...], tuple[Fact, ...]] = {}

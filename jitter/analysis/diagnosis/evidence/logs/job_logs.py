@@ -74,6 +74,8 @@ class JobLogs:
     """Collectives whose bandwidth is below a measured baseline in every step."""
     places: Mapping[int, RankPlace] = field(default_factory=dict)
     """Host and GPU of each rank."""
+    contested: Sequence[tuple[tuple[int, ...], tuple[str, ...]]] = ()
+    """Ranks of which files state different hosts or networks, and the files: their NCCL rows are left out."""
     step_times_ns: Mapping[StepKey, tuple[int, int]] = field(default_factory=dict)
     """First start and last end of each step, ns since 1970; without steps whose traces record no wall clock."""
 
@@ -134,6 +136,27 @@ class JobLogs:
             by_gpu = self.ranks_of_gpu(row["host"], row["device"], row["bus_id"])
             members.append(((row["rank"],) if is_global else by_gpu, row))
         return members
+
+    def reconciled(self) -> "JobLogs":
+        """Return the logs without the files that contradict each other, as those of two runs: neither is believed."""
+        world = max((row["ranks"] for row in self.communicators if row.get("ranks")), default=None)
+        stated: dict[tuple[int, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        for row in self.communicators:
+            if row["rank"] is not None and row.get("ranks") == world and row.get("source") is not None:
+                for what, value in (("host", short_host(row["host"])), ("network", row["network"])):
+                    if value is not None:
+                        stated[row["rank"], what][row["source"]].add(value)
+        ranks_of_files: dict[tuple[str, ...], set[int]] = defaultdict(set)
+        for (rank, _), of_files in stated.items():
+            if len({tuple(sorted(values)) for values in of_files.values()}) > 1:
+                ranks_of_files[tuple(sorted(of_files))].add(rank)
+        lost = {file for files in ranks_of_files for file in files}
+        return replace(
+            self,
+            communicators=[row for row in self.communicators if row.get("source") not in lost],
+            edges=[row for row in self.edges if row.get("source") not in lost],
+            contested=[(tuple(sorted(ranks)), files) for files, ranks in sorted(ranks_of_files.items())],
+        )
 
     def during(self, steps: Sequence[StepKey], margin_ns: int = _LIMITS.log_sampling_ns) -> "JobLogs":
         """Return the logs with GPU clocks and errors of these steps' times only, and of `margin_ns` around them.

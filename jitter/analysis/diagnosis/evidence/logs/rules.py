@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePath
 from statistics import median
 from typing import Any, Final, NamedTuple, get_args
 
@@ -37,6 +38,7 @@ _EXPECTED: Final = frozenset(("its power cap",))
 _GPU_CAUSES: Final[tuple[Cause, ...]] = ("gpu_compute", "gpu_time")
 _HOST_CAUSES: Final[tuple[Cause, ...]] = ("cpu_launch", "late_start", "cpu_after", "launch_bound")
 _NETWORK: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_communication")
+_LANES: Final = "PCIe lanes"
 _LINK_ERRORS: Final = frozenset((74, 137))
 """Xid numbers of NVLink."""
 
@@ -200,6 +202,20 @@ def _other_interfaces(logs: JobLogs) -> Iterator[Match]:
         yield Match({"wrong": _listed(wrong), "are": are, "fabric": _listed(fabric)})
 
 
+def _mixed_fabric(logs: JobLogs) -> Iterator[Match]:
+    """Find ranks whose adapters speak another protocol (`mlx5_0:1/RoCE`, `mlx5_0:1/IB`) than most ranks' do."""
+    by_protocol: dict[str, set[int]] = defaultdict(set)
+    for ranks, row in logs.members:
+        protocols = {name.rpartition("/")[2] for name in row["interfaces"] or () if "/" in name}
+        if len(protocols) == 1:
+            by_protocol[protocols.pop()].update(ranks)
+    usual = max(by_protocol, key=lambda protocol: (len(by_protocol[protocol]), protocol), default="")
+    for protocol, of_protocol in sorted(by_protocol.items()):
+        if protocol != usual:
+            values = {"ranks": format_ranks(sorted(of_protocol)), "protocol": protocol, "usual": usual}
+            yield Match(values, tuple(sorted(of_protocol)))
+
+
 def _explained(logs: JobLogs) -> Callable[[Mapping[str, Any]], bool]:
     """Return whether an edge is one of ranks that communicate by TCP, which another rule tells."""
     odd = set(_odd_tcp(logs))
@@ -243,19 +259,28 @@ def _proxies(logs: JobLogs) -> Iterator[Match]:
 
 
 def _links(logs: JobLogs) -> Iterator[Match]:
-    """Find links that are down beside others that work, and counters of errors."""
-    links: dict[tuple[str | None, str], Counter[str]] = defaultdict(Counter)
+    """Find links that are down, or have fewer lanes, beside others that work, and counters of errors."""
+    links: dict[tuple[str | None, int | None, str], Counter[str]] = defaultdict(Counter)
     working = any(row["state"] in ("active", "Active") for row in logs.links)
+    widest = max((row["count"] or 0 for row in logs.links if row["counter"] == _LANES), default=0)
     for row in logs.links:
-        name = f"NVLink of GPU {row['device']}" if row["device"] is not None else f"port of {row['nic'] or 'a NIC'}"
-        if row["state"] not in (None, "active", "Active") and working:
-            links[row["host"], f"{name} {row['state'].lower()}"]["links"] += 1
-        elif row["counter"] not in (None, "PortXmitWait") and row["count"]:
-            links[row["host"], f"{name}: {row['counter']}"]["errors"] += row["count"]
-    for (host, what), counts in sorted(links.items(), key=str):
+        gpu = f"NVLink of GPU {row['device']}"
+        name = gpu if row["device"] is not None else f"port of {row['nic'] or 'a NIC'}"
+        key, count = (row["host"], row["device"]), row["count"]
+        if row["counter"] == _LANES:
+            if count is not None and count < widest:
+                links[*key, f"PCIe link of GPU {row['device']}: {count} of {widest} lanes"]["links"] = 1
+        elif row["state"] not in (None, "active", "Active") and working:
+            links[*key, f"{name} {row['state'].lower()}"]["down"] += 1
+        elif row["counter"] not in (None, "PortXmitWait") and count:
+            links[*key, f"{name}: {row['counter']}"]["errors"] += count
+    for (host, device, what), counts in sorted(links.items(), key=str):
+        ranks = logs.ranks_of_gpu(host, device, None) if device is not None else ()
+        number = f" {counts['errors']:,}" if counts["errors"] else ""
+        number = f" ({format_count(counts['down'], 'link')})" if counts["down"] else number
+        of_rank = f" ({format_ranks(ranks)})" if ranks else ""
         where = f" on {host}" if host is not None else ""
-        number = f" {counts['errors']:,}" if counts["errors"] else f" ({format_count(counts['links'], 'link')})"
-        yield Match({"what": f"{what}{number}{where}"}, host=host)
+        yield Match({"what": f"{what}{number}{of_rank}{where}"}, ranks, host, device)
 
 
 # ---- GPUs
@@ -375,7 +400,8 @@ def _idle_and_busy(logs: JobLogs) -> Iterator[Match]:
 def _errors(logs: JobLogs) -> Iterator[Match]:
     by_gpu: dict[_Gpu, Counter[int]] = defaultdict(Counter)
     for row in logs.gpu_errors:
-        by_gpu[_Gpu(row["host"], row.get("device"), row["bus_id"])][row["code"]] += 1
+        if row["code"] is not None:
+            by_gpu[_Gpu(row["host"], row.get("device"), row["bus_id"])][row["code"]] += 1
     for (host, number, bus_id), codes in sorted(
         by_gpu.items(), key=lambda gpu_codes: (-gpu_codes[1].total(), str(gpu_codes[0]))
     ):
@@ -396,6 +422,22 @@ def _errors(logs: JobLogs) -> Iterator[Match]:
         values = {"errors": _listed(listed), "gpu": gpu, "where": where}
         certainty: CauseCertainty | None = None if ranks else "unknown"
         yield Match(values, ranks, host, device, certainty, causes)
+
+
+def _memory(logs: JobLogs) -> Iterator[Match]:
+    """Find GPUs with errors of their memory that could not be corrected; without a time, of the GPU's whole life."""
+    by_gpu: dict[_Gpu, dict[str, int]] = defaultdict(dict)
+    for row in logs.gpu_errors:
+        if row.get("memory") is not None:
+            by_gpu[_Gpu(row["host"], row["device"], row["bus_id"])][row["memory"]] = row["count"]
+    for gpu, counts in sorted(by_gpu.items(), key=str):
+        ranks = logs.ranks_of_gpu(*gpu)
+        of_rank = f" ({format_ranks(ranks)})" if ranks else ""
+        values = {
+            "gpu": f"{gpu.name}{of_rank}",
+            "what": ", ".join(f"{what} {count:,}" for what, count in counts.items()),
+        }
+        yield Match(values, ranks, gpu.host, gpu.device, causes=_GPU_CAUSES if ranks else ())
 
 
 def _is_of_switch(code: int) -> bool:
@@ -467,6 +509,12 @@ def _conflicts(logs: JobLogs) -> Iterator[Match]:
         yield Match({"first": f"rank {first} has {'; '.join(clauses)}", "more": rest}, tuple(conflicts))
 
 
+def _contested(logs: JobLogs) -> Iterator[Match]:
+    for ranks, files in logs.contested:
+        names = [PurePath(file).name for file in files]
+        yield Match({"files": _listed(names), "ranks": format_ranks(ranks)}, ranks)
+
+
 # ---- training
 
 
@@ -518,6 +566,8 @@ RULES: Final[tuple[Rule, ...]] = (
          "NCCL communicates by TCP{over}{present}{why}", _CHECK_FABRIC, "NCCL communicates by TCP{over}{why}"),
     Rule("network", _NETWORK, "certain", _failed_plugins,
          "the network plug-in could not be loaded on {hosts}", _CHECK_FABRIC, "network plug-in not loaded"),
+    Rule("network", _NETWORK, "likely", _mixed_fabric, "{ranks}: adapters of {protocol}, the other ranks: {usual}",
+         "check that the ranks of a job are on one fabric"),
     Rule("network", _NETWORK, "unknown", _other_interfaces,
          "NCCL uses {wrong}, which {are} not of the fabric, beside {fabric}: set NCCL_SOCKET_IFNAME to the fabric's "
          "interfaces"),
@@ -540,6 +590,8 @@ RULES: Final[tuple[Rule, ...]] = (
          "{gpus} are limited by {by} ({n} of {all} samples)", "check the cooling and the power limits"),
     Rule("gpu_error", _GPU_CAUSES, "likely", _errors,
          "{errors}{gpu} {where}", "read the kernel log; reset or replace the GPU"),
+    Rule("gpu_error", _GPU_CAUSES, "likely", _memory,
+         "{gpu}: {what} (nvidia-smi)", "reset the GPU; replace it where errors come back"),
     Rule("placement", _HOST_CAUSES, "likely", _shared_threads,
          "rank {rank} shares {shared} of {threads} with {others}", "bind each rank to CPU cores of its own",
          "launches late on shared hardware threads", is_item=False),
@@ -555,6 +607,8 @@ RULES: Final[tuple[Rule, ...]] = (
          "recorded steps take {share} longer than the {others} that the training log times without the profiler "
          "({times}medians): the profiler, or what else these steps do, costs that",
          "record fewer activities: no stacks, no shapes, no memory"),
+    Rule("contradiction", (), "unknown", _contested,
+         "{files} state different hosts or networks of {ranks}, as of two runs: what NCCL says there is not used"),
     Rule("contradiction", (), "unknown", _conflicts,
          "{first}{more}: their logs may be of another job; no log is joined to them by what differs"),
 )  # fmt: skip

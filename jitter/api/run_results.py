@@ -131,10 +131,9 @@ class RunResults:
         logs = self._logs(steps)
         diagnosis = self._look_at_located(add_log_evidence(answers.diagnosis, logs))
         if outdated := sum(log.parsers_version < VERSION for log in lake.logs):
-            sentence = (
-                f"{format_count(outdated, 'log was', 'logs were')} read by an older jitter, which took less from them"
-            )
-            diagnosis = replace(diagnosis, notes=(*diagnosis.notes, f"{capitalize(sentence)}: ingest them again."))
+            read = format_count(outdated, "log was", "logs were")
+            note = f"{read} read by an older jitter, which took less from them: ingest them again."
+            diagnosis = replace(diagnosis, notes=(*diagnosis.notes, note))
         bounds = find_bounds_in_tables(lake.log_table("operators").to_pylist())
         diagnosis = replace(diagnosis, efficiency=(*diagnosis.efficiency, *bounds))
         if not steps:

@@ -395,5 +395,5 @@ def test_a_log_that_an_older_jitter_read_is_read_again(dumps, capsys):
     old = [msgspec.structs.replace(one, parsers_version=1) for one in intact_log_records(lake)[0]]
     record.write_bytes(seal_json(msgspec.json.format(msgspec.json.encode(old[0]), indent=1)))
     assert main(["report", str(lake), "--json"]) == 0
-    assert "1 log was read by an older jitter" in capsys.readouterr().out
+    assert "1 log was read by an older jitter, which took less from them: ingest them again." in capsys.readouterr().out
     assert "older jitter" not in json.dumps(report(dumps, capsys))

@@ -1,6 +1,7 @@
 """Write a file atomically, and only over one that jitter wrote; the folder of the user's cache."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,6 +13,11 @@ from jitter.core.errors import JitterError, UsageError, reason_of
 def cache_folder(name: str) -> Path:
     """Return the folder of this name in jitter's part of the user's cache; it may not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "jitter" / name
+
+
+def name_archive_members(text: str) -> str:
+    """Return a text in which paths of unpacked archives are those of the archives' members: `a.tar.gz/rank0.json`."""
+    return re.sub(re.escape(f"{cache_folder('archives')}/") + r"[0-9a-f]{16}(?:-\d+)?/", "", text)
 
 
 @contextmanager

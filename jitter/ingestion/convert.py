@@ -5,7 +5,7 @@ import gc
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from io import FileIO
@@ -24,7 +24,7 @@ from jitter.ingestion.ranks.decide_ranks import GpuEvidence, RankOptions, decide
 from jitter.ingestion.ranks.job_identity import RecordedRank
 from jitter.ingestion.stage import StagedRank, Stager
 from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
-from jitter.ingestion.transform.launch_join import GpuUsage
+from jitter.ingestion.transform.launch_join import Gpu, GpuUsage
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.steps.find_steps import ProcessSteps, find_steps
 from jitter.ingestion.transform.steps.step_markers import describe_unmatched_pattern
@@ -34,6 +34,9 @@ from jitter.readers.validation import BatchValidator
 
 _READ_BYTES = 1 << 18
 """Bytes read at a time into one reused buffer, which stays in the processor's cache."""
+_FEW_FOREIGN = 3
+_MOST_FOREIGN = 0.05
+"""Share of a GPU's kernels that may seem to be another GPU's; in recordings of one process none does."""
 _LARGE_HOLE = 1 << 30
 """Bytes of a hole in a sparse file that are not read as zeros: their number stands for them."""
 
@@ -177,10 +180,11 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
     _shorten_names(recording, capture.long_texts)
     if task.step_pattern is not None and not capture.markers:
         recording.problems.append(describe_unmatched_pattern(capture.other_numbered))
-    joined = capture.join(recording.names)
+    joined = capture.join(recording.names, recording.processes)
     uses = joined.gpus()
     if not uses:
         raise JitterError(f"{task.source.path}: no kernels in it", "did the process use a GPU?")
+    _check_gpus(task.source.path, uses, joined.foreign_kernels())
     steps = {
         process: find_steps(
             joined,
@@ -214,6 +218,7 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
         LaunchScopes(capture.code_ranges, recording.names),
     )
     outcome.staged = stager.stage(outcome.staging, uses, decisions)
+    _check_gpus(task.source.path, uses, joined.foreign_kernels())  # in time, too
     for staged in outcome.staged:
         if staged.record.has_assumed_rank:
             _check_alone(task.source.path, recording, staged)
@@ -222,6 +227,17 @@ def _convert(task: Task, outcome: Outcome, path: Path, advance: Callable[[int], 
             f"{task.source.path}: none of its {len(uses)} GPUs ran enough of its kernels to be the GPU of a rank",
             "give ranks with --rank-map (file,device,rank)",
         )
+
+
+def _check_gpus(path: Path, uses: Sequence[GpuUsage], foreign: Mapping[Gpu, int]) -> None:
+    """Raise `UnreadableTraceError` if the kernels of a GPU cannot all be its own."""
+    for use in uses:
+        if foreign.get(use.gpu, 0) > max(_FEW_FOREIGN, _MOST_FOREIGN * use.kernels):
+            raise UnreadableTraceError(
+                f"{path}: holds the kernels of several GPUs as those of device {use.gpu.device}: "
+                f"{foreign[use.gpu]:,} of {use.kernels:,} share a launch or ran within another one of their stream",
+                "if it was merged of several recordings, give these",
+            )
 
 
 def _check_alone(path: Path, recording: Recording, staged: StagedRank) -> None:

@@ -92,6 +92,11 @@ def parse_header(text: bytes) -> TraceHeader | None:
     return damaged
 
 
+def has_event_list(text: bytes) -> bool:
+    """Return whether the list of events of a trace begins in a text."""
+    return _EVENTS.search(text) is not None
+
+
 def opening_bracket(text: bytes) -> bytes:
     """Return `[` for a text that begins with a list of objects, `{` for one with an object, else nothing."""
     return b"[" if _BARE.match(text) else b"{" if _OBJECT.match(text) else b""
@@ -142,6 +147,8 @@ class EventList:
         """The text after the list; None if the list does not end."""
         self.unfinished = 0
         """Bytes of an incomplete event at the end of the text."""
+        self.is_followed = False
+        """Whether the list of another trace begins after this one."""
 
     @property
     def position(self) -> int:
@@ -172,6 +179,7 @@ class EventList:
             self.unfinished = len(text) if text.strip(b" \t\r\n,") else 0
         else:
             self.tail = text
+            self.is_followed |= has_event_list(text)
 
     def problems(self) -> list[str]:
         """Return what is missing or damaged, in events and bytes."""
@@ -386,6 +394,7 @@ class EventList:
 
     def _leave_out(self, end: int, at: int, reason: str) -> list[Any]:
         """Drop the text up to `end` as damaged at `at`."""
+        self.is_followed |= has_event_list(self._text[self._at : end])
         last, holds_event = self._position + end, b'"' in self._text[self._at : end]
         if self._is_lost and self.damage:  # the previous span continues
             self.damage[-1] = self.damage[-1]._replace(

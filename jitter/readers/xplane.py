@@ -80,7 +80,7 @@ class XPlaneReader:
             processes=[Process(None, host or None)],
             rank_in_name=_rank_of_folder(path),
             rank_hint="give each process a log folder of its own, named after its rank: "
-            "jax.profiler.start_trace(f'traces/rank{jax.process_index()}'); or --rank-map",
+            "jax.profiler.start_trace(f'traces/rank{jax.process_index()}')",
         )
         return recording, _File(recording).batches
 

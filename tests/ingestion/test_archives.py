@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import jitter
+from jitter.cli import main
 from jitter.ingestion.discovery import archives
 from jitter.ingestion.discovery.discover import discover
 from tests.support.kineto_traces import small, text
@@ -129,6 +130,28 @@ def test_an_archive_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     first = discover([tmp_path / "packed"])
     monkeypatch.setattr(archives, "_Writer", None)
     assert discover([tmp_path / "packed"]).sources == first.sources
+
+
+def test_messages_name_the_members_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    pack(tmp_path / "packed" / "a.tar.gz", TRACES | {"job/rank2.json": text(small()[:1])})
+    assert main(["inspect", str(tmp_path / "packed"), "--jobs", "1"]) == 0
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines() if "kernels" in line] == [
+        "a.tar.gz/job/rank0.json",
+        "a.tar.gz/job/rank1.json",
+    ]
+    assert "not usable: a.tar.gz/job/rank2.json: " in said
+    (tmp_path / "map.csv").write_text("a.tar.gz/job/rank0.json,0\n")
+    names_members = ["inspect", str(tmp_path / "packed"), "--jobs", "1", "--rank-map", str(tmp_path / "map.csv")]
+    assert main(names_members) == 0
+    assert "rank 0 (by --rank-map)" in capsys.readouterr().out
+
+
+def test_a_report_on_an_archive_is_on_its_recordings_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = pack(tmp_path / "packed" / "a.tar.gz", TRACES)
+    main(["report", str(path), "-L", str(tmp_path / "lake"), "--jobs", "1"])
+    assert "added to" in (said := capsys.readouterr().err)
+    assert "the whole lake" not in said
 
 
 def test_an_archive_of_other_files_is_another_file(tmp_path: Path):

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from jitter.simulate.capture import find_graph_heads
 from jitter.simulate.recording import RankRecording
 from tests.support.xplane_traces import blob, integer
 
@@ -74,12 +75,13 @@ def recorded(own: RankRecording, *, ends_apart: bool = False) -> bytes:
     for call in (*own.calls, *own.lost_launches):
         thread = own.threads[call.thread]
         add("hip_api", call.name, thread, call.start_ns, call.end_ns, tid=thread, corr_id=call.correlation)
+    heads = find_graph_heads(own)
     for at, op in enumerate(own.ops()):
         number = int(own.correlation[at]) if own.has_launch[at] else None
         thread, times = own.threads[op.thread], (int(own.start_ns[at]), int(own.end_ns[at]))
         if own.has_launch[at] and not own.shares_launch[at]:
             launch = int(own.launch_start_ns[at]), int(own.launch_end_ns[at])
-            add("hip_api", op.call, thread, *launch, tid=thread, corr_id=number)
+            add("hip_api", "cudaGraphLaunch" if heads[at] else op.call, thread, *launch, tid=thread, corr_id=number)
         if op.kind == "memory":
             source, target = (own.device, HOST_AGENT) if op.copy == "d2h" else (HOST_AGENT, own.device)
             agents = {"src_agent": source, "dst_agent": target, "copy_bytes": op.n_bytes}

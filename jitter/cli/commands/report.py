@@ -27,6 +27,7 @@ from jitter.lake import DEFAULT_LAKE
 if TYPE_CHECKING:
     from jitter.api import Lake
     from jitter.core.step_key import StepKey
+    from jitter.ingestion.ingest import IngestReport
 
 
 @click.command
@@ -93,18 +94,18 @@ def report(
     chosen = choose_outputs([form for form, is_given in given.items() if is_given], outputs, of_traces=bool(traces))
     for form, path in chosen.files.items():
         check_overwrite(path, force, REPORT_SIGNATURES[form])
-    done = ExitCode.DONE
+    done, ingested = ExitCode.DONE, None
     if traces:
-        done = _ingest(traces, root, quiet, same_job, jobs, reading)
+        done, ingested = _ingest(traces, root, quiet, same_job, jobs, reading)
     elif unused := [name for name, value in [*reading.items(), ("jobs", jobs)] if value is not None]:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
     if done == ExitCode.DONE:
         executor = None if scheduler is None else DaskExecutor(scheduler, wait_s)
         opened, keys = _open(root, steps, executor, chosen)
-        if traces:
+        if ingested is not None:
             from jitter.cli.output.ingest import print_earlier_recordings
 
-            print_earlier_recordings(opened.sources, traces)
+            print_earlier_recordings(opened.sources, ingested)
         write_outputs(chosen, partial(render_report, opened, keys), lambda: _print(opened, keys, verbose=verbose))
         if open_page:
             _open_in_browser(chosen.files["html"])
@@ -130,13 +131,13 @@ def _traces_and_lake(paths: Sequence[Path], lakes: Sequence[Path], lake: Path | 
 
 def _ingest(
     traces: list[Path], lake: Path, quiet: bool, same_job: bool, jobs: int | None, reading: ReadingOptions
-) -> ExitCode:
+) -> "tuple[ExitCode, IngestReport]":
     from jitter.cli.commands.ingest import run_ingest
 
     report = run_ingest(tuple(traces), lake, quiet=quiet, same_job=same_job, jobs=jobs, **reading)
     from jitter.cli.output.ingest import print_ingest_report
 
-    return print_ingest_report(report, traces, strict=False)
+    return print_ingest_report(report, traces, strict=False), report
 
 
 def _open(

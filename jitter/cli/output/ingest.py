@@ -42,12 +42,10 @@ def print_ingest_report(report: IngestReport, paths: Iterable[Path], strict: boo
     return ExitCode.DONE
 
 
-def print_earlier_recordings(sources: Iterable[SourceRecord], traces: Iterable[Path]) -> None:
-    """Say which steps a report on `traces` covers besides theirs: the lake's `sources` may be of other folders."""
-    given = [path.resolve() for path in traces]
-    ranks = (record for record in sources if record.rank is not None)
-    earlier = [record for record in ranks if not any(Path(record.file).is_relative_to(path) for path in given)]
-    if earlier:
+def print_earlier_recordings(sources: Iterable[SourceRecord], report: IngestReport) -> None:
+    """Say which steps a report on the ingested traces covers besides theirs: `sources` are those of the whole lake."""
+    given = {str(source.path.resolve()) for source in report.found.sources}
+    if earlier := [record for record in sources if record.rank is not None and record.file not in given]:
         say(f"note: the report is about the whole lake, which also holds {describe_job(earlier)}")
         say("  for a report on these traces alone: another lake, `jitter report -L LAKE`, or --steps")
 

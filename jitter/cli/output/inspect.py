@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from jitter.core.files import name_archive_members
 from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.inspect import InspectedJob, InspectedSource, Inspection, MissingSteps
 from jitter.ingestion.ranks.choose_job import OtherJobError
@@ -105,4 +106,4 @@ def format_inspection(findings: Sequence[InspectedSource], missing: MissingSteps
             lines.append(f"    {number}. {'taken' if job.is_taken else 'left out'}: {job.description}")
     if missing is not None:
         lines.append(str(missing))
-    return "".join(f"{escape_control(line)}\n" for line in lines)
+    return "".join(f"{escape_control(name_archive_members(line))}\n" for line in lines)

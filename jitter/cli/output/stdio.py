@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from jitter.core.errors import JitterError
+from jitter.core.files import name_archive_members
 from jitter.core.formatting import escape_control
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -36,8 +37,8 @@ class _StdoutFile(FileIO):
 
 
 def say(text: str) -> None:
-    """Print a message on stderr as one line, with control characters replaced."""
-    click.echo(escape_control(text), err=True)
+    """Print a message on stderr as one line, with control characters replaced and members of archives named."""
+    click.echo(escape_control(name_archive_members(text)), err=True)
 
 
 def prepare_streams() -> None:

@@ -39,7 +39,7 @@ _DAMAGE: Final = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, No
 
 
 class Unpacked(NamedTuple):
-    """The folder of an archive's files, and what is missing in it."""
+    """The folder of an archive's files, which has the archive's name, and what is missing in it."""
 
     folder: Path
     error: JitterError | None
@@ -70,19 +70,19 @@ def unpack(path: Path) -> Unpacked:
     state = path.stat()
     digest = xxhash.xxh3_64_hexdigest(f"{path.resolve()}|{state.st_size}|{state.st_mtime_ns}".encode())
     root = cache_folder("archives")
-    folder = root / f"{path.name}-{digest}"
+    folder = root / digest
     try:
         if folder.is_dir():
             os.utime(folder)
-            return Unpacked(folder, None, 0)
+            return Unpacked(folder / path.name, None, 0)
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         _remove_old(root)
         with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=root, ignore_cleanup_errors=True) as unfinished:
-            unpacked = _Writer(path, Path(unfinished, "files"), state.st_size).run()
+            unpacked = _Writer(path, Path(unfinished, "files", path.name), state.st_size).run()
             if unpacked.error is not None:  # nothing incomplete is kept under the name
                 folder = folder.with_name(f"{folder.name}-{time.time_ns()}")
-            unpacked.folder.rename(folder)
-            return unpacked._replace(folder=folder)
+            unpacked.folder.parent.rename(folder)
+            return unpacked._replace(folder=folder / path.name)
     except OSError as error:
         raise JitterError(
             f"{path}: cannot be unpacked into {root} ({reason_of(error)})",
@@ -98,7 +98,7 @@ class _Writer:
 
     def run(self) -> Unpacked:
         """Write all members that can be read."""
-        self._folder.mkdir(mode=0o700)
+        self._folder.mkdir(mode=0o700, parents=True)
         error: JitterError | None = None
         try:
             with self._path.open("rb") as file:
@@ -155,7 +155,7 @@ class _Writer:
                     raise self._too_large(f"{self._most_bytes:,} bytes")
                 if shutil.disk_usage(self._folder).free < 2 * len(piece):
                     raise JitterError(
-                        f"{self._path}: no space left to unpack it in {self._folder.parents[1]}",
+                        f"{self._path}: no space left to unpack it in {self._folder.parents[2]}",
                         "free space on that disk, or set XDG_CACHE_HOME to a folder on another disk",
                     )
                 file.write(piece)

@@ -245,7 +245,12 @@ def unknown_rank_error(path: Path, hint: str | None = None, reason: str = "") ->
 
 def _by_device_order(path: Path, gpus: Sequence[GpuEvidence], hint: str | None) -> list[RankDecision]:
     devices = sorted(gpu.device for gpu in gpus if gpu.device is not None)
-    if len(gpus) < 2 or len(set(devices)) < len(gpus):
+    if len(set(devices)) < len(devices):
+        raise UnknownRankError(
+            f"{path}: ranks unknown: the recording does not state them, and GPUs of its processes have equal numbers",
+            "give each process's own recording, with --rank, --rank-map or --rank-pattern",
+        )
+    if len(gpus) < 2 or len(devices) < len(gpus):
         raise unknown_rank_error(path, hint)
     warning = (
         f"no rank is recorded; its {len(gpus)} GPUs are assumed to be ranks 0 to {len(gpus) - 1} in device order, "

@@ -46,6 +46,8 @@ LONG_OPERATION_NS = 50_000
 _LAUNCH = re.compile(
     r"^(?:cuda|cu|hip)(?:Ext|Hcc)?(?:Module)?Launch(?!Host)\w*|^(?:cuda|cu|hip)GraphLaunch|^hipExtLaunch"
 )
+_OF_SEVERAL = re.compile(r"Graph|Multi")
+"""In the name of a launch: it runs several kernels, or one on each of several GPUs."""
 _SYNCHRONISE = re.compile(
     r"^(?:cuda|cu|hip)(?:Device|Stream|Event|Ctx|Context|Thread)Synchronize"
     r"|^(?:cuda|cu|hip)Memcpy(?!\w*Async)"
@@ -146,12 +148,15 @@ class JoinedCapture:
         names: Sequence[str],
         communication: Communication,
         scratch: Path,
+        launched_by: Sequence[int] = (),
     ) -> None:
         """Join rows as readers yield them, sorted by `correlation_keys`; `names` are the names of the recording.
 
         `activities` have the columns `device`, `stream` and `correlation`, `calls` all of `schema.CALLS`. `scratch` is
-        a folder for temporary files.
+        a folder for temporary files. `launched_by` is, by process of activities, the process of their calls (default:
+        the same).
         """
+        self._launched_by = pa.array(launched_by, ACTIVITIES.field("process").type)
         self._host_ranges = host_ranges
         self._names = names
         self._communication = communication
@@ -163,6 +168,8 @@ class JoinedCapture:
         """By number of the stream."""
         self._gpus: dict[Gpu, int] = {}
         """The number of each GPU."""
+        self._in_shared_launches: Counter[Gpu] = Counter()
+        self._nested: Counter[Gpu] = Counter()
         self._placed = SortedRows(scratch, _PLACED)
         """Activities with a known place, by number of the GPU and place."""
         self._waiting = SortedRows(scratch, _PLACED)
@@ -238,9 +245,40 @@ class JoinedCapture:
             for first, last in _stretches(ends):
                 rows = self._placed.rows(int(starts[first]), int(untils[last - 1]), number)
                 rows = _in_launch_order(rows)
+                self._nested[gpu] += self._count_nested(rows)
                 step_row = locate_in_steps(rows[KEY].to_numpy(), ranges)
                 rows = rows.drop_columns([KEY, GROUP, "stream_number"]).append_column("step_row", pa.array(step_row))
                 yield gpu, rows.filter(pa.array(step_row >= 0)) if (step_row < 0).any() else rows
+
+    def foreign_kernels(self) -> dict[Gpu, int]:
+        """Count the kernels, per GPU, that no single GPU can have run; after `in_steps` also by their times.
+
+        A call launches one kernel, and a stream runs its kernels one after another: a dependent kernel may begin early,
+        but none ends before the one before it. Graphs are left out.
+        """
+        return {gpu: max(self._in_shared_launches[gpu], self._nested[gpu]) for gpu in self._gpus}
+
+    def _count_shared_launches(self, activities: pa.Table, calls: pa.Table, call: Codes, stream: Codes) -> None:
+        launched = (call >= 0) & ~activities["is_memory"].to_numpy()
+        launched[launched] = self._flags["is_kernel_launch"][calls["name"].to_numpy()[call[launched]]]
+        kernels = np.bincount(call[launched], minlength=len(calls))
+        if (kernels > 1).any():
+            streams = list(self._streams)
+            for number in stream[launched][kernels[call[launched]] > 1].tolist():
+                self._in_shared_launches[streams[number].gpu] += 1
+
+    def _count_nested(self, rows: pa.Table) -> int:
+        kernels = rows.filter(pc.and_(pc.invert(rows["is_memory"]), rows["stream"].is_valid()))
+        stream, start_ns, end_ns = (kernels[name].to_numpy() for name in ("stream_number", "start_ns", "end_ns"))
+        order = np.lexsort((end_ns, start_ns, stream))
+        is_nested = (np.diff(stream[order]) == 0) & (np.diff(end_ns[order]) < 0)
+        inner = np.flatnonzero(is_nested) + 1
+        if not len(inner):
+            return 0
+        correlation = kernels["correlation"].fill_null(_NONE).to_numpy()[order]
+        launch = kernels["launch_name"].fill_null(0).to_numpy()[order[inner]]
+        is_alone = self._flags["is_kernel_launch"][launch] & kernels["launch_name"].is_valid().to_numpy()[order[inner]]
+        return int(((correlation[inner] != correlation[inner - 1]) | is_alone).sum())
 
     def before_capture(self) -> dict[Gpu, int]:
         """Count the kernels launched before the capture began, per GPU; they belong to no step."""
@@ -299,11 +337,15 @@ class JoinedCapture:
 
     def _match(self, activities: pa.Table, calls: pa.Table) -> set[int]:
         """Take the rows of a range of correlation ids; return the processes of activities with a launch."""
+        if len(self._launched_by):
+            process = self._launched_by.take(activities["process"])
+            activities = activities.set_column(activities.schema.get_field_index("process"), "process", process)
         match = match_launches(activities, calls)
         self._is_nested |= match.is_nested
         self._keep_calls(calls.append_column("is_outer", pa.array(match.is_outer)), match.is_answered)
         rows, is_collective = self._with_communication(activities, calls, match.call)
         stream = self._number_streams(activities, is_collective)
+        self._count_shared_launches(activities, calls, match.call, stream)
         launches = calls.take(pa.array(match.call, mask=match.call < 0))
         for name, source in _LAUNCH_COLUMNS.items():
             rows = rows.append_column(name, launches[source])
@@ -507,6 +549,7 @@ def flag_names(names: Sequence[str], communication: Communication) -> dict[str, 
         "is_collective": communication.of_names(names),
         "may_be_in_framework_call": communication.may_be_in_framework_call(names),
         "is_launch": [is_launch(name) for name in names],
+        "is_kernel_launch": [is_launch(name) and not _OF_SEVERAL.search(name) for name in names],
         "is_synchronising": [is_synchronising(name) for name in names],
         "is_operation": [is_operation(name) for name in names],
         "is_capture_edge": [capture_boundary(name) is not None for name in names],

@@ -10,7 +10,7 @@ from msgspec import Raw
 from jitter.core.compression import CHUNK_BYTES, read_chunks
 from jitter.core.errors import UnreadableTraceError, reason_of
 from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.chrome_trace import HEADER_BYTES, EventList, TraceHeader, parse_header
+from jitter.readers.chrome_trace import HEADER_BYTES, EventList, TraceHeader, has_event_list, parse_header
 from jitter.readers.kineto.batches import KinetoBatches
 from jitter.readers.kineto.events import decode_events, looks_like_event
 from jitter.readers.kineto.metadata import (
@@ -71,8 +71,9 @@ class KinetoReader:
 READER: Reader = KinetoReader()
 
 
-_LABELLED_PROCESS: Final = re.compile(rb'"pid"\s*:\s*"(\[[\w\- ]{1,40}\]) ?\w{1,40}"')
-"""A process as SGLang's merger of profiles names it: `[TP00-DP00] 4242`."""
+_LABELLED_PROCESS: Final = re.compile(rb'"pid"\s*:\s*"([^"\\]*[^"\\\s:]):?\s+\d{1,10}"')
+"""A process as tools name it that merge profiles, as SGLang: `[TP00-DP00] 4242`."""
+_OWN_FILES: Final = "give the ranks' own files, which tools that merge traces leave beside it"
 
 
 def _ignore(_: int) -> None:
@@ -97,8 +98,10 @@ class _Trace:
             raise self._unreadable(
                 f"several ranks merged into one file (processes are labelled, as {label}), whose calls cannot be told "
                 "apart",
-                "give the ranks' own files; SGLang writes them beside it",
+                _OWN_FILES,
             )
+        if head.is_bare and has_event_list(text):
+            raise self._several_traces()
         self._members = members_in_damaged(text[: head.start]) if head.is_damaged else head.members
         self.recording.profiler_version = profiler_version(self._members)
 
@@ -127,6 +130,8 @@ class _Trace:
             raise self._unreadable(f"reading stopped: {reason_of(error)}", "check the disk") from error
         advance(max(0, rest_bytes))  # the rest of a file that was not read to its end
         yield from rows.finish()
+        if events.is_followed:
+            raise self._several_traces()
         self._describe(events.tail, is_bare=head.is_bare)
         self.recording.is_incomplete = events.tail is None or bool(events.damage)
         problems += events.problems()
@@ -145,6 +150,8 @@ class _Trace:
                 if events.tail is not None
                 else "GPU activities are at the end of a trace: copy the file again, or record again",
             )
+        if (untold := rows.processes.join_gpus()) is not None:
+            raise self._unreadable(untold, _OWN_FILES)
         self._set_clock(rows.times.about_ns)
         self._set_rank(rows.processes)
         for process in self.recording.processes:
@@ -201,6 +208,9 @@ class _Trace:
             )
         else:
             process.rank, process.rank_from = rank, "distributedInfo"
+
+    def _several_traces(self) -> UnreadableTraceError:
+        return self._unreadable("holds several whole traces", "write each of them into a file of its own")
 
     def _unreadable(self, what: str, hint: str) -> UnreadableTraceError:
         return UnreadableTraceError(f"{self._path}: {what}", hint)

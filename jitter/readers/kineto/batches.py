@@ -198,6 +198,8 @@ BATCH_ROWS: Final = 16_384
 _MEMORY: Final = frozenset(CATEGORIES["memory"])
 _OPERATORS: Final = frozenset({"cpu_op", "Operator"})
 _PARAMS: Final = Raw(b'"%s"' % RECORD_PARAM_COMMS)
+_LABELS: Final = (Raw(b'"process_name"'), Raw(b'"process_labels"'))
+_TEXT: Final = re.compile(rb'"(?:name|labels)"\s*:\s*"([^"]*)"')
 _category = attrgetter("cat")
 # old traces have operators and user ranges in one category
 _OPERATOR: Final = re.compile(r".*::|\w+Backward\d*$|record_param_comms$")
@@ -236,6 +238,7 @@ class KinetoBatches:
         if type(events[0]) is Event:  # then all events of the list are
             self._note_foreign(events)
             self._note_params(events)
+            self._note_labels(events)
             self._take(events, _category, KIND_BY_CATEGORY)
         else:
             self._take(events, type, KIND_BY_TYPE)
@@ -308,6 +311,12 @@ class KinetoBatches:
                 external, collective_args = parse_collective_args(bytes(event.args))
                 if external is not None and collective_args is not None:
                     self._params.setdefault(external, self._same.setdefault(collective_args, collective_args))
+
+    def _note_labels(self, events: list[Event]) -> None:
+        for event in events:
+            if event.cat is None and event.name in _LABELS:
+                for text in _TEXT.findall(bytes(event.args)):
+                    self.processes.label(parse_int(event.pid), text.decode("utf-8", "replace"))
 
     def _add_gpu(self, events: list[Event]) -> None:
         names = self.names.of(list(map(_name, events)))
@@ -393,13 +402,15 @@ class KinetoBatches:
         chosen = None if keep.all() else keep
         self._endless += int((keep & ~times.has_end).sum())
         process = self._processes(select(calls.pids(), chosen))
-        correlation = integer_column(
-            select(integers([args.correlation for args in calls.args(CallArgs)]), chosen), pa.int64()
-        )
+        args = calls.args(CallArgs)
+        correlation = integer_column(select(integers([one.correlation for one in args]), chosen), pa.int64())
         starts = times.start_ns[keep]
         numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
         for process_number in np.unique(process).tolist():
             self.processes.called(process_number, numbers[process == process_number], starts[process == process_number])
+        if any(one.rank is not None for one in args):
+            for process_number, rank in zip(process.tolist(), select([one.rank for one in args], chosen), strict=True):
+                self.processes.state_rank(process_number, rank)
         columns = [
             pa.array(process),
             integer_column(select(calls.tids(), chosen), pa.int64()),

@@ -104,6 +104,8 @@ class CallArgs(Struct, gc=False):
     """Arguments of an API call. Values may be of any type."""
 
     correlation: Any = None
+    rank: Any = None
+    """Written by tools that merge the traces of several ranks."""
 
 
 class Times(NamedTuple):

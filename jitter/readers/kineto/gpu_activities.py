@@ -14,7 +14,7 @@ from msgspec import Raw, Struct, field
 
 from jitter.core.bandwidth import element_bytes, size_of_input
 from jitter.core.names.kernels import parse_operation
-from jitter.core.numeric.arrays import Bools
+from jitter.core.numeric.arrays import Bools, Ints
 from jitter.core.schema import ACTIVITIES
 from jitter.readers import Batch, make_batch
 from jitter.readers.kineto.columns import (
@@ -222,8 +222,9 @@ class ActivityBuffer:
         correlation = integer_column(select(correlations, chosen), pa.int64())
         grids = _axes(select(list(map(attrgetter("grid"), args)), chosen))
         blocks = _axes(select(list(map(attrgetter("block"), args)), chosen))
+        pids = integer_column(select(gathered.pids(), chosen), pa.int64())
         columns: dict[str, pa.Array] = {
-            "process": _process(device, correlation, start_ns, processes),
+            "process": _process(pids, device, correlation, start_ns, processes),
             "device": device,
             "stream": integer_column(select(streams, chosen), pa.int64()),
             "name": pa.array(select(gathered.names, chosen), pa.int32()),
@@ -288,13 +289,21 @@ def _axes(texts: Sequence[Raw]) -> list[pa.Array]:
     return [pa.array([shape[axis] for shape in fit], pa.int32()).take(rows) for axis in range(3)]
 
 
-def _process(device: pa.Array, correlation: pa.Array, start_ns: Any, processes: ProcessTable) -> pa.Array:
+def _process(
+    pid: pa.Array, device: pa.Array, correlation: pa.Array, start_ns: Ints, processes: ProcessTable
+) -> pa.Array:
     process_of_row = np.zeros(len(device), dtype=np.int32)
     numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
-    for gpu in device.unique():
-        if gpu.is_valid:
-            rows = device.fill_null(-1).to_numpy(zero_copy_only=False) == gpu.as_py()
-        else:
-            rows = device.is_null().to_numpy(zero_copy_only=False)
-        process_of_row[rows] = processes.of_gpu(gpu.as_py(), numbers[rows], start_ns[rows])
+    pids, of_pid = _coded(pid)
+    devices, of_device = _coded(device)
+    for track in np.unique(of_pid * len(devices) + of_device).tolist():
+        rows = of_pid * len(devices) + of_device == track
+        key = pids[track // len(devices)], devices[track % len(devices)]
+        process_of_row[rows] = processes.of_gpu(key, numbers[rows], start_ns[rows])
     return pa.array(process_of_row)
+
+
+def _coded(column: pa.Array) -> tuple[list[int | None], Ints]:
+    """Return the distinct values of a column, and for each row the index of its value."""
+    encoded = column.dictionary_encode("encode")
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)

@@ -290,11 +290,12 @@ def test_several_processes(tmp_path: Path) -> None:
         )
     ]
     recording, rows = one(tmp_path, *events, before={"distributedInfo": {"rank": 1}})
-    pids = {row["device"]: recording.processes[row["process"]].pid for row in rows["activities"]}
+    launched_by = [process.launched_by for process in recording.processes]
+    pids = {row["device"]: recording.processes[launched_by[row["process"]] or 0].pid for row in rows["activities"]}
     assert pids == {1: 41, 0: 42}
-    assert any("2 processes (41, 42) use GPUs" in problem for problem in recording.problems)
+    assert any("2 processes merged into one file (41, 42)" in problem for problem in recording.problems)
     assert any("rank 1" in problem for problem in recording.problems)
-    assert [process.rank for process in recording.processes] == [None, None]
+    assert {process.rank for process in recording.processes} == {None}
 
 
 def test_no_calls_at_all(tmp_path: Path) -> None:
@@ -462,3 +463,17 @@ def test_a_merged_file_of_several_ranks_is_refused(tmp_path: Path):
     path = write(tmp_path / "merged-1.trace.json", events)
     with pytest.raises(UnreadableTraceError, match=r"several ranks merged into one file .*\[TP00\]"):
         KinetoReader().open(path)
+
+
+def test_several_whole_traces_in_one_file_are_refused(tmp_path: Path):
+    """As `json.dump` writes a list or a dictionary of traces: the rank of one must not be taken for another's."""
+    traces = [{"schemaVersion": 1, "distributedInfo": {"rank": rank}, "traceEvents": small()} for rank in (0, 1)]
+    for name, held in {
+        "list": traces,
+        "by rank": {"0": traces[0], "1": traces[1]},
+        "in one": {"traces": traces},
+    }.items():
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(held))
+        with pytest.raises(UnreadableTraceError, match="holds several whole traces"):
+            read(path)

@@ -165,7 +165,7 @@ class RunResults:
         recorded = self._lake.log_table("recorded")
         timed = recorded.filter(recorded["duration_ns"].is_valid()).to_pylist()
         names = ("bandwidth", "benchmark_ranks", "communicators", "mpi_ranks", "mpi_calls", "copy_sizes",
-                 "bindings", "topology")  # fmt: skip
+                 "bindings", "topology", "throughput")  # fmt: skip
         tables = {name: self._lake.log_table(name).to_pylist() for name in names}
         sentences = [capitalize(text) for text in describe_measurements(recorded=timed, **tables)]
         verdict = " ".join([*sentences[:MAX_MEASUREMENTS], diagnosis.verdict])

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from jitter.core.formatting import format_bytes, format_count
+from jitter.core.formatting import format_bytes, format_count, format_quantity
 
 _MOST_BANDWIDTHS: Final = 4_000
 """Entries of a document: 20 sizes of 200 tables."""
@@ -151,7 +151,7 @@ def compare_throughputs(
 def describe_logs(bandwidths: Sequence[BandwidthChange], throughputs: Sequence[ThroughputChange]) -> str:
     """Return what changed by the logs, as one sentence; empty if both runs' logs measured nothing alike."""
     clauses = [
-        f"{change.label}: {QUANTITIES[change.quantity]} {change.base:,.4g} to {change.new:,.4g}"
+        f"{change.label}: {QUANTITIES[change.quantity]} {format_quantity(change.base)} to {format_quantity(change.new)}"
         f"{' s' if change.quantity in ('seconds', 'step_s') else ''}, {change.speedup:.2f} × as fast"
         for change in throughputs[:3]
     ]

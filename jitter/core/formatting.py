@@ -91,6 +91,15 @@ def format_count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
+def format_quantity(value: float) -> str:
+    """Return a number with four digits or more, and no exponent.
+
+    >>> format_quantity(388282.87), format_quantity(36.372)
+    ('388,283', '36.37')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+
+
 def format_bytes(size: int) -> str:
     """Return a size with its unit, of powers of ten.
 

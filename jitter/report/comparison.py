@@ -17,6 +17,7 @@ from jitter.core.formatting import (
     format_bytes,
     format_count,
     format_percent,
+    format_quantity,
     format_rank,
     format_time,
 )
@@ -250,8 +251,8 @@ def _throughput(comparison: Comparison) -> ComparisonTable:
     rows = [
         (
             f"{change.label}, {QUANTITIES[change.quantity]}",
-            Measure(f"{change.base:,.5g}", change.base, ""),
-            Measure(f"{change.new:,.5g}", change.new, ""),
+            Measure(format_quantity(change.base), change.base, ""),
+            Measure(format_quantity(change.new), change.new, ""),
             Measure(f"{change.speedup:.2f}×", change.speedup, ""),
         )
         for change in comparison.throughput

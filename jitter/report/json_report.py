@@ -103,7 +103,9 @@ def _warnings(diagnosis: Diagnosis, facts: RunOverview) -> list[str]:
     noted = [f"{problem.first_file}: {problem.text}" for problem in facts.problems]
     waterfall = build_waterfall(diagnosis.steps, diagnosis.lower_rungs)
     unjudged = [rung_time.rung for rung_time in waterfall if rung_time.step_time_ns is None]
-    rungs = [f"The rungs {', '.join(unjudged)} of the waterfall are not judged."] if unjudged else []
+    rungs = (
+        [f"The rungs {', '.join(unjudged)} of the waterfall are not judged."] if unjudged and diagnosis.steps else []
+    )
     return [*diagnosis.notes, *missing, *describe_excluded(facts), *refused, *noted, *rungs]
 
 

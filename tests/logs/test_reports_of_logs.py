@@ -109,3 +109,13 @@ def test_no_other_command_takes_logs_for_a_run(tmp_path: Path, capsys: pytest.Ca
     assert "the loss of the run is unknown" in capsys.readouterr().out
     assert main(["report", lake, "--steps", "1-2"]) == 2
     assert jitter.open(lake).results().diagnosis.culprits == ()
+
+
+def test_a_training_log_alone_says_how_fast_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    step = "step: {:2}  loss:  7.1  memory:  9.6GiB(12.2%)  tps: {:,}  tflops: 58.1  mfu: 18.6%\n"
+    text = "".join(step.format(at, 9_000 + 1_000 * at) for at in range(3))
+    verdict = of_logs(tmp_path / "titan", text, capsys)["verdict"]
+    assert verdict.startswith("A step (median of 3): 10,000 tokens/s a GPU, 58.1 TFLOP/s a GPU (titan/job.log).")
+    whole = of_logs(tmp_path / "trainer", "{'train_runtime': 568.0539, 'train_samples_per_second': 72.106}\n", capsys)
+    assert whole["verdict"].startswith("The training: 568 s, 72.11 samples/s (trainer/job.log).")
+    assert not any("rungs" in warning for warning in whole["run"]["warnings"])

@@ -9,7 +9,14 @@ from typing import Any, Final, NamedTuple
 
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bandwidth as compute_bandwidth
-from jitter.core.formatting import escape_control, format_bytes, format_count, format_percent, format_time
+from jitter.core.formatting import (
+    escape_control,
+    format_bytes,
+    format_count,
+    format_percent,
+    format_quantity,
+    format_time,
+)
 
 Rows = Sequence[Mapping[str, Any]]
 _MOST: Final = THRESHOLDS.sentences.max_named
@@ -17,6 +24,14 @@ _LIMITS: Final = THRESHOLDS.evidence
 _SINGLE: Final = _LIMITS.single_value_bytes
 MAX_MEASUREMENTS: Final = _MOST
 """Sentences that a verdict begins with."""
+
+
+_SPEEDS: Final = {
+    "seconds": "{}",
+    "samples_per_s": "{} samples/s",
+    "tokens_per_s": "{} tokens/s a GPU",
+    "tflops": "{} TFLOP/s a GPU",
+}
 
 
 class _Measured(NamedTuple):
@@ -45,6 +60,7 @@ def describe_measurements(
     copy_sizes: Rows,
     bindings: Rows,
     topology: Rows,
+    throughput: Rows = (),
 ) -> list[str]:
     """Return what the logs measured, as sentences, the most telling first. Arguments are rows of these relations."""
     tables = _tables(bandwidth, benchmark_ranks)
@@ -54,6 +70,7 @@ def describe_measurements(
         *_compare_tables(tables),
         *_last_rank(recorded),
         *describe_proxies(recorded),
+        *_training(throughput),
         *_time_in_mpi(mpi_ranks, mpi_calls),
         *_small_copies(copy_sizes),
         *_bindings(bindings, topology),
@@ -186,6 +203,24 @@ def describe_proxies(recorded: Rows) -> Iterator[str]:
             f"network proxies work for {format_percent(proxy)} of the time of {format_count(len(timed), 'collective')} "
             f"(median){beside}"
         )
+
+
+def _training(rows: Rows) -> Iterator[str]:
+    """Say what training logs time: the median of their steps, or the whole run."""
+    by_log: dict[tuple[str, bool], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_log[row["source"], row["step"] is not None].append(row)
+    for (source, has_steps), of_log in by_log.items():
+        medians = {}
+        for column, words in _SPEEDS.items():
+            values = [row[column] for row in of_log if row[column] is not None]
+            if values and column == "seconds":
+                medians[column] = words.format(format_time(median(values) * 1e9))
+            elif values:
+                medians[column] = words.format(format_quantity(median(values)))
+        if medians:
+            what = f"a step (median of {len(of_log)})" if has_steps else "the training"
+            yield f"{what}: {', '.join(medians.values())} ({_file(source)})"
 
 
 def _time_in_mpi(ranks: Rows, calls: Rows) -> Iterator[str]:

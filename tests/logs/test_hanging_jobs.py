@@ -133,6 +133,20 @@ def test_dumps_of_two_jobs_and_of_two_runs_are_not_mixed():
     assert any(line.startswith("10 dumps of another job") for line in hang.evidence)
 
 
+def test_of_two_folders_with_the_same_ranks_one_is_used():
+    """Each folder has the newer dump of one rank."""
+    job = HangingJob({"0": ("default_pg", range(2))}, [[HungCall("0")] * 9 for _ in range(2)], {1: 5})
+    dumps = job.run().dumps()
+    later = {name: json.loads(json.dumps(dump)) for name, dump in dumps.items()}
+    later["nccl_trace_rank_0"]["entries"][-1]["time_created_ns"] += 10**9
+    dumps["nccl_trace_rank_1"]["entries"][-1]["time_created_ns"] += 10**9
+    hang = hang_of(
+        {f"a/{name}": dump for name, dump in dumps.items()} | {f"b/{name}": dump for name, dump in later.items()}
+    )
+    assert hang is not None
+    assert (hang.culprits, hang.operation.waiting) == ((1,), (0,))
+
+
 def test_a_group_that_each_rank_names_in_its_own_way_is_one_group():
     job = HangingJob({"0": ("default_pg", range(4)), "7": ("pair", [0, 1])},
                      [[HungCall("7") if rank < 2 else HungCall("0")] * 3 for rank in range(4)])  # fmt: skip

@@ -154,12 +154,14 @@ def _other_dumps(calls: pa.Table, group_rows: Sequence[Row]) -> set[str]:
     for file in files:
         if file in rank_of and file not in others:
             by_rank[rank_of[file]].append(file)
-    kept = Counter(PurePath(same[0]).parent for same in by_rank.values())
+    folder_of = {file: str(PurePath(file).parent) for file in files}
+    kept = Counter(folder_of[same[0]] for same in by_rank.values())
+    age = {folder: at for at, folder in enumerate(dict.fromkeys(folder_of.values()))}
+    lost: set[str] = set()
     for same in by_rank.values():
-        folders = {PurePath(file).parent for file in same}
-        best = max(folders, key=lambda folder: (kept[folder], folder == PurePath(same[0]).parent))
-        lost = folders - {best}
-        others.update(file for file in files if PurePath(file).parent in lost)
+        folders = {folder_of[file] for file in same}
+        lost |= folders - {max(folders, key=lambda folder: (kept[folder], -age[folder]))}
+    others.update(file for file in files if folder_of[file] in lost)
     last_of_others = 0
     for same in by_rank.values():
         left = [file for file in same if file not in others]

@@ -22,6 +22,11 @@ _STATUS: Final = re.compile(
     r"(?:, last started (?:NCCL )?work: (?P<started>-?\d+))?"
     r",.{0,60}?last completed (?:NCCL )?work: (?P<completed>-?\d+)"
 )
+_SIGNAL: Final = re.compile(
+    r"dump signal due to a collective timeout.{0,120}?Last enqueued \w+ work: (?P<enqueued>-?\d+)"
+    r", last completed \w+ work: (?P<completed>-?\d+)"
+)
+"""What any rank prints once another one gives up: how far it got in the default group."""
 _WORLD: Final = "0"
 """PyTorch's name of the default group."""
 
@@ -30,7 +35,7 @@ class WatchdogParser(LineParser):
     """Timeouts, and how far the rank got in the group."""
 
     format = "pytorch-watchdog"
-    triggers = (b"Watchdog caught collective operation timeout", b"last enqueued ")
+    triggers = (b"Watchdog caught collective operation timeout", b"last enqueued ", b"Last enqueued ")
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -46,7 +51,7 @@ class WatchdogParser(LineParser):
             return
         group = owner["group"]
         rank = of_prefix if of_prefix is not None or group not in (None, _WORLD) else int(owner["rank"])
-        if (status := _STATUS.search(text)) is not None and group is not None:
+        if (status := _STATUS.search(text) or _SIGNAL.search(text)) is not None and group is not None:
             self._read_status(status, rank, group, owner["description"])
         elif (timeout := _TIMEOUT.search(text)) is not None and "Watchdog caught" in text:
             self._read_timeout(timeout, rank, group, owner["description"])
@@ -79,7 +84,7 @@ class WatchdogParser(LineParser):
         )
 
     def _read_status(self, match: re.Match[str], rank: int | None, group: str, description: str | None) -> None:
-        unnamed = self._timeouts.get((rank, None, int(match["at"])))
+        unnamed = self._timeouts.get((rank, None, int(match["at"]))) if match.re is _STATUS else None
         if unnamed is not None and unnamed["group_name"] is None:
             unnamed.update(group_name=group, group_description=description)
         self._progress.setdefault(
@@ -89,8 +94,9 @@ class WatchdogParser(LineParser):
                 "group_name": group,
                 "group_description": description,
                 **{
-                    f"last_{what}": None if match[what] is None else max(int(match[what]), 0)
-                    for what in ("enqueued", "started", "completed")
+                    f"last_{what}": max(int(number), 0)
+                    for what, number in match.groupdict().items()
+                    if what != "at" and number is not None
                 },
             },
         )

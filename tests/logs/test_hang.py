@@ -273,6 +273,21 @@ def test_a_rank_without_a_line_among_watchdog_lines_is_named_and_not_blamed(tmp_
     assert "rank 3 left no dump or line" in hang["headline"]
 
 
+def test_a_rank_that_only_heard_of_a_timeout_says_how_far_it_got(tmp_path, capsys):
+    """As PyTorch 2.4 to 2.9 print it: the ranks that wait time out, and the rank that they wait for is told to dump."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    signal = (
+        "[rank3]:[E703 21:51:54.112142364 ProcessGroupNCCL.cpp:1987] [PG ID 0 PG GUID 0(default_pg) Rank 3] Received a "
+        "dump signal due to a collective timeout from  rank 1 and we will try our best to dump the debug info. Last "
+        "enqueued NCCL work: 18, last completed NCCL work: 18.This is most likely caused by incorrect usages of "
+        "collectives\n"
+    )
+    (logs / "job.log").write_text("".join(WATCHDOG.format(rank=rank, elements=1024) for rank in (0, 1, 2)) + signal)
+    hang = report(logs, capsys)["hang"]
+    assert (hang["kind"], hang["culprit_ranks"], hang["waiting_ranks"]) == ("not_entered", [3], [0, 1, 2])
+
+
 def test_timeout_of_a_receive_is_no_collective(tmp_path, capsys):
     """Receives have numbers of their own: rank 1's receive 5 does not put it behind the all-reduce 19."""
     logs = tmp_path / "logs"

@@ -581,12 +581,13 @@ def infer_attended(
                 end_ns = lower_median(unit.end[:, at] - offset + offset[:, :1])[:, 0]
                 common.append(_Common(number, at, operations[places[at]].collective, end_ns))
             numbers = sorted(set(labels.tolist()) - {ALONE})
-            group_of = dict(zip(numbers, with_absent_ranks(ranks, labels, absent), strict=True))
+            # one object each: matching takes each object's hash once, and a group may list hundreds of ranks
+            group_of = dict(zip(numbers, map(Group, with_absent_ranks(ranks, labels, absent)), strict=True))
             for (team, rank), label in zip(unit.members, labels.tolist(), strict=True):
                 if label == ALONE:
                     alone.add((rank, unknown[team][at]))
                 elif len(ranks) > 1:
-                    group_at[rank, unknown[team][at]] = Group(group_of[label])
+                    group_at[rank, unknown[team][at]] = group_of[label]
     if len(units) > 1 or peerless:
         for pair, messages in _exchanges(programs, team_of, unknown, units, peerless):
             clocks.connect(pair.ranks, np.stack([np.zeros(len(pair.offset_ns)), -pair.offset_ns], axis=1), np.zeros(2))

@@ -89,18 +89,20 @@ def tell_unstated_rings(
         steps: some steps, by team.
 
     """
+    of_team = {
+        team: {place for place, operation in enumerate(program.operations) if operation.is_exchange}
+        for team, program in programs.items()
+    }
+    if not all(of_team[team_of[rank]] for rank in attended):
+        return {rank: [*attendances] for rank, attendances in inferred.items()}
     exchanges = {
-        rank: [
-            place
-            for place, group in attendances
-            if group is None and programs[team_of[rank]].operations[place].is_exchange
-        ]
+        rank: [place for place, group in attendances if group is None and place in of_team[team_of[rank]]]
         for rank, attendances in attended.items()
     }
     common: dict[Group, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank, attendances in inferred.items():
         for place, group in attendances:
-            if group is not None and not programs[team_of[rank]].operations[place].is_exchange:
+            if group is not None and place not in of_team[team_of[rank]]:
                 common[group][rank].append(place)
     every = Group(tuple(sorted(exchanges)))
     clocks = _shared_places(every, common) if _are_alike(every, exchanges) and all(exchanges.values()) else []

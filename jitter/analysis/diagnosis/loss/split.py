@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeVar
 
+import numpy as np
+
 from jitter.analysis.account.losses import LossClass, Losses
 from jitter.analysis.diagnosis.causes import CAUSES, Side
 from jitter.analysis.diagnosis.model import Cause, ClassShares, LossShare, RankShare, StepAnswer
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_percent, format_time
+from jitter.core.numeric.arrays import distinct_rows, joined
 
 _LIMITS: Final = THRESHOLDS.sentences
 
@@ -135,21 +138,23 @@ def split_loss(steps: Iterable[Losses], loss_ns: int | None, time_ns: int | None
     """
     if loss_ns is None:
         return ()
-    sums: dict[tuple[LossClass, int], float] = {}
-    for losses in steps:
-        columns = losses.loss_class.tolist(), losses.rank.tolist(), losses.loss_ns.tolist()
-        for loss_class, rank, ns in zip(*columns, strict=True):
-            key = LossClass(loss_class), rank
-            sums[key] = sums.get(key, 0.0) + ns
-    rounded = round_shares(sums, loss_ns)
-    return tuple(_share(loss_class, rounded, time_ns) for loss_class in LossClass)
+    rows = list(steps)
+    loss_class, rank, ns = (
+        joined(getattr(losses, name) for losses in rows) for name in ("loss_class", "rank", "loss_ns")
+    )
+    first, at = distinct_rows(loss_class, rank)
+    sums = np.bincount(at, ns).tolist()
+    shares = {(int(loss_class[first[key]]), int(rank[first[key]])): sums[key] for key in np.argsort(first).tolist()}
+    of_class: dict[int, dict[int, int]] = {loss_class: {} for loss_class in LossClass}
+    for (number, of_rank), share_ns in round_shares(shares, loss_ns).items():
+        of_class[number][of_rank] = share_ns
+    return tuple(_share(loss_class, of_class[loss_class], time_ns) for loss_class in LossClass)
 
 
-def _share(loss_class: LossClass, shares: Mapping[tuple[LossClass, int], int], time_ns: int | None) -> LossShare:
-    by_rank = {rank: ns for (of, rank), ns in shares.items() if of == loss_class and ns}
-    whole = sum(by_rank.values())
+def _share(loss_class: LossClass, shares: Mapping[int, int], time_ns: int | None) -> LossShare:
+    whole = sum(shares.values())
     is_of_ranks = loss_class != LossClass.UNEXPLAINED
-    ranks = [RankShare(rank, ns) for rank, ns in by_rank.items() if rank >= 0 and is_of_ranks]
+    ranks = [RankShare(rank, ns) for rank, ns in shares.items() if ns and rank >= 0 and is_of_ranks]
     fraction = whole / time_ns if time_ns else None
     return LossShare(
         loss_class.label,

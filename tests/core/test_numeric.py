@@ -21,17 +21,23 @@ def test_all_differences_sorted_are_the_oracle(seed: int, count: int):
         values[: count // 3] = 1e12  # outliers
     pairs = np.sort(np.abs(values[:, None] - values[None, :])[np.triu_indices(count, 1)])
     for number in {0, (len(pairs) - 1) // 4, len(pairs) // 2, len(pairs) - 1}:
-        assert nth_difference(values, number) == pytest.approx(pairs[number], rel=1e-9, abs=1e-3)
+        assert nth_difference(values[:, None], number)[0] == pytest.approx(pairs[number], rel=1e-9, abs=1e-3)
+
+
+def test_columns_are_apart():
+    values = np.random.default_rng(1).normal(0, 1, (50, 300))
+    each = [nth_difference(values[:, column : column + 1], 306)[0] for column in range(300)]
+    assert nth_difference(values, 306).tolist() == each
 
 
 def test_equal_values_differ_by_nothing():
-    assert nth_difference(np.full(5000, 7e9), 100_000) == 0.0
+    assert nth_difference(np.full((5000, 1), 7e9), 100_000)[0] == 0.0
 
 
 def test_memory_is_linear():
     values = np.random.default_rng(0).normal(0, 1, 50_000)
     tracemalloc.start()
-    quartile = nth_difference(values, 50_000 * 49_999 // 8)
+    (quartile,) = nth_difference(values[:, None], 50_000 * 49_999 // 8)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert quartile == pytest.approx(0.4506, rel=0.02)  # of a normal distribution: 1 / 2.2219

@@ -122,15 +122,12 @@ def qn_sigma(values: Floats) -> Floats:
     The lower quartile of all pairwise differences (Rousseeuw and Croux, "Alternatives to the median absolute
     deviation", 1993): an offset of a column and outliers in up to half of the steps change little.
     """
-    steps, columns = values.shape
-    sigmas = np.zeros(columns)
-    if steps < 2:
-        return sigmas
-    for column in range(columns):
-        known_values = values[~np.isnan(values[:, column]), column]
-        if len(known_values) >= 2:
-            apart = nth_difference(known_values, (len(known_values) * (len(known_values) - 1) // 2 - 1) // 4)
-            sigmas[column] = QN_TO_SIGMA * apart * _small_sample(len(known_values))
+    sigmas, known_count = np.zeros(values.shape[1]), (~np.isnan(values)).sum(axis=0)
+    for count in np.unique(known_count[known_count > 1]).tolist():
+        columns = np.flatnonzero(known_count == count)
+        known_values = np.sort(values[:, columns], axis=0)[:count]  # NaN come last
+        apart = nth_difference(known_values, (count * (count - 1) // 2 - 1) // 4)
+        sigmas[columns] = QN_TO_SIGMA * apart * _small_sample(count)
     return sigmas
 
 
@@ -219,24 +216,24 @@ def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
     apart = np.nanmean(total[np.ix_(is_known, slow)], axis=1) - np.nanmean(total[np.ix_(is_known, fast)], axis=1)
     if len(apart) < THRESHOLDS.min_for_scatter:
         return True
-    around = apart - drift_line(apart)
-    return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(qn_sigma(around[:, None])[0]))
-
-
-def drift_line(values: Floats) -> Floats:
-    """Return the line through the known values of a series that drifts; zeros if it does not, or is too short to tell.
-
-    A drift correlates with the number of the step by `drift_correlation` or more.
-    """
-    line, steps, is_known = np.zeros(len(values)), np.arange(len(values)), ~np.isnan(values)
-    if is_known.sum() < THRESHOLDS.min_steps or not values[is_known].std() > 0:
-        return line
-    if float(np.corrcoef(steps[is_known], values[is_known])[0, 1]) < THRESHOLDS.drift_correlation:
-        return line
-    drift: Floats = np.polyval(np.polyfit(steps[is_known], values[is_known], 1), steps).astype(np.float64)
-    return drift
+    around = apart[:, None] - drift_lines(apart[:, None])
+    return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(qn_sigma(around)[0]))
 
 
 def drift_lines(values: Floats) -> Floats:
-    """Return the `drift_line` of each column of values (steps, columns): what is left without it is scatter."""
-    return np.stack([drift_line(column) for column in values.T], axis=1)
+    """Return the line through each column of values (steps, columns), NaN for unknown: what is left is scatter.
+
+    Zeros for a column that does not drift, or is too short to tell. A drift correlates with the number of the step by
+    `drift_correlation` or more.
+    """
+    is_known = ~np.isnan(values)
+    known_count = np.maximum(is_known.sum(axis=0), 1)
+    steps = np.arange(len(values))[:, None]
+    mean_step, mean_ns = (np.where(is_known, of, 0.0).sum(axis=0) / known_count for of in (steps, values))
+    along, across = (np.where(is_known, of, 0.0) for of in (steps - mean_step, values - mean_ns))
+    squares, product = (along**2).sum(axis=0), (along * across).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        correlation = product / np.sqrt(squares * (across**2).sum(axis=0))
+        drifts = (known_count >= THRESHOLDS.min_steps) & (correlation >= THRESHOLDS.drift_correlation)
+        lines: Floats = np.where(drifts, mean_ns + (steps - mean_step) * product / squares, 0.0)
+    return lines

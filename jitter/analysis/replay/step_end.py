@@ -12,6 +12,7 @@ from jitter.core.names.kernels import ALIGNING_OPERATIONS
 from jitter.core.numeric.arrays import Floats, Ints, begins_of, joined
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select_median
+from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
 
 
@@ -115,7 +116,8 @@ class StepDurations:
     """Measures each step's time: from the end of the step before to its own, median over ranks."""
 
     def __init__(self) -> None:
-        self._before: dict[int, tuple[StepKey, float]] = {}
+        self._before: tuple[StepKey, Ints, Floats] | None = None
+        """The last step, its ranks and their ends."""
 
     def of(self, key: StepKey, ranks: Ints, ends: Floats) -> float:
         """Return the time of this step in ns; NaN for the first of consecutive steps. Give it every step in order.
@@ -123,12 +125,9 @@ class StepDurations:
         `ends` (ranks,) is when the step ended for these. A rank's step that ends no later than the one before it has
         kernels of another step, whose launches were lost: it does not count.
         """
-        times: list[float] = []
-        previous = StepKey(key.epoch, key.step - 1)
-        for rank, end in zip(ranks.tolist(), ends.tolist(), strict=True):
-            before = self._before.get(rank)
-            if before is not None and before[0] == previous:
-                times.append(end - before[1])
-            self._before[rank] = (key, end)
-        durations = sorted(time for time in times if time > 0)
-        return float(durations[(len(durations) - 1) // 2]) if durations else np.nan
+        before, self._before = self._before, (key, ranks, ends)
+        if before is None or before[0] != StepKey(key.epoch, key.step - 1):
+            return np.nan
+        _, here, there = np.intersect1d(ranks, before[1], assume_unique=True, return_indices=True)
+        durations = ends[here] - before[2][there]
+        return float(lower_median(durations[None, durations > 0])[0, 0])

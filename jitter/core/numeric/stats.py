@@ -9,6 +9,8 @@ from jitter.core.numeric.arrays import Floats, Ints
 
 _FEW: Final = 64
 """Differences per value that are listed rather than counted."""
+_COLUMNS_AT_ONCE: Final = 128
+"""Columns whose differences are listed at once: 8 MB at most."""
 MAD_TO_SIGMA: Final = 1.4826
 """Ratio of the standard deviation to the median absolute deviation, for a normal distribution."""
 
@@ -41,16 +43,27 @@ def mad_sigma(values: Floats) -> float:
     return MAD_TO_SIGMA * float(np.median(np.abs(known_values - np.median(known_values)))) if len(known_values) else 0.0
 
 
-def nth_difference(values: Floats, number: int) -> float:
-    """Return the `number`th smallest, from 0, of the absolute differences of all pairs of values; in linear memory.
+def nth_difference(values: Floats, number: int) -> Floats:
+    """Return, (columns,), the `number`th smallest, from 0, of the absolute differences of all pairs of a column.
 
-    Sorted values have the differences up to a bound in one range per value, so that they can be counted; the bound is
-    halved until it has `number` + 1 of them.
+    Of many values, in linear memory: sorted values have the differences up to a bound in one range per value, so that
+    they can be counted; the bound is halved until it has `number` + 1 of them.
 
-    >>> nth_difference(np.array([1.0, 4.0, 9.0]), 1)
-    5.0
+    >>> nth_difference(np.array([[1.0], [4.0], [9.0]]), 1).tolist()
+    [5.0]
     """
-    ordered = np.sort(values)
+    ordered = np.sort(values.T, axis=1)
+    if len(values) > 2 * _FEW + 1:
+        return np.array([_nth_difference(column, number) for column in ordered])
+    first, second = np.triu_indices(len(values), 1)
+    differences = [
+        np.partition(some[:, second] - some[:, first], number, axis=1)[:, number]
+        for some in np.split(ordered, range(_COLUMNS_AT_ONCE, len(ordered), _COLUMNS_AT_ONCE))
+    ]
+    return np.concatenate(differences)
+
+
+def _nth_difference(ordered: Floats, number: int) -> float:
     first_after = np.arange(len(ordered)) + 1
 
     def ends(bound: float) -> Ints:

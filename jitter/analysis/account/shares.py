@@ -437,7 +437,14 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                 if base > border[rank] and not isnan(upper.nodes.start[row + base]):
                     since_base = upper.nodes.back[row + base] - lower.nodes.back[row + base]
                     since_base += 0.0 * (begun - usually_begun + free - usually_free)  # all must be known
-                if not isnan(since_base):
+                reference = since if isnan(since_base) else since_base
+                if is_alone and is_sole(free, usually_free, begun, usually_begun, reference):
+                    multiplier.stream[rank, stream] += started
+                    moved = free - usually_free
+                elif is_alone and is_sole(begun, usually_begun, free, usually_free, reference):
+                    multiplier.back[rank, thread] += started
+                    moved, by_launch = begun - usually_begun, 1.0
+                elif not isnan(since_base):
                     # both follow the launch before, from which they are measured
                     inputs.upper[0], inputs.lower[0] = begun, usually_begun
                     inputs.upper[1], inputs.lower[1] = free, usually_free
@@ -447,12 +454,6 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     multiplier.stream[rank, stream] += started * inputs.factor[1]
                     multiplier.launch[row + base] += started * rest
                     moved = max(begun, free) - max(usually_begun, usually_free)
-                elif is_alone and is_sole(free, usually_free, begun, usually_begun, since):
-                    multiplier.stream[rank, stream] += started
-                    moved = free - usually_free
-                elif is_alone and is_sole(begun, usually_begun, free, usually_free, since):
-                    multiplier.back[rank, thread] += started
-                    moved, by_launch = begun - usually_begun, 1.0
                 else:
                     count = list_start_inputs(
                         job, step, self_times, baseline, upper, lower, shift, heads, inputs, rank, op

@@ -433,7 +433,7 @@ class RunModel:
             for team in np.unique(self._teams[numbers[numbers >= 0]]).tolist():
                 mine = (numbers >= 0) & (self._teams[numbers] == team)
                 places = self._places(team, key, group, int(group.ranks[mine.argmax()]))
-                fill_group(step, group, places, np.where(mine, numbers, -1))
+                fill_group(step, group, places, self._operations[team], np.where(mine, numbers, -1))
         return step
 
     def _places(self, team: int, key: StepKey, group: IdenticalRanks, rank: int) -> Ints:

@@ -1,7 +1,7 @@
 """The recorded rows of a run as the run model reads them, from a lake."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +15,7 @@ from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.alignment.program import NO_STREAM, Example, number_streams
 from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, read_groups
 from jitter.analysis.execution.activity_reader import ActivityReader
-from jitter.analysis.execution.step_times import IdenticalRanks, StepSyncCalls, group_identical_ranks
+from jitter.analysis.execution.step_times import IdenticalRanks, StepActivities, StepSyncCalls, group_identical_ranks
 from jitter.analysis.metrics.recorded_sizes import COLUMNS as SIZE_COLUMNS
 from jitter.analysis.metrics.recorded_sizes import RecordedSizes
 from jitter.core.arrow import to_list
@@ -142,7 +142,7 @@ class RunReader:
         self._steps = list(steps)
         self._rows = sum(step_record.step.rows for key in self._steps for step_record in held[key].values())
         is_large = self._rows * _BYTES_PER_ROW > _BYTES_KEPT
-        self._activities = ActivityReader(root, held, is_large=is_large)
+        self._activities = ActivityReader(root, held, self._group, is_large=is_large)
         self._most_bytes_kept = 0 if is_large else _BYTES_KEPT
         """In memory; passes over the steps of a large run would drop each step before they come to it again."""
         self._rank_groups: OrderedDict[StepKey, list[IdenticalRanks]] = OrderedDict()
@@ -264,16 +264,15 @@ class RunReader:
                 self._rank_groups.move_to_end(key)
                 return self._rank_groups[key]
         self.make_room()
-        syncs = self._syncs.of(key)
-        origins = self.origins(key)
-        groups = [
-            group for part in self._activities.of_step(key) for group in group_identical_ranks(part, syncs, origins)
-        ]
+        groups = self._activities.of_step(key)
         with self._one_looks:
             if key not in self._rank_groups:
                 self._bytes_kept += _size(groups)
             self._rank_groups[key] = groups
         return groups
+
+    def _group(self, key: StepKey, activities: StepActivities) -> Iterator[IdenticalRanks]:
+        return group_identical_ranks(activities, self._syncs.of(key), self.origins(key))
 
     def make_room(self) -> None:
         """Drop cached steps, the oldest first, while they take much memory."""

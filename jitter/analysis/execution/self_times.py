@@ -176,8 +176,8 @@ def cut_self_times(times: SelfTimes, low: int, high: int) -> SelfTimes:
 
 
 def empty_self_times(cells: int) -> SelfTimes:
-    """Make room for so many."""
-    return SelfTimes(*np.empty((len(SelfTimes._fields), cells)))
+    """Make room for so many, in arrays of their own: freed memory is used again for no larger ones."""
+    return SelfTimes(*(np.empty(cells) for _ in SelfTimes._fields))
 
 
 def follow_step(job: JobArrays, step: StepTimes, state: CarriedState) -> SelfTimes:

@@ -210,7 +210,7 @@ def empty_step(team: Ints, operations: Ints, here: Bools) -> StepTimes:
     """Make room for the ranks that are `here`; `operations` (ranks,) is how many each rank's program has."""
     sizes = np.where(here, operations, 0)
     row = np.where(here, np.cumsum(sizes) - sizes, -1)
-    return StepTimes(team, row, *(np.full(int(sizes.sum()), np.nan) for _ in range(4)))
+    return StepTimes(team, row, *(np.empty(int(sizes.sum())) for _ in range(4)))
 
 
 def select_ranks(step: StepTimes, wanted: Bools, operations: Ints) -> StepTimes:
@@ -224,16 +224,17 @@ def select_ranks(step: StepTimes, wanted: Bools, operations: Ints) -> StepTimes:
     return chosen._replace(**{name: getattr(step, name)[cells] for name in ("start", "end", "call", "back")})
 
 
-def fill_group(step: StepTimes, group: IdenticalRanks, places: Ints, numbers: Iterable[int]) -> None:
+def fill_group(step: StepTimes, group: IdenticalRanks, places: Ints, size: int, numbers: Iterable[int]) -> None:
     """Put a group's times into the step; `places` (operations of the group,) are those in the program, -1 for none.
 
-    `numbers` (ranks of the group,) are the ranks' in the run; -1 for ranks to leave out.
+    The program has `size` operations. `numbers` (ranks of the group,) are the ranks' in the run; -1 for ranks to leave
+    out.
     """
     row = np.array([-1 if number < 0 else int(step.row[number]) for number in numbers], np.int64)
     is_call = group.row < 0
     nothing = unknown_value(group.times.dtype)
     times = (group.times, group.begun, group.ended, group.since)
-    fill_rows(*times, is_call, places, row, nothing, step.start, step.end, step.call, step.back)
+    fill_rows(*times, is_call, places, size, row, nothing, step.start, step.end, step.call, step.back)
 
 
 @compiled
@@ -244,6 +245,7 @@ def fill_rows(
     since: Floats,
     is_call: Bools,
     places: Ints,
+    size: int,
     row: Ints,
     nothing: int,
     start: Floats,
@@ -259,6 +261,8 @@ def fill_rows(
     for rank in range(len(row)):
         if row[rank] < 0:
             continue
+        for cell in range(row[rank], row[rank] + size):
+            start[cell] = end[cell] = call[cell] = back[cell] = math.nan
         zero = since[rank]
         activity, waited = 0, 0
         for at in range(len(places)):

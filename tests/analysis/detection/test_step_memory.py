@@ -62,7 +62,7 @@ def test_rows_of_a_large_step_are_dropped_when_its_times_are_known(root: Path, m
 
 def test_times_of_a_step_that_went_into_the_temporary_file_leave_memory(root: Path):
     analysis = jitter.open(root).analyze()
-    reader = ActivityReader(root, analysis.lake._held, is_large=True)
+    reader = ActivityReader(root, analysis.lake._held, analysis.lake._group, is_large=True)
     for key in analysis.run.keys:
         read = [(weakref.ref(part.times), part.times.copy()) for part in reader.of_step(key)]
         assert [held() for held, _ in read] == [None] * len(read)

@@ -174,8 +174,9 @@ def _timed_steps(steps: RunSteps, first: int, last: int) -> Iterator[tuple[Recor
     times = StepDurations()
     for step in steps.steps(max(first - 1, 0), last):
         cells = step.end_cells
-        has_end = cells >= 0
-        time_ns = times.of(step.key, steps.run.rank_numbers[has_end], step.times.end[cells[has_end]])
+        ends = np.full(len(cells), np.nan)
+        ends[cells >= 0] = step.times.end[cells[cells >= 0]]
+        time_ns = times.of(step.key, ends)
         if step.number >= first:
             yield step, time_ns
         del step  # else it stays in memory while the next one is read

@@ -12,7 +12,6 @@ from jitter.core.names.kernels import ALIGNING_OPERATIONS
 from jitter.core.numeric.arrays import Floats, Ints, begins_of, joined
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select_median
-from jitter.core.numeric.stats import lower_median
 from jitter.core.step_key import StepKey
 
 
@@ -116,18 +115,18 @@ class StepDurations:
     """Measures each step's time: from the end of the step before to its own, median over ranks."""
 
     def __init__(self) -> None:
-        self._before: tuple[StepKey, Ints, Floats] | None = None
-        """The last step, its ranks and their ends."""
+        self._before: tuple[StepKey, Floats] | None = None
+        """The last step, and when it ended for each rank."""
 
-    def of(self, key: StepKey, ranks: Ints, ends: Floats) -> float:
+    def of(self, key: StepKey, ends: Floats) -> float:
         """Return the time of this step in ns; NaN for the first of consecutive steps. Give it every step in order.
 
-        `ends` (ranks,) is when the step ended for these. A rank's step that ends no later than the one before it has
-        kernels of another step, whose launches were lost: it does not count.
+        `ends` (ranks of the run,) is when the step ended for each, NaN where unknown. A rank's step that ends no later
+        than the one before it has kernels of another step, whose launches were lost: it does not count.
         """
-        before, self._before = self._before, (key, ranks, ends)
+        before, self._before = self._before, (key, ends)
         if before is None or before[0] != StepKey(key.epoch, key.step - 1):
-            return np.nan
-        _, here, there = np.intersect1d(ranks, before[1], assume_unique=True, return_indices=True)
-        durations = ends[here] - before[2][there]
-        return float(lower_median(durations[None, durations > 0])[0, 0])
+            return math.nan
+        durations = ends - before[1]
+        durations = np.sort(durations[durations > 0])
+        return float(durations[(len(durations) - 1) // 2]) if len(durations) else math.nan

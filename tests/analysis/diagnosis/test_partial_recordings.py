@@ -142,10 +142,10 @@ def test_a_transfer_takes_no_longer_than_recorded_where_ranks_lack_the_step(tmp_
 
 def test_a_step_that_ends_before_the_one_before_it_has_no_time():
     durations = StepDurations()
-    ranks = np.array([0, 1])
-    durations.of(StepKey(None, 1), ranks, np.array([100.0, 100.0]))
-    assert durations.of(StepKey(None, 2), ranks, np.array([90.0, 150.0])) == 50
-    assert np.isnan(durations.of(StepKey(None, 3), ranks[:1], np.array([80.0])))
+    durations.of(StepKey(None, 1), np.array([100.0, 100.0]))
+    assert durations.of(StepKey(None, 2), np.array([90.0, 150.0])) == 50
+    assert np.isnan(durations.of(StepKey(None, 3), np.array([80.0, np.nan])))
+    assert np.isnan(durations.of(StepKey(None, 5), np.array([900.0, 900.0])))  # step 4 is missing
 
 
 def test_no_loss_is_told_where_the_replay_contradicts_the_recording(tmp_path: Path):

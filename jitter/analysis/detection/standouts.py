@@ -215,22 +215,23 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> _Sample:
 def _test_kind(standouts: Standouts, numbers: Ints, sample: _Sample, usual_step_ns: float, tests: int) -> None:
     """Fill in what stands out in the steps `numbers`, which are of one kind."""
     total, is_known = sample.total, ~np.isnan(sample.total)
+    known_ns = np.nan_to_num(total)
     steps, ranks = total.shape
     least_ns, trials = THRESHOLDS.min_excess_share * usual_step_ns, 2 * ranks * tests
     usual = sample.level if steps >= THRESHOLDS.min_for_scatter else np.zeros(ranks)
-    sigmas = np.where(is_known, np.nan_to_num(total) - np.maximum(usual, 0.0), 0.0) / sample.noise
+    sigmas = np.where(is_known, known_ns - np.maximum(usual, 0.0), 0.0) / sample.noise
     # several steps of one rank resemble each other: their tail is the worst case
     tails = np.where(is_known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
     alone = np.where(is_known, predictive_tails(sigmas, (total - usual) / sample.noise), 1.0) * is_known.sum() * tests
-    events = (alone < THRESHOLDS.medium_chance) & (np.nan_to_num(total) >= least_ns)
+    events = (alone < THRESHOLDS.medium_chance) & (known_ns >= least_ns)
     standouts.total_ns[numbers], standouts.sigmas[numbers], standouts.is_event[numbers] = total, sigmas, events
     standouts.chance_of_step[numbers] = np.minimum(alone, 1.0)
     unusual = np.minimum(_chances_of_usual(sample) * trials, 1.0)
-    is_mostly = 2 * (np.nan_to_num(total) > 0).sum(axis=0) > is_known.sum(axis=0)
+    is_mostly = 2 * (known_ns > 0).sum(axis=0) > is_known.sum(axis=0)
     is_usual = is_mostly & (is_known.sum(axis=0) > 1) & (sample.level >= least_ns)  # of one step nothing is usual
     always = is_usual & (unusual <= THRESHOLDS.max_chance)
     for column in range(ranks):
-        rank_ns, there = np.nan_to_num(total[:, column]), is_known[:, column]
+        rank_ns, there = known_ns[:, column], is_known[:, column]
         if always[column]:
             level, noise = sample.level[column], sample.noise[:, column]
             # a step that is far below the usual one is not among its steps

@@ -56,7 +56,7 @@ def nth_difference(values: Floats, number: int) -> Floats:
     if len(values) > 2 * _FEW + 1:
         return np.array([_nth_difference(column, number) for column in ordered])
     first, second = np.triu_indices(len(values), 1)
-    differences = [
+    differences: list[Floats] = [
         np.partition(some[:, second] - some[:, first], number, axis=1)[:, number]
         for some in np.split(ordered, range(_COLUMNS_AT_ONCE, len(ordered), _COLUMNS_AT_ONCE))
     ]

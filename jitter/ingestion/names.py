@@ -38,6 +38,10 @@ _WEAK: Final = tuple(
     )
 )
 _OTHER_NUMBERS: Final = re.compile(r"(?i)(?<![a-z])(?:tp|pp|dp|cp|ep|mp|sp|vpp|etp|edp)[_\-.]?(?:rank[_\-.]?)?\d")
+_HOST_AND_PROCESS: Final = re.compile(r"_\d{1,10}\.\d{13,20}\.pt\.trace\.json")
+"""In a name that PyTorch's own handler gives, after the host's name: `worker-3_4242.1700000000000.pt.trace.json`."""
+_NODE: Final = re.compile(r"(?i)(?<![a-z])(?:node|host|machine|server|pod)(?:[_\-.]?(?:id|rank))?[_\-.]?\d")
+"""A numbered node: the number of a GPU or worker beside it counts within the node."""
 _YEARS: Final = range(1990, 2100)
 
 
@@ -59,7 +63,8 @@ def named_rank(path: Path) -> NamedRank | None:
     for part in (path.name, *(parent.name for parent in path.parents)):
         part_rank = _rank_in_part(part)
         if part_rank is not None:
-            return part_rank
+            is_of_node = not part_rank.is_strong and _NODE.search(f"{path.parent.name}/{path.name}")
+            return None if is_of_node else part_rank
     return None
 
 
@@ -78,7 +83,7 @@ def _rank_in_part(part: str) -> NamedRank | None:
     if sglang is not None:
         # with -DP-, -PP- or -EP- the global rank depends on their sizes, which the name does not state
         return None if sglang["rest"] else NamedRank(int(sglang["rank"]), False)
-    if _OTHER_NUMBERS.search(part):
+    if _OTHER_NUMBERS.search(part) or _HOST_AND_PROCESS.search(part):
         return None
     for pattern in _WEAK:
         matches = list(pattern.finditer(part))

@@ -57,7 +57,7 @@ def test_of_two_recordings_of_the_same_time_one_is_taken_whatever_its_name(trace
     for _ in range(2):
         report = ingest(traces)
         (error,) = report.refused
-        assert "a second recording of the same time, of which one is enough" in str(error)
+        assert "a second recording of about the same time, of which one is enough" in str(error)
         taken += [record.file_digest for record in report.added if record.rank == 1]
         shutil.rmtree(traces.parent / "lake")
         first.rename(traces / "other")
@@ -77,3 +77,16 @@ def test_of_two_recordings_that_nothing_tells_apart_none_is_taken(traces: Path):
     assert all("nothing tells which of the two is right: neither is taken" in str(error) for error in report.refused)
     assert {record.rank for record in report.added} == set(range(RANKS)) - {1}
     assert len(kernel_files(traces.parent / "lake")) == 3 * (RANKS - 1)
+
+
+@pytest.mark.parametrize("name", ["a", "z"])
+def test_of_two_cycles_with_equal_steps_every_rank_has_the_first(traces: Path, name: str):
+    """Recorded a second later, as by a profiler's schedule whose steps are numbered anew."""
+    again = traces / name
+    again.mkdir()
+    for path in sorted(traces.glob("*.sqlite")):
+        shutil.copy(path, again / path.name)
+        edit(again / path.name, "UPDATE TARGET_INFO_SESSION_START_TIME SET utcEpochNs = utcEpochNs + 1000000000")
+    report = ingest(traces)
+    assert {Path(record.file).parent for record in report.added} == {traces}
+    assert len(report.refused) == len(report.added) == RANKS

@@ -411,7 +411,7 @@ _REASONS: Final = (
     "which is of the format of more other ranks",
 )
 """Why one of two recordings is the more likely one: for each value of `_fit`."""
-_SAME_RUN: Final = "a second recording of the same time, of which one is enough"
+_SAME_RUN: Final = "a second recording of about the same time, of which one is enough"
 _UNDECIDED: Final = "and nothing tells which of the two is right: neither is taken"
 
 
@@ -442,7 +442,7 @@ def find_conflicts(recordings: Iterable[GivenRecording], ranks: Sequence[Recorde
     conflicts: dict[GivenRecording, StepConflict] = {}
     undecided: set[GivenRecording] = set()
     for _, equals in groupby(
-        sorted(rivals, key=lambda recording: (fits[recording], _content(recording))), key=fits.__getitem__
+        sorted(rivals, key=lambda recording: (fits[recording], _start_and_content(recording))), key=fits.__getitem__
     ):
         best = []
         for recording in equals:
@@ -497,8 +497,9 @@ def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[floa
     )
 
 
-def _content(recording: GivenRecording) -> str:
-    return recording.ranks[0].record.file_digest
+def _start_and_content(recording: GivenRecording) -> tuple[int, str]:
+    """Return a key by which the first of several alike recordings is the same one on every rank."""
+    return (recording.utc_range or (0,))[0], recording.ranks[0].record.file_digest
 
 
 def _explain(fit: tuple[float, ...], better: tuple[float, ...]) -> str:

@@ -4,19 +4,26 @@ Ranks and steps with equal sequences need nothing more. Other sequences are alig
 has no partner by name takes the place of one of the same kind that stands alone too (an autotuned kernel has another
 name and the same work), else it gets a place of its own, which the others leave empty.
 
+Launches tell the order of all operations. Without them only the order within each stream is known: which of two
+streams starts first varies between ranks and steps. Then each stream is a list of its own, and the lists are joined in
+the order of the usual starts.
+
 The kernel index (`kernel_index`) numbers the kernels of one step's reference, and gives a kernel of another name none.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from itertools import accumulate, chain
+from statistics import median_low
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.alignment.sequences import align, find_gaps
+from jitter.analysis.alignment.sequences import align, align_nearest, find_gaps
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SEND_RECV, collective_operation
-from jitter.core.numeric.arrays import Ints
+from jitter.core.numeric.arrays import Floats, Ints
 
 Signature = tuple[str, bytes]
 """Digest of the kernels' sequence, digest of where copies and synchronising calls stand."""
@@ -66,6 +73,8 @@ class Example(NamedTuple):
     """The launching threads, by any distinct numbers."""
     collectives: Sequence[str | None] = ()
     """The recorded collective operations; empty where none is recorded."""
+    starts_ns: Sequence[float] | None = None
+    """The starts on the GPU, where no launches are recorded: operations are in the order of these. Else None."""
 
 
 @dataclass(frozen=True)
@@ -77,16 +86,26 @@ class Program:
     """By signature the place in `operations` of each of its operations; -1 where it has none."""
     reference: Signature
     """The commonest; its operations are all in the program under their own names."""
+    progress: tuple[float, ...] = ()
+    """Without launches how far the main stream usually is when each operation starts, in its kernels."""
 
     def fit(self, signature: Signature, example: Example) -> None:
         """Add the places of a signature that the program was not made from; operations without a place get -1."""
         words: dict[_Word, int] = {}
-        program_words = [words.setdefault(_word(op), len(words)) for op in self.operations]
-        own_operations = _operations(example)
-        own_words = [words.setdefault(_word(op), len(words)) for op in own_operations]
-        there = [_Place(op, word) for op, word in zip(self.operations, program_words, strict=True)]
-        partners = _partners(there, own_operations, own_words)
-        self.places[signature] = np.array([-1 if place is None else place for place in partners], np.int64)
+        usual = self.progress or [0.0] * len(self.operations)
+        order = [
+            _Place(op, words.setdefault(_word(op), len(words)), [at])
+            for op, at in zip(self.operations, usual, strict=True)
+        ]
+        number = {id(place): at for at, place in enumerate(order)}
+        placed = np.full(len(example.names), -1, np.int64)
+        for lane in _lanes(example, order):
+            on_lane = [place for place in order if example.starts_ns is None or place.operation.stream == lane.number]
+            own_words = [words.setdefault(_word(op), len(words)) for op in lane.operations]
+            for row, partner in zip(lane.rows, _partners(on_lane, lane, own_words), strict=True):
+                if partner is not None:
+                    placed[row] = number[id(on_lane[partner])]
+        self.places[signature] = placed
 
     @cached_property
     def kinds(self) -> Ints:
@@ -108,30 +127,123 @@ class Program:
 class _Place:
     operation: Operation
     word: int
+    progress: list[float] = field(default_factory=list)
+    """Without launches how far the main stream was when it started, in some steps."""
 
 
-def lay_out(counts: Mapping[Signature, int], content: Callable[[Signature], Example]) -> Program:
+class _Lane(NamedTuple):
+    """Operations whose order is known: those of one stream, or with launches all."""
+
+    number: int
+    rows: list[int]
+    """(operations,) their numbers in the example."""
+    operations: list[Operation]
+    progress: Floats
+    """(operations,) without launches how far the main stream is when each starts, in its kernels; else empty."""
+
+
+def lay_out(
+    counts: Mapping[Signature, int], content: Callable[[Signature], Example], sizes: Mapping[Signature, int]
+) -> Program:
     """Return the program of these signatures.
 
-    `counts` is in how many complete steps each occurred, 0 if in cut ones only; `content` returns an example of each.
+    `counts` is in how many complete steps each occurred, 0 if in cut ones only; `content` returns an example of each,
+    and `sizes` are their numbers of operations. Without launches hardly any two steps have one signature, and those of
+    the commonest size come first: a step at the capture's bound may lack some.
     """
     words: dict[_Word, int] = {}
-    order: list[_Place] = []
+    order_of_lane: dict[int, list[_Place]] = {}
     placed: dict[Signature, list[_Place]] = {}
     ranked = sorted(counts, key=lambda signature: (-counts[signature], signature))
+    if content(ranked[0]).starts_ns is not None:
+        steps_of_size: Counter[int] = Counter()
+        for signature in ranked:
+            steps_of_size[sizes[signature]] += counts[signature]
+        ranked.sort(key=lambda signature: (-steps_of_size[sizes[signature]], -sizes[signature]))
     for signature in ranked:
-        operations = _operations(content(signature))
-        operation_words = [words.setdefault(_word(op), len(words)) for op in operations]
-        placed[signature] = _merge(order, operations, operation_words)
-    number = {id(place): at for at, place in enumerate(order)}
+        place_of_row: dict[int, _Place] = {}
+        for lane in _lanes(content(signature), list(chain.from_iterable(order_of_lane.values()))):
+            operation_words = [words.setdefault(_word(op), len(words)) for op in lane.operations]
+            places = _merge(order_of_lane.setdefault(lane.number, []), lane, operation_words)
+            place_of_row |= zip(lane.rows, places, strict=True)
+            for place, progress in zip(places, lane.progress.tolist(), strict=False):
+                if len(place.progress) < _MOST_PROGRESS:
+                    place.progress.append(progress)
+        placed[signature] = [place for _, place in sorted(place_of_row.items())]
+    usual = [
+        list(accumulate((median_low(place.progress or [0.0]) for place in lane), max))
+        for lane in order_of_lane.values()
+    ]
+    joined = sorted(
+        (progress, number, at)
+        for number, lane_progress in enumerate(usual)
+        for at, progress in enumerate(lane_progress)
+    )
+    lanes = list(order_of_lane.values())
+    order = [lanes[number][at] for _, number, at in joined]
+    numbers = {id(place): at for at, place in enumerate(order)}
     return Program(
         tuple(place.operation for place in order),
         {
-            signature: np.array([number[id(place)] for place in places], np.int64)
+            signature: np.array([numbers[id(place)] for place in places], np.int64)
             for signature, places in placed.items()
         },
         ranked[0],
+        tuple(progress for progress, _, _ in joined),
     )
+
+
+_MOST_PROGRESS: Final = 256
+"""Signatures that tell the order between streams."""
+
+
+def _lanes(example: Example, order: Sequence[_Place]) -> list[_Lane]:
+    """Return the operations of an example in lanes: with launches one, without them one a stream.
+
+    A stream has the number of the one in `order` with which it shares most operations: profilers number streams in the
+    order of their first activity, which varies.
+    """
+    operations = _operations(example)
+    if example.starts_ns is None:
+        return [_Lane(MAIN, list(range(len(operations))), operations, np.empty(0))]
+    known: dict[int, Counter[_Word]] = {}
+    for place in order:
+        known.setdefault(place.operation.stream, Counter())[_word(place.operation)] += 1
+    rows_of: dict[int, list[int]] = {}
+    for row, operation in enumerate(operations):
+        rows_of.setdefault(operation.stream, []).append(row)
+    own = {stream: Counter(_word(operations[row]) for row in rows) for stream, rows in rows_of.items()}
+    shared = {
+        (stream, number): (-(own[stream] & known[number]).total(), stream != number, stream, number)
+        for stream in own
+        for number in known
+        if (stream == MAIN) == (number == MAIN)
+    }
+    number_of: dict[int, int] = {}
+    for stream, number in sorted(shared, key=shared.__getitem__):
+        if stream not in number_of and number not in number_of.values() and shared[stream, number][0]:
+            number_of[stream] = number
+    for stream in sorted(own.keys() - number_of.keys()):
+        is_free = stream not in known and stream not in number_of.values()
+        number_of[stream] = stream if is_free else 1 + max((stream, *known, *number_of.values()))
+    progress = _progress(np.array(example.starts_ns), np.array(rows_of.get(MAIN, []), np.int64))
+    return [
+        _Lane(number, rows, [operations[row]._replace(stream=number) for row in rows], progress[rows])
+        for number, rows in ((number_of[stream], rows) for stream, rows in sorted(rows_of.items()))
+    ]
+
+
+def _progress(starts_ns: Floats, main: Ints) -> Floats:
+    """Return, (operations,), how many of the kernels `main` had started when each starts; parts between two starts.
+
+    Unlike times, a pause of the host does not move it.
+    """
+    if not len(main):
+        return starts_ns
+    main_ns = starts_ns[main]
+    outside = (starts_ns - np.clip(starts_ns, main_ns[0], main_ns[-1])) / max(float(np.ptp(starts_ns)), 1.0)
+    progress: Floats = np.interp(starts_ns, main_ns, np.arange(len(main))) + outside
+    return progress
 
 
 _Word = tuple[str, int, bool]
@@ -150,15 +262,15 @@ def _operations(example: Example) -> list[Operation]:
     return [Operation(*fields) for fields in zip(*columns, strict=True)]
 
 
-def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[_Place]:
+def _merge(order: list[_Place], lane: _Lane, words: Sequence[int]) -> list[_Place]:
     """Align operations to the existing places and add missing ones; return each operation's place."""
-    partners = _partners(order, operations, words)
+    partners = _partners(order, lane, words)
     placed: list[_Place] = []
     extended: list[_Place] = []
     copied = 0
     for at, partner in enumerate(partners):
         if partner is None:
-            place = _Place(operations[at], words[at])
+            place = _Place(lane.operations[at], words[at])
         else:
             extended += order[copied:partner]
             copied, place = partner + 1, order[partner]
@@ -168,11 +280,16 @@ def _merge(order: list[_Place], operations: Sequence[Operation], words: Sequence
     return placed
 
 
-def _partners(order: Sequence[_Place], operations: Sequence[Operation], words: Sequence[int]) -> list[int | None]:
+def _partners(order: Sequence[_Place], lane: _Lane, words: Sequence[int]) -> list[int | None]:
     """Return the number of each operation's place, None where it has none."""
-    partners = align(words, [place.word for place in order])
+    there = [place.word for place in order]
+    if lane.number == MAIN:
+        partners = align(words, there)
+    else:  # of few names, often one
+        usual = np.array([place.progress[0] for place in order])
+        partners = align_nearest(words, there, lane.progress, usual)
     for own_gap, order_gap in find_gaps(tuple(partners), len(order)):
-        _pair_leftovers(order, operations, partners, own_gap, order_gap)
+        _pair_leftovers(order, lane.operations, partners, own_gap, order_gap)
     return partners
 
 

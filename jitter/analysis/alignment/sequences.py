@@ -11,6 +11,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import isqrt
 from operator import eq
+from typing import Final
+
+import numpy as np
+
+from jitter.core.numeric.arrays import Floats
+
+_MOST_PAIRS: Final = 1 << 22
+"""Elements of one sequence × of the other whose distances are compared: bounds memory."""
 
 
 def lcs_length(sequence: Sequence[int], reference: Sequence[int]) -> int:
@@ -65,6 +73,35 @@ def align(sequence: Sequence[int], reference: Sequence[int]) -> list[int | None]
             partners.append(first + partner)
         else:
             partners.append(None)
+    return partners
+
+
+def align_nearest(
+    sequence: Sequence[int], reference: Sequence[int], places: Floats, reference_places: Floats
+) -> list[int | None]:
+    """Return the same as `align`, but of the longest common subsequences the one whose partners are nearest by place.
+
+    So equal elements of which some are missing, at either end, keep their partners. `places` (sequence,) and
+    `reference_places` (reference,) ascend.
+    """
+    if sequence == reference or len(sequence) * len(reference) > _MOST_PAIRS:
+        return align(sequence, reference)
+    words, apart = np.array(reference), np.abs(places[:, None] - reference_places)
+    partner_worth = 1.0 + float(apart.sum(axis=0).sum()) - apart  # one partner more is worth any distance
+    best = np.zeros((len(sequence) + 1, len(reference) + 1))  # of the first elements of both
+    for at, word in enumerate(sequence):
+        joined = np.where(words == word, best[at, :-1] + partner_worth[at], 0.0)
+        np.maximum.accumulate(np.maximum(best[at, 1:], joined), out=best[at + 1, 1:])
+    partners: list[int | None] = [None] * len(sequence)
+    at, there = len(sequence), len(reference)
+    while at and there:
+        if best[at, there] == best[at, there - 1]:
+            there -= 1
+        elif best[at, there] == best[at - 1, there]:
+            at -= 1
+        else:
+            at, there = at - 1, there - 1
+            partners[at] = there
     return partners
 
 

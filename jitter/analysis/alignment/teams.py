@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.alignment.kernel_index import find_commonest
-from jitter.analysis.alignment.program import Example, Signature
+from jitter.analysis.alignment.program import MAIN, Example, Signature
 from jitter.analysis.alignment.sequences import lcs_length
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE, SEND_RECV
@@ -80,8 +80,12 @@ def _split(
         cohort = min(cohort_of[rank] for rank in waiting)
         mine = {rank: signature for rank, signature in waiting.items() if cohort_of[rank] == cohort}
         commonest = find_commonest(mine)
-        alike = {signature for signature in set(mine.values()) if _alike(places[signature], places[commonest])}
-        if len(alike) > 1 and SEND_RECV in (usual_order := example(commonest)).collectives:
+        usual_order = example(commonest)
+        if usual_order.starts_ns is None:
+            alike = {signature for signature in set(mine.values()) if _alike(places[signature], places[commonest])}
+        else:
+            alike = {signature for signature in set(mine.values()) if _share_streams(example(signature), usual_order)}
+        if len(alike) > 1 and SEND_RECV in usual_order.collectives:
             alike -= {
                 signature for signature in alike - {commonest} if _exchanges_differ(example(signature), usual_order)
             }
@@ -104,9 +108,39 @@ def _alike(places: tuple[Ints, int], reference: tuple[Ints, int]) -> bool:
     return len(places[0]) == len(reference[0]) and bool((np.abs(places[0] - reference[0]) <= apart).all())
 
 
+def _share_streams(example: Example, reference: Example) -> bool:
+    """Return whether two ranks without launches run as many collectives on each stream, but for one at a step's bound.
+
+    How much work is done before each varies with the time at which the streams run, but not before an exchange, which
+    waits for the work before it.
+    """
+    first, second = _count_collectives(example), _count_collectives(reference)
+    is_alike = len(first) == len(second) and all(
+        abs(own - other) <= 1 for own, other in zip(first, second, strict=True)
+    )
+    return is_alike and _alike(_places_of_exchanges(example), _places_of_exchanges(reference))
+
+
+def _places_of_exchanges(example: Example) -> tuple[Ints, int]:
+    """Return the same as `_places` of the compute kernels of the main stream before each send and receive."""
+    is_exchange = np.array([collective == SEND_RECV for collective in example.collectives], np.bool_)
+    on_main = (np.array(example.kind) == COMPUTE) & (np.array(example.streams) == MAIN)
+    compute = np.cumsum(on_main)
+    return compute[is_exchange], int(compute[-1]) if len(compute) else 0
+
+
+def _count_collectives(example: Example) -> list[int]:
+    """Return the collectives of each stream that has any, ascending."""
+    streams = zip(example.streams, example.kind, strict=True)
+    return sorted(Counter(stream for stream, kind in streams if kind == COLLECTIVE).values())
+
+
 def _exchanges_differ(example: Example, reference: Example) -> bool:
     """Return whether two ranks exchange in different orders: with other neighbours, or after other work."""
-    return _streams_of_exchanges(example) != _streams_of_exchanges(reference) or _is_reordered(example, reference)
+    is_ordered = example.starts_ns is None  # else the order between streams varies
+    return (is_ordered and _streams_of_exchanges(example) != _streams_of_exchanges(reference)) or _is_reordered(
+        example, reference
+    )
 
 
 def _streams_of_exchanges(example: Example) -> list[int]:

@@ -4,6 +4,8 @@ An operation always starts after its launch and after the one before it on its s
 another stream too if it never starts before that one ends, and if that one's end explains its start where nothing else
 does. A wait that never mattered is not seen, and does no harm. A launch waits too where as many launches as the queue
 holds are pending on the GPU.
+
+Without launches, idle time is taken for the host's, on whichever stream: an end explains a start however late.
 """
 
 import math
@@ -197,6 +199,8 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
     awaited = np.full((operations, streams), _NONE, np.int64)
     previous = np.full(operations, -1, np.int64)
     room = np.empty((3, cells))
+    is_launch = program.kinds != SYNC
+    has_launches = not is_launch.any() or not np.isnan(sample.call[:, is_launch]).all()
     find_waits(
         program.kinds,
         program.streams,
@@ -208,6 +212,7 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
         sample.stream_end.T.copy(),
         room,
         awaited,
+        float(_RIGHT_AFTER_NS) if has_launches else math.inf,
     )
     waits = [
         Wait(place, int(awaited[place, stream]), "sync", provenance="recorded")
@@ -216,8 +221,6 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
         for place, stream in np.argwhere(awaited != _NONE).tolist()
     ]
     interference = estimate_interference(program, sample.start, sample.end)
-    is_launch = program.kinds != SYNC
-    has_launches = not is_launch.any() or not np.isnan(sample.call[:, is_launch]).all()
     queue = queue_limit(launches)
     return Dependencies(tuple(waits), thread, queue, launch_ns, stream_ns, interference, has_launches)
 
@@ -234,12 +237,13 @@ def find_waits(
     last_end: Floats,
     room: Floats,
     awaited: Ints,
+    within_ns: float,
 ) -> None:
     """Find, (operations, streams), what each operation waits for on each stream: a place, ~stream, or `_NONE`.
 
     `previous` (operations,) and `last` (streams,) come as -1: they chain each stream's operations. `last_end` (streams,
     cells), their latest ends, comes as in the step before. `room` (3, cells) is overwritten: until when each cell was
-    held back, what explains that, and the latest end of what may be awaited.
+    held back, what explains that, and the latest end of what may be awaited. An end explains starts `within_ns` of it.
     """
     cells = sample.start.shape[0]
     for op in range(len(kind)):
@@ -250,12 +254,12 @@ def find_waits(
                 room[0, cell] = sample.start[cell, op]
                 room[1, cell] = later(sample.submit[cell, op] + launch_ns, sample.end_before[cell, op] + stream_ns)
         has_waits = find_waits_of_operation(
-            stream[op], sample, _ROUNDING_NS, previous, last, last_end, room, awaited, op
+            stream[op], sample, _ROUNDING_NS, within_ns, previous, last, last_end, room, awaited, op
         )
         if kind[op] == SYNC and not has_waits:
             # the host's clock and the GPU's agree to some microseconds only: strictly first, then within that
             find_waits_of_operation(
-                stream[op], sample, float(_RIGHT_AFTER_NS), previous, last, last_end, room, awaited, op
+                stream[op], sample, float(_RIGHT_AFTER_NS), within_ns, previous, last, last_end, room, awaited, op
             )
         if stream[op] >= 0:
             previous[op] = last[stream[op]]
@@ -269,6 +273,7 @@ def find_waits_of_operation(  # noqa: PLR0912  # one rule
     own_stream: int,
     sample: Sample,
     slack_ns: float,
+    within_ns: float,
     previous: Ints,
     last: Ints,
     last_end: Floats,
@@ -289,21 +294,24 @@ def find_waits_of_operation(  # noqa: PLR0912  # one rule
     if unexplained == 0:
         return False
     for stream in range(len(last)):
-        if stream != own_stream and may_matter(room, last_end, stream):
+        if stream != own_stream and may_matter(room, last_end, stream, within_ns):
             awaited[op, stream] = find_always_ended(stream, sample, slack_ns, previous, last[stream], room)
             if awaited[op, stream] != _NONE:
                 for cell in range(cells):
                     room[2, cell] = later(room[2, cell], ended(sample, cell, awaited[op, stream]))
     explained = 0
     for cell in range(cells):
-        explained += is_right_after(room, cell)
+        explained += is_right_after(room, cell, within_ns)
     kept = False
     for stream in range(len(last)):
         if awaited[op, stream] != _NONE:
             matters = False
             if explained > 0 and explained >= _EXPLAINED_SHARE * unexplained:
                 for cell in range(cells):
-                    if is_right_after(room, cell) and ended(sample, cell, awaited[op, stream]) == room[2, cell]:
+                    if (
+                        is_right_after(room, cell, within_ns)
+                        and ended(sample, cell, awaited[op, stream]) == room[2, cell]
+                    ):
                         matters = True
                         break
             if matters:
@@ -314,11 +322,11 @@ def find_waits_of_operation(  # noqa: PLR0912  # one rule
 
 
 @compiled
-def may_matter(room: Floats, last_end: Floats, stream: int) -> bool:
+def may_matter(room: Floats, last_end: Floats, stream: int, within_ns: float) -> bool:
     """Tell whether an unexplained start is right after an end on this stream at the earliest, in any cell."""
     for cell in range(room.shape[1]):
         until = room[0, cell]
-        if until - room[1, cell] > _LATER_NS and until - last_end[stream, cell] <= _RIGHT_AFTER_NS:
+        if until - room[1, cell] > _LATER_NS and until - last_end[stream, cell] <= within_ns:
             return True
     return False
 
@@ -355,10 +363,10 @@ def ended(sample: Sample, cell: int, candidate: int) -> float:
 
 
 @compiled
-def is_right_after(room: Floats, cell: int) -> bool:
+def is_right_after(room: Floats, cell: int, within_ns: float) -> bool:
     """Tell whether an unexplained start is right after the end of what may be awaited."""
     until, explained, latest = room[0, cell], room[1, cell], room[2, cell]
-    return bool(until - explained > _LATER_NS and latest > explained and until - latest <= _RIGHT_AFTER_NS)
+    return bool(until - explained > _LATER_NS and latest > explained and until - latest <= within_ns)
 
 
 def _usual_delays(sample: Sample) -> tuple[float, float]:
@@ -382,7 +390,7 @@ def row_dependencies(program: Program, dependencies: Dependencies) -> list[RowDe
     A call that waits has no row: the activity that is launched next stands for it.
     """
     operations = program.operations
-    reference = sorted(program.places[program.reference].tolist())
+    reference = program.places[program.reference].tolist()
     ordinal = {place: number for number, place in enumerate(p for p in reference if operations[p].kind != SYNC)}
     row_waits = []
     for wait in dependencies.waits:

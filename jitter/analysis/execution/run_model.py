@@ -341,7 +341,10 @@ class RunModel:
         counts: dict[int, Counter[Signature]] = defaultdict(Counter)
         for rank, signatures in self._survey.by_rank.items():
             counts[self.team_of[rank]].update(signatures)
-        return {team: lay_out(signature_counts, self._content) for team, signature_counts in sorted(counts.items())}
+        sizes = {signature: len(kinds) for signature, kinds in self._survey.kinds.items()}
+        return {
+            team: lay_out(signature_counts, self._content, sizes) for team, signature_counts in sorted(counts.items())
+        }
 
     def _content(self, signature: Signature) -> Example:
         return self._source.example(*self._survey.examples[signature])

@@ -1,8 +1,9 @@
 """The recorded rows of a run as the run model reads them, from a lake."""
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -147,6 +148,8 @@ class RunReader:
         """In memory; passes over the steps of a large run would drop each step before they come to it again."""
         self._rank_groups: OrderedDict[StepKey, list[IdenticalRanks]] = OrderedDict()
         self._bytes_kept = 0
+        self._stream_digests: dict[tuple[StepKey, int], bytes] = {}
+        """Of the streams of activities that were recorded without launches."""
         self._hosts: dict[str, HostEvents] = {}
         self._numbers: dict[str, int] = {}
         """Of kernels' names: the same in all steps."""
@@ -272,7 +275,31 @@ class RunReader:
         return groups
 
     def _group(self, key: StepKey, activities: StepActivities) -> Iterator[IdenticalRanks]:
-        return group_identical_ranks(activities, self._syncs.of(key), self.origins(key))
+        syncs, origins = self._syncs.of(key), self.origins(key)
+        for on_streams, digest in self._split_by_streams(key, activities):
+            yield from group_identical_ranks(on_streams, syncs, origins, digest)
+
+    def _split_by_streams(self, key: StepKey, activities: StepActivities) -> Iterator[tuple[StepActivities, bytes]]:
+        """Yield ranks that used the same streams for the same activities, with a digest of these streams.
+
+        Where launches are recorded the program tells the streams, and the digest is empty.
+        """
+        without = [rank for rank in activities.ranks.tolist() if not self._held[key][rank].record.has_launches]
+        digests = dict.fromkeys(activities.ranks.tolist(), b"")
+        if without and (key, without[-1]) not in self._stream_digests:
+            read = read_step(self._root, key, self._held[key], ("stream",), without)
+            streams = read.values("stream")
+            for rank, (first, last) in zip(read.ranks, pairwise(read.bounds.tolist()), strict=True):
+                digest = hashlib.blake2b(streams[first:last].tobytes(), digest_size=8).digest()
+                self._stream_digests[key, rank] = digest
+        digests |= {rank: self._stream_digests[key, rank] for rank in without}
+        for digest in dict.fromkeys(digests.values()):
+            rows = np.array([digests[rank] == digest for rank in activities.ranks.tolist()])
+            if rows.all():
+                yield activities, digest
+            else:
+                ranks, zero_ns = activities.ranks[rows], activities.zero_ns[rows]
+                yield replace(activities, ranks=ranks, zero_ns=zero_ns, times=activities.times[rows]), digest
 
     def make_room(self) -> None:
         """Drop cached steps, the oldest first, while they take much memory."""
@@ -320,13 +347,17 @@ class RunReader:
         table = read_step(self._root, key, self._held[key], columns, [rank]).table
         names, streams, threads, collectives = (to_list(table[column]) for column in columns)
         group = next(group for group in self.rank_groups(key) if rank in group.ranks.tolist())
-        numbers = number_streams(self._held[key][rank].record.main_stream, streams)
+        record = self._held[key][rank].record
+        is_timed = not record.has_launches and bool((group.row >= 0).all())
+        appearing = [*sorted({stream for stream in streams if stream is not None}), *streams] if is_timed else streams
+        numbers = number_streams(record.main_stream, appearing)
         waits = iter(self._syncs.of(key).by(rank))
         operations = [
             (names[row], numbers[streams[row]], threads[row], collectives[row]) if row >= 0 else _call(*next(waits))
             for row in group.row.tolist()
         ]
-        return Example(group.kind.tolist(), *map(list, zip(*operations, strict=True)))
+        starts_ns = group.times[group.ranks.tolist().index(rank), 0].tolist() if is_timed else None
+        return Example(group.kind.tolist(), *map(list, zip(*operations, strict=True)))._replace(starts_ns=starts_ns)
 
     def _groups(self, key: StepKey) -> dict[int, dict[int, Group | None]]:
         groups_of: dict[int, dict[int, Group | None]] = {rank: {} for rank in self._held[key]}

@@ -91,9 +91,12 @@ class IdenticalRanks:
 
 
 def group_identical_ranks(
-    activities: StepActivities, syncs: StepSyncCalls, origins: Mapping[int, int]
+    activities: StepActivities, syncs: StepSyncCalls, origins: Mapping[int, int], streams: bytes = b""
 ) -> Iterator[IdenticalRanks]:
-    """Yield groups of ranks with equal operations, by their first ranks; `origins` are by rank, on its clock."""
+    """Yield groups of ranks with equal operations, by their first ranks; `origins` are by rank, on its clock.
+
+    `streams` is a digest of the activities' streams, where these belong to the signature.
+    """
     first, count = syncs.of(activities.ranks)
     for members, calls in _by_names(syncs.name, first, count):
         zero = activities.zero_ns[members, None]
@@ -109,7 +112,7 @@ def group_identical_ranks(
             kind, row, shape = _operations(activities.kind.tobytes(), where[rows[0]].tobytes(), names)
             yield IdenticalRanks(
                 activities.ranks[places],
-                (activities.sequence, shape),
+                (activities.sequence, shape + streams),
                 kind,
                 row,
                 names,

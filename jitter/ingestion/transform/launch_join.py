@@ -215,11 +215,12 @@ class JoinedCapture:
         return uses
 
     def sequence(self, gpu: Gpu, kind: str, stream: int | None = None) -> pa.Table:
-        """Return the activities of one GPU in launch order: `name` (index into the recording's names), `place_ns`.
+        """Return one GPU's activities in launch order: `name` (index in the recording's names), `place_ns`, `end_ns`.
 
         `kind` is compute, collective or copy, which includes fills; `stream` None means all streams.
         """
-        parts = [pa.table({"name": pa.array([], NAME_ID), "place_ns": pa.array([], pa.int64())})]
+        times = {"place_ns": pa.array([], pa.int64()), "end_ns": pa.array([], pa.int64())}
+        parts = [pa.table({"name": pa.array([], NAME_ID), **times})]
         columns = ("name", "is_memory", "is_collective", "stream", "start_ns", "end_ns", "correlation", KEY)
         for low, high in windows((self._placed,), ROWS_AT_ONCE) if gpu in self._gpus else ():
             rows = _in_launch_order(self._placed.rows(low, high, self._gpus[gpu], columns))
@@ -228,7 +229,10 @@ class JoinedCapture:
             if stream is not None:
                 wanted = pc.and_(wanted, pc.equal(rows["stream"], stream).fill_null(False))
             parts.append(
-                rows.select(["name", KEY]).filter(wanted).rename_columns(["name", "place_ns"]).cast(parts[0].schema)
+                rows.select(["name", KEY, "end_ns"])
+                .filter(wanted)
+                .rename_columns(parts[0].column_names)
+                .cast(parts[0].schema)
             )
         return pa.concat_tables(parts).combine_chunks()
 

@@ -80,3 +80,26 @@ def test_steps_of_a_gpu_that_runs_behind_its_host(tmp_path: Path, has_kernels_be
         assert any("the GPU runs behind the step markers" in problem for problem in source.problems)
     (culprit,) = lake.diagnose().culprits
     assert (culprit.ranks, culprit.cause, culprit.recurs) == ((2,), "gpu_compute", "yes")
+
+
+@pytest.mark.parametrize("marker", ["profiler", "none"])
+@pytest.mark.parametrize(
+    ("shape", "fault"),
+    [("sharded", "slow_gpu:rank=2,factor=1.4"), ("tensor_data", "slow_gpu:rank=5,factor=1.4")],
+)
+def test_the_order_between_streams_varies(tmp_path: Path, shape: str, fault: str, marker: str):
+    """Without launches only the order on each stream is known: it is the same in all steps, and no kernel is moved."""
+    slow = Fault.parse(fault)
+    run = simulate(small(shape, ranks=8, steps=6, kernels=120, marker=marker, side_stream=13), [slow])
+    write(run, tmp_path / "traces", "nsys")
+    lake = without_launches(tmp_path / "traces", tmp_path / "lake")
+    model = lake.analyze().run
+    assert set(model.team_of.values()) == {0}
+    of_signatures = [len(places) for places in model.programs[0].places.values()]
+    assert len(of_signatures) > 1
+    assert len(model.programs[0].operations) == max(of_signatures)
+    (culprit,) = lake.diagnose().culprits
+    assert (culprit.ranks, culprit.cause) == (tuple(slow.ranks), "gpu_compute")
+    times, repaired = run.step_times(), run.without(slow).step_times()
+    gain_ns = [times[step] - repaired[step] for step in times if times[step] is not None]
+    assert culprit.gain_ns == pytest.approx(sum(gain_ns) * (len(model.keys) - 1) / len(gain_ns), rel=0.05)

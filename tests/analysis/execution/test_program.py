@@ -24,7 +24,7 @@ def example(words: str) -> Example:
 def laid(*did: str):
     """The program of these, the first the commonest; and where each one's operations stand."""
     counts = {(words, b""): len(did) - at for at, words in enumerate(did)}
-    program = lay_out(counts, lambda signature: example(signature[0]))
+    program = lay_out(counts, lambda signature: example(signature[0]), {})
     return program, [program.places[words, b""].tolist() for words in did]
 
 
@@ -119,3 +119,61 @@ def test_one_more_kernel_moves_nobody_else(own: str, where: int, extra: str):
     assert len(program.operations) == len(ops) + 1
     assert longer == list(range(len(more)))
     assert np.setdiff1d(longer, usual).tolist() == [longer[at]]
+
+
+def timed_example(words: str) -> Example:
+    """`A1` is a kernel called A on stream 1; the first starts at 0, each next one 10 ns later. Nothing was launched."""
+    ops = words.split()
+    streams = [int(op[1:]) for op in ops]
+    starts_ns = [10.0 * at for at in range(len(ops))]
+    kinds = [COMPUTE if stream == 0 else COLLECTIVE for stream in streams]
+    return Example(kinds, [op[0] for op in ops], streams, [0] * len(ops), (), starts_ns)
+
+
+def laid_by_time(*did: str):
+    """The names of the program of these steps without launches, and where each one's operations stand."""
+    counts = {(words, b""): 1 for words in did}
+    program = lay_out(
+        counts, lambda signature: timed_example(signature[0]), {one: len(one[0].split()) for one in counts}
+    )
+    names = "".join(op.name for op in program.operations)
+    return names, [program.places[words, b""].tolist() for words in did], program
+
+
+def test_without_launches_streams_that_start_in_another_order_are_one_program():
+    names, places, _ = laid_by_time("A0 B0 X1 C0 D0", "A0 X1 B0 C0 D0", "A0 B0 C0 X1 D0")
+    assert names == "ABXCD"  # X usually starts third
+    assert places == [[0, 1, 2, 3, 4], [0, 2, 1, 3, 4], [0, 1, 3, 2, 4]]
+
+
+def test_without_launches_a_stream_is_known_by_what_it_runs():
+    names, places, program = laid_by_time("A0 X1 Y2 B0 X1 Y2", "A0 Y1 X2 B0 X2 Y1")
+    assert sorted(names) == sorted("AXYBXY")
+    assert [sorted(names[place] for place in own) for own in places] == [sorted("AXYBXY")] * 2
+    assert {op.name: op.stream for op in program.operations} == {"A": 0, "B": 0, "X": 1, "Y": 2}
+    program.fit(("later", b""), timed_example("A0 Y1 B0 X2 Y1"))
+    later = program.places["later", b""].tolist()
+    assert "".join(names[place] for place in later) == "AYBXY"
+    assert len(set(later)) == 5
+
+
+@given(st.lists(st.permutations("AAABBCCC"), min_size=1, max_size=4))
+@settings(max_examples=40, deadline=None)
+def test_without_launches_the_order_between_streams_never_adds_a_place(orders: list[list[str]]):
+    """Streams A, B and C run the same kernels in each step, in orders between them that nothing restricts."""
+    did = [" ".join(f"{name}{'ABC'.index(name)}" for name in order) for order in orders]
+    names, places, _ = laid_by_time(*did)
+    assert len(names) == 8
+    for order, own in zip(orders, places, strict=True):
+        assert [names[place] for place in own] == order
+        for name in "ABC":
+            of_stream = [place for place, kernel in zip(own, order, strict=True) if kernel == name]
+            assert of_stream == sorted(of_stream)
+
+
+def test_without_launches_a_kernel_that_is_missing_moves_no_other_of_its_name():
+    whole, later = "A0 X1 B0 X1 C0 X1 D0", "A0 X1 B0 X1 C0 D0 X1"
+    names, places, _ = laid_by_time(whole, later, "A0 B0 X1 C0 X1 D0", "A0 X1 B0 X1 C0 D0")
+    assert names == "AXBXCXD"
+    assert places[0] == [0, 1, 2, 3, 4, 5, 6]
+    assert places[2:] == [[0, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 6]]

@@ -68,3 +68,33 @@ def test_a_send_that_is_launched_earlier_is_no_other_stage():
     early[at], early[at + 1] = early[at + 1], early[at]
     assert early != usual
     assert team_numbers(usual, usual, early) == [0, 0, 0]
+
+
+def test_without_launches_collectives_may_run_beside_any_of_the_work():
+    """All-gathers on a stream of their own run ahead of a rank whose host is late: the program is the same."""
+    orders = ("gather A B gather C D gather E F", "gather gather gather A B C D E F")
+    examples = {}
+    for number, order in enumerate(orders):
+        names = order.split()
+        examples[str(number), b""] = example_of([f"k{name}" for name in names])._replace(
+            kind=[COLLECTIVE if name == "gather" else COMPUTE for name in names],
+            collectives=["all_gather" if name == "gather" else None for name in names],
+            streams=[int(name == "gather") for name in names],
+            starts_ns=list(range(len(names))),
+        )
+    usual = dict(enumerate(examples))
+    kinds = {signature: np.array(one.kind, np.int8) for signature, one in examples.items()}
+    assert list(teams(usual, dict.fromkeys(usual, 0), kinds, examples.__getitem__).values()) == [0, 0]
+    fewer = {signature: one._replace(starts_ns=None) for signature, one in examples.items()}
+    more_work = {signature: one._replace(kind=[*one.kind] * 4) for signature, one in fewer.items()}
+    kinds = {signature: np.array(one.kind, np.int8) for signature, one in more_work.items()}
+    assert list(teams(usual, dict.fromkeys(usual, 0), kinds, more_work.__getitem__).values()) == [0, 1]
+
+
+def test_stages_without_launches_are_apart():
+    second, third = (example_of(passes(order)) for order in ("FFFBFBFBBB", "FFBFBFBFBB"))
+    timed = [one._replace(starts_ns=list(range(len(one.names)))) for one in (second, second, third)]
+    examples = {(str(number), b""): one for number, one in enumerate(timed)}
+    usual = dict(enumerate(examples))
+    kinds = {signature: np.array(one.kind, np.int8) for signature, one in examples.items()}
+    assert list(teams(usual, dict.fromkeys(usual, 0), kinds, examples.__getitem__).values()) == [0, 0, 1]

@@ -116,5 +116,5 @@ def test_the_kernel_index_and_the_program_align_differently():
         names = [name for name, _ in sequences[signature[0]]]
         return Example([0] * 3, names, [0] * 3, [1] * 3)
 
-    program = lay_out({("abc", b""): 2, ("aXc", b""): 1}, example)
+    program = lay_out({("abc", b""): 2, ("aXc", b""): 1}, example, {})
     assert [program.places[sequence, b""].tolist() for sequence in ("abc", "aXc")] == [[0, 1, 2], [0, 1, 2]]

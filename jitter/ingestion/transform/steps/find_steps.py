@@ -13,12 +13,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from jitter.core.errors import UnknownRankError
 from jitter.core.names.kernels import copy_direction
-from jitter.core.numeric.arrays import Bools, Codes, Ints
+from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints
 from jitter.core.step_key import StepKey
-from jitter.ingestion.transform.launch_join import GpuUsage, JoinedCapture
+from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture
 from jitter.ingestion.transform.steps.step_markers import (
     Marker,
     StepRange,
@@ -95,7 +96,9 @@ def find_steps(
         return ProcessSteps(marked, "marker")
     sequence = joined.sequence(busiest.gpu, "compute", busiest.main_stream)
     ids, places_ns = sequence["name"].to_numpy(), sequence["place_ns"].to_numpy()
-    repetition = find_repetition(ids, places_ns, recording.names)
+    idle = None if has_launches else _find_idle_times(joined, busiest.gpu, places_ns)
+    pauses_ns = None if idle is None else idle.idle_ns[idle.longest]
+    repetition = find_repetition(ids, places_ns, recording.names, pauses_ns)
     if marked.ranges:
         period = 0 if repetition is None else repetition.period
         return ProcessSteps(_behind_markers(marked, ids, places_ns, period, busiest.last_ns) or marked, "marker")
@@ -115,14 +118,20 @@ def find_steps(
             repetition = cut_at_pattern(ids, places_ns, recording.names, pattern) or repetition
             break
     starts_ns = np.array(repetition.starts_ns)
-    if has_launches:
+    kernel = np.searchsorted(places_ns, starts_ns)
+    if idle is None:
         copies = joined.sequence(busiest.gpu, "copy")
         directions = np.array([copy_direction(recording.names[name]) for name in copies["name"].to_pylist()], object)
         inputs_ns = copies["place_ns"].to_numpy()[directions == "host_to_device"]
-        starts_ns = _with_launches_ahead(starts_ns, places_ns, np.sort(np.append(collectives_ns, inputs_ns)))
+        ahead_ns = np.sort(np.append(collectives_ns, inputs_ns))
+        since = np.searchsorted(ahead_ns, places_ns[np.maximum(kernel, 1) - 1], side="right")
+        starts_ns = _with_activities_ahead(starts_ns, kernel > 0, ahead_ns, since)
+    else:
+        starts_ns = _with_activities_ahead(starts_ns, kernel > 0, idle.starts_ns, idle.longest[kernel])
     repetition = replace(repetition, starts_ns=tuple(starts_ns.tolist()))
     before = np.searchsorted(collectives_ns, starts_ns)
     names = [recording.names[name] for name in collectives["name"].to_pylist()]
+    names = names if has_launches else sorted(names)  # which of two streams starts first varies between ranks
     digest = hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest() if names else None
     repetition = replace(repetition, collectives_before=tuple(before.tolist()), collectives=digest)
     return ProcessSteps(_repeated(repetition, problem or _problem(repetition)), "repetition", repetition)
@@ -164,17 +173,41 @@ def _behind_markers(
     return StepRanges(ranges, [*marked.problems, problem])
 
 
-def _with_launches_ahead(starts_ns: Ints, places_ns: Ints, ahead_ns: Ints) -> Ints:
-    """Return the starts of steps, (steps,), moved to what was launched for them after the main stream's kernel before.
+class _IdleTimes(NamedTuple):
+    """When a GPU without launches had nothing to do, on any stream."""
 
-    Only the step's kernels can wait for it: an all-gather of the first layer's parameters, a copy of the inputs.
-    `places_ns` are the launches of the main stream, `ahead_ns` those of collectives and copies to the GPU.
+    starts_ns: Ints
+    """(activities,) of all streams, ascending."""
+    idle_ns: Ints
+    """(activities,) how long the GPU was idle before each."""
+    longest: Ints
+    """(kernels of the main stream,) before which activity it was idle longest, since the start of the one before."""
+
+
+def _find_idle_times(joined: JoinedCapture, gpu: Gpu, places_ns: Ints) -> _IdleTimes:
+    """Return when the GPU was idle; `places_ns` are the starts of the main stream's kernels."""
+    kinds = ("compute", "collective", "copy")
+    activities = pa.concat_tables(joined.sequence(gpu, kind) for kind in kinds).sort_by("place_ns")
+    starts_ns = activities["place_ns"].to_numpy()
+    busy_ns = np.maximum.accumulate(activities["end_ns"].to_numpy())
+    idle_ns = starts_ns - np.append(starts_ns[:1], busy_ns[:-1])
+    last = np.searchsorted(starts_ns, places_ns)
+    first = np.append(0, last[:-1] + 1)
+    bounds = zip(first.tolist(), last.tolist(), strict=False)
+    longest = [begin + int(idle_ns[begin : end + 1].argmax()) if begin < end else end for begin, end in bounds]
+    return _IdleTimes(starts_ns, idle_ns, np.array(longest, np.int64))
+
+
+def _with_activities_ahead(starts_ns: Ints, has_before: Bools, ahead_ns: Ints, since: Ints) -> Ints:
+    """Return the starts of steps, (steps,), moved to the activities that precede their first kernels.
+
+    Only the step's kernels can wait for them: an all-gather of the first layer's parameters, a copy of the inputs.
+    `ahead_ns` are the places of such activities, `since` (steps,) is the first of them that belongs to each step, and
+    `has_before` says which steps have a kernel of the main stream before them.
     """
     first = np.searchsorted(ahead_ns, starts_ns)
-    kernel = np.searchsorted(places_ns, starts_ns)
-    since = np.searchsorted(ahead_ns, places_ns[np.maximum(kernel, 1) - 1], side="right")
-    ahead = np.where(kernel > 0, first - since, 0)
-    if kernel[0] == 0:  # the capture may begin long before: no more than the other steps have
+    ahead = np.where(has_before, first - since, 0)
+    if not has_before[0]:  # the capture may begin long before: no more than the other steps have
         ahead[0] = min(first[0], ahead[1:].min(initial=len(ahead_ns)))
     moved: Ints = np.append(starts_ns, ahead_ns)[
         np.where(ahead > 0, len(starts_ns) + first - ahead, np.arange(len(starts_ns)))
@@ -213,19 +246,23 @@ def _repeated(repetition: Repetition, problem: str) -> StepRanges:
     return StepRanges(ranges, [problem])
 
 
-def find_repetition(ids: Codes, places_ns: Ints, names: Sequence[str]) -> Repetition | None:
+def find_repetition(
+    ids: Codes, places_ns: Ints, names: Sequence[str], pauses_ns: Ints | None = None
+) -> Repetition | None:
     """Find the step in what one stream ran: `ids` (n,) are positions in `names`, in launch order, launched at
-    `places_ns` (n,). None where nothing repeats at least twice in full.
+    `places_ns` (n,), after pauses of `pauses_ns` (n,) or else of the time since the launch before. None where nothing
+    repeats at least twice in full.
 
     The period is the shift under which the longest unbroken stretch equals itself: layers repeat within a step,
-    but a step's stretch is longer. A step starts after the longest pause between launches (median over the
+    but a step's stretch is longer. A step starts after the longest pause (median over the
     repetitions), at a run of kernels that occurs once a period, so that an odd step shifts no later one.
     """
     period_and_first = _period(ids)
     if period_and_first is None:
         return None
     period, first = period_and_first
-    start = _pause(ids, places_ns, period, first)
+    pauses_ns = np.diff(places_ns, prepend=places_ns[:1]) if pauses_ns is None else pauses_ns
+    start = _pause(ids, pauses_ns, period, first)
     return _cut(ids, places_ns, names, ids[start : start + period])
 
 
@@ -306,17 +343,16 @@ def _gram_keys(ids: Codes, gram: int) -> npt.NDArray[np.uint64]:
     return keys
 
 
-def _pause(ids: Codes, places_ns: Ints, period: int, first: int) -> int:
-    """Return the position after the longest pause between launches, within the first period from `first`."""
+def _pause(ids: Codes, pauses_ns: Ints, period: int, first: int) -> int:
+    """Return the position after the longest pause, within the first period from `first`."""
     repeats = 1
     while first + (repeats + 1) * period <= ids.size and np.array_equal(
         ids[first : first + period], ids[first + repeats * period : first + (repeats + 1) * period]
     ):
         repeats += 1
-    stretch = places_ns[first : first + repeats * period]
-    pauses = np.diff(stretch, prepend=stretch[0])[period:].reshape(repeats - 1, period) if repeats > 1 else None
-    if pauses is None:
+    if repeats == 1:
         return first
+    pauses = pauses_ns[first + period : first + repeats * period].reshape(repeats - 1, period)
     return first + int(np.median(pauses, axis=0).argmax())
 
 
@@ -498,13 +534,18 @@ def _unevenness(reference: Repetition, other: Repetition, offset: int) -> float:
 
 
 def _offset_by_collectives(reference: Repetition, other: Repetition) -> int | None:
-    """Return the offset by which the same collectives come before each step; None if their sequences differ."""
+    """Return the offset by which nearly as many collectives come before each step; None if their sequences differ.
+
+    Without launches a collective next to a step's bound is before it on one rank and after it on another.
+    """
     if reference.collectives is None or reference.collectives != other.collectives:
         return None
-    counts = {count: position for position, count in enumerate(reference.collectives_before)}
-    befores = enumerate(other.collectives_before)
-    offsets = {counts[count] - position for position, count in befores if count in counts}
-    return offsets.pop() if len(offsets) == 1 else None
+    before, other_before = np.array(reference.collectives_before), np.array(other.collectives_before)
+    if len(before) < 2 or (np.diff(before) <= 0).any():
+        return None
+    offsets = _periods_later(before, other_before)
+    offset = round(float(np.median(offsets)))
+    return offset if (np.abs(offsets - offset) <= _LARGEST_PHASE).all() else None
 
 
 def _shift(reference: RankRepetition, other: RankRepetition) -> int | None:
@@ -522,15 +563,17 @@ _LARGEST_PHASE: Final = 0.25
 
 def _offset_by_time(reference: Repetition, other: Repetition, shift_ns: int) -> float:
     """Return by how many periods of the reference each start of `other` is later, a median; not a whole number."""
-    reference_starts = np.array(reference.starts_ns)
-    starts = np.array(other.starts_ns) + shift_ns
-    period_ns = float(np.median(np.diff(reference_starts)))
-    # steps before and after the reference's recording are extrapolated with its period
-    positions = np.interp(starts, reference_starts, np.arange(reference_starts.size))
-    positions = np.where(starts < reference_starts[0], (starts - reference_starts[0]) / period_ns, positions)
-    positions = np.where(
-        starts > reference_starts[-1],
-        reference_starts.size - 1 + (starts - reference_starts[-1]) / period_ns,
-        positions,
-    )
-    return float(np.median(positions - np.arange(starts.size)))
+    return float(np.median(_periods_later(np.array(reference.starts_ns), np.array(other.starts_ns) + shift_ns)))
+
+
+def _periods_later(reference: Ints, other: Ints) -> Floats:
+    """Return, (steps of `other`,), by how many steps of the reference each step of `other` is later.
+
+    Both ascend. Steps before and after the reference's recording are extrapolated with its period.
+    """
+    period = float(np.median(np.diff(reference)))
+    positions = np.interp(other, reference, np.arange(reference.size))
+    positions = np.where(other < reference[0], (other - reference[0]) / period, positions)
+    positions = np.where(other > reference[-1], reference.size - 1 + (other - reference[-1]) / period, positions)
+    later: Floats = positions - np.arange(other.size)
+    return later

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations
-from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import KernelCounts
@@ -75,7 +75,7 @@ def find_unequal_stages(
     baselines: Mapping[int, SelfTimes],
     counts: Callable[[Sequence[int]], KernelCounts],
     gains: Callable[[Sequence[Scenario]], list[float]],
-) -> list[JobFinding]:
+) -> list[Finding]:
     """Return the stages that are longer than the other ones, each with what it saves to make it as long as these.
 
     Args:
@@ -133,7 +133,7 @@ def find_unequal_stages(
         steps = dict.fromkeys(stage.ranks, every)
         evidence = (sentence, why)
         findings.append(
-            JobFinding(
+            Finding(
                 "slow_stage" if is_slow else "unequal_stages",
                 TimePart.GPU,
                 steps,

@@ -4,14 +4,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.detection.slow_communication import SlowCommunication
-from jitter.analysis.detection.standouts import Outlier
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
-
-Candidate = Outlier | SlowCommunication | JobFinding
 
 
 class GainRange(NamedTuple):
@@ -34,7 +31,7 @@ class Pricing:
         self._analysis = analysis
 
     @cached_property
-    def worth_fixing(self) -> list[Candidate]:
+    def worth_fixing(self) -> list[Finding]:
         """The candidates worth fixing, the costliest first."""
         candidates = self._analysis.candidates
         scenarios = [candidate.repair for candidate in candidates]
@@ -49,13 +46,12 @@ class Pricing:
         return [candidate for _, candidate in sorted(costs, key=lambda cost: -cost[0])]
 
     @cached_property
-    def beside_loss(self) -> list[JobFinding | SlowCommunication]:
+    def beside_loss(self) -> list[Finding]:
         """Findings whose saving is no part of the loss, with the largest first."""
         network = self._analysis.slow_network
-        of_network: list[JobFinding | SlowCommunication] = [] if network is None else [network]
         kept = [
             candidate
-            for candidate in [*self._analysis.job_findings, *of_network]
+            for candidate in [*self._analysis.job_findings, *([] if network is None else [network])]
             if (candidate.known_gain_ns or 0.0) >= self.min_gain_ns(candidate.steps)
         ]
         return sorted(kept, key=lambda candidate: -(candidate.known_gain_ns or 0.0))
@@ -81,12 +77,12 @@ class Pricing:
             ranges.append(GainRange(round(low), round(high), unknown) if unknown else None)
         return ranges
 
-    def is_worth_fixing(self, candidate: Candidate, alone_ns: float, loss_ns: float) -> bool:
+    def is_worth_fixing(self, candidate: Finding, alone_ns: float, loss_ns: float) -> bool:
         """Return whether fixing the candidate alone saves enough, or the account charges enough to it."""
         if self._analysis.are_uncoupled:
             return False
         least = self.min_gain_ns(candidate.steps)
-        if isinstance(candidate, SlowCommunication):
+        if candidate.part is TimePart.TRANSFER:
             collectives = self._analysis.run.matching.collectives
             # the group may wait for unrecorded ranks, which waited for another fault: nothing is saved then
             sure_ns = min(alone_ns, loss_ns)
@@ -98,12 +94,12 @@ class Pricing:
             return True
         return max(alone_ns, loss_ns) >= least
 
-    def unpriced_ns(self, candidate: Candidate) -> float:
+    def unpriced_ns(self, candidate: Finding) -> float:
         """Return the excess of a rank whose effect on other ranks replay cannot tell; 0 of others.
 
         In the replay, exchanges that name no partners delay no other rank.
         """
-        is_unpriced = isinstance(candidate, Outlier) and self._analysis.run.matching.unpaired > 0
+        is_unpriced = candidate.kind == "late_rank" and self._analysis.run.matching.unpaired > 0
         return candidate.excess_ns if is_unpriced else 0.0
 
     def min_gain_ns(self, steps: Sequence[int]) -> float:

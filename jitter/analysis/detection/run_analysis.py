@@ -11,14 +11,13 @@ from jitter.analysis.account.noise import Noise, noise_of_operations
 from jitter.analysis.account.step_account import StepAccount
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.expert_imbalance import ExpertImbalance
-from jitter.analysis.detection.job_findings import (
+from jitter.analysis.detection.findings import (
     FastRanks,
-    JobFinding,
+    Finding,
     find_clusters,
     find_fast_ranks,
     find_slow_steps,
     join_late_ranks,
-    places_in,
     split_random_events,
 )
 from jitter.analysis.detection.launched_work import WorkOfTeams, compare_launched_work, find_outliers_by_work
@@ -32,7 +31,6 @@ from jitter.analysis.detection.passes import (
 )
 from jitter.analysis.detection.pipeline_stages import find_unequal_stages
 from jitter.analysis.detection.slow_communication import (
-    SlowCommunication,
     attribute_to_ranks,
     find_slow_collectives,
     slow_communication,
@@ -188,17 +186,17 @@ class RunAnalysis:
         """The median step's time."""
         return float(np.median(self.assumed_step_ns))
 
-    def collective_excess_ns(self, slow: SlowCommunication, number: int) -> float:
+    def collective_excess_ns(self, slow: Finding, number: int) -> float:
         """Return how much longer than their baseline slow collectives took in the run's `number`th step."""
         groups = self._groups(slow.meetings)
         return float(np.nansum(self.transfers[number][groups])) - self.usual_transfer_ns(slow, number)
 
-    def usual_transfer_ns(self, slow: SlowCommunication, number: int) -> float:
+    def usual_transfer_ns(self, slow: Finding, number: int) -> float:
         """Return what slow collectives should take in the run's `number`th step, all together, ns."""
         of_run = self.baseline_transfers if slow.known_gain_ns is None else self.expected_transfers
         return float(np.nansum(of_run[number][self._groups(slow.meetings)]))
 
-    def lacks_ranks(self, slow: SlowCommunication) -> bool:
+    def lacks_ranks(self, slow: Finding) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""
         partial = [number for number in slow.steps if self._seen[number].transfers.partial.any()]
         if not partial:
@@ -308,11 +306,11 @@ class RunAnalysis:
         return self.standouts_by_work[outlier.team]
 
     @cached_property
-    def _outliers(self) -> tuple[list[Outlier], list[JobFinding]]:
+    def _outliers(self) -> tuple[list[Outlier], list[Finding]]:
         """Outliers above the noise, whether they cost time or not, and random pauses."""
         step_ns = self.assumed_step_ns
         outliers: list[Outlier] = []
-        job: list[JobFinding] = []
+        job: list[Finding] = []
         for team in self.deviations:
             team_outliers = [
                 outlier for part in OWN_PARTS for outlier in self.standouts[team.team, part].outliers(step_ns)
@@ -327,7 +325,7 @@ class RunAnalysis:
         return outliers, job
 
     @cached_property
-    def _clusters(self) -> list[JobFinding]:
+    def _clusters(self) -> list[Finding]:
         """Slow clusters of each team's ranks; those of known saving are no part of the loss."""
         outliers, findings = self._outliers[0], []
         for team in self.deviations:
@@ -336,14 +334,14 @@ class RunAnalysis:
         return findings
 
     @cached_property
-    def candidates(self) -> list[Outlier | JobFinding | SlowCommunication]:
+    def candidates(self) -> list[Finding]:
         """Ranks, groups of ranks and collectives that may cost time: the replay prices them."""
         step_ns = self.assumed_step_ns
         outliers, job = self._outliers
         halves = [finding for finding in self._clusters if finding.known_gain_ns is None]
         joined = {(rank, finding.part) for finding in halves for rank in finding.ranks}
         slow = [
-            replace(collectives, steps=places_in(numbers, collectives.steps))
+            collectives.in_run(numbers)
             for numbers in self.steps.of_kinds
             for collectives in find_slow_collectives(
                 self.run.matching,
@@ -359,7 +357,10 @@ class RunAnalysis:
         always = self._slow_in_every_step & self.run.collective_arrays.incomplete
         unrecorded = slow_communication(self.run, self.transfers, self.expected_transfers, always)
         links = attribute_to_ranks(slow)
-        if unrecorded is not None and not any(link.contains(unrecorded) for link in links):
+        if unrecorded is not None and not any(
+            set(link.meetings) >= set(unrecorded.meetings) and set(link.steps) >= set(unrecorded.steps)
+            for link in links
+        ):
             links.append(unrecorded)
         return [
             *join_late_ranks([outlier for outlier in outliers if (outlier.rank, outlier.part) not in joined]),
@@ -373,7 +374,7 @@ class RunAnalysis:
         return slow_in_every_step(self.transfers, self.expected_transfers)
 
     @cached_property
-    def slow_network(self) -> SlowCommunication | None:
+    def slow_network(self) -> Finding | None:
         """The collectives that reach less than a benchmark's bandwidth in every step; None if none do."""
         slow = self._slow_in_every_step & ~self.run.collective_arrays.incomplete
         communication = slow_communication(self.run, self.transfers, self.expected_transfers, slow)
@@ -393,7 +394,7 @@ class RunAnalysis:
         return {team: work for team, work in work_of_team.items() if work is not None}
 
     @cached_property
-    def job_findings(self) -> list[JobFinding]:
+    def job_findings(self) -> list[Finding]:
         """Clusters of ranks and steps that are slow for all, whose saving is no part of the loss."""
         slow_steps = [finding for finding in self._slow_steps if finding is not self.warm_up]
         clusters = [finding for finding in self._clusters if finding.known_gain_ns is not None]
@@ -403,7 +404,7 @@ class RunAnalysis:
         return clusters + slow_steps + stages
 
     @cached_property
-    def _slow_steps(self) -> list[JobFinding]:
+    def _slow_steps(self) -> list[Finding]:
         return [
             finding.in_run(numbers)
             for numbers in self.steps.of_kinds
@@ -413,7 +414,7 @@ class RunAnalysis:
         ]
 
     @cached_property
-    def warm_up(self) -> JobFinding | None:
+    def warm_up(self) -> Finding | None:
         """The slow steps, if all ranks are slow in them and they are the first ones of known time."""
         timed = np.flatnonzero(~np.isnan(self.step_ns))
         return next(

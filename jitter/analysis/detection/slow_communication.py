@@ -1,19 +1,18 @@
 """Collectives that take long from the last arrival to their end, by the run's other steps or by a benchmark."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from jitter.analysis.collectives.matching import CollectiveMatching
+from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.significance import binomial_tail, drift_lines, qn_sigma
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
-from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.names.kernels import SEND_RECV
@@ -23,69 +22,44 @@ from jitter.core.numeric.student_t import student_tail
 from jitter.core.step_key import StepKey
 
 
-@dataclass(frozen=True)
-class SlowCollectives:
-    """Collectives of one set of ranks that took longer than their baseline."""
+def _slow_transfers(
+    ranks: Iterable[int],
+    meetings: Iterable[tuple[int, int]],
+    steps: tuple[int, ...],
+    excess_ns: float,
+    sigmas: float,
+    chance: float,
+    *,
+    is_incomplete: bool = False,
+) -> Finding:
+    return Finding(
+        "slow_transfers",
+        TimePart.TRANSFER,
+        dict.fromkeys(sorted(ranks), steps),
+        excess_ns,
+        sigmas,
+        chance=chance,
+        meetings=tuple(meetings),
+        is_incomplete=is_incomplete,
+    )
 
-    ranks: frozenset[int]
-    meetings: tuple[tuple[int, int], ...]
-    """(collective, group) of each collective of these ranks."""
-    steps: tuple[int, ...]
-    excess_ns: float
-    sigmas: float
-    is_incomplete: bool = False
-    """Whether the group has members that were not recorded."""
-    chance: float = 0.0
-    """At most this is the probability that chance alone makes the collectives of any group of the run so slow."""
 
-
-@dataclass(frozen=True)
-class SlowCommunication:
-    """Ranks whose links explain slow collectives, and those collectives."""
-
-    ranks: frozenset[int]
-    slow: tuple[SlowCollectives, ...]
-    known_gain_ns: float | None = None
-    """What they would save at the bandwidth that a benchmark measured; None: they are slower than in other steps."""
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Positions of the steps in which any of the collectives is slow."""
-        return tuple(sorted({step for collectives in self.slow for step in collectives.steps}))
-
-    @property
-    def meetings(self) -> tuple[tuple[int, int], ...]:
-        """(collective, group) of each of the collectives."""
-        return tuple(meeting for collectives in self.slow for meeting in collectives.meetings)
-
-    def contains(self, other: "SlowCommunication") -> bool:
-        """Return whether all of the other one's collectives are among these, in the same steps."""
-        return set(other.meetings) <= set(self.meetings) and set(other.steps) <= set(self.steps)
-
-    @property
-    def repair(self) -> Scenario:
-        """The what-if scenario in which its excess is gone."""
-        return Scenario(transfers=dict.fromkeys(self.meetings, frozenset(self.steps)))
-
-    @property
-    def part(self) -> TimePart:
-        """The part of time its excess is in."""
-        return TimePart.TRANSFER
-
-    @property
-    def excess_ns(self) -> float:
-        """The time of the collectives above their baseline, summed."""
-        return sum(collectives.excess_ns for collectives in self.slow)
-
-    @property
-    def sigmas(self) -> float:
-        """The excess of the worst collective, in standard deviations of the noise."""
-        return max(collectives.sigmas for collectives in self.slow)
-
-    @property
-    def chance(self) -> float:
-        """The probability that chance alone explains the group that it explains least."""
-        return min(collectives.chance for collectives in self.slow)
+def _join(
+    slow: Sequence[Finding],
+    ranks: Iterable[int],
+    sigmas: Callable[[Iterable[float]], float],
+    chance: Callable[[Iterable[float]], float],
+) -> Finding:
+    """Return the transfers of several findings as one of these ranks; the functions choose among their values."""
+    return _slow_transfers(
+        ranks,
+        (meeting for finding in slow for meeting in finding.meetings),
+        tuple(sorted({step for finding in slow for step in finding.steps})),
+        sum(finding.excess_ns for finding in slow),
+        sigmas(finding.sigmas for finding in slow),
+        chance(finding.chance for finding in slow),
+        is_incomplete=any(finding.is_incomplete for finding in slow),
+    )
 
 
 class _Slow(NamedTuple):
@@ -115,7 +89,7 @@ class _Family(NamedTuple):
 
 def find_slow_collectives(
     matching: CollectiveMatching, seen: Sequence[Floats], usual: Floats, step_ns: Floats
-) -> list[SlowCollectives]:
+) -> list[Finding]:
     """Find them; `seen` are each step's transfers, (groups of all collectives,) ns, `usual` their medians.
 
     First those of all ranks in some steps; then those of some groups, in the other steps.
@@ -124,26 +98,25 @@ def find_slow_collectives(
     late = np.stack(seen) - usual
     families = [(family, family.late(late, first_group)) for family in _families(matching)]
     usual_step_ns = known_median(step_ns)
-    slow_collectives = []
+    slow_collectives: list[Finding] = []
     everywhere = _everywhere(families, usual_step_ns)
     if everywhere is not None:
-        everyone = frozenset(rank for family, _ in families for group in family.ranks for rank in group)
-        every = tuple(
+        everyone = {rank for family, _ in families for group in family.ranks for rank in group}
+        every = (
             (number, group)
             for family, _ in families
             for number in family.number.tolist()
             for group in range(family.group.shape[1])
         )
-        incomplete = any(collective.absent for collective in matching.collectives)
-        steps, excess, sigmas, chance = everywhere
-        slow_collectives.append(SlowCollectives(everyone, every, steps, excess, sigmas, incomplete, chance))
+        lacks = any(collective.absent for collective in matching.collectives)
+        slow_collectives.append(_slow_transfers(everyone, every, *everywhere, is_incomplete=lacks))
     elsewhere = np.ones(len(seen), np.bool_)
     for slow in slow_collectives:
         elsewhere[list(slow.steps)] = False
     trials = sum(len(family.ranks) for family, _ in families)
     for family, late_ns in families:
         total = np.nansum(late_ns, axis=1)[elsewhere]
-        noise, of_groups = _noise(late_ns, total), list[SlowCollectives]()
+        noise, of_groups = _noise(late_ns, total), list[Finding]()
         for column, ranks in enumerate(family.ranks):
             slow_steps = _outside(total[:, column], noise, usual_step_ns)
             if slow_steps is not None:
@@ -152,29 +125,21 @@ def find_slow_collectives(
                 meetings = tuple(zip(family.number.tolist(), family.group[:, column].tolist(), strict=True))
                 lacks = any(matching.collectives[number].is_incomplete(group) for number, group in meetings)
                 chance = min(chance * trials, 1.0)
-                of_groups.append(SlowCollectives(ranks, meetings, numbered, excess, sigmas, lacks, chance))
-        slow_collectives += [_join(of_groups)] if _are_all_alike(of_groups, family) else of_groups
+                of_group = _slow_transfers(ranks, meetings, numbered, excess, sigmas, chance, is_incomplete=lacks)
+                of_groups.append(of_group)
+        if _are_all_alike(of_groups, family):
+            everyone = {rank for of_group in of_groups for rank in of_group.ranks}
+            of_groups = [_join(of_groups, everyone, min, max)]
+        slow_collectives += of_groups
     return slow_collectives
 
 
-def _are_all_alike(slow: Sequence[SlowCollectives], family: _Family) -> bool:
+def _are_all_alike(slow: Sequence[Finding], family: _Family) -> bool:
     """Return whether all of a family's many groups are slow in the same steps: then none of them stands out."""
     if len(slow) < max(len(family.ranks), THRESHOLDS.min_repeats):
         return False
     steps = [set(collectives.steps) for collectives in slow]
     return len(set.intersection(*steps)) >= THRESHOLDS.main_share * len(set().union(*steps))
-
-
-def _join(slow: Sequence[SlowCollectives]) -> SlowCollectives:
-    return SlowCollectives(
-        frozenset[int]().union(*(collectives.ranks for collectives in slow)),
-        tuple(meeting for collectives in slow for meeting in collectives.meetings),
-        tuple(sorted({step for collectives in slow for step in collectives.steps})),
-        sum(collectives.excess_ns for collectives in slow),
-        min(collectives.sigmas for collectives in slow),
-        any(collectives.is_incomplete for collectives in slow),
-        max(collectives.chance for collectives in slow),
-    )
 
 
 def _everywhere(families: Sequence[tuple[_Family, Floats]], usual_step_ns: float) -> _Slow | None:
@@ -261,7 +226,7 @@ def _families(matching: CollectiveMatching) -> list[_Family]:
     ]
 
 
-def attribute_to_ranks(slow: Sequence[SlowCollectives]) -> list[SlowCommunication]:
+def attribute_to_ranks(slow: Sequence[Finding]) -> list[Finding]:
     """Return the ranks whose links explain the slow collectives, worst first.
 
     Groups that share steps and ranks with the worst group are explained, with it, by the ranks that all of them have in
@@ -275,13 +240,13 @@ def attribute_to_ranks(slow: Sequence[SlowCollectives]) -> list[SlowCommunicatio
         same = [collectives for collectives in remaining if set(collectives.steps) & set(worst.steps)]
         if worst.is_incomplete:
             same = [collectives for collectives in same if collectives.is_incomplete]
-            shared = frozenset[int]().union(*(collectives.ranks for collectives in same))
+            shared = set().union(*(collectives.ranks for collectives in same))
         else:
-            same = [collectives for collectives in same if collectives.ranks & worst.ranks]
-            shared = frozenset.intersection(*(collectives.ranks for collectives in same))
+            same = [collectives for collectives in same if set(collectives.ranks) & set(worst.ranks)]
+            shared = set(worst.ranks).intersection(*(collectives.ranks for collectives in same))
         if not shared:
-            same, shared = [worst], worst.ranks
-        explained.append(SlowCommunication(shared, tuple(same)))
+            same, shared = [worst], set(worst.ranks)
+        explained.append(_join(same, shared, max, min))
         remaining = [collectives for collectives in remaining if collectives not in same]
     return explained
 
@@ -376,7 +341,7 @@ def slow_in_every_step(seen: Sequence[Floats], expected: Sequence[Floats]) -> Bo
 
 def slow_communication(
     run: RunModel, seen: Sequence[Floats], expected: Sequence[Floats], slow: Bools
-) -> SlowCommunication | None:
+) -> Finding | None:
     """Return the collectives that are slow in every step as one finding; None if there are none."""
     first_group = run.collective_arrays.first_group
     meetings, ranks = [], set()
@@ -392,7 +357,4 @@ def slow_communication(
     excess = np.nansum((np.stack(seen) - np.stack(expected))[:, slow], axis=1)
     sigmas = float(excess.mean() / max(float(excess.std()), 1.0))
     steps = tuple(range(len(seen)))
-    slow_collectives = SlowCollectives(
-        frozenset(ranks), tuple(dict.fromkeys(meetings)), steps, float(excess.sum()), sigmas
-    )
-    return SlowCommunication(frozenset(ranks), (slow_collectives,))
+    return _slow_transfers(ranks, dict.fromkeys(meetings), steps, float(excess.sum()), sigmas, 0.0)

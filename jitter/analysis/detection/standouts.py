@@ -23,7 +23,6 @@ from jitter.analysis.detection.significance import (
     spread_of_others,
 )
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
-from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import known_median
@@ -53,14 +52,6 @@ class Outlier:
     """Whether all ranks are as slow in these steps: the other steps are the baseline, not the other ranks."""
     pace: float | None = None
     """Ratio of its kernels' time to the time expected from their launch sizes; None: it stands out by plain time."""
-
-    @property
-    def repair(self) -> Scenario:
-        """The what-if scenario in which its excess is gone."""
-        steps = frozenset(self.steps)
-        if self.pace is not None:
-            return Scenario(paces={self.rank: (self.pace, steps)})
-        return Scenario(own={(self.rank, self.part): steps})
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
 
 if TYPE_CHECKING:
-    from jitter.analysis.detection.slow_communication import SlowCommunication
+    from jitter.analysis.detection.findings import Finding
     from jitter.analysis.detection.standouts import Outlier
     from jitter.analysis.diagnosis.evidence.facts import Evidence
 
@@ -200,14 +200,15 @@ class Rule(NamedTuple):
     parts: tuple[TimePart, ...]
     certainty: CauseCertainty
     match: Callable[["Evidence", Any], Match | None]
-    """Returns None if the rule is not true of an `Outlier`, or, of transfers, of a `SlowCommunication`."""
+    """Returns None if the rule is not true of an `Outlier`, or, of transfers, of a `Finding`."""
     words: str = ""
 
 
-def find_cause(evidence: "Evidence", candidate: "Outlier | SlowCommunication") -> tuple[Cause, CauseEvidence]:
-    """Return the cause of what stands out and its evidence: of the first rule of its part of time that is true."""
+def find_cause(evidence: "Evidence", finding: "Finding") -> tuple[Cause, CauseEvidence]:
+    """Return a finding's cause and its evidence: of the first rule of its part of time that its worst rank meets."""
+    late = finding.worst if finding.members else finding
     for rule in RULES:
-        match = rule.match(evidence, candidate) if candidate.part in rule.parts else None
+        match = rule.match(evidence, late) if finding.part in rule.parts else None
         if match is not None:
             sentences = (rule.words.format(**match.values), *match.more) if rule.words else match.more
             return rule.cause, CauseEvidence(rule.certainty, sentences)
@@ -298,7 +299,7 @@ def _same_work(evidence: "Evidence", late: "Outlier") -> Match:
     )
 
 
-def _slow_transfers(evidence: "Evidence", slow: "SlowCommunication") -> Match:
+def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
     usual = evidence.baseline_ns(slow)
     values = {
         "collectives": format_count(len(slow.meetings), "collective"),
@@ -310,11 +311,11 @@ def _slow_transfers(evidence: "Evidence", slow: "SlowCommunication") -> Match:
     return Match(values, ("all slow groups contain this rank, and no other group is slow",) if is_one else ())
 
 
-def _below_benchmark(evidence: "Evidence", slow: "SlowCommunication") -> Match | None:
+def _below_benchmark(evidence: "Evidence", slow: "Finding") -> Match | None:
     return None if slow.known_gain_ns is None else _slow_transfers(evidence, slow)
 
 
-def _waits_for_unrecorded(evidence: "Evidence", slow: "SlowCommunication") -> Match | None:
+def _waits_for_unrecorded(evidence: "Evidence", slow: "Finding") -> Match | None:
     if not evidence.waits_for_unrecorded(slow):
         return None
     (values, sentences), missing = _slow_transfers(evidence, slow), evidence.unrecorded_members(slow)

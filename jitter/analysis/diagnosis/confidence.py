@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jitter.analysis.detection.job_findings import JobFinding
+from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.recurrence import Recurrence, Recurs, decide_recurrence, decide_repetition, is_random
-from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.model import Confidence
@@ -94,7 +93,7 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
     answers = [
         _of_job(candidate, evidence)
         for candidate in group.candidates
-        if isinstance(candidate, JobFinding) and candidate.kind != "late_together"
+        if candidate.kind not in ("late_rank", "late_together")
     ]
     return _first(answers or _of_ranks(group, evidence))
 
@@ -119,7 +118,7 @@ def _first(answers: Sequence[Recurrence]) -> Recurrence:
     )
 
 
-def _of_job(job: JobFinding, evidence: Evidence) -> Recurrence:
+def _of_job(job: Finding, evidence: Evidence) -> Recurrence:
     """Return the answer for a finding about many ranks, whose detector compares them in its own way."""
     recorded = len(evidence.analysis.keys)
     if job.kind == "slow_steps":
@@ -145,7 +144,7 @@ def _of_communication(group: FindingGroup, evidence: Evidence) -> Recurrence:
     elsewhere = sum(
         len(candidate.steps)
         for candidate in evidence.pricing.worth_fixing
-        if isinstance(candidate, SlowCommunication) and candidate not in group.candidates
+        if candidate.part is TimePart.TRANSFER and candidate not in group.candidates
     )
     share = len(group.group.ranks) / len(evidence.locations)
     return decide_repetition(slow, elsewhere, share, recorded)

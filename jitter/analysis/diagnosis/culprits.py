@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses
-from jitter.analysis.detection.job_findings import JobFinding
 from jitter.analysis.detection.pricing import PARTNERS, GainRange
 from jitter.analysis.diagnosis.confidence import decide_group_recurrence, judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
@@ -62,7 +61,7 @@ def make_culprit(
     ranks = group.group.ranks
     recorded = rank if rank in ranks else ranks[0]
     if group.group.scope == "unrecorded":
-        ranks = evidence.unrecorded_members(group.slow_communication[0]) or ranks
+        ranks = evidence.unrecorded_members(group.candidates[0]) or ranks
     pricing = evidence.pricing
     is_unknown = gain_ns < pricing.min_gain_ns(steps) and any(
         pricing.unpriced_ns(candidate) > 0 for candidate in group.candidates
@@ -121,8 +120,7 @@ def _rung(group: FindingGroup) -> Rung | None:
         return "ranks"
     if not group.parts:
         return "network"
-    kinds = {candidate.kind for candidate in group.candidates if isinstance(candidate, JobFinding)}
-    return "steps" if kinds == {"slow_steps"} else None
+    return "steps" if {candidate.kind for candidate in group.candidates} == {"slow_steps"} else None
 
 
 def _count_recorded(group: FindingGroup, evidence: Evidence) -> int:
@@ -192,7 +190,7 @@ def _format_sigmas(sigmas: float) -> str:
 def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, Losses]:
     """Return the shares of a group that have a place, by step: those of its worst rank, or of its collectives."""
     losses = {}
-    meetings = {meeting for slow in group.slow_communication for meeting in slow.meetings}
+    meetings = {meeting for candidate in group.candidates for meeting in candidate.meetings}
     classes = [loss_class for part in group.parts for loss_class in CLASSES_OF_PART[part]]
     for number in group.steps:
         account = evidence.analysis.accounts[number]

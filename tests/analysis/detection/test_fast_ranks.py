@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.job_findings import find_fast_ranks
+from jitter.analysis.detection.findings import find_fast_ranks
 from jitter.simulate import Fault, simulate
 from tests.analysis.detection.test_job_outliers import STEP, gpus, team
 from tests.support.simulated import ingest_run, small

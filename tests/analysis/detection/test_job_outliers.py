@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
-from jitter.analysis.detection.job_findings import find_clusters, find_slow_steps
+from jitter.analysis.detection.findings import find_clusters, find_slow_steps
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
 from tests.analysis.detection.test_deviations import find_outliers

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jitter.analysis.detection.job_findings import JobFinding, join_late_ranks
+from jitter.analysis.detection.findings import join_late_ranks, of_one_rank
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
@@ -20,24 +20,24 @@ def late(rank: int, *steps: int, part: TimePart = TimePart.GPU, excess_ns: float
 
 def test_few_late_ranks_stay_apart():
     found = [late(rank, 1, 2) for rank in range(MOST)]
-    assert join_late_ranks(found) == found[::-1]
+    assert join_late_ranks(found) == [of_one_rank(one) for one in found[::-1]]
 
 
 def test_many_ranks_late_in_the_same_steps_are_one():
     found = [late(rank, 1, 2) for rank in range(MOST - 2)] + [late(rank, 7, 9) for rank in range(50, 53)]
     others = [late(rank, 1, 2, part=TimePart.CPU, excess_ns=5.0) for rank in (3, 60)]
     (joined, *single) = join_late_ranks([*found, *others])
-    assert isinstance(joined, JobFinding)
+    assert joined.kind == "late_together"
     assert joined.ranks == tuple(range(MOST - 2))
     assert joined.steps_of_rank[4] == (1, 2)
     assert joined.excess_ns == sum(one.excess_ns for one in found[: MOST - 2])
     assert joined.chance == found[MOST - 3].chance
-    assert single == [*found[:-4:-1], *others[::-1]]
+    assert single == [of_one_rank(one) for one in (*found[:-4:-1], *others[::-1])]
 
 
 def test_unrelated_late_ranks_are_cut_to_those_with_the_most_excess():
     found = [late(rank, rank) for rank in range(40)]
-    assert join_late_ranks(found) == found[: -MOST - 1 : -1]
+    assert join_late_ranks(found) == [of_one_rank(one) for one in found[: -MOST - 1 : -1]]
 
 
 DEVICE_1 = "+".join(map(str, range(1, 112, 4)))

@@ -85,7 +85,7 @@ def test_of_a_long_run_steps_at_even_distances_are_compared(tmp_path: Path, monk
     (some,) = analysis.launched_work.values()
     assert some.steps == (0, 2, 4, 6, 8)
     assert some.own_ns.shape[1] == 5
-    (outlier,) = [one for one in analysis.candidates if getattr(one, "pace", None)]
+    (outlier,) = [late for one in analysis.candidates for late in one.members if late.pace is not None]
     assert (outlier.rank, len(outlier.steps)) == (5, 9)
     assert outlier.pace == pytest.approx(1.12, abs=0.02)  # kernels bound by memory feel half of a slow clock
     fitting = THRESHOLDS._replace(max_cells=2 * whole.own_ns[:, 0].size)

@@ -6,7 +6,7 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.job_findings import split_random_events
+from jitter.analysis.detection.findings import split_random_events
 from jitter.analysis.detection.recurrence import is_random, log_odds_of_all_ranks
 from jitter.analysis.detection.significance import (
     binomial_tail,

@@ -4,6 +4,7 @@ from typing import get_args
 
 import pytest
 
+from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import CAUSES, RULES, Match, Rule, find_cause
 from jitter.analysis.diagnosis.model import Cause
@@ -51,7 +52,8 @@ def test_the_first_rule_that_is_true_decides(monkeypatch: pytest.MonkeyPatch):
 
     def found(*rules: Rule) -> tuple[str, tuple[str, tuple[str, ...]]]:
         monkeypatch.setattr("jitter.analysis.diagnosis.causes.RULES", rules)
-        return find_cause(None, Outlier(0, 0, TimePart.GPU, (0,), 1.0, 9.0))  # type: ignore[arg-type]
+        late = of_one_rank(Outlier(0, 0, TimePart.GPU, (0,), 1.0, 9.0))
+        return find_cause(None, late)  # type: ignore[arg-type]
 
     two, three = Match({"size": "2"}), Match({"size": "3"}, ("more",))
     of_cpu = rule("cpu_launch", two, TimePart.CPU)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.confidence import judge_confidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
@@ -28,8 +29,8 @@ def judge(
         has_launches=lambda _team: True,
         pricing=SimpleNamespace(min_gain_ns=lambda _steps: 1e5),
     )
-    outlier = Outlier(0, 1, part, (0,), 1e6, sigmas, chance)
-    found = FindingGroup((outlier,), RankGroup("rank", (1,)), "gpu_compute", "likely", ())
+    late = of_one_rank(Outlier(0, 1, part, (0,), 1e6, sigmas, chance))
+    found = FindingGroup((late,), RankGroup("rank", (1,)), "gpu_compute", "likely", ())
     return judge_confidence(found, evidence)
 
 

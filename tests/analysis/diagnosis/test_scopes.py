@@ -5,6 +5,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
+from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.culprits import describe_step_pattern, format_ordinal
 from jitter.analysis.diagnosis.evidence.workload import compare_launch_shapes
@@ -121,7 +122,7 @@ def test_any_two_ranks_of_a_cluster_share_steps():
 
     def late(rank: int, steps: tuple[int, ...], excess: float) -> LateRank:
         outlier = Outlier(0, rank, TimePart.GPU, steps, excess, 9.0)
-        return LateRank(rank, (outlier,))
+        return LateRank(rank, (of_one_rank(outlier),))
 
     members = [late(1, (1, 2, 3, 4), 5.0), late(0, (1, 2), 4.0), late(2, (3, 4), 3.0)]
     for order in permutations(members):

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass, Losses
-from jitter.analysis.detection.job_findings import JobFinding
-from jitter.analysis.detection.pricing import Candidate, Pricing
+from jitter.analysis.detection.findings import Finding
+from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
 from jitter.analysis.diagnosis.evidence.locations import KernelLocator
@@ -27,6 +26,7 @@ from jitter.analysis.diagnosis.evidence.workload import (
     compare_workload,
 )
 from jitter.analysis.diagnosis.grouping.scopes import RankLocation
+from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage
@@ -150,28 +150,30 @@ class Evidence:
         # what a rank without peers waits for is known from the groups of its collectives alone
         return self.peers(ranks) < 1 and (self.has_unrecorded_ranks or self.analysis.run.matching.lacks_groups)
 
-    def excess_of_step(self, candidates: Iterable[Candidate], number: int) -> float:
-        """Return the candidates' excess, ns, in the run's `number`th step, also where it does not stand out."""
-        return sum(self.excess_ns(candidate, number) for candidate in candidates)
+    def excess_of_step(self, findings: Iterable[Finding], number: int) -> float:
+        """Return the findings' excess, ns, in the run's `number`th step, also where it does not stand out."""
+        return sum(self._excess_of_finding(finding, number) for finding in findings)
 
-    def excess_ns(self, candidate: Candidate, number: int) -> float:
-        """Return a candidate's excess, ns, in the run's `number`th step."""
-        if isinstance(candidate, SlowCommunication):
-            return self.analysis.collective_excess_ns(candidate, number)
-        if isinstance(candidate, JobFinding) and candidate.known_gain_ns is not None:
-            return candidate.excess_ns / len(candidate.steps) if number in candidate.steps else 0.0
-        if isinstance(candidate, JobFinding):
-            rows = self.analysis.accounts[number].losses.of(CLASSES_OF_PART[candidate.part])
-            return float(rows.loss_ns[np.isin(rows.rank, candidate.ranks)].sum())
-        team = self.analysis.deviations_of(candidate.team)
-        if candidate.pace is not None:
-            team = self.analysis.launched_work[candidate.team].deviations
-        column = np.searchsorted(team.ranks, candidate.rank)
-        return float(np.nan_to_num(team.total_ns[candidate.part, number, column]))
+    def _excess_of_finding(self, finding: Finding, number: int) -> float:
+        if finding.part is TimePart.TRANSFER:
+            return self.analysis.collective_excess_ns(finding, number)
+        if finding.kind == "late_rank":
+            return self._excess_ns(finding.worst, number)
+        if finding.known_gain_ns is not None:
+            return finding.excess_ns / len(finding.steps) if number in finding.steps else 0.0
+        rows = self.analysis.accounts[number].losses.of(CLASSES_OF_PART[finding.part])
+        return float(rows.loss_ns[np.isin(rows.rank, finding.ranks)].sum())
+
+    def _excess_ns(self, outlier: Outlier, number: int) -> float:
+        team = self.analysis.deviations_of(outlier.team)
+        if outlier.pace is not None:
+            team = self.analysis.launched_work[outlier.team].deviations
+        column = np.searchsorted(team.ranks, outlier.rank)
+        return float(np.nan_to_num(team.total_ns[outlier.part, number, column]))
 
     def worst_steps(self, outlier: Outlier) -> list[int]:
         """Return the steps with the most excess, as positions in the run; the cause is decided from these."""
-        ordered = sorted(outlier.steps, key=lambda number: -self.excess_ns(outlier, number))
+        ordered = sorted(outlier.steps, key=lambda number: -self._excess_ns(outlier, number))
         return ordered[: THRESHOLDS.tried_steps]
 
     def workload(self, outlier: Outlier) -> WorkloadComparison:
@@ -227,7 +229,7 @@ class Evidence:
         )
         return float(by_class[LossClass.LAUNCH] + by_class[LossClass.AFTER]), float(by_class.sum())
 
-    def waits_for_unrecorded(self, slow: SlowCommunication) -> bool:
+    def waits_for_unrecorded(self, slow: Finding) -> bool:
         """Return whether slow collectives have members without a recording, which their ranks may wait for.
 
         Members lack the job's recordings, those of the steps with half of the excess, or the collective's events.
@@ -243,7 +245,7 @@ class Evidence:
             return True
         return self.analysis.lacks_ranks(slow)
 
-    def _absent_members(self, slow: SlowCommunication) -> set[int]:
+    def _absent_members(self, slow: Finding) -> set[int]:
         """Return the named members of the collectives that recorded none of them, as ranks that lost events."""
         collectives = self.analysis.run.matching.collectives
         of_meetings = ((collectives[number], group) for number, group in slow.meetings)
@@ -254,7 +256,7 @@ class Evidence:
             for rank in collective.absent[group]
         }
 
-    def unrecorded_members(self, slow: SlowCommunication) -> tuple[int, ...]:
+    def unrecorded_members(self, slow: Finding) -> tuple[int, ...]:
         """Return the ranks that the job lacks, and members of slow collectives without these or a step of them."""
         lacking = set(self.missing_ranks) | self._absent_members(slow)
         for number in slow.steps:
@@ -266,6 +268,6 @@ class Evidence:
         """Return whether ranks share a collective in any of the steps."""
         return any(self.analysis.arrivals[number].are_any for number in steps)
 
-    def baseline_ns(self, slow: SlowCommunication) -> float:
+    def baseline_ns(self, slow: Finding) -> float:
         """Return the baseline of the collectives' time, ns per step; the mean over the steps in which they are slow."""
         return float(np.mean([self.analysis.usual_transfer_ns(slow, step) for step in slow.steps]))

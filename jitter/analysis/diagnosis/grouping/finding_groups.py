@@ -8,10 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass
-from jitter.analysis.detection.job_findings import JobFinding, JobFindingKind
-from jitter.analysis.detection.pricing import Candidate
+from jitter.analysis.detection.findings import Finding, FindingKind, of_one_rank
 from jitter.analysis.detection.significance import binomial_tail
-from jitter.analysis.detection.slow_communication import SlowCommunication
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import CauseEvidence, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
@@ -23,7 +21,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_percent
 from jitter.core.numeric.arrays import Floats
 
-STAGE_KINDS: Final[Mapping[JobFindingKind, Cause]] = {"unequal_stages": "unequal_stages", "slow_stage": "gpu_compute"}
+STAGE_KINDS: Final[Mapping[FindingKind, Cause]] = {"unequal_stages": "unequal_stages", "slow_stage": "gpu_compute"}
 """The causes of findings that compare pipeline stages."""
 
 
@@ -31,7 +29,7 @@ STAGE_KINDS: Final[Mapping[JobFindingKind, Cause]] = {"unequal_stages": "unequal
 class FindingGroup:
     """Findings that are one thing to fix."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Finding, ...]
     group: RankGroup
     cause: Cause
     cause_certainty: CauseCertainty
@@ -42,34 +40,23 @@ class FindingGroup:
     @property
     def known_gain_ns(self) -> float | None:
         """The saving, where it is no part of the loss; else None."""
-        gains = [candidate.known_gain_ns for candidate in self.candidates if not isinstance(candidate, Outlier)]
+        gains = (candidate.known_gain_ns for candidate in self.candidates)
         return next((gain for gain in gains if gain is not None), None)
 
     @property
     def is_of_stages(self) -> bool:
         """Whether pipeline stages are compared with each other, not ranks with their peers."""
-        kinds = [candidate.kind for candidate in self.candidates if isinstance(candidate, JobFinding)]
-        return any(kind in STAGE_KINDS for kind in kinds)
+        return any(candidate.kind in STAGE_KINDS for candidate in self.candidates)
 
     @property
     def outliers(self) -> list[Outlier]:
         """The outliers among the findings."""
-        members = [
-            member for candidate in self.candidates if isinstance(candidate, JobFinding) for member in candidate.members
-        ]
-        return [candidate for candidate in self.candidates if isinstance(candidate, Outlier)] + members
-
-    @property
-    def slow_communication(self) -> list[SlowCommunication]:
-        """The slow communication among the findings."""
-        return [candidate for candidate in self.candidates if isinstance(candidate, SlowCommunication)]
+        return [member for candidate in self.candidates for member in candidate.members]
 
     @property
     def parts(self) -> frozenset[TimePart]:
         """The parts of own time; empty for communication."""
-        return frozenset(
-            candidate.part for candidate in self.candidates if not isinstance(candidate, SlowCommunication)
-        )
+        return frozenset(candidate.part for candidate in self.candidates) - {TimePart.TRANSFER}
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
@@ -92,10 +79,8 @@ class FindingGroup:
 
         Of slow communication, the most certain finding.
         """
-        if not self.parts:
-            return min(slow.chance for slow in self.slow_communication)
-        if self.group.scope == "job":
-            return min(candidate.chance for candidate in self.candidates if isinstance(candidate, JobFinding))
+        if not self.parts or self.group.scope == "job":
+            return min(candidate.chance for candidate in self.candidates)
         by_rank: dict[int, float] = {}
         for outlier in self.outliers:
             by_rank[outlier.rank] = min(by_rank.get(outlier.rank, 1.0), outlier.chance)
@@ -110,16 +95,14 @@ class FindingGroup:
 def group_job_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the findings whose saving is no part of the loss."""
     candidates = evidence.pricing.beside_loss
-    of_job = [_group_job(candidate, evidence) for candidate in candidates if isinstance(candidate, JobFinding)]
-    return _group_communication(candidates, evidence) + of_job
+    return _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
 
 
 def group_findings(evidence: Evidence) -> list[FindingGroup]:
     """Return the priced findings in groups: slow communication first, then ranks by cause, steps and place."""
     candidates = evidence.pricing.worth_fixing
     by_cause: dict[tuple[Cause, TimePart], list[LateRank]] = {}
-    groups = _group_communication(candidates, evidence)
-    groups += [_group_job(candidate, evidence) for candidate in candidates if isinstance(candidate, JobFinding)]
+    groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
     for late in _by_rank(candidates):
         cause, judged = find_cause(evidence, late.candidates[0])
         by_cause.setdefault((cause, late.candidates[0].part), []).append(late._replace(cause=(cause, judged)))
@@ -132,7 +115,7 @@ class LateRank(NamedTuple):
     """Findings of one rank: one, or both parts of a host that is slow throughout, the larger first."""
 
     rank: int
-    candidates: tuple[Outlier | SlowCommunication, ...]
+    candidates: tuple[Finding, ...]
     cause: tuple[Cause, CauseEvidence] | None = None
     """None where it is not known yet."""
 
@@ -145,16 +128,16 @@ class LateRank(NamedTuple):
         return {step for one in self.candidates for step in one.steps}
 
 
-def _by_rank(candidates: Sequence[Candidate]) -> list[LateRank]:
-    """Return each rank's outliers; a host that is slow throughout, also before the first kernel, is one thing."""
-    late = {(one.rank, one.part): one for one in candidates if isinstance(one, Outlier)}
+def _by_rank(candidates: Sequence[Finding]) -> list[LateRank]:
+    """Return each rank's findings; a host that is slow throughout, also before the first kernel, is one thing."""
+    late = {(one.ranks[0], one.part): one for one in candidates if one.kind == "late_rank"}
     merged = []
-    for (rank, part), outlier in late.items():
+    for (rank, part), finding in late.items():
         start, cpu = late.get((rank, TimePart.START)), late.get((rank, TimePart.CPU))
         if start is None or cpu is None or start.excess_ns > cpu.excess_ns or part == TimePart.GPU:
-            merged.append(LateRank(rank, (outlier,)))
+            merged.append(LateRank(rank, (finding,)))
         elif part == TimePart.CPU:
-            merged.append(LateRank(rank, (outlier, start)))
+            merged.append(LateRank(rank, (finding, start)))
     return merged
 
 
@@ -175,7 +158,7 @@ def _group_ranks(members: Sequence[LateRank], evidence: Evidence) -> list[Findin
 
 def _is_masked(late: LateRank, evidence: Evidence) -> bool:
     """Return whether fixing the rank's own time alone saves too little, because other ranks are as late."""
-    if isinstance(late.candidates[0], SlowCommunication):
+    if late.candidates[0].part is TimePart.TRANSFER:
         return False
     least = min(evidence.pricing.min_gain_ns(candidate.steps) for candidate in late.candidates)
     return max(evidence.analysis.gains([candidate.repair for candidate in late.candidates])) < least
@@ -209,12 +192,15 @@ def _describe_place(group: RankGroup) -> tuple[str, ...]:
     return ()
 
 
-def _group_job(job: JobFinding, evidence: Evidence) -> FindingGroup:
-    worst = max(job.members, key=lambda outlier: outlier.excess_ns)
+def _group_jobs(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:
+    return [_group_job(job, evidence) for job in candidates if job.kind not in ("late_rank", "slow_transfers")]
+
+
+def _group_job(job: Finding, evidence: Evidence) -> FindingGroup:
     if job.kind in STAGE_KINDS:
         group = RankGroup("rank" if len(job.ranks) == 1 else "ranks", job.ranks)
         return FindingGroup((job,), group, STAGE_KINDS[job.kind], "likely", job.evidence)
-    cause, (certainty, sentences) = find_cause(evidence, worst)
+    cause, (certainty, sentences) = find_cause(evidence, job)
     is_whole_job = job.kind == "slow_steps" and len(job.ranks) == len(evidence.locations)
     if is_whole_job or job.kind not in ("late_together", "slow_steps"):
         return FindingGroup((job,), RankGroup("job", job.ranks), cause, certainty, (*job.evidence, *sentences))
@@ -233,30 +219,27 @@ def _describe_whole_hosts(ranks: Sequence[int], evidence: Evidence) -> tuple[str
     return (f"they are all ranks of {format_count(len(late), 'host')}",)
 
 
-def _group_communication(candidates: Sequence[Candidate], evidence: Evidence) -> list[FindingGroup]:
+def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> list[FindingGroup]:
     """Return slow communication in groups: the links of single ranks that are slow in the same steps by their place."""
     groups, links = [], list[LateRank]()
-    for slow in candidates:
-        if not isinstance(slow, SlowCommunication):
-            continue
+    for slow in (candidate for candidate in candidates if candidate.part is TimePart.TRANSFER):
         if len(slow.ranks) == 1 and not evidence.waits_for_unrecorded(slow):
-            links.append(LateRank(next(iter(slow.ranks)), (slow,)))
+            links.append(LateRank(slow.ranks[0], (slow,)))
         else:
             cause, (certainty, sentences) = find_cause(evidence, slow)
             groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), cause, certainty, sentences))
     return groups + _group_ranks(links, evidence)
 
 
-def _place_of_groups(slow: SlowCommunication, evidence: Evidence) -> RankGroup:
+def _place_of_groups(slow: Finding, evidence: Evidence) -> RankGroup:
     """Return what the ranks of slow collectives share."""
-    ordered = tuple(sorted(slow.ranks))
     if evidence.waits_for_unrecorded(slow):
-        return RankGroup("unrecorded", ordered)
-    if len(ordered) == len(evidence.locations):
-        return RankGroup("job", ordered)
-    hosts = {evidence.locations[rank].host for rank in ordered}
+        return RankGroup("unrecorded", slow.ranks)
+    if len(slow.ranks) == len(evidence.locations):
+        return RankGroup("job", slow.ranks)
+    hosts = {evidence.locations[rank].host for rank in slow.ranks}
     (host,) = hosts if len(hosts) == 1 else (None,)
-    return RankGroup("ranks", ordered) if host is None else RankGroup("host", ordered, host=host)
+    return RankGroup("ranks", slow.ranks) if host is None else RankGroup("host", slow.ranks, host=host)
 
 
 _HOST_PARTS = tuple(part for part in OWN_PARTS if part != TimePart.GPU)
@@ -322,7 +305,7 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
 
 
 def _are_random_pauses(group: FindingGroup) -> bool:
-    return all(isinstance(one, JobFinding) and one.kind == "random_pauses" for one in group.candidates)
+    return all(candidate.kind == "random_pauses" for candidate in group.candidates)
 
 
 def _one_rank(
@@ -356,7 +339,7 @@ def _one_rank(
         return None
     late = tuple(np.flatnonzero(is_far if is_stall else mine > 0).tolist())
     own_ns, noise = float(mine[list(late)].sum()), analysis.loss_from_noise(late)
-    candidate = Outlier(run.team_of[rank], rank, part, late, own_ns, own_ns / max(noise, 1.0))
+    candidate = of_one_rank(Outlier(run.team_of[rank], rank, part, late, own_ns, own_ns / max(noise, 1.0)))
     (gain,) = analysis.gains([candidate.repair])
     # in few steps a rank that is behind may hide that the others are as slow
     is_hiding = is_repeated and steps < THRESHOLDS.few_steps and part in _HOST_PARTS
@@ -404,7 +387,7 @@ def _every_rank(
     if whole <= 0 or whole < THRESHOLDS.main_share * charged.all_ns:
         return None
     others = [rank for rank in charged.ranks if (rank, part) not in named]
-    candidate = JobFinding(
+    candidate = Finding(
         "launch_bound",
         part,
         dict.fromkeys(others, steps),

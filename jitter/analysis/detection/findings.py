@@ -1,4 +1,4 @@
-"""Findings about several ranks: late together, at random, slow or fast clusters, steps that are slow for all."""
+"""What stands out, one type for all of it; and findings about many ranks: at random, in clusters, in slow steps."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,26 +24,36 @@ from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.stats import known_median, lower_median
 from jitter.core.numeric.student_t import student_tail
 
-JobFindingKind = Literal[
-    "launch_bound", "slow_steps", "random_pauses", "two_clusters", "late_together", "unequal_stages", "slow_stage"
+FindingKind = Literal[
+    "late_rank",
+    "slow_transfers",
+    "launch_bound",
+    "slow_steps",
+    "random_pauses",
+    "two_clusters",
+    "late_together",
+    "unequal_stages",
+    "slow_stage",
 ]
-"""`launch_bound`: launches are late on all ranks, at different places. `slow_steps`: all ranks are slow in some steps.
-`random_pauses`: single ranks pause in steps that chance may choose. `two_clusters`: the ranks fall into a slow and a
-fast group. `late_together`: many ranks are late in the same steps. `unequal_stages`: a pipeline stage has more work
-than the others. `slow_stage`: it runs the same kernels more slowly.
+"""`late_rank`: one rank stands out. `slow_transfers`: collectives take long from the last arrival on. `launch_bound`:
+launches are late on all ranks, at different places. `slow_steps`: all ranks are slow in some steps. `random_pauses`:
+single ranks pause in steps that chance may choose. `two_clusters`: the ranks fall into a slow and a fast group.
+`late_together`: many ranks are late in the same steps. `unequal_stages`: a pipeline stage has more work than the
+others. `slow_stage`: it runs the same kernels more slowly.
 """
 
 
 @dataclass(frozen=True)
-class JobFinding:
-    """Own time of one part on several ranks, in the steps in which each of them is slow."""
+class Finding:
+    """Time of one part above its baseline, on some ranks, in the steps in which each of them is slow."""
 
-    kind: JobFindingKind
+    kind: FindingKind
     part: TimePart
     steps_of_rank: Mapping[int, tuple[int, ...]]
-    """Positions in the run of the steps in which each rank is slow."""
+    """Positions in the run of the steps in which each rank is slow. Of transfers: the ranks whose links explain them.
+    """
     excess_ns: float
-    """Own time above the baseline, summed over these ranks and steps."""
+    """Time above the baseline, summed over these ranks and steps."""
     sigmas: float
     """The excess in standard deviations of the noise."""
     evidence: tuple[str, ...] = ()
@@ -53,9 +63,13 @@ class JobFinding:
     members: tuple[Outlier, ...] = ()
     """Each rank's own part of it, where ranks stand out by themselves."""
     known_gain_ns: float | None = None
-    """Time that fixing it would save, where replay does not tell; None: replay tells."""
+    """Time that fixing it would save, where replay of the run's baseline does not tell; None: that tells."""
+    meetings: tuple[tuple[int, int], ...] = ()
+    """(collective, group) of each of the slow transfers."""
+    is_incomplete: bool = False
+    """Whether slow transfers are of groups with members that were not recorded."""
 
-    def in_run(self, numbers: Ints) -> "JobFinding":
+    def in_run(self, numbers: Ints) -> "Finding":
         """Return the finding of a run of which only the steps `numbers` were looked at."""
         steps_of_rank = {rank: places_in(numbers, steps) for rank, steps in self.steps_of_rank.items()}
         members = tuple(replace(member, steps=places_in(numbers, member.steps)) for member in self.members)
@@ -64,7 +78,19 @@ class JobFinding:
     @property
     def repair(self) -> Scenario:
         """The what-if scenario in which its excess is gone."""
-        return Scenario(own={(rank, self.part): frozenset(steps) for rank, steps in self.steps_of_rank.items()})
+        steps_of = {rank: frozenset(steps) for rank, steps in self.steps_of_rank.items()}
+        if self.meetings:
+            return Scenario(transfers=dict.fromkeys(self.meetings, frozenset(self.steps)))
+        paces = {member.rank: member.pace for member in self.members if member.pace is not None}
+        return Scenario(
+            {(rank, self.part): steps for rank, steps in steps_of.items() if rank not in paces},
+            paces={rank: (pace, steps_of[rank]) for rank, pace in paces.items()},
+        )
+
+    @property
+    def worst(self) -> Outlier:
+        """The member with the most excess."""
+        return max(self.members, key=lambda member: member.excess_ns)
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -82,21 +108,26 @@ def places_in(numbers: Ints, steps: Sequence[int]) -> tuple[int, ...]:
     return tuple(numbers[list(steps)].tolist())
 
 
-def join_outliers(kind: JobFindingKind, members: Sequence[Outlier], evidence: str, chance: float) -> JobFinding:
-    """Return one finding in place of the outliers of several ranks in one part of their time."""
-    return JobFinding(
+def join_outliers(kind: FindingKind, members: Sequence[Outlier], chance: float, evidence: str = "") -> Finding:
+    """Return the finding of one or several ranks that stand out with one part of their time."""
+    return Finding(
         kind,
         members[0].part,
         {outlier.rank: outlier.steps for outlier in members},
         sum(outlier.excess_ns for outlier in members),
         max(outlier.sigmas for outlier in members),
-        (evidence,),
+        (evidence,) if evidence else (),
         chance,
         tuple(members),
     )
 
 
-def join_late_ranks(outliers: Sequence[Outlier]) -> list[Outlier | JobFinding]:
+def of_one_rank(outlier: Outlier) -> Finding:
+    """Return the finding that a rank stands out."""
+    return join_outliers("late_rank", [outlier], outlier.chance)
+
+
+def join_late_ranks(outliers: Sequence[Outlier]) -> list[Finding]:
     """Return at most `max_priced_outliers` candidates, those with the most excess.
 
     Of more outliers, ranks that are late with one part of their time in the same steps are joined, the most ranks
@@ -104,15 +135,16 @@ def join_late_ranks(outliers: Sequence[Outlier]) -> list[Outlier | JobFinding]:
     """
     single = sorted(outliers, key=lambda outlier: -outlier.excess_ns)
     clusters = sorted(_by_part_and_steps(single, THRESHOLDS.main_share), key=len)
-    joined: list[JobFinding] = []
+    joined: list[Finding] = []
     while len(single) + len(joined) > THRESHOLDS.max_priced_outliers and clusters:
         members = clusters.pop()
         if len(members) < THRESHOLDS.min_repeats:
             break
-        joined.append(_join(members))
+        sentence = f"{format_count(len(members), 'rank')} are late in the same steps"
+        joined.append(join_outliers("late_together", members, max(outlier.chance for outlier in members), sentence))
         ranks = {(outlier.rank, outlier.part) for outlier in members}
         single = [outlier for outlier in single if (outlier.rank, outlier.part) not in ranks]
-    every: list[Outlier | JobFinding] = [*joined, *single]
+    every = [*joined, *map(of_one_rank, single)]
     return sorted(every, key=lambda candidate: -candidate.excess_ns)[: THRESHOLDS.max_priced_outliers]
 
 
@@ -131,12 +163,7 @@ def _by_part_and_steps(outliers: Sequence[Outlier], share: float) -> list[list[O
     return [members for _, members in clusters]
 
 
-def _join(members: Sequence[Outlier]) -> JobFinding:
-    sentence = f"{format_count(len(members), 'rank')} are late in the same steps"
-    return join_outliers("late_together", members, sentence, max(outlier.chance for outlier in members))
-
-
-def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> tuple[list[Outlier], list[JobFinding]]:
+def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> tuple[list[Outlier], list[Finding]]:
     """Join events on random ranks; return the other outliers, and the joined ones.
 
     An event is one step in which one rank stands out. Events are random unless they show that only some ranks have
@@ -163,13 +190,13 @@ def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> 
     return others, [_random_pauses(single)]
 
 
-def _random_pauses(members: Sequence[Outlier]) -> JobFinding:
+def _random_pauses(members: Sequence[Outlier]) -> Finding:
     events = sum(len(outlier.steps) for outlier in members)
     sentence = (
         f"{format_count(events, 'event')} on {format_count(len(members), 'rank')}, each on one rank in one step: "
         "no rank has more of them than chance gives"
     )
-    return join_outliers("random_pauses", members, sentence, min(outlier.chance for outlier in members))
+    return join_outliers("random_pauses", members, min(outlier.chance for outlier in members), sentence)
 
 
 class _Clusters(NamedTuple):
@@ -217,7 +244,7 @@ def _cut_ranks(deviations: TeamDeviations, part: TimePart, usual_step_ns: float)
     return best if is_much and differ_steadily(relative_ns, best.slow, best.fast) else None
 
 
-def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequence[Outlier]) -> list[JobFinding]:
+def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequence[Outlier]) -> list[Finding]:
     """Return the parts in which one team's ranks fall into a slow and a fast cluster, the slow one not fewer.
 
     Args:
@@ -252,12 +279,12 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequenc
             gain = excess_ns * timed
         whole_ns, of_ranks = excess_ns * steps, dict.fromkeys(slow, every)
         findings.append(
-            JobFinding("two_clusters", part, of_ranks, whole_ns, clusters.sigmas, (sentence,), chance, members, gain)
+            Finding("two_clusters", part, of_ranks, whole_ns, clusters.sigmas, (sentence,), chance, members, gain)
         )
     return findings
 
 
-def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: Floats) -> list[JobFinding]:
+def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: Floats) -> list[Finding]:
     """Return the steps in which all ranks are slow: the step would be longer than usual even without its loss.
 
     It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
@@ -312,9 +339,7 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
         f"in {format_count(len(steps), 'step')} {subject} take {format_time(gain / len(steps))} longer than in the "
         "other steps: the loss, which compares ranks within a step, does not contain it"
     )
-    return [
-        JobFinding("slow_steps", part, dict.fromkeys(ranks, steps), gain, sigmas, (sentence,), chance, members, gain)
-    ]
+    return [Finding("slow_steps", part, dict.fromkeys(ranks, steps), gain, sigmas, (sentence,), chance, members, gain)]
 
 
 def _sigma_of_medians(team: TeamDeviations) -> Floats:

@@ -340,16 +340,9 @@ class RunAnalysis:
         outliers, job = self._outliers
         halves = [finding for finding in self._clusters if finding.known_gain_ns is None]
         joined = {(rank, finding.part) for finding in halves for rank in finding.ranks}
-        slow = [
-            collectives.in_run(numbers)
-            for numbers in self.steps.of_kinds
-            for collectives in find_slow_collectives(
-                self.run.matching,
-                [self.transfers[at] for at in numbers],
-                self._median_transfers[numbers[0]],
-                step_ns[numbers],
-            )
-        ]
+        slow = find_slow_collectives(
+            self.run.matching, self.transfers, self._median_transfers, step_ns, self.steps.of_kinds
+        )
         if self.run.matching.unpaired:
             # what seems a slow transfer may be a wait for a late rank, through exchanges that name no partners
             late = {step for outlier in outliers for step in outlier.steps}

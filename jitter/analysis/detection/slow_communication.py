@@ -1,14 +1,15 @@
 """Collectives that take long from the last arrival to their end, by the run's other steps or by a benchmark."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from jitter.analysis.collectives.matching import CollectiveMatching
 from jitter.analysis.detection.findings import Finding
-from jitter.analysis.detection.significance import binomial_tail, drift_lines, qn_sigma
+from jitter.analysis.detection.significance import drift_lines, qn_sigma
+from jitter.analysis.detection.standouts import Sample, Standouts, find_in_samples
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
@@ -17,8 +18,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.bandwidth import bus_factor
 from jitter.core.names.kernels import SEND_RECV
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import MAD_TO_SIGMA, known_median, lower_median, mad_sigma
-from jitter.core.numeric.student_t import student_tail
+from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median, mad_sigma
 from jitter.core.step_key import StepKey
 
 
@@ -44,34 +44,6 @@ def _slow_transfers(
     )
 
 
-def _join(
-    slow: Sequence[Finding],
-    ranks: Iterable[int],
-    sigmas: Callable[[Iterable[float]], float],
-    chance: Callable[[Iterable[float]], float],
-) -> Finding:
-    """Return the transfers of several findings as one of these ranks; the functions choose among their values."""
-    return _slow_transfers(
-        ranks,
-        (meeting for finding in slow for meeting in finding.meetings),
-        tuple(sorted({step for finding in slow for step in finding.steps})),
-        sum(finding.excess_ns for finding in slow),
-        sigmas(finding.sigmas for finding in slow),
-        chance(finding.chance for finding in slow),
-        is_incomplete=any(finding.is_incomplete for finding in slow),
-    )
-
-
-class _Slow(NamedTuple):
-    """Steps in which totals exceed the noise."""
-
-    steps: tuple[int, ...]
-    excess_ns: float
-    sigmas: float
-    chance: float
-    """The probability that one group of chance totals has so many steps so far outside."""
-
-
 class _Family(NamedTuple):
     """Collectives that divide the same ranks into the same groups."""
 
@@ -82,87 +54,84 @@ class _Family(NamedTuple):
     group: Ints
     """(collectives, groups) each one's numbers of these groups."""
 
+    def meetings(self, column: int) -> list[tuple[int, int]]:
+        """Return (collective, group) of each collective of a group."""
+        return list(zip(self.number.tolist(), self.group[:, column].tolist(), strict=True))
+
     def late(self, late: Floats, first_group: Ints) -> Floats:
         """(steps, collectives, groups) of (steps, groups of all collectives)."""
         return late[:, first_group[self.number][:, None] + self.group]
 
 
 def find_slow_collectives(
-    matching: CollectiveMatching, seen: Sequence[Floats], usual: Floats, step_ns: Floats
+    matching: CollectiveMatching,
+    seen: Sequence[Floats],
+    usual: Sequence[Floats],
+    step_ns: Floats,
+    of_kinds: Sequence[Ints],
 ) -> list[Finding]:
-    """Find them; `seen` are each step's transfers, (groups of all collectives,) ns, `usual` their medians.
+    """Find them by the test of self times, each group's time in a step above its baseline in place of a rank's.
 
-    First those of all ranks in some steps; then those of some groups, in the other steps.
+    First what is slow everywhere in a step, then what is slow in all groups of one kind, then single groups: a step in
+    which many groups are slow says nothing about one of them.
+
+    Args:
+        matching: the collectives.
+        seen: each step's transfers, (groups of all collectives,) ns.
+        usual: their baselines.
+        step_ns: (steps,) each step's time, NaN where unknown.
+        of_kinds: the numbers of the steps of each kind.
+
     """
     first_group = np.cumsum([0, *(meeting.groups for meeting in matching.collectives)])
-    late = np.stack(seen) - usual
-    families = [(family, family.late(late, first_group)) for family in _families(matching)]
-    usual_step_ns = known_median(step_ns)
-    slow_collectives: list[Finding] = []
-    everywhere = _everywhere(families, usual_step_ns)
-    if everywhere is not None:
-        everyone = {rank for family, _ in families for group in family.ranks for rank in group}
-        every = (
-            (number, group)
-            for family, _ in families
-            for number in family.number.tolist()
-            for group in range(family.group.shape[1])
+    families = _families(matching)
+    tests = [
+        _test_family(family.late(np.stack(seen) - np.stack(usual), first_group), step_ns, of_kinds, len(families))
+        for family in families
+    ]
+    columns = [(at, column) for at, family in enumerate(families) for column in range(len(family.ranks))]
+    of_families = [[(at, column) for column in range(len(family.ranks))] for at, family in enumerate(families)]
+    together = [columns] if len(columns) > 1 else []
+    together += [of_family for of_family in of_families if len(of_family) >= THRESHOLDS.min_repeats]
+    is_open = [standouts.is_late.copy() for standouts in tests]
+    findings = []
+    for chosen in [*together, *([column] for column in columns)]:
+        by_family = [
+            is_open[at][:, [column for family, column in chosen if family == at]]
+            for at in sorted({family for family, _ in chosen})
+        ]
+        is_late = np.min([late.mean(axis=1) for late in by_family], axis=0) > 1 - THRESHOLDS.minor_share
+        if not is_late.any():
+            continue
+        slow = [(families[at], column, tests[at]) for at, column in chosen]
+        meetings = [meeting for family, column, _ in slow for meeting in family.meetings(column)]
+        findings.append(
+            _slow_transfers(
+                {rank for family, column, _ in slow for rank in family.ranks[column]},
+                meetings,
+                tuple(np.flatnonzero(is_late).tolist()),
+                sum(float(np.nansum(test.total_ns[is_late, column])) for _, column, test in slow),
+                float(np.median([test.sigmas[is_late, column].max() for _, column, test in slow])),
+                float(np.median([test.chance[column] for _, column, test in slow])),
+                is_incomplete=any(matching.collectives[number].is_incomplete(group) for number, group in meetings),
+            )
         )
-        lacks = any(collective.absent for collective in matching.collectives)
-        slow_collectives.append(_slow_transfers(everyone, every, *everywhere, is_incomplete=lacks))
-    elsewhere = np.ones(len(seen), np.bool_)
-    for slow in slow_collectives:
-        elsewhere[list(slow.steps)] = False
-    trials = sum(len(family.ranks) for family, _ in families)
-    for family, late_ns in families:
-        total = np.nansum(late_ns, axis=1)[elsewhere]
-        noise, of_groups = _noise(late_ns, total), list[Finding]()
-        for column, ranks in enumerate(family.ranks):
-            slow_steps = _outside(total[:, column], noise, usual_step_ns)
-            if slow_steps is not None:
-                steps, excess, sigmas, chance = slow_steps
-                numbered = tuple(np.flatnonzero(elsewhere)[list(steps)].tolist())
-                meetings = tuple(zip(family.number.tolist(), family.group[:, column].tolist(), strict=True))
-                lacks = any(matching.collectives[number].is_incomplete(group) for number, group in meetings)
-                chance = min(chance * trials, 1.0)
-                of_group = _slow_transfers(ranks, meetings, numbered, excess, sigmas, chance, is_incomplete=lacks)
-                of_groups.append(of_group)
-        if _are_all_alike(of_groups, family):
-            everyone = {rank for of_group in of_groups for rank in of_group.ranks}
-            of_groups = [_join(of_groups, everyone, min, max)]
-        slow_collectives += of_groups
-    return slow_collectives
+        for at, column in chosen:
+            is_open[at][is_late, column] = False
+    return findings
 
 
-def _are_all_alike(slow: Sequence[Finding], family: _Family) -> bool:
-    """Return whether all of a family's many groups are slow in the same steps: then none of them stands out."""
-    if len(slow) < max(len(family.ranks), THRESHOLDS.min_repeats):
-        return False
-    steps = [set(collectives.steps) for collectives in slow]
-    return len(set.intersection(*steps)) >= THRESHOLDS.main_share * len(set().union(*steps))
+def _test_family(late_ns: Floats, step_ns: Floats, of_kinds: Sequence[Ints], families: int) -> Standouts:
+    """Return when the groups of a family are slow; `late_ns` (steps, collectives, groups) is above the baseline."""
+    total = np.nansum(late_ns, axis=1)
 
+    def sample(numbers: Ints) -> Sample:
+        noise = np.full(total[numbers].shape, _noise(late_ns[numbers], total[numbers]))
+        groups = np.zeros(total.shape[1])
+        # the baseline is that of all groups and steps: what is above it in every step is late in each
+        return Sample(total[numbers], groups, noise, groups + np.inf)
 
-def _everywhere(families: Sequence[tuple[_Family, Floats]], usual_step_ns: float) -> _Slow | None:
-    """Return the steps in which the collectives of nearly all groups of all kinds are slow."""
-    if sum(len(family.ranks) for family, _ in families) < 2:
-        return None  # one group is all there is
-    steps: set[int] | None = None
-    sigmas, chance, total = np.inf, 0.0, np.zeros(1)
-    for family, late_ns in families:
-        # a link slows the groups of its rank; only what slows those least slowed too is everywhere
-        least = np.nan_to_num(np.sort(late_ns, axis=2)[:, :, len(family.ranks) // 4]).sum(axis=1)
-        total = total + least
-        slow = _outside(least, _noise(late_ns, least[:, None]), 0.0)
-        if slow is None:
-            return None
-        steps = set(slow.steps) if steps is None else steps & set(slow.steps)
-        sigmas, chance = min(sigmas, slow.sigmas), max(chance, slow.chance)
-    if not steps:
-        return None
-    ordered = tuple(sorted(steps))
-    excess = float(total[list(ordered)].sum())
-    is_much = excess >= THRESHOLDS.min_excess_share * usual_step_ns * len(ordered)
-    return _Slow(ordered, excess, sigmas, chance) if is_much else None
+    return find_in_samples(-1, TimePart.TRANSFER, np.arange(total.shape[1]), total, sample, step_ns, of_kinds, families)
 
 
 def _noise(late_ns: Floats, total: Floats) -> float:
@@ -183,24 +152,6 @@ def _chance(late_ns: Floats) -> float:
     # one half of the groups may be slow: the lower median; of a collective that no two ranks share no time is known
     spread = np.nan_to_num(lower_median(apart))
     return float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum()))
-
-
-def _outside(late_ns: Floats, noise: float, usual_step_ns: float) -> _Slow | None:
-    """Return the steps in which one group's totals, (steps,), exceed the noise; None if none."""
-    if not len(late_ns):
-        return None
-    outside = late_ns >= THRESHOLDS.outlier_sigmas * noise
-    tails = np.sort(student_tail(late_ns / noise, THRESHOLDS.tail_degrees))
-    counts = dict.fromkeys((1, int(outside.sum())))
-    chance = min(binomial_tail(count, len(late_ns), float(tails[max(count, 1) - 1])) for count in counts) * len(counts)
-    mean, spread = float(late_ns.mean()), noise / np.sqrt(len(late_ns))
-    if len(late_ns) > 1 and mean >= THRESHOLDS.outlier_sigmas * spread and np.median(late_ns) >= mean / 2:
-        outside = np.ones(len(late_ns), np.bool_)
-        chance = min(chance, float(student_tail(mean / spread, min(len(late_ns) - 1, THRESHOLDS.max_degrees))))
-    excess = float(late_ns[outside].sum())
-    if not outside.any() or excess < THRESHOLDS.min_excess_share * usual_step_ns * outside.sum():
-        return None
-    return _Slow(tuple(np.flatnonzero(outside).tolist()), excess, float(late_ns[outside].max() / noise), chance)
 
 
 def _families(matching: CollectiveMatching) -> list[_Family]:
@@ -246,7 +197,17 @@ def attribute_to_ranks(slow: Sequence[Finding]) -> list[Finding]:
             shared = set(worst.ranks).intersection(*(collectives.ranks for collectives in same))
         if not shared:
             same, shared = [worst], set(worst.ranks)
-        explained.append(_join(same, shared, max, min))
+        explained.append(
+            _slow_transfers(
+                shared,
+                (meeting for collectives in same for meeting in collectives.meetings),
+                tuple(sorted({step for collectives in same for step in collectives.steps})),
+                sum(collectives.excess_ns for collectives in same),
+                max(collectives.sigmas for collectives in same),
+                min(collectives.chance for collectives in same),
+                is_incomplete=worst.is_incomplete,
+            )
+        )
         remaining = [collectives for collectives in remaining if collectives not in same]
     return explained
 

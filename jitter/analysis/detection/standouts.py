@@ -6,7 +6,7 @@ is, above the spread of the other ranks' usual times? The replay prices what sta
 it falls on these ranks by chance. The guide's topic `confidence` has the formulas.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -140,30 +140,51 @@ def find_standouts(
         tests: how many parts are tested of each rank.
 
     """
+    of_all = [np.arange(len(step_ns))] if of_kinds is None else of_kinds
     total = deviations.total_ns[part]
-    steps, ranks = total.shape
+    if total.shape[1] == 1:  # without peers a rank is compared with its other steps
+        of_all = [numbers for numbers in of_all if len(numbers) >= THRESHOLDS.min_steps]
+
+    def sample(numbers: Ints) -> Sample:
+        return _sample(deviations.of_steps(numbers), part)
+
+    return find_in_samples(deviations.team, part, deviations.ranks, total, sample, step_ns, of_all, tests)
+
+
+def find_in_samples(
+    team: int,
+    part: TimePart,
+    ranks: Ints,
+    total: Floats,
+    sample: Callable[[Ints], "Sample"],
+    step_ns: Floats,
+    of_kinds: Sequence[Ints],
+    tests: int,
+) -> Standouts:
+    """Return when ranks, or what stands in for ranks, stand out.
+
+    `total` (steps, ranks) is what is tested, `sample` gives it with its noise for the steps of a kind; the others are
+    as in `find_standouts`.
+    """
     standouts = Standouts(
-        deviations.team,
+        team,
         part,
-        deviations.ranks,
+        ranks,
         total.copy(),
-        np.zeros((steps, ranks)),
-        np.ones((steps, ranks)),
-        np.zeros((steps, ranks), np.bool_),
-        np.zeros((steps, ranks), np.bool_),
-        np.zeros(ranks, np.bool_),
-        np.zeros(ranks),
-        np.ones(ranks),
+        np.zeros(total.shape),
+        np.ones(total.shape),
+        np.zeros(total.shape, np.bool_),
+        np.zeros(total.shape, np.bool_),
+        np.zeros(len(ranks), np.bool_),
+        np.zeros(len(ranks)),
+        np.ones(len(ranks)),
     )
-    for numbers in of_kinds or [np.arange(steps)]:
-        if ranks > 1 or len(numbers) >= THRESHOLDS.min_steps:
-            _test_kind(
-                standouts, numbers, _sample(deviations.of_steps(numbers), part), known_median(step_ns[numbers]), tests
-            )
+    for numbers in of_kinds:
+        _test_kind(standouts, numbers, sample(numbers), known_median(step_ns[numbers]), tests)
     return standouts
 
 
-class _Sample(NamedTuple):
+class Sample(NamedTuple):
     """One part of one team's deviations in steps of one kind, with what they are compared with."""
 
     total: Floats
@@ -176,7 +197,7 @@ class _Sample(NamedTuple):
     """(ranks,) the least standard deviation of a rank's usual value: ranks differ for ever, and steps are few."""
 
 
-def _sample(deviations: TeamDeviations, part: TimePart) -> _Sample:
+def _sample(deviations: TeamDeviations, part: TimePart) -> Sample:
     total, is_split = settle_halves(deviations.total_ns[part])
     steps, ranks = total.shape
     is_many = steps >= THRESHOLDS.min_for_scatter
@@ -200,10 +221,10 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> _Sample:
     of_ranks = np.median(noise**2 - over_steps**2, axis=0) + usual_scatter**2
     of_steps = (own_degrees * np.median(noise**2, axis=0) + prior_degrees * of_ranks) / (own_degrees + prior_degrees)
     floor = np.sqrt((share * usual_ns) ** 2 + of_steps / steps)
-    return _Sample(total, level, noise, floor)
+    return Sample(total, level, noise, floor)
 
 
-def _test_kind(standouts: Standouts, numbers: Ints, sample: _Sample, usual_step_ns: float, tests: int) -> None:
+def _test_kind(standouts: Standouts, numbers: Ints, sample: Sample, usual_step_ns: float, tests: int) -> None:
     """Fill in what stands out in the steps `numbers`, which are of one kind."""
     total, is_known = sample.total, ~np.isnan(sample.total)
     known_ns = np.nan_to_num(total)
@@ -244,7 +265,7 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: _Sample, usual_step_
         standouts.chance[column] = min(standouts.chance[column], chance)
 
 
-def _chances_of_usual(sample: _Sample) -> Floats:
+def _chances_of_usual(sample: Sample) -> Floats:
     """Return (ranks,) the probability that one rank of like ranks has a usual value so far above the others'."""
     ranks = len(sample.level)
     if ranks < 2:

@@ -14,8 +14,6 @@ class MatchingThresholds(NamedTuple):
     """Nanoseconds. A collective of unnamed operation whose ends disagree by more does not synchronise its ranks."""
     same_place_share: float = 0.03
     """Of a step's kernels. The work before one collective may differ by this much between the ranks of its group."""
-    same_place_kernels: int = 3
-    """Kernels. The same of a short step."""
     clock_collectives: int = 9
     """Collectives that tell the clocks of two ranks; the median of more is hardly better."""
 
@@ -48,8 +46,6 @@ class ExchangeMatchingThresholds(NamedTuple):
 
     spreads_ns: tuple[float, ...] = (100.0, 1_000.0, 4_000.0, 16_000.0)
     """Nanoseconds. The ends of messages agree within the least of these that fits: clocks differ in accuracy."""
-    min_share: float = 0.25
-    """Of the exchanges of the rank with fewer: the same."""
     spread_ratio: float = 8.0
     """Factor on that. By known clocks a message may end so far apart: the few that agree best tell the clocks."""
     max_ranks_for_all_pairs: int = 24
@@ -229,9 +225,8 @@ class Thresholds(NamedTuple):
     max_tried: int = 64
     """Places, operations or differences of clocks that are tried, the likeliest first: bounds the work."""
     min_repeats: int = 3
-    """Ranks, steps or messages. Any two agree by chance: of fewer none is a pattern, and none is the unusual one."""
-    min_for_scatter: int = 3
-    """Steps or kernels. Of fewer the spread is unknown: the spread over ranks stands in for that over steps."""
+    """Ranks, steps, kernels or messages. Any two agree by chance: of fewer none is a pattern, none is the unusual one,
+    and their spread is unknown."""
     min_steps: int = 5
     """Steps. So many tell what is usual: a rank's baseline without peers, a drift, and a rank that is late again and
     again from a pause that could hit any."""
@@ -244,8 +239,6 @@ class Thresholds(NamedTuple):
     """Of the time of its steps. What costs less, or would save less, is not worth a person's time."""
     min_clear_share: float = 0.02
     """Of the run's time. What no test of significance supports, as a lead or the network, must cost this much."""
-    min_paired_share: float = 0.75
-    """Of the ranks. Of a kernel that communicates so many have a partner that ends with them."""
     min_gap_share: float = 0.002
     """Of a step's time. A shorter gap of the host changes no price, and is not looked into."""
     rounding_ns: float = 1_000.0
@@ -315,8 +308,6 @@ class Thresholds(NamedTuple):
     # where it begins
     divergence_sigmas: float = 5.0
     """Standard deviations. The summed excess of a stretch must stay above this for the stretch to have diverged."""
-    divergence_share: float = 0.02
-    """Of the stretch's excess. Where less has accumulated, the divergence has not begun."""
 
     # leads
     loss_noise_factor: float = 3.5

@@ -104,7 +104,7 @@ def _places(kind: KindCodes) -> tuple[Ints, int]:
 
 
 def _alike(places: tuple[Ints, int], reference: tuple[Ints, int]) -> bool:
-    apart = max(_LIMITS.same_place_kernels, _LIMITS.same_place_share * max(places[1], reference[1]))
+    apart = max(THRESHOLDS.min_repeats, _LIMITS.same_place_share * max(places[1], reference[1]))
     return len(places[0]) == len(reference[0]) and bool((np.abs(places[0] - reference[0]) <= apart).all())
 
 
@@ -171,7 +171,7 @@ def _is_reordered(example: Example, reference: Example) -> bool:
             ahead[name] -= 1
         lacking.append((only_first, only_second))
     return any(
-        min(before_first - only_first, before_second - only_second) > _LIMITS.same_place_kernels
+        min(before_first - only_first, before_second - only_second) > THRESHOLDS.min_repeats
         for before_first, before_second in lacking
     )
 

@@ -177,7 +177,7 @@ def _least_messages(first_end: Floats, second_end: Floats) -> int:
     fewest = int(min(first_end.shape[1], second_end.shape[1]))
     # a stage exchanges half of its messages with each neighbour
     of_neighbour = math.ceil(fewest / 2)
-    return max(2, min(THRESHOLDS.min_repeats, of_neighbour), math.ceil(_LIMITS.min_share * fewest))
+    return max(2, min(THRESHOLDS.min_repeats, of_neighbour), math.ceil(THRESHOLDS.minor_share * fewest))
 
 
 def _match_pair(exchanges: Mapping[int, Exchanges], ranks: tuple[int, int]) -> Iterator[MatchedPair]:

@@ -181,7 +181,7 @@ def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> 
     for number, outlier in enumerate(single):
         of_rank[number] = len(outlier.steps)
         of_step[list(outlier.steps)] += 1
-    if steps < THRESHOLDS.min_for_scatter or not is_random(of_rank, THRESHOLDS.max_chance):
+    if steps < THRESHOLDS.min_repeats or not is_random(of_rank, THRESHOLDS.max_chance):
         return list(outliers), []
     # as many of them in one step as in the fullest one are no chance: what all ranks share
     fullest, count = int(of_step.max()), int(of_step.sum())
@@ -302,7 +302,7 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
     base = (step_ns - np.maximum(np.nan_to_num(loss_ns), 0.0))[:, None]
     is_known = ~np.isnan(base[:, 0])
     count = int(is_known.sum())
-    if count < THRESHOLDS.min_for_scatter:
+    if count < THRESHOLDS.min_repeats:
         return []
     sigma = qn_sigma(base)
     level = float(quiet_level(base, sigma)[0])

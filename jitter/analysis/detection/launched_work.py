@@ -90,13 +90,13 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
     """Return a team's GPU times beside the times expected from its launch sizes; None where no sizes vary."""
     total, ranks = deviations.total_ns[TimePart.GPU], len(deviations.ranks)
     usual = float(np.nanmedian(deviations.usual_ns[TimePart.GPU]))
-    if ranks <= THRESHOLDS.min_repeats or len(total) < THRESHOLDS.min_for_scatter or not usual > 0:
+    if ranks <= THRESHOLDS.min_repeats or len(total) < THRESHOLDS.min_repeats or not usual > 0:
         return None
     if float(np.median(qn_sigma(total))) < THRESHOLDS.gpu_spread_share * usual:
         return None
     operations = len(steps.run.programs[deviations.team].operations)
     most = THRESHOLDS.max_cells // (operations * ranks)
-    if most < THRESHOLDS.min_for_scatter:
+    if most < THRESHOLDS.min_repeats:
         return None
     chosen: list[int] = spread_positions(len(total), most).tolist()
     few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // THRESHOLDS.sampled_ranks)])

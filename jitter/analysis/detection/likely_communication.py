@@ -129,9 +129,9 @@ def is_likely_communication(start_ns: Floats, end_ns: Floats) -> bool:
         paired |= partners
         paired[rank] = partners.any()
         alone += not paired[rank]
-        if ranks - alone < THRESHOLDS.min_paired_share * ranks:
+        if ranks - alone < (1 - THRESHOLDS.minor_share) * ranks:
             return False
-    return bool(paired.mean() >= THRESHOLDS.min_paired_share)
+    return bool(paired.mean() >= 1 - THRESHOLDS.minor_share)
 
 
 def _deviations(values: Floats) -> Floats:

@@ -214,7 +214,7 @@ def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
     """
     is_known = ~(np.isnan(total[:, slow]).all(axis=1) | np.isnan(total[:, fast]).all(axis=1))
     apart = np.nanmean(total[np.ix_(is_known, slow)], axis=1) - np.nanmean(total[np.ix_(is_known, fast)], axis=1)
-    if len(apart) < THRESHOLDS.min_for_scatter:
+    if len(apart) < THRESHOLDS.min_repeats:
         return True
     around = apart[:, None] - drift_lines(apart[:, None])
     return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(qn_sigma(around)[0]))

@@ -83,41 +83,42 @@ def find_slow_collectives(
         of_kinds: the numbers of the steps of each kind.
 
     """
-    first_group = np.cumsum([0, *(meeting.groups for meeting in matching.collectives)])
     families = _families(matching)
-    tests = [
-        _test_family(family.late(np.stack(seen) - np.stack(usual), first_group), step_ns, of_kinds, len(families))
-        for family in families
-    ]
-    columns = [(at, column) for at, family in enumerate(families) for column in range(len(family.ranks))]
-    of_families = [[(at, column) for column in range(len(family.ranks))] for at, family in enumerate(families)]
-    together = [columns] if len(columns) > 1 else []
-    together += [of_family for of_family in of_families if len(of_family) >= THRESHOLDS.min_repeats]
-    is_open = [standouts.is_late.copy() for standouts in tests]
+    if not families:
+        return []
+    first_group = np.cumsum([0, *(meeting.groups for meeting in matching.collectives)])
+    late_ns = np.stack(seen) - np.stack(usual)
+    tests = [_test_family(family.late(late_ns, first_group), step_ns, of_kinds, len(families)) for family in families]
+    is_open, total_ns, sigmas = (
+        np.concatenate(columns, axis=1)
+        for columns in zip(*((test.is_late, test.total_ns, test.sigmas) for test in tests), strict=True)
+    )
+    chance = np.concatenate([test.chance for test in tests])
+    groups = [(ranks, family.meetings(at)) for family in families for at, ranks in enumerate(family.ranks)]
+    of_families = np.split(np.arange(len(groups)), np.cumsum([len(family.ranks) for family in families])[:-1])
+    together = [of_families] if len(groups) > 1 else []
+    together += [[of_family] for of_family in of_families if len(of_family) >= THRESHOLDS.min_repeats]
     findings = []
-    for chosen in [*together, *([column] for column in columns)]:
-        by_family = [
-            is_open[at][:, [column for family, column in chosen if family == at]]
-            for at in sorted({family for family, _ in chosen})
-        ]
-        is_late = np.min([late.mean(axis=1) for late in by_family], axis=0) > 1 - THRESHOLDS.minor_share
+    for parts in [*together, *([np.array([column])] for column in range(len(groups)))]:
+        is_late = np.min([is_open[:, part].mean(axis=1) for part in parts], axis=0) > 1 - THRESHOLDS.minor_share
         if not is_late.any():
             continue
-        slow = [(families[at], column, tests[at]) for at, column in chosen]
-        meetings = [meeting for family, column, _ in slow for meeting in family.meetings(column)]
+        columns = np.concatenate(parts)
+        here = np.ix_(is_late, columns)
+        slow = [groups[column] for column in columns.tolist()]
+        meetings = [meeting for _, of_group in slow for meeting in of_group]
         findings.append(
             _slow_transfers(
-                {rank for family, column, _ in slow for rank in family.ranks[column]},
+                {rank for ranks, _ in slow for rank in ranks},
                 meetings,
                 tuple(np.flatnonzero(is_late).tolist()),
-                sum(float(np.nansum(test.total_ns[is_late, column])) for _, column, test in slow),
-                float(np.median([test.sigmas[is_late, column].max() for _, column, test in slow])),
-                float(np.median([test.chance[column] for _, column, test in slow])),
+                float(np.nansum(total_ns[here])),
+                float(np.median(sigmas[here].max(axis=0))),
+                float(np.median(chance[columns])),
                 is_incomplete=any(matching.collectives[number].is_incomplete(group) for number, group in meetings),
             )
         )
-        for at, column in chosen:
-            is_open[at][is_late, column] = False
+        is_open[here] = False
     return findings
 
 
@@ -139,7 +140,7 @@ def _noise(late_ns: Floats, total: Floats) -> float:
 
     Half of the groups may be slow at times: the median over groups. Of hardly any steps, the spread over groups.
     """
-    if len(total) < THRESHOLDS.min_for_scatter:
+    if len(total) < THRESHOLDS.min_repeats:
         scatter = mad_sigma(total) if total.shape[1] >= THRESHOLDS.min_samples else 0.0
     else:
         scatter = float(np.median(qn_sigma(total - drift_lines(total))))

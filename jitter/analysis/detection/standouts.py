@@ -89,7 +89,7 @@ class Standouts:
         Of few steps or ranks none tells which usual time is the unusual one, and chance must not choose what counts.
         """
         steps, ranks = self.is_late.shape
-        is_few = steps < THRESHOLDS.min_for_scatter or ranks <= THRESHOLDS.min_repeats
+        is_few = steps < THRESHOLDS.min_repeats or ranks <= THRESHOLDS.min_repeats
         is_sure = self.is_persistent & (self.chance < THRESHOLDS.medium_chance) & (not is_few)
         is_counted: Bools = self.is_late & (self.is_event | is_sure)
         return is_counted
@@ -200,7 +200,7 @@ class Sample(NamedTuple):
 def _sample(deviations: TeamDeviations, part: TimePart) -> Sample:
     total, is_split = settle_halves(deviations.total_ns[part])
     steps, ranks = total.shape
-    is_many = steps >= THRESHOLDS.min_for_scatter
+    is_many = steps >= THRESHOLDS.min_repeats
     over_steps, level = np.zeros(ranks), known_medians(total)
     if is_many:
         lines = drift_lines(total)
@@ -230,7 +230,7 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: Sample, usual_step_n
     known_ns = np.nan_to_num(total)
     steps, ranks = total.shape
     least_ns, trials = THRESHOLDS.min_excess_share * usual_step_ns, 2 * ranks * tests
-    usual = sample.level if steps >= THRESHOLDS.min_for_scatter else np.zeros(ranks)
+    usual = sample.level if steps >= THRESHOLDS.min_repeats else np.zeros(ranks)
     sigmas = np.where(is_known, known_ns - np.maximum(usual, 0.0), 0.0) / sample.noise
     # several steps of one rank resemble each other: their tail is the worst case
     tails = np.where(is_known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)

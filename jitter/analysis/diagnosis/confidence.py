@@ -137,7 +137,7 @@ def _of_job(job: Finding, evidence: Evidence) -> Recurrence:
 def _of_communication(group: FindingGroup, evidence: Evidence) -> Recurrence:
     """Return the answer for slow communication: against the other slow communication of the run."""
     recorded, slow = len(evidence.analysis.keys), len(group.steps)
-    if slow == recorded >= THRESHOLDS.min_for_scatter:
+    if slow == recorded >= THRESHOLDS.min_repeats:
         return Recurrence("yes")
     if group.group.scope == "job":
         return Recurrence("together") if recorded > 1 else Recurrence("unknown", THRESHOLDS.min_steps - 1)

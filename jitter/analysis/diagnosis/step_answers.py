@@ -115,7 +115,7 @@ def _first_late(number: int, evidence: Evidence) -> tuple[int, int, int] | None:
         variance = evidence.analysis.variance_of(number, int(shares.team[0]), TimePart(part))
         variances[list(CLASSES_OF_PART[part])] = np.nan_to_num(variance)
     noise = THRESHOLDS.divergence_sigmas * np.sqrt(np.cumsum(variances[shares.loss_class]))
-    least = max(THRESHOLDS.later_ns, THRESHOLDS.divergence_share * lost_ns)
+    least = max(THRESHOLDS.later_ns, THRESHOLDS.min_clear_share * lost_ns)
     outside = shares.loss_ns.cumsum() > np.maximum(np.minimum(noise, lost_ns / 2), least)
     if not outside[-1]:
         return None

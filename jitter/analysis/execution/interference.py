@@ -134,7 +134,7 @@ def estimate_interference(program: Program, start: Floats, end: Floats) -> float
     steady = (runs > 0) & (
         (is_known & (share <= THRESHOLDS.tolerance_share)).sum(axis=0) >= THRESHOLDS.most_share * runs
     )
-    if varies.sum() < THRESHOLDS.min_for_scatter:
+    if varies.sum() < THRESHOLDS.min_repeats:
         return 0.0
     logs = _relative_logs(end - start, share, steady)[:, varies]
     return _fit(share[:, varies], logs)
@@ -172,7 +172,7 @@ def _fit(share: Floats, logs: Floats) -> float:
         shape = _centre(-np.log1p(-np.nan_to_num(share) * factor / (1 + factor)) / math.log1p(factor), is_known)
         variation = (shape**2).sum(axis=0)
         compared = variation >= _LIMITS.min_variation
-        if compared.sum() < THRESHOLDS.min_for_scatter:
+        if compared.sum() < THRESHOLDS.min_repeats:
             return 0.0
         weight = variation[compared] / variation[compared].sum()
         slopes = (shape * centred).sum(axis=0)[compared] / variation[compared]

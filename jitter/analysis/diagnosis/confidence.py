@@ -21,12 +21,9 @@ def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     """Return the confidence of a group of findings."""
     if _is_doubtful(group, evidence):
         return "low"
-    sigmas, chance = group.sigmas, group.chance
-    if group.is_lead:
-        sigmas, chance = _worst_stall(group, evidence)
-    if chance <= THRESHOLDS.high_chance or sigmas > THRESHOLDS.sentences.max_sigmas:
+    if group.chance <= THRESHOLDS.high_chance or group.sigmas > THRESHOLDS.sentences.max_sigmas:
         return "medium" if _is_inferred(group, evidence) else "high"
-    return "medium" if chance <= THRESHOLDS.medium_chance else "low"
+    return "medium" if group.chance <= THRESHOLDS.medium_chance else "low"
 
 
 def _is_doubtful(group: FindingGroup, evidence: Evidence) -> bool:
@@ -64,20 +61,6 @@ def _hinges_on_waits(group: FindingGroup, evidence: Evidence) -> bool:
 def _is_inferred(group: FindingGroup, evidence: Evidence) -> bool:
     """Return whether the finding is of host time that no launches were recorded for, but gaps of the GPU."""
     return any(outlier.part != TimePart.GPU and not evidence.has_launches(outlier.team) for outlier in group.outliers)
-
-
-def _worst_stall(group: FindingGroup, evidence: Evidence) -> tuple[float, float]:
-    """Return how far the rank of a lead stands out in its worst step, and the chance of that; 0, 1 without a rank.
-
-    The chance that any rank stands out so with any part of its time in any step.
-    """
-    sigmas, chance = 0.0, 1.0
-    for outlier in group.outliers:
-        standouts = evidence.analysis.standouts_of(outlier)
-        steps, columns = list(outlier.steps), standouts.columns([outlier.rank])
-        sigmas = max(sigmas, float(standouts.sigmas[steps][:, columns].max(initial=0.0)))
-        chance = min(chance, float(standouts.chance_of_step[steps][:, columns].min(initial=1.0)))
-    return sigmas, chance
 
 
 _ORDER: tuple[Recurs, ...] = ("yes", "together", "no", "unknown")

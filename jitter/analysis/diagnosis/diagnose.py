@@ -108,19 +108,11 @@ def _gain_ranges(
 
 
 def _select_worth_fixing(evidence: Evidence, groups: Sequence[FindingGroup]) -> list[FindingGroup]:
-    """Return the groups worth fixing."""
-    analysis, pricing = evidence.analysis, evidence.pricing
+    """Return the groups whose repair would not lengthen the run, as far as replay tells."""
     scenarios = [group.scenario for group in groups]
-    most = pricing.most(scenarios, analysis.gains(scenarios))
-    return [
-        group
-        for group, alone_ns in zip(groups, most, strict=True)
-        if (alone_ns >= 0 or analysis.run.matching.unpaired > 0)
-        and any(
-            pricing.is_worth_fixing(candidate, alone_ns, analysis.loss_of(group.scenario))
-            for candidate in group.candidates
-        )
-    ]
+    most = evidence.pricing.most(scenarios, evidence.analysis.gains(scenarios))
+    has_unpaired = evidence.analysis.run.matching.unpaired > 0
+    return [group for group, alone_ns in zip(groups, most, strict=True) if alone_ns >= 0 or has_unpaired]
 
 
 def _split(evidence: Evidence, steps: Sequence[StepAnswer], loss: Loss) -> tuple[LossShare, ...]:

@@ -333,13 +333,17 @@ def _one_rank(
     tried = _count_arrivals(evidence, rank) if steps == 1 else (times, steps)
     is_repeated = chance_of_repetition(*tried, len(charged.ranks)) <= THRESHOLDS.max_lead_chance
     standouts = analysis.standouts[run.team_of[rank], part]
-    is_far = (standouts.sigmas[:, standouts.columns([rank])] >= THRESHOLDS.outlier_sigmas).any(axis=1)
+    (at,) = standouts.columns([rank])
+    is_far = standouts.sigmas[:, at] >= THRESHOLDS.outlier_sigmas
     is_stall = bool(is_far.any()) and not is_repeated
     if not is_repeated and not is_stall and not (steps == 1 and is_above_noise):
         return None
     late = tuple(np.flatnonzero(is_far if is_stall else mine > 0).tolist())
-    own_ns, noise = float(mine[list(late)].sum()), analysis.loss_from_noise(late)
-    candidate = of_one_rank(Outlier(run.team_of[rank], rank, part, late, own_ns, own_ns / max(noise, 1.0)))
+    # how far it stands out in its worst step, and the chance of that
+    sigmas = float(standouts.sigmas[list(late), at].max(initial=0.0))
+    chance = float(standouts.chance_of_step[list(late), at].min(initial=1.0))
+    own_ns = float(mine[list(late)].sum())
+    candidate = of_one_rank(Outlier(run.team_of[rank], rank, part, late, own_ns, sigmas, chance))
     (gain,) = analysis.gains([candidate.repair])
     # in few steps a rank that is behind may hide that the others are as slow
     is_hiding = is_repeated and steps < THRESHOLDS.few_steps and part in _HOST_PARTS
@@ -387,13 +391,7 @@ def _every_rank(
     if whole <= 0 or whole < THRESHOLDS.main_share * charged.all_ns:
         return None
     others = [rank for rank in charged.ranks if (rank, part) not in named]
-    candidate = Finding(
-        "launch_bound",
-        part,
-        dict.fromkeys(others, steps),
-        whole,
-        whole / max(evidence.analysis.loss_from_noise(steps), 1.0),
-    )
+    candidate = Finding("launch_bound", part, dict.fromkeys(others, steps), whole, sigmas=0.0)
     (gain,) = evidence.analysis.gains([candidate.repair])
     if gain < THRESHOLDS.min_clear_share * time_ns:
         return None

@@ -33,8 +33,6 @@ class GroupInferenceThresholds(NamedTuple):
     """Factor between the spread within groups and between them."""
     robust_places: int = 48
     """Collectives of each of these steps."""
-    max_partitions: int = 16
-    """Ways in which collectives divide the ranks: as many as a job may have. Bounds the search for contradictions."""
     max_error_ratio: float = 6.0
     """Factor on the usual error of a channel's collectives. One with a larger error has other groups."""
     min_wait_share: float = 0.15
@@ -131,8 +129,6 @@ class LaunchedWorkThresholds(NamedTuple):
 class StageThresholds(NamedTuple):
     """Pipeline stages that are longer than the others."""
 
-    min_excess_share: float = 0.1
-    """Of the GPU time. In most of it, by kernel names, a stage must be so much longer: GPUs differ by 1 to 2%."""
     max_unpaired_share: float = 0.02
     """Of the collectives, by rank. With more exchanges of unknown partners, replay does not tell what a stage costs."""
 
@@ -144,8 +140,6 @@ class EfficiencyThresholds(NamedTuple):
     """Of a step's time. GPUs of one model differ by 1 to 2%; what costs less is not worth changing the program."""
     small_kernel_ns: float = 10_000.0
     """Nanoseconds. A launch takes the host 5 to 10 µs: shorter kernels do not keep the GPU busy."""
-    min_steps: int = 2
-    """Steps. One alone may be unusual."""
     compute_bound: float = 0.05
     """Of the steps. Exposed communication below it leaves a job compute-bound."""
     below_baseline: float = 0.8

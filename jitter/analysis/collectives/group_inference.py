@@ -391,7 +391,7 @@ def _without_contradictions(
     channels first the one whose groups wait least.
     """
     labels_of = dict(labels_of)
-    for _ in range(_LIMITS.max_partitions):
+    for _ in range(THRESHOLDS.max_tried):
         by_groups: dict[tuple[int, bytes], list[int]] = defaultdict(list)
         for at, labels in labels_of.items():
             by_groups[channel_of[at], labels.tobytes()].append(at)

@@ -7,7 +7,7 @@ alone has, are few names. A replay in which the stage is shorter by that says wh
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,6 @@ from jitter.core.names.kernels import COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median
 from jitter.core.numeric.student_t import student_tail
-
-_LIMITS: Final = THRESHOLDS.stages
 
 
 class _Stage(NamedTuple):
@@ -107,7 +105,7 @@ def find_unequal_stages(
         others = [other_stage for other_stage in stages if other_stage is not stage]
         share, excess = stage.excess_ns(others)
         usual = float(np.nanmedian(stage.usual_ns))
-        if share < _LIMITS.min_excess_share or excess >= usual:
+        if share < THRESHOLDS.tolerance_share or excess >= usual:
             continue
         every = tuple(np.flatnonzero(~np.isnan(stage.usual_ns)).tolist())
         scatter = MAD_TO_SIGMA * float(np.median(np.abs(stage.usual_ns[list(every)] - usual)))

@@ -34,7 +34,8 @@ NOT_THRESHOLDS = {
     "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},
     "diagnosis/diagnosis.py": {"_REPR_LENGTH"},
-    "diagnosis/hang/find_hang.py": {"_LARGEST_GROUP", "_MOST_LAST_CALLS"},
+    "diagnosis/hang/facts.py": {"_BEFORE_ALL", "_LARGEST_GROUP"},
+    "diagnosis/hang/find_hang.py": {"_MOST_CALLS", "_MOST_LAST_CALLS"},
 }
 
 

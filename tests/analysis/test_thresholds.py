@@ -15,7 +15,8 @@ NOT_THRESHOLDS = {
     # codes
     "metrics/step_kernels.py": {"UNMATCHED"},
     "metrics/collective_calls.py": {"UNKNOWN", "_ROWS_AT_ONCE"},
-    "alignment/program.py": {"MAIN", "NO_STREAM"},
+    "alignment/program.py": {"MAIN", "NO_STREAM", "_MOST_PROGRESS"},
+    "alignment/sequences.py": {"_MOST_PAIRS"},
     "collectives/group_inference.py": {"ALONE"},
     "execution/dependencies.py": {"_NONE"},
     # definitions: a rank of a ring and both neighbours

@@ -23,8 +23,11 @@ _OPERATOR: Final = re.compile(
 _BACKWARD: Final = re.compile(r"^autograd::engine::evaluate_function|Backward\d*$")
 _WORD: Final = re.compile(
     r"(?i)(?<![a-z])(?:(?P<forward>forward|fwd|fprop|(?<=strategy\.)training_step)|(?P<backward>backward|bwd|bprop|wgrad|dgrad)"
-    r"|(?P<optimizer>optimi[sz]er|optim(?=[\W_]*step)|zero_grad))"
+    r"|(?P<optimizer>optimi[sz]er|optim(?=[\W_]*step)|zero_grad|(?<=engine\.)step$))"
 )
+_METHOD: Final = re.compile(r"\w+\.(?P<method>\w+)")
+_OF_GRADIENTS: Final = re.compile(r"(?:reduce|scatter|partition)\w*grad|grad\w*(?:partition|bucket)")
+"""Methods of DeepSpeed's optimizers that hooks of the backward pass call."""
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _MODULE: Final = "nn.Module: "
 _FRAME: Final = re.compile(r".+\.py\(\d+\): ")
@@ -71,5 +74,15 @@ def parse_phase(text: str) -> str | None:
     """
     if _BACKWARD.search(text):
         return BACKWARD
-    phases = {match.lastgroup for match in _WORD.finditer(_CAMEL.sub("_", text))}
+    method = _METHOD.fullmatch(text)
+    if method is not None and _OF_GRADIENTS.search(method["method"]):
+        return BACKWARD
+    words = _CAMEL.sub("_", text)
+    # a method says more than its class: `DeepSpeedZeroOptimizer.backward`
+    phases = _phases(words.rpartition(".")[2]) if method is not None else set()
+    phases = phases or _phases(words)
     return phases.pop() if len(phases) == 1 else None
+
+
+def _phases(words: str) -> set[str | None]:
+    return {match.lastgroup for match in _WORD.finditer(words)}

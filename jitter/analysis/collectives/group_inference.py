@@ -201,9 +201,9 @@ def divide_ranks(spread: Floats, took: Floats | None = None) -> Ints | None:
     edges = _spanning_tree(np.where(np.isnan(spread), np.inf, spread)[np.ix_(is_known, is_known)])
     lengths = np.maximum([length for length, _, _ in edges], _LIMITS.resolution_ns)
     ranked = []
-    for at in range(1, len(edges)):
+    for at in range(1, 1 + int(np.searchsorted(lengths[:-1], _LIMITS.max_spread_ns, side="right"))):
         ratio = float(lengths[at] / lengths[at - 1])
-        if ratio >= _LIMITS.clear_gap and lengths[at - 1] <= _LIMITS.max_spread_ns:
+        if ratio >= _LIMITS.clear_gap:
             components = _joined(edges[:at], int(is_known.sum()))
             sizes = np.bincount(components)
             ranked.append((bool((sizes == sizes[0]).all()), ratio, at))

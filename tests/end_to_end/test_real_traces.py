@@ -109,11 +109,16 @@ def test_rank_3_launches_late_in_every_form(tmp_path: Path):
 
 @pytest.mark.skipif(not (TRACES / "rocprof/v3-json").exists(), reason="needs rocprof/v3-json")
 def test_waiting_of_a_single_rank_is_no_slow_gpu(tmp_path: Path):
-    """Its slow steps are long in collectives, on several streams, without launches: no sign of a slow GPU."""
+    """Its slow steps are long in collectives, on several streams, without launches: no sign of a slow GPU.
+
+    Independently: before step 1 the GPU ran nothing for 96 ms.
+    """
     lake = _lake(TRACES / "rocprof/v3-json", tmp_path / "lake")
     assert lake is not None
     found = lake.diagnose()
-    assert found.culprits == ()
+    (idle,) = found.culprits
+    assert (idle.cause, idle.confidence, idle.steps[0].step) == ("late_start", "low", 1)
+    assert 96_200_000 <= idle.loss_ns < found.steps[1].loss_ns
     assert found.conclusion.cleared == ()
     assert found.verdict.startswith("Only one rank was recorded, so jitter between ranks cannot be measured")
 

@@ -122,9 +122,11 @@ def find_steps(
     if idle is None:
         copies = joined.sequence(busiest.gpu, "copy")
         directions = np.array([copy_direction(recording.names[name]) for name in copies["name"].to_pylist()], object)
-        inputs_ns = copies["place_ns"].to_numpy()[directions == "host_to_device"]
+        to_gpu_ns = copies["place_ns"].to_numpy()[directions == "host_to_device"]
+        before_ns = places_ns[np.maximum(kernel, 1) - 1]
+        inputs_ns = _select_inputs(to_gpu_ns, starts_ns, before_ns)
         ahead_ns = np.sort(np.append(collectives_ns, inputs_ns))
-        since = np.searchsorted(ahead_ns, places_ns[np.maximum(kernel, 1) - 1], side="right")
+        since = np.searchsorted(ahead_ns, before_ns, side="right")
         starts_ns = _with_activities_ahead(starts_ns, kernel > 0, ahead_ns, since)
     else:
         starts_ns = _with_activities_ahead(starts_ns, kernel > 0, idle.starts_ns, idle.longest[kernel])
@@ -196,6 +198,24 @@ def _find_idle_times(joined: JoinedCapture, gpu: Gpu, places_ns: Ints) -> _IdleT
     bounds = zip(first.tolist(), last.tolist(), strict=False)
     longest = [begin + int(idle_ns[begin : end + 1].argmax()) if begin < end else end for begin, end in bounds]
     return _IdleTimes(starts_ns, idle_ns, np.array(longest, np.int64))
+
+
+def _select_inputs(to_gpu_ns: Ints, starts_ns: Ints, before_ns: Ints) -> Ints:
+    """Return the copies to the GPU that are inputs of a step, without those at the end of the step before.
+
+    A copy that usually follows the main stream's last kernel at once, as one for which the host then waits, is none.
+    `starts_ns` (steps,) are the launches of the steps' first kernels, `before_ns` (steps,) of the kernels before them.
+    """
+    step = np.minimum(np.searchsorted(starts_ns, to_gpu_ns), len(starts_ns) - 1)
+    after_ns, until_ns = to_gpu_ns - before_ns[step], starts_ns[step] - to_gpu_ns
+    is_between = (after_ns > 0) & (until_ns >= 0)
+    copies_left = np.searchsorted(to_gpu_ns, starts_ns)[step] - np.arange(len(to_gpu_ns))
+    is_input = np.ones(len(to_gpu_ns), np.bool_)
+    for count in np.unique(copies_left[is_between]).tolist():
+        chosen = is_between & (copies_left == count)
+        is_input[chosen] = np.median(until_ns[chosen]) < np.median(after_ns[chosen])
+    inputs_ns: Ints = to_gpu_ns[is_input]
+    return inputs_ns
 
 
 def _with_activities_ahead(starts_ns: Ints, has_before: Bools, ahead_ns: Ints, since: Ints) -> Ints:

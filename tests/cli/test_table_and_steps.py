@@ -342,9 +342,8 @@ def test_the_report_tells_of_the_network(lakes: dict[str, Path], capsys: pytest.
     slow = json.loads(run(capsys, "report", lakes["slow-kineto"], "--json"))
     assert [one["kind"] for one in slow["efficiency"]] == ["communication"]
     assert " GB/s (" in slow["efficiency"][0]["finding"]
-    assert slow["efficiency"][0]["finding"] in slow["culprits"][0]["evidence"]
-    culprit, exposed = slow["culprits"]
-    assert (exposed["rung"], exposed["cause"], exposed["scope"]) == ("overlap", "exposed_communication", "job")
+    (culprit,) = slow["culprits"]  # at the benchmark's speed compute hides all communication
+    assert slow["efficiency"][0]["finding"] in culprit["evidence"]
     assert (culprit["rung"], culprit["scope"], culprit["cause"]) == ("network", "job", "slow_network")
     timed = [step for step in slow["steps"] if step["step_time_ns"]]
     assert culprit["gain_ns"] / len(timed) == pytest.approx(3_160_000, rel=0.1)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from jitter.simulate.capture import find_graph_heads
 from jitter.simulate.recording import RankRecording
 
 COPIES = {"h2d": "MemcpyH2D", "d2h": "MemcpyD2H", "memset": "Memset"}
@@ -89,6 +90,7 @@ def recorded(own: RankRecording) -> bytes:
             host.add(thread, "python", one.text, one.start_ns, end)
     for call in (*own.calls, *own.lost_launches):
         host.add(own.threads[call.thread], "", call.name, call.start_ns, call.end_ns, correlation_id=call.correlation)
+    heads = find_graph_heads(own)
     for at, op in enumerate(own.ops()):
         times = int(own.start_ns[at]), int(own.end_ns[at])
         number: int | None = int(own.correlation[at]) if own.has_launch[at] else None
@@ -104,7 +106,8 @@ def recorded(own: RankRecording) -> bytes:
         if own.has_launch[at] and not own.shares_launch[at]:
             thread = own.threads[op.thread]
             launch = int(own.launch_start_ns[at]), int(own.launch_end_ns[at])
-            host.add(thread, "", op.call, *launch, correlation_id=number)
+            name = "cudaGraphLaunch" if heads[at] else op.call
+            host.add(thread, "", name, *launch, correlation_id=number)
     return space([metadata, host, gpu, task], own.host)
 
 

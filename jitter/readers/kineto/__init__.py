@@ -71,8 +71,8 @@ class KinetoReader:
 READER: Reader = KinetoReader()
 
 
-_LABELLED_PROCESS: Final = re.compile(rb'"pid"\s*:\s*"([^"\\]*[^"\\\s:]):?\s+\d{1,10}"')
-"""A process as tools name it that merge profiles, as SGLang: `[TP00-DP00] 4242`."""
+_LABELLED_PROCESS: Final = re.compile(rb'"pid"\s*:\s*"([^"\\]{0,64}\d[^"\\\s:]{0,64}):?\s+\d{1,10}"')
+"""A process as tools name it that merge profiles, by a label with a number, as SGLang: `[TP00-DP00] 4242`."""
 _OWN_FILES: Final = "give the ranks' own files, which tools that merge traces leave beside it"
 
 

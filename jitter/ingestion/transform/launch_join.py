@@ -258,7 +258,7 @@ class JoinedCapture:
         """Count the kernels, per GPU, that no single GPU can have run; after `in_steps` also by their times.
 
         A call launches one kernel, and a stream runs its kernels one after another: a dependent kernel may begin early,
-        but none ends before the one before it. Graphs are left out.
+        but none ends before the one before it. Graphs are left out, and collectives by their times.
         """
         return {gpu: max(self._in_shared_launches[gpu], self._nested[gpu]) for gpu in self._gpus}
 
@@ -272,7 +272,9 @@ class JoinedCapture:
                 self._in_shared_launches[streams[number].gpu] += 1
 
     def _count_nested(self, rows: pa.Table) -> int:
-        kernels = rows.filter(pc.and_(pc.invert(rows["is_memory"]), rows["stream"].is_valid()))
+        # AMD's hardware queues, which some profilers record as streams, run collectives beside other streams' kernels
+        is_compute = pc.invert(pc.or_(rows["is_memory"], rows["is_collective"]))
+        kernels = rows.filter(pc.and_(is_compute, rows["stream"].is_valid()))
         stream, start_ns, end_ns = (kernels[name].to_numpy() for name in ("stream_number", "start_ns", "end_ns"))
         order = np.lexsort((end_ns, start_ns, stream))
         is_nested = (np.diff(stream[order]) == 0) & (np.diff(end_ns[order]) < 0)

@@ -7,10 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jitter.core.errors import UnreadableTraceError
+from jitter.readers import Recording
 from jitter.readers.chrome_trace import EventList
 from jitter.readers.kineto.events import decode_events, looks_like_event
 from tests.support.fuzz_depth import fuzz, of_all
-from tests.support.kineto_traces import as_read, call, expected, kernel, operator, read, small, step, text, write
+from tests.support.kineto_traces import Row, as_read, call, expected, kernel, operator, read, small, step, text, write
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +72,13 @@ ODD = (
 )
 
 
+def _read_or_refuse(path: Path) -> tuple[Recording, dict[str, list[Row]]] | str:
+    try:
+        return read(path)
+    except UnreadableTraceError as error:
+        return str(error)
+
+
 @fuzz
 @settings(
     max_examples=of_all(200, 40),
@@ -93,9 +102,12 @@ def test_both_ways_to_decode_say_the_same(tmp_path: Path, made) -> None:
     ]
     events = [*(event for event in small() if "cat" in event), *odd]
     plain, told = (
-        read(write(tmp_path / "t.json", [operator(name, ts=1e4), *events]))
+        _read_or_refuse(write(tmp_path / "t.json", [operator(name, ts=1e4), *events]))
         for name in ("aten::x", "record_param_comms")
     )
+    if isinstance(plain, str) or isinstance(told, str):  # calls of several processes that cannot be told apart
+        assert plain == told
+        return
     assert plain[1] == told[1]
     names = ["aten::x" if name == "record_param_comms" else name for name in told[0].names]
     assert (list(plain[0].names), plain[0].problems) == (names, told[0].problems)

@@ -269,7 +269,7 @@ class ProcessTable:
         return None
 
     def _possible_callers(self, track: Track, calls: dict[int, tuple[Ints, Ints]], until: int) -> list[int]:
-        """Return the processes whose calls may have launched a GPU's rows, among those that started before `until`."""
+        """Return the processes whose calls may have launched a GPU's rows; rows from `until` on are not looked at."""
         correlations, starts = self._rows[track].rows()
         kept = (correlations >= 0) & (starts < until)
         correlations, starts = correlations[kept], starts[kept]

@@ -121,8 +121,9 @@ def find_steps(
     kernel = np.searchsorted(places_ns, starts_ns)
     if idle is None:
         copies = joined.sequence(busiest.gpu, "copy")
-        directions = np.array([copy_direction(recording.names[name]) for name in copies["name"].to_pylist()], object)
-        to_gpu_ns = copies["place_ns"].to_numpy()[directions == "host_to_device"]
+        copied = copies["name"].to_numpy()
+        inputs = [at for at in np.unique(copied).tolist() if copy_direction(recording.names[at]) == "host_to_device"]
+        to_gpu_ns = copies["place_ns"].to_numpy()[np.isin(copied, inputs)]
         before_ns = places_ns[np.maximum(kernel, 1) - 1]
         inputs_ns = _select_inputs(to_gpu_ns, starts_ns, before_ns)
         ahead_ns = np.sort(np.append(collectives_ns, inputs_ns))

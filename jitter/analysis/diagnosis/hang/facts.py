@@ -141,8 +141,8 @@ def is_exchange(timeout: Row) -> bool:
 def _other_dumps(calls: pa.Table, group_rows: Sequence[Row]) -> set[str]:
     """Return the files of another job's dumps, and of an earlier run's: the newest calls state which job counts.
 
-    Dumps are of one job if their default groups have the same members. They are of two runs of it if two folders, or two
-    files of one folder, hold dumps of the same rank; what is no newer than such an older dump is of its run, too.
+    Dumps are of one job if their default groups have the same members. They are of two runs of it if two folders, or
+    two files of one folder, hold dumps of the same rank; what is no newer than such an older dump is of its run, too.
     """
     dumps = calls.group_by(["rank", "source"]).aggregate([("start_ns", "max")]).to_pylist()
     newest = {row["source"]: row["start_ns_max"] or 0 for row in dumps}

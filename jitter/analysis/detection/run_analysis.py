@@ -101,12 +101,12 @@ class RunAnalysis:
         alone = len(self.run.team_of) > 1 and not self.run.matching.unpaired
         return alone and not any(step_arrivals.are_any for step_arrivals in self.arrivals)
 
-    @property
+    @cached_property
     def experts(self) -> list[ExpertImbalance | None]:
         """Each step's imbalance of expert work; None without any."""
         return [seen.experts for seen in self._seen]
 
-    @property
+    @cached_property
     def qualities(self) -> list[StepQuality]:
         """Each step's data quality."""
         return [seen.quality for seen in self._seen]

@@ -332,6 +332,7 @@ _HOST: Final = (TimePart.START, TimePart.CPU)
 _GPU: Final = (TimePart.GPU,)
 _TRANSFER: Final = (TimePart.TRANSFER,)
 STALLED_LOADING: Final = "the input pipeline stalled"
+WAITS_FOR_UNRECORDED: Final = "ranks were not recorded: part of this time may be waiting for them"
 USUAL_LOADING: Final = "they do not explain the late start"
 _LOADING: Final = "its data-loading ranges take {own} per step{others}"
 _TRANSFERS: Final = "from the last arrival to the end, {collectives} per step take {taken} ({baseline} {usual})"

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from jitter.analysis.diagnosis.causes import CAUSES, STALLED_LOADING, USUAL_LOADING
+from jitter.analysis.diagnosis.causes import CAUSES, STALLED_LOADING, USUAL_LOADING, WAITS_FOR_UNRECORDED
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank
 from jitter.analysis.diagnosis.model import (
@@ -174,7 +174,7 @@ def _alone(culprit: Culprit) -> str:
 def name_cause(culprit: Culprit) -> str:
     """Return the cause in words: as the logs state it, where they make it certain."""
     stated = (fact.reason for fact in culprit.facts if fact.certainty == "certain" and fact.reason)
-    return next(stated, CAUSES[culprit.cause].words)
+    return next(stated, CAUSES[culprit.cause].words + (" or waits for unrecorded ranks" if may_wait(culprit) else ""))
 
 
 def name_side(words: str, side: str | None) -> str:
@@ -183,10 +183,21 @@ def name_side(words: str, side: str | None) -> str:
 
 
 def describe_advice(culprit: Culprit) -> str:
-    """Return what the culprit does and where to look, as the end of a sentence that begins with the culprit."""
+    """Return what the culprit does and where to look, as the end of a sentence that begins with the culprit.
+
+    Where the logs make the cause certain, what to do is what they advise.
+    """
+    behaviour, colon, action = _advise(culprit).rpartition(": ")
+    stated = [fact.advice for fact in culprit.facts if fact.certainty == "certain" and fact.advice]
+    return f"{behaviour}{colon}{(*stated, action)[0]}"
+
+
+def _advise(culprit: Culprit) -> str:
     if culprit.scope == "unrecorded":
         return "holds up the recorded ranks: record the ranks that are missing, and check the network"
     info = CAUSES[culprit.cause]
+    if may_wait(culprit):
+        return f"{info.job_advice.partition(':')[0]}: record the ranks that are missing, they may be late"
     if culprit.scope == "job":
         return info.job_advice
     if is_stalled_loading(culprit):
@@ -194,6 +205,11 @@ def describe_advice(culprit: Culprit) -> str:
     if culprit.cause == "late_start" and any(line.endswith(USUAL_LOADING) for line in culprit.evidence):
         return "starts its steps late: check its host"
     return info.advice
+
+
+def may_wait(culprit: Culprit) -> bool:
+    """Return whether the culprit is communication that may hold waits for ranks without a recording."""
+    return WAITS_FOR_UNRECORDED in culprit.evidence
 
 
 def is_stalled_loading(culprit: Culprit) -> bool:

@@ -212,18 +212,23 @@ def price_changes(steps: RunSteps, changes: Sequence[ProgramChange], first: int,
     """Return what each change saves per step, ns, over the steps from the `first` up to but not including the `last`.
 
     The steps must follow each other. They are replayed on all ranks with the recorded self times: no rank's self times
-    are replaced by medians, so what a change saves is no part of the loss. 0 where no end of a step is known.
+    are replaced by medians, so what a change saves is no part of the loss. 0 where no end of a step is known. The first
+    of several leads from the recording to the changed program and does not count, as in `replay_programs`.
     """
     baseline = empty_self_times(len(steps.run.job.kind))
     replays = [_ProgramReplay(steps, without_waits(steps.run.job, change.without_waiting), False) for change in changes]
+    led_ns = [0.0] * len(changes)
     for step in steps.steps(first, last):
         for change, replay in zip(changes, replays, strict=True):
             took = step.transfers.took
             if change.without_transfers:
                 took = np.where(np.isnan(took), took, 0.0)
             replay.step(replace(step, own=_changed_self_times(steps.run.job, step, change)), baseline, took)
+        if step.number == first < last - 1:
+            led_ns = [replay.saved_ns for replay in replays]
         del step  # else it stays in memory while the next one is read
-    return [replay.saved_ns / max(last - first, 1) for replay in replays]
+    counted = max(last - first - 1, 1)
+    return [(replay.saved_ns - led) / counted for replay, led in zip(replays, led_ns, strict=True)]
 
 
 def _changed_self_times(job: JobArrays, step: RecordedStep, change: ProgramChange) -> SelfTimes:

@@ -141,9 +141,8 @@ def describe_jitter(diagnosis: Diagnosis) -> str:
 
 
 def describe_action(culprit: Culprit) -> str:
-    """Return what to do, as a sentence: as the logs advise, where they make the cause certain."""
-    stated = [fact.advice for fact in culprit.facts if fact.certainty == "certain" and fact.advice]
-    return capitalize((*stated, describe_advice(culprit).rpartition(": ")[2])[0])
+    """Return what to do, as a sentence."""
+    return capitalize(describe_advice(culprit).rpartition(": ")[2])
 
 
 def exported_ranks(culprit: Culprit, step: StepAnswer, cohorts: Mapping[int, int]) -> list[int]:

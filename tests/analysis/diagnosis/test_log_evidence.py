@@ -115,9 +115,57 @@ def test_the_log_of_another_job_is_not_joined_by_rank():
     assert not any(one.ranks for one in find_facts(JobLogs(communicators=rows, places=places)))
 
 
+def rails(odd: dict[int, str], hosts: int = 2) -> JobLogs:
+    """Return the logs of nodes with four GPUs, each with an adapter of its own but for the odd ranks."""
+    ranks = range(4 * hosts)
+    names = {rank: odd.get(rank, f"mlx5_{rank % 4}:1/IB") for rank in ranks}
+    rows = [
+        communicator(rank, ranks=len(ranks), host=f"node{rank // 4}", device=rank % 4, interfaces=[names[rank]])
+        for rank in ranks
+    ]
+    return JobLogs(communicators=rows, places={rank: RankPlace(f"node{rank // 4}", rank % 4) for rank in ranks})
+
+
+def test_a_rank_on_another_network_adapter():
+    assert words(rails({})) == []
+    told = "rank 5: network adapter mlx5_0, ranks of GPU 1 elsewhere: mlx5_1"
+    assert words(rails({5: "mlx5_0:1/IB"})) == [told]
+    assert words(rails({5: "mlx5_0:1/IB"}, hosts=4)) == [told]
+    shared = dict.fromkeys(range(8), "mlx5_0:1/IB")  # one adapter for all
+    assert words(rails(shared)) == []
+    assert words(rails(shared | {6: "mlx5_7:1/IB"})) == ["rank 6: network adapter mlx5_7, the other ranks: mlx5_0"]
+    assert words(rails(shared | dict.fromkeys(range(4, 8), "mlx5_2:1/IB"), hosts=2)) == []  # a host's own order
+    assert words(rails(dict.fromkeys(range(12), "mlx5_0:1/IB") | dict.fromkeys(range(8, 12), "ib3"), hosts=3)) == []
+
+
+def test_errors_of_gpus_at_another_time_are_told_and_evidence_of_nothing():
+    error = at({"host": "node0", "bus_id": "0000:01:00", "code": 63}, 900)
+    unknown = at({"host": None, "bus_id": "0000:09:00", "code": 79, "source": "logs/dmesg-node9.log"}, 900)
+    logs = JobLogs(gpu_errors=[error, unknown], places=NODE0, step_times_ns=STEP_TIMES)
+    facts = add_log_evidence(NO_CULPRIT, logs).facts
+    assert [fact.words for fact in facts] == [
+        "Xid 63 of the GPU at 0000:01:00 on node0, at another time than the steps",
+        "Xid 79 of the GPU at 0000:09:00 in dmesg-node9.log, at another time than the steps",
+    ]
+    assert all(fact.causes == () for fact in facts)
+
+
+def test_a_node_at_its_power_cap_is_one_line():
+    rows = [clock(gpu, 1980.0 - host * (480 + gpu), *["sw_power_cap"] * host, host=f"node{host}")
+            for host in (0, 1) for gpu in range(8)]  # fmt: skip
+    places = {8 * host + gpu: RankPlace(f"node{host}", gpu) for host in (0, 1) for gpu in range(8)}
+    (fact,) = find_facts(JobLogs(gpu_clocks=rows, places=places), ("gpu_clock",))
+    assert fact.words == (
+        "8 GPUs of node1 limited by their power cap: 1,493 to 1,500 of 1,980 MHz, the other GPUs' median, "
+        "in 1 of 1 samples"
+    )
+    assert (fact.ranks, fact.host, fact.device, fact.certainty) == (tuple(range(8, 16)), "node1", None, "certain")
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
+        ({"link": 0, "state": "active", "gb_per_s": 12.5}, "NVLink of GPU 2: 12.5 of 25 GB/s (1 link) on node0"),
         ({"link": 3, "state": "inactive"}, "NVLink of GPU 2 inactive (1 link) on node0"),
         ({"link": 0, "counter": "CRC", "count": 7}, "NVLink of GPU 2: CRC 7 on node0"),
         ({"link": 0, "counter": "CRC", "count": 0}, None),
@@ -125,7 +173,7 @@ def test_the_log_of_another_job_is_not_joined_by_rank():
 )
 def test_links(row: dict[str, Any], said: str | None):
     of_gpu = {"host": "node0", "device": 2, "nic": None, "state": None, "counter": None, "count": None}
-    links = [of_gpu | {"state": "active", "link": 1}, of_gpu | row]
+    links = [of_gpu | {"state": "active", "link": 1, "gb_per_s": 25.0}, of_gpu | row]
     assert words(JobLogs(links=links)) == ([] if said is None else [said])
 
 

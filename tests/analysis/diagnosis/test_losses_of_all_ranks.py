@@ -10,7 +10,7 @@ import jitter
 from jitter.analysis.diagnosis.loss import all_ranks
 from jitter.analysis.diagnosis.loss.all_ranks import choose_steps
 from jitter.analysis.diagnosis.model import Culprit
-from jitter.analysis.diagnosis.verdict import describe_saving
+from jitter.analysis.diagnosis.verdict import describe_advice, describe_saving, name_cause
 from jitter.analysis.replay.ladder import no_change, price_changes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
@@ -157,6 +157,20 @@ def test_transfers_of_some_ranks_may_hold_waits_for_the_others(tmp_path: Path):
         found[name] = next(one for one in shown if one.cause == "exposed_communication")
     assert {name: one.confidence for name, one in found.items()} == {"all": "medium", "two": "low", "one": "low"}
     assert [any("waiting" in text for text in one.evidence) for one in found.values()] == [False, True, True]
+    # the first thing to do about it is to record them
+    assert ["record the ranks that are missing" in describe_advice(one) for one in found.values()] == [
+        False,
+        True,
+        True,
+    ]
+    assert ["unrecorded" in name_cause(one) for one in found.values()] == [False, True, True]
+
+
+def test_a_saving_counts_no_step_that_leads_from_the_recording_to_the_changed_program(tmp_path: Path):
+    """All that is left to gain in a job without jitter is what its program loses; it was a third more."""
+    found = losses(Job(ranks=4, steps=4, kernels=120), tmp_path, "kineto", "slow_collective:factor=6")
+    communication = found["exposed_communication"]
+    assert communication.gain_ns == pytest.approx(communication.loss_ns, rel=0.05)
 
 
 def test_a_saving_above_the_loss_says_that_jitter_is_part_of_it(tmp_path: Path):

@@ -14,6 +14,7 @@ import numpy as np
 from jitter.analysis.alignment.program import Operation
 from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.causes import WAITS_FOR_UNRECORDED
 from jitter.analysis.diagnosis.grouping.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE, LowerRungs
 from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, Seen
@@ -37,7 +38,6 @@ from jitter.core.step_key import StepKey
 
 _LIMITS: Final = THRESHOLDS.efficiency
 
-_WAITS_OF_UNRECORDED: Final = "ranks were not recorded: part of this time may be waiting for them"
 _VERSION: Final = re.compile(r"_v\d+$")
 
 
@@ -131,7 +131,7 @@ def find_losses_of_all_ranks(
                 kernel_index=None,
                 evidence=(
                     _describe_cost(cost_ns, alone_ns, step_ns),
-                    *((_WAITS_OF_UNRECORDED,) if holds_waits else ()),
+                    *((WAITS_FOR_UNRECORDED,) if holds_waits else ()),
                     *_describe(loss, measured, masks.host_copies),
                 ),
                 look_at=None,

@@ -63,6 +63,7 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
         and not (fact.ranks and all((fact.kind, rank) in explained_ranks for rank in fact.ranks))
     ]
     notes = [text for text in _time_notes(logs, run) if text not in diagnosis.notes]
+    items += _errors_of_another_time(logs, run)
     return replace(located, facts=tuple(items), notes=(*diagnosis.notes, *notes), verdict=verdict)
 
 
@@ -125,14 +126,18 @@ def _locate(culprit: Culprit, facts: list[Fact], logs: JobLogs) -> Culprit:
     )
 
 
+def _errors_of_another_time(logs: JobLogs, run: JobLogs) -> Iterator[Fact]:
+    """Yield errors of GPUs at another time than the steps: evidence of no finding, and no less worth a look."""
+    of_run = {id(row) for row in run.gpu_errors}
+    others = replace(logs, gpu_errors=[row for row in logs.gpu_errors if id(row) not in of_run])
+    for fact in find_facts(others, ("gpu_error",)):
+        yield replace(fact, words=f"{fact.words}, at another time than the steps", causes=(), certainty="unknown")
+
+
 def _time_notes(logs: JobLogs, run: JobLogs) -> Iterator[str]:
-    """Tell of GPU logs of another time than the steps: none of their rows can be evidence."""
-    for name, rows, ranks in (
-        ("GPU clocks", logs.gpu_clocks, run.gpu_clocks),
-        ("GPU errors", logs.gpu_errors, run.gpu_errors),
-    ):
-        if rows and not ranks:
-            yield (
-                f"The {name} in the logs are of another time than the steps (another run, or another time zone): "
-                "not used."
-            )
+    """Tell of GPU clocks of another time than the steps: none of their rows can be evidence."""
+    if logs.gpu_clocks and not run.gpu_clocks:
+        yield (
+            "The GPU clocks in the logs are of another time than the steps (another run, or another time zone): "
+            "not used."
+        )

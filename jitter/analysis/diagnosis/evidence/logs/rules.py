@@ -1,5 +1,6 @@
 """What is unusual in a job's logs: rules over their relations, each with its words, its certainty and its advice."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
@@ -216,6 +217,41 @@ def _mixed_fabric(logs: JobLogs) -> Iterator[Match]:
             yield Match(values, tuple(sorted(of_protocol)))
 
 
+def _odd_adapters(logs: JobLogs) -> Iterator[Match]:
+    """Find ranks with other adapters than most ranks; where each GPU has its own, than most GPUs of its number."""
+    adapters = {
+        ranks[0]: tuple(sorted(name.partition(":")[0] for name in row["interfaces"] or ()))
+        for ranks, row in logs.members
+        if len(ranks) == 1 and row["network"] not in (None, "Socket")
+    }
+    known = {rank: names for rank, names in adapters.items() if names}
+    everywhere = Counter(known.values())
+    is_shared = bool(known) and 2 * max(everywhere.values()) > len(known)
+    by_place: dict[int | None, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for rank, names in sorted(known.items()):
+        device = None if is_shared or rank not in logs.places else logs.places[rank].device
+        if is_shared or device is not None:
+            by_place[device][names].append(rank)
+    ranks_of_node: dict[object, list[int]] = defaultdict(list)
+    for rank in known:
+        ranks_of_node[logs.nodes.get(rank)].append(rank)
+    users = Counter((logs.nodes.get(rank), names) for rank, names in known.items())
+    for device, ranks_of in by_place.items():
+        # of two hosts whose ranks differ, the odd one shares the adapter with another rank of its host
+        weight = {
+            names: (len(ranks), all(users[logs.nodes.get(rank), names] == 1 for rank in ranks))
+            for names, ranks in ranks_of.items()
+        }
+        usual = max(ranks_of, key=lambda names: (weight[names], names))
+        for names, ranks in ranks_of.items():
+            # hosts name their adapters in the order in which they find them
+            is_host = ranks == ranks_of_node[logs.nodes.get(ranks[0])]
+            if weight[names] < weight[usual] and not is_host:
+                others = "the other ranks" if device is None else f"ranks of GPU {device} elsewhere"
+                yield Match({"ranks": format_ranks(ranks), "names": _listed(names), "others": others,
+                             "usual": _listed(usual)}, tuple(ranks))  # fmt: skip
+
+
 def _explained(logs: JobLogs) -> Callable[[Mapping[str, Any]], bool]:
     """Return whether an edge is one of ranks that communicate by TCP, which another rule tells."""
     odd = set(_odd_tcp(logs))
@@ -259,10 +295,13 @@ def _proxies(logs: JobLogs) -> Iterator[Match]:
 
 
 def _links(logs: JobLogs) -> Iterator[Match]:
-    """Find links that are down, or have fewer lanes, beside others that work, and counters of errors."""
+    """Find links that are down, slower or have fewer lanes, beside others that work, and counters of errors."""
     links: dict[tuple[str | None, int | None, str], Counter[str]] = defaultdict(Counter)
     working = any(row["state"] in ("active", "Active") for row in logs.links)
     widest = max((row["count"] or 0 for row in logs.links if row["counter"] == _LANES), default=0)
+    fastest: dict[str | None, float] = defaultdict(float)  # of NVLinks, and of adapters of one name
+    for row in logs.links:
+        fastest[row["nic"]] = max(fastest[row["nic"]], row.get("gb_per_s") or 0.0)
     for row in logs.links:
         gpu = f"NVLink of GPU {row['device']}"
         name = gpu if row["device"] is not None else f"port of {row['nic'] or 'a NIC'}"
@@ -272,6 +311,8 @@ def _links(logs: JobLogs) -> Iterator[Match]:
                 links[*key, f"PCIe link of GPU {row['device']}: {count} of {widest} lanes"]["links"] = 1
         elif row["state"] not in (None, "active", "Active") and working:
             links[*key, f"{name} {row['state'].lower()}"]["down"] += 1
+        elif (row.get("gb_per_s") or math.inf) < fastest[row["nic"]]:
+            links[*key, f"{name}: {row['gb_per_s']:g} of {fastest[row['nic']]:g} GB/s"]["down"] += 1
         elif row["counter"] not in (None, "PortXmitWait") and count:
             links[*key, f"{name}: {row['counter']}"]["errors"] += count
     for (host, device, what), counts in sorted(links.items(), key=str):
@@ -327,6 +368,8 @@ def _clocks(logs: JobLogs) -> Iterator[Match]:
     everywhere: Counter[str] = sum(limited.values(), Counter())
     counts = {gpu: sum(row["reasons"] is not None for row in rows) for gpu, rows in by_gpu.items()}
     samples = sum(counts.values())
+    gpus_of_host = Counter(gpu.host for gpu in by_gpu)
+    limited_gpus: dict[tuple[str | None, str], list[_SlowClock]] = defaultdict(list)
     for number, (gpu, rows) in enumerate(by_gpu.items()):
         if gpu in idle:
             continue
@@ -347,24 +390,59 @@ def _clocks(logs: JobLogs) -> Iterator[Match]:
         is_strong = any(
             shares[limit] >= max(0.5, 2 * (everywhere[limit] - limited[gpu][limit]) / rest) for limit in unusual
         )
-        by = " and ".join(unusual)
-        by = f" limited by {by}" if by else ""
-        speed = f": {own_mhz:,.0f} of {others:,.0f} MHz" if is_lower else ""
-        parts = ["the other GPUs' median"] if is_lower else []
-        parts += [f"in {count} of {counts[gpu]} samples" for count in dict.fromkeys(unusual.values())]
-        ranks = logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id or rows[0].get("bus_id"))
-        yield Match(
-            {
-                "told": f"{gpu.name}{by}{speed}{', ' if speed else ' '}{', '.join(parts)}",
-                "reason": f"{by}{speed}" if by else speed.replace(":", " at"),
-            },
-            ranks,
-            gpu.host,
-            gpu.device,
-            certainty="certain" if is_lower or is_strong else "likely",
-            causes=_GPU_CAUSES if ranks else (),  # the GPU of an unknown rank is evidence of no rank
-            is_item=is_lower or (is_strong and not _EXPECTED.issuperset(unusual)),
+        slow = _SlowClock(
+            gpu,
+            own_mhz if is_lower else None,
+            others,
+            tuple(f"{count} of {counts[gpu]}" for count in dict.fromkeys(unusual.values())),
+            logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id or rows[0].get("bus_id")),
+            is_lower or is_strong,
+            is_lower or (is_strong and not _EXPECTED.issuperset(unusual)),
         )
+        limited_gpus[gpu.host, " and ".join(unusual)].append(slow)
+    for (host, limits), slow_gpus in limited_gpus.items():
+        is_node = host is not None and len(slow_gpus) > 1 and 2 * len(slow_gpus) > gpus_of_host[host]
+        for alike in [slow_gpus] if is_node else [[slow] for slow in slow_gpus]:
+            yield _describe_clocks(alike, limits)
+
+
+class _SlowClock(NamedTuple):
+    """A GPU whose clock is lower than the others', or limited in more of its samples."""
+
+    gpu: _Gpu
+    mhz: float | None
+    """None: not lower."""
+    others_mhz: float
+    samples: tuple[str, ...]
+    """In how many of its samples each limit is active."""
+    ranks: tuple[int, ...]
+    is_clear: bool
+    is_item: bool
+
+
+def _describe_clocks(alike: Sequence[_SlowClock], limits: str) -> Match:
+    """Describe the clocks of one GPU, or of the GPUs of a host that have the same limits."""
+    first, is_one = alike[0], len(alike) == 1
+    speeds = sorted(f"{slow.mhz:,.0f}" for slow in alike if slow.mhz is not None)
+    by = f" limited by {limits if is_one else limits.replace('its', 'their')}" if limits else ""
+    speed = f": {' to '.join(dict.fromkeys((speeds[0], speeds[-1])))} of {first.others_mhz:,.0f} MHz" if speeds else ""
+    parts = ["the other GPUs' median"] if speeds else []
+    if len({slow.samples for slow in alike}) == 1:
+        parts += [f"in {samples} samples" for samples in first.samples]
+    ranks = tuple(sorted(rank for slow in alike for rank in slow.ranks))
+    subject = first.gpu.name if is_one else f"{len(alike)} GPUs of {first.gpu.host}"
+    return Match(
+        {
+            "told": f"{subject}{by}{speed}{', ' if speed and parts else ' ' if parts else ''}{', '.join(parts)}",
+            "reason": f"{'' if is_one else 's'}{by}{speed}" if by else speed.replace(":", " at"),
+        },
+        ranks,
+        first.gpu.host,
+        first.gpu.device if is_one else None,
+        certainty="certain" if any(slow.is_clear for slow in alike) else "likely",
+        causes=_GPU_CAUSES if ranks else (),  # the GPU of an unknown rank is evidence of no rank
+        is_item=any(slow.is_item for slow in alike),
+    )
 
 
 def _all_limited(logs: JobLogs) -> Iterator[Match]:
@@ -399,9 +477,12 @@ def _idle_and_busy(logs: JobLogs) -> Iterator[Match]:
 
 def _errors(logs: JobLogs) -> Iterator[Match]:
     by_gpu: dict[_Gpu, Counter[int]] = defaultdict(Counter)
+    files: dict[tuple[object, ...], set[str]] = defaultdict(set)
     for row in logs.gpu_errors:
         if row["code"] is not None:
-            by_gpu[_Gpu(row["host"], row.get("device"), row["bus_id"])][row["code"]] += 1
+            gpu = _Gpu(row["host"], row.get("device"), row["bus_id"])
+            by_gpu[gpu][row["code"]] += 1
+            files[gpu].add(PurePath(row["source"]).name if row.get("source") else "a kernel log")
     for (host, number, bus_id), codes in sorted(
         by_gpu.items(), key=lambda gpu_codes: (-gpu_codes[1].total(), str(gpu_codes[0]))
     ):
@@ -416,7 +497,7 @@ def _errors(logs: JobLogs) -> Iterator[Match]:
         causes: tuple[Cause, ...] = (
             _NETWORK if all(_is_of_switch(code) or code in _LINK_ERRORS for code in codes) else _GPU_CAUSES
         )
-        where = f"on {host}" if host is not None else "in a kernel log"
+        where = f"on {host}" if host is not None else f"in {_listed(sorted(files[host, number, bus_id]))}"
         if not ranks and host is None:
             causes = ()  # of an unknown host: evidence of no rank
         values = {"errors": _listed(listed), "gpu": gpu, "where": where}
@@ -568,6 +649,8 @@ RULES: Final[tuple[Rule, ...]] = (
          "the network plug-in could not be loaded on {hosts}", _CHECK_FABRIC, "network plug-in not loaded"),
     Rule("network", _NETWORK, "likely", _mixed_fabric, "{ranks}: adapters of {protocol}, the other ranks: {usual}",
          "check that the ranks of a job are on one fabric"),
+    Rule("network", _NETWORK, "likely", _odd_adapters, "{ranks}: network adapter {names}, {others}: {usual}",
+         "check NCCL_IB_HCA and that each rank finds the adapters of its node"),
     Rule("network", _NETWORK, "unknown", _other_interfaces,
          "NCCL uses {wrong}, which {are} not of the fabric, beside {fabric}: set NCCL_SOCKET_IFNAME to the fabric's "
          "interfaces"),

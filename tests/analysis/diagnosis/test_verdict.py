@@ -407,7 +407,10 @@ def test_what_the_logs_tell_of_the_first_culprit_ends_the_verdict():
     plain = diagnosis(culprit(3), culprit(1))
     found = add_log_evidence(plain, logs)
     clocks = "GPU 3: 1,000 of 1,410 MHz, the other GPUs' median"
-    assert found.verdict == f"{plain.verdict} By the logs, {clocks}."
+    by_logs = plain.verdict.replace(
+        "check its GPU's clocks, temperature and neighbours", "check the GPU's cooling and its power limit"
+    )
+    assert found.verdict == f"{by_logs} By the logs, {clocks}."
     assert add_log_evidence(found, logs) == found
     assert "By the logs" not in add_log_evidence(diagnosis(culprit(1), culprit(3)), logs).verdict
 

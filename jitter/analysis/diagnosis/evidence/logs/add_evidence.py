@@ -130,7 +130,7 @@ def _errors_of_another_time(logs: JobLogs, run: JobLogs) -> Iterator[Fact]:
     """Yield errors of GPUs at another time than the steps: evidence of no finding, and no less worth a look."""
     of_run = {id(row) for row in run.gpu_errors}
     others = replace(logs, gpu_errors=[row for row in logs.gpu_errors if id(row) not in of_run])
-    for fact in find_facts(others, ("gpu_error",)):
+    for fact in find_facts(others, _OF_TIMES[1:]):
         yield replace(fact, words=f"{fact.words}, at another time than the steps", causes=(), certainty="unknown")
 
 

@@ -480,9 +480,9 @@ def _errors(logs: JobLogs) -> Iterator[Match]:
     files: dict[tuple[object, ...], set[str]] = defaultdict(set)
     for row in logs.gpu_errors:
         if row["code"] is not None:
-            gpu = _Gpu(row["host"], row.get("device"), row["bus_id"])
-            by_gpu[gpu][row["code"]] += 1
-            files[gpu].add(PurePath(row["source"]).name if row.get("source") else "a kernel log")
+            owner = _Gpu(row["host"], row.get("device"), row["bus_id"])
+            by_gpu[owner][row["code"]] += 1
+            files[owner].add(PurePath(row["source"]).name if row.get("source") else "a kernel log")
     for (host, number, bus_id), codes in sorted(
         by_gpu.items(), key=lambda gpu_codes: (-gpu_codes[1].total(), str(gpu_codes[0]))
     ):

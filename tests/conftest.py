@@ -1,5 +1,6 @@
 """Fixtures that several packages' tests share. Tests must not change what a session fixture returns."""
 
+import gc
 import os
 import shutil
 import signal
@@ -12,6 +13,7 @@ from hypothesis import settings
 import jitter
 from jitter.core import durability
 from jitter.core.numeric import compilation
+from jitter.core.parallel.processes import reduce_gc
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.chromium import browser
 from tests.support.dask_cluster import dask_cluster
@@ -30,8 +32,20 @@ def pytest_configure() -> None:
     # waits for the disk take longer than small lakes; commands that tests start wait, and power cuts are simulated
     if "PYTEST_XDIST_WORKER" in os.environ:  # hundreds of small jobs in one process: a diagnosis takes half the time
         compilation.compile_loops(compilation.WORTH_COMPILING)
+        reduce_gc()  # as in the commands
     os.fsync = lambda _descriptor: None
     durability._syncfs = lambda: lambda _descriptor: 0
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the modules and thousands of tests, which live until the end."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Let the interpreter free them: libraries report what is left."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -252,7 +252,7 @@ def _choose_converter(executor: Executor | None) -> Converter:
 
         return lambda tasks, progress: convert_on_dask(executor, tasks, progress)
     jobs = 1 if isinstance(executor, LocalExecutor) else executor.workers if executor is not None else None
-    return lambda tasks, progress: convert_in_pool(tasks, jobs, progress, catalog.preload)
+    return lambda tasks, progress: convert_in_pool(tasks, jobs, progress)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import ctypes
 import socket
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -28,12 +27,9 @@ _POLL_S = 0.1
 _counter: "Synchronized[int] | None" = None
 
 
-def convert_in_pool(
-    tasks: Sequence[Task], jobs: int | None, progress: Progress | None, meanwhile: Callable[[], None] | None = None
-) -> Iterator[Outcome]:
+def convert_in_pool(tasks: Sequence[Task], jobs: int | None, progress: Progress | None) -> Iterator[Outcome]:
     """Convert the tasks and yield their outcomes in the order of the tasks.
 
-    `meanwhile` runs on a thread of this process while the workers convert; it does not run if no worker is started.
     After a worker dies (for example out of memory), the tasks that may have killed it run again one at a time. A task
     that kills its worker a second time is rejected; all other tasks continue.
     """
@@ -43,7 +39,7 @@ def convert_in_pool(
     if workers <= 1:
         yield from _here(tasks, total, report)
         return
-    shared = _Shared(meanwhile)
+    shared = _Shared()
     yield from in_task_order(_in_pools(tasks, workers, shared, lambda: report(min(shared.counter.value, total), total)))
     report(total, total)
 
@@ -86,7 +82,6 @@ def _in_pool(
     """Yield outcomes in order of completion and remove their tasks from `open_tasks`; stop if a worker dies."""
     with shared.pool(min(workers, len(open_tasks))) as pool, suppress(WorkerDied):
         numbers = {pool.submit(_work, task): number for number, task in open_tasks.items()}
-        shared.while_waiting()
         finished: SimpleQueue[Future[Outcome]] = SimpleQueue()
         for future in numbers:
             future.add_done_callback(finished.put)
@@ -120,19 +115,12 @@ def _here(tasks: Sequence[Task], total: int, report: Progress) -> Iterator[Outco
 class _Shared:
     """State shared by the workers and the process that started them."""
 
-    def __init__(self, meanwhile: Callable[[], None] | None) -> None:
-        self._meanwhile = meanwhile
+    def __init__(self) -> None:
         self.counter: Synchronized[int] = server_context(*worker_modules()).Value(ctypes.c_int64, 0)
 
     def pool(self, workers: int) -> WorkerPool:
         """Make a pool whose workers are killed when its block is left by an exception."""
         return WorkerPool(workers, worker_modules(), _begin, (self.counter,), kill_on_error=True)
-
-    def while_waiting(self) -> None:
-        """Start `meanwhile` on a thread, once."""
-        if self._meanwhile is not None:
-            threading.Thread(target=self._meanwhile, name="meanwhile").start()
-            self._meanwhile = None
 
 
 def _begin(counter: "Synchronized[int]") -> None:

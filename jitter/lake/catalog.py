@@ -7,12 +7,12 @@ carry checksums: measured on 960 records of 10 steps, they take 36 ms, and a cat
 import os
 import shutil
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from jitter.core.errors import LakeError, reason_of
 from jitter.lake import staging
@@ -20,23 +20,34 @@ from jitter.lake.freshness import file_state, made_from
 from jitter.lake.integrity.containment import LARGEST_FILE_BYTES
 from jitter.lake.records import SourceRecord, StepRecord, plain_fields
 
-_LAYOUT: Final = made_from(3, list(plain_fields(SourceRecord)), list(plain_fields(StepRecord)))
+_OF_SOURCE, _OF_STEP = plain_fields(SourceRecord), plain_fields(StepRecord)
+_LAYOUT: Final = made_from(3, list(_OF_SOURCE), list(_OF_STEP))
 """A new field of the records makes older catalogs stale."""
+_TYPES: Final = {int: "BIGINT", str: "VARCHAR", bool: "BOOLEAN"}
+
+
+def _columns(fields: dict[str, tuple[type, bool]]) -> str:
+    return ", ".join(
+        f'"{name}" {_TYPES[kind]}{"" if nullable else " NOT NULL"}' for name, (kind, nullable) in fields.items()
+    )
+
+
+_TABLES: Final = f"""
+    CREATE TABLE state (made_from VARCHAR NOT NULL);
+    CREATE TABLE sources ({_columns(_OF_SOURCE)}, PRIMARY KEY (digest));
+    CREATE INDEX ix_sources_rank ON sources (rank);
+    CREATE TABLE steps (source VARCHAR NOT NULL REFERENCES sources (digest), position INTEGER NOT NULL,
+        rank BIGINT NOT NULL, {_columns(_OF_STEP)}, PRIMARY KEY (source, position));
+    CREATE INDEX steps_by_number ON steps (epoch, step, rank);
+    CREATE TABLE problems (id INTEGER NOT NULL PRIMARY KEY, source VARCHAR NOT NULL REFERENCES sources (digest),
+        problem VARCHAR NOT NULL);
+"""
 _LONGEST_VALUE: Final = 1 << 24
 _FOREIGN: Final = """SELECT 1 FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'
     UNION ALL SELECT 1 FROM sqlite_master AS of_table, pragma_table_xinfo(of_table.name) WHERE hidden > 0 LIMIT 1"""
 """Views and computed columns run SQL when they are read, as long as they like; the catalog has none."""
 _TRIES: Final = 5
 """Records that other ingests add after that many rebuilds are left to the next ingest."""
-
-
-def is_current(root: Path) -> bool:
-    """Return whether the catalog exists and was written from the records as they are now."""
-    try:
-        with _opened(root) as catalog:
-            return _is_current(catalog, root)
-    except sqlite3.Error:
-        return False
 
 
 def refresh(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
@@ -51,16 +62,11 @@ def refresh(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
         _rebuild(root, records)
 
 
-def preload() -> None:
-    """Import what writing the catalog needs, on a thread that runs while worker processes convert traces."""
-    import_module("jitter.lake.catalog_schema")
-
-
 def is_intact(root: Path, records: Sequence[SourceRecord]) -> bool:
     """Return whether the catalog can be read and, if it is current, holds exactly these records."""
     try:
         with _opened(root) as catalog:
-            return _is_readable(catalog) and (not _is_current(catalog, root) or _holds(catalog, records))
+            return not _is_current(catalog, root) or _holds(catalog, records)
     except sqlite3.Error:
         return False
 
@@ -68,7 +74,7 @@ def is_intact(root: Path, records: Sequence[SourceRecord]) -> bool:
 def _is_up_to_date(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> bool:
     try:
         with _opened(root) as catalog:
-            return _is_current(catalog, root) and _is_readable(catalog) and _holds(catalog, records())
+            return _is_current(catalog, root) and _holds(catalog, records())
     except sqlite3.Error:
         return False
 
@@ -77,39 +83,26 @@ def _is_current(catalog: sqlite3.Connection, root: Path) -> bool:
     return catalog.execute("SELECT made_from FROM state").fetchall() == [(_state(root),)]
 
 
-def _is_readable(catalog: sqlite3.Connection) -> bool:
-    return catalog.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
 def _holds(catalog: sqlite3.Connection, records: Sequence[SourceRecord]) -> bool:
-    """Return whether the tables hold exactly these records. Raises `sqlite3.Error` if the catalog cannot be read."""
-    columns = {
-        "sources": list(plain_fields(SourceRecord)),
-        "steps": list(plain_fields(StepRecord)),
-        "problems": ["source", "problem"],
-    }
-    of_source, of_step = attrgetter(*columns["sources"]), attrgetter(*columns["steps"])
-    wanted: dict[str, list[tuple[object, ...]]] = {
+    return all(
+        Counter(catalog.execute(f"SELECT * FROM {table}")) == Counter(rows)
+        for table, rows in _rows_of_tables(records).items()
+    )
+
+
+def _rows_of_tables(records: Sequence[SourceRecord]) -> dict[str, list[tuple[Any, ...]]]:
+    of_source, of_step = attrgetter(*_OF_SOURCE), attrgetter(*_OF_STEP)
+    problems = [(record.digest, problem) for record in records for problem in record.problems]
+    return {
         "sources": [of_source(record) for record in records],
-        "steps": [of_step(step) for record in records for step in record.steps],
-        "problems": [(record.digest, problem) for record in records for problem in record.problems],
+        "steps": [(r.digest, at, r.rank, *of_step(step)) for r in records for at, step in enumerate(r.steps)],
+        "problems": [(number, *problem) for number, problem in enumerate(problems, 1)],
     }
-    for table, names in columns.items():
-        quoted = ", ".join(f'"{name}"' for name in names)
-        rows = catalog.execute(f"SELECT {quoted} FROM {table}").fetchall()
-        if sorted(map(repr, map(list, rows))) != sorted(repr(list(map(_stored, row))) for row in wanted[table]):
-            return False
-    return True
-
-
-def _stored(value: object) -> object:
-    """Return a value as SQLite stores it."""
-    return int(value) if isinstance(value, bool) else value
 
 
 @contextmanager
 def _opened(root: Path) -> Iterator[sqlite3.Connection]:
-    """Open the catalog to read it. Raises `sqlite3.Error` if it is missing, cannot be read, or is not jitter's."""
+    """Open the catalog to read it. Raises `sqlite3.Error` if it is missing, damaged, or not jitter's."""
     path = root / "catalog.sqlite"
     if path.is_file() and path.stat().st_size > LARGEST_FILE_BYTES:
         raise sqlite3.DatabaseError("is too large")
@@ -118,6 +111,8 @@ def _opened(root: Path) -> Iterator[sqlite3.Connection]:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
         if connection.execute(_FOREIGN).fetchall():
             raise sqlite3.DatabaseError("holds more than tables of jitter's")
+        if connection.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
+            raise sqlite3.DatabaseError("is damaged")
         yield connection
 
 
@@ -131,13 +126,18 @@ def _state(root: Path) -> str:
 def _rebuild(root: Path, records: Callable[[], Sequence[SourceRecord]]) -> None:
     """Write the catalog aside and put it in place."""
     state = _state(root)  # before the records are read: a later record makes the catalog stale
-    source_records = records()
+    tables = {"state": [(state,)], **_rows_of_tables(records())}
     with staging.temporary_folder(root) as run:
-        from jitter.lake.catalog_schema import write
-
         temporary, place = staging.create_folder(run) / "catalog.sqlite", root / "catalog.sqlite"
         try:
-            write(temporary, state, source_records)
+            with closing(sqlite3.connect(temporary, isolation_level=None)) as catalog:
+                # the file is put in place only when it is complete: waiting for the disk gains nothing
+                catalog.executescript(f"PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF; BEGIN; {_TABLES}")
+                for table, rows in tables.items():
+                    if rows:
+                        marks = ", ".join("?" * len(rows[0]))
+                        catalog.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+                catalog.execute("COMMIT")
             if place.is_dir() and not place.is_symlink():
                 shutil.rmtree(place)
             temporary.replace(place)

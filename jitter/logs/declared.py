@@ -76,7 +76,9 @@ class Columns:
     row: re.Pattern[str]
     """The beginning of a row; a row without as many values is broken."""
     words: re.Pattern[str] | None = None
-    """The values are words, and what this matches is no word; None: the values are separated by commas."""
+    """The values are words, and what this matches is no word."""
+    gaps: re.Pattern[str] | None = None
+    """What separates the values; without `words` and `gaps` they are separated by commas."""
     values: Callable[[Values, Context], Values] = lambda row, context: {}
     """Returns more values of a row, which is by name in the header."""
     closes: re.Pattern[str] | None = None
@@ -211,7 +213,7 @@ class ColumnsParser(_DeclaredParser):
             if is_like_row and 2 * len(cells) >= len(self._names):
                 raise ValueError("not the columns of the header")
             return
-        if self._declared.words and not is_like_row:
+        if not is_like_row and (self._declared.words or self._declared.gaps):
             return
         row = dict(zip(self._names, cells, strict=True))
         stated = {name: cells[at] for name, at in self._at.items()}
@@ -225,6 +227,8 @@ class ColumnsParser(_DeclaredParser):
     def _cells(self, text: str) -> Iterator[str]:
         if self._declared.words:
             yield from self._declared.words.sub("", text).split()
+        elif self._declared.gaps:
+            yield from self._declared.gaps.split(text)
         elif text.count('"') % 2 == 0:
             yield from (cell.strip() for cell in next(csv.reader([text], skipinitialspace=True, strict=True), []))
 

@@ -20,7 +20,6 @@ from jitter.logs.mpitrace import MpitraceParser
 from jitter.logs.nccl_debug import NcclDebugParser
 from jitter.logs.perftools import PerftoolsParser
 from jitter.logs.profiler_plugin import ProfilerPluginParser
-from jitter.logs.profiler_table import ProfilerTableParser
 from jitter.logs.tables import Tables
 from jitter.logs.watchdog import WatchdogParser
 
@@ -43,7 +42,6 @@ _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
     InspectorParser,
     ProfilerPluginParser,
     MpitraceParser,
-    ProfilerTableParser,
     PerftoolsParser,
     WatchdogParser,
     ncclras.RasParser,

@@ -1,10 +1,11 @@
-"""What a training program prints of its own speed, and the statistics that rocprof writes at its end."""
+"""What a training program prints of its own speed, and the operators' times of PyTorch's profiler and of rocprof."""
 
 import re
 from typing import Final
 
 from jitter.logs.declared import Columns, Patterns, Rule, Values
 from jitter.logs.line_parser import Context
+from jitter.logs.values import duration_ns
 
 _NUMBER: Final = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _HOST_FILE: Final = re.compile(r"(?:hip|hsa|rccl|roctx|marker|api|sysinfo)\w*_?stats", re.IGNORECASE)
@@ -23,6 +24,17 @@ def _rocprof(row: Values, context: Context) -> Values:
     share = row.get("Percentage")
     totals: Values = {"self_cpu_ns" if on_host else "self_device_ns": int(row["TotalDurationNs"])}
     return {**totals, "calls": int(row["Calls"]), **({"share": float(share) / 100} if share else {})}
+
+
+def _operator(row: Values, context: Context) -> Values:
+    """Return the times of a row; ROCm prints CUDA, other devices their name."""
+    device = next((name for name in row if re.fullmatch(r"Self (?!CPU)[A-Z][A-Za-z]\w*", name)), None)
+    share = re.fullmatch(r"(-?\d+(?:\.\d+)?)%", row.get(f"{device or 'Self CPU'} %", ""))
+    return {
+        "self_cpu_ns": duration_ns(row.get("Self CPU", row.get("Self CPU total", ""))),
+        "self_device_ns": duration_ns(row[device]) if device else None,
+        **({"share": float(share[1]) / 100} if share else {}),
+    }
 
 
 FORMATS: Final = (
@@ -77,6 +89,19 @@ FORMATS: Final = (
             ),
             Rule(re.compile(rf"(?:^|\s)total images/sec: (?P<samples_per_s>{_NUMBER})"), "throughput"),
         ),
+    ),
+    # `prof.key_averages().table()` of PyTorch's profiler (torch/autograd/profiler_util.py `_build_table`), or a copy
+    # with tabs; which columns there are follows the activities
+    Columns(
+        "key-averages",
+        (b"Self CPU %", b"Self CPU total %"),
+        "operators",
+        {"name": "Name", "calls": "# of Calls|Number of Calls"},
+        re.compile(r"^(?=.*Self CPU)(?=.*%).*Name"),
+        row=re.compile(r".*%"),
+        gaps=re.compile(r"\t+ *| {2,}"),
+        values=_operator,
+        closes=re.compile(r"Self \w+ time total: |^\s*$"),
     ),
     # `*_stats.csv` of rocprof and rocprofv3; the file's name tells calls on the host from work on the GPU
     Columns(

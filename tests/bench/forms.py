@@ -1,4 +1,4 @@
-"""Forms of the report on one lake: JSON, the page, `jitter serve`; and the report of the sample.
+"""Forms of the report on one lake: JSON, the page, `jitter serve`, `jitter compare`; and the report of the sample.
 
 python -m tests.bench.forms LAKE [--rounds N]
 """
@@ -27,6 +27,12 @@ def page(lake: Path, folder: Path) -> Cost:
     return cold(lake, [*JITTER, "report", lake, "-o", folder / "page.html"])
 
 
+def compared(lake: Path) -> Cost:
+    """Compare the lake with itself, as if nobody had asked before."""
+    shutil.rmtree(lake / ANSWER_CACHE, ignore_errors=True)
+    return cold(lake, [*JITTER, "compare", lake, lake, "--json"])
+
+
 def served(lake: Path) -> Cost:
     """Start the live page; over when it says its address."""
     shutil.rmtree(lake / ANSWER_CACHE, ignore_errors=True)
@@ -52,11 +58,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="jitter-bench-") as folder:
         sample = Path(folder) / "sample"
         run([*JITTER, "ingest", SAMPLE, "-o", sample, "--quiet"])
+        baseline = Path(folder) / "base.json"
+        run([*JITTER, "export", chosen.lake, "--baseline", baseline])
         costs = alternating(
             {
                 "report --json": partial(report, chosen.lake),
                 "report --html": partial(page, chosen.lake, Path(folder)),
                 "serve": partial(served, chosen.lake),
+                "compare with itself": partial(compared, chosen.lake),
+                "compare two baselines": partial(run, [*JITTER, "compare", baseline, baseline, "--json"]),
                 "report of the sample": partial(report, sample),
             },
             chosen.rounds,

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 import jitter
 from jitter.ingestion import workers
-from jitter.lake import catalog
 from jitter.readers import Advance, Batch, Files, Recording, readers
 from tests.support.added_reader import added_reader
 
@@ -126,19 +124,6 @@ def test_a_readers_bug_stops_nobody_else(own_traces: Path, tmp_path: Path, monke
     (error,) = report.refused
     assert "rank0b.buggy: reader 'buggy' failed: ZeroDivisionError: an unforeseen file" in str(error)
     assert "report it" in str(error)
-
-
-def test_the_catalogue_is_made_ready_only_while_others_work(
-    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    on: list[threading.Thread] = []
-    monkeypatch.setattr(catalog, "preload", lambda: on.append(threading.current_thread()))
-    jitter.ingest([traces], tmp_path / "one", executor=jitter.LocalExecutor())
-    assert on == []
-    jitter.ingest([traces], tmp_path / "many", executor=jitter.PoolExecutor(2))
-    assert len(on) == 1
-    assert on[0] is not threading.current_thread()
-    assert catalog.is_current(tmp_path / "many")
 
 
 def test_processes_and_this_one_do_the_same(traces: Path, tmp_path: Path):

@@ -1,8 +1,6 @@
 """The lake on disk, to the letter: where files lie, what is in them, and that others' tools read them."""
 
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,9 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import jitter
-from jitter.lake import catalog
 from jitter.lake.folder import LakeFolder
-from tests.support.lake_content import catalogue, kernel_files, records
+from tests.support.lake_content import catalogue, catalogue_is_records, kernel_files, records
 
 COLUMNS = {
     "rank": pa.int32(),
@@ -256,22 +253,9 @@ def test_host_rows_lie_in_their_steps(lake: Path):
 
 
 def test_catalogue_is_the_records(lake: Path):
-    found = catalogue(lake / "catalog.sqlite")
-    kept = records(lake)
-    columns = set(found["sources"][0])
-    assert columns > {"digest", "file", "rank", "host", "device", "clock", "main_stream", "part", "step_pattern"}
-    by_digest = {row["digest"]: row for row in found["sources"]}
-    assert by_digest == {r["digest"]: {name: r[name] for name in columns} for r in kept}
-    steps = {(row["source"], row["position"]): row for row in found["steps"]}
-    assert len(steps) == len(found["steps"]) == sum(len(record["steps"]) for record in kept)
-    for record in kept:
-        for position, step in enumerate(record["steps"]):
-            row = steps[record["digest"], position]
-            plain = {name: value for name, value in step.items() if name != "times"}
-            assert {name: row[name] for name in plain} == plain
-            assert row["rank"] == record["rank"]
-    problems = {(row["source"], row["problem"]) for row in found["problems"]}
-    assert problems == {(record["digest"], problem) for record in kept for problem in record["problems"]}
+    assert catalogue_is_records(lake)
+    (source, *_) = catalogue(lake / "catalog.sqlite")["sources"]
+    assert set(source) > {"digest", "file", "rank", "host", "device", "clock", "main_stream", "part", "step_pattern"}
 
 
 def test_a_lost_stale_or_broken_catalogue_is_rebuilt(traces: Path, tmp_path: Path):
@@ -296,13 +280,7 @@ def test_a_lost_stale_or_broken_catalogue_is_rebuilt(traces: Path, tmp_path: Pat
     (record,) = folder.records()
     folder.write_record(msgspec.structs.replace(record, host="elsewhere"))
     folder.close()
-    assert not catalog.is_current(tmp_path / "lake")
+    assert not catalogue_is_records(tmp_path / "lake")
     jitter.open(tmp_path / "lake").prepare()
     assert catalogue(path)["sources"][0]["host"] == "elsewhere"
     assert not [p for p in (tmp_path / "lake").iterdir() if p.name.startswith(".")]
-
-
-def test_who_reads_a_lake_does_not_wait_for_sqlalchemy(traces: Path, tmp_path: Path):
-    jitter.ingest([traces], tmp_path / "lake", executor=jitter.LocalExecutor())
-    script = "import sys, jitter; jitter.open(sys.argv[1]); sys.exit('sqlalchemy' in sys.modules)"
-    subprocess.run([sys.executable, "-c", script, tmp_path / "lake"], check=True)

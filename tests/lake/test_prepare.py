@@ -10,11 +10,12 @@ import pytest
 import jitter
 from jitter.analysis.diagnosis import answer_cache
 from jitter.cli import main
-from jitter.lake import catalog, staging
+from jitter.lake import staging
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import ANSWER_CACHE, DERIVED
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.killed_process import fork, run_killed, wait_for
+from tests.support.lake_content import catalogue_is_records
 
 RANKS, STEPS = 6, 4
 Large = Callable[[], None]
@@ -120,7 +121,7 @@ def test_prepare_writes_one_form_and_changes_no_answer(without_derived: Path, la
     wanted = all_answers(lake)
     lake.prepare(forms=[form])
     written = {
-        "catalog": catalog.is_current(root),
+        "catalog": catalogue_is_records(root),
         "answers": len(list((root / ANSWER_CACHE).glob("*"))) == 1,
     }
     assert written == {name: name == form for name in written}

@@ -19,12 +19,12 @@ from jitter.analysis.diagnosis.model import ClassShares, Divergence, Loss, StepA
 from jitter.cli import main
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.step_key import StepKey
-from jitter.lake import catalog
 from jitter.lake.layout import kernels_file
 from jitter.query.columns import table_schema
 from jitter.query.diagnosis_rows import step_row
 from jitter.query.run_query import describe_relations, prepare_query
 from jitter.simulate import Fault, Job, simulate, write
+from tests.support.lake_content import catalogue_is_records
 from tests.support.oracles import metrics as oracle
 from tests.support.random_lake import RandomLake, small_files
 from tests.support.simulated import ingest_run, small
@@ -271,7 +271,7 @@ RELATIONS = ("sources", "rank_steps", "problems")
 @pytest.fixture
 def root(lake_root: Path, tmp_path: Path) -> Path:
     copy = Path(shutil.copytree(lake_root, tmp_path / "lake"))
-    assert catalog.is_current(copy)
+    assert catalogue_is_records(copy)
     return copy
 
 

@@ -51,6 +51,27 @@ def catalogue(path: Path) -> dict[str, list[dict[str, Any]]]:
     return {name: sorted(found, key=repr) for name, found in rows.items()}
 
 
+def catalogue_is_records(lake: Path) -> bool:
+    """Whether the catalogue has just the records of the lake."""
+    if not (lake / "catalog.sqlite").exists():
+        return False
+    found, kept = catalogue(lake / "catalog.sqlite"), records(lake)
+    columns = set(found["sources"][0])
+    sources = {row["digest"]: row for row in found["sources"]}
+    steps = {(row.pop("source"), row.pop("position"), row.pop("rank")): row for row in found["steps"]}
+    recorded = {
+        (record["digest"], position, record["rank"]): {name: value for name, value in step.items() if name != "times"}
+        for record in kept
+        for position, step in enumerate(record["steps"])
+    }
+    problems = {(row["source"], row["problem"]) for row in found["problems"]}
+    return (
+        sources == {record["digest"]: {name: record[name] for name in columns} for record in kept}
+        and steps == recorded
+        and problems == {(record["digest"], problem) for record in kept for problem in record["problems"]}
+    )
+
+
 def records(lake: Path) -> list[dict[str, Any]]:
     """All records, by rank, plain."""
     found = [msgspec.json.decode(path.read_bytes()) for path in (lake / "sources").iterdir()]

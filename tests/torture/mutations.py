@@ -47,7 +47,7 @@ def mutate_sources(cases: int, seed: int) -> Figures:
     """Ingest `cases` mutated sources, of each reader in turn; compare the kernels with a plain reading."""
     figures = Figures("mutated sources, against a plain reading")
     with tempfile.TemporaryDirectory() as folder:
-        originals = [_original(name, Path(folder, "made", name)) for name in SOURCES if is_counted(name)]
+        originals = [_original(name, Path(folder, "made", name)) for name in list(filter(is_counted, SOURCES))[:cases]]
         for case in range(cases):
             original = originals[case % len(originals)]
             chance = random.Random(f"{seed} {case}")

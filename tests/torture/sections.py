@@ -22,15 +22,15 @@ class Section(NamedTuple):
 
 
 SECTIONS = {
-    "kills": Section(kill_changes, 600, 3),
-    "signals": Section(send_signals, 500, 4),
-    "together": Section(work_at_once, 200, 2),
-    "sources": Section(mutate_sources, 12_000, 12),
-    "answers": Section(ask_partial_jobs, 2_000, 3),
-    "kineto": Section(damage_kineto, 5_000, 40),
-    "logs": Section(damage_logs, 10_000, 40),
-    "hostile": Section(attack, 10_000, 15),
-    "flips": Section(flip_bits, 1_000, 6),
+    "kills": Section(kill_changes, 600, 1),
+    "signals": Section(send_signals, 500, 1),
+    "together": Section(work_at_once, 200, 1),
+    "sources": Section(mutate_sources, 12_000, 4),
+    "answers": Section(ask_partial_jobs, 2_000, 1),
+    "kineto": Section(damage_kineto, 5_000, 15),
+    "logs": Section(damage_logs, 10_000, 20),
+    "hostile": Section(attack, 10_000, 8),
+    "flips": Section(flip_bits, 1_000, 2),
 }
 
 

@@ -21,7 +21,7 @@ from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.names import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.nsys_export import open_export
 from jitter.ingestion.ranks.decide_ranks import GpuEvidence, RankOptions, decide_ranks, unknown_rank_error
-from jitter.ingestion.ranks.job_identity import RecordedRank
+from jitter.ingestion.ranks.jobs import RecordedRank
 from jitter.ingestion.stage import StagedRank, Stager
 from jitter.ingestion.transform.capture import LONGEST_NAME, Capture
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage

@@ -27,8 +27,8 @@ from jitter.ingestion.ingest_logs import IngestedLogs, ingest_logs
 from jitter.ingestion.names import compile_collective_pattern, compile_step_pattern
 from jitter.ingestion.nsys_export import find_nsys
 from jitter.ingestion.publish import Patterns, Publisher
-from jitter.ingestion.ranks.choose_job import JobChoice, LeadingJob, OtherJobError, left_out_errors
 from jitter.ingestion.ranks.decide_ranks import RankOptions, parse_rank_options, rank_map_rows
+from jitter.ingestion.ranks.jobs import JobChoice, LeadingJob, OtherJobError, left_out_errors
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import DEFAULT_LAKE, catalog
 from jitter.lake.folder import LakeFolder

@@ -14,7 +14,7 @@ from jitter.core.parallel.executors import Executor
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.ingest import IngestReport, ingest
-from jitter.ingestion.ranks.choose_job import GivenRecording
+from jitter.ingestion.ranks.jobs import GivenRecording
 from jitter.ingestion.workers import Progress
 from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord

@@ -11,19 +11,20 @@ from jitter.core.step_key import StepKey
 from jitter.ingestion.convert import Outcome, file_digest
 from jitter.ingestion.discovery.discover import Source
 from jitter.ingestion.names import rank_in_path
-from jitter.ingestion.ranks.choose_job import (
-    GivenJob,
+from jitter.ingestion.ranks.decide_ranks import RankOptions, rank_by_pattern, rank_map_rows, unknown_rank_error
+from jitter.ingestion.ranks.jobs import (
     GivenRecording,
     JobChoice,
     LeadingJob,
+    RecordedJob,
+    RecordedRank,
     StepConflict,
     choose_job,
     find_conflicts,
     not_in_lake_error,
-    take_as_one_job,
+    ranks_in_lake,
+    records_of_other_job,
 )
-from jitter.ingestion.ranks.decide_ranks import RankOptions, rank_by_pattern, rank_map_rows, unknown_rank_error
-from jitter.ingestion.ranks.job_identity import RecordedRank, ranks_in_lake, records_of_other_job
 from jitter.ingestion.stage import StagedRank
 from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.verify import record_problems
@@ -302,9 +303,9 @@ class Publisher:
                     by_file.setdefault(files[rank.record.file], []).append(rank)
             given += [GivenRecording(path, ranks) for path, ranks in by_file.items()]
             in_lake = []
-        choice = take_as_one_job(given) if self._same_job else choose_job(given, in_lake, is_one_run=not self._replace)
+        choice = choose_job(given, in_lake, is_one_run=not self._replace, is_same_job=self._same_job)
         if choice.taken is not None:
-            self._of_job = {rank.record.file_digest for rank in choice.taken.job.ranks}
+            self._of_job = {rank.record.file_digest for rank in choice.taken.ranks}
         return choice
 
     def _of_other_job(self, outcome: Outcome) -> list[SourceRecord]:
@@ -316,17 +317,15 @@ class Publisher:
         others = [record for record in self.records if record.file_digest not in job_digests]
         if self._same_job or not others:
             return []
-        job = GivenJob(is_one_run=False)
-        for rank in ranks_in_lake(others, self._folder.root):
-            job.job.add(rank)
+        job = RecordedJob(ranks_in_lake(others, self._folder.root))
         for rank in outcome.recorded_ranks():
-            mismatch = job.job.find_mismatch(rank, "in the lake")
-            if mismatch is not None and not self._replace:
-                new_job = GivenJob()
+            reason = job.find_mismatch([rank], "in the lake")
+            if reason is not None and not self._replace:
+                new_job = RecordedJob()
                 new_job.add(GivenRecording(outcome.source.path, outcome.recorded_ranks()))
-                raise not_in_lake_error(outcome.source.path, mismatch.reason, job, new_job, self._folder.root)
-            if mismatch is not None:
-                return records_of_other_job(rank, job.job.ranks)
+                raise not_in_lake_error(outcome.source.path, reason, job, new_job, self._folder.root)
+            if reason is not None:
+                return records_of_other_job(rank, job.ranks)
         return []
 
     def see_others(self) -> None:

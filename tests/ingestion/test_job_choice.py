@@ -12,7 +12,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.ingestion.ranks.choose_job import OtherJobError, UndecidedJobError
+from jitter.ingestion.ranks.jobs import OtherJobError, UndecidedJobError
 from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import kernel_files, records
 

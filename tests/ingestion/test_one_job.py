@@ -11,7 +11,7 @@ import pytest
 import jitter
 from jitter.cli import main
 from jitter.ingestion.ingest import IngestReport
-from jitter.ingestion.ranks.choose_job import OtherJobError
+from jitter.ingestion.ranks.jobs import OtherJobError
 from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import kernel_files, records
 

@@ -10,8 +10,7 @@ from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, JitterError, RejectedForAnotherError
 from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.ingest import IngestReport, RejectedSource
-from jitter.ingestion.ranks.choose_job import UndecidedJobError
-from jitter.ingestion.ranks.job_identity import describe_job
+from jitter.ingestion.ranks.jobs import UndecidedJobError, describe_job
 from jitter.lake.records import SourceRecord
 
 _MAX_WARNINGS = 20

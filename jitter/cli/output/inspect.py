@@ -6,7 +6,7 @@ from typing import Any
 from jitter.core.files import name_archive_members
 from jitter.core.formatting import escape_control, format_count
 from jitter.ingestion.inspect import InspectedJob, InspectedSource, Inspection, MissingSteps
-from jitter.ingestion.ranks.choose_job import OtherJobError
+from jitter.ingestion.ranks.jobs import OtherJobError
 from jitter.lake.log_records import LogRecord
 from jitter.lake.records import SourceRecord, StepRecord
 

@@ -1,0 +1,724 @@
+"""Which recordings are of one job, and which job to take where recordings of several are given."""
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from itertools import groupby, pairwise
+from pathlib import Path
+from statistics import median_low
+from typing import Final, NamedTuple
+
+import pyarrow.parquet as pq
+
+from jitter.core.errors import RejectedForAnotherError
+from jitter.core.formatting import format_count, format_time
+from jitter.core.names.kernels import KINDS, MEMORY
+from jitter.core.step_key import StepKey
+from jitter.lake.layout import kernels_file
+from jitter.lake.records import SourceRecord
+
+CLEAR_RATIO: Final = 2
+"""How many times the ranks × steps of the second largest job the largest has at least, to be taken."""
+SHARED_LEAST: Final = 0.5
+"""Share of kernels that two recordings of one rank have in common at least, if they are of one job."""
+RERUN_NS: Final = 600 * 10**9
+"""ns between recordings of one step by two ranks, above which they are of two runs; clocks of hosts differ by less."""
+RESTART_NS: Final = 10**9
+"""ns between two recordings of one step by one rank, above which they are of two runs: a restart takes longer."""
+_DAY_NS: Final = 86_400 * 10**9
+_LAST_DATE_NS: Final = 253_402_300_799 * 10**9
+"""The end of the year 9999 in ns since 1970, the last that a date states."""
+_MOST_PROGRAMS: Final = 16
+"""Programs of a lake that others are compared with."""
+_MAJORITY: Final = 2 / 3
+"""Share of the recordings, in number and in bytes, above which their job is taken whatever the others are."""
+_SHOWN: Final = 2
+"""Files of a job that a message names; it counts the others."""
+_SAME_JOB: Final = "--same-job if it is the same job"
+_IN_TAKEN: Final = "in the job that is taken"
+
+
+UtcRange = tuple[int, int]
+"""First and last time in ns since 1970."""
+
+
+class RecordedRank:
+    """One rank of a recording: its record, and the files of its steps, which are read where needed."""
+
+    def __init__(self, record: SourceRecord, path_of: Callable[[StepKey], Path]) -> None:
+        """`path_of` returns the parquet file of a step."""
+        assert record.rank is not None
+        self.record = record
+        self.rank = record.rank
+        self._path_of = path_of
+
+    @cached_property
+    def sequences(self) -> frozenset[str]:
+        """Digests of the sequences of kernels of its steps, without empty ones."""
+        return frozenset(step.sequence for step in self.record.steps if step.kernels)
+
+    @cached_property
+    def kernels(self) -> Counter[str]:
+        """How often each kernel runs in a typical step: the one with the lower median of kernels."""
+        steps = self.record.steps
+        complete = [step for step in steps if not step.cut] or steps
+        if not complete:
+            return Counter()
+        middle = median_low(step.kernels for step in complete)
+        path = self._path_of(next(step.key for step in complete if step.kernels == middle))
+        try:
+            rows = pq.read_table(path, columns=["kernel_name", "kind"], partitioning=None)
+        except (OSError, ValueError):  # a file lost from the lake: `verify` and queries name it
+            return Counter()
+        counts: Counter[str] = Counter()
+        for group in rows.group_by(["kernel_name", "kind"]).aggregate([([], "count_all")]).to_pylist():
+            if group["kind"] != KINDS[MEMORY]:
+                counts[group["kernel_name"]] += group["count_all"]
+        return counts
+
+    @cached_property
+    def utc_range(self) -> UtcRange | None:
+        """First and last time of its steps; None without a wall clock or steps."""
+        record = self.record
+        if record.utc_offset_ns is None or not record.steps:
+            return None
+        last = record.steps[-1]
+        return (
+            record.utc_offset_ns + record.steps[0].start_ns,
+            record.utc_offset_ns + (last.start_ns if last.end_ns is None else last.end_ns),
+        )
+
+    def shared_kernels(self, other_rank: "RecordedRank") -> float | None:
+        """Return the share of kernels (0 to 1) that a typical step of each has in common; None if either has none.
+
+        Kernels count as often as they occur. Steps with equal sequences share all.
+        """
+        if self.sequences & other_rank.sequences:
+            return 1.0
+        if not self.kernels or not other_rank.kernels:
+            return None
+        return (self.kernels & other_rank.kernels).total() / max(self.kernels.total(), other_rank.kernels.total())
+
+
+def ranks_in_lake(records: Iterable[SourceRecord], root: Path) -> list[RecordedRank]:
+    """Return the recorded ranks of a lake's records."""
+
+    def paths(rank: int | None) -> Callable[[StepKey], Path]:
+        assert rank is not None
+        return lambda key: root / kernels_file(key, rank)
+
+    return [RecordedRank(record, paths(record.rank)) for record in records]
+
+
+@dataclass(eq=False)
+class GivenRecording:
+    """One recording: the file it was read from, and its ranks."""
+
+    path: Path
+    ranks: Sequence[RecordedRank]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return self.ranks[0].record.size
+
+    @property
+    def utc_range(self) -> UtcRange | None:
+        """First and last time of its steps, as `RecordedRank.utc_range`."""
+        return next((rank.utc_range for rank in self.ranks if rank.utc_range is not None), None)
+
+
+class RecordedJob:
+    """Recorded ranks that can be of one job; tells whether another recording can belong to it.
+
+    World size and date are compared with every rank, GPU model and kernels with recordings of the same rank only,
+    since stages of a pipeline run other kernels.
+    """
+
+    def __init__(self, ranks: Iterable[RecordedRank] = (), *, is_one_run: bool = False) -> None:
+        """`is_one_run` also takes a step that was run at two very different times for one of two runs."""
+        self.is_one_run = is_one_run
+        self.recordings: list[GivenRecording] = []
+        self.ranks: list[RecordedRank] = []
+        """Those of the recordings, and those that a lake holds."""
+        self.programs: list[RecordedRank] = []
+        """One rank of each program that its ranks run."""
+        self._world: dict[int, RecordedRank] = {}
+        self._of_rank: dict[int, list[RecordedRank]] = {}
+        self._first_to_end: RecordedRank | None = None
+        self._last_to_begin: RecordedRank | None = None
+        self._of_step: dict[StepKey, tuple[RecordedRank, RecordedRank]] = {}
+        for rank in ranks:
+            self._add_rank(rank)
+
+    def add(self, recording: GivenRecording) -> None:
+        """Add a recording, whatever it is."""
+        self.recordings.append(recording)
+        self.programs = self.programs or list(recording.ranks[:1])
+        for rank in recording.ranks:
+            self._add_rank(rank)
+
+    def _add_rank(self, rank: RecordedRank) -> None:
+        self.ranks.append(rank)
+        self._of_rank.setdefault(rank.rank, []).append(rank)
+        if rank.record.world_size:
+            self._world.setdefault(rank.record.world_size, rank)
+        if rank.utc_range is None:
+            return
+        self._first_to_end = min(self._first_to_end or rank, rank, key=_end)
+        self._last_to_begin = max(self._last_to_begin or rank, rank, key=_begin)
+        for step in self._steps_of(rank):
+            first, last = self._of_step.get(step, (rank, rank))
+            self._of_step[step] = min(first, rank, key=_end), max(last, rank, key=_begin)
+
+    def merge(self, other_job: "RecordedJob") -> None:
+        """Add the recordings of another job, which runs other programs."""
+        programs = [*self.programs, *other_job.programs]
+        for recording in other_job.recordings:
+            self.add(recording)
+        self.programs = programs
+
+    @property
+    def rank_steps(self) -> int:
+        """Ranks × steps: the number of different steps of each rank, summed up."""
+        return len({(rank.rank, step.key) for rank in self.ranks for step in rank.record.steps})
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Ranks × steps, and the number of different ranks."""
+        return self.rank_steps, len(self._of_rank)
+
+    @property
+    def utc_range(self) -> UtcRange | None:
+        """First and last time of all steps; None without a wall clock."""
+        ranges = [rank.utc_range for rank in self.ranks if rank.utc_range is not None]
+        return (min(first for first, _ in ranges), max(last for _, last in ranges)) if ranges else None
+
+    def shared_kernels(self, other_job: "RecordedJob") -> float:
+        """Return the largest share of kernels (0 to 1) that programs of both have in common."""
+        pairs = [(program, other_program) for program in self.programs for other_program in other_job.programs]
+        return max((program.shared_kernels(other_program) or 0.0 for program, other_program in pairs), default=0.0)
+
+    def describe(self) -> str:
+        """Return the job in a few words, with its files."""
+        names = [path.name for path in sorted(recording.path for recording in self.recordings)]
+        rest_text = f" and {format_count(len(names) - _SHOWN, 'more file')}" if len(names) > _SHOWN else ""
+        files = f" ({', '.join(names[:_SHOWN])}{rest_text})" if names else ""
+        return describe_job([rank.record for rank in self.ranks]) + files
+
+    def find_mismatch(self, ranks: Iterable[RecordedRank], place: str = _IN_TAKEN) -> str | None:
+        """Return why one of these ranks is of another job; None if all may belong to this one.
+
+        `place` says where this job is.
+        """
+        return next((reason for rank in ranks for reason in self._mismatches(rank, place)), None)
+
+    def _mismatches(self, new: RecordedRank, place: str) -> Iterator[str]:
+        for size in self._world:
+            if new.record.world_size and new.record.world_size != size:
+                yield f"its world size is {new.record.world_size}, and {size} {place}"
+        if new.utc_range is not None and self._first_to_end is not None and self._last_to_begin is not None:
+            for job_rank in (self._first_to_end, self._last_to_begin):
+                if (apart := time_apart(new.utc_range, job_rank.utc_range)) > _DAY_NS:
+                    days = format_count(apart // _DAY_NS, "day")
+                    yield f"it was recorded {days} {_order(new, job_rank)} the recordings {place}"
+            yield from self._of_another_process(new, place)
+            yield from self._of_another_run(new, place)
+        yield from self._of_another_program(new, place)
+
+    def _of_another_process(self, new: RecordedRank, place: str) -> Iterator[str]:
+        """Yield that the rank ran other steps at the time of steps of the same rank."""
+        steps = {step.key for step in new.record.steps}
+        for job_rank in self._of_rank.get(new.rank, []):
+            others = {step.key for step in job_rank.record.steps}
+            if steps & others or new.record.file_digest == job_rank.record.file_digest:
+                continue
+            # the last step of a recording may end in the next recording
+            if _overlap(new, job_rank) > max(_longest_step(new), _longest_step(job_rank)):
+                yield f"rank {new.rank} ran {_some(new)} at the time at which it ran {_some(job_rank)} {place}"
+
+    def _of_another_run(self, new: RecordedRank, place: str) -> Iterator[str]:
+        steps = self._steps_of(new)
+        for job_rank in self._of_rank.get(new.rank, []) if steps else []:
+            common = set(steps).intersection(self._steps_of(job_rank))
+            apart = time_apart(new.utc_range, job_rank.utc_range)
+            # the last step of a recording may end in the next recording
+            if apart > RESTART_NS and (len(common) > 1 or len(common) == len(steps)):
+                yield _ran_again(min(common, key=lambda key: key.order), new, job_rank, place)
+        for step in steps:
+            for job_rank in self._of_step.get(step, ()):
+                if time_apart(new.utc_range, job_rank.utc_range) > RERUN_NS:
+                    yield _ran_again(step, new, job_rank, place)
+
+    def _of_another_program(self, new: RecordedRank, place: str) -> Iterator[str]:
+        same_rank = self._of_rank.get(new.rank, [])
+        for job_rank in same_rank:
+            model, new_model = job_rank.record.gpu_model, new.record.gpu_model
+            if model and new_model and model != new_model:
+                yield f"rank {new.rank} ran on {new_model}, and on {model} {place}"
+        shares = [share for job_rank in same_rank if (share := new.shared_kernels(job_rank)) is not None]
+        if shares and max(shares) < SHARED_LEAST:
+            yield f"rank {new.rank} shares {max(shares):.0%} of its kernels with rank {new.rank} {place}"
+
+    def _steps_of(self, rank: RecordedRank) -> list[StepKey]:
+        # without markers, numbers of steps hold within a recording only
+        is_numbered = self.is_one_run and rank.record.steps_from == "marker"
+        return [step.key for step in rank.record.steps] if is_numbered else []
+
+
+def time_apart(first: UtcRange | None, second: UtcRange | None) -> int:
+    """Return the ns between two ranges of time; 0 if they overlap or one is unknown."""
+    return 0 if first is None or second is None else max(0, first[0] - second[1], second[0] - first[1])
+
+
+def _overlap(first: RecordedRank, second: RecordedRank) -> int:
+    """Return the ns that two ranges of time share; 0 if one is unknown."""
+    if first.utc_range is None or second.utc_range is None:
+        return 0
+    return max(0, min(first.utc_range[1], second.utc_range[1]) - max(first.utc_range[0], second.utc_range[0]))
+
+
+def _longest_step(rank: RecordedRank) -> int:
+    """Return the ns between the starts of two steps in a row, or of one step, at most."""
+    steps = rank.record.steps
+    periods = [after.start_ns - before.start_ns for before, after in pairwise(steps)]
+    lengths = [step.end_ns - step.start_ns for step in steps if step.end_ns is not None]
+    return max([*periods, *lengths], default=0)
+
+
+def _some(rank: RecordedRank) -> str:
+    first, last = rank.record.steps[0].key, rank.record.steps[-1].key
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def records_of_other_job(new: RecordedRank, ranks: Sequence[RecordedRank]) -> list[SourceRecord]:
+    """Return the records of the lake's `ranks` that belong to another job than `new`, to replace them.
+
+    These are the records that contradict `new`, and records whose kernels are those of a record that does.
+    """
+    foreign_ranks = [rank for rank in ranks if RecordedJob([rank]).find_mismatch([new]) is not None]
+    for lake_rank in [rank for rank in ranks if rank not in foreign_ranks]:
+        to_new = new.shared_kernels(lake_rank)
+        if (
+            to_new is not None
+            and to_new < SHARED_LEAST
+            and any((lake_rank.shared_kernels(foreign) or 0.0) >= SHARED_LEAST for foreign in foreign_ranks)
+        ):
+            foreign_ranks.append(lake_rank)
+    return [rank.record for rank in foreign_ranks]
+
+
+def describe_job(records: Sequence[SourceRecord]) -> str:
+    """Return a job in a few words: ranks, world size, GPU models, steps, date, files."""
+    ranks = {record.rank for record in records}
+    worlds = sorted({record.world_size for record in records if record.world_size is not None})
+    steps = sorted({step.key.step for record in records for step in record.steps})
+    starts = [
+        record.utc_offset_ns + record.steps[0].start_ns
+        for record in records
+        if record.utc_offset_ns is not None and record.steps
+    ]
+    starts = [start for start in starts if 0 < start < _LAST_DATE_NS]
+    parts = [f"rank {next(iter(ranks))}" if len(ranks) == 1 else format_count(len(ranks), "rank")]
+    if worlds:
+        parts.append(f"world size {worlds[0]}")
+    parts += sorted({record.gpu_model for record in records if record.gpu_model})[:2]
+    if steps:
+        parts.append(f"steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"step {steps[0]}")
+        counts = [step.kernels for record in records for step in record.steps]
+        parts.append(f"{format_count(median_low(counts), 'kernel')} a step")
+    if starts:
+        parts.append(f"recorded {datetime.fromtimestamp(min(starts) / 1e9, UTC):%Y-%m-%d %H:%M} UTC")
+    parts.append(f"from {Path(records[0].file).parent}")
+    return ", ".join(parts)
+
+
+def _begin(rank: RecordedRank) -> int:
+    assert rank.utc_range is not None
+    return rank.utc_range[0]
+
+
+def _end(rank: RecordedRank) -> int:
+    assert rank.utc_range is not None
+    return rank.utc_range[1]
+
+
+def _ran_again(step: StepKey, new: RecordedRank, job_rank: RecordedRank, place: str) -> str:
+    apart = format_time(time_apart(new.utc_range, job_rank.utc_range))
+    return f"it ran {step} {apart} {_order(new, job_rank)} rank {job_rank.rank} {place}"
+
+
+def _order(rank: RecordedRank, reference: RecordedRank) -> str:
+    return "after" if _begin(rank) > _begin(reference) else "before"
+
+
+class JobChoice(NamedTuple):
+    """The jobs among given recordings, the largest first, and the one to take; None: two are of similar size."""
+
+    jobs: list[RecordedJob]
+    taken: RecordedJob | None
+    is_in_lake: bool
+    """Whether the lake held the job before."""
+
+
+def choose_job(
+    recordings: Sequence[GivenRecording],
+    in_lake: Sequence[RecordedRank],
+    *,
+    is_one_run: bool = True,
+    is_same_job: bool = False,
+) -> JobChoice:
+    """Divide the recordings into jobs and choose one: the job of the lake, else the largest in ranks × steps.
+
+    `is_one_run` takes recordings of the same steps by two runs for two jobs; of a lake they are one. `is_same_job`
+    takes all recordings for one job, whatever contradicts that.
+    """
+    job = RecordedJob(in_lake, is_one_run=is_one_run and not in_lake)
+    for recording in recordings:
+        if not is_same_job and job.find_mismatch(recording.ranks) is not None:
+            break
+        job.add(recording)
+    else:
+        return JobChoice([job], job, bool(in_lake))
+    groups: list[RecordedJob] = []
+    # in order of time, the recordings of a first run come before those of a second one
+    for recording in sorted(recordings, key=lambda recording: (recording.utc_range or (0, 0), str(recording.path))):
+        _add_by_program(recording, groups, is_one_run=is_one_run)
+    if in_lake:
+        lake = RecordedJob(in_lake)
+        lake.programs = _distinct_programs(in_lake)
+        return JobChoice(_merge(groups, lake), lake, True)
+    jobs = sorted(_merge(groups), key=lambda job: job.size, reverse=True)
+    (rank_steps, ranks), *others = (job.size for job in jobs)
+    is_clear = all(rank_steps >= CLEAR_RATIO * other[0] and ranks >= other[1] for other in others)
+    return JobChoice(jobs, jobs[0] if is_clear else None, False)
+
+
+def _distinct_programs(ranks: Iterable[RecordedRank]) -> list[RecordedRank]:
+    """Return one rank of each of the programs of a lake's ranks, as many as recordings are compared with."""
+    return list({rank.sequences: rank for rank in ranks}.values())[:_MOST_PROGRAMS]
+
+
+def _add_by_program(recording: GivenRecording, groups: list[RecordedJob], *, is_one_run: bool) -> None:
+    """Add a recording to the group that runs its program and does not contradict it, else to a new one."""
+    alone = RecordedJob(is_one_run=is_one_run)
+    alone.add(recording)
+    alike = [
+        group
+        for group in groups
+        if alone.shared_kernels(group) >= SHARED_LEAST and group.find_mismatch(recording.ranks) is None
+    ]
+    if len(alike) > 1:
+        alike.sort(key=lambda group: (time_apart(group.utc_range, alone.utc_range), -group.rank_steps))
+    if alike:
+        alike[0].add(recording)
+    else:
+        groups.append(alone)
+
+
+def _merge(groups: Sequence[RecordedJob], lake: RecordedJob | None = None) -> list[RecordedJob]:
+    """Return the jobs that groups of one program each make, the most alike joined first, where nothing contradicts.
+
+    Stages of a pipeline share some kernels, and those of two jobs fewer. The lake's job comes first.
+    """
+
+    def distance(pair: tuple[int, int]) -> tuple[float, int, int]:
+        """Return how little two groups have in common: in kernels, in time, and by their size."""
+        group, other_group = job_of[pair[0]], job_of[pair[1]]
+        apart_ns = time_apart(group.utc_range, other_group.utc_range)
+        return -group.shared_kernels(other_group), apart_ns, -group.rank_steps - other_group.rank_steps
+
+    job_of = [lake, *groups] if lake is not None else list(groups)
+    pairs = [(first, second) for second in range(len(job_of)) for first in range(second)]
+    for first, second in sorted(pairs, key=distance):
+        job, added = job_of[first], job_of[second]
+        if job is added:
+            continue
+        if added is lake or (job is not lake and len(added.recordings) > len(job.recordings)):
+            job, added = added, job
+        if all(job.find_mismatch(recording.ranks) is None for recording in added.recordings):
+            job.merge(added)
+            job_of = [job if each is added else each for each in job_of]
+    return list(dict.fromkeys(job_of))
+
+
+class LeadingJob:
+    """Divides recordings into jobs while they are read, and tells which of them are of the leading job for certain.
+
+    These run the sequence of kernels of another rank, and no other recording holds their steps. The others wait until
+    all are read. The job of a lake always leads.
+    """
+
+    def __init__(self, in_lake: Sequence[RecordedRank], given: int, given_bytes: int) -> None:
+        """`given` is the number of recordings that are to be read, `given_bytes` the bytes of their files."""
+        self._has_lake = bool(in_lake)
+        self._groups: list[RecordedJob] = [RecordedJob(is_one_run=False)] if in_lake else []
+        self._rank_of: dict[str, int | None] = {}
+        """The rank that runs a sequence of kernels; None: several ranks do."""
+        self._alone: dict[str, list[GivenRecording]] = {}
+        """The recordings of a sequence that one rank runs."""
+        self._met: set[GivenRecording] = set()
+        self._holder: dict[tuple[int, StepKey], GivenRecording] = {}
+        self._contested: set[GivenRecording] = set()
+        self._waiting: dict[GivenRecording, None] = {}
+        """Recordings that are in a group and have not been returned, in the order in which they came."""
+        by_file: dict[str, list[RecordedRank]] = {}
+        for rank in in_lake:
+            by_file.setdefault(rank.record.file, []).append(rank)
+        for file, ranks in by_file.items():
+            recording = GivenRecording(Path(file), ranks)
+            self._groups[0].add(recording)
+            self._claim(recording)
+            self._find_met(recording)
+            self._met.add(recording)
+        if in_lake:
+            self._groups[0].programs = _distinct_programs(in_lake)
+        self._count = given + len(by_file)
+        self._bytes = given_bytes + sum(ranks[0].record.size for ranks in by_file.values())
+
+    def add(self, recording: GivenRecording) -> list[GivenRecording]:
+        """Add a recording, and return the recordings that have become certain by it."""
+        self._claim(recording)
+        for met in self._find_met(recording):
+            _add_by_program(met, self._groups, is_one_run=not self._has_lake)
+            self._waiting[met] = None
+        largest = self._groups[:1] if self._has_lake else self._groups
+        leading = max(largest, key=lambda group: len(group.recordings), default=RecordedJob())
+        size = sum(member.size for member in leading.recordings)
+        if len(leading.recordings) <= _MAJORITY * self._count or size <= _MAJORITY * self._bytes:
+            return []
+        members = set(leading.recordings)
+        certain = [
+            candidate for candidate in self._waiting if candidate in members and candidate not in self._contested
+        ]
+        for settled in certain:
+            del self._waiting[settled]
+        return certain
+
+    def _claim(self, recording: GivenRecording) -> None:
+        """Note the steps that a recording holds, and which recordings hold one of them too."""
+        for rank in recording.ranks:
+            for step in rank.record.steps:
+                holder = self._holder.setdefault((rank.rank, step.key), recording)
+                if holder is not recording:
+                    self._contested |= {holder, recording}
+
+    def _find_met(self, recording: GivenRecording) -> list[GivenRecording]:
+        """Return the recordings of which it turns out that another rank runs their sequence, this one last."""
+        recordings: dict[GivenRecording, None] = {}
+        is_met = False
+        for rank in recording.ranks:
+            for sequence in rank.sequences:
+                if self._rank_of.setdefault(sequence, rank.rank) == rank.rank:
+                    self._alone.setdefault(sequence, []).append(recording)
+                else:
+                    self._rank_of[sequence] = None
+                    recordings |= dict.fromkeys(self._alone.pop(sequence, []))
+                    is_met = True
+        new = [candidate for candidate in recordings if candidate not in self._met and candidate is not recording]
+        new += [recording] if is_met else []
+        self._met |= set(new)
+        return new
+
+
+class OtherJobError(RejectedForAnotherError):
+    """A recording that cannot belong to the job that is taken; `cause` is the other job in words."""
+
+
+class UndecidedJobError(OtherJobError):
+    """A recording of one of several jobs of similar size, of which none is taken."""
+
+
+def left_out_errors(choice: JobChoice, lake: Path) -> list[tuple[GivenRecording, OtherJobError]]:
+    """Return the recordings that are not taken, each with its error. `lake` is the lake's folder."""
+    taken = choice.taken
+    if taken is None:
+        return _undecided_errors(choice.jobs)
+    errors = []
+    for job in choice.jobs:
+        if job is taken:
+            continue
+        for recording, reason in _reasons(taken, job, "in the lake" if choice.is_in_lake else _IN_TAKEN):
+            if choice.is_in_lake:
+                error = not_in_lake_error(recording.path, reason, taken, job, lake)
+            else:
+                error = OtherJobError(
+                    f"{recording.path}: recorded in another job than most of these traces: {reason}. Taken: "
+                    f"{taken.describe()}. Left out: {job.describe()}",
+                    "a lake holds one job: ingest the other one alone into another lake (`ingest -o LAKE`), or "
+                    f"{_SAME_JOB}",
+                )
+                error.cause = job.describe()
+            errors.append((recording, error))
+    return errors
+
+
+def not_in_lake_error(path: Path, reason: str, in_lake: RecordedJob, job: RecordedJob, lake: Path) -> OtherJobError:
+    """Return the error for a recording of `job`, which is another one than the job in the lake."""
+    size = "the job in the lake is the smaller one: " if job.rank_steps > in_lake.rank_steps else ""
+    replace = f"jitter ingest {shlex.quote(str(_folder(job)))} -o {shlex.quote(str(lake))} --replace"
+    error = OtherJobError(
+        f"{path}: recorded in another job than the one in the lake: {reason}. In the lake: {in_lake.describe()}. "
+        f"Left out: {job.describe()}",
+        f"{size}a lake holds one job: use another lake (`ingest -o LAKE`, `report -L LAKE`), `{replace}` to replace "
+        f"the job in the lake, or {_SAME_JOB}",
+    )
+    error.cause = job.describe()
+    return error
+
+
+def _undecided_errors(jobs: Sequence[RecordedJob]) -> list[tuple[GivenRecording, OtherJobError]]:
+    """Return one error for all recordings."""
+    (example, reason), *_ = _reasons(jobs[0], jobs[1], "in the first")
+    described = "; ".join(f"{number}) {job.describe()}" for number, job in enumerate(jobs, 1))
+    folders = [shlex.quote(str(_folder(job))) for job in jobs]
+    way = "move the files of one job into a folder of its own, and ingest that"
+    if len(set(folders)) == len(folders):
+        way = f"ingest one of them: `jitter ingest {folders[0]}` or `jitter ingest {folders[1]}`"
+    error = UndecidedJobError(
+        f"{format_count(len(jobs), 'job')} stand here, none of them clearly the largest, and a lake holds one: "
+        f"{described}. Of {example.path.name} in the second, {reason}. Nothing was written",
+        f"{way}; or give {_SAME_JOB}",
+    )
+    return [(recording, error) for job in jobs for recording in job.recordings]
+
+
+def _reasons(taken_job: RecordedJob, job: RecordedJob, place: str) -> Iterator[tuple[GivenRecording, str]]:
+    """Yield each recording of a job with the reason why it is not of the job that is taken."""
+    reasons = {recording: taken_job.find_mismatch(recording.ranks, place) for recording in job.recordings}
+    in_order = sorted(reasons, key=lambda recording: recording.path)
+    otherwise = next(
+        (f"it goes with {each.path.name}, of which: {reasons[each]}" for each in in_order if reasons[each] is not None),
+        "its kernels are those of another job",
+    )
+    for recording in in_order:
+        yield recording, reasons[recording] or otherwise
+
+
+def _folder(job: RecordedJob) -> Path:
+    """Return the folder that holds all recordings of a job."""
+    return Path(os.path.commonpath([recording.path.parent for recording in job.recordings]))
+
+
+_REASONS: Final = (
+    "which runs the sequence of kernels of more other ranks",
+    "which shares more kernels with the other ranks",
+    "which was recorded nearer in time to the other ranks",
+    "which holds more whole steps",
+    "which holds more kernels",
+    "which is of the format of more other ranks",
+)
+"""Why one of two recordings is the more likely one: for each value of `_fit`."""
+_SAME_RUN: Final = "a second recording of about the same time, of which one is enough"
+_UNDECIDED: Final = "and nothing tells which of the two is right: neither is taken"
+
+
+Claims = list[tuple[int, StepKey]]
+"""Ranks with a step."""
+Rivals = dict[GivenRecording, dict[GivenRecording, Claims]]
+"""By recording the other ones that hold some of its steps, with these."""
+
+
+class StepConflict(NamedTuple):
+    """A recording that is left out, and another one that holds some of its steps; `reason` describes the other one."""
+
+    recording: GivenRecording
+    other: GivenRecording
+    rank: int
+    steps: list[StepKey]
+    reason: str
+
+
+def find_conflicts(recordings: Iterable[GivenRecording], ranks: Sequence[RecordedRank]) -> list[StepConflict]:
+    """Return the recordings to leave out because another one holds the same step of the same rank.
+
+    Of two such recordings the one that is more like the other `ranks` of the job is taken, then the more complete one.
+    Of two that nothing tells apart, one is taken if they are of the same time, else none.
+    """
+    rivals = _rivals(recordings)
+    fits = {recording: _fit(recording, ranks) for recording in rivals}
+    conflicts: dict[GivenRecording, StepConflict] = {}
+    undecided: set[GivenRecording] = set()
+    for _, equals in groupby(
+        sorted(rivals, key=lambda recording: (fits[recording], _start_and_content(recording))), key=fits.__getitem__
+    ):
+        best = []
+        for recording in equals:
+            better = [rival for rival in rivals[recording] if fits[rival] < fits[recording]]
+            better = [rival for rival in better if rival not in conflicts or rival in undecided]
+            if better:
+                conflicts[recording] = _conflict(
+                    recording, better[0], rivals[recording], _explain(fits[recording], fits[better[0]])
+                )
+            else:
+                best.append(recording)
+        for place, recording in enumerate(best):
+            alike = [rival for rival in best if rival in rivals[recording]]
+            apart = [rival for rival in alike if not _is_same_time(recording, rival)]
+            before = [rival for rival in alike if rival in best[:place] and rival not in conflicts]
+            if apart:
+                conflicts[recording] = _conflict(recording, apart[0], rivals[recording], _UNDECIDED)
+                undecided.add(recording)
+            elif before:
+                conflicts[recording] = _conflict(recording, before[0], rivals[recording], _SAME_RUN)
+    return list(conflicts.values())
+
+
+def _rivals(recordings: Iterable[GivenRecording]) -> Rivals:
+    claims: dict[tuple[int, StepKey], list[GivenRecording]] = {}
+    for recording in recordings:
+        for rank in recording.ranks:
+            for step in rank.record.steps:
+                claims.setdefault((rank.rank, step.key), []).append(recording)
+    rivals: Rivals = {}
+    for claim, holders in claims.items():
+        for holder in holders if len(holders) > 1 else ():
+            for rival in holders:
+                if rival is not holder:
+                    rivals.setdefault(holder, {}).setdefault(rival, []).append(claim)
+    return rivals
+
+
+def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[float, ...]:
+    """Return how unlikely a recording is, compared with `ranks`: the least is the most likely."""
+    recorded_ranks = {rank.rank for rank in recording.ranks}
+    others = [other_rank for other_rank in ranks if other_rank.rank not in recorded_ranks]
+    pairs = [(rank, other_rank) for rank in recording.ranks for other_rank in others]
+    steps = [step for rank in recording.ranks for step in rank.record.steps]
+    return (
+        -sum(bool(rank.sequences & other_rank.sequences) for rank, other_rank in pairs),
+        -max((rank.shared_kernels(other_rank) or 0.0 for rank, other_rank in pairs), default=0.0),
+        min((time_apart(rank.utc_range, other_rank.utc_range) for rank, other_rank in pairs), default=0),
+        -sum(not step.cut for step in steps),
+        -sum(step.kernels for step in steps),
+        -sum(rank.record.format == other_rank.record.format for rank, other_rank in pairs),
+    )
+
+
+def _start_and_content(recording: GivenRecording) -> tuple[int, str]:
+    """Return a key by which the first of several alike recordings is the same one on every rank."""
+    return (recording.utc_range or (0,))[0], recording.ranks[0].record.file_digest
+
+
+def _explain(fit: tuple[float, ...], better: tuple[float, ...]) -> str:
+    return next(
+        reason for reason, fit_part, better_part in zip(_REASONS, fit, better, strict=True) if fit_part != better_part
+    )
+
+
+def _conflict(
+    recording: GivenRecording, rival: GivenRecording, rivals: dict[GivenRecording, Claims], reason: str
+) -> StepConflict:
+    rank = min(rank for rank, _ in rivals[rival])
+    steps = sorted((key for of_rank, key in rivals[rival] if of_rank == rank), key=lambda key: key.order)
+    return StepConflict(recording, rival, rank, steps, reason)
+
+
+def _is_same_time(recording: GivenRecording, rival: GivenRecording) -> bool:
+    """Return whether two recordings state wall clocks that overlap: one execution was recorded twice."""
+    ranges = recording.utc_range, rival.utc_range
+    return None not in ranges and time_apart(*ranges) <= RESTART_NS

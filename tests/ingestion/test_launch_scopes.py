@@ -10,7 +10,7 @@ import pytest
 
 from jitter.core.schema import BACKWARD, OPERATORS, RANGES
 from jitter.ingestion.names import compile_step_pattern
-from jitter.ingestion.transform import code_ranges
+from jitter.ingestion.transform import code_ranges, sorted_rows
 from jitter.ingestion.transform.capture import Capture
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.range_texts import parse_operator, parse_phase
@@ -145,7 +145,7 @@ def test_random_nests(tmp_path: Path, seed: int, kept: str, monkeypatch: pytest.
     chance = random.Random(seed)
     monkeypatch.setattr(code_ranges, "LONG_OPERATION_NS", 200)
     if kept == "none":
-        monkeypatch.setattr(code_ranges, "_BYTES_KEPT", 0)
+        monkeypatch.setattr(sorted_rows, "RUN_BYTES", 0)
     ranges: list[Range] = []
 
     def nest(thread: int, start_ns: int, end_ns: int, depth: int) -> None:

@@ -1,17 +1,14 @@
 """The ranges of a recording's threads (annotations, operators, modules, frames), as the launches in them need them.
 
-A trace of 10 GB has tens of millions, most of them short. Long ones stay in memory; short ones go to a temporary file
-when they take much of it, and are read again for the stretch of time in which launches are looked up.
+A trace of 10 GB has tens of millions, most of them short. Long ones stay in memory; short ones are sorted rows, read
+for the stretch of time in which launches are looked up.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, ClassVar, Final, NamedTuple
-from weakref import finalize
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +17,7 @@ from jitter.core.numeric.arrays import Codes, Ints
 from jitter.core.schema import BACKWARD
 from jitter.ingestion.transform.launch_join import LONG_OPERATION_NS
 from jitter.ingestion.transform.range_texts import is_frame, parse_operator
+from jitter.ingestion.transform.sorted_rows import KEY, SortedRows
 
 ANNOTATION: Final = 0
 OPERATOR: Final = 1
@@ -29,8 +27,7 @@ FRAME: Final = 3
 NO_THREAD: Final = -1
 OPEN: Final = np.iinfo(np.int64).max
 """End of a range whose end was not recorded."""
-_BYTES_KEPT = 32 << 20
-"""Bytes of short ranges that stay in memory."""
+_SHORT: Final = pa.schema([("end_ns", pa.int64()), ("text", pa.int64())])
 _Place = tuple[int, int]
 """A process and a thread of it; `NO_THREAD`: unknown."""
 
@@ -56,34 +53,20 @@ class ThreadLinks(NamedTuple):
     """Times within forward operators of this thread to which backward operators belong, in order."""
 
 
-class _Run(NamedTuple):
-    """Short ranges of one thread that came together."""
-
-    first_ns: int
-    """Start of the first one."""
-    last_ns: int
-    """Start of the last one."""
-    rows: Ints | None
-    """(start, end and key, ranges); None if they are in the file."""
-    offset: int
-    """Place in the file, bytes."""
-    ranges: int
-
-
 class CodeRanges:
     """Collects ranges while a recording is read, then gives those of each thread around some time."""
 
     KINDS: ClassVar[int] = 3
 
     def __init__(self, scratch: Path) -> None:
-        """Start empty; `scratch` is a folder for the temporary file."""
-        self._scratch = scratch
-        self._file: IO[bytes] | None = None
+        """Start empty; `scratch` is a folder for temporary files."""
         self._texts: dict[str, int] = {}
         self._listed: list[str] = []
-        self._short: dict[_Place, list[_Run]] = defaultdict(list)
+        self._short = SortedRows(scratch, _SHORT)
+        """Short ranges by the number of their thread and their start."""
         self._long: dict[_Place, list[Ints]] = defaultdict(list)
-        self._bytes_kept = 0
+        self._numbers: dict[_Place, int] = {}
+        """The number of each thread that has ranges."""
         self._backward: list[pa.RecordBatch] = []
         self._links: dict[_Place, ThreadLinks] = {}
         self._names = 0
@@ -123,32 +106,21 @@ class CodeRanges:
         order = np.lexsort((thread, process))
         process, thread, rows = process[order], thread[order], rows[:, order]
         is_long = (rows[1] - rows[0] >= LONG_OPERATION_NS) | (rows[1] == OPEN)
+        number = np.empty(len(order), np.int32)
         edges = np.flatnonzero((np.diff(process) != 0) | (np.diff(thread) != 0)) + 1
-        for low, high in pairwise([0, *edges.tolist(), len(order)]):
-            here, long = rows[:, low:high], is_long[low:high]
-            if long.any():
-                self._long[int(process[low]), int(thread[low])].append(here[:, long])
-            if not long.all():
-                self._short[int(process[low]), int(thread[low])].append(self._keep(here[:, ~long]))
+        for low, high in pairwise([0, *edges.tolist(), len(order)] if len(order) else ()):
+            place = int(process[low]), int(thread[low])
+            number[low:high] = self._numbers.setdefault(place, len(self._numbers))
+            if (long := is_long[low:high]).any():
+                self._long[place].append(rows[:, low:high][:, long])
+        start_ns, end_ns, key = rows[:, ~is_long]
+        self._short.add(pa.table([end_ns, key], schema=_SHORT), start_ns, number[~is_long])
 
-    def _keep(self, rows: Ints) -> _Run:
-        bounds, ranges = (int(rows[0].min()), int(rows[0].max())), rows.shape[1]
-        if self._bytes_kept + rows.nbytes <= _BYTES_KEPT:
-            self._bytes_kept += rows.nbytes
-            return _Run(*bounds, rows, 0, ranges)
-        if self._file is None:
-            self._file = TemporaryFile(buffering=0, dir=self._scratch)  # noqa: SIM115  # open as long as its ranges
-            finalize(self, self._file.close)
-        offset = self._file.seek(0, os.SEEK_END)
-        rows.tofile(self._file)
-        return _Run(*bounds, None, offset, ranges)
-
-    def _read(self, run: _Run) -> Ints:
-        if run.rows is not None:
-            return run.rows
-        assert self._file is not None
-        self._file.seek(run.offset)
-        return np.fromfile(self._file, np.int64, 3 * run.ranges).reshape(3, run.ranges)
+    def _short_of(self, place: _Place, low_ns: int | None = None, high_ns: int | None = None) -> Ints:
+        """Return the short ranges (start, end and key, ranges) of a thread with `low_ns` <= start < `high_ns`."""
+        self._short.finish()
+        rows = self._short.rows(low_ns, high_ns, self._numbers[place])
+        return np.stack([rows[name].to_numpy() for name in (KEY, *_SHORT.names)])
 
     @property
     def keys(self) -> int:
@@ -163,19 +135,17 @@ class CodeRanges:
 
     def has(self, process: int) -> bool:
         """Return whether the process has ranges."""
-        return any(range_process == process for range_process, _ in (*self._short, *self._long))
+        return any(range_process == process for range_process, _ in self._numbers)
 
     def around(self, process: int, thread: int, first_ns: int, last_ns: int) -> ThreadRanges | None:
         """Return the ranges of a thread that may hold a time from `first_ns` to `last_ns`; None if it has none."""
         place = process, thread
-        parts = []
-        for run in self._short.get(place, ()):
-            if run.first_ns <= last_ns and run.last_ns > first_ns - LONG_OPERATION_NS:
-                rows = self._read(run)
-                parts.append(rows[:, (rows[0] <= last_ns) & (rows[0] > first_ns - LONG_OPERATION_NS)])
+        if place not in self._numbers:
+            return None
+        parts = [self._short_of(place, first_ns - LONG_OPERATION_NS + 1, last_ns + 1)]
         if (long := self._long_of(place)) is not None:
             parts.append(long[:, (long[0] <= last_ns) & (long[1] >= first_ns)])
-        return self._in_order(np.concatenate(parts, axis=1)) if parts else None
+        return self._in_order(np.concatenate(parts, axis=1))
 
     def operations(self, process: int, thread: int, text: str, names: Sequence[str]) -> ThreadRanges | None:
         """Return the long ranges of a thread, and all of this text; None if it has none.
@@ -186,9 +156,9 @@ class CodeRanges:
         parts = [] if (long := self._long_of(place)) is None else [long]
         keys = [-1 - self._texts[text] * self.KINDS - kind for kind in range(self.KINDS) if text in self._texts]
         keys += [names.index(text) * self.KINDS + kind for kind in range(self.KINDS) if text in names]
-        if keys:
-            read = map(self._read, self._short.get(place, ()))
-            parts += [rows[:, np.isin(rows[2], keys)] for rows in read]
+        if keys and place in self._numbers:
+            rows = self._short_of(place)
+            parts.append(rows[:, np.isin(rows[2], keys)])
         return self._in_order(np.concatenate(parts, axis=1)) if parts else None
 
     def _long_of(self, place: _Place) -> Ints | None:

@@ -1,7 +1,7 @@
 """Columns of sources: column maps, integers of any type, plausible times, keys numbered in order of appearance."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.core.arrow import map_distinct
-from jitter.core.numeric.arrays import Bools, Ints
+from jitter.core.numeric.arrays import Bools, Codes, Ints
+from jitter.core.schema import ACTIVITIES
 
 Integer64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """The type of a JSON member that is an integer of 64 bits."""
@@ -125,6 +126,15 @@ class Interner(Generic[Key]):
         encoded = values.dictionary_encode("encode")
         lookup = np.array([self.position(key(value)) for value in encoded.dictionary.to_pylist()], np.int32)
         return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
+
+
+def columns_of_records(records: Sequence[NamedTuple], record_of_row: Codes) -> dict[str, pa.Array]:
+    """Return a column of `schema.ACTIVITIES` for each field of the records: the record of each row; -1 is null."""
+    rows = pa.array(record_of_row, mask=record_of_row < 0)
+    return {
+        name: pa.array([getattr(record, name) for record in records], ACTIVITIES.field(name).type).take(rows)
+        for name in type(records[0])._fields
+    }
 
 
 class Progress:

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from jitter.core.arrow import column_or_nulls
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Bools, Ints
-from jitter.core.schema import ACTIVITIES, MIGRATION, OFF_CPU
+from jitter.core.schema import MIGRATION, OFF_CPU
 from jitter.readers import Batch, make_batch
-from jitter.readers.columns import CaptureTimes, Interner, drop_early_ends
-from jitter.readers.nsys.metadata import ExportMetadata, Message, NcclMessages, process_key
+from jitter.readers.columns import CaptureTimes, Interner, columns_of_records, drop_early_ends
+from jitter.readers.nsys.metadata import ExportMetadata, NcclMessages, process_key
 from jitter.readers.nsys.tables import (
     CALL_CHAINS,
     GRAPH_TRACE,
@@ -279,13 +279,7 @@ class NsysBatches:
         for position in np.unique(of_process).tolist():
             rows = np.flatnonzero(of_process == position)
             message_index[rows] = self.nccl.rows(self.processes.keys[position], correlations.take(pa.array(rows)))
-        messages = self.nccl.messages
-        return {
-            name: pa.array([getattr(message, name) for message in messages], ACTIVITIES.field(name).type).take(
-                pa.array(message_index, mask=message_index < 0)
-            )
-            for name in Message._fields
-        }
+        return columns_of_records(self.nccl.messages, message_index)
 
     def _calls(self) -> Iterator[Batch]:
         wanted = self._existing(RUNTIME, ["start", "end", "globalTid", "correlationId", "nameId"])

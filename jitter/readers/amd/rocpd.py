@@ -29,7 +29,6 @@ from jitter.readers.amd.rows import (
     decode_text,
     message_bytes,
     sibling_files,
-    without,
 )
 from jitter.readers.columns import Progress, parse_integer
 from jitter.readers.sqlite import VALUES_PER_QUERY, Database, StringTable, sniff_tables
@@ -263,25 +262,24 @@ class _SessionBatches:
             self._rows.rccl_calls(self._columns(read) | {"name": names}, self._message_sizes(read))
         for read in self._regions("HIP_", "HSA_"):
             names = self._strings.texts(read["name"])
-            yield self._rows.calls(without(self._columns(read), "event") | {"name": names}), read.num_rows
+            yield self._rows.calls(self._columns(read) | {"name": names}), read.num_rows
         for read in self._activities("kernel_dispatch", {"name": "kernel_id", **SHAPE}):
-            columns = without(self._columns(read), "agent_id", "queue_id", "stream_id")
-            agents = _column(read, "agent_id")
+            columns, agents = self._columns(read), _column(read, "agent_id")
             columns["device"] = pc.coalesce(self._gpus(agents), agents)
             columns["stream"] = _column(read, "stream_id" if "stream_id" in read.schema.names else "queue_id")
-            columns["name"] = self._kernel_names(read["name"])
+            columns["name"] = map_distinct(read["name"], self._kernel_name, pa.int32())
             yield self._rows.kernels(columns), read.num_rows
         copies = {"name": "name_id", "size_bytes": "size", "from": "src_agent_id", "to": "dst_agent_id"}
         for read in self._activities("memory_copy", copies) if self._session.has("memory_copy") else ():
-            columns = without(self._columns(read), "agent_id", "queue_id", "stream_id", "from", "to")
+            columns = self._columns(read)
             columns["device"] = pc.coalesce(*(self._gpus(_column(read, end)) for end in ("to", "from")))
             columns["name"] = self._strings.texts(_column(read, "name"))
             columns["stream"] = _column(read, "stream_id")
             yield self._rows.copies(columns), read.num_rows
         for read in self._regions(_MARKERS, texts=True):
-            columns = without(self._columns(read), "event", "name", "correlation", "extdata", "own")
             texts = map(self._message, read["extdata"].to_pylist(), read["own"].to_pylist())
-            yield self._rows.ranges(columns | {"text": pa.array(list(texts), pa.string())}), read.num_rows
+            columns = self._columns(read) | {"text": pa.array(list(texts), pa.string())}
+            yield self._rows.ranges(columns), read.num_rows
         self.problems += [NO_CALLS] if self._rows.counts["calls"] == before["calls"] else []
         self.problems += [NO_RANGES] if self._rows.counts["ranges"] == before["ranges"] else []
         if self._packed:
@@ -335,11 +333,8 @@ class _SessionBatches:
         """Return GPU ordinals; null for processors and unknown agents."""
         return map_distinct(agents, self._metadata.gpus.get, pa.int64())
 
-    def _kernel_names(self, symbols: pa.Array) -> pa.Array:
-        def name(symbol: int | None) -> int:
-            return self._rows.name(self._metadata.kernels.get(symbol) or f"[kernel {symbol} is not in the database]")
-
-        return map_distinct(symbols, name, pa.int32())
+    def _kernel_name(self, symbol: int | None) -> int:
+        return self._rows.name(self._metadata.kernels.get(symbol) or f"[kernel {symbol} is not in the database]")
 
     def _message_sizes(self, calls: pa.RecordBatch) -> list[int | None]:
         """Return the message size of each RCCL call, bytes, from its arguments; None where they are not recorded."""

@@ -16,7 +16,8 @@ from jitter.core.arrow import map_distinct
 from jitter.core.bandwidth import element_bytes, size_of_message
 from jitter.core.names.kernels import collective_operation, parse_operation
 from jitter.core.numeric.arrays import Bools, Ints
-from jitter.readers import Batch, Process, Recording, make_batch
+from jitter.core.schema import READER_TABLES
+from jitter.readers import Batch, Process, Recording, TableName, make_batch
 from jitter.readers.columns import CaptureTimes, drop_early_ends
 from jitter.readers.csv_file import INVALID_BYTE
 
@@ -133,18 +134,14 @@ def _numbers(column: pa.Array) -> Ints:
 def message_bytes(arguments: Mapping[str, str]) -> int | None:
     """Return count × element size of a call with these arguments (name to text); None if one of them is unknown."""
     counts = [int(text) for name in _COUNTS if (text := arguments.get(name, "")).isdecimal()]
-    size = _element_bytes(arguments.get("datatype", ""))
+    datatype = arguments.get("datatype", "")  # `7`, `ncclFloat32`, `(ncclDataType_t) 7`
+    if match := re.search(r"(?:^|[\s)=])(\d{1,2})$", datatype):
+        size = dict(enumerate(_BYTES)).get(int(match[1]))
+    else:
+        size = element_bytes(datatype)
     if len(counts) != 1 or size is None or counts[0] * size > _LARGEST:
         return None
     return counts[0] * size
-
-
-def _element_bytes(datatype: str) -> int | None:
-    """Return the bytes of an element of a data type: `7`, `ncclFloat32`, `(ncclDataType_t) 7`."""
-    if match := re.search(r"(?:^|[\s)=])(\d{1,2})$", datatype):
-        number = int(match[1])
-        return _BYTES[number] if number < len(_BYTES) else None
-    return element_bytes(datatype)
 
 
 NAMING_HINT: Final = (
@@ -214,8 +211,8 @@ _ROCMINFO_TYPE: Final = re.compile(r"^\s*Device Type:\s*(\w+)\s*$")
 class RowBuilder:
     """Builds batches from columns of a source, with shared processes, names and counts.
 
-    All methods take columns of our tables, int64 or texts (binary or string); absent ones are null. Processes are
-    process ids (int64) or already positions (int32).
+    All methods take columns of our tables, int64 or texts (binary or string); absent ones are null, and further ones
+    are left out. Processes are process ids (int64) or already positions (int32).
     """
 
     def __init__(self) -> None:
@@ -255,19 +252,19 @@ class RowBuilder:
 
         Barriers and markers are dropped; rows without a valid time are counted and left out.
         """
-        typed = self._typed(columns)
+        typed = self._typed("activities", columns)
         typed["collective"] = self.rccl.operations(typed, self.names)
         typed |= self.rccl.sizes(typed)
         return self._activities("kernels", typed, grids_in_items=grids_in_items)
 
     def copies(self, columns: Columns) -> Batch:
         """Return a batch of copies and fills; rows without a valid time are counted and left out."""
-        return self._activities("copies", self._typed(columns), grids_in_items=False)
+        return self._activities("copies", self._typed("activities", columns), grids_in_items=False)
 
     def rccl_calls(self, columns: Columns, sizes: Sequence[int | None] | None = None) -> None:
         """Note calls of RCCL, whose `sizes` are message sizes in bytes; call before the HIP calls inside them."""
         names = [decode_text(name) for name in columns["name"].to_pylist()]
-        typed = self._typed({name: column for name, column in columns.items() if name != "name"})
+        typed = self._typed("ranges", columns)
         self.rccl.add(typed["process"], typed["thread"], names, typed["start_ns"], typed["end_ns"], sizes)
 
     def calls(self, columns: Columns) -> Batch:
@@ -276,7 +273,7 @@ class RowBuilder:
         Rows without a possible time are counted and left out.
         """
         is_read = map_distinct(columns["name"], lambda name: _IS_READ.match(decode_text(name)) is not None, pa.bool_())
-        typed = self._typed({name: column.filter(is_read) for name, column in columns.items()})
+        typed = self._typed("calls", {name: column.filter(is_read) for name, column in columns.items()})
         self.counts["calls"] += len(typed["name"])
         self.rccl.note_launches(typed)
         return make_batch("calls", self._started("calls", typed))
@@ -288,7 +285,8 @@ class RowBuilder:
         """
         self.counts["ranges"] += len(columns["text"])
         is_range = pc.invert(pc.fill_null(pc.equal(columns["start_ns"], columns["end_ns"]), False))
-        started = self._started("ranges", self._typed({name: each.filter(is_range) for name, each in columns.items()}))
+        typed = self._typed("ranges", {name: column.filter(is_range) for name, column in columns.items()})
+        started = self._started("ranges", typed)
         texts = [None if value is None else decode_text(value) for value in started["text"].to_pylist()]
         started["text"] = pa.array(texts, pa.string())
         has_text = started["text"].is_valid()
@@ -304,22 +302,19 @@ class RowBuilder:
         left_out = [f"{count} {what} were left out" for what, count in self.left_out.items() if count]
         recording.problems += [*problems, *left_out]
 
-    def _typed(self, columns: Columns) -> dict[str, pa.Array]:
-        """Return the columns with positions of processes and names, and without the number 0 of an unknown thread."""
-        typed = dict(columns)
-        typed["process"] = self._process_column(columns)
-        if "name" in columns and columns["name"].type != pa.int32():
+    def _typed(self, table: TableName, columns: Columns) -> dict[str, pa.Array]:
+        """Return the columns of a table, with positions of processes and names; the thread 0 is an unknown one."""
+        typed = {name: columns[name] for name in READER_TABLES[table].names if name in columns}
+        processes = columns.get("process", pa.nulls(len(columns["start_ns"]), pa.int64()))
+        if processes.type != pa.int32():
+            processes = map_distinct(processes, lambda pid: self.process(pid, lambda: Process(pid)), pa.int32())
+        typed["process"] = processes
+        if "name" in typed and columns["name"].type != pa.int32():
             typed["name"] = map_distinct(columns["name"], lambda text: self.name(decode_text(text)), pa.int32())
-        if "thread" in columns:
+        if "thread" in typed:
             is_known = pc.not_equal(columns["thread"], 0)
             typed["thread"] = pc.if_else(is_known, columns["thread"], pa.scalar(None, pa.int64()))
         return typed
-
-    def _process_column(self, columns: Columns) -> pa.Array:
-        processes = columns.get("process", pa.nulls(len(columns["start_ns"]), pa.int64()))
-        if processes.type == pa.int32():
-            return processes
-        return map_distinct(processes, lambda pid: self.process(pid, lambda: Process(pid)), pa.int32())
 
     def _activities(
         self, kind: Literal["kernels", "copies"], columns: dict[str, pa.Array], *, grids_in_items: bool
@@ -338,7 +333,9 @@ class RowBuilder:
         for axis in "xyz" if grids_in_items else "":
             items, group = kept.get(f"grid_{axis}"), kept.get(f"block_{axis}")
             if items is not None and group is not None:
-                kept[f"grid_{axis}"] = _groups(items, group)
+                size = pc.if_else(pc.greater(group, 0), group, pa.scalar(None, group.type))
+                groups = pc.divide(pc.add(items, pc.subtract(size, 1)), size)
+                kept[f"grid_{axis}"] = pc.if_else(pc.less(groups, 2**31), groups, pa.scalar(None, groups.type))
         return make_batch("activities", kept)
 
     def _started(self, table: Literal["calls", "ranges"], columns: Columns) -> dict[str, pa.Array]:
@@ -415,11 +412,6 @@ def columns_of(rows: pa.RecordBatch) -> dict[str, pa.Array]:
     return dict(zip(rows.schema.names, rows.columns, strict=True))
 
 
-def without(columns: Columns, *names: str) -> dict[str, pa.Array]:
-    """Return the columns of other names."""
-    return {name: column for name, column in columns.items() if name not in names}
-
-
 def decode_text(value: bytes | str | None) -> str:
     """Return a name or text as a string; invalid UTF-8 is replaced, null is empty."""
     if value is None:
@@ -432,9 +424,3 @@ def join_names(names: Sequence[str]) -> str:
     """Return the first names as text, with the number of the others."""
     rest_text = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(names[:_MOST_NAMES]) + rest_text
-
-
-def _groups(items: pa.Array, group: pa.Array) -> pa.Array:
-    size = pc.if_else(pc.greater(group, 0), group, pa.scalar(None, group.type))
-    groups = pc.divide(pc.add(items, pc.subtract(size, 1)), size)
-    return pc.if_else(pc.less(groups, 2**31), groups, pa.scalar(None, groups.type))

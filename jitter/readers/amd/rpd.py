@@ -84,11 +84,9 @@ def _batches(recording: Recording, database: Database, advance: Advance) -> Iter
             # an operation without a call belongs to the only process, if there is one
             columns["process"] = columns["process"].fill_null(rows.processes[0].pid)
         is_copy = pc.or_(pc.starts_with(kinds, "Copy"), pc.starts_with(kinds, "Fill"))
-        size = columns.pop("size_bytes", None)
-        kernels = {name: column.filter(pc.invert(is_copy)) for name, column in columns.items()}
         copies = {name: column.filter(is_copy) for name, column in columns.items() if name not in _SHAPE}
-        if size is not None:
-            copies["size_bytes"] = size.filter(is_copy)
+        columns.pop("size_bytes", None)
+        kernels = {name: column.filter(pc.invert(is_copy)) for name, column in columns.items()}
         yield rows.kernels(kernels, grids_in_items=False)  # as given to the call, in work groups
         yield rows.copies(copies)
         advance(progress.seen(len(kinds)))

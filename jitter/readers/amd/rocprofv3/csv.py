@@ -25,7 +25,6 @@ from jitter.readers.amd.rows import (
     pid_in_file_name,
     rank_in_file_name,
     sibling_files,
-    without,
 )
 from jitter.readers.columns import ColumnMap
 from jitter.readers.csv_file import CsvFile, sniff_columns
@@ -139,7 +138,10 @@ class _Trace:
             if kind == "kernels":
                 files.append(self._kernels)
                 for read in self._kernels.read(columns, counted):
-                    yield self._kernel_rows(read)
+                    if len(self._threads) < _MANY_THREADS:
+                        self._threads.update(pc.drop_null(pc.unique(read["launched_by"])).to_pylist())
+                    changed = {"process": self._processes(read), "device": self._devices(read["agent"])}
+                    yield self._rows.kernels(read | changed)
                 if not self._rows.counts["kernels"]:
                     raise UnreadableTraceError(
                         f"{self._recording.path}: no kernels in it",
@@ -162,34 +164,22 @@ class _Trace:
                 process = self._processes(read)
                 if kind == "rccl":
                     self._rows.rccl_calls(read | {"process": process})
+                elif kind == "copy":
+                    # the device is the agent that is not the host
+                    to_device = pc.match_substring(read["name"], b"HOST_TO_DEVICE")
+                    device = self._devices(pc.if_else(to_device, read["to"], read["from"]))
+                    yield self._rows.copies(read | {"process": process, "device": device})
+                elif kind == "marker":
+                    yield self._marker_rows(read | {"process": process})
                 else:
-                    make = {"copy": self._copy_rows, "marker": self._marker_rows}.get(kind, self._call_rows)
-                    yield make(read, process)
+                    yield self._rows.calls(read | {"process": process})
         except UnreadableTraceError as error:
             self._problems.append(f"{file.path.name}: {error.message.partition(': ')[2]}; it is left out")
 
-    def _call_rows(self, read: dict[str, pa.Array], process: pa.Array) -> Batch:
-        return self._rows.calls(without(read, "guid", "pid") | {"process": process})
-
-    def _kernel_rows(self, read: dict[str, pa.Array]) -> Batch:
-        if len(self._threads) < _MANY_THREADS:
-            self._threads.update(pc.drop_null(pc.unique(read["launched_by"])).to_pylist())
-        changed = {"process": self._processes(read), "device": self._devices(read["agent"])}
-        return self._rows.kernels(without(read, "guid", "pid", "agent", "launched_by") | changed)
-
-    def _copy_rows(self, read: dict[str, pa.Array], process: pa.Array) -> Batch:
-        # the device is the agent that is not the host
-        to_device = pc.match_substring(read["name"], b"HOST_TO_DEVICE")
-        device = self._devices(pc.if_else(to_device, read["to"], read["from"]))
-        return self._rows.copies(without(read, "guid", "pid", "from", "to") | {"process": process, "device": device})
-
-    def _marker_rows(self, read: dict[str, pa.Array], process: pa.Array) -> Batch:
+    def _marker_rows(self, read: dict[str, pa.Array]) -> Batch:
         kernels = pa.array([name.encode() for name in self._rows.names], pa.binary())
         is_range = pc.starts_with(read["domain"], b"MARKER_CORE")
-        columns = {
-            name: column.filter(is_range)
-            for name, column in (without(read, "guid", "pid", "domain", "correlation") | {"process": process}).items()
-        }
+        columns = {name: column.filter(is_range) for name, column in read.items()}
         same = columns["text"].filter(pc.is_in(columns["text"], kernels))
         self._renamed.update(decode_text(text) for text in pc.unique(same).to_pylist())
         return self._rows.ranges(columns)

@@ -240,18 +240,18 @@ def _batch(
     if table == "kernel_dispatch":
         agents = columns["device"].to_pylist()
         columns["device"] = pa.array([tool.gpus.get(agent, agent) for agent in agents], pa.int64())
-        columns["stream"] = pc.coalesce(columns["stream"], columns.pop("queue"))
+        columns["stream"] = pc.coalesce(columns["stream"], columns["queue"])
         kernels = columns["name"].to_pylist()
         columns["name"] = pa.array([rows.name(_kernel_name(kernel, tool)) for kernel in kernels], pa.int32())
         return rows.kernels(columns)
     if table == "marker_api":
-        texts = [tool.texts.get(correlation or 0) for correlation in columns.pop("correlation").to_pylist()]
+        texts = [tool.texts.get(correlation or 0) for correlation in columns["correlation"].to_pylist()]
         return rows.ranges(columns | {"text": pa.array(texts, pa.string())})
     names = [_operation(record, tool.kinds) for record in records]
     columns["name"] = pa.array(names, pa.string())
     if table == "memory_copy":
         # the device is the agent that is not the host
-        ends = pc.if_else(pc.match_substring(columns["name"], "HOST_TO_DEVICE"), columns.pop("to"), columns.pop("from"))
+        ends = pc.if_else(pc.match_substring(columns["name"], "HOST_TO_DEVICE"), columns["to"], columns["from"])
         columns["device"] = pa.array([tool.gpus.get(end) for end in ends.to_pylist()], pa.int64())
         return rows.copies(columns)
     if table == "rccl_api":

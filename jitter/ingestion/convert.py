@@ -79,13 +79,17 @@ class Outcome:
 def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
     """Read one source into `task.staging`. Errors are in the outcome; nothing is raised."""
     task.staging.mkdir(parents=True, exist_ok=True)
-    outcome = Outcome(task.source, "", Path(tempfile.mkdtemp(dir=task.staging)))
+    source = task.source
+    outcome = Outcome(source, "", Path(tempfile.mkdtemp(dir=task.staging)))
     try:
-        outcome.file_digest = file_digest(task.source.files)
+        outcome.file_digest = file_digest(source.files)
         outcome.is_known = outcome.file_digest in task.known
         if not outcome.is_known:
-            with _no_search_for_cycles(), _open_source(task.source, outcome.file_digest, advance) as opened:
-                _convert(task, outcome, *opened)
+            opened: AbstractContextManager[tuple[Path, Callable[[int], None]]] = nullcontext((source.path, advance))
+            if source.nsys is not None:
+                opened = open_export(source.path, outcome.file_digest, source.nsys, advance)
+            with _no_search_for_cycles(), opened as (path, advance_reading):
+                _convert(task, outcome, path, advance_reading)
     except JitterError as error:
         outcome.error = error
     except OSError as error:
@@ -98,15 +102,6 @@ def convert(task: Task, advance: Callable[[int], None]) -> Outcome:
             "this is a bug of jitter: please report it, if possible with the file",
         )
     return outcome
-
-
-def _open_source(
-    source: Source, digest: str, advance: Callable[[int], None]
-) -> AbstractContextManager[tuple[Path, Callable[[int], None]]]:
-    """Return a context of the path to read and the function that is called with bytes read."""
-    if source.nsys is None:
-        return nullcontext((source.path, advance))
-    return open_export(source.path, digest, source.nsys, advance)
 
 
 def _disk_error(task: Task, error: OSError) -> JitterError:

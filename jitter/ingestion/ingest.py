@@ -143,7 +143,9 @@ def ingest(
         folder.sweep()
         publisher = Publisher(folder, replace, same_job)
         report.warnings += publisher.check_files(inputs.sources)
-        held, fresh = _divide(inputs.sources, publisher, patterns, options)
+        held = [source for source in inputs.sources if publisher.holds(source, patterns, options)]
+        held_paths = {source.path for source in held}
+        fresh = [source for source in inputs.sources if source.path not in held_paths]
         report.warnings += _unused_lines(options, inputs.sources)
         report.unchanged = len(held)
         report.warnings += publisher.outdated_readers(inputs.sources)
@@ -154,17 +156,6 @@ def ingest(
         if report.added or report.rejected or report.logs.added:
             folder.remove_derived()
     return report
-
-
-def _divide(
-    sources: Iterable[Source], publisher: Publisher, patterns: Patterns, options: RankOptions
-) -> tuple[list[Source], list[Source]]:
-    """Return the sources that the lake holds, and the others."""
-    held: list[Source] = []
-    fresh: list[Source] = []
-    for source in sources:
-        (held if publisher.holds(source, patterns, options) else fresh).append(source)
-    return held, fresh
 
 
 def _list_tasks(
@@ -329,7 +320,11 @@ class _Run:
             ]
             return False
         for outcome in others:
-            self._note_unpublished(outcome)
+            if outcome.error is not None:
+                self._refuse(outcome, outcome.error)
+            else:
+                self._publisher.found_again(outcome)
+                self._report.unchanged += 1
         marked = [
             converted
             for _, converted in new
@@ -386,14 +381,6 @@ class _Run:
                         self._leave_out(outcome, errors[outcome])
                     else:
                         self._publish(outcome)
-
-    def _note_unpublished(self, outcome: Outcome) -> None:
-        """Write what the lake keeps of a source that failed, or whose content it holds."""
-        if outcome.error is not None:
-            self._refuse(outcome, outcome.error)
-        else:
-            self._publisher.found_again(outcome)
-            self._report.unchanged += 1
 
     def _is_first(self, outcome: Outcome) -> bool:
         """Return whether no source before had the same content."""

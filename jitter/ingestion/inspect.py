@@ -183,17 +183,14 @@ def inspect(
     recordings = [_finding(source, report, by_job) for source in report.found.sources]
     of_sources = {f"{rejection.path}: {warning}" for rejection in recordings for warning in rejection.warnings}
     notes = [warning for warning in report.warnings if warning not in of_sources]
-    return Inspection([*findings, *recordings, *_logs(report.found.logs, report)], notes)
-
-
-def _logs(paths: Sequence[Path], report: IngestReport) -> list[InspectedSource]:
-    shown = {str(path.resolve()): path for path in paths}
-    return [
+    shown = {str(path.resolve()): path for path in report.found.logs}
+    logs = [
         InspectedSource(
             shown[record.file], max(record.formats, key=record.formats.__getitem__, default=None), (), None, (), record
         )
         for record in report.logs.added
     ]
+    return Inspection([*findings, *recordings, *logs], notes)
 
 
 def _by_job(report: IngestReport) -> dict[Path, tuple[InspectedJob, GivenRecording]]:

@@ -18,7 +18,6 @@ from jitter.ingestion.ranks.jobs import (
     LeadingJob,
     RecordedJob,
     RecordedRank,
-    StepConflict,
     choose_job,
     find_conflicts,
     not_in_lake_error,
@@ -47,7 +46,7 @@ class Publisher:
     def __init__(self, folder: LakeFolder, replace: bool, same_job: bool = False) -> None:
         """`replace` keeps the newer of two sources; `same_job` takes every source for one of the lake's job."""
         self._folder = folder
-        self._replace = replace
+        self.may_replace = replace
         self._same_job = same_job
         self.grown: list[str] = []
         """A sentence for each source that has grown since it was ingested, and was taken again."""
@@ -88,7 +87,7 @@ class Publisher:
         records = self._unchanged(source)
         if any(record.digest in self._incomplete for record in records):
             return False
-        if self._replace and any(self._should_replace(record) for record in records):
+        if self.may_replace and any(self._should_replace(record) for record in records):
             return False
         return _whole(records) and all(_as_told(record, source.path, patterns, options) for record in records)
 
@@ -96,11 +95,6 @@ class Publisher:
         """Return whether the lake holds no recording but those of this path."""
         file = str(path.resolve())
         return all(record.file == file for record in self.records)
-
-    @property
-    def may_replace(self) -> bool:
-        """Whether a recording may take the place of what the lake holds (`--replace`)."""
-        return self._replace
 
     def take_yielded(self) -> list[tuple[SourceRecord, JitterError]]:
         """Return, once, the recordings of assumed rank that another recording removed from the lake, with the error."""
@@ -113,7 +107,7 @@ class Publisher:
 
     def outdated_readers(self, sources: Sequence[Source]) -> list[str]:
         """Return one sentence per reader of which an older version read some of these unchanged sources."""
-        if self._replace:
+        if self.may_replace:
             return []
         counts: dict[tuple[str, int, int], int] = {}
         for source in sources:
@@ -140,7 +134,7 @@ class Publisher:
         for digest, records in self._by_content().items():
             if any(record.digest in self._incomplete for record in records):
                 continue
-            if self._replace and any(self._should_replace(record) for record in records):
+            if self.may_replace and any(self._should_replace(record) for record in records):
                 continue
             if _whole(records) and all(_as_told(record, Path(record.file), patterns, options) for record in records):
                 by_size.setdefault(records[0].size, set()).add(digest)
@@ -266,7 +260,7 @@ class Publisher:
 
         With `--replace` there are none: the newer one is taken for each step.
         """
-        if self._replace:
+        if self.may_replace:
             return []
         outcome_of = {outcome.source.path: outcome for outcome in outcomes}
         recordings = [self.given_recording(outcome) for outcome in outcomes]
@@ -276,8 +270,15 @@ class Publisher:
         )
         ranks = [*(rank for recording in recordings for rank in recording.ranks), *others]
         return [
-            (outcome_of[conflict.recording.path], _conflict_error(conflict))
-            for conflict in find_conflicts(recordings, ranks)
+            (
+                outcome_of[recording.path],
+                UnknownRankError(
+                    f"{recording.ranks[0].record.file}: rank {rank} has {_some(steps)} in "
+                    f"{other.ranks[0].record.file} too, {reason}",
+                    f"{_REPLACE}, or {_CORRECT_RANK}",
+                ),
+            )
+            for recording, other, rank, steps, reason in find_conflicts(recordings, ranks)
         ]
 
     def choose_job(self, outcomes: Sequence[Outcome], held: Sequence[Source]) -> JobChoice:
@@ -295,7 +296,7 @@ class Publisher:
             record.digest for outcome in outcomes for record in (*self._before(outcome), *self._shorter(outcome))
         }
         in_lake = ranks_in_lake([record for record in self.records if record.digest not in dropped], self._folder.root)
-        if self._replace:
+        if self.may_replace:
             files = {str(source.path.resolve()): source.path for source in held}
             by_file: dict[Path, list[RecordedRank]] = {}
             for rank in in_lake:
@@ -303,7 +304,7 @@ class Publisher:
                     by_file.setdefault(files[rank.record.file], []).append(rank)
             given += [GivenRecording(path, ranks) for path, ranks in by_file.items()]
             in_lake = []
-        choice = choose_job(given, in_lake, is_one_run=not self._replace, is_same_job=self._same_job)
+        choice = choose_job(given, in_lake, is_one_run=not self.may_replace, is_same_job=self._same_job)
         if choice.taken is not None:
             self._of_job = {rank.record.file_digest for rank in choice.taken.ranks}
         return choice
@@ -320,7 +321,7 @@ class Publisher:
         job = RecordedJob(ranks_in_lake(others, self._folder.root))
         for rank in outcome.recorded_ranks():
             reason = job.find_mismatch([rank], "in the lake")
-            if reason is not None and not self._replace:
+            if reason is not None and not self.may_replace:
                 new_job = RecordedJob()
                 new_job.add(GivenRecording(outcome.source.path, outcome.recorded_ranks()))
                 raise not_in_lake_error(outcome.source.path, reason, job, new_job, self._folder.root)
@@ -402,7 +403,7 @@ class Publisher:
                 contested.setdefault(owner, []).append(step.key)
         for owner, keys in contested.items():
             owner_record = self._records[owner]
-            if not self._replace:
+            if not self.may_replace:
                 raise _steps_taken_error(record, keys, owner_record)
             older, newer = (owner_record, record) if _newer(record, owner_record) else (record, owner_record)
             older.steps[:] = [step for step in older.steps if step.key not in set(keys)]
@@ -487,14 +488,6 @@ def _newer(first: SourceRecord, second: SourceRecord) -> bool:
     if first.utc_offset_ns is not None and second.utc_offset_ns is not None and first.steps and second.steps:
         return first.utc_offset_ns + first.steps[0].start_ns >= second.utc_offset_ns + second.steps[0].start_ns
     return first.mtime_ns >= second.mtime_ns
-
-
-def _conflict_error(conflict: StepConflict) -> UnknownRankError:
-    file, other_file = (recording.ranks[0].record.file for recording in (conflict.recording, conflict.other))
-    return UnknownRankError(
-        f"{file}: rank {conflict.rank} has {_some(conflict.steps)} in {other_file} too, {conflict.reason}",
-        f"{_REPLACE}, or {_CORRECT_RANK}",
-    )
 
 
 _REPLACE: Final = "give --replace to take the newer"

@@ -56,34 +56,25 @@ class StagedRank:
         return [*places, (_TIMES, times_file(digest))] if self.record.steps else places
 
 
+@dataclass
 class Stager:
     """Writes one capture into staging, one folder per GPU, and makes the records."""
 
-    def __init__(
-        self,
-        source: Source,
-        file_digest: str,
-        step_pattern: str | None,
-        collective_pattern: str | None,
-        recording: Recording,
-        joined: JoinedCapture,
-        communication: Communication,
-        steps: dict[int, ProcessSteps],
-        scopes: LaunchScopes,
-    ) -> None:
-        self._source = source
-        self._file_digest = file_digest
-        self._step_pattern = step_pattern
-        self._collective_pattern = collective_pattern
-        self._recording = recording
-        self._joined = joined
-        self._communication = communication
-        self._steps = steps
-        self._scopes = scopes
-        self._ranges = {process: process_steps.ranges.ranges for process, process_steps in steps.items()}
-        self._lost = joined.lost_launches(self._ranges)
-        self._before_capture = joined.before_capture()
-        self._uncertain = joined.uncertain(self._ranges)
+    source: Source
+    file_digest: str
+    step_pattern: str | None
+    collective_pattern: str | None
+    recording: Recording
+    joined: JoinedCapture
+    communication: Communication
+    steps: dict[int, ProcessSteps]
+    scopes: LaunchScopes
+
+    def __post_init__(self) -> None:
+        self._ranges = {process: process_steps.ranges.ranges for process, process_steps in self.steps.items()}
+        self._lost = self.joined.lost_launches(self._ranges)
+        self._before_capture = self.joined.before_capture()
+        self._uncertain = self.joined.uncertain(self._ranges)
 
     def stage(self, folder: Path, uses: Sequence[GpuUsage], decisions: Sequence[RankDecision]) -> list[StagedRank]:
         """Write the steps of every GPU that has a rank; several GPUs get a subfolder of `folder` each."""
@@ -97,16 +88,14 @@ class Stager:
             rank_folder.mkdir(parents=True, exist_ok=True)
             ranks[use.gpu] = StagedRank(record, rank_folder, [], self._repetition(use, record))
             assert record.rank is not None
-            builders[use.gpu] = KernelRowBuilder(
-                self._recording.names, record.rank, use.main_stream, self._communication
-            )
-        for gpu, activities in self._joined.in_steps(self._ranges):
+            builders[use.gpu] = KernelRowBuilder(self.recording.names, record.rank, use.main_stream, self.communication)
+        for gpu, activities in self.joined.in_steps(self._ranges):
             if gpu in ranks:
-                for step in builders[gpu].build(self._scopes.annotate(gpu.process, activities)):
+                for step in builders[gpu].build(self.scopes.annotate(gpu.process, activities)):
                     self._stage_step(ranks[gpu], gpu, step)
-        host = self._joined.host(self._ranges)
+        host = self.joined.host(self._ranges)
         for gpu, staged in ranks.items():
-            if self._recording.is_incomplete:
+            if self.recording.is_incomplete:
                 _mark_cut_steps(staged.record.steps)
             mine = self._with_operations(host.filter(pc.equal(host["process"], gpu.process)), gpu.process)
             self._stage_host(staged, gpu, mine)
@@ -115,7 +104,7 @@ class Stager:
         return list(ranks.values())
 
     def _stage_step(self, staged: StagedRank, gpu: Gpu, step: StepKernels) -> None:
-        marked = self._steps[gpu.process].ranges.ranges[step.row]
+        marked = self._ranges[gpu.process][step.row]
         path = Path(f"{step.row}.parquet")
         written = write_kernels(staged.folder / path, step.rows)
         staged.files.append((path, marked.key))
@@ -146,7 +135,7 @@ class Stager:
 
     def _with_operations(self, host: pa.Table, process: int) -> pa.Table:
         """Return the host events of a process with the long operations in its steps, in order of start."""
-        operations = self._scopes.operations(process)
+        operations = self.scopes.operations(process)
         rows = locate_in_steps(operations["start_ns"].to_numpy(), self._ranges[process])
         is_known = pc.is_in(operations["start_ns"], host.filter(pc.not_equal(host["kind"], "sync"))["start_ns"])
         kept = pc.and_(pa.array(rows >= 0), pc.invert(is_known))  # a range that waits for data is recorded as such
@@ -164,7 +153,7 @@ class Stager:
         staged.record.host_rows = mine.num_rows
         if mine.num_rows == 0:
             return
-        keys = [step.key for step in self._steps[gpu.process].ranges.ranges]
+        keys = [step.key for step in self._ranges[gpu.process]]
         columns = {
             "epoch": pa.array([key.epoch for key in keys], pa.int64()).take(mine["step_row"]),
             "step": pa.array([key.step for key in keys], pa.int64()).take(mine["step_row"]),
@@ -176,7 +165,7 @@ class Stager:
 
     def _note_side_work(self, staged: StagedRank, gpu: Gpu, mine: pa.Table) -> None:
         """Add the time of checkpoints and validations to the records of the steps in which they begin."""
-        keys = [step.key for step in self._steps[gpu.process].ranges.ranges]
+        keys = [step.key for step in self._ranges[gpu.process]]
         steps = {step.key: step for step in staged.record.steps}
         for kind in ("checkpoint", "validation"):
             covered_to = -1
@@ -194,7 +183,7 @@ class Stager:
         """Add the problems to the record once all steps are staged."""
         record = staged.record
         record.outside_steps = record.kernels - record.before_capture - sum(step.kernels for step in record.steps)
-        empty = len(self._steps[gpu.process].ranges.ranges) - len(record.steps)
+        empty = len(self._ranges[gpu.process]) - len(record.steps)
         cut = [step.key for step in record.steps if step.cut]
         record.problems += record.describe_kernels()
         if uncertain := self._uncertain.get(gpu):
@@ -209,9 +198,9 @@ class Stager:
             record.problems.append(f"{format_count(len(cut), 'step is', 'steps are')} cut ({listed})")
 
     def _record(self, use: GpuUsage, decision: RankDecision, number: int, ranks: int) -> SourceRecord:
-        source, recording, steps = self._source, self._recording, self._steps[use.gpu.process]
+        source, recording, steps = self.source, self.recording, self.steps[use.gpu.process]
         process = recording.processes[use.gpu.process]
-        digest = self._file_digest
+        digest = self.file_digest
         return SourceRecord(
             record_version=RECORD_VERSION,
             digest=digest if ranks == 1 else f"{digest}-{number}",
@@ -221,7 +210,7 @@ class Stager:
             mtime_ns=source.changed_ns,
             part=number,
             parts=ranks,
-            step_pattern=self._step_pattern,
+            step_pattern=self.step_pattern,
             format=recording.format,
             reader_version=readers()[source.reader].version,
             profiler_version=recording.profiler_version,
@@ -233,7 +222,7 @@ class Stager:
             clock="unknown" if recording.utc_offset_ns is None else "utc",
             utc_offset_ns=recording.utc_offset_ns,
             main_stream=use.main_stream,
-            has_launches=use.gpu.process in self._joined.has_launches,
+            has_launches=use.gpu.process in self.joined.has_launches,
             steps_from=steps.found,
             repetition=None
             if steps.repetition is None
@@ -248,7 +237,7 @@ class Stager:
             before_capture=self._before_capture.get(use.gpu, 0),
             steps=[],
             problems=[*recording.problems, *steps.ranges.problems],
-            collective_pattern=self._collective_pattern,
+            collective_pattern=self.collective_pattern,
             reader=source.reader,
             world_size=recording.world_size if (recording.world_size or 0) <= MAX_RANKS else None,
             bus_id=recording.bus_ids.get(use.gpu.device, recording.bus_ids.get(None)),
@@ -258,10 +247,10 @@ class Stager:
         )
 
     def _repetition(self, use: GpuUsage, record: SourceRecord) -> RankRepetition | None:
-        repetition = self._steps[use.gpu.process].repetition
+        repetition = self.steps[use.gpu.process].repetition
         if repetition is None:
             return None
-        label = f"{self._source.path} (rank {record.rank})"
+        label = f"{self.source.path} (rank {record.rank})"
         return RankRepetition(label, record.file_digest, record.utc_offset_ns, repetition)
 
 

@@ -1,8 +1,7 @@
 """Compare the traces and logs of a lake, where they still lie, with what the lake's records state of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from jitter.core.errors import reason_of
@@ -30,27 +29,29 @@ def verify_sources(
     """Digest every source of these records again; `progress` is called with bytes done and bytes in all."""
     verification = SourceVerification()
     by_file = {record.file: record for record in records}
-    total = sum(record.size for record in by_file.values()) + sum(log.size for log in logs)
-    done = 0
-    for file, record in by_file.items():
-        _compare(verification, Path(file), partial(_trace_digest, record), record.file_digest)
-        done += record.size
-        if progress is not None:
-            progress(done, total)
-    for log in logs:
-        _compare(verification, Path(log.file), partial(_log_digest, log), log.digest)
-        done += log.size
+    sources: list[SourceRecord | LogRecord] = [*by_file.values(), *logs]
+    total, done = sum(source.size for source in sources), 0
+    for source in sources:
+        _compare(verification, source)
+        done += source.size
         if progress is not None:
             progress(done, total)
     return verification
 
 
-def _compare(verification: SourceVerification, path: Path, digest_of: Callable[[Path], str], recorded: str) -> None:
+def _compare(verification: SourceVerification, source: SourceRecord | LogRecord) -> None:
+    path = Path(source.file)
     if not (path.is_file() or path.is_dir()):  # or a record names a device or a pipe
         verification.absent.append(path)
         return
     try:
-        is_same = digest_of(path) == recorded
+        if isinstance(source, LogRecord):
+            is_same = log_digest(file_digest([path]), source.label, path.name) == source.digest
+        else:
+            name = source.reader or source.format
+            # with the companion files that the reader reads
+            files = readers()[name].files(path).read if name in readers() else [path]
+            is_same = file_digest(files) == source.file_digest
     except OSError as error:
         verification.problems.append(Problem(path, f"cannot be read ({reason_of(error)})", "check its permissions"))
         return
@@ -60,13 +61,3 @@ def _compare(verification: SourceVerification, path: Path, digest_of: Callable[[
         verification.problems.append(
             Problem(path, "has changed since it was ingested", "read it again: jitter ingest FILE -o LAKE --replace")
         )
-
-
-def _trace_digest(record: SourceRecord, path: Path) -> str:
-    """Return the digest of a trace and the companion files that its reader reads."""
-    name = record.reader or record.format
-    return file_digest(readers()[name].files(path).read if name in readers() else [path])
-
-
-def _log_digest(log: LogRecord, path: Path) -> str:
-    return log_digest(file_digest([path]), log.label, path.name)

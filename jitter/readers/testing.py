@@ -47,7 +47,9 @@ class _Check:
         recording, rows = self._check_reading(files)
         with self._noting("a second reading"):
             _, again = self._read(self._path)
-            if not _equal(rows, again):
+            if [batch.table for batch in rows] != [batch.table for batch in again] or not all(
+                batch.rows.equals(other.rows) for batch, other in zip(rows, again, strict=True)
+            ):
                 self._note("a second reading yields other rows")
         if _listing(self._path) != before:
             self._note("reading changed the folder of the source")
@@ -56,12 +58,9 @@ class _Check:
             self._check_damaged(Path(folder), files)
         if self._violations:
             listed = "\n".join(f"- {violation}" for violation in self._violations)
-            raise ReaderError(f"{self._path}: reader {self._name} breaks the contract:\n{listed}")
+            name = getattr(self._reader, "name", self._reader)
+            raise ReaderError(f"{self._path}: reader {name!r} breaks the contract:\n{listed}")
         return recording
-
-    @property
-    def _name(self) -> str:
-        return repr(getattr(self._reader, "name", self._reader))
 
     def _note(self, violation: str) -> None:
         self._violations.append(violation)
@@ -174,13 +173,6 @@ class _Check:
             with self._noting(f"a copy cut to {share:.0%}", JitterError):
                 if self._reader.sniff(cut):
                     self._read(cut)
-
-
-def _equal(rows: list[Batch], others: list[Batch]) -> bool:
-    return len(rows) == len(others) and all(
-        batch.table == other_batch.table and batch.rows.equals(other_batch.rows)
-        for batch, other_batch in zip(rows, others, strict=True)
-    )
 
 
 def _listing(path: Path) -> list[tuple[str, int, int]]:

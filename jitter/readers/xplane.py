@@ -302,25 +302,12 @@ class _File:
             shape = _shape(stats["kernel_details"])
         correlation = stats.get("correlation_id")
         number = signed(correlation) if isinstance(correlation, int) and correlation else None
-        self._rows.add(
-            "activities",
-            0,
-            device,
-            stream,
-            self._rows.name(name),
-            is_memory,
-            event.start_ns,
-            event.end_ns,
-            number,
-            *shape,
-            size,
-        )
+        times = event.start_ns, event.end_ns
+        name_number = self._rows.name(name)
+        self._rows.add("activities", 0, device, stream, name_number, is_memory, *times, number, *shape, size)
         operations = [stats.get(of) for of in ("hlo_op", "tf_op")]
         if number is not None and any(operations):
-            names = [
-                self._rows.name(operation) if isinstance(operation, str) and operation else -1
-                for operation in operations
-            ]
+            names = [self._rows.name(each) if isinstance(each, str) and each else -1 for each in operations]
             for column, value in zip(self._of_hlo, (number, *names), strict=True):
                 column.append(value)
 

@@ -94,9 +94,8 @@ class _Search:
             self._errors[path] = UnreadableTraceError(f"{path}: {reason}", "check the path")
             return
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            self._errors[path] = UnreadableTraceError(
-                f"{_shown(path)}: {_special(mode)}, not a file", "write it to a file first"
-            )
+            kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+            self._errors[path] = UnreadableTraceError(f"{_shown(path)}: {kind}, not a file", "write it to a file first")
         elif _is_lake(path):
             self._errors[path] = UnreadableTraceError(
                 f"{path}: is a lake, not a trace", "give the folder of the traces"
@@ -136,7 +135,8 @@ class _Search:
     def result(self) -> DiscoveredFiles:
         """Return everything found; decide which unrecognized files are damaged traces."""
         alone = self._training([source for path, source in self._sources.items() if path not in self._companions])
-        others = self._others.without(self._companions)
+        others = self._others
+        others.leave_out(self._companions)
         errors, others_count = others.classify([source.path for source in alone], ", ".join(sorted(readers())))
         notes = [*self._notes, *(str(error) for error in self._broken.values())]
         notes += [
@@ -266,12 +266,6 @@ def _is_regular(path: Path) -> bool:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
         return False
-
-
-def _special(mode: int) -> str:
-    if stat.S_ISFIFO(mode):
-        return "a pipe"
-    return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
 def _is_utf8(path: Path) -> bool:

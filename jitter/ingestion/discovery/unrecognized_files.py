@@ -50,8 +50,14 @@ def is_damaged_trace(path: Path) -> bool:
     if name.endswith(_TRACES_ONLY):
         return True
     if name.endswith((".json", *_PACKED_JSON)):
-        return _is_invalid_pack(path) or _is_json_trace(read_head(path, _HEAD_BYTES))
-    return _is_table_of_trace(name, _head(path))
+        if _is_invalid_pack(path):
+            return True
+        head = read_head(path, _HEAD_BYTES)
+        # with events, it is a trace of another tool
+        is_begun = _TRACE_START.match(head) is not None and b'"ph"' not in head
+        return is_begun or _ROCPROF_JSON.search(head) is not None
+    with path.open("rb") as file:
+        return _is_table_of_trace(name, file.read(_HEAD_BYTES))
 
 
 def describe_damage(path: Path) -> str:
@@ -64,13 +70,6 @@ def describe_damage(path: Path) -> str:
     return f"{size:,} bytes; no reader recognizes them"
 
 
-def _is_json_trace(head: bytes) -> bool:
-    if _ROCPROF_JSON.search(head):
-        return True
-    # with events, it is a trace of another tool
-    return _TRACE_START.match(head) is not None and b'"ph"' not in head
-
-
 def _is_table_of_trace(name: str, head: bytes) -> bool:
     """Return whether a database or CSV file with this name and beginning is a trace."""
     if name.endswith(_DATABASES):
@@ -81,11 +80,6 @@ def _is_table_of_trace(name: str, head: bytes) -> bool:
         and _TRACE_SUFFIX.search(name) is not None
         and all(column.search(header) for column in _CSV_COLUMNS)
     )
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(_HEAD_BYTES)
 
 
 def _is_invalid_pack(path: Path) -> bool:
@@ -123,12 +117,9 @@ class UnrecognizedFiles:
         """Record that a reader failed to examine a path."""
         self._failures.setdefault(path, error)
 
-    def without(self, companions: set[Path]) -> "UnrecognizedFiles":
-        """Return the files that are not companions of a recording (resolved paths)."""
-        kept = UnrecognizedFiles()
-        kept._files = {path: named for path, named in self._files.items() if path.resolve() not in companions}
-        kept._failures = self._failures
-        return kept
+    def leave_out(self, companions: set[Path]) -> None:
+        """Leave out the companions of recordings (resolved paths)."""
+        self._files = {path: named for path, named in self._files.items() if path.resolve() not in companions}
 
     def classify(self, recordings: Sequence[Path], formats: str) -> tuple[dict[Path, JitterError], int]:
         """Return the errors of files that should have been traces, and the number of the others.

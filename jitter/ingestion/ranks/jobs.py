@@ -644,16 +644,18 @@ def find_conflicts(recordings: Iterable[GivenRecording], ranks: Sequence[Recorde
     conflicts: dict[GivenRecording, StepConflict] = {}
     undecided: set[GivenRecording] = set()
     for _, equals in groupby(
-        sorted(rivals, key=lambda recording: (fits[recording], _start_and_content(recording))), key=fits.__getitem__
+        # of several alike recordings the first is the same one on every rank
+        sorted(rivals, key=lambda one: (fits[one], (one.utc_range or (0,))[0], one.ranks[0].record.file_digest)),
+        key=fits.__getitem__,
     ):
         best = []
         for recording in equals:
             better = [rival for rival in rivals[recording] if fits[rival] < fits[recording]]
             better = [rival for rival in better if rival not in conflicts or rival in undecided]
             if better:
-                conflicts[recording] = _conflict(
-                    recording, better[0], rivals[recording], _explain(fits[recording], fits[better[0]])
-                )
+                pairs = zip(_REASONS, fits[recording], fits[better[0]], strict=True)
+                reason = next(words for words, fit, better_fit in pairs if fit != better_fit)
+                conflicts[recording] = _conflict(recording, better[0], rivals[recording], reason)
             else:
                 best.append(recording)
         for place, recording in enumerate(best):
@@ -696,17 +698,6 @@ def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[floa
         -sum(not step.cut for step in steps),
         -sum(step.kernels for step in steps),
         -sum(rank.record.format == other_rank.record.format for rank, other_rank in pairs),
-    )
-
-
-def _start_and_content(recording: GivenRecording) -> tuple[int, str]:
-    """Return a key by which the first of several alike recordings is the same one on every rank."""
-    return (recording.utc_range or (0,))[0], recording.ranks[0].record.file_digest
-
-
-def _explain(fit: tuple[float, ...], better: tuple[float, ...]) -> str:
-    return next(
-        reason for reason, fit_part, better_part in zip(_REASONS, fit, better, strict=True) if fit_part != better_part
     )
 
 

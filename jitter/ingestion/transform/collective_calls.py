@@ -47,14 +47,10 @@ class Communication:
         self.of_library = np.array([call.of_library for call in self.calls], np.bool_)
         """For each of `calls` whether it is a library's, shape (calls,)."""
         self.operation_of_call = pa.array([call.operation for call in self.calls], pa.string())
-        self._by_thread = {
-            place: (
-                np.array([number for number, _ in calls], np.int64),
-                np.array([call.start_ns for _, call in calls], np.int64),
-                np.array([_end(call) for _, call in calls], np.int64),
-            )
-            for place, calls in _group_by_thread(self.calls).items()
-        }
+        by_thread: dict[tuple[int, int | None], list[tuple[int, int, int]]] = defaultdict(list)
+        for number, call in enumerate(self.calls):
+            by_thread[call.process, call.thread].append((number, call.start_ns, _end(call)))
+        self._by_thread = {place: np.array(rows, np.int64).T for place, rows in by_thread.items()}
         """By process and thread the positions, starts and ends of the outermost calls."""
 
     def of_names(self, names: Iterable[str]) -> list[bool]:
@@ -99,16 +95,6 @@ def parse_collective_call(text: str) -> tuple[str | None, bool] | None:
         return None if _NOT_TRANSFERS.match(text) else (parse_operation(text), True)
     framework = _FRAMEWORK.match(text)
     return None if framework is None else (parse_operation(framework[0].partition(":")[2]), False)
-
-
-def _group_by_thread(
-    calls: Sequence[CollectiveCall],
-) -> dict[tuple[int, int | None], list[tuple[int, CollectiveCall]]]:
-    """Return the calls with their positions, by process and thread."""
-    by_thread: dict[tuple[int, int | None], list[tuple[int, CollectiveCall]]] = defaultdict(list)
-    for number, call in enumerate(calls):
-        by_thread[call.process, call.thread].append((number, call))
-    return by_thread
 
 
 def _end(call: CollectiveCall) -> int:

@@ -6,7 +6,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -107,10 +106,12 @@ class KernelRowBuilder:
         for number, (first, last) in enumerate(pairwise(bounds)):
             is_kernel = ~is_memory[first:last]
             step_activities = rows.slice(first, last - first)
+            digest = hashlib.blake2b(hashes[first:last][is_kernel].tobytes(), digest_size=16)
+            digest.update(concurrent[first:last][is_kernel].tobytes())
             yield StepKernels(
                 int(step_rows[first]),
                 _with_names_that_occur(step_activities, [name for name, lacking in partly.items() if lacking[number]]),
-                _digest(hashes[first:last][is_kernel], concurrent[first:last][is_kernel]),
+                digest.hexdigest(),
                 int(is_kernel.sum()),
             )
 
@@ -157,9 +158,3 @@ def _with_names_that_occur(rows: pa.Table, partly: Iterable[str]) -> pa.Table:
         fewer = pa.DictionaryArray.from_arrays(used.indices, column.dictionary.take(used.dictionary))
         rows = rows.set_column(rows.schema.get_field_index(name), KERNELS.field(name), fewer)
     return rows
-
-
-def _digest(hashes: npt.NDArray[np.uint64], concurrent: Bools) -> str:
-    digest = hashlib.blake2b(hashes.tobytes(), digest_size=16)
-    digest.update(concurrent.tobytes())
-    return digest.hexdigest()

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -201,7 +200,8 @@ class JoinedCapture:
             totals = {number: self._totals[number] for number in numbers if self._totals[number].kernels}
             if totals:
                 streams = list(self._streams)
-                main = max(totals, key=lambda number: (totals[number].compute_kernels, _last_first(streams[number])))
+                ids = {number: streams[number].stream for number in totals}
+                main = max(totals, key=lambda n: (totals[n].compute_kernels, ids[n] is not None, -(ids[n] or 0)))
                 uses.append(
                     GpuUsage(
                         gpu,
@@ -618,7 +618,9 @@ def match_launches(activities: pa.Table, calls: pa.Table) -> LaunchMatch:
         is_nested = bool(launching[call_keys[is_repeated]].any())
         # the outermost call is written last, so it stays
         first[call_keys] = _NONE
-        order = _outermost_first(calls)[::-1]
+        # by start, longest first: a driver call lies inside its runtime call
+        keys = [("start_ns", "ascending"), ("end_ns", "descending"), ("thread", "ascending"), ("name", "ascending")]
+        order = pc.sort_indices(calls, sort_keys=keys).to_numpy()[::-1].astype(np.int32)
         first[call_keys[order]] = order
         first[size] = _NONE
         is_outer = (first[call_keys] == numbers) | (call_keys == size)
@@ -673,23 +675,11 @@ def _dense_codes(column: pa.ChunkedArray, low: int, size: int) -> Codes:
     return codes
 
 
-def _outermost_first(calls: pa.Table) -> Codes:
-    """Return call indices by start, longest first: a driver call lies inside its runtime call."""
-    keys = [("start_ns", "ascending"), ("end_ns", "descending"), ("thread", "ascending"), ("name", "ascending")]
-    order: npt.NDArray[np.uint64] = pc.sort_indices(calls, sort_keys=keys).to_numpy()
-    return order.astype(np.int32)
-
-
 class Stream(NamedTuple):
     """One stream of one GPU of one process."""
 
     gpu: Gpu
     stream: int | None
-
-
-def _last_first(stream: Stream) -> tuple[bool, int]:
-    """Return a key by which the stream with the lowest id is the largest, and an unknown one the least."""
-    return stream.stream is not None, -(stream.stream or 0)
 
 
 def find_streams(activities: pa.Table) -> tuple[list[Stream], Codes]:

@@ -251,20 +251,14 @@ class _Trace:
 def _intern(data: bytes, span: Span, sequence: _Sequence) -> None:
     for number, _, start, stop in fields(data, *span):
         if (kind := _INTERNED.get(number)) is not None:
-            iid, name = _interned(data, start, stop)
+            iid, name = 0, ""
+            for member, value, at, end in fields(data, start, stop):
+                if member == 1:
+                    iid = value
+                elif member == 2:
+                    name = text_at(data, (at, end))
             if kind != "annotation" or name in _STATED:
                 getattr(sequence, kind)[iid] = name
-
-
-def _interned(data: bytes, at: int, end: int) -> tuple[int, str]:
-    """Return the number and the name of interned data."""
-    iid, name = 0, ""
-    for number, value, start, stop in fields(data, at, end):
-        if number == 1:
-            iid = value
-        elif number == 2:
-            name = text_at(data, (start, stop))
-    return iid, name
 
 
 def _annotations(data: bytes, spans: Iterable[Span], names: Mapping[int, str]) -> Iterator[tuple[str, int]]:

@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -51,14 +51,6 @@ _GPU_LANES: Final = range(6, 518)
 """Later numbers are barriers."""
 _LAUNCHING: Final = re.compile(r"hip\w*(?:Launch|Mem)")
 _EVENTS_A_BATCH: Final = 8192
-
-
-class _Read(Protocol):
-    """Yields all rows of a file and appends what is wrong with it to `problems`."""
-
-    def __call__(
-        self, path: Path, rows: RowBuilder, agents: Agents, problems: list[str], advance: Advance
-    ) -> Iterator[Batch]: ...
 
 
 class RocprofV1Reader:
@@ -269,7 +261,11 @@ class FlowEvents:
 
     def of_kernels(self, places: Sequence[EventLocation]) -> pa.Array:
         """Return the correlation (int64) of kernels that start at these locations; null for none or several."""
-        return self._looked_up(self._ends, self._begin_of_end, self._keys(places))
+        keys = self._keys(places)
+        if not len(self._ends):
+            return pa.nulls(len(keys), pa.int64())
+        at = np.searchsorted(self._ends, keys).clip(max=len(self._ends) - 1)
+        return pa.array(self._begin_of_end[at], mask=self._ends[at] != keys)
 
     def of_calls(self, places: Sequence[EventLocation], durations_us: Sequence[int]) -> pa.Array:
         """Return the correlation (int64) of calls that start at these locations; null if they launch nothing."""
@@ -289,13 +285,6 @@ class FlowEvents:
             if lane is not None and at_us is not None:
                 keys[row] = lane << _TIME_BITS | at_us
         return keys
-
-    @staticmethod
-    def _looked_up(places: Ints, values: Ints, keys: Ints) -> pa.Array:
-        if not len(places):
-            return pa.nulls(len(keys), pa.int64())
-        at = np.searchsorted(places, keys).clip(max=len(places) - 1)
-        return pa.array(values[at], mask=places[at] != keys)
 
 
 def _is_chrome_trace(path: Path) -> bool:
@@ -369,7 +358,12 @@ def _read_chrome_trace(
         )
 
 
-_READ: Final[dict[str, _Read]] = {".db": _read_database, ".json": _read_chrome_trace, ".csv": _read_csv}
+_READ: Final[Mapping[str, Callable[[Path, RowBuilder, Agents, list[str], Advance], Iterator[Batch]]]] = {
+    ".db": _read_database,
+    ".json": _read_chrome_trace,
+    ".csv": _read_csv,
+}
+"""Yields all rows of a file of each kind, and appends what is wrong with it to the problems."""
 
 
 def _table(event: _Event) -> str | None:

@@ -152,7 +152,9 @@ class _Trace:
             )
         if (untold := rows.processes.join_gpus()) is not None:
             raise self._unreadable(untold, _OWN_FILES)
-        self._set_clock(rows.times.about_ns)
+        about_ns, base_ns = rows.times.about_ns, base_time_ns(self._members)
+        # times since 1970 need no base, also if one is given: tools that rewrite traces keep it
+        self.recording.utc_offset_ns = 0 if about_ns is not None and about_ns >= _EPOCH_NS else base_ns
         self._set_rank(rows.processes)
         for process in self.recording.processes:
             process.host = recorded_host(self._members) or host_in_file_name(self._path.name, process.pid)
@@ -187,13 +189,6 @@ class _Trace:
                 "all events are complete, but the members after them are cut or damaged: the rank or the base time may "
                 "be missing"
             )
-
-    def _set_clock(self, about_ns: int | None) -> None:
-        base_ns = base_time_ns(self._members)
-        if about_ns is not None and about_ns >= _EPOCH_NS:
-            self.recording.utc_offset_ns = 0  # also if a base time is given: tools that rewrite traces keep it
-        elif base_ns is not None:
-            self.recording.utc_offset_ns = base_ns
 
     def _set_rank(self, processes: ProcessTable) -> None:
         self.recording.gpu_models = gpu_models(self._members)

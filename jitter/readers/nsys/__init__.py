@@ -133,15 +133,12 @@ def _problems(rows: NsysBatches, missing_names: int, invalid_texts: int, tables:
             f"sizes of {rows.nccl.unknown_sizes} collective calls are unknown: the creation of their communicators, "
             "which states the number of ranks, was not recorded"
         )
-    if rows.without_process:
-        problems.append(
-            f"{rows.without_process} GPU activities state no process, and several processes made CUDA calls: "
-            "their launches are unknown"
-        )
-    if rows.without_text:
-        problems.append(f"{rows.without_text} NVTX ranges without a text were left out")
-    if invalid_texts:
-        problems.append(f"{invalid_texts} texts are not valid UTF-8: their invalid bytes were replaced")
-    if missing_names:
-        problems.append(f"{missing_names} names are missing from the export's StringIds")
-    return problems
+    counts = {
+        "GPU activities state no process, and several processes made CUDA calls: their launches are unknown": (
+            rows.without_process
+        ),
+        "NVTX ranges without a text were left out": rows.without_text,
+        "texts are not valid UTF-8: their invalid bytes were replaced": invalid_texts,
+        "names are missing from the export's StringIds": missing_names,
+    }
+    return [*problems, *(f"{count} {what}" for what, count in counts.items() if count)]

@@ -314,7 +314,11 @@ class NsysBatches:
             text, invalid = decode_utf8(texts.drop_null())
             self.invalid_texts += invalid
             is_rank = pc.equal(rows["eventType"], _MPI_RANK)
-            self._note_ranks(rows.filter(is_rank), text.filter(is_rank))
+            for thread, label in zip(
+                _column(rows, "globalTid").filter(is_rank).to_pylist(), text.filter(is_rank).to_pylist(), strict=True
+            ):
+                if match := _MPI_RANK_TEXT.fullmatch(label.strip()):
+                    self.nvtx_ranks.setdefault(_process_key(thread), set()).add(int(match[1]))
             is_range = pc.invert(is_rank)
             rows, text = rows.filter(is_range), text.filter(is_range)
             threads = _column(rows, "globalTid")
@@ -380,11 +384,6 @@ class NsysBatches:
             "end_ns": end_ns,
         }
         return make_batch("operators", {name: column.filter(is_possible) for name, column in columns.items()})
-
-    def _note_ranks(self, rows: pa.RecordBatch, texts: pa.Array) -> None:
-        for thread, text in zip(_column(rows, "globalTid").to_pylist(), texts.to_pylist(), strict=True):
-            if match := _MPI_RANK_TEXT.fullmatch(text.strip()):
-                self.nvtx_ranks.setdefault(_process_key(thread), set()).add(int(match[1]))
 
     def _started(self, rows: pa.RecordBatch, what: str) -> pa.RecordBatch:
         kept = _filtered(rows, self._times.check(rows["start"], rows["end"]))

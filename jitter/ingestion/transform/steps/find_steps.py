@@ -137,7 +137,9 @@ def find_steps(
     names = names if has_launches else sorted(names)  # which of two streams starts first varies between ranks
     digest = hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest() if names else None
     repetition = replace(repetition, collectives_before=tuple(before.tolist()), collectives=digest)
-    return ProcessSteps(_repeated(repetition, problem or _problem(repetition)), "repetition", repetition)
+    bounds = pairwise([*repetition.starts_ns, repetition.end_ns + 1])
+    ranges = [StepRange(StepKey(None, at), None, start, end, end) for at, (start, end) in enumerate(bounds)]
+    return ProcessSteps(StepRanges(ranges, [problem or _problem(repetition)]), "repetition", repetition)
 
 
 def _behind_markers(
@@ -259,14 +261,6 @@ def _layers_problem(layers: Repetition, cycles: StepCycles) -> str:
     )
 
 
-def _repeated(repetition: Repetition, problem: str) -> StepRanges:
-    bounds = [*repetition.starts_ns, repetition.end_ns + 1]
-    ranges = [
-        StepRange(StepKey(None, number), None, start, end, end) for number, (start, end) in enumerate(pairwise(bounds))
-    ]
-    return StepRanges(ranges, [problem])
-
-
 def find_repetition(
     ids: Codes, places_ns: Ints, names: Sequence[str], pauses_ns: Ints | None = None
 ) -> Repetition | None:
@@ -301,7 +295,9 @@ def _cut(
     names: Sequence[str],
     pattern: Codes,
 ) -> Repetition | None:
-    complete = _complete(ids, _occurrences(ids, _anchor(pattern)), pattern)
+    complete = _occurrences(ids, _anchor(pattern))
+    if complete and not np.array_equal(ids[complete[-1] : complete[-1] + pattern.size], pattern):
+        complete = complete[:-1]  # its complete period was not recorded
     starts = places_ns[complete]
     covered = starts.size * pattern.size
     if covered < _LEAST_KERNELS or covered < ids.size * _LEAST_SHARE:
@@ -398,14 +394,6 @@ def _occurrences(ids: Codes, part: Codes) -> list[int]:
         if windows.size == 0:
             break
     return [int(hit) for hit in windows]
-
-
-def _complete(ids: Codes, hits: list[int], pattern: Codes) -> list[int]:
-    """Return the hits that start a step; the last one only if its complete period was recorded."""
-    if not hits:
-        return []
-    whole = np.array_equal(ids[hits[-1] : hits[-1] + pattern.size], pattern)
-    return hits if whole else hits[:-1]
 
 
 _OPTIMIZER: Final = re.compile(
@@ -520,7 +508,11 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
     which the steps begin most evenly apart. Raises `UnknownRankError` if none of these relates the two ranks.
     """
     by_collectives = _offset_by_collectives(reference.repetition, other.repetition)
-    shift_ns = _shift(reference, other)
+    shift_ns: int | None = None  # added to a time of `other` it gives the reference's
+    if reference.clock == other.clock:
+        shift_ns = 0
+    elif reference.utc_offset_ns is not None and other.utc_offset_ns is not None:
+        shift_ns = other.utc_offset_ns - reference.utc_offset_ns
     if shift_ns is None:
         if by_collectives is not None:
             return by_collectives
@@ -529,7 +521,8 @@ def step_offset(reference: RankRepetition, other: RankRepetition) -> int:
             f"{reference.label}: no wall clock was recorded and their sequences of collectives differ",
             "mark the steps (an NVTX range `step N`) or give --step-pattern",
         )
-    by_time = _offset_by_time(reference.repetition, other.repetition, shift_ns)
+    starts_ns = np.array(other.repetition.starts_ns) + shift_ns
+    by_time = float(np.median(_periods_later(np.array(reference.repetition.starts_ns), starts_ns)))
     is_between = abs(by_time - round(by_time)) > _LARGEST_PHASE
     if by_collectives is not None and reference.clock != other.clock:
         candidates = [by_collectives] if is_between else [by_collectives, round(by_time)]
@@ -569,22 +562,8 @@ def _offset_by_collectives(reference: Repetition, other: Repetition) -> int | No
     return offset if (np.abs(offsets - offset) <= _LARGEST_PHASE).all() else None
 
 
-def _shift(reference: RankRepetition, other: RankRepetition) -> int | None:
-    """Return the ns to add to a time of `other` to get the reference's time; None if no clock relates them."""
-    if reference.clock == other.clock:
-        return 0
-    if reference.utc_offset_ns is None or other.utc_offset_ns is None:
-        return None
-    return other.utc_offset_ns - reference.utc_offset_ns
-
-
 _LARGEST_PHASE: Final = 0.25
 """Largest distance of a start by wall clock from the nearest start of the reference, in periods."""
-
-
-def _offset_by_time(reference: Repetition, other: Repetition, shift_ns: int) -> float:
-    """Return by how many periods of the reference each start of `other` is later, a median; not a whole number."""
-    return float(np.median(_periods_later(np.array(reference.starts_ns), np.array(other.starts_ns) + shift_ns)))
 
 
 def _periods_later(reference: Ints, other: Ints) -> Floats:

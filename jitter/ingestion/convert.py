@@ -299,13 +299,9 @@ def _shorten_names(recording: Recording, long_texts: int) -> None:
 def _evidence(recording: Recording, use: GpuUsage, steps: ProcessSteps) -> GpuEvidence:
     process = recording.processes[use.gpu.process]
     in_text = {step.rank for step in steps.ranges.ranges if step.rank is not None}
-    return GpuEvidence(
-        process=use.gpu.process,
-        device=use.gpu.device,
-        kernels=use.kernels,
-        step_text_rank=in_text.pop() if len(in_text) == 1 else None,
-        process_rank=process.rank,
-        process_rank_from=process.rank_from,
-        launcher_rank=process.launcher_rank,
-        launcher_rank_from=process.launcher_rank_from,
-    )
+    stated = [] if process.rank is None else [(process.rank, process.rank_from or "recording")]
+    stated += [(in_text.pop(), "step marker")] if len(in_text) == 1 else []
+    launcher = None
+    if process.launcher_rank is not None:
+        launcher = process.launcher_rank, process.launcher_rank_from or "environment"
+    return GpuEvidence(use.gpu.process, use.gpu.device, use.kernels, tuple(stated), launcher)

@@ -10,7 +10,7 @@ import pytest
 
 from jitter.core.schema import BACKWARD, OPERATORS, RANGES
 from jitter.ingestion.names import compile_step_pattern
-from jitter.ingestion.transform import code_ranges, sorted_rows
+from jitter.ingestion.transform import launch_scopes, sorted_rows
 from jitter.ingestion.transform.capture import Capture
 from jitter.ingestion.transform.launch_scopes import LaunchScopes
 from jitter.ingestion.transform.range_texts import parse_operator, parse_phase
@@ -143,7 +143,7 @@ def test_ranges_that_overlap(tmp_path: Path):
 def test_random_nests(tmp_path: Path, seed: int, kept: str, monkeypatch: pytest.MonkeyPatch):
     """Whether short ranges stay in memory or not, and whatever launches are looked up together."""
     chance = random.Random(seed)
-    monkeypatch.setattr(code_ranges, "LONG_OPERATION_NS", 200)
+    monkeypatch.setattr(launch_scopes, "LONG_OPERATION_NS", 200)
     if kept == "none":
         monkeypatch.setattr(sorted_rows, "RUN_BYTES", 0)
     ranges: list[Range] = []

@@ -22,11 +22,13 @@ from jitter.simulate import Job, simulate, write
 from tests.support.lake_content import records
 
 
-def _gpu(process: int = 0, device: int | None = 0, kernels: int = 100, **known: object) -> GpuEvidence:
-    blank = dict.fromkeys(
-        ("step_text_rank", "process_rank", "process_rank_from", "launcher_rank", "launcher_rank_from")
-    )
-    return GpuEvidence(process, device, kernels, **(blank | known))  # type: ignore[arg-type]
+def _gpu(process: int = 0, device: int | None = 0, kernels: int = 100, **known: Any) -> GpuEvidence:
+    stated = [
+        (known.get("process_rank"), known.get("process_rank_from") or "recording"),
+        (known.get("step_text_rank"), "step marker"),
+    ]
+    launcher = (known["launcher_rank"], known.get("launcher_rank_from")) if "launcher_rank" in known else None
+    return GpuEvidence(process, device, kernels, tuple(one for one in stated if one[0] is not None), launcher)  # type: ignore[arg-type]
 
 
 NAMELESS = Path("report.sqlite")

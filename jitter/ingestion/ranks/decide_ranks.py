@@ -34,11 +34,10 @@ class GpuEvidence:
     process: int
     device: int | None
     kernels: int
-    step_text_rank: int | None
-    process_rank: int | None
-    process_rank_from: str | None
-    launcher_rank: int | None
-    launcher_rank_from: str | None
+    stated: tuple[tuple[int, str], ...] = ()
+    """Ranks that the recording states for the process, with what states them, the most trusted first."""
+    launcher: tuple[int, str] | None = None
+    """The rank in the environment of the process that the profiler launched, and the variable that states it."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +121,9 @@ def _decide(
         return by_user
     processes = sorted({gpu.process for gpu in gpus})
     rank_of_process: dict[int, tuple[int, str]] = {}
+    in_file_name = stated_rank(path) if len(processes) == 1 else None
     for gpu in gpus:
-        stated = _stated_ranks(path, gpu, is_alone=len(processes) == 1)
+        stated = [*gpu.stated, *([] if in_file_name is None else [(in_file_name, _FILE_NAME)])]
         contradicting = [statement for statement in stated if statement[0] != stated[0][0]]
         if contradicting:
             (first, first_from), (other_rank, other_from) = stated[0], contradicting[0]
@@ -133,8 +133,8 @@ def _decide(
             )
         if stated and stated[0][1] != _FILE_NAME:
             rank_of_process[gpu.process] = stated[0]
-        elif len(processes) == 1 and gpu.launcher_rank is not None:
-            rank_of_process[gpu.process] = (gpu.launcher_rank, gpu.launcher_rank_from or "environment")
+        elif len(processes) == 1 and gpu.launcher is not None:
+            rank_of_process[gpu.process] = gpu.launcher
     if len(processes) == 1 and not rank_of_process:
         in_path = rank_in_path(path)
         in_path = in_name if in_path is None else in_path
@@ -148,16 +148,6 @@ def _decide(
     for process, (rank, decided_by) in rank_of_process.items():
         decisions.update(_within_process(path, [g for g in gpus if g.process == process], rank, decided_by))
     return [decisions[gpu.process, gpu.device] for gpu in gpus]
-
-
-def _stated_ranks(path: Path, gpu: GpuEvidence, *, is_alone: bool) -> list[tuple[int, str]]:
-    """Return the ranks that the evidence states for a GPU's process, with what states them, the most trusted first."""
-    statements = [
-        (gpu.process_rank, gpu.process_rank_from or "recording"),
-        (gpu.step_text_rank, "step marker"),
-        (stated_rank(path) if is_alone else None, _FILE_NAME),
-    ]
-    return [(rank, stated_by) for rank, stated_by in statements if rank is not None]
 
 
 def _by_user(path: Path, gpus: Sequence[GpuEvidence], options: RankOptions) -> list[RankDecision] | None:

@@ -1,6 +1,5 @@
 """rocpd databases: sessions, ranks from environments, schema variants, damage; no public real file is known."""
 
-import json
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
@@ -18,7 +17,7 @@ from jitter.readers.amd.rocpd import Session, find_sessions, read_variables
 from jitter.readers.sqlite import Database
 from jitter.simulate import Job, simulate, write
 from jitter.simulate.formats.rocpd import SECRET
-from tests.support.amd_traces import needs_traces, read, real
+from tests.support.amd_traces import read
 
 JOB = Job(ranks=2, steps=2, kernels=30, seed=9, epoch=None, marker="profiler")
 
@@ -85,14 +84,6 @@ def test_every_row(tmp_path: Path):
         assert [r["text"] for r in found.ranges if r["text"].startswith("Profiler")] == [r.text for r in own.steps]
         assert found.recording.problems == []
         assert found.recording.utc_offset_ns is None
-
-
-def test_the_database_is_not_touched(tmp_path: Path):
-    (path, _) = sample(tmp_path)
-    before = (path.read_bytes(), sorted(path.parent.iterdir()))
-    path.chmod(0o444)
-    read(path)
-    assert (path.read_bytes(), sorted(path.parent.iterdir())) == before
 
 
 def test_the_plan_reads_no_table_more_than_once(tmp_path: Path):
@@ -306,23 +297,6 @@ def test_the_same_run_as_csv_is_no_second_recording(tmp_path: Path):
     report = jitter.ingest([tmp_path], tmp_path / "lake", executor=jitter.LocalExecutor())
     assert {record.format for record in report.added} == {"rocpd"}
     assert (len(report.added), report.refused, report.other_files) == (2, [], 0)
-
-
-def test_told_apart_from_rpd(tmp_path: Path):
-    (path, _) = sample(tmp_path)
-    assert not readers()["rpd"].sniff(path)
-
-
-@needs_traces
-def test_rpd_is_not_taken_for_it():
-    for name in ("rpd/matmul_result.rpd", "rpd/mytrace.rpd"):
-        assert not readers()["rocpd"].sniff(real(name))
-
-
-def test_environment_that_is_no_json(tmp_path: Path):
-    (path, _) = sample(tmp_path)
-    change(path, f"""UPDATE "rocpd_info_process{suffix_of(path)}" SET environment = '{json.dumps([1])}'""")
-    assert read(path).recording.processes[0].rank is None
 
 
 def test_copies_have_sizes(tmp_path: Path):

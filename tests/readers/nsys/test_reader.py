@@ -2,12 +2,9 @@
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from jitter.core.errors import UnreadableTraceError
-from jitter.core.schema import ACTIVITIES, CALLS, RANGES
-from jitter.readers import readers
 from jitter.readers.nsys import READER
 from tests.support import nsys_exports as nsys
 from tests.support.nsys_exports import call, export, global_id, kernel, marker, memory, string
@@ -58,24 +55,6 @@ def test_a_kernel_and_its_launch(at: Path, form: str) -> None:
     ]
     assert (recording.path, recording.format, recording.problems) == (at, "nsys", [])
     assert [process.pid for process in recording.processes] == [7]
-
-
-def test_batches_have_the_schemas_types(at: Path, form: str) -> None:
-    tables = export(
-        CUPTI_ACTIVITY_KIND_MEMSET=[memory()],
-        NVTX_EVENTS=[marker(text="x")],
-        CUPTI_ACTIVITY_KIND_GRAPH_TRACE=[memory()],
-    )
-    _, batches = READER.open(nsys.write(at, form, tables))
-    schemas = {"activities": ACTIVITIES, "calls": CALLS, "ranges": RANGES}
-    seen = set()
-    for table, batch in batches(lambda _: None):
-        schema: pa.Schema = schemas[table]
-        left_out = set(schema.names) - set(batch.schema.names)
-        assert all(batch.schema.field(name) == schema.field(name) for name in batch.schema.names)
-        assert all(schema.field(name).nullable for name in left_out)
-        seen.add(table)
-    assert seen == set(schemas)
 
 
 def test_only_names_that_are_used_are_kept(at: Path, form: str) -> None:
@@ -366,7 +345,3 @@ def test_reading_can_stop_early(at: Path, form: str) -> None:
     stream = batches(lambda _: None)
     next(stream)
     stream.close()
-
-
-def test_it_is_registered(form: str) -> None:
-    assert readers()["nsys"].version == 1

@@ -241,3 +241,8 @@ def test_lines_of_the_python_stack(tmp_path: Path):
         ("train.py(3): main", "Linear_1"),
         ("model.py(12): forward", "Linear_1"),
     ]
+
+
+def test_long_ranges_alone(tmp_path: Path):
+    scopes = scopes_of([Range(1, "forward", 0, 10**6)], tmp_path)
+    assert annotated(scopes, [(1, 50), (2, 50)]) == [(None, "forward", "forward"), (None, None, None)]

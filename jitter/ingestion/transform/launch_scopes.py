@@ -128,8 +128,9 @@ class CodeRanges:
             number[low:high] = self._numbers.setdefault(place, len(self._numbers))
             if (long := is_long[low:high]).any():
                 self._long[place].append(rows[:, low:high][:, long])
-        start_ns, end_ns, key = rows[:, ~is_long]
-        self._short.add(pa.table([end_ns, key], schema=_SHORT), start_ns, number[~is_long])
+        if not is_long.all():
+            start_ns, end_ns, key = rows[:, ~is_long]
+            self._short.add(pa.table([end_ns, key], schema=_SHORT), start_ns, number[~is_long])
 
     def _short_of(self, place: _Place, low_ns: int | None = None, high_ns: int | None = None) -> Ints:
         """Return the short ranges (start, end and key, ranges) of a thread with `low_ns` <= start < `high_ns`."""

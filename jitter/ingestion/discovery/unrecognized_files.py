@@ -264,103 +264,72 @@ _NSYS_TABLE: Final = r"CUPTI_ACTIVITY_KIND_|TARGET_INFO_|NVTX_EVENTS|StringIds"
 
 
 class UnsupportedFormat(NamedTuple):
-    """A profile format that jitter does not read. A file has it if all patterns that are set match."""
+    """A profile format that jitter does not read. A file has it if all patterns that are given match."""
 
     files: str
     """Name of the kind of files, in the plural."""
     instead: str
     """Advice on recording or exporting a format that jitter reads."""
-    name: re.Pattern[str] | None = None
-    """Pattern of the file's name."""
-    head: re.Pattern[bytes] | None = None
+    name: str = ""
+    """Pattern of the file's name, in any case."""
+    head: str = ""
     """Pattern at the beginning of the unpacked contents."""
-    tails: tuple[re.Pattern[bytes], ...] = ()
-    """Patterns of the contents' last part."""
+    tails: tuple[str, ...] = ()
+    """Patterns of the contents' last part, in any case."""
+
+    def fits(self, path: Path, head: bytes) -> bool:
+        """Return whether a file with this beginning has the format."""
+        if not re.search(self.name, path.name, re.IGNORECASE) or not re.match(self.head.encode(), head, re.DOTALL):
+            return False
+        if not self.tails:
+            return True
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _HEAD_BYTES))
+            tail = file.read(_HEAD_BYTES)
+        return all(re.search(pattern.encode(), tail, re.IGNORECASE) for pattern in self.tails)
 
 
-def _name(pattern: str) -> re.Pattern[str]:
-    return re.compile(f"(?i){pattern}")
-
-
-def _at_head(pattern: str) -> re.Pattern[bytes]:
-    return re.compile(pattern.encode("latin-1"), re.DOTALL)
-
-
-_FORMATS: Final = (
-    UnsupportedFormat(
-        "Chakra execution traces",
-        _EXECUTION,
-        head=_at_head(r'\s*\{\s*"schema"\s*:\s*"[^"]{0,40}chakra'),
-    ),
-    UnsupportedFormat(
-        "PyTorch execution traces",
-        _EXECUTION,
-        head=_at_head(r'\s*\{\s*"schema"\s*:\s*"[\d.]{1,20}"\s*,\s*"pid"\s*:.{0,400}?"nodes"\s*:\s*\['),
-    ),
-    UnsupportedFormat("Chakra execution traces", _EXECUTION, _name(r"\.et$")),
-    UnsupportedFormat(
-        "traces of JAX or TensorFlow",
-        _XPROF,
-        head=_at_head(r'\s*\{.{0,400}?"traceEvents".{0,8000}?"/(?:device:[GTC]PU:\d+|host:CPU)'),
-    ),
-    UnsupportedFormat(
-        "Nsight Systems exports as JSON", _EXPORT, head=_at_head(rf'\s*\{{.{{0,60000}}?"[^"]{{0,80}}(?:{_NSYS_TABLE})')
-    ),
-    UnsupportedFormat(
-        "Nsight Systems exports as JSON",
-        _EXPORT,
-        head=_at_head(r'\s*\{.{0,60000}?"(?:CudaEvent|NvtxEvent|TraceProcessEvent|GlobalVid|globalTid)"'),
-    ),
-    UnsupportedFormat(
-        "Nsight Systems exports as HDF5", _EXPORT, head=_at_head(rf"\x89HDF\r\n\x1a\n.{{0,65000}}?(?:{_NSYS_TABLE})")
-    ),
-    UnsupportedFormat(
-        "Nsight Systems exports as Arrow",
-        _EXPORT,
-        _name(r"^(?:(?:CUPTI_|TARGET_INFO_|NVTX_|META_DATA_|ENUM_|OSRT_).*|StringIds)\.arrow$"),
-    ),
-    UnsupportedFormat(
-        "Nsight Systems exports as Arrow",
-        _EXPORT,
-        head=_at_head(rf"(?:ARROW1|\xff\xff\xff\xff).{{0,65000}}?(?:{_NSYS_TABLE})"),
-    ),
-    UnsupportedFormat(
-        "unfinished Nsight Systems reports", "convert with `QdstrmImporter -i FILE`", _name(r"\.qdstrm$")
-    ),
-    UnsupportedFormat("Nsight Compute reports", "record with `nsys profile -t cuda,nvtx`", _name(r"\.ncu-rep$")),
-    UnsupportedFormat(
-        "Perfetto traces of other tools, or packed",
-        _AMD,
-        _name(rf"\.(?:pftrace|perfetto-trace){_PACKED}|perfetto[^/]*\.proto{_PACKED}"),
-    ),
-    UnsupportedFormat("files packed twice", "unpack it once: `gunzip FILE`", head=_at_head(r"\x1f\x8b\x08")),
-    UnsupportedFormat(
-        "packed databases or reports",
-        "unpack it: `gunzip FILE`, `zstd -d FILE` or `unxz FILE`",
+_EXPORT_HEAD: Final = rf".{{0,65000}}?(?:{_NSYS_TABLE})"
+_FORMATS: Final = tuple(
+    UnsupportedFormat(*row)
+    for row in (
+        ("Chakra execution traces", _EXECUTION, "", r'\s*\{\s*"schema"\s*:\s*"[^"]{0,40}chakra'),
+        ("PyTorch execution traces", _EXECUTION, "",
+         r'\s*\{\s*"schema"\s*:\s*"[\d.]{1,20}"\s*,\s*"pid"\s*:.{0,400}?"nodes"\s*:\s*\['),
+        ("Chakra execution traces", _EXECUTION, r"\.et$"),
+        ("traces of JAX or TensorFlow", _XPROF, "",
+         r'\s*\{.{0,400}?"traceEvents".{0,8000}?"/(?:device:[GTC]PU:\d+|host:CPU)'),
+        ("Nsight Systems exports as JSON", _EXPORT, "", rf'\s*\{{.{{0,60000}}?"[^"]{{0,80}}(?:{_NSYS_TABLE})'),
+        ("Nsight Systems exports as JSON", _EXPORT, "",
+         r'\s*\{.{0,60000}?"(?:CudaEvent|NvtxEvent|TraceProcessEvent|GlobalVid|globalTid)"'),
+        ("Nsight Systems exports as HDF5", _EXPORT, "", r"\x89HDF\r\n\x1a\n" + _EXPORT_HEAD),
+        ("Nsight Systems exports as Arrow", _EXPORT,
+         r"^(?:(?:CUPTI_|TARGET_INFO_|NVTX_|META_DATA_|ENUM_|OSRT_).*|StringIds)\.arrow$"),
+        ("Nsight Systems exports as Arrow", _EXPORT, "", r"(?:ARROW1|\xff\xff\xff\xff)" + _EXPORT_HEAD),
+        ("unfinished Nsight Systems reports", "convert with `QdstrmImporter -i FILE`", r"\.qdstrm$"),
+        ("Nsight Compute reports", "record with `nsys profile -t cuda,nvtx`", r"\.ncu-rep$"),
+        ("Perfetto traces of other tools, or packed", _AMD,
+         rf"\.(?:pftrace|perfetto-trace){_PACKED}|perfetto[^/]*\.proto{_PACKED}"),
+        ("files packed twice", "unpack it once: `gunzip FILE`", "", r"\x1f\x8b\x08"),
         # nsys-jax packs tables of `nsys stats` beside its report
-        _name(
-            r"(?:\.(?:sqlite3?|db|rpd|nsys-rep|qdrep|xplane\.pb)|(?<!cuda_gpu)(?<!gpu_proj)_trace\.csv)"
-            r"\.(?:gz|zst|xz|bz2)$"
-        ),
-    ),
-    UnsupportedFormat("OTF2 traces", _AMD, _name(r"\.otf2$")),
-    UnsupportedFormat("OTF2 traces", _AMD, head=_at_head(r"OTF2")),
-    UnsupportedFormat("protobuf files", _PYTORCH, _name(r"(?<!\.xplane)(?<!\.hlo)\.pb$")),
-    UnsupportedFormat(
-        "Parquet tables of events",
-        "give the profiler's own traces, or a folder of `nsys export -t parquetdir`",
-        _name(r"\.parquet$"),
+        ("packed databases or reports", "unpack it: `gunzip FILE`, `zstd -d FILE` or `unxz FILE`",
+         r"(?:\.(?:sqlite3?|db|rpd|nsys-rep|qdrep|xplane\.pb)|(?<!cuda_gpu)(?<!gpu_proj)_trace\.csv)"
+         r"\.(?:gz|zst|xz|bz2)$"),
+        ("OTF2 traces", _AMD, r"\.otf2$"),
+        ("OTF2 traces", _AMD, "", r"OTF2"),
+        ("protobuf files", _PYTORCH, r"(?<!\.xplane)(?<!\.hlo)\.pb$"),
         # a table of operators or kernels has columns of both kinds
-        tails=(re.compile(rb"(?i)dur|(?:end|stop)_?(?:ns|time)"), re.compile(rb"(?i)kernel|\bop_|operator")),
-    ),
-)
+        ("Parquet tables of events", "give the profiler's own traces, or a folder of `nsys export -t parquetdir`",
+         r"\.parquet$", "", (r"dur|(?:end|stop)_?(?:ns|time)", r"kernel|\bop_|operator")),
+    )
+)  # fmt: skip
 
 
 def unsupported_format(path: Path) -> UnsupportedFormat | None:
     """Return the format of a file; None if it is none of these or unreadable."""
     try:
         head = read_head(path, _HEAD_BYTES)
-        return next((candidate for candidate in _FORMATS if _has(path, head, candidate)), None)
+        return next((candidate for candidate in _FORMATS if candidate.fits(path, head)), None)
     except (OSError, JitterError):
         return None
 
@@ -429,18 +398,3 @@ def _unquoted(text: bytes) -> str:
 def _listed(names: list[str]) -> str:
     shown = [name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…" for name in names[:_SHOWN]]
     return ", ".join([*shown, "…"] if len(names) > _SHOWN else shown)
-
-
-def _has(path: Path, head: bytes, kind: UnsupportedFormat) -> bool:
-    if kind.name is not None and not kind.name.search(path.name):
-        return False
-    if kind.head is not None and not kind.head.match(head):
-        return False
-    tail = _end(path) if kind.tails else b""
-    return all(column.search(tail) for column in kind.tails)
-
-
-def _end(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _HEAD_BYTES))
-        return file.read(_HEAD_BYTES)

@@ -4,16 +4,16 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 import jitter
-from jitter.core.errors import JitterError, UnreadableTraceError
+from jitter.core.errors import UnreadableTraceError
 from jitter.ingestion.discovery.discover import discover
 from jitter.readers.xplane import READER
 from jitter.simulate import Fault, Job, RankRecording, simulate, write
 from jitter.simulate.capture import CaptureOptions, apply_capture
+from tests.support.reading import Row, read_rows
 from tests.support.xplane_traces import Plane, blob, integer, recorded, space, write_run
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")
@@ -66,18 +66,11 @@ def one_file(folder: Path, content: bytes) -> Path:
     return path
 
 
-def rows_of(path: Path) -> dict[str, list[dict[str, Any]]]:
-    found: dict[str, list[dict[str, Any]]] = {}
-    advanced: list[int] = []
-    recording, batches = READER.open(path)
-    for batch in batches(advanced.append):
-        rows = batch.rows.to_pylist()
-        if "name" in batch.rows.schema.names:
-            for row in rows:
-                row["name"] = recording.names[row["name"]]
-        found.setdefault(batch.table, []).extend(rows)
-    assert sum(advanced) == path.stat().st_size
-    return found
+def rows_of(path: Path) -> dict[str, list[Row]]:
+    recording, rows = read_rows(READER, path)
+    for row in (row for table in rows.values() for row in table if "name" in row):
+        row["name"] = recording.names[row["name"]]
+    return rows
 
 
 def gpu_plane(device: int = 0, at_ns: int = 1000) -> Plane:
@@ -167,22 +160,6 @@ def test_what_precedes_the_cut_is_read(tmp_path: Path):
     assert sum(batch.rows.num_rows for batch in found) == len(rows["calls"])
     assert recording.is_incomplete
     assert any("cut or damaged" in problem for problem in recording.problems)
-
-
-def test_no_damage_is_an_error_of_the_reader(tmp_path: Path):
-    whole = bytearray(recorded(rank())[:60_000])
-    draw = np.random.default_rng(3)
-    for _ in range(60):
-        damaged = whole[: int(draw.integers(1, len(whole)))]
-        for at in draw.integers(0, len(damaged), 4):
-            damaged[at] = int(draw.integers(256))
-        path = one_file(tmp_path / "a", bytes(damaged))
-        try:
-            if READER.sniff(path):
-                for batch in READER.open(path)[1](lambda _: None):
-                    batch.rows.validate(full=True)
-        except JitterError:
-            continue
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from jitter.readers import Reader, Recording, readers
-
-Row = dict[str, Any]
+from tests.support.reading import Row, read_rows
 
 TRACES = Path(os.environ["JITTER_TRACES"], "rocprof") if "JITTER_TRACES" in os.environ else None
 needs_traces = pytest.mark.skipif(TRACES is None, reason="JITTER_TRACES names no folder of real traces")
@@ -42,17 +41,8 @@ def real(name: str) -> Path:
 
 
 def read(path: Path) -> Read:
-    """Read with the one reader whose format it is; every byte must be reported, every batch be valid and small."""
+    """Read with the one reader whose format it is."""
     found: list[Reader] = [reader for reader in readers().values() if reader.sniff(path)]
     assert len(found) == 1, [reader.name for reader in found]
-    (reader,) = found
-    recording, batches = reader.open(path)
-    rows: dict[str, list[Row]] = {"activities": [], "calls": [], "ranges": []}
-    advanced: list[int] = []
-    for table, batch in batches(advanced.append):
-        batch.validate(full=True)
-        assert batch.nbytes < 20_000_000
-        rows[table] += batch.to_pylist()
-    assert min(advanced) >= 0
-    assert sum(advanced) == sum(file.stat().st_size for file in reader.files(path).read)
+    recording, rows = read_rows(found[0], path)
     return Read(recording, rows["activities"], rows["calls"], rows["ranges"])

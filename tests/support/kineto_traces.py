@@ -10,8 +10,8 @@ from typing import Any
 
 from jitter.readers import Recording
 from jitter.readers.kineto import KinetoReader
+from tests.support.reading import Row, read_rows
 
-Row = dict[str, Any]
 GPU = {"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"}
 CALLS = {"cuda_runtime", "cuda_driver", "Runtime"}
 
@@ -62,13 +62,7 @@ def write(path: Path, content: bytes | list[Row], **how: Any) -> Path:
 
 def read(path: Path, piece_bytes: int = 256 * 1024) -> tuple[Recording, dict[str, list[Row]]]:
     """All rows by table; checks what holds for every recording."""
-    recording, batches = KinetoReader(piece_bytes).open(path)
-    rows: dict[str, list[Row]] = {"activities": [], "calls": [], "ranges": [], "operators": [], "backward": []}
-    advanced: list[int] = []
-    for batch in batches(advanced.append):
-        batch.rows.validate(full=True)
-        rows[batch.table] += batch.rows.to_pylist()
-    assert sum(advanced) == path.stat().st_size
+    recording, rows = read_rows(KinetoReader(piece_bytes), path)
     assert all(row["process"] < len(recording.processes) for table in rows.values() for row in table)
     return recording, rows
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from jitter.readers import Recording
 from jitter.readers.nsys import READER
+from tests.support.reading import Row, read_rows
 
-Row = dict[str, Any]
 Tables = Mapping[str, list[Row]]
 FORMS = ("sqlite", "parquetdir")
 _UNSIGNED = {"globalPid", "globalTid", "globalVid"}
@@ -110,13 +110,8 @@ def add_empty(path: Path, form: str, table: str, columns: list[str]) -> None:
 
 
 def read(path: Path) -> tuple[Recording, dict[str, list[Row]]]:
-    """Everything the reader makes of an export: the recording, and the rows of each of the three tables."""
-    recording, batches = READER.open(path)
-    rows: dict[str, list[Row]] = {"activities": [], "calls": [], "ranges": [], "operators": [], "backward": []}
-    for table, batch in batches(lambda _: None):
-        batch.validate(full=True)
-        rows[table] += batch.to_pylist()
-    return recording, rows
+    """Everything the reader makes of an export: the recording, and the rows of each table."""
+    return read_rows(READER, path)
 
 
 def _is_text(rows: Iterable[Row], name: str) -> bool:

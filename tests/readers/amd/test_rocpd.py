@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.launchers import RANK_VARIABLES, first_number
 from jitter.ingestion.inspect import inspect
 from jitter.lake.folder import LakeFolder
-from jitter.readers import readers
 from jitter.readers.amd.rocpd import Session, find_sessions, read_variables
 from jitter.readers.sqlite import Database
 from jitter.simulate import Job, simulate, write
 from jitter.simulate.formats.rocpd import SECRET
 from tests.support.amd_traces import read
+from tests.support.reading import refusal
 
 JOB = Job(ranks=2, steps=2, kernels=30, seed=9, epoch=None, marker="profiler")
 
@@ -57,13 +56,6 @@ def merged(path: Path, paths: Iterable[Path]) -> Path:
             database.execute(f'CREATE VIEW "{view}" AS {" UNION ALL ".join(parts)}')
         database.commit()
     return path
-
-
-def refusal(path: Path) -> str:
-    reader = readers()["rocpd"]
-    with pytest.raises(UnreadableTraceError) as caught:
-        list(reader.open(path)[1](lambda _: None))
-    return str(caught.value)
 
 
 def test_every_row(tmp_path: Path):
@@ -260,13 +252,13 @@ def test_texts_beside_the_region(tmp_path: Path):
 def test_damage(tmp_path: Path):
     (path, other) = sample(tmp_path)
     change(path, f'DELETE FROM "rocpd_kernel_dispatch{suffix_of(path)}"')
-    assert "no kernels in this database" in refusal(path)
+    assert "no kernels in this database" in refusal("rocpd", path)
     content = other.read_bytes()
     other.write_bytes(content[: len(content) // 2])
-    assert "damaged or cut short" in refusal(other)
+    assert "damaged or cut short" in refusal("rocpd", other)
     other.write_bytes(content)
     other.with_name(other.name + "-wal").write_bytes(b"x")
-    assert "still being written" in refusal(other)
+    assert "still being written" in refusal("rocpd", other)
 
 
 def test_an_empty_database_is_no_trace(tmp_path: Path):
@@ -288,7 +280,7 @@ def test_tables_of_an_unknown_schema(tmp_path: Path):
     with closing(sqlite3.connect(path)) as database:
         database.execute("CREATE TABLE rocpd_kernel_dispatch_0199 (id, guid, kernel_id, event_id, moment)")
         database.commit()
-    assert "schema" in refusal(path)
+    assert "schema" in refusal("rocpd", path)
 
 
 def test_the_same_run_as_csv_is_no_second_recording(tmp_path: Path):

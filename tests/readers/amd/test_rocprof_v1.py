@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import jitter
-from jitter.core.errors import UnreadableTraceError
 from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
 from jitter.simulate import Job, simulate, write
 from tests.support.amd_traces import Read, needs_traces, read, real
+from tests.support.reading import refusal
 
 JOB = Job(ranks=2, steps=2, kernels=30, seed=6, epoch=None, marker="profiler")
 HEAD = "Index,KernelName,gpu-id,queue-id,queue-index,pid,tid,grd,wgr,lds,scr,vgpr,sgpr,fbar,sig,obj,SQ_WAVES"
@@ -30,12 +30,6 @@ def seen(found: Read) -> list[tuple[Any, ...]]:
         (k["start_ns"], k["end_ns"], found.name(k), k["device"], k["stream"], (found.launch(k) or {}).get("start_ns"))
         for k in found.kernels
     ]
-
-
-def refusal(path: Path) -> str:
-    with pytest.raises(UnreadableTraceError) as caught:
-        list(readers()["rocprof-v1"].open(path)[1](lambda _: None))
-    return str(caught.value)
 
 
 @needs_traces
@@ -125,7 +119,7 @@ def test_older_csv(tmp_path: Path):
 
 def test_csv_without_times(tmp_path: Path):
     (tmp_path / "rank-2.csv").write_text(f"{HEAD}\n0,k,4,0,0,77,77,64,64,0,0,8,8,0,0x0,0x7f,64\n")
-    assert "--timestamp on" in refusal(tmp_path / "rank-2.csv")
+    assert "--timestamp on" in refusal("rocprof-v1", tmp_path / "rank-2.csv")
 
 
 def test_quoted_heading_of_the_database_path(tmp_path: Path):
@@ -200,10 +194,10 @@ def test_no_kernels_and_no_database(tmp_path: Path):
         database.execute("DELETE FROM OPS")
         database.execute("DELETE FROM COPY")
         database.commit()
-    assert "no kernels" in refusal(path)
+    assert "no kernels" in refusal("rocprof-v1", path)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    assert "damaged or cut short" in refusal(path)
+    assert "damaged or cut short" in refusal("rocprof-v1", path)
     path.write_bytes(b"")
     assert not readers()["rocprof-v1"].sniff(path)
 

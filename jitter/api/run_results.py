@@ -96,7 +96,6 @@ class RunResults:
         analysis = self.analysis(steps, executor)
         diagnosis = diagnose(analysis, Evidence(analysis, self._by_step, self._lake.unread_ranks), self._first_and_last)
         first, last = choose_steps(analysis)
-        analysis.lake.make_room()
         timed = [step for step in diagnosis.steps if step.loss_ns is not None and step.step_time_ns is not None]
         rungs, time_ns = judge_lower_rungs(analysis, first, last), sum(step.step_time_ns or 0 for step in timed)
         lacks_ranks = len(analysis.run.team_of) == 1 or diagnosis.conclusion.unrecorded is not None

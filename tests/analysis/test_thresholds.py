@@ -29,8 +29,8 @@ NOT_THRESHOLDS = {
     "account/usual_step.py": {"_STEPS"},
     # memory, threads and caches: they decide how fast an answer comes, never which one
     "execution/activity_reader.py": {"_ROWS_AT_ONCE"},
-    "execution/run_reader.py": {"_BYTES_KEPT", "_BYTES_PER_ROW", "_BYTES_OF_GROUP"},
-    "execution/run_model.py": {"_CELLS_KEPT", "_SMALL_STEP", "_MOST_AHEAD"},
+    "execution/run_reader.py": {"_ROWS_KEPT"},
+    "execution/run_model.py": {"_SMALL_STEP", "_MOST_AHEAD"},
     "metrics/time_shares.py": {"_ROWS_AT_ONCE"},
     "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},

@@ -164,7 +164,13 @@ def align_step(
             )
     partners = {digest: aligned[reference, digest] for digest in digests}
     last = next((at for at in range(len(kernels) - 1, -1, -1) if is_collective(kernels[at][0])), None)
-    is_kept = [not member.cut or _reaches(partners[member.sequence], last) for member in members]
+    # a cut recording counts if it holds the step's last collective and a kernel after it
+    reaching = {
+        digest
+        for digest, kernels_partners in partners.items()
+        if last is None or (last in kernels_partners and max(at or 0 for at in kernels_partners) > last)
+    }
+    is_kept = [not member.cut or member.sequence in reaching for member in members]
     return KernelIndex(
         cohort,
         reference,
@@ -173,13 +179,6 @@ def align_step(
         tuple(compress(members, is_kept)),
         tuple(member.rank for member, kept in zip(members, is_kept, strict=True) if not kept),
     )
-
-
-def _reaches(partners: Sequence[int | None], last: int | None) -> bool:
-    """Return whether a cut sequence holds the step's last collective and a kernel after it."""
-    if last is None:
-        return True
-    return last in partners and any(partner is not None and partner > last for partner in partners)
 
 
 class KernelIndices:

@@ -85,10 +85,13 @@ def _split(
             alike = {signature for signature in set(mine.values()) if _alike(places[signature], places[commonest])}
         else:
             alike = {signature for signature in set(mine.values()) if _share_streams(example(signature), usual_order)}
-        if len(alike) > 1 and SEND_RECV in usual_order.collectives:
-            alike -= {
-                signature for signature in alike - {commonest} if _exchanges_differ(example(signature), usual_order)
-            }
+        # a stage exchanges with other neighbours, or after other work; without launches the order of streams varies
+        streams = _streams_of_exchanges(usual_order)
+        for signature in alike - {commonest} if streams else ():
+            order = example(signature)
+            is_ordered = order.starts_ns is None
+            if (is_ordered and _streams_of_exchanges(order) != streams) or _is_reordered(order, usual_order):
+                alike.remove(signature)
         members = [rank for rank, signature in mine.items() if signature in alike]
         team_of |= dict.fromkeys(members, number)
         for rank in members:
@@ -133,14 +136,6 @@ def _count_collectives(example: Example) -> list[int]:
     """Return the collectives of each stream that has any, ascending."""
     streams = zip(example.streams, example.kind, strict=True)
     return sorted(Counter(stream for stream, kind in streams if kind == COLLECTIVE).values())
-
-
-def _exchanges_differ(example: Example, reference: Example) -> bool:
-    """Return whether two ranks exchange in different orders: with other neighbours, or after other work."""
-    is_ordered = example.starts_ns is None  # else the order between streams varies
-    return (is_ordered and _streams_of_exchanges(example) != _streams_of_exchanges(reference)) or _is_reordered(
-        example, reference
-    )
 
 
 def _streams_of_exchanges(example: Example) -> list[int]:

@@ -84,10 +84,11 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
             for rank, rank_exchanges in exchanges.items()
         }
         candidates = [pair for ranks in likely for pair in matched(remaining, ranks)]
-        least_ns = _least_waits(candidates)
-        for pair in sorted(
-            candidates, key=lambda candidate: (_waits_for_others(candidate, least_ns), candidate.preference)
-        ):
+        least_ns: dict[int, float] = {}
+        for pair in candidates:
+            for rank in pair.ranks:
+                least_ns[rank] = min(pair.wait_ns, least_ns.get(rank, math.inf))
+        for pair in sorted(candidates, key=lambda pair: (_waits_for_others(pair, least_ns), pair.preference)):
             first_rank, second_rank = pair.ranks
             free = tuple(m for m in pair.messages if (first_rank, m[0]) not in used and (second_rank, m[1]) not in used)
             is_enough = free == pair.messages or matched is not _match_streams
@@ -98,17 +99,11 @@ def match_exchanges(exchanges: Mapping[int, Exchanges], team_of: Mapping[int, in
     return kept
 
 
-def _least_waits(pairs: Sequence[MatchedPair]) -> dict[int, float]:
-    """Return, by rank, the least wait of the later rank among its possible pairs."""
-    least: dict[int, float] = {}
-    for pair in pairs:
-        for rank in pair.ranks:
-            least[rank] = min(pair.wait_ns, least.get(rank, math.inf))
-    return least
-
-
 def _waits_for_others(pair: MatchedPair, least_ns: Mapping[int, float]) -> bool:
-    """Return whether even the later rank waits in the messages of a pair: then these are messages with other ranks."""
+    """Return whether even the later rank waits in the messages of a pair: then these are messages with other ranks.
+
+    `least_ns` is by rank the least wait of the later rank among its possible pairs.
+    """
     least = min(least_ns[rank] for rank in pair.ranks)
     return pair.wait_ns - least > max(THRESHOLDS.later_ns, THRESHOLDS.group_inference.min_wait_share * least)
 

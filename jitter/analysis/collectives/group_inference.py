@@ -36,10 +36,8 @@ class InferredGroups(NamedTuple):
 
     labels: dict[int, Ints]
     """By collective: (ranks,) the group of each rank, or `ALONE`. Collectives of which nothing is known are absent."""
-    offset_ns: Floats
-    """(steps, ranks) what each rank's clock is ahead of that of the first rank of its component."""
-    component: Ints
-    """(ranks,) ranks with equal numbers are connected by collectives, so that their clocks are comparable."""
+    clocks: "_JointClocks"
+    """Of these ranks."""
 
 
 def infer_groups(collectives: Sequence[Operation], start: Floats, end: Floats) -> InferredGroups:
@@ -72,7 +70,7 @@ def infer_groups(collectives: Sequence[Operation], start: Floats, end: Floats) -
     labels_of = _without_contradictions(labels_of, channel_of, end, took)
     clocks = _Clocks(end, labels_of)
     labels_of = {at: _with_last_arrivals(at, labels, end, took, clocks) for at, labels in labels_of.items()}
-    return InferredGroups(labels_of, clocks.offset, clocks.component)
+    return InferredGroups(labels_of, clocks.joint)
 
 
 def _divide_channel(end: Floats, took: Floats, channel: Ints) -> Iterator[tuple[int, Ints]]:
@@ -258,8 +256,7 @@ def _joined(edges: Sequence[_Edge], count: int) -> Ints:
 def _within_groups(end: Floats, labels: Ints) -> Floats:
     """Return (steps, places, ranks) ends less the mean of each rank's group; NaN for ranks that are `ALONE`."""
     centred = np.full(end.shape, np.nan)
-    for group in np.unique(labels[labels != ALONE]).tolist():
-        members = labels == group
+    for members in _groups_of(labels):
         ends = end[:, :, members]
         is_known = ~np.isnan(ends)
         count = np.maximum(is_known.sum(axis=2, keepdims=True), 1)
@@ -294,57 +291,80 @@ def _median_over_places(values: Floats) -> Floats:
     return medians
 
 
-def align_clocks(end: Floats, labels_of: Mapping[int, Ints]) -> tuple[Floats, Ints]:
-    """Return (steps, ranks) clock offsets, and (ranks,) components of ranks that known groups connect.
+class _JointClocks:
+    """The clocks of ranks, as far as collectives and messages connect them."""
+
+    def __init__(self, ranks: int, steps: int) -> None:
+        self.offset_ns = np.zeros((steps, ranks))
+        """(steps, ranks) what each rank's clock is ahead of that of the first rank of its component."""
+        self.component = np.arange(ranks)
+        """(ranks,) ranks with equal numbers are connected."""
+
+    def connect(self, members: Ints, ahead_ns: Floats) -> None:
+        """Connect ranks; `ahead_ns` (steps, members) is what the clock of each is ahead, less a common time."""
+        offset, component, first = self.offset_ns, self.component, members[0]
+        for at, member in enumerate(members.tolist()):
+            if component[member] != component[first]:
+                moved = component == component[member]
+                shift = ahead_ns[:, at] - ahead_ns[:, 0] - (offset[:, member] - offset[:, first])
+                offset[:, moved] += shift[:, None]
+                component[moved] = component[first]
+
+    @property
+    def are_comparable(self) -> bool:
+        """Whether all ranks are connected."""
+        return len(np.unique(self.component)) == 1
+
+
+def _groups_of(labels: Ints) -> list[Ints]:
+    """Return the members of each group."""
+    return [np.flatnonzero(labels == group) for group in np.unique(labels[labels != ALONE]).tolist()]
+
+
+def _by_groups(labels_of: Mapping[int, Ints]) -> list[tuple[Ints, list[int]]]:
+    """Return the ways, (ranks,) each, in which collectives divide the ranks, with the collectives that do."""
+    places_of: dict[bytes, list[int]] = defaultdict(list)
+    for at, labels in labels_of.items():
+        places_of[labels.tobytes()].append(at)
+    return [(np.frombuffer(key, np.int64), places) for key, places in places_of.items()]
+
+
+def align_clocks(end: Floats, labels_of: Mapping[int, Ints]) -> _JointClocks:
+    """Return the clocks of ranks that known groups connect.
 
     Ranks of one group differ by the median over the collectives with these groups; offsets add up along groups.
     """
-    ranks = end.shape[2]
-    component = np.arange(ranks)
-    offset = np.zeros((len(end), ranks))
-    by_groups: dict[bytes, list[int]] = defaultdict(list)
-    for at, labels in labels_of.items():
-        by_groups[labels.tobytes()].append(at)
+    clocks = _JointClocks(end.shape[2], len(end))
     # groups of most collectives first: their offsets are the surest
-    for key in sorted(by_groups, key=lambda key: (-len(by_groups[key]), key)):
-        labels = np.frombuffer(key, np.int64)
-        middle = _median_over_places(_within_groups(end[:, by_groups[key]], labels))
-        for group in np.unique(labels[labels != ALONE]).tolist():
-            members = np.flatnonzero(labels == group)
-            first = members[0]
-            for member in members[1:]:
-                if component[member] != component[first]:
-                    moved = component == component[member]
-                    shift = middle[:, member] - middle[:, first] - (offset[:, member] - offset[:, first])
-                    offset[:, moved] += shift[:, None]
-                    component[moved] = component[first]
-    return offset, component
+    for labels, places in sorted(_by_groups(labels_of), key=lambda item: (-len(item[1]), item[0].tobytes())):
+        middle = _median_over_places(_within_groups(end[:, places], labels))
+        for members in _groups_of(labels):
+            clocks.connect(members, middle[:, members])
+    return clocks
 
 
 class _Clocks:
     """The clocks of the ranks as the collectives of known groups tell them."""
 
     def __init__(self, end: Floats, labels_of: Mapping[int, Ints]) -> None:
-        by_groups: dict[bytes, list[int]] = defaultdict(list)
-        for at, labels in labels_of.items():
-            by_groups[labels.tobytes()].append(at)
-        self.partitions = [np.frombuffer(key, np.int64) for key in by_groups]
+        by_groups = _by_groups(labels_of)
+        self.partitions = [labels for labels, _ in by_groups]
         """Each (ranks,) way in which a collective divides the ranks."""
-        errors = [_errors(end[:, places], np.frombuffer(key, np.int64)) for key, places in by_groups.items()]
-        self.error_ns = float(np.median(np.concatenate(errors))) if errors else 0.0
-        """By how much ranks of one group usually leave apart."""
-        self.offset, self.component = align_clocks(end, labels_of)
-        self.are_comparable = len(np.unique(self.component)) == 1
-        """Whether the collectives connect all ranks."""
-        self.limit_ns = _error_limit(self.error_ns)
+        errors = [_errors(end[:, places], labels) for labels, places in by_groups]
+        self.joint = align_clocks(end, labels_of)
+        self.limit_ns = _error_limit(float(np.median(np.concatenate(errors))) if errors else 0.0)
         """By how much ranks of one group may leave apart."""
 
     def fitting(self, end: Floats) -> list[Ints]:
         """Return the partitions, all ranks together among them, by which (steps, ranks) ends are left together."""
         every = np.zeros(end.shape[1], np.int64)
         distinct = {labels.tobytes(): labels for labels in (every, *self.partitions) if (labels != ALONE).all()}
-        corrected = end - self.offset
-        return [labels for labels in distinct.values() if _spread_in_groups(corrected, labels) <= self.limit_ns]
+        corrected = (end - self.joint.offset_ns)[:, None]
+        return [
+            labels
+            for labels in distinct.values()
+            if _root_mean_squares(_within_groups(corrected, labels))[0] <= self.limit_ns
+        ]
 
 
 def _divide_place(at: int, end: Floats, took: Floats, clocks: _Clocks) -> Ints | None:
@@ -358,10 +378,10 @@ def _divide_place(at: int, end: Floats, took: Floats, clocks: _Clocks) -> Ints |
     over_steps = None
     if clocks.partitions and (~np.isnan(ends)).any(axis=1).sum() >= THRESHOLDS.min_samples:
         over_steps = divide_ranks(_spread_over_steps(ends), durations)
-    if clocks.are_comparable:
+    if clocks.joint.are_comparable:
         if fitting := clocks.fitting(ends):
             return min(fitting, key=lambda labels: (len(np.unique(labels)), labels.tobytes()))
-        labels = _divide_on_one_clock(ends[:, None], durations, clocks.offset)
+        labels = _divide_on_one_clock(ends[:, None], durations, clocks.joint.offset_ns)
         # else the clocks are wrong: see `_without_contradictions`
         return labels if over_steps is None or not waits_more(durations, labels, over_steps) else over_steps
     return over_steps if over_steps is not None and (over_steps != ALONE).all() else None
@@ -396,14 +416,12 @@ def _without_contradictions(
         for at, labels in labels_of.items():
             by_groups[channel_of[at], labels.tobytes()].append(at)
         best: tuple[float, list[int], Ints] | None = None
-        for (_, key), places in by_groups.items():
-            labels = np.frombuffer(key, np.int64)
-            offset, component = align_clocks(
-                end, {at: other_labels for at, other_labels in labels_of.items() if at not in places}
-            )
-            if len(np.unique(component)) > 1:  # ranks whose clocks are not comparable
+        for places in by_groups.values():
+            labels = labels_of[places[0]]
+            clocks = align_clocks(end, {at: others for at, others in labels_of.items() if at not in places})
+            if not clocks.are_comparable:
                 continue
-            divided = _refine(labels, _divide_on_one_clock(end[:, places], took[:, places], offset))
+            divided = _refine(labels, _divide_on_one_clock(end[:, places], took[:, places], clocks.offset_ns))
             if np.array_equal(divided, labels) or waits_more(took[:, places], divided, labels):
                 continue
             extra_wait_ns = _wait_ns(took[:, places], divided) - _wait_ns(took[:, places], labels)
@@ -429,8 +447,7 @@ def _refine(labels: Ints, divided: Ints) -> Ints:
 def _wait_ns(took: Floats, labels: Ints) -> float:
     """Return how long the last arrival of a rank's group stays in (steps, collectives, ranks), on average."""
     least = np.where(labels == ALONE, took, np.nan)
-    for group in np.unique(labels[labels != ALONE]).tolist():
-        members = labels == group
+    for members in _groups_of(labels):
         least[:, :, members] = np.fmin.reduce(took[:, :, members], axis=2, keepdims=True)
     return float(np.nanmean(least)) if not np.isnan(least).all() else 0.0
 
@@ -441,7 +458,7 @@ def _with_last_arrivals(at: int, labels: Ints, end: Floats, took: Floats, clocks
     The last rank of a group to arrive waits for none. Where even it waits, it waits for a rank of another group.
     """
     count = len(np.unique(labels))
-    if count == 1 or not clocks.are_comparable:
+    if count == 1 or not clocks.joint.are_comparable:
         return labels
     durations = took[:, at : at + 1]
     coarser = [partition for partition in clocks.fitting(end[:, at]) if len(np.unique(partition)) < count]
@@ -449,11 +466,6 @@ def _with_last_arrivals(at: int, labels: Ints, end: Floats, took: Floats, clocks
         coarser, key=lambda partition: (_wait_ns(durations, partition), -len(np.unique(partition))), default=labels
     )
     return best if waits_more(durations, labels, best) else labels
-
-
-def _spread_in_groups(corrected: Floats, labels: Ints) -> float:
-    """Return by how much ranks of a group leave apart, (steps, ranks) ends on one clock; see `_errors`."""
-    return float(_root_mean_squares(_within_groups(corrected[:, None], labels))[0])
 
 
 def _spread_over_steps(end: Floats) -> Floats:
@@ -469,16 +481,11 @@ def _spread_over_steps(end: Floats) -> Floats:
         for mask in np.unique(is_known, axis=1).T:
             columns = (is_known == mask[:, None]).all(axis=0)
             if mask.sum() >= THRESHOLDS.min_samples:
-                spread[rank, columns] = _departure_from_line(end[mask, rank], apart[np.ix_(mask, columns)])
+                at, values = end[mask, rank], apart[np.ix_(mask, columns)]
+                centred, rest = at - at.mean(), values - values.mean(axis=0)
+                slope = centred @ rest / max(float(centred @ centred), 1.0)
+                spread[rank, columns] = np.abs(rest - centred[:, None] * slope).max(axis=0)
     return spread
-
-
-def _departure_from_line(at: Floats, values: Floats) -> Floats:
-    """Return, (columns,), the largest distance of (rows, columns) values from a line over `at` (rows,)."""
-    centred = at - at.mean()
-    slope = centred @ (values - values.mean(axis=0)) / max(float(centred @ centred), 1.0)
-    rest: Floats = np.abs(values - values.mean(axis=0) - centred[:, None] * slope).max(axis=0)
-    return rest
 
 
 def with_absent_ranks(ranks: Sequence[int], labels: Ints, absent: frozenset[int]) -> list[tuple[int, ...]]:
@@ -558,7 +565,8 @@ def infer_attended(
     units = _units(programs, team_of, unknown, steps)
     group_at: dict[tuple[int, int], Group | None] = {}
     alone: set[tuple[int, int]] = set()
-    clocks = _JobClocks(sorted(team_of), len(units[0].end) if units else 0)
+    column = {rank: at for at, rank in enumerate(sorted(team_of))}
+    clocks = _JointClocks(len(column), len(units[0].end) if units else 0)
     common: list[_Common] = []
     absent = frozenset(range(max(team_of, default=-1) + 1)) - team_of.keys()
     for number, unit in enumerate(units):
@@ -574,10 +582,12 @@ def infer_attended(
             collectives = [operations[places[at]] for at in chosen]
             inferred = infer_groups(collectives, unit.start[:, chosen], unit.end[:, chosen])
             labels_of = {chosen[at]: labels for at, labels in inferred.labels.items()}
-            clocks.connect(ranks, inferred.offset_ns, inferred.component)
+            for members in _groups_of(inferred.clocks.component):
+                columns = np.array([column[ranks[member]] for member in members.tolist()])
+                clocks.connect(columns, inferred.clocks.offset_ns[:, members])
         for at, labels in labels_of.items():
             if (labels == 0).all() and len(units) > 1:
-                offset = clocks.offset_of(ranks)
+                offset = clocks.offset_ns[:, [column[rank] for rank in ranks]]
                 end_ns = lower_median(unit.end[:, at] - offset + offset[:, :1])[:, 0]
                 common.append(_Common(number, at, operations[places[at]].collective, end_ns))
             numbers = sorted(set(labels.tolist()) - {ALONE})
@@ -590,9 +600,10 @@ def infer_attended(
                     group_at[rank, unknown[team][at]] = group_of[label]
     if len(units) > 1 or peerless:
         for pair, messages in _exchanges(programs, team_of, unknown, units, peerless):
-            clocks.connect(pair.ranks, np.stack([np.zeros(len(pair.offset_ns)), -pair.offset_ns], axis=1), np.zeros(2))
+            columns = np.array([column[rank] for rank in pair.ranks])
+            clocks.connect(columns, np.stack([np.zeros(len(pair.offset_ns)), -pair.offset_ns], axis=1))
             group_at.update(messages)
-        group_at.update(_shared_by_units(units, unknown, common, clocks))
+        group_at.update(_shared_by_units(units, unknown, common, clocks, column))
     resolved = {
         rank: [(place, group_at.get((rank, place), group)) for place, group in attendances]
         for rank, attendances in attended.items()
@@ -624,43 +635,6 @@ def find_peerless(
         for rank, place, group, _ in exchanges
         if len(group.ranks or ()) - (rank in (group.ranks or ())) > 1 or len(streams_of[rank, group]) > 1
     }
-
-
-class _JobClocks:
-    """The clocks of all ranks, as far as collectives and messages connect them."""
-
-    def __init__(self, ranks: Sequence[int], steps: int) -> None:
-        self._column = {rank: column for column, rank in enumerate(ranks)}
-        self._offset = np.zeros((steps, len(ranks)))
-        self._component = np.arange(len(ranks))
-
-    def connect(self, ranks: Sequence[int], offset_ns: Floats, component: Floats | Ints) -> None:
-        """Connect ranks of equal component; `offset_ns` (steps, ranks) is what each one's clock is ahead."""
-        for part in np.unique(component).tolist():
-            members = np.flatnonzero(component == part)
-            first = self._column[ranks[members[0]]]
-            for at in members[1:].tolist():
-                column = self._column[ranks[at]]
-                if self._component[first] != self._component[column]:
-                    moved = self._component == self._component[column]
-                    shift = (
-                        offset_ns[:, at] - offset_ns[:, members[0]] - self._offset[:, column] + self._offset[:, first]
-                    )
-                    self._offset[:, moved] += shift[:, None]
-                    self._component[moved] = self._component[first]
-
-    def offset_of(self, ranks: Sequence[int]) -> Floats:
-        """Return, (steps, ranks), what their clocks are ahead of that of the first rank of their component."""
-        offset_ns: Floats = self._offset[:, [self._column[rank] for rank in ranks]]
-        return offset_ns
-
-    def between(self, rank: int, peer: int) -> Floats | None:
-        """Return, (steps,), what one rank's clock is ahead of another's; None if that is unknown."""
-        first, second = self._column[rank], self._column[peer]
-        if self._component[first] != self._component[second]:
-            return None
-        offset_ns: Floats = self._offset[:, first] - self._offset[:, second]
-        return offset_ns
 
 
 def _units(
@@ -723,23 +697,30 @@ def _exchanges(
 
 
 def _shared_by_units(
-    units: Sequence[_Unit], unknown: Mapping[int, Sequence[int]], common: Sequence[_Common], clocks: _JobClocks
+    units: Sequence[_Unit],
+    unknown: Mapping[int, Sequence[int]],
+    common: Sequence[_Common],
+    clocks: _JointClocks,
+    column: Mapping[int, int],
 ) -> dict[tuple[int, int], Group | None]:
-    """Return the group, by (rank, place), of collectives that the ranks of several units leave together."""
+    """Return the group, by (rank, place), of collectives that the ranks of several units leave together.
+
+    `column` is that of each rank in `clocks`.
+    """
     group_at: dict[tuple[int, int], Group | None] = {}
     waiting = list(common)
     count = 0
     while waiting:
         first, together = waiting[0], [waiting[0]]
         for candidate in waiting[1:]:
-            offset = clocks.between(units[first.unit].members[0][1], units[candidate.unit].members[0][1])
+            at, there = (column[units[one.unit].members[0][1]] for one in (first, candidate))
             if (
                 candidate.operation != first.operation
-                or offset is None
+                or clocks.component[at] != clocks.component[there]
                 or candidate.unit in {member.unit for member in together}
             ):
                 continue
-            apart = first.end_ns - candidate.end_ns - offset
+            apart = first.end_ns - candidate.end_ns - (clocks.offset_ns[:, at] - clocks.offset_ns[:, there])
             known_ns = apart[~np.isnan(apart)]
             if len(known_ns) and np.abs(known_ns).max() <= THRESHOLDS.group_inference.max_spread_ns:
                 together.append(candidate)

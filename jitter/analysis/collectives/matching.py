@@ -6,7 +6,7 @@ it. This holds for the kernels of one step (`read_groups`, `number_in_groups`) a
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -146,17 +146,6 @@ class CollectiveMatching:
     def lacks_groups(self) -> bool:
         """Whether some collective's group was not recorded: ranks without a recording may belong to it."""
         return self.unrecorded or self.inferred or self.unpaired > 0
-
-    def columns(self, ranks: Mapping[int, Ints]) -> list[Ints]:
-        """Each block's ranks' columns in their team's arrays, given the teams' `ranks`; -1 for an absent rank."""
-        column_of = {
-            team: {rank: column for column, rank in enumerate(team_ranks.tolist())}
-            for team, team_ranks in ranks.items()
-        }
-        return [
-            np.array([column_of.get(block.team, {}).get(rank, -1) for rank in block.ranks], np.int64)
-            for block in self.blocks
-        ]
 
 
 class CollectiveArrays(NamedTuple):
@@ -427,14 +416,18 @@ def match(
         where = frozenset((numbered[m.rank][0], m.place) for m in members)
         ring = rings.get(group_number)
         held_at[where, ring is not None].append(members)
-        awaited.update({} if ring is None else _neighbours(ring, members))
+        around = () if ring is None else ring.ranks or ()
+        neighbours = {rank: (around[at - 1], around[(at + 1) % len(around)]) for at, rank in enumerate(around)}
+        awaited |= {member: neighbours[member.rank] for member in members if neighbours}
         named = everyone if group_number == number_of.get(_ALL_RANKS) else listed.get(group_number, ())
         if len(named) > len(members):
             absent[id(members)] = tuple(sorted(set(named).difference(m.rank for m in members)))
     return CollectiveMatching(
         tuple(RankBlock(team_of[ranks[0]], tuple(ranks)) for ranks in ordered),
         tuple(
-            _ring(held, ordered, numbered, awaited) if is_ring else _collective(held, ordered, numbered, absent)
+            _collective([[member] for members in held for member in members], ordered, numbered, {}, awaited)
+            if is_ring
+            else _collective(held, ordered, numbered, absent)
             for (_, is_ring), held in held_at.items()
         ),
         unrecorded,
@@ -448,7 +441,9 @@ def _collective(
     blocks: Sequence[Sequence[int]],
     numbered: Mapping[int, tuple[int, int]],
     absent: Mapping[int, tuple[int, ...]],
+    awaited: Mapping[_Attended, tuple[int, ...]] | None = None,
 ) -> Collective:
+    """Return a collective; in a ring, given what each rank waits for, each rank is a group that waits for others."""
     groups: dict[tuple[int, int], Ints] = {}
     for number, members in enumerate(held):
         for member in members:
@@ -462,26 +457,8 @@ def _collective(
         ),
         len(held),
         tuple(absent.get(id(members), ()) for members in held) if absent else (),
+        tuple(awaited[members[0]] for members in held) if awaited else (),
     )
-
-
-def _neighbours(ring: Group, members: Sequence[_Attended]) -> dict[_Attended, tuple[int, ...]]:
-    """Return the ranks that each member of a ring waits for."""
-    ranks = ring.ranks or ()
-    at = {rank: number for number, rank in enumerate(ranks)}
-    return {member: (ranks[at[member.rank] - 1], ranks[(at[member.rank] + 1) % len(ranks)]) for member in members}
-
-
-def _ring(
-    held: Sequence[Sequence[_Attended]],
-    blocks: Sequence[Sequence[int]],
-    numbered: Mapping[int, tuple[int, int]],
-    awaited: Mapping[_Attended, tuple[int, ...]],
-) -> Collective:
-    """Return a collective in which each rank is a group that waits for others as well."""
-    alone = [[member] for members in held for member in members]
-    whole = _collective(alone, blocks, numbered, {})
-    return replace(whole, awaited=tuple(awaited[member] for (member,) in alone))
 
 
 def _refined(colour: Mapping[int, object], instances: object) -> dict[int, int]:

@@ -144,7 +144,8 @@ class DaskStepExecutor:
 
     def measure(self) -> list[StepStatistics]:
         """See `StepExecutor`."""
-        batches = self._gather([self._submit(measure_remotely, *step_range) for step_range in self._ranges()])
+        ranges = step_ranges(len(self._steps.run.keys), _RANGES_PER_WORKER * self._workers())
+        batches = self._gather([self._submit(measure_remotely, *step_range) for step_range in ranges])
         return [seen for part in batches for seen in part]
 
     def replay(
@@ -162,9 +163,6 @@ class DaskStepExecutor:
 
     def _workers(self) -> int:
         return max(1, len(self._client.ncores()))
-
-    def _ranges(self) -> list[tuple[int, int]]:
-        return step_ranges(len(self._steps.run.keys), _RANGES_PER_WORKER * self._workers())
 
     def _submit(self, work: Callable[..., Any], *arguments: Any) -> "Future":
         if self._sent is None:

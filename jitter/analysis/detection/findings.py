@@ -187,16 +187,11 @@ def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> 
     fullest, count = int(of_step.max()), int(of_step.sum())
     if binomial_tail(fullest, count, 1 / steps) * steps <= THRESHOLDS.medium_chance:
         return list(outliers), []
-    return others, [_random_pauses(single)]
-
-
-def _random_pauses(members: Sequence[Outlier]) -> Finding:
-    events = sum(len(outlier.steps) for outlier in members)
     sentence = (
-        f"{format_count(events, 'event')} on {format_count(len(members), 'rank')}, each on one rank in one step: "
+        f"{format_count(count, 'event')} on {format_count(len(single), 'rank')}, each on one rank in one step: "
         "no rank has more of them than chance gives"
     )
-    return join_outliers("random_pauses", members, min(outlier.chance for outlier in members), sentence)
+    return others, [join_outliers("random_pauses", single, min(outlier.chance for outlier in single), sentence)]
 
 
 class _Clusters(NamedTuple):

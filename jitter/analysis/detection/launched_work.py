@@ -18,11 +18,11 @@ import numpy as np
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
 from jitter.analysis.detection.significance import qn_sigma
 from jitter.analysis.detection.standouts import Outlier, Standouts
-from jitter.analysis.execution.run_reader import LaunchShapes, RunReader
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
+from jitter.core.numeric.arrays import Floats, Ints, spread_positions
 
 _LIMITS: Final = THRESHOLDS.launched_work
 
@@ -120,22 +120,17 @@ def expected_times(times_ns: Floats, threads: Floats) -> Floats:
     usual = _medians(times_ns)
     size, time = np.log(threads / _medians(threads)), np.log(times_ns / usual)
     is_known = ~np.isnan(size + time)
-    slopes = [_less_means(values, is_known) for values in (size, time)]
+    # less each rank's mean over steps, then each step's
+    slopes = [np.where(is_known, values, 0.0) for values in (size, time)]
+    for axis in (1, 2):
+        count = np.maximum(is_known.sum(axis=axis, keepdims=True), 1)
+        slopes = [np.where(is_known, values - values.sum(axis=axis, keepdims=True) / count, 0.0) for values in slopes]
     variation = (slopes[0] ** 2).sum(axis=(1, 2))
     together = (slopes[0] * slopes[1]).sum(axis=(1, 2))
     varies = variation >= _LIMITS.min_size_variation
     power = np.clip(np.where(varies, together / np.where(varies, variation, 1.0), 0.0), 0.0, _LIMITS.max_power)
     expected: Floats = np.where(np.isnan(times_ns), np.nan, usual * np.exp(power[:, None, None] * np.nan_to_num(size)))
     return expected
-
-
-def _less_means(values: Floats, is_known: Bools) -> Floats:
-    """Return values (operations, steps, ranks) less each rank's mean over steps, then each step's; 0 where unknown."""
-    residuals: Floats = np.where(is_known, values, 0.0)
-    for axis in (1, 2):
-        mean = residuals.sum(axis=axis, keepdims=True) / np.maximum(is_known.sum(axis=axis, keepdims=True), 1)
-        residuals = np.where(is_known, residuals - mean, 0.0)
-    return residuals
 
 
 def _medians(values: Floats) -> Floats:
@@ -172,17 +167,12 @@ def _read_steps(
             gpu = step.own.gpu[first : first + operations]
             here = (rows[:, index] >= 0) & (gpu > 0)
             times_ns[here, at, column] = gpu[here]
-            _fill_shapes(shape, rows[here, index], np.flatnonzero(here), threads[:, at, column], name)
+            row, op = rows[here, index], np.flatnonzero(here)
+            name[op] = np.where(name[op] < 0, shape.name[row], name[op])
+            same = name[op] == shape.name[row]  # of another kernel than the first one seen there no size is known
+            threads[op[same], at, column] = shape.threads[row[same]]
         del step  # else it stays in memory while the next one is read
     return _Read(times_ns, threads, name)
-
-
-def _fill_shapes(shape: LaunchShapes, row: Ints, op: Ints, threads: Floats, name: Ints) -> None:
-    """Fill in the threads of one rank's launches; of another kernel than the first one seen there none are known."""
-    unknown = name[op] < 0
-    name[op[unknown]] = shape.name[row[unknown]]
-    same = name[op] == shape.name[row]
-    threads[op[same]] = shape.threads[row[same]]
 
 
 def _sized_share(times_ns: Floats, threads: Floats) -> float:

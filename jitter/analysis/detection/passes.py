@@ -24,7 +24,7 @@ from jitter.analysis.detection.expert_imbalance import (
 )
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import SelfTimes
-from jitter.analysis.execution.step_times import IdenticalRanks, TeamTimes, of_team
+from jitter.analysis.execution.step_times import IdenticalRanks, of_team
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.analysis.replay.run_steps import RecordedStep, RunSteps, Transfers
 from jitter.analysis.replay.step_end import StepDurations
@@ -66,40 +66,6 @@ class StepQuality:
     """Kernels that start before their own launch: impossible times."""
     kernels: tuple[int, ...]
     """How many kernels the kernel index has, by cohort."""
-
-
-def assess_step_quality(
-    teams: Mapping[int, TeamTimes],
-    aligning: Callable[[int], Sequence[int]],
-    indices: Sequence[KernelIndex],
-    rank_groups: Callable[[], Sequence[IdenticalRanks]],
-) -> StepQuality:
-    """Return a step's data quality.
-
-    Args:
-        teams: each team's times.
-        aligning: gives a team's collectives, by operation number, that all its ranks leave at the same time.
-        indices: the kernel index of each cohort.
-        rank_groups: reads the ranks' operations; called only where a kernel is unmatched.
-
-    """
-    aligned, spreads = {}, []
-    for team, step in teams.items():
-        if len(step.ranks) < 2:
-            continue
-        places = [place for place in aligning(team) if not np.isnan(step.end[place]).any()]
-        aligned[team] = bool(places)
-        spreads.append(disagreement_ns(step.end[places]))
-    unmatched = [_unmatched(index, rank_groups) for index in indices]
-    return StepQuality(
-        aligned,
-        max((ns for ns in spreads if ns is not None), default=None),
-        sum(count for count, _ in unmatched),
-        sum(ns for _, ns in unmatched),
-        sum(len(index.left_out) for index in indices),
-        sum(int((step.start < step.call).sum()) for step in teams.values()),
-        tuple(len(index.names) for index in indices),
-    )
 
 
 def _unmatched(index: KernelIndex, rank_groups: Callable[[], Sequence[IdenticalRanks]]) -> tuple[int, int]:
@@ -185,19 +151,31 @@ def _timed_steps(steps: RunSteps, first: int, last: int) -> Iterator[tuple[Recor
 def _measure(steps: RunSteps, layers: Mapping[int, Layers], timed: tuple[RecordedStep, float]) -> StepStatistics:
     (step, time_ns), run = timed, steps.run
     baseline = steps.baseline(step)
-    deviations, quality = deviations_of_step(run, step, baseline), _quality(steps, step)
+    deviations, quality = deviations_of_step(run, step, baseline), _assess_quality(steps, step)
     experts = measure_expert_imbalance(step, layers, run.rank_numbers)
     return StepStatistics(time_ns, step.transfers, deviations, quality, baseline, _arrivals(run, step), experts)
 
 
-def _quality(steps: RunSteps, step: RecordedStep) -> StepQuality:
-    run, lake = steps.run, steps.lake
-    teams = {
-        team: times
-        for team, program in run.programs.items()
-        if len((times := of_team(step.times, run.rank_numbers, team, len(program.operations))).ranks)
-    }
-    return assess_step_quality(teams, steps.ends.aligning, lake.indices(step.key), partial(lake.rank_groups, step.key))
+def _assess_quality(steps: RunSteps, step: RecordedStep) -> StepQuality:
+    aligned, spreads, negative_latencies = {}, [], 0
+    for team, program in steps.run.programs.items():
+        times = of_team(step.times, steps.run.rank_numbers, team, len(program.operations))
+        negative_latencies += int((times.start < times.call).sum())
+        if len(times.ranks) > 1:
+            places = [place for place in steps.ends.aligning(team) if not np.isnan(times.end[place]).any()]
+            aligned[team] = bool(places)
+            spreads.append(disagreement_ns(times.end[places]))
+    indices = steps.lake.indices(step.key)
+    unmatched = [_unmatched(index, partial(steps.lake.rank_groups, step.key)) for index in indices]
+    return StepQuality(
+        aligned,
+        max((ns for ns in spreads if ns is not None), default=None),
+        sum(count for count, _ in unmatched),
+        sum(ns for _, ns in unmatched),
+        sum(len(index.left_out) for index in indices),
+        negative_latencies,
+        tuple(len(index.names) for index in indices),
+    )
 
 
 def _arrivals(run: RunModel, step: RecordedStep) -> Arrivals:

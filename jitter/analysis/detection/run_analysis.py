@@ -202,18 +202,16 @@ class RunAnalysis:
         if not partial:
             return False
         groups = self._groups(slow.meetings)
-        lacking = sum(
-            self._excess_ns(groups[self._seen[number].transfers.partial[groups]], number) for number in partial
-        )
+        lacking = 0.0
+        for number in partial:
+            of_step = groups[self._seen[number].transfers.partial[groups]]
+            lacking += float(np.nansum(self.transfers[number][of_step] - self.baseline_transfers[number][of_step]))
         return lacking > 0 and lacking >= THRESHOLDS.main_share * slow.excess_ns
 
     def _groups(self, collectives: Sequence[tuple[int, int]]) -> Ints:
         """Return the numbers, of all groups of all collectives, of these (collective, group)."""
         first = self.run.collective_arrays.first_group
         return np.array([first[collective] + group for collective, group in collectives], np.int64)
-
-    def _excess_ns(self, groups: Ints, number: int) -> float:
-        return float(np.nansum(self.transfers[number][groups] - self.baseline_transfers[number][groups]))
 
     @cached_property
     def unverified_transfer_share(self) -> float:

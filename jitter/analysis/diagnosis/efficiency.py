@@ -56,7 +56,9 @@ def describe_bound(
             f"{format_percent(exposed)}"
         )
         return EfficiencyFinding("compute_bound", sentence, compute)
-    if any((time < 0).any() for time in measured.time_ns) or any(kind.group_size == 1 for kind in measured.kinds):
+    if any((calls.time_ns < 0).any() for calls in measured.calls) or any(
+        kind.group_size == 1 for kind in measured.kinds
+    ):
         return None  # waiting for ranks that were not recorded is not sentence from communication
     reach = _describe_reach(measured, baseline, slow)
     waiting = ", with waiting for partners," if measured.reasons[UNPAIRED] else ""

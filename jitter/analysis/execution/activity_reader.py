@@ -1,19 +1,13 @@
-"""A step's times as an analysis reads them: from the lake once, and later from a temporary file."""
+"""A step's activities, read from the files of its ranks."""
 
-import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryFile
-from threading import Lock
 from typing import Any, Final
-from weakref import finalize
 
 import numpy as np
 
-from jitter.analysis.execution.step_times import IdenticalRanks, StepActivities
+from jitter.analysis.execution.step_times import StepActivities
 from jitter.core.numeric.arrays import IntTimes, begins_of, is_unknown, pieces_of, unknown_value
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
@@ -25,56 +19,16 @@ _ROWS_AT_ONCE: Final = 1 << 18
 
 
 class ActivityReader:
-    """Reads the ranks of a step, in groups that did the same. Thread-safe.
+    """Reads the activities of a step's ranks."""
 
-    An analysis reads each step several times. Those of a large run come from a temporary file from the second time on,
-    where the times of a step's ranks lie in one piece; the caller keeps those of a small run in memory.
-    """
+    def __init__(self, root: Path, held: Mapping[StepKey, Mapping[int, RankStepRecord]]) -> None:
+        self._root, self._held, self._times = root, held, TimesReader(root)
 
-    def __init__(
-        self,
-        root: Path,
-        held: Mapping[StepKey, Mapping[int, RankStepRecord]],
-        group: Callable[[StepKey, StepActivities], Iterable[IdenticalRanks]],
-        *,
-        is_large: bool,
-    ) -> None:
-        """Read steps of `held`; `group` divides ranks with equal sequences of kernels and kinds."""
-        self._root, self._held, self._group, self._times = root, held, group, TimesReader(root)
-        self._file = TemporaryFile(buffering=0) if is_large else None  # noqa: SIM115  # open as long as the reader
-        if self._file is not None:
-            finalize(self, self._file.close)
-        self._kept: dict[StepKey, list[tuple[IdenticalRanks, int]]] = {}
-        """The groups of steps that were read before, without times, and where these are in the file."""
-        self._lock = Lock()
-
-    def of_step(self, key: StepKey) -> list[IdenticalRanks]:
-        """Return a step's ranks, together for ranks that did the same.
+    def of_step(self, key: StepKey) -> list[StepActivities]:
+        """Return a step's ranks, together for ranks with equal sequences of kernels and kinds.
 
         Raises `LakeError` if a rank's file is missing or damaged.
         """
-        if key in self._kept:
-            return [self._with_times(group, at) for group, at in self._kept[key]]
-        groups = [group for part in self._read(key) for group in self._group(key, part)]
-        if self._file is not None:
-            with self._lock, suppress(OSError):  # a full disk: the ranks' files are read again
-                places = []
-                for group in groups:
-                    nothing = group.times[:0].copy()  # a view would hold the step's times
-                    places.append((replace(group, times=nothing), self._file.seek(0, os.SEEK_END)))
-                    group.times.tofile(self._file)
-                self._kept[key] = places
-        return groups
-
-    def _with_times(self, group: IdenticalRanks, at: int) -> IdenticalRanks:
-        assert self._file is not None
-        shape = len(group.ranks), *group.times.shape[1:]
-        with self._lock:
-            self._file.seek(at)
-            times: Any = np.fromfile(self._file, group.times.dtype, int(np.prod(shape)))
-        return replace(group, times=times.reshape(shape))
-
-    def _read(self, key: StepKey) -> list[StepActivities]:
         held = dict(sorted(self._held[key].items()))
         times_of_rank = dict(zip(held, self._times.read(list(held.values())), strict=True))
         ranks = [rank for rank, times in times_of_rank.items() if times is None]

@@ -92,7 +92,11 @@ class _Place(NamedTuple):
 def find_host_waits(program: Program, wait_calls: frozenset[int], sample: HostSample) -> HostWaits:
     """Find the waits of hosts that no call records, in a sample of steps; `wait_calls` are the calls of known waits."""
     period = _periods(sample)
-    step_ns = float(np.nanmedian(period if not np.isnan(period).all() else _spans(sample)))
+    if np.isnan(period).all():  # how long each rank was at a step: from its first call to its last call or end
+        last = np.fmax(np.fmax.reduce(sample.ends[0], axis=1), np.fmax.reduce(sample.until, axis=1))
+        step_ns = float(np.nanmedian(last - np.fmin.reduce(sample.until, axis=1)))
+    else:
+        step_ns = float(np.nanmedian(period))
     waits: list[Wait] = []
     possible: list[Wait] = []
     lead, most_lead = dict[int, float](), dict[int, float]()
@@ -179,8 +183,14 @@ def _fit_calls(program: Program, sample: HostSample, period: Floats, place: int,
         sample.rank[cells],
         sample.step[cells],
     )
-    ends = _candidates(program, some, place)
-    ends, calls = _feasible(ends, _calls_at(some, period[cells], place, ends))
+    ends, gap = _candidates(program, some, place), some.until[:, place] - some.since[:, place]
+    # of every second step, or rank where every second one has no pace
+    numbers = np.unique(some.step, return_inverse=True)[1]
+    if numbers.max(initial=0) < 2:
+        numbers = np.unique(some.rank, return_inverse=True)[1]
+    distance = some.until[:, place, None] - ends.at
+    calls = _Place(gap, period[cells, place], distance, numbers % 2 == 0, some.rank)
+    ends, calls = _feasible(ends, _of_calls(calls, ~np.isnan(gap)))
     if not len(ends.which):
         return None
     is_known = ~np.isnan(sample.until[:, place] - sample.since[:, place])
@@ -257,13 +267,6 @@ def _periods(sample: HostSample) -> Floats:
     return periods_ns
 
 
-def _spans(sample: HostSample) -> Floats:
-    """Return, (cells,), how long each rank was at a step: from its first call to its last call or end."""
-    last = np.fmax(np.fmax.reduce(sample.ends[0], axis=1), np.fmax.reduce(sample.until, axis=1))
-    spans_ns: Floats = last - np.fmin.reduce(sample.until, axis=1)
-    return spans_ns
-
-
 def _long_gaps(sample: HostSample, step_ns: float) -> list[int]:
     """Return the places with long host gaps, in the order of the program."""
     gap = sample.until - sample.since
@@ -309,28 +312,6 @@ def _candidates(program: Program, sample: HostSample, place: int) -> _Ends:
     )
     awaited.append(tuple(sorted(last)))
     return _Ends(awaited, np.column_stack([*columns, every]))
-
-
-def _calls_at(sample: HostSample, period: Floats, place: int, ends: _Ends) -> _Place:
-    """Return the calls at a place."""
-    gap = sample.until[:, place] - sample.since[:, place]
-    is_known = ~np.isnan(gap)
-    return _Place(
-        gap[is_known],
-        period[is_known, place],
-        (sample.until[:, place, None] - ends.at)[is_known],
-        _half(sample)[is_known],
-        sample.rank[is_known],
-    )
-
-
-def _half(sample: HostSample) -> Bools:
-    """Return, (cells,), which half they are of: of every second step, or rank where every second one has no pace."""
-    numbers = np.unique(sample.step, return_inverse=True)[1]
-    if numbers.max(initial=0) < 2:
-        numbers = np.unique(sample.rank, return_inverse=True)[1]
-    is_in_half: Bools = numbers % 2 == 0
-    return is_in_half
 
 
 def _feasible(ends: _Ends, calls: _Place) -> tuple[_Ends, _Place]:

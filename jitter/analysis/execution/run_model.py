@@ -1,7 +1,7 @@
 """Model of the run: each team's program, dependencies, collective members; and the recorded steps."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -23,8 +23,8 @@ from jitter.analysis.collectives.matching import (
     match,
 )
 from jitter.analysis.collectives.rings import tell_rings, tell_unstated_rings
-from jitter.analysis.execution.dependencies import Dependencies, Launches, Sample, infer
-from jitter.analysis.execution.host_waits import HostSample, find_host_waits
+from jitter.analysis.execution.dependencies import Dependencies, infer
+from jitter.analysis.execution.host_waits import find_host_waits
 from jitter.analysis.execution.job_arrays import (
     JobArrays,
     StateTracker,
@@ -33,9 +33,9 @@ from jitter.analysis.execution.job_arrays import (
     job_arrays,
     unknown_state,
 )
-from jitter.analysis.execution.run_reader import Member, Source
+from jitter.analysis.execution.run_reader import Member, RunReader
+from jitter.analysis.execution.sampled_steps import SampledSteps, threads_of
 from jitter.analysis.execution.schedule import Schedule, schedule
-from jitter.analysis.execution.self_times import ReadyTimes, find_ready_times
 from jitter.analysis.execution.step_times import (
     IdenticalRanks,
     StepTimes,
@@ -49,7 +49,6 @@ from jitter.analysis.execution.step_times import (
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints, KindCodes, spread_positions
-from jitter.core.numeric.compilation import compiled
 from jitter.core.parallel.prefetch import MOST_ROWS, map_ahead
 from jitter.core.parallel.processes import cpu_count
 from jitter.core.step_key import StepKey
@@ -57,146 +56,7 @@ from jitter.core.step_key import StepKey
 _LIMITS: Final = THRESHOLDS.dependencies
 
 
-class SampledSteps:
-    """Follows one team's ranks through some steps, each after the one before it where that is there."""
-
-    def __init__(self, program: Program, thread: Ints, ranks: int) -> None:
-        """`thread` (operations,) is the thread that each operation follows; `ranks` is how many the run has."""
-        self._program = program
-        self._job = job_arrays([ranks], {0: program}, {0: Dependencies((), thread, None, 0.0, 0.0)})
-        threads = 1 + int(thread.max(initial=0))
-        self._tracker = StateTracker(unknown_state(ranks, count_carried_ends(self._job), threads, 0))
-        self._parts: list[tuple[Floats, ...]] = []
-        self._launches: dict[tuple[int, int], list[Launches]] = defaultdict(list)
-        self._stretch = 0
-        self._last: StepKey | None = None
-
-    def pass_by(self, key: StepKey, step: StepTimes) -> None:
-        """Follow a step of this team's ranks without taking it into the sample."""
-        self._follow(key, step)
-
-    def add(self, key: StepKey, step: StepTimes) -> None:
-        """Take a step of this team's ranks into the sample."""
-        here = np.flatnonzero(step.row >= 0)
-        stream_end, ready = self._follow(key, step)
-        times = (step.start, step.end, step.call, step.back, ready.submit, ready.end_before)
-        start, end, call, back, submit, end_before = (values.reshape(len(here), -1) for values in times)
-        ended = np.where(np.isnan(end), end_before, end)
-        self._parts.append((start, ended, call, back, submit, end_before, stream_end[here]))
-        self._stretch += self._last is None or key != StepKey(self._last.epoch, self._last.step + 1)
-        self._last = key
-        launches = self._program.kinds != SYNC
-        for cell, rank in enumerate(here[: THRESHOLDS.sampled_ranks].tolist()):
-            is_launched = launches & ~np.isnan(back[cell])
-            times_of_rank = (call[cell, is_launched], back[cell, is_launched], start[cell, is_launched])
-            self._launches[self._stretch, rank].append(Launches(*times_of_rank))
-
-    def _follow(self, key: StepKey, step: StepTimes) -> tuple[Floats, ReadyTimes]:
-        """Return the last ends on the ranks' streams before the step, and the step's ready times."""
-        self._tracker.enter(key, step.row >= 0)
-        state = self._tracker.state
-        before, ready = state.stream_end.copy(), ReadyTimes(*np.empty((3, len(step.start))))
-        find_ready_times_of_step(self._job, step._replace(team=np.zeros_like(step.team)), *state[:2], ready)
-        return before, ready
-
-    def sample_hosts(self, steps: Iterable[tuple[StepKey, StepTimes]], steps_back: int) -> HostSample:
-        """Return when the hosts of this team's ranks came to each call, in consecutive steps.
-
-        `steps_back` is of how many earlier steps the ends are wanted.
-        """
-        parts: list[tuple[Floats, Floats]] = []
-        ends: list[list[Floats]] = [[] for _ in range(1 + steps_back)]
-        rank, number = [], []
-        stand_ins: dict[int, frozenset[int]] = {}
-        before: list[Floats] = []
-        is_sync = self._program.kinds == SYNC
-        for at, (key, step) in enumerate(steps):
-            here = np.flatnonzero(step.row >= 0)
-            back_before = self._follow(key, step)[1].back_before.reshape(len(here), -1)
-            call, back, end = (values.reshape(len(here), -1) for values in (step.call, step.back, step.end))
-            parts.append((np.where(is_sync, call, back_before), np.where(is_sync, back, call)))
-            of_run = np.full((len(step.row), call.shape[1]), np.nan)
-            of_run[here] = self._with_stand_ins(end, stand_ins)
-            before = [of_run, *before][: 1 + steps_back]
-            for past_ends, values in zip(ends, before, strict=False):
-                past_ends.append(values[here])
-            for past_ends in ends[len(before) :]:
-                past_ends.append(np.full_like(call, np.nan))
-            rank.append(here)
-            number.append(np.full(len(here), at))
-        since, until = (np.concatenate(values) for values in zip(*parts, strict=True))
-        of_steps = tuple(map(np.concatenate, ends))
-        return HostSample(since, until, of_steps, stand_ins, np.concatenate(rank), np.concatenate(number))
-
-    def _with_stand_ins(self, end: Floats, stand_ins: dict[int, frozenset[int]]) -> Floats:
-        """Return ends, (ranks, operations), with those before on the stream where few ranks lack an operation.
-
-        What stands in for each place is added to `stand_ins`.
-        """
-        lacks, streams = np.isnan(end), self._program.streams
-        filled = end.copy()
-        for place in np.flatnonzero(lacks.any(axis=0) & (2 * lacks.sum(axis=0) < len(end))).tolist():
-            on_stream = np.flatnonzero(streams[:place] == streams[place])
-            for row in np.flatnonzero(lacks[:, place]).tolist():
-                there = on_stream[~lacks[row, on_stream]]
-                if len(there):
-                    filled[row, place] = end[row, there[-1]]
-                    stand_ins[place] = stand_ins.get(place, frozenset()) | {int(there[-1])}
-        return filled
-
-    def sample(self) -> tuple[Sample, list[Launches]]:
-        """Return the cells of all added steps, and some ranks' launches, by stretch of consecutive steps.
-
-        The steps are given up, a field at a time.
-        """
-        launches = [Launches(*map(np.concatenate, zip(*parts, strict=True))) for parts in self._launches.values()]
-        fields = list(zip(*self._parts, strict=True))[::-1]
-        self._parts.clear()
-        return Sample(*(np.concatenate(fields.pop()) for _ in Sample._fields)), launches
-
-
-@compiled
-def find_ready_times_of_step(
-    job: JobArrays, step: StepTimes, stream_end: Floats, back: Floats, ready: ReadyTimes
-) -> None:
-    """Find the ready times of all cells of a step, laid out as those."""
-    for rank in range(len(step.row)):
-        if step.row[rank] >= 0:
-            find_ready_times(job, step, rank, stream_end, back, step.row[rank], ready)
-
-
-def threads_of(program: Program, steps: Iterable[TeamTimes]) -> Ints:
-    """Return, (operations,), the thread that each follows: all 0, one chain, unless launches interleave in these steps.
-
-    Autograd's thread takes over for a whole pass and hands back; threads that launch at the same time do not wait for
-    each other.
-    """
-    op_threads = np.array([op.thread for op in program.operations], np.int64)
-    switches = int((np.diff(op_threads) != 0).sum())
-    threads = len(np.unique(op_threads))
-    interleave = threads > 1 and switches > _LIMITS.max_switches * threads and not _take_turns(op_threads, steps)
-    return op_threads if interleave else np.zeros_like(op_threads)
-
-
-def _take_turns(op_threads: Ints, steps: Iterable[TeamTimes]) -> bool:
-    """Return whether the threads' calls follow each other: none begins while another thread's call lasts.
-
-    So do forward and backward passes of a pipeline's micro-batches: whatever holds up one thread holds up the other.
-    """
-    first = np.flatnonzero(np.diff(op_threads) != 0)
-    overlapping = switches = 0
-    for step in steps:
-        returned, called = step.back[first], step.call[first + 1]
-        switches += int((~np.isnan(returned + called)).sum())
-        overlapping += int((called < returned).sum())
-    return overlapping <= _LIMITS.overlapping_share * switches
-
-
 _WAIT_LIMITS: Final = THRESHOLDS.host_waits
-_CELLS_KEPT: Final = 2_000_000
-"""Operations × ranks × steps of a run that stay in memory once read: some 80 bytes each, with their self times."""
-
-
 _SMALL_STEP: Final = 4_000
 """Activities of a step of all ranks up to which handing it to another thread takes longer than to compute it."""
 _MOST_AHEAD: Final = 8
@@ -233,15 +93,15 @@ class RunModel:
 
     def __init__(
         self,
-        source: Source,
+        reader: RunReader,
         understood: InferredModel | None = None,
         times: dict[StepKey, StepTimes] | None = None,
     ) -> None:
-        """Infer from the rows of `source`; `understood` is what another process inferred from the same run.
+        """Infer from the rows that `reader` reads; `understood` is what another process inferred from the same run.
 
         `times` are steps that were read with the same programs.
         """
-        self._source = source
+        self._reader = reader
         self.threads = cpu_count()
         self.times = {} if times is None else times
         """Of a small run the steps that were read."""
@@ -252,7 +112,7 @@ class RunModel:
     @property
     def ahead(self) -> int:
         """How many steps are read on threads while one is used; 0 of tiny steps, of large ones, and on one thread."""
-        of_step = self._source.rows // max(1, len(self.keys))
+        of_step = self._reader.rows // max(1, len(self.keys))
         if of_step < _SMALL_STEP or self.threads < 2:
             return 0
         return min(self.threads, _MOST_AHEAD, MOST_ROWS // of_step)
@@ -286,7 +146,7 @@ class RunModel:
     @property
     def keys(self) -> Sequence[StepKey]:
         """The steps, in order."""
-        return self._source.steps
+        return self._reader.steps
 
     @cached_property
     def sizes(self) -> Counter[int]:
@@ -295,14 +155,14 @@ class RunModel:
 
     def _members(self, key: StepKey) -> Sequence[Member]:
         if key not in self._known_members:
-            self._known_members[key] = self._source.members(key)
+            self._known_members[key] = self._reader.members(key)
         return self._known_members[key]
 
     @cached_property
     def team_of(self) -> dict[int, int]:
         """The team of each rank."""
         survey = self._survey
-        cohort_of = {m.rank: m.cohort for key in self._source.steps for m in self._members(key)}
+        cohort_of = {m.rank: m.cohort for key in self._reader.steps for m in self._members(key)}
         usual = {rank: counts.most_common(1)[0][0] for rank, counts in survey.by_rank.items()}
         cut = frozenset(rank for rank, counts in survey.by_rank.items() if not counts.total())
         return teams(usual, cohort_of, survey.kinds, self._content, cut)
@@ -317,12 +177,12 @@ class RunModel:
         return survey
 
     def _group_of_rank(self, key: StepKey) -> dict[int, IdenticalRanks]:
-        return {rank: group for group in self._source.rank_groups(key) for rank in group.ranks.tolist()}
+        return {rank: group for group in self._reader.rank_groups(key) for rank in group.ranks.tolist()}
 
     def _surveyed(self) -> list[StepKey]:
         """Return all steps of a short run; of a long run, evenly spaced ones and those with a new sequence or rank."""
-        keys = list(self._source.steps)
-        if self._source.rows <= _LIMITS.surveyed_rows:
+        keys = list(self._reader.steps)
+        if self._reader.rows <= _LIMITS.surveyed_rows:
             return keys
         chosen = {keys[at] for at in spread_positions(len(keys), THRESHOLDS.few_steps)}
         seen = {(m.sequence, m.rank) for key in chosen for m in self._members(key)}
@@ -347,7 +207,7 @@ class RunModel:
         }
 
     def _content(self, signature: Signature) -> Example:
-        return self._source.example(*self._survey.examples[signature])
+        return self._reader.example(*self._survey.examples[signature])
 
     def collective_places(self, team: int) -> Ints:
         """Return the places of the collectives in a team's program."""
@@ -390,7 +250,6 @@ class RunModel:
     def team_times(self, key: StepKey, team: int) -> TeamTimes:
         """Return one team's step, (operations, ranks), along its program."""
         step = self.step_times(key, self._teams == team)
-        self._source.make_room()
         return of_team(step, self.rank_numbers, team, self._operations[team])
 
     def rank_times(self, key: StepKey, rank: int) -> TeamTimes:
@@ -406,7 +265,7 @@ class RunModel:
     @property
     def is_small(self) -> bool:
         """Whether all steps of the run may stay in memory."""
-        return self._source.rows <= _CELLS_KEPT
+        return self._reader.is_small
 
     def step_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
         """Return a step of all ranks, or of those in the mask `wanted`, (ranks of the run,)."""
@@ -431,7 +290,7 @@ class RunModel:
         step = empty_step(self._teams, self._operations_of_ranks, here)
         number_of = np.full(int(self.rank_numbers.max(initial=-1)) + 2, -1, np.int64)
         number_of[self.rank_numbers[here]] = np.flatnonzero(here)
-        for group in self._source.rank_groups(key):
+        for group in self._reader.rank_groups(key):
             numbers = np.where(group.ranks < len(number_of), number_of[np.minimum(group.ranks, len(number_of) - 1)], -1)
             for team in np.unique(self._teams[numbers[numbers >= 0]]).tolist():
                 mine = (numbers >= 0) & (self._teams[numbers] == team)
@@ -443,7 +302,7 @@ class RunModel:
         """Return the places of a group's operations in a team's program; a signature new to it is fitted into it."""
         program = self.programs[team]
         if group.signature not in program.places:
-            program.fit(group.signature, self._source.example(key, rank))
+            program.fit(group.signature, self._reader.example(key, rank))
         return program.places[group.signature]
 
     def operations_of(self, key: StepKey, rank: int) -> tuple[KindCodes, Ints]:
@@ -455,7 +314,7 @@ class RunModel:
         """Return, (operations, ranks), the rows of one team's step in the files of these ranks, -1 for none."""
         rows = np.full((self._operations[team], len(ranks)), -1, np.int64)
         column_of = {rank: column for column, rank in enumerate(ranks)}
-        for group in self._source.rank_groups(key):
+        for group in self._reader.rank_groups(key):
             columns = np.array([column_of[rank] for rank in group.ranks.tolist() if rank in column_of], np.int64)
             if len(columns):
                 places = self._places(team, key, group, ranks[int(columns[0])])
@@ -469,7 +328,7 @@ class RunModel:
     @cached_property
     def dependencies(self) -> dict[int, Dependencies]:
         """The dependencies of each team's program."""
-        return {team: self.infer_rules(team, self._source.steps) for team in self.programs}
+        return {team: self.infer_rules(team, self._reader.steps) for team in self.programs}
 
     def infer_rules(self, team: int, steps: Sequence[StepKey]) -> Dependencies:
         """Infer the dependencies of a team's program from these steps alone."""
@@ -482,13 +341,12 @@ class RunModel:
         chosen = self._spread_ranks(
             team, max(1, THRESHOLDS.max_cells // max(1, len(sampled) * len(program.operations)))
         )
-        cells, there = SampledSteps(program, thread, len(chosen)), set(self._source.steps)
+        cells, there = SampledSteps(program, thread, len(chosen)), set(self._reader.steps)
         for key in sorted(sampled, key=lambda k: k.order):
             before = StepKey(key.epoch, key.step - 1)
             if before in there and before not in sampled:
-                cells.pass_by(before, self.step_times(before, chosen))
+                cells.follow(before, self.step_times(before, chosen))
             cells.add(key, self.step_times(key, chosen))
-        self._source.make_room()
         rules = infer(program, thread, *cells.sample())
         return self._with_host_waits(team, rules, having) if rules.has_launches else rules
 
@@ -545,7 +403,7 @@ class RunModel:
         first: dict[int, dict[int, Group | None]] = {}
         every: dict[int, dict[int, Group | None]] = {}
         in_cut_steps: dict[int, dict[int, Group | None]] = {rank: {} for rank in self.team_of}
-        for key in self._source.steps:
+        for key in self._reader.steps:
             new = self._survey.new.get(key)
             if new is None:
                 if all(member.cut or member.rank in every for member in self._members(key)):
@@ -560,12 +418,12 @@ class RunModel:
                 seen_places = seen.get(member.rank)
                 program = self.programs[self.team_of[member.rank]]
                 if signature not in program.places:
-                    program.fit(signature, self._source.example(key, member.rank))
+                    program.fit(signature, self._reader.example(key, member.rank))
                 operations, rows = self._survey.collective_rows[signature]
                 places = program.places[signature][operations].tolist()
                 if seen_places is not None and seen_places.keys() >= {place for place in places if place >= 0}:
                     continue
-                groups = self._source.groups(key) if groups is None else groups
+                groups = self._reader.groups(key) if groups is None else groups
                 of_rank = groups[member.rank]
                 attended = {at: of_rank.get(row) for at, row in zip(places, rows.tolist(), strict=True) if at >= 0}
                 seen[member.rank] = attended | (seen_places or {})
@@ -581,7 +439,7 @@ class RunModel:
 
     def _compared_steps(self) -> Iterator[dict[int, TeamEnds]]:
         """Yield each team's part of some evenly spaced steps."""
-        keys = list(self._source.steps)
+        keys = list(self._reader.steps)
         compared = [keys[at] for at in spread_positions(len(keys), THRESHOLDS.group_inference.compared_steps)]
         for step in map_ahead(self.step_times, compared, self.ahead):
             teams = {
@@ -589,7 +447,6 @@ class RunModel:
                 for team, operations in self._operations.items()
             }
             yield {team: (times.ranks, times.start, times.end) for team, times in teams.items()}
-            self._source.make_room()
 
     @cached_property
     def has_consecutive_steps(self) -> bool:
@@ -600,7 +457,7 @@ class RunModel:
     def beginnings(self, key: StepKey) -> Floats:
         """Return, (ranks of the run,), when each rank's step marker begins, ns from its origin; NaN where unknown."""
         begins_ns = np.full(len(self.rank_numbers), np.nan)
-        for rank, begin_ns in self._source.beginnings(key).items():
+        for rank, begin_ns in self._reader.beginnings(key).items():
             if rank in self.number_of:
                 begins_ns[self.number_of[rank]] = begin_ns
         return begins_ns

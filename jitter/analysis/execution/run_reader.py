@@ -1,14 +1,17 @@
 """The recorded rows of a run as the run model reads them, from a lake."""
 
 import hashlib
-from collections import OrderedDict
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import finalize
 
 import numpy as np
 
@@ -20,7 +23,7 @@ from jitter.analysis.execution.step_times import IdenticalRanks, StepActivities,
 from jitter.analysis.metrics.recorded_sizes import COLUMNS as SIZE_COLUMNS
 from jitter.analysis.metrics.recorded_sizes import RecordedSizes
 from jitter.core.arrow import to_list
-from jitter.core.numeric.arrays import Floats, Ints, joined
+from jitter.core.numeric.arrays import Floats, Ints, begins_of, joined
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
 from jitter.lake.records import RankStepRecord, SourceRecord, commonest_kind
@@ -36,77 +39,62 @@ class Member(NamedTuple):
     cut: bool
 
 
-@dataclass(frozen=True)
-class Source:
-    """Source of the run's rows."""
+class _RecordedCalls(NamedTuple):
+    """The synchronising calls of one recording by threads that launch, by start; arrays are (calls,)."""
 
-    steps: Sequence[StepKey]
-    members: Callable[[StepKey], Sequence[Member]]
-    rank_groups: Callable[[StepKey], Sequence[IdenticalRanks]]
-    """The ranks of a step, in groups that did the same."""
-    example: Callable[[StepKey, int], Example]
-    """Activities of a rank in a step."""
-    groups: Callable[[StepKey], Mapping[int, Mapping[int, Group | None]]]
-    """By rank and row in the step (ordinal) the group of the collective there."""
-    rows: int
-    """Rows of all steps and ranks."""
-    beginnings: Callable[[StepKey], Mapping[int, float]]
-    """By rank when its step marker begins, ns from the rank's origin; only ranks whose steps have markers."""
-    make_room: Callable[[], None]
-    """Drops cached steps, if they take much memory."""
+    start_ns: Ints
+    end_ns: Ints
+    thread: Ints
+    name: Ints
+    """Position among the names of the run's calls."""
+    of_step: Mapping[tuple[int | None, int], tuple[int, int]]
+    """By step where its calls begin and end."""
 
 
-class RunSyncCalls:
-    """Calls of launching threads: a thread that pins memory, or a watchdog, delays no launch."""
+class RunSyncCalls(NamedTuple):
+    """The synchronising calls of all recordings that have any."""
 
-    def __init__(
-        self,
-        steps: Sequence[StepKey],
-        held: Mapping[StepKey, Mapping[int, RankStepRecord]],
-        calls: Mapping[str, SyncCalls],
-        threads: Mapping[int, Ints],
-    ) -> None:
-        """Take the `calls`, by digest of the recording, of the `threads` that launch, (threads,) by rank."""
-        self._number: dict[tuple[int | None, int], int] = {key: number for number, key in enumerate(steps)}
-        self._ranks = np.array(sorted({rank for key in steps for rank in held[key]}), np.int64)
-        row_of = {rank: row for row, rank in enumerate(self._ranks.tolist())}
-        self._first, self._last = np.zeros((2, len(steps), len(self._ranks)), np.int64)
-        names: dict[str, int] = {}
-        start, end, thread, name, so_far = [], [], [], [], 0
-        recordings = {held[key][rank].record.digest: (rank, held[key][rank]) for key in steps for rank in held[key]}
-        for rank, step_record in recordings.values():
-            sync_calls = calls[step_record.record.digest]
-            if not sync_calls.names:
-                continue
-            own_names = np.array([names.setdefault(text, len(names)) for text in sync_calls.names], np.int64)
+    of_recording: Mapping[str, _RecordedCalls]
+    """By digest."""
+    names: tuple[str, ...]
+
+    def of_step(self, held: Mapping[int, RankStepRecord]) -> StepSyncCalls:
+        """Return the calls of a step's ranks; `held` is the record that has the step, by rank."""
+        ranks, parts = [], []
+        for rank, step_record in sorted(held.items()):
+            if (calls := self.of_recording.get(step_record.record.digest)) is not None:
+                first, last = calls.of_step[step_record.step.epoch, step_record.step.step]
+                ranks.append(rank)
+                parts.append([values[first:last] for values in calls[:4]])
+        start_ns, end_ns, thread, name = (joined(part[column] for part in parts) for column in range(4))
+        begins = begins_of(len(part[0]) for part in parts)
+        where = np.array(ranks, np.int64), begins[:-1], begins[1:]
+        return StepSyncCalls(*where, start_ns, end_ns, thread, name, self.names)
+
+
+def divide_sync_calls(
+    records: Mapping[str, SourceRecord], calls: Mapping[str, SyncCalls], threads: Mapping[int, Ints]
+) -> RunSyncCalls:
+    """Divide the calls of each recording, both by digest, into steps; `threads` are those that launch, by rank.
+
+    A thread that pins memory, or a watchdog, delays no launch: its calls are left out.
+    """
+    recorded, numbers = dict[str, _RecordedCalls](), dict[str, int]()
+    for digest, sync_calls in calls.items():
+        rank = records[digest].rank
+        if sync_calls.names and rank is not None:
             by_them = np.isin(sync_calls.thread, threads[rank])
-            start.append(sync_calls.start_ns[by_them])
-            end.append(sync_calls.end_ns[by_them])
-            thread.append(sync_calls.thread[by_them])
-            name.append(own_names[by_them])
-            begins, keys = step_bounds(step_record.record)
-            cuts = (np.searchsorted(start[-1], begins) + so_far).tolist()
-            for at, step in enumerate(keys):
-                number = self._number.get(step)
-                holder = None if number is None else held[steps[number]].get(rank)
-                if holder is not None and holder.record is step_record.record:
-                    self._first[number, row_of[rank]], self._last[number, row_of[rank]] = cuts[at], cuts[at + 1]
-            so_far += len(start[-1])
-        self._start_ns, self._end_ns, self._thread, self._name = map(joined, (start, end, thread, name))
-        self._names = tuple(names)
-
-    def of(self, key: StepKey) -> StepSyncCalls:
-        """One step's."""
-        number = self._number[key]
-        where = self._ranks, self._first[number], self._last[number]
-        return StepSyncCalls(*where, self._start_ns, self._end_ns, self._thread, self._name, self._names)
+            names = [numbers.setdefault(name, len(numbers)) for name in sync_calls.names]
+            columns = (*sync_calls[:3], np.array(names, np.int64))
+            start_ns, end_ns, thread, name = (values[by_them] for values in columns)
+            begins, keys = step_bounds(records[digest])
+            bounds = pairwise(np.searchsorted(start_ns, begins).tolist())
+            recorded[digest] = _RecordedCalls(start_ns, end_ns, thread, name, dict(zip(keys, bounds, strict=True)))
+    return RunSyncCalls(recorded, tuple(numbers))
 
 
-_BYTES_KEPT = 64 << 20
-"""Size of the steps of a run that stay in memory."""
-_BYTES_PER_ROW = 4 * 8
-_BYTES_OF_GROUP = 1 << 10
-"""Size of the objects that hold a group of ranks, their times aside."""
+_ROWS_KEPT = 2_000_000
+"""Rows of a run whose steps stay in memory once read: some 80 bytes each, with their self times."""
 
 
 class LaunchShapes(NamedTuple):
@@ -128,7 +116,11 @@ class KernelCounts(NamedTuple):
 
 
 class RunReader:
-    """Reads what `Source` needs, a step at a time."""
+    """Reads the rows of a run's steps. Thread-safe.
+
+    An analysis reads each step several times. Those of a small run stay in memory. Those of a large one come from a
+    temporary file from the second time on, where the times of a step's ranks lie in one piece.
+    """
 
     def __init__(
         self,
@@ -139,25 +131,27 @@ class RunReader:
         recorded_sizes: RecordedSizes | None = None,
     ) -> None:
         self._sizes = recorded_sizes
-        self._root, self._held, self._indices = root, held, indices
-        self._steps = list(steps)
-        self._rows = sum(step_record.step.rows for key in self._steps for step_record in held[key].values())
-        is_large = self._rows * _BYTES_PER_ROW > _BYTES_KEPT
-        self._activities = ActivityReader(root, held, self._group, is_large=is_large)
-        self._most_bytes_kept = 0 if is_large else _BYTES_KEPT
-        """In memory; passes over the steps of a large run would drop each step before they come to it again."""
-        self._rank_groups: OrderedDict[StepKey, list[IdenticalRanks]] = OrderedDict()
-        self._bytes_kept = 0
-        self._stream_digests: dict[tuple[StepKey, int], bytes] = {}
-        """Of the streams of activities that were recorded without launches."""
+        self._root, self._held, self.indices = root, held, indices
+        """`indices` gives the alignment of each cohort in a step."""
+        self.steps = list(steps)
+        self.rows = sum(step_record.step.rows for key in self.steps for step_record in held[key].values())
+        """Of all steps and ranks."""
+        self.is_small = self.rows <= _ROWS_KEPT
+        """Whether all steps may stay in memory."""
+        self._activities = ActivityReader(root, held)
+        self._file = None if self.is_small else TemporaryFile(buffering=0)  # noqa: SIM115  # open as long as the reader
+        if self._file is not None:
+            finalize(self, self._file.close)
+        self._kept: dict[StepKey, list[tuple[IdenticalRanks, int]]] = {}
+        """The groups of steps that were read before. Of a large run without times, and where these are in the file."""
+        self._lock = Lock()
         self._hosts: dict[str, HostEvents] = {}
         self._numbers: dict[str, int] = {}
         """Of kernels' names: the same in all steps."""
-        self._one_looks = Lock()
         self.origin_ns: dict[int, int] = {}
         """Each rank's zero: its first step's begin, on the clock of the recording that has it."""
         self._first_records: dict[int, SourceRecord] = {}
-        for key in self._steps:
+        for key in self.steps:
             for rank in held[key].keys() - self.origin_ns.keys():
                 self.origin_ns[rank] = held[key][rank].step.start_ns
                 self._first_records[rank] = held[key][rank].record
@@ -166,20 +160,6 @@ class RunReader:
     def digests(self) -> frozenset[str]:
         """Return the digests of all recordings of the run."""
         return frozenset(step_record.record.digest for held in self._held.values() for step_record in held.values())
-
-    @cached_property
-    def source(self) -> Source:
-        """The run."""
-        return Source(
-            self._steps,
-            self._members,
-            self.rank_groups,
-            self._example,
-            self._groups,
-            self._rows,
-            self._beginnings,
-            self.make_room,
-        )
 
     def kind(self, key: StepKey) -> str:
         """Return the kind of a step: `train`, `prefill`, `decode`, …."""
@@ -197,7 +177,8 @@ class RunReader:
             shifted_origins[rank] = self.origin_ns[rank] + shift
         return shifted_origins
 
-    def _beginnings(self, key: StepKey) -> dict[int, float]:
+    def beginnings(self, key: StepKey) -> dict[int, float]:
+        """Return by rank when its step marker begins, ns from its origin; only ranks whose steps have markers."""
         origins, held = self.origins(key), self._held[key]
         return {
             rank: float(step_record.step.start_ns - origins[rank])
@@ -207,23 +188,17 @@ class RunReader:
 
     def kernel_counts(self, ranks: Sequence[int]) -> KernelCounts:
         """Return the kernels of each step of these ranks, from the records."""
-        counts = KernelCounts(*np.full((2, len(self._steps), len(ranks)), np.nan))
-        for row, key in enumerate(self._steps):
+        counts = KernelCounts(*np.full((2, len(self.steps), len(ranks)), np.nan))
+        for row, key in enumerate(self.steps):
             for column, rank in enumerate(ranks):
                 if rank in self._held[key]:
                     step = self._held[key][rank].step
                     counts.recorded[row, column], counts.lost[row, column] = step.kernels, step.launches_without_kernel
         return counts
 
-    def indices(self, key: StepKey) -> Sequence[KernelIndex]:
-        """The alignment of each cohort in a step."""
-        return self._indices(key)
-
     def host(self, key: StepKey, rank: int) -> HostEvents:
         """Host activity of the rank, from the source of this step."""
-        return self._host(self._held[key][rank].record)
-
-    def _host(self, record: SourceRecord) -> HostEvents:
+        record = self._held[key][rank].record
         if record.digest not in self._hosts:
             self._hosts[record.digest] = HostEvents(self._root, record)
         return self._hosts[record.digest]
@@ -252,47 +227,61 @@ class RunReader:
         sizes = np.where(read.known("size_bytes"), read.values("size_bytes").astype(np.float64), np.nan)
         return [sizes[first:last] for first, last in pairwise(read.bounds.tolist())]
 
-    def _members(self, key: StepKey) -> list[Member]:
+    def members(self, key: StepKey) -> list[Member]:
+        """Return the ranks that count in a step, ascending."""
         members = [
             Member(member.rank, index.cohort, member.sequence, member.cut)
-            for index in self._indices(key)
+            for index in self.indices(key)
             for member in index.members
         ]
         return sorted(members, key=lambda member: member.rank)
 
     def rank_groups(self, key: StepKey) -> list[IdenticalRanks]:
-        """Return a step's ranks in groups that did the same. Thread-safe; steps stay in memory while there is room."""
-        with self._one_looks:
-            if key in self._rank_groups:
-                self._rank_groups.move_to_end(key)
-                return self._rank_groups[key]
-        self.make_room()
-        groups = self._activities.of_step(key)
-        with self._one_looks:
-            if key not in self._rank_groups:
-                self._bytes_kept += _size(groups)
-            self._rank_groups[key] = groups
+        """Return a step's ranks in groups that did the same.
+
+        Raises `LakeError` if a rank's file is missing or damaged.
+        """
+        if key in self._kept:
+            return [group if self._file is None else self._with_times(group, at) for group, at in self._kept[key]]
+        syncs, origins = self._sync_calls.of_step(self._held[key]), self.origins(key)
+        groups = [
+            group
+            for activities in self._activities.of_step(key)
+            for on_streams, digest in self._split_by_streams(key, activities)
+            for group in group_identical_ranks(on_streams, syncs, origins, digest)
+        ]
+        if self._file is None:
+            self._kept[key] = [(group, 0) for group in groups]
+            return groups
+        with self._lock, suppress(OSError):  # a full disk: the ranks' files are read again
+            places = []
+            for group in groups:
+                nothing = group.times[:0].copy()  # a view would hold the step's times
+                places.append((replace(group, times=nothing), self._file.seek(0, os.SEEK_END)))
+                group.times.tofile(self._file)
+            self._kept[key] = places
         return groups
 
-    def _group(self, key: StepKey, activities: StepActivities) -> Iterator[IdenticalRanks]:
-        syncs, origins = self._syncs.of(key), self.origins(key)
-        for on_streams, digest in self._split_by_streams(key, activities):
-            yield from group_identical_ranks(on_streams, syncs, origins, digest)
+    def _with_times(self, group: IdenticalRanks, at: int) -> IdenticalRanks:
+        assert self._file is not None
+        shape = len(group.ranks), *group.times.shape[1:]
+        with self._lock:
+            self._file.seek(at)
+            times: Any = np.fromfile(self._file, group.times.dtype, int(np.prod(shape)))
+        return replace(group, times=times.reshape(shape))
 
     def _split_by_streams(self, key: StepKey, activities: StepActivities) -> Iterator[tuple[StepActivities, bytes]]:
         """Yield ranks that used the same streams for the same activities, with a digest of these streams.
 
         Where launches are recorded the program tells the streams, and the digest is empty.
         """
-        without = [rank for rank in activities.ranks.tolist() if not self._held[key][rank].record.has_launches]
         digests = dict.fromkeys(activities.ranks.tolist(), b"")
-        if without and (key, without[-1]) not in self._stream_digests:
+        without = [rank for rank in digests if not self._held[key][rank].record.has_launches]
+        if without:
             read = read_step(self._root, key, self._held[key], ("stream",), without)
             streams = read.values("stream")
             for rank, (first, last) in zip(read.ranks, pairwise(read.bounds.tolist()), strict=True):
-                digest = hashlib.blake2b(streams[first:last].tobytes(), digest_size=8).digest()
-                self._stream_digests[key, rank] = digest
-        digests |= {rank: self._stream_digests[key, rank] for rank in without}
+                digests[rank] = hashlib.blake2b(streams[first:last].tobytes(), digest_size=8).digest()
         for digest in dict.fromkeys(digests.values()):
             rows = np.array([digests[rank] == digest for rank in activities.ranks.tolist()])
             if rows.all():
@@ -301,31 +290,25 @@ class RunReader:
                 ranks, zero_ns = activities.ranks[rows], activities.zero_ns[rows]
                 yield replace(activities, ranks=ranks, zero_ns=zero_ns, times=activities.times[rows]), digest
 
-    def make_room(self) -> None:
-        """Drop cached steps, the oldest first, while they take much memory."""
-        with self._one_looks:
-            while self._bytes_kept > self._most_bytes_kept:
-                self._bytes_kept -= _size(self._rank_groups.popitem(last=False)[1])
-
     @cached_property
-    def _syncs(self) -> RunSyncCalls:
+    def _sync_calls(self) -> RunSyncCalls:
         records = {
             step_record.record.digest: step_record.record
-            for key in self._steps
+            for key in self.steps
             for step_record in self._held[key].values()
         }
         calls = {digest: HostEvents(self._root, record).calls for digest, record in records.items()}
-        calling: dict[int, Ints] = {}
+        threads: dict[int, Ints] = {}
         for digest, sync_calls in calls.items():
             rank = records[digest].rank
             if sync_calls.names and rank is not None:
-                calling[rank] = np.union1d(calling.get(rank, sync_calls.thread[:0]), sync_calls.thread)
-        return RunSyncCalls(self._steps, self._held, calls, self._launching(calling))
+                threads[rank] = np.union1d(threads.get(rank, sync_calls.thread[:0]), sync_calls.thread)
+        return divide_sync_calls(records, calls, self._launching(threads))
 
     def _launching(self, threads: Mapping[int, Ints]) -> dict[int, Ints]:
         """Return the `threads` of each rank that launch anything in its first step or in its last."""
         launching_threads = {rank: rank_threads[:0] for rank, rank_threads in threads.items()}
-        for steps in (self._steps, self._steps[::-1]):
+        for steps in (self.steps, self.steps[::-1]):
             waiting = {
                 rank for rank, rank_threads in threads.items() if len(launching_threads[rank]) < len(rank_threads)
             }
@@ -342,7 +325,8 @@ class RunReader:
                 waiting -= self._held[key].keys()
         return launching_threads
 
-    def _example(self, key: StepKey, rank: int) -> Example:
+    def example(self, key: StepKey, rank: int) -> Example:
+        """Return the activities of a rank in a step."""
         columns = ("kernel_name", "stream", "launch_thread", "collective")
         table = read_step(self._root, key, self._held[key], columns, [rank]).table
         names, streams, threads, collectives = (to_list(table[column]) for column in columns)
@@ -351,15 +335,16 @@ class RunReader:
         is_timed = not record.has_launches and bool((group.row >= 0).all())
         appearing = [*sorted({stream for stream in streams if stream is not None}), *streams] if is_timed else streams
         numbers = number_streams(record.main_stream, appearing)
-        waits = iter(self._syncs.of(key).by(rank))
+        calls = ((name, NO_STREAM, thread, None) for name, thread in self._sync_calls.of_step(self._held[key]).by(rank))
         operations = [
-            (names[row], numbers[streams[row]], threads[row], collectives[row]) if row >= 0 else _call(*next(waits))
+            (names[row], numbers[streams[row]], threads[row], collectives[row]) if row >= 0 else next(calls)
             for row in group.row.tolist()
         ]
         starts_ns = group.times[group.ranks.tolist().index(rank), 0].tolist() if is_timed else None
         return Example(group.kind.tolist(), *map(list, zip(*operations, strict=True)))._replace(starts_ns=starts_ns)
 
-    def _groups(self, key: StepKey) -> dict[int, dict[int, Group | None]]:
+    def groups(self, key: StepKey) -> dict[int, dict[int, Group | None]]:
+        """Return by rank and row in the step (ordinal) the group of the collective there."""
         groups_of: dict[int, dict[int, Group | None]] = {rank: {} for rank in self._held[key]}
         ungrouped = {"group_name", "group_ranks"}
         ranks = sorted(rank for rank, held in self._held[key].items() if not ungrouped <= set(held.empty_columns))
@@ -372,12 +357,3 @@ class RunReader:
             for at, place, code in zip(of_rank.tolist(), places.tolist(), codes.tolist(), strict=True):
                 groups_of[read.ranks[at]][place] = groups[code]
         return groups_of
-
-
-def _size(groups: Sequence[IdenticalRanks]) -> int:
-    """Return the memory that groups of ranks take, in bytes."""
-    return sum(_BYTES_OF_GROUP + group.times.nbytes for group in groups)
-
-
-def _call(name: str, thread: int) -> tuple[str, int, int, None]:
-    return name, NO_STREAM, thread, None

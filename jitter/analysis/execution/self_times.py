@@ -64,41 +64,6 @@ OWN_PARTS: Final = (TimePart.START, TimePart.CPU, TimePart.GPU)
 """The parts of a rank's own time."""
 
 
-class ReadyTimes(NamedTuple):
-    """(operations,) each; ns from the rank's origin, NaN where nothing is known."""
-
-    back_before: Floats
-    submit: Floats
-    """Time at which the GPU had the launch; the activities of one launch share it."""
-    end_before: Floats
-
-
-@compiled
-def find_ready_times(
-    job: JobArrays, step: StepTimes, rank: int, stream_end: Floats, back: Floats, base: int, ready: ReadyTimes
-) -> None:
-    """Follow one rank's threads and streams through a step; what it finds begins at `base` in `ready`.
-
-    `stream_end` (ranks, streams) and `back` (ranks, threads) are how the rank comes to the step, and leaves it.
-    """
-    first = job.first[step.team[rank]]
-    for op in range(job.first[step.team[rank] + 1] - first):
-        cell = step.row[rank] + op
-        thread, stream = job.thread[first + op], job.stream[first + op]
-        before = back[rank, thread]
-        returned = step.back[cell]
-        ready.back_before[base + op] = before
-        ready.submit[base + op] = submitted(before, returned, step.start[cell])
-        if stream >= 0:
-            ready.end_before[base + op] = stream_end[rank, stream]
-            # a later kernel of a stream may end before an earlier one that overlaps it
-            stream_end[rank, stream] = later(stream_end[rank, stream], step.end[cell])
-        else:
-            ready.end_before[base + op] = math.nan
-        if not isnan(returned):
-            back[rank, thread] = returned
-
-
 @compiled
 def submitted(before: float, returned: float, start: float) -> float:
     """Return when the GPU had a launch: its return, or that of the call before, no later than the start; or NaN."""

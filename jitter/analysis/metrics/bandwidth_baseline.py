@@ -101,10 +101,7 @@ def below_in_every_step(communication: Communication, baseline: Baseline) -> lis
         reached = baseline.busbw(kind.operation, kind.size_bytes, kind.group_size)
         if reached is None:
             continue
-        times = [
-            time[(keys == number) & (time > 0)]
-            for keys, time in zip(communication.keys, communication.time_ns, strict=True)
-        ]
+        times = [calls.time_ns[(calls.kind == number) & (calls.time_ns > 0)] for calls in communication.calls]
         medians = [float(np.median(step_times)) for step_times in times if len(step_times)]
         if not medians:
             continue

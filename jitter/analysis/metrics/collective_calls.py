@@ -97,96 +97,65 @@ def match_calls(read: StepColumns, only_group: str | None = None) -> Calls:
     _, call = distinct_rows(group_of_row, order)
     alone = is_transfer & ~(is_pair & (np.bincount(call)[call] == 2))
     _, call = distinct_rows(group_of_row, order, np.where(alone, 1 + np.arange(len(rows)), 0))
-    return _Matching(read, rows, of_rank, call, operation_of_row, alone, is_transfer).calls(
-        operations, group_of_row, groups
-    )
+    count = int(call.max(initial=-1)) + 1
 
-
-class _Matching:
-    """Kernels of calls, and what they state together."""
-
-    def __init__(
-        self,
-        read: StepColumns,
-        rows: Ints,
-        of_rank: Ints,
-        call: Ints,
-        operation_of_row: Ints,
-        alone: Bools,
-        is_transfer: Bools,
-    ) -> None:
-        self._read, self._rows, self._of_rank = read, rows, of_rank
-        self._call, self._operation, self._alone, self._is_transfer = call, operation_of_row, alone, is_transfer
-        self._count = int(call.max(initial=-1)) + 1
-        self._start, self._end = read.values("start_ns")[rows], read.values("end_ns")[rows]
-
-    def calls(self, operations: list[str], group_of_row: Ints, groups: list[Group | None]) -> Calls:
-        reasons: Counter[str] = Counter()
-        operation = self._largest(self._operation)
-        disagrees = self._any((self._operation != operation[self._call]) & (self._operation >= 0))
-        reasons[DISAGREEING] += int(disagrees.sum())
-        members = np.bincount(self._call, minlength=self._count)
-        stated = self._largest(self._stated_group_size(group_of_row, groups))
-        alone = self._any(self._alone)
-        group_size = np.where(stated > 0, stated, np.where(alone, UNKNOWN, members))
-        of_group = self._largest(group_of_row)
-        anonymous = np.array([group is None for group in groups], np.bool_)
-        reasons[ASSUMED_GROUP] += int((anonymous[of_group] & ~alone & ~disagrees).sum())
-        complete = (members == group_size) & ~alone
-        reasons[UNRECORDED] += int((~complete & ~alone & ~disagrees).sum())
-        reasons[UNPAIRED] += int((alone & ~disagrees).sum())
-        took = self._end - self._start
-        shortest = np.full(self._count, np.iinfo(np.int64).max)
-        np.minimum.at(shortest, self._call, took)
-        longest = self._largest(took)
-        is_last = took == shortest[self._call]
-        last = np.full(self._count, UNKNOWN, np.int64)
-        # ties: the lowest rank
-        rank_numbers = np.array(self._read.ranks, np.int64)[self._of_rank]
-        last[self._call[is_last][::-1]] = rank_numbers[is_last][::-1]
-        kept = np.flatnonzero(~disagrees)
-        new = np.full(self._count, UNKNOWN, np.int64)
-        new[kept] = np.arange(len(kept))
-        mine = new[self._call] >= 0
-        dtype_of_row, dtypes = _codes(self._read, "dtype", self._rows)
-        dtype = self._largest(dtype_of_row)
-        known_time = complete | alone
-        return Calls(
-            Kernels(new[self._call[mine]], self._of_rank[mine], self._start[mine], self._end[mine]),
-            tuple(None if code < 0 else operations[code] for code in operation[kept].tolist()),
-            tuple(None if code < 0 else dtypes[code] for code in dtype[kept].tolist()),
-            tuple(groups[code] for code in of_group[kept].tolist()),
-            self._largest(_known(self._read, "size_bytes", self._rows))[kept],
-            self._imbalance()[kept],
-            group_size[kept],
-            np.where(known_time, shortest, UNKNOWN)[kept],
-            np.where(complete, longest - shortest, UNKNOWN)[kept],
-            np.where(complete & (members > 1), last, UNKNOWN)[kept],
-            +reasons,
-        )
-
-    def _imbalance(self) -> Floats:
-        column = self._read.table["split_imbalance"]
-        values = np.where(self._read.known("split_imbalance"), to_numpy(column), -np.inf)[self._rows]
-        imbalance = np.full(self._count, -np.inf)
-        np.maximum.at(imbalance, self._call, values)
-        return np.where(np.isfinite(imbalance), imbalance, np.nan)
-
-    def _stated_group_size(self, group_of_row: Ints, groups: list[Group | None]) -> Ints:
-        listed = np.array([len(group.ranks or ()) if group else 0 for group in groups], np.int64)[group_of_row]
-        # the size that a send or receive states is its group's, not its pair's
-        sizes = np.where(self._is_transfer & ~self._alone, 0, _known(self._read, "group_size", self._rows))
-        return np.where(sizes > 0, sizes, np.where(listed > 0, listed, UNKNOWN))
-
-    def _largest(self, values: Ints) -> Ints:
+    def largest(values: Ints) -> Ints:
         """Return the largest value of each call."""
-        largest = np.full(self._count, UNKNOWN, np.int64)
-        np.maximum.at(largest, self._call, values)
-        return largest
+        largest_of_call = np.full(count, UNKNOWN, np.int64)
+        np.maximum.at(largest_of_call, call, values)
+        return largest_of_call
 
-    def _any(self, holds: Bools) -> Bools:
-        has_any: Bools = np.bincount(self._call[holds], minlength=self._count) > 0
-        return has_any
+    def holds(mask: Bools) -> Bools:
+        """Return whether a mask holds for any kernel of each call."""
+        return np.asarray(np.bincount(call[mask], minlength=count) > 0)
+
+    operation, of_group, members = largest(operation_of_row), largest(group_of_row), np.bincount(call, minlength=count)
+    disagrees = holds((operation_of_row != operation[call]) & (operation_of_row >= 0))
+    listed = np.array([len(group.ranks or ()) if group else 0 for group in groups], np.int64)[group_of_row]
+    # the size that a send or receive states is its group's, not its pair's
+    sizes = np.where(is_transfer & ~alone, 0, _known(read, "group_size", rows))
+    stated = largest(np.where(sizes > 0, sizes, np.where(listed > 0, listed, UNKNOWN)))
+    is_single = holds(alone)
+    group_size = np.where(stated > 0, stated, np.where(is_single, UNKNOWN, members))
+    complete = (members == group_size) & ~is_single
+    anonymous: Bools = np.array([group is None for group in groups], np.bool_)[of_group]
+    reasons = Counter(
+        {
+            DISAGREEING: int(disagrees.sum()),
+            ASSUMED_GROUP: int((anonymous & ~is_single & ~disagrees).sum()),
+            UNRECORDED: int((~complete & ~is_single & ~disagrees).sum()),
+            UNPAIRED: int((is_single & ~disagrees).sum()),
+        }
+    )
+    start_ns, end_ns = read.values("start_ns")[rows], read.values("end_ns")[rows]
+    took = end_ns - start_ns
+    shortest = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(shortest, call, took)
+    is_last = took == shortest[call]
+    last = np.full(count, UNKNOWN, np.int64)
+    # ties: the lowest rank
+    last[call[is_last][::-1]] = np.array(read.ranks, np.int64)[of_rank[is_last]][::-1]
+    imbalance = np.full(count, -np.inf)
+    unequal = np.where(read.known("split_imbalance"), to_numpy(read.table["split_imbalance"]), -np.inf)[rows]
+    np.maximum.at(imbalance, call, unequal)
+    dtype_of_row, dtypes = _codes(read, "dtype", rows)
+    agreeing = np.flatnonzero(~disagrees)
+    new = np.full(count, UNKNOWN, np.int64)
+    new[agreeing] = np.arange(len(agreeing))
+    mine = new[call] >= 0
+    return Calls(
+        Kernels(new[call[mine]], of_rank[mine], start_ns[mine], end_ns[mine]),
+        tuple(None if code < 0 else operations[code] for code in operation[agreeing].tolist()),
+        tuple(None if code < 0 else dtypes[code] for code in largest(dtype_of_row)[agreeing].tolist()),
+        tuple(groups[code] for code in of_group[agreeing].tolist()),
+        largest(_known(read, "size_bytes", rows))[agreeing],
+        np.where(np.isfinite(imbalance), imbalance, np.nan)[agreeing],
+        group_size[agreeing],
+        np.where(complete | is_single, shortest, UNKNOWN)[agreeing],
+        np.where(complete, largest(took) - shortest, UNKNOWN)[agreeing],
+        np.where(complete & (members > 1), last, UNKNOWN)[agreeing],
+        +reasons,
+    )
 
 
 def _codes(read: StepColumns, column: str, rows: Ints) -> tuple[Ints, list[str]]:

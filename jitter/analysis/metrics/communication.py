@@ -22,13 +22,6 @@ from jitter.core.step_key import StepKey
 from jitter.lake.step_reader import StepColumns
 
 
-@dataclass
-class Copies:
-    """Sizes of memory copies of known direction: number of copies by (direction, size)."""
-
-    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
-
-
 class SizeBin(NamedTuple):
     """Operations of sizes from `at_least_bytes` (included) to twice as much (excluded); 0 has a bin of its own."""
 
@@ -36,29 +29,6 @@ class SizeBin(NamedTuple):
     at_least_bytes: int
     calls_per_step: float
     bytes_per_step: float
-
-
-def count_copies(copies: Copies, read: StepColumns) -> None:
-    """Add the copies of a step."""
-    codes, directions = read.codes("copy_direction")
-    rows = np.flatnonzero((codes >= 0) & read.known("size_bytes"))
-    if not len(rows):
-        return
-    sizes = read.values("size_bytes")[rows]
-    pairs, counts = np.unique(np.stack([codes[rows].astype(np.int64), sizes]), axis=1, return_counts=True)
-    for (code, size), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
-        copies.counts[directions[code], size] += count
-
-
-def size_bins(sizes: Counter[tuple[str, int]], steps: int) -> list[SizeBin]:
-    """Return the bins of operations by (operation, size), by operation and size; `steps` were counted."""
-    calls: Counter[tuple[str, int]] = Counter()
-    total: Counter[tuple[str, int]] = Counter()
-    for (operation, size), count in sizes.items():
-        key = operation, 1 << (size.bit_length() - 1) if size > 0 else 0
-        calls[key] += count
-        total[key] += count * size
-    return [SizeBin(*key, calls[key] / steps, total[key] / steps) for key in sorted(calls)]
 
 
 @dataclass(frozen=True)
@@ -71,23 +41,31 @@ class RankStep:
     shares_ns: tuple[int, ...]
 
 
+class CallTimes(NamedTuple):
+    """Calls, (calls,) each; -1 for unknown, NaN for no imbalance."""
+
+    kind: Ints
+    """Position among the run's kinds."""
+    time_ns: Ints
+    wait_ns: Ints
+    last_rank: Ints
+    size_bytes: Ints
+    imbalance: Floats
+    hidden_ns: Ints
+    exposed_ns: Ints
+
+
 @dataclass
 class Communication:
-    """All calls of the chosen steps. Lists of arrays, one array a step, shape (calls of the step,)."""
+    """All calls of the chosen steps."""
 
     steps: list[StepKey] = field(default_factory=list)
     rank_steps: list[RankStep] = field(default_factory=list)
-    keys: list[Ints] = field(default_factory=list)
-    """Position among `kinds`."""
+    calls: list[CallTimes] = field(default_factory=list)
+    """Of each step."""
     kinds: dict["CallKind", int] = field(default_factory=dict)
-    time_ns: list[Ints] = field(default_factory=list)
-    wait_ns: list[Ints] = field(default_factory=list)
-    last_rank: list[Ints] = field(default_factory=list)
-    size_bytes: list[Ints] = field(default_factory=list)
-    imbalance: list[Floats] = field(default_factory=list)
-    hidden_ns: list[Ints] = field(default_factory=list)
-    exposed_ns: list[Ints] = field(default_factory=list)
-    copies: Copies = field(default_factory=Copies)
+    copies: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """Number of copies of known direction by (direction, size)."""
     reasons: Counter[str] = field(default_factory=Counter)
 
 
@@ -126,22 +104,19 @@ def measure_communication(
         calls = match_calls(read, only_group)
         shares = measure_shares(read if activities is None else activities(key), calls)
         if previous is not None:
-            _add_shares(communication, *previous, shares if _follows(previous[0], key) else None)
+            follows = key == StepKey(previous[0].epoch, previous[0].step + 1)
+            _add_shares(communication, *previous, shares if follows else None)
         previous = None
         if shares is None:
             continue
         communication.steps.append(key)
         _add_calls(communication, calls, shares, read.ranks, hosts)
-        count_copies(communication.copies, read)
+        communication.copies += _count_copies(read)
         previous = key, shares
         del read, calls  # the next step is read while they would stay
     if previous is not None:
         _add_shares(communication, *previous, None)
     return communication
-
-
-def _follows(before: StepKey, key: StepKey) -> bool:
-    return before.epoch == key.epoch and before.step + 1 == key.step
 
 
 def _add_shares(communication: Communication, key: StepKey, shares: StepShares, following: StepShares | None) -> None:
@@ -191,16 +166,32 @@ def _add_calls(
         )
         for operation, size, dtype, members, group, host, unequal in columns
     ]
-    communication.keys.append(np.array(keys, np.int64))
-    communication.time_ns.append(calls.time_ns)
-    communication.wait_ns.append(calls.wait_ns)
-    communication.last_rank.append(calls.last_rank)
-    communication.size_bytes.append(calls.size_bytes)
-    communication.imbalance.append(calls.imbalance)
-    for total, values in ((communication.hidden_ns, shares.hidden_ns), (communication.exposed_ns, shares.exposed_ns)):
-        summed = np.zeros(len(calls), np.int64)
-        np.add.at(summed, calls.kernels.call, values)
-        total.append(summed)
+    hidden, exposed = (
+        np.bincount(calls.kernels.call, values, len(calls)).astype(np.int64)
+        for values in (shares.hidden_ns, shares.exposed_ns)
+    )
+    communication.calls.append(
+        CallTimes(
+            np.array(keys, np.int64),
+            calls.time_ns,
+            calls.wait_ns,
+            calls.last_rank,
+            calls.size_bytes,
+            calls.imbalance,
+            hidden,
+            exposed,
+        )
+    )
+
+
+def _count_copies(read: StepColumns) -> Counter[tuple[str, int]]:
+    """Return the number of a step's copies by (direction, size)."""
+    codes, directions = read.codes("copy_direction")
+    rows = np.flatnonzero((codes >= 0) & read.known("size_bytes"))
+    sizes = read.values("size_bytes")[rows]
+    pairs, counts = np.unique(np.stack([codes[rows].astype(np.int64), sizes]), axis=1, return_counts=True)
+    counted = zip(pairs.T.tolist(), counts.tolist(), strict=True)
+    return Counter({(directions[code], size): count for (code, size), count in counted})
 
 
 def _hosts_of(calls: Calls, ranks: tuple[int, ...], hosts: Mapping[int, str | None]) -> list[str | None]:
@@ -270,50 +261,47 @@ class TimeRow(NamedTuple):
 
 def tabulate_collectives(communication: Communication, *, by_group: bool = False) -> list[CollectiveRow]:
     """Return a row per kind of call, the most time lost first."""
-    if not communication.keys:
+    if not communication.calls:
         return []
-    of_call = np.concatenate(communication.keys)
-    kinds = list(communication.kinds)
+    calls = _join_calls(communication.calls)
     merged: dict[CallKind, int] = {}
     row_of_kind = np.array(
-        [merged.setdefault(kind if by_group else kind.of_all_groups(), len(merged)) for kind in kinds], np.int64
+        [merged.setdefault(kind if by_group else kind.of_all_groups(), len(merged)) for kind in communication.kinds],
+        np.int64,
     )
-    row_of_call = row_of_kind[of_call] if kinds else of_call
+    row_of_call = row_of_kind[calls.kind]
     order = np.argsort(row_of_call, kind="stable")
     ends = np.searchsorted(row_of_call[order], np.arange(len(merged) + 1))
-    columns = _Columns(communication, order)
     rank_steps = max(len(communication.rank_steps), 1)
-    rows = [_row(kind, columns, slice(ends[row], ends[row + 1]), rank_steps, by_group) for kind, row in merged.items()]
+    rows = [
+        _row(kind, _select_calls(calls, order[ends[row] : ends[row + 1]]), rank_steps, by_group)
+        for kind, row in merged.items()
+    ]
     return sorted(rows, key=lambda row: (-(row.lost_ms or 0.0), str(row.collective), row.size or 0))
 
 
-class _Columns:
-    """The calls' values, sorted by row."""
-
-    def __init__(self, communication: Communication, order: Ints) -> None:
-        self.time_ns, self.wait_ns, self.last_rank, self.size_bytes, self.hidden_ns, self.exposed_ns = (
-            np.concatenate(parts)[order]
-            for parts in (
-                *(communication.time_ns, communication.wait_ns, communication.last_rank, communication.size_bytes),
-                *(communication.hidden_ns, communication.exposed_ns),
-            )
-        )
-        self.imbalance: Floats = np.concatenate(communication.imbalance)[order]
+def _join_calls(calls: Sequence[CallTimes]) -> CallTimes:
+    """Return the calls of all steps."""
+    return CallTimes(*map(np.concatenate, zip(*calls, strict=True)))
 
 
-def _row(kind: CallKind, columns: _Columns, mine: slice, rank_steps: int, by_group: bool) -> CollectiveRow:
-    time, wait, last = columns.time_ns[mine], columns.wait_ns[mine], columns.last_rank[mine]
-    hidden, exposed = int(columns.hidden_ns[mine].sum()), int(columns.exposed_ns[mine].sum())
+def _select_calls(calls: CallTimes, chosen: Ints) -> CallTimes:
+    columns: Any = (values[chosen] for values in calls)
+    return CallTimes(*columns)
+
+
+def _row(kind: CallKind, calls: CallTimes, rank_steps: int, by_group: bool) -> CollectiveRow:
+    time, wait, last, sizes = calls.time_ns, calls.wait_ns, calls.last_rank, calls.size_bytes
+    hidden, exposed = int(calls.hidden_ns.sum()), int(calls.exposed_ns.sum())
     is_timed, is_waited, has_last = time > 0, wait >= 0, last >= 0
     time_ns = _median(time[is_timed]) if is_timed.any() else None
-    sizes = columns.size_bytes[mine]
     size = kind.size_bytes
     algbw = busbw = imbalance = None
     if kind.is_unequal:
         is_sized = is_timed & (sizes >= 0)
         size = int(_median(sizes[is_sized])) if is_sized.any() else None
         algbw = (_median(sizes[is_sized] / time[is_sized])) if is_sized.any() else None
-        imbalance = _median(columns.imbalance[mine])
+        imbalance = _median(calls.imbalance)
     elif size is not None and time_ns is not None and kind.group_size is not None:
         algbw, busbw = bandwidth(kind.operation, size, time_ns, kind.group_size)
     ranks, counts = np.unique(last[has_last], return_counts=True)
@@ -363,16 +351,23 @@ def _mean_times(key: StepKey | None, rank: int | None, host: str | None, rank_st
 
 
 def tabulate_sizes(communication: Communication) -> list[SizeBin]:
-    """Return the histogram of sizes of collectives and copies, calls and bytes per step of the whole job."""
-    sizes: Counter[tuple[str, int]] = Counter()
-    if communication.keys:
-        kinds = list(communication.kinds)
-        of_call, size_of_call = np.concatenate(communication.keys), np.concatenate(communication.size_bytes)
-        is_known = size_of_call != UNKNOWN
-        pairs, counts = np.unique(np.stack([of_call[is_known], size_of_call[is_known]]), axis=1, return_counts=True)
-        for (kind, size), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
-            sizes[kinds[kind].operation or "collective", size] += count
-    return size_bins(sizes + communication.copies.counts, max(len(communication.steps), 1))
+    """Return the histogram of sizes of collectives and copies, calls and bytes per step of the whole job.
+
+    By operation and size.
+    """
+    counts, kinds, steps = Counter(communication.copies), list(communication.kinds), max(len(communication.steps), 1)
+    if communication.calls:
+        calls = _join_calls(communication.calls)
+        for kind, size in zip(calls.kind.tolist(), calls.size_bytes.tolist(), strict=True):
+            if size != UNKNOWN:
+                counts[kinds[kind].operation or "collective", size] += 1
+    bins: Counter[tuple[str, int]] = Counter()
+    total: Counter[tuple[str, int]] = Counter()
+    for (operation, size), count in counts.items():
+        key = operation, 1 << (size.bit_length() - 1) if size > 0 else 0
+        bins[key] += count
+        total[key] += count * size
+    return [SizeBin(*key, bins[key] / steps, total[key] / steps) for key in sorted(bins)]
 
 
 TABLES: Final = ("size", "group", "rank", "step")

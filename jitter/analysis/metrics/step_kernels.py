@@ -97,11 +97,7 @@ class StepKernels:
         """Return a column as it was read, for these kernels (None: all)."""
         if rows is None:
             return self._read.table[name].filter(from_numpy(self._kept))
-        return self._read.table[name].take(from_numpy(self._kept_rows[rows]))
-
-    @cached_property
-    def _kept_rows(self) -> Ints:
-        return np.flatnonzero(self._kept)
+        return self._read.table[name].take(from_numpy(np.flatnonzero(self._kept)[rows]))
 
     @cached_property
     def start_ns(self) -> Ints:

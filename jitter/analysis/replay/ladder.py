@@ -104,13 +104,27 @@ def list_rungs(
             self_times = unblocked
     at_best = usual if all(np.isnan(transfers_ns).all() for transfers_ns in expected) else best
     waits = np.diff(job.first_wait) > 0
-    unsynced = _without(job, masks.sync_calls & waits)
-    unwaiting = _without(unsynced, masks.blocking_copies & waits)
-    unhosted = list(map(_without_host, self_times))
+    unsynced = without_waits(job, masks.sync_calls & waits)
+    unwaiting = without_waits(unsynced, masks.blocking_copies & waits)
+    # what begins a thread has no host time before it
+    unhosted = [
+        medians._replace(
+            host=np.where(np.isnan(medians.host), medians.host, 0.0),
+            call=np.zeros_like(medians.call),
+            lead=np.zeros_like(medians.lead),
+        )
+        for medians in self_times
+    ]
     hidden = [np.where(np.isnan(transfers_ns), transfers_ns, 0.0) for transfers_ns in best]
-    uncopied = (
-        [_without_copies(medians, masks.host_copies) for medians in unhosted] if masks.host_copies.any() else unhosted
-    )
+    uncopied = unhosted
+    if (copies := masks.host_copies).any():
+        uncopied = [
+            medians._replace(
+                gpu=np.where(copies & ~np.isnan(medians.gpu), 0.0, medians.gpu),
+                delay=np.where(copies, np.minimum(medians.delay, 0.0), medians.delay),
+            )
+            for medians in unhosted
+        ]
     sizes = [steps.run.sizes[team] for team in sorted(steps.run.programs)]
     balanced = [
         medians._replace(gpu=medians.gpu * balance_programs(job, medians.gpu, sizes)) if len(sizes) > 1 else medians
@@ -126,15 +140,6 @@ def list_rungs(
         serial_copies=Program(unwaiting, uncopied, hidden),
         unequal_stages=Program(unwaiting, balanced, hidden),
     )
-
-
-def _without(job: JobArrays, waits: Bools) -> JobArrays:
-    return without_waits(job, waits) if waits.any() else job
-
-
-def _without_copies(self_times: SelfTimes, copies: Bools) -> SelfTimes:
-    delay = np.where(copies, np.minimum(self_times.delay, 0.0), self_times.delay)
-    return self_times._replace(gpu=np.where(copies & ~np.isnan(self_times.gpu), 0.0, self_times.gpu), delay=delay)
 
 
 def replay_programs(
@@ -172,11 +177,6 @@ def median_over_steps(baselines: Iterable[SelfTimes]) -> SelfTimes:
         middle = np.maximum((~np.isnan(ordered)).sum(axis=0) - 1, 0) // 2
         medians.append(np.take_along_axis(ordered, middle[None], axis=0)[0])
     return SelfTimes(*medians)
-
-
-def _without_host(self_times: SelfTimes) -> SelfTimes:
-    host = np.where(np.isnan(self_times.host), self_times.host, 0.0)  # what begins a thread has no host time before it
-    return self_times._replace(host=host, call=np.zeros_like(self_times.call), lead=np.zeros_like(self_times.lead))
 
 
 def balance_programs(job: JobArrays, gpu_ns: Floats, ranks: Sequence[int]) -> Floats:
@@ -280,6 +280,8 @@ def without_waits(job: JobArrays, ignored: Bools) -> JobArrays:
     Later launches may need the result that the call waited for. So the next activity on each stream waits for
     it, as after an event; of the next step, if none follows in the step.
     """
+    if not ignored.any():
+        return job
     waits = [job.wait_on[first:last].tolist() for first, last in pairwise(job.first_wait.tolist())]
     for begin, end in pairwise(job.first.tolist()):
         calls = [at for at in range(begin, end) if ignored[at] and waits[at]]

@@ -132,9 +132,9 @@ class RunSteps:
 
     def __init__(self, lake: RunReader, shared: Shared | None = None) -> None:
         """Go through the steps that `lake` reads; `shared` is what another process inferred of the run."""
-        compile_loops(lake.source.rows)
+        compile_loops(lake.rows)
         self.lake = lake
-        self.run = RunModel(lake.source, None if shared is None else shared.understood)
+        self.run = RunModel(lake, None if shared is None else shared.understood)
         self.ends = StepEnds(self.run)
         self.baselines: dict[int, SelfTimes] = {}
         """By step the medians of self times, (operations of all teams,), as far as they are known."""
@@ -146,7 +146,7 @@ class RunSteps:
     def with_model(self, understood: InferredModel) -> "RunSteps":
         """Return the same steps with other inferences."""
         run_steps = RunSteps(self.lake)
-        run_steps.run = RunModel(self.lake.source, understood, self.run.times)
+        run_steps.run = RunModel(self.lake, understood, self.run.times)
         run_steps.ends = StepEnds(run_steps.run)
         return run_steps
 
@@ -200,9 +200,7 @@ class RunSteps:
             del times, self_times, before  # else they stay in memory while the next step is read
 
     def _read(self, number: int) -> tuple[int, StepTimes]:
-        times = self.run.step_times(self.run.keys[number])
-        self.lake.make_room()
-        return number, times
+        return number, self.run.step_times(self.run.keys[number])
 
     def _begin_at_markers(self, key: StepKey, times: StepTimes, state: CarriedState) -> None:
         """Let each rank begin with its step marker: the host time before its first launch is its own."""

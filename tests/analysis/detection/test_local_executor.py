@@ -12,7 +12,7 @@ import jitter
 from jitter.analysis.account.step_account import Account
 from jitter.analysis.detection import passes
 from jitter.analysis.detection.pricing import Pricing
-from jitter.analysis.execution import run_model
+from jitter.analysis.execution import run_model, run_reader
 from jitter.core.errors import LakeError
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
@@ -38,7 +38,7 @@ def names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> se
     """Have even tiny steps read and computed on threads, of so many processors; gives the names of those threads."""
     processors, kept = request.param
     monkeypatch.setattr(run_model, "_SMALL_STEP", 0)
-    monkeypatch.setattr(run_model, "_CELLS_KEPT", kept)
+    monkeypatch.setattr(run_reader, "_ROWS_KEPT", kept)
     monkeypatch.setattr(run_model, "cpu_count", lambda: processors)
     return watch_threads(monkeypatch)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jitter
-from jitter.analysis.execution import run_model, run_reader
+from jitter.analysis.execution import run_reader
 from jitter.analysis.execution.activity_reader import ActivityReader
 from jitter.analysis.execution.self_times import follow_step
 from jitter.analysis.replay import run_steps
@@ -40,7 +40,7 @@ def test_self_times_of_one_step_at_most_are_kept_while_the_next_one_is_read(
         steps.append([weakref.ref(values) for values in own])
         return own
 
-    monkeypatch.setattr(run_model, "_CELLS_KEPT", 0)
+    monkeypatch.setattr(run_reader, "_ROWS_KEPT", 0)
     monkeypatch.setattr(run_steps, "follow_step", followed)
     lake = jitter.open(root)
     assert lake.diagnose().culprits
@@ -51,29 +51,20 @@ def test_self_times_of_one_step_at_most_are_kept_while_the_next_one_is_read(
     assert sum(kept) == len(lake.step_keys) - 1
 
 
-def test_rows_of_a_large_step_are_dropped_when_its_times_are_known(root: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(run_model, "_CELLS_KEPT", 0)
-    monkeypatch.setattr(run_reader, "_BYTES_KEPT", 0)
+def test_times_of_a_large_step_leave_memory_and_come_from_a_file(root: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(run_reader, "_ROWS_KEPT", 0)
     analysis = jitter.open(root).analyze()
-    for step in analysis.steps.steps():
-        assert not analysis.lake._rank_groups
-        assert not np.isnan(step.times.end).all()
-
-
-def test_times_of_a_step_that_went_into_the_temporary_file_leave_memory(root: Path):
-    analysis = jitter.open(root).analyze()
-    reader = ActivityReader(root, analysis.lake._held, analysis.lake._group, is_large=True)
     for key in analysis.run.keys:
-        read = [(weakref.ref(part.times), part.times.copy()) for part in reader.of_step(key)]
+        read = [(weakref.ref(group.times), group.times.copy()) for group in analysis.lake.rank_groups(key)]
         assert [held() for held, _ in read] == [None] * len(read)
-        again = [part.times for part in reader.of_step(key)]
+        again = [group.times for group in analysis.lake.rank_groups(key)]
         np.testing.assert_equal(again, [times for _, times in read])
 
 
 def test_steps_of_a_small_run_are_read_once_and_followed_once(root: Path, monkeypatch: pytest.MonkeyPatch):
     large = jitter.open(root)
     with monkeypatch.context() as patch:
-        patch.setattr(run_model, "_CELLS_KEPT", 0)
+        patch.setattr(run_reader, "_ROWS_KEPT", 0)
         of_large = large.analyze()
         expected = [of_large.step_ns.tolist(), of_large.loss_ns.tolist()]
     read: Counter[StepKey] = Counter()

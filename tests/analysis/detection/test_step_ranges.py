@@ -10,7 +10,6 @@ import pytest
 
 import jitter
 from jitter.analysis.detection.passes import measure_steps
-from jitter.analysis.execution import run_reader
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.core.parallel import prefetch
 from jitter.simulate import Fault, simulate
@@ -48,15 +47,6 @@ def test_the_same(lake: "jitter.Lake", bounds: tuple[int, ...]):
     np.testing.assert_equal(
         [asdict(one) for one in seen], [asdict(one) for one in measure_steps(whole.steps, 0, STEPS)]
     )
-
-
-def test_large_steps_make_room_before_the_next_one_is_read(lake: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(run_reader, "_BYTES_KEPT", 0)
-    reader = jitter.open(lake.root).run_reader(lake.step_keys)
-    for key in lake.step_keys:
-        groups = reader.rank_groups(key)
-        assert reader.rank_groups(key) is groups
-        assert list(reader._rank_groups) == [key]
 
 
 def test_large_steps_are_not_read_ahead(lake: "jitter.Lake", monkeypatch: pytest.MonkeyPatch):

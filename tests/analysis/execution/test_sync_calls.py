@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from jitter.analysis.execution.run_reader import RunSyncCalls
+from jitter.analysis.execution.run_reader import divide_sync_calls
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import SyncCalls
 from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord
@@ -46,10 +46,10 @@ def beside(
         step = next(step for step in records[name].steps if step.step == number)
         held.setdefault(StepKey(None, number), {})[rank] = RankStepRecord(records[name], step)
     keys = [StepKey(None, number) for number in asked]
-    run = RunSyncCalls(keys, held, calls, THREADS)
+    run = divide_sync_calls(records, calls, THREADS)
     found = {}
     for key in keys:
-        syncs = run.of(key)
+        syncs = run.of_step(held[key])
         for rank in held[key]:
             (first,), (count,) = syncs.of(np.array([rank]))
             times = zip(syncs.start_ns[first : first + count], syncs.end_ns[first : first + count], strict=True)
@@ -120,10 +120,10 @@ def test_a_rank_that_is_in_no_step_has_none():
     """Not before, between or after those that are: and of several at once each its own."""
     told = {1: [(10, 11, MAIN, EVENT)], 3: [(12, 13, MAIN, FREE), (14, 15, MAIN, FREE)]}
     records = {rank: recording(str(rank), rank, {1: 0}) for rank in told}
-    held = {StepKey(None, 1): {rank: RankStepRecord(record, record.steps[0]) for rank, record in records.items()}}
+    held = {rank: RankStepRecord(record, record.steps[0]) for rank, record in records.items()}
     calls = {str(rank): _calls(its) for rank, its in told.items()}
     threads = dict.fromkeys(told, np.array([MAIN]))
-    syncs = RunSyncCalls([StepKey(None, 1)], held, calls, threads).of(StepKey(None, 1))
+    syncs = divide_sync_calls({record.digest: record for record in records.values()}, calls, threads).of_step(held)
     _, count = syncs.of(np.array([0, 1, 2, 3, 4]))
     assert count.tolist() == [0, 1, 0, 2, 0]
     assert [syncs.by(rank) for rank in (0, 2, 4)] == [[], [], []]

@@ -90,7 +90,6 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
         gpu = np.nan_to_num(undisturbed_times(run.job, team, recorded.start[:, 0], recorded.end[:, 0]))
         gpu[run.collective_places(team)] = 0.0
         rows = np.hstack([run.file_rows(step, team, ranks) for step, ranks in peers])
-        analysis.lake.make_room()
         comparison += compare_launch_shapes(
             rows,
             gpu,

@@ -44,8 +44,8 @@ def parsed_all_reduces() -> list[list[tuple[float, int]]]:
 def test_fifteen_all_reduces_wait_for_rank_3(measured: Communication):
     calls = [
         (kind, time, wait, last)
-        for keys, *columns in zip(measured.keys, measured.time_ns, measured.wait_ns, measured.last_rank, strict=True)
-        for number, time, wait, last in zip(keys.tolist(), *(column.tolist() for column in columns), strict=True)
+        for step in measured.calls
+        for number, time, wait, last in zip(*(column.tolist() for column in step[:4]), strict=True)
         if (kind := list(measured.kinds)[number]).operation == "all_reduce"
     ]
     assert len(calls) == 15
@@ -63,8 +63,8 @@ def test_times_are_those_of_the_trace(measured: Communication):
     shortest = sorted(round(min(duration for duration, _ in call) * 1e3) for call in zip(*by_rank, strict=True))
     times = sorted(
         time
-        for keys, step in zip(measured.keys, measured.time_ns, strict=True)
-        for number, time in zip(keys.tolist(), step.tolist(), strict=True)
+        for step in measured.calls
+        for number, time in zip(step.kind.tolist(), step.time_ns.tolist(), strict=True)
         if list(measured.kinds)[number].operation == "all_reduce"
     )
     assert times == pytest.approx(shortest, abs=2)

@@ -284,11 +284,8 @@ def _root_mean_squares(apart: Floats) -> Floats:
 
 def _median_over_places(values: Floats) -> Floats:
     """Return, (steps, ranks), the median over places of the known (steps, places, ranks) values; NaN for none."""
-    ordered = np.sort(values, axis=1)  # NaN come last
-    count = (~np.isnan(values)).sum(axis=1)
-    at = np.maximum((count - 1) // 2, 0)
-    medians: Floats = np.take_along_axis(ordered, at[:, None], axis=1)[:, 0]
-    return medians
+    steps, places, ranks = values.shape
+    return lower_median(values.swapaxes(1, 2).reshape(-1, places)).reshape(steps, ranks)
 
 
 class _JointClocks:

@@ -17,7 +17,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import select_median
-from jitter.core.numeric.stats import MAD_TO_SIGMA, lower_median
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, lower_median
 
 _MIN_RANKS: Final = THRESHOLDS.min_samples
 """For compiled loops, which know no classes."""
@@ -246,7 +246,7 @@ def spread_within_steps(apart: Floats, is_split: Bools) -> Floats:
     steps, ranks = apart.shape
     if ranks < THRESHOLDS.min_samples:
         return np.zeros((steps, 1))
-    middle = np.nan_to_num(np.nanmedian(np.where(np.isnan(apart).all(axis=1, keepdims=True), 0.0, apart), axis=1))
+    middle = np.nan_to_num(known_medians(apart, axis=1))
     spread: Floats = MAD_TO_SIGMA * np.nan_to_num(lower_median(np.abs(apart - middle[:, None])))
     if is_split.any():
         spread[is_split, 0] = sigma_within(*np.split(np.sort(apart[is_split], axis=1), 2, axis=1))

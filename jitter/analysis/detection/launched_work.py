@@ -23,6 +23,7 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints, spread_positions
+from jitter.core.numeric.stats import known_medians
 
 _LIMITS: Final = THRESHOLDS.launched_work
 
@@ -117,8 +118,8 @@ def expected_times(times_ns: Floats, threads: Floats) -> Floats:
 
     Where no size is known, the median. `times_ns` are the times, ns, `threads` those of each launch; NaN where unknown.
     """
-    usual = _medians(times_ns)
-    size, time = np.log(threads / _medians(threads)), np.log(times_ns / usual)
+    usual = known_medians(times_ns, axis=2)[:, :, None]
+    size, time = np.log(threads / known_medians(threads, axis=2)[:, :, None]), np.log(times_ns / usual)
     is_known = ~np.isnan(size + time)
     # less each rank's mean over steps, then each step's
     slopes = [np.where(is_known, values, 0.0) for values in (size, time)]
@@ -131,14 +132,6 @@ def expected_times(times_ns: Floats, threads: Floats) -> Floats:
     power = np.clip(np.where(varies, together / np.where(varies, variation, 1.0), 0.0), 0.0, _LIMITS.max_power)
     expected: Floats = np.where(np.isnan(times_ns), np.nan, usual * np.exp(power[:, None, None] * np.nan_to_num(size)))
     return expected
-
-
-def _medians(values: Floats) -> Floats:
-    """Return (operations, steps, 1) the medians over ranks; NaN where nothing is known."""
-    medians = np.full((*values.shape[:2], 1), np.nan)
-    is_known = ~np.isnan(values).all(axis=2)
-    medians[is_known, 0] = np.nanmedian(values[is_known], axis=1)
-    return medians
 
 
 class _Read(NamedTuple):

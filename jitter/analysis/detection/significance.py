@@ -147,13 +147,6 @@ def quiet_level(values: Floats, sigma: Floats) -> Floats:
     return level
 
 
-def known_medians(values: Floats) -> Floats:
-    """Return (columns,) the median of the known values of each column; 0 where none is known."""
-    is_unknown = np.isnan(values).all(axis=0)
-    medians: Floats = np.nanmedian(np.where(is_unknown, 0.0, values), axis=0)
-    return medians
-
-
 def spread_of_others(levels: Floats, floor: Floats, degrees_of_floor: int) -> tuple[Floats, Floats, int]:
     """Compare each rank's level with the other ranks'.
 

@@ -16,7 +16,6 @@ from jitter.analysis.detection.deviations import TeamDeviations, settle_halves, 
 from jitter.analysis.detection.significance import (
     binomial_tail,
     drift_lines,
-    known_medians,
     predictive_tails,
     qn_sigma,
     quiet_level,
@@ -25,7 +24,7 @@ from jitter.analysis.detection.significance import (
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
-from jitter.core.numeric.stats import known_median
+from jitter.core.numeric.stats import known_median, known_medians
 from jitter.core.numeric.student_t import student_tail
 
 
@@ -201,7 +200,7 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> Sample:
     total, is_split = settle_halves(deviations.total_ns[part])
     steps, ranks = total.shape
     is_many = steps >= THRESHOLDS.min_repeats
-    over_steps, level = np.zeros(ranks), known_medians(total)
+    over_steps, level = np.zeros(ranks), np.nan_to_num(known_medians(total))
     if is_many:
         lines = drift_lines(total)
         over_steps = qn_sigma(total - lines)  # a drift is no scatter
@@ -215,7 +214,7 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> Sample:
     within = spread_within_steps(total - (level if is_many else 0.0), is_split)
     noise = np.maximum(np.sqrt(over_steps**2 + within**2 + operations**2), 1.0)
     share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
-    usual_ns = float(known_medians(deviations.usual_ns[part])[0])
+    usual_ns = float(np.nan_to_num(known_medians(deviations.usual_ns[part])[0]))
     # of few steps the ranks' usual scatter tells more than the rank's own
     own_degrees, prior_degrees = max(steps - 1, 0), THRESHOLDS.spread_degrees
     of_ranks = np.median(noise**2 - over_steps**2, axis=0) + usual_scatter**2
@@ -270,7 +269,7 @@ def _chances_of_usual(sample: Sample) -> Floats:
     ranks = len(sample.level)
     if ranks < 2:
         return np.ones(ranks)
-    medians = known_medians(sample.total)
+    medians = np.nan_to_num(known_medians(sample.total))
     above, scale, degrees = spread_of_others(medians, sample.floor, THRESHOLDS.spread_degrees)
     # the others' medians: of few ranks, events of one lower the quiet level of the others
     return student_tail((above - (medians - sample.level)) / np.maximum(scale, 1.0), degrees)

@@ -24,6 +24,7 @@ from jitter.analysis.execution.dependencies import Provenance, Wait
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.stats import known_medians
 
 _LIMITS: Final = THRESHOLDS.host_waits
 _SLACK_NS: Final = THRESHOLDS.dependencies.right_after_ns
@@ -383,7 +384,7 @@ def _choose_end_at_times(calls: _Place) -> int:
 
 def _latest(alike: Bools, distance: Floats) -> int:
     """Return the latest of the ends that fit alike."""
-    return int(np.argmin(np.where(alike & ~np.isnan(distance).all(axis=0), _medians(distance), np.inf)))
+    return int(np.argmin(np.where(alike & ~np.isnan(distance).all(axis=0), known_medians(distance), np.inf)))
 
 
 def _follows(calls: _Place, end: int) -> bool:
@@ -497,8 +498,8 @@ def _fit(values: Floats, rank: Ints) -> _Fit:
     The likeliest by the Bayesian information criterion.
     """
     ranks, number = np.unique(rank, return_inverse=True)
-    common = _medians(values)
-    rank_medians = np.stack([_medians(values[number == index]) for index in range(len(ranks))])
+    common = known_medians(values)
+    rank_medians = np.stack([known_medians(values[number == index]) for index in range(len(ranks))])
     rank_medians = np.where(np.isnan(rank_medians), common, rank_medians)
     apart = np.zeros_like(rank_medians, np.bool_)
     np.put_along_axis(apart, np.argmax(np.nan_to_num(np.abs(rank_medians - common)), axis=0)[None], True, axis=0)
@@ -514,19 +515,11 @@ def _fit(values: Floats, rank: Ints) -> _Fit:
     return _Fit(likely.max(axis=0), ranks, chosen, common)
 
 
-def _medians(values: Floats) -> Floats:
-    """Return, (columns,), the median of the known values of each column; NaN where none is known."""
-    is_known = ~np.isnan(values).all(axis=0)
-    medians = np.full(values.shape[1], np.nan)
-    medians[is_known] = np.nanmedian(values[:, is_known], axis=0)
-    return medians
-
-
 def _around(values: Floats, centre: Floats) -> Floats:
     """Return, (columns,), the logarithm of the likelihood of values around a centre, normal or Cauchy's."""
     away = np.abs(values - centre)
     count = (~np.isnan(away)).sum(axis=0)
-    usual = np.maximum(np.nan_to_num(_medians(away)), _RESOLUTION_NS)
+    usual = np.maximum(np.nan_to_num(known_medians(away)), _RESOLUTION_NS)
     variance = np.nansum(away**2, axis=0) / np.maximum(count, 1) + _RESOLUTION_NS**2
     log_likelihood: Floats = -count / 2 * (np.log(2 * np.pi * variance) + 1)
     for factor in _SCALES:

@@ -19,6 +19,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
+from jitter.core.numeric.stats import known_medians
 
 _LIMITS: Final = THRESHOLDS.interference
 LOOK_BACK: Final = _LIMITS.look_back  # for compiled loops, which know no classes
@@ -147,9 +148,7 @@ def _relative_logs(duration: Floats, share: Floats, steady: Bools) -> Floats:
     """
     logs = np.log(np.where(np.isnan(share), 1.0, duration))
     logs[np.isnan(share)] = np.nan
-    middle = np.zeros(logs.shape[1])
-    some = ~np.isnan(logs).all(axis=0)
-    middle[some] = np.nanmedian(logs[:, some], axis=0)
+    middle = np.nan_to_num(known_medians(logs))
     with np.errstate(invalid="ignore"):
         logs[np.abs(logs - middle) > math.log(THRESHOLDS.much_more)] = np.nan
         steady_logs = np.where(share <= THRESHOLDS.tolerance_share, logs, np.nan)[:, steady]

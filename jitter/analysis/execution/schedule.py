@@ -12,33 +12,19 @@ from jitter.core.names.kernels import COMPUTE
 from jitter.core.numeric.arrays import Ints
 
 
-class RunOperations(NamedTuple):
-    """Compute these places (first up to but not including last) of a block."""
-
-    block: int
-    first: int
-    last: int
-
-
-class EndCollective(NamedTuple):
-    """Compute the end of this collective: all of its ranks have arrived."""
-
-    collective: int
-
-
 class Schedule(NamedTuple):
-    """Instructions in order; `uncoupled` are collectives whose matching contradicts it: each rank ends its own."""
+    """Instructions in order."""
 
-    instructions: tuple[RunOperations | EndCollective, ...]
+    instructions: tuple[tuple[int, int, int], ...]
+    """A block and the places of it to compute, the first and the last (not included); or -1, a collective all of whose
+    ranks have arrived, so that its end is known, and 0.
+    """
     uncoupled: frozenset[int]
+    """Collectives whose matching contradicts the order: each rank ends its own."""
 
     def array(self) -> Ints:
-        """(instructions, 3): block, first and last; of a collective -1, its number, 0."""
-        rows = [
-            (-1, instruction.collective, 0) if isinstance(instruction, EndCollective) else instruction
-            for instruction in self.instructions
-        ]
-        return np.array(rows, np.int64).reshape(len(rows), 3)
+        """(instructions, 3)."""
+        return np.array(self.instructions, np.int64).reshape(-1, 3)
 
 
 def schedule(
@@ -55,7 +41,7 @@ def schedule(
         _Block(number, programs[block.team], rules[block.team], of_place[number])
         for number, block in enumerate(matching.blocks)
     ]
-    instructions: list[RunOperations | EndCollective] = []
+    instructions: list[tuple[int, int, int]] = []
     uncoupled: set[int] = set()
     while not all(block.done for block in blocks):
         moved = False
@@ -65,10 +51,10 @@ def schedule(
                 missing[arrived] -= 1
             if block.at > first:
                 moved = True
-                instructions.append(RunOperations(block.number, first, block.at))
+                instructions.append((block.number, first, block.at))
             block.arrived = [m for m in block.arrived if m not in met]
             ready = [m for m in block.arrived if not missing[m]]
-            instructions += map(EndCollective, ready)
+            instructions += [(-1, number, 0) for number in ready]
             met.update(ready)
             moved |= bool(ready)
         if not moved and not any(block.release(met) for block in blocks):

@@ -14,6 +14,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.arrow import encode_lists
 from jitter.core.names.kernels import ALIGNING_OPERATIONS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.stats import lower_median
 
 
 class CohortCollectives(NamedTuple):
@@ -94,7 +95,7 @@ def align_by_collective(collectives: CohortCollectives, starts_ns: Mapping[int, 
         return ClockAlignment("none", {}, unsynchronised=int(apart.sum())) if len(shared) else None
     end_ns = collectives.end_ns[aligning]
     starts = np.array([starts_ns.get(rank, 0) for rank in collectives.ranks], np.int64)
-    reached = _lower_median(end_ns - starts, axis=1)
+    reached = lower_median(end_ns - starts)
     last = int(np.flatnonzero(reached == reached.max())[-1])
     return ClockAlignment(
         "collective",
@@ -128,7 +129,7 @@ def _unsynchronised(end_ns: Ints, is_named: Bools) -> Bools:
     offsets = _offsets(end_ns)
     voters = offsets[is_named] if is_named.any() else offsets
     # of one or two that all are unnamed, each is compared with the other
-    usual = offsets[::-1] if len(offsets) < 3 and not is_named.any() else _lower_median(voters, axis=0)
+    usual = offsets[::-1] if len(offsets) < 3 and not is_named.any() else lower_median(voters.T).T
     apart: Bools = ~is_named & (np.abs(offsets - usual) > THRESHOLDS.matching.synchronous_within_ns).any(axis=1)
     return apart
 
@@ -146,11 +147,5 @@ def disagreement_ns(end_ns: _Times) -> int | None:
     if len(end_ns) < 2:
         return None
     offsets = _offsets(end_ns)
-    residuals = offsets - _lower_median(offsets, axis=0)
-    return int(_lower_median(residuals.max(axis=1) - residuals.min(axis=1), axis=0))
-
-
-def _lower_median(values: _Times, axis: int) -> _Times:
-    """Return the lower median, exact for integers: times since the epoch exceed what a float holds."""
-    medians: _Times = np.take(np.sort(values, axis=axis), (values.shape[axis] - 1) // 2, axis=axis)
-    return medians
+    residuals = offsets - lower_median(offsets.T).T
+    return int(lower_median(np.ptp(residuals, axis=1)[None])[0, 0])

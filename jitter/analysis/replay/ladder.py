@@ -23,6 +23,7 @@ from jitter.analysis.replay.what_if import repaired_transfers
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import MEMORY, SYNC, copy_direction
 from jitter.core.numeric.arrays import Bools, Floats, Ints
+from jitter.core.numeric.stats import lower_median
 
 _COPY_CALL: Final = re.compile("memcpy", re.IGNORECASE)
 _BETWEEN_HOST_AND_GPU: Final = ("host_to_device", "device_to_host")
@@ -171,12 +172,7 @@ def replay_programs(
 
 def median_over_steps(baselines: Iterable[SelfTimes]) -> SelfTimes:
     """Return, (operations of all teams,), the lower median of each self time over the steps that have it."""
-    medians = []
-    for seen in zip(*baselines, strict=True):
-        ordered = np.sort(np.stack(seen), axis=0)  # NaN last
-        middle = np.maximum((~np.isnan(ordered)).sum(axis=0) - 1, 0) // 2
-        medians.append(np.take_along_axis(ordered, middle[None], axis=0)[0])
-    return SelfTimes(*medians)
+    return SelfTimes(*(lower_median(np.stack(seen, axis=1))[:, 0] for seen in zip(*baselines, strict=True)))
 
 
 def balance_programs(job: JobArrays, gpu_ns: Floats, ranks: Sequence[int]) -> Floats:

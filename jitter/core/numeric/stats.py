@@ -37,6 +37,13 @@ def known_median(values: Floats) -> float:
     return float(np.median(known_values)) if len(known_values) else 0.0
 
 
+def known_medians(values: Floats, axis: int = 0) -> Floats:
+    """Return the median of the known values along an axis; NaN where none is known."""
+    is_known = ~np.isnan(values).all(axis=axis)
+    medians: Floats = np.nanmedian(np.where(np.expand_dims(is_known, axis), values, 0.0), axis=axis)
+    return np.where(is_known, medians, np.nan)
+
+
 def mad_sigma(values: Floats) -> float:
     """Return the standard deviation estimated from the median absolute deviation of the known values; 0 without any."""
     known_values = values[~np.isnan(values)]

@@ -4,7 +4,7 @@ import pytest
 
 from jitter.analysis.collectives.matching import Group, match
 from jitter.analysis.execution.dependencies import Wait
-from jitter.analysis.execution.schedule import EndCollective, RunOperations, schedule
+from jitter.analysis.execution.schedule import schedule
 from tests.support.programs import dependencies, program
 
 
@@ -119,21 +119,20 @@ def assert_computable(order, programs, found) -> None:
     at = dict.fromkeys(range(len(found.blocks)), 0)
     held = set()
     of_place = {(m.block, m.place): number for number, one in enumerate(found.collectives) for m in one.members}
-    for instruction in order.instructions:
-        if isinstance(instruction, RunOperations):
-            assert at[instruction.block] == instruction.first < instruction.last
-            operations = programs[found.blocks[instruction.block].team].operations
-            for place in range(instruction.first, instruction.last):
+    for block, first, last in order.instructions:
+        if block >= 0:
+            assert at[block] == first < last
+            operations = programs[found.blocks[block].team].operations
+            for place in range(first, last):
                 stream = operations[place].stream
                 before = [other for other in range(place) if operations[other].stream == stream and stream >= 0]
-                if before and (instruction.block, before[-1]) in of_place:
-                    assert of_place[instruction.block, before[-1]] in held | order.uncoupled
-            at[instruction.block] = instruction.last
+                if before and (block, before[-1]) in of_place:
+                    assert of_place[block, before[-1]] in held | order.uncoupled
+            at[block] = last
         else:
-            assert isinstance(instruction, EndCollective)
-            assert instruction.collective not in held
-            held.add(instruction.collective)
-            for member in found.collectives[instruction.collective].members:
+            assert first not in held
+            held.add(first)
+            for member in found.collectives[first].members:
                 assert at[member.block] > member.place
     assert at == {number: len(programs[block.team].operations) for number, block in enumerate(found.blocks)}
     assert held | order.uncoupled == set(range(len(found.collectives)))

@@ -13,7 +13,7 @@ from jitter.analysis.execution.interference import (
     estimate_interference,
     time_beside,
 )
-from jitter.analysis.execution.schedule import EndCollective, RunOperations, schedule
+from jitter.analysis.execution.schedule import schedule
 from tests.support.loops import WAYS, run_loops
 from tests.support.programs import dependencies, program
 
@@ -121,12 +121,12 @@ def test_a_kernel_is_replayed_when_the_end_of_the_collective_beside_it_is_known(
     programs = {0: program("kakk")}
     matching = match(programs, {0: 0, 1: 0}, {rank: [(1, Group((0, 1)))] for rank in (0, 1)})
     plain = schedule(programs, {0: dependencies("kakk")}, matching).instructions
-    assert plain == (RunOperations(0, 0, 4), EndCollective(0))
+    assert plain == ((0, 0, 4), (-1, 0, 0))
     slowed = Dependencies((), np.zeros(4, np.int64), None, 0.0, 0.0, interference=0.2)
     assert schedule(programs, {0: slowed}, matching).instructions == (
-        RunOperations(0, 0, 2),
-        EndCollective(0),
-        RunOperations(0, 2, 4),
+        (0, 0, 2),
+        (-1, 0, 0),
+        (0, 2, 4),
     )
 
 
@@ -144,4 +144,4 @@ def test_kernels_that_would_wait_for_each_others_collectives_are_replayed_withou
     slowed = Dependencies((), np.zeros(4, np.int64), None, 0.0, 0.0, interference=0.2)
     found = schedule(programs, {0: slowed, 1: slowed}, matching)
     assert found.uncoupled == frozenset()
-    assert {one.collective for one in found.instructions if isinstance(one, EndCollective)} == {0, 1}
+    assert {number for block, number, _ in found.instructions if block < 0} == {0, 1}

@@ -146,6 +146,8 @@ def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:
 def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     """Say how much slower the group is than its baseline, per step and rank."""
     ranks = {outlier.rank for outlier in group.outliers}
+    is_whole = len(group.steps) == len(evidence.analysis.keys)
+    of_steps = "per step" if is_whole else "in this step" if len(group.steps) == 1 else "per affected step"
     if group.parts and (group.known_gain_ns is not None or group.group.scope == "job"):
         per_step = group.excess_ns / len(group.steps)
         share = _format_share(per_step / evidence.analysis.usual_step_ns)
@@ -154,7 +156,7 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
             where = "where the job waited for it"
         elif group.known_gain_ns is None:
             where = "over all ranks together"
-        return f"{format_time(per_step)} per step {where} ({share})"
+        return f"{format_time(per_step)} {of_steps} {where} ({share})"
     # what precedes the first recorded step is unknown
     unknown = min((outlier.unknown_steps for outlier in group.outliers), default=0)
     per_step = group.excess_ns / max(len(group.steps) - unknown, 1) / max(len(ranks), 1)
@@ -172,7 +174,7 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
     share = _format_share(per_step / evidence.analysis.usual_step_ns)
     # not of a lead, which passes no test; nor of a drift, whose growth counts as variation from step to step
     size = share if group.is_lead or group.sigmas < _LIMITS.min_sigmas else f"{share}, {_format_sigmas(group.sigmas)}"
-    return f"{format_time(per_step)} per step above {baseline} ({size})"
+    return f"{format_time(per_step)} {of_steps} above {baseline} ({size})"
 
 
 def _format_share(share: float) -> str:

@@ -18,24 +18,32 @@ from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 
 
-def excess_of(per_step_ns: float, sigmas: float, peers: int = 3, *, is_lead: bool = False) -> str:
+def excess_of(
+    per_step_ns: float, sigmas: float, peers: int = 3, *, is_lead: bool = False, steps: int = 4, of: int = 4
+) -> str:
     group = SimpleNamespace(
         outliers=[SimpleNamespace(rank=2, unknown_steps=0, pace=None)],
         parts={TimePart.GPU},
         known_gain_ns=None,
-        excess_ns=4 * per_step_ns,
-        steps=(0, 1, 2, 3),
+        excess_ns=steps * per_step_ns,
+        steps=tuple(range(steps)),
         sigmas=sigmas,
         group=SimpleNamespace(ranks=(2,), scope="rank"),
         is_lead=is_lead,
     )
-    evidence = SimpleNamespace(peers=lambda ranks: peers, analysis=SimpleNamespace(usual_step_ns=1e6))
+    evidence = SimpleNamespace(peers=lambda ranks: peers, analysis=SimpleNamespace(usual_step_ns=1e6, keys=range(of)))
     return describe_excess(group, evidence)  # type: ignore[arg-type]
 
 
 def test_what_is_small_is_said_exactly():
     assert excess_of(120_000, 7.4) == "120 µs per step above the median of the other ranks (12.0% of a step, 7σ)"
     assert excess_of(1e7, 10.0).endswith("(1000.0% of a step, 10σ)")
+
+
+def test_a_mean_over_some_steps_is_not_said_to_be_of_all():
+    assert excess_of(3e6, 12.0, steps=1, of=8).startswith("3.00 ms in this step above")
+    assert excess_of(3e6, 12.0, steps=3, of=8).startswith("3.00 ms per affected step above")
+    assert excess_of(3e6, 12.0, steps=1, of=1).startswith("3.00 ms per step above")
 
 
 def test_no_percentage_above_1000_and_no_sigma_above_10():

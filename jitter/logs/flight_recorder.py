@@ -14,6 +14,7 @@ import io
 import pickle
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -37,6 +38,11 @@ _LARGEST_RANKS: Final = 1 << 20
 _LARGEST_SIZE: Final = 1 << 63
 _LARGEST_ENTRY: Final = 1 << 20
 """Bytes of an entry."""
+_DEEPEST: Final = 64
+"""Levels of lists and dicts in a pickle."""
+_BITS: Final = 64
+_MOST_SHARED: Final = 8
+"""Values of a pickle for each of its bytes: lists that stand in several places count in each."""
 
 
 def is_json(head: bytes) -> bool:
@@ -307,9 +313,19 @@ OPAQUE: Final = _Opaque()
 _DATA_OF_ARGUMENT: Final = _DataOfArgument()
 
 
+def _load_as_list(length: int) -> Any:
+    """Return what loads an opcode that makes a tuple of so many values; as a tuple it could be hashed, level by level."""
+
+    def load(reader: Any) -> None:
+        values = reader.stack[len(reader.stack) - length :]
+        reader.stack[len(reader.stack) - length :] = [values]
+
+    return load
+
+
 # the one written in C allocates memory for whatever place of its memo a pickle names
 class _PlainDataReader(pickle._Unpickler):
-    """Reads dicts, lists, tuples, texts and numbers; imports and calls nothing."""
+    """Reads dicts, lists, texts and numbers, tuples as lists; imports and calls nothing."""
 
     def find_class(self, module: str, _: str) -> Any:
         return _DATA_OF_ARGUMENT if module == "torch.jit._pickle" else OPAQUE
@@ -317,18 +333,47 @@ class _PlainDataReader(pickle._Unpickler):
     def persistent_load(self, _: Any) -> Any:
         return OPAQUE
 
-    dispatch: ClassVar[dict[int, Any]] = {
-        key: load for key, load in pickle._Unpickler.dispatch.items() if key != pickle.BYTEARRAY8[0]
+    dispatch: ClassVar[dict[int, Any]] = pickle._Unpickler.dispatch | {
+        pickle.EMPTY_TUPLE[0]: _load_as_list(0),
+        pickle.TUPLE1[0]: _load_as_list(1),
+        pickle.TUPLE2[0]: _load_as_list(2),
+        pickle.TUPLE3[0]: _load_as_list(3),
+        pickle.TUPLE[0]: pickle._Unpickler.dispatch[pickle.LIST[0]],
     }
-    """Without the opcode that allocates as many bytes as it states before they are read."""
+    for _opcode in (pickle.BYTEARRAY8, pickle.FROZENSET, pickle.ADDITEMS):
+        """They allocate as many bytes as they state before these are read, or hash level by level."""
+        del dispatch[_opcode[0]]
+
+
+def _is_plain(data: Any, most: int) -> bool:
+    """Return whether data has no more than so many values, `_DEEPEST` levels deep, and no number that JSON lacks.
+
+    A pickle can put one list into another many times over, and into itself: a few bytes that no printing ends.
+    """
+    levels: list[Iterator[Any]] = [iter((data,))]
+    count = 0
+    while levels:
+        for value in levels[-1]:
+            count += 1
+            if count > most or len(levels) > _DEEPEST or (isinstance(value, int) and value.bit_length() > _BITS):
+                return False
+            if isinstance(value, dict | list):
+                levels.append(chain(value, value.values()) if isinstance(value, dict) else iter(value))
+                break
+        else:
+            levels.pop()
+    return True
 
 
 def plain_data(content: bytes) -> Any:
-    """Return what a pickle holds: dicts, lists, tuples, texts and numbers; what needs code is `OPAQUE`.
+    """Return what a pickle holds: dicts, lists, tuples as lists, texts and numbers; what needs code is `OPAQUE`.
 
     Raises ValueError where the content is no whole pickle.
     """
     try:
-        return _PlainDataReader(io.BytesIO(content)).load()
+        data = _PlainDataReader(io.BytesIO(content)).load()
     except (pickle.UnpicklingError, EOFError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError("not a whole pickle of plain data") from error
+    if not _is_plain(data, _MOST_SHARED * len(content)):
+        raise ValueError("more data than the pickle can hold by itself")
+    return data

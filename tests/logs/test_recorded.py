@@ -188,6 +188,32 @@ def test_pickled_code_is_not_run():
     assert [problem.count for problem in log.problems] == [1]
 
 
+def _text(value):
+    return b"X" + len(value).to_bytes(4, "little") + value
+
+
+_HEAD = b"\x80\x02}(" + _text(b"pg_config") + b"}" + _text(b"entries") + b"]" + _text(b"version")
+_SQUARED = b")q\x00" + b"".join(b"h%ch%c\x86q%c" % (at, at, at + 1) for at in range(60))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(_SQUARED, id="a tuple that holds 2 to the 60 tuples"),
+        pytest.param(b"]q\x00h\x00a", id="a list that holds itself"),
+        pytest.param(b"}(" + b")" + b"\x85" * 400_000 + b"K\x01u", id="a key of 400,000 levels"),
+        pytest.param(b")" + b"\x85" * 400_000, id="400,000 levels"),
+        pytest.param(b"}(\x8b\xd0\x07\x00\x00" + b"\x01" * 2000 + b"K\x01u", id="a key of 4,800 digits"),
+        pytest.param(b"(K\x01\x91", id="a frozen set"),
+    ],
+)
+def test_what_a_pickle_holds_can_be_printed_and_walked(value):
+    """Hashing or printing such a value does not end, or ends the process."""
+    log = parsed(_HEAD + value + b"u.", "trace_1")
+    assert log.tables == {}
+    assert [problem.reason for problem in log.problems] == ["of the pickle cannot be read"]
+
+
 def test_tags_of_torchs_pickler_are_seen_through():
     """`restore_type_tag(data, "Dict[str, Any]")`, as the C++ pickler writes around containers."""
     plain = pickle.dumps(DUMP["entries"], 2)[2:-1]

@@ -488,8 +488,6 @@ def _spread_over_steps(end: Floats) -> Floats:
 def with_absent_ranks(ranks: Sequence[int], labels: Ints, absent: frozenset[int]) -> list[tuple[int, ...]]:
     """Return the members of each group, with ranks of the job that were not recorded where the groups are regular.
 
-    Groups of a job are mostly ranks at equal distances: rank r is in group (r ÷ (distance · size), r mod distance).
-
     Args:
         ranks: the recorded ranks that have the collective.
         labels: (ranks,) the group of each.
@@ -503,18 +501,24 @@ def with_absent_ranks(ranks: Sequence[int], labels: Ints, absent: frozenset[int]
     groups = [tuple(group) for _, group in sorted(members.items())]
     if not absent:
         return groups
-    world = max((*ranks, *absent)) + 1
-    for size in range(max(map(len, groups), default=1), world + 1):
-        for distance in range(1, world // size + 1):
-            if world % (size * distance):
-                continue
-            by_rule: dict[tuple[int, int], list[int]] = defaultdict(list)
-            for rank in range(world):
-                by_rule[rank // (distance * size), rank % distance].append(rank)
-            expected = {tuple(rank for rank in group if rank not in absent): tuple(group) for group in by_rule.values()}
-            if all(group in expected for group in groups):
-                return [expected[group] for group in groups]
+    for regular in regular_groups(max((*ranks, *absent)) + 1, max(map(len, groups), default=1)):
+        every = list(map(tuple, regular.tolist()))
+        expected = {tuple(rank for rank in group if rank not in absent): group for group in every}
+        if all(group in expected for group in groups):
+            return [expected[group] for group in groups]
     return groups
+
+
+def regular_groups(count: int, smallest: int) -> Iterator[Ints]:
+    """Yield, (groups, ranks of a group), the ways to divide so many ranks into groups at equal distances.
+
+    Of so many ranks at least, the smallest first. Groups of a job are mostly such: rank r is in group
+    (r ÷ (distance · size), r mod distance).
+    """
+    for size in range(smallest, count + 1):
+        for distance in range(1, count // size + 1):
+            if count % (size * distance) == 0:
+                yield np.arange(count).reshape(-1, size, distance).swapaxes(1, 2).reshape(-1, size)
 
 
 TeamEnds = tuple[Ints, Floats, Floats]

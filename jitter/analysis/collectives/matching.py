@@ -187,6 +187,12 @@ class CollectiveArrays(NamedTuple):
     attendance_at: Ints
     """(blocks × places,) where the block's attendances of it begin."""
 
+    def meetings(self, chosen: Bools) -> list[tuple[int, int]]:
+        """Return (collective, group) of the chosen ones, a mask (groups of all collectives,)."""
+        groups = np.flatnonzero(chosen)
+        numbers = np.searchsorted(self.first_group, groups, side="right") - 1
+        return list(zip(numbers.tolist(), (groups - self.first_group[numbers]).tolist(), strict=True))
+
     @property
     def incomplete(self) -> Bools:
         """(groups of all collectives,) which of them have members that were not recorded."""

@@ -6,13 +6,13 @@ arrivals to the end is then the transfer alone, and varies far less than with an
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from jitter.analysis.alignment.program import Program
-from jitter.analysis.collectives.group_inference import TeamEnds, find_peerless
+from jitter.analysis.collectives.group_inference import TeamEnds, find_peerless, regular_groups
 from jitter.analysis.collectives.matching import Group
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
@@ -115,7 +115,7 @@ def tell_unstated_rings(
     times = times[:, :, :: -(-times.shape[2] // _LIMITS.robust_places)]
     fitting = [
         (variation_ns, rings.tolist())
-        for rings in _regular_groups(len(ranks))
+        for rings in regular_groups(len(ranks), _NEIGHBOURHOOD)
         if (variation_ns := _vary(times[..., rings].transpose(0, 3, 1, 2, 4))) is not None
     ]
     members = [tuple(ranks[at] for at in ring) for ring in min(fitting)[1]] if fitting else []
@@ -126,14 +126,6 @@ def tell_unstated_rings(
         ]
         for rank, attendances in inferred.items()
     }
-
-
-def _regular_groups(count: int) -> Iterator[Ints]:
-    """Yield, (groups, ranks of a group), the ways to divide so many ranks into groups at equal distances."""
-    for size in range(_NEIGHBOURHOOD, count + 1):
-        for distance in range(1, count // size + 1):
-            if count % (size * distance) == 0:
-                yield np.arange(count).reshape(-1, size, distance).swapaxes(1, 2).reshape(-1, size)
 
 
 def _are_alike(group: Group, places: Mapping[int, Sequence[int]]) -> bool:

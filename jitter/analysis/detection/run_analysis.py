@@ -510,10 +510,7 @@ class RunAnalysis:
 
         `groups` is a mask, (groups of all collectives,).
         """
-        first_group = self.run.collective_arrays.first_group
-        group_numbers = np.flatnonzero(groups)
-        numbers = np.searchsorted(first_group, group_numbers, side="right") - 1
-        meetings = zip(numbers.tolist(), (group_numbers - first_group[numbers]).tolist(), strict=True)
+        meetings = self.run.collective_arrays.meetings(groups)
         ended = Scenario(transfers=dict.fromkeys(meetings, frozenset(range(len(self.keys)))))
         gone = self._executor.replay(
             self._of_kinds(lambda step_numbers: np.where(groups, 0.0, self.baseline_transfers[step_numbers[0]])),

@@ -1,6 +1,5 @@
 """Collectives that take long from the last arrival to their end, by the run's other steps or by a benchmark."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -250,44 +249,32 @@ def transfers_by_benchmark(
 
 def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
     """Return the kind of each group, of all groups of all collectives, whose operation and size are known."""
-    kind_of_group: dict[int, _Kind] = {}
-    sizes = _message_sizes(lake, run, key)
-    for number, collective in enumerate(run.matching.collectives):
-        ranks: Counter[int] = Counter()
-        size_of: dict[int, float] = {}
-        operation = None
-        for member in collective.members:
-            block = run.matching.blocks[member.block]
-            operation = operation or run.programs[block.team].operations[member.place].collective
-            for rank, group in zip(block.ranks, member.group.tolist(), strict=True):
-                ranks[group] += 1
-                size = sizes.get((block.team, rank), {}).get(member.place)
-                if size is not None:
-                    size_of[group] = max(size_of.get(group, 0.0), size)
-        first = int(run.collective_arrays.first_group[number])
-        for group, size in size_of.items():
-            if operation is not None:
-                kind_of_group[first + group] = _Kind(operation, ranks[group], size, collective.is_incomplete(group))
-    return kind_of_group
-
-
-def _message_sizes(lake: RunReader, run: RunModel, key: StepKey) -> dict[tuple[int, int], dict[int, float]]:
-    """Return message sizes in bytes by (team, rank) and place of the program, of one step."""
-    sizes_of_rank: dict[tuple[int, int], dict[int, float]] = {}
+    arrays = run.collective_arrays
+    size, largest = np.full(len(arrays.rank), np.nan), np.full(int(arrays.first_group[-1]), np.nan)
+    attendances = np.split(
+        np.argsort(arrays.rank, kind="stable"),
+        np.cumsum(np.bincount(arrays.rank, minlength=len(run.rank_numbers)))[:-1],
+    )
     for team in run.programs:
         ranks = sorted(run.ranks(key, team))
-        if not ranks:
-            continue
-        places = run.collective_places(team)
-        rows = run.file_rows(key, team, ranks)[places]
-        for rank, rank_rows, sizes in zip(ranks, rows.T.tolist(), lake.message_sizes(key, ranks), strict=True):
-            recorded_rows = (
-                (place, row) for place, row in zip(np.asarray(places).tolist(), rank_rows, strict=True) if row >= 0
-            )
-            sizes_of_rank[team, rank] = {
-                place: float(sizes[row]) for place, row in recorded_rows if not np.isnan(sizes[row])
-            }
-    return sizes_of_rank
+        rows = run.file_rows(key, team, ranks)
+        for rank, rank_rows, sizes in zip(ranks, rows.T, lake.message_sizes(key, ranks) if ranks else (), strict=True):
+            of_rank = attendances[run.number_of[rank]]
+            row = rank_rows[arrays.place[of_rank]]
+            size[of_rank[row >= 0]] = sizes[row[row >= 0]]
+    np.fmax.at(largest, arrays.group, size)
+    members = np.bincount(arrays.group, minlength=len(largest))
+    kind_of_group: dict[int, _Kind] = {}
+    for first, collective in zip(arrays.first_group.tolist(), run.matching.collectives, strict=False):
+        places = [(run.matching.blocks[member.block].team, member.place) for member in collective.members]
+        operations = [run.programs[team].operations[place].collective for team, place in places]
+        operation = next((operation for operation in operations if operation is not None), None)
+        for group in range(collective.groups):
+            at = first + group
+            if operation is not None and not np.isnan(largest[at]):
+                is_incomplete = collective.is_incomplete(group)
+                kind_of_group[at] = _Kind(operation, int(members[at]), float(largest[at]), is_incomplete)
+    return kind_of_group
 
 
 def slow_in_every_step(seen: Sequence[Floats], expected: Sequence[Floats]) -> Bools:
@@ -305,18 +292,11 @@ def slow_communication(
     run: RunModel, seen: Sequence[Floats], expected: Sequence[Floats], slow: Bools
 ) -> Finding | None:
     """Return the collectives that are slow in every step as one finding; None if there are none."""
-    first_group = run.collective_arrays.first_group
-    meetings, ranks = [], set()
-    for number, collective in enumerate(run.matching.collectives):
-        for member in collective.members:
-            block = run.matching.blocks[member.block]
-            for rank, group in zip(block.ranks, member.group.tolist(), strict=True):
-                if slow[int(first_group[number]) + group]:
-                    ranks.add(rank)
-                    meetings.append((number, group))
-    if not meetings:
+    arrays = run.collective_arrays
+    if not slow.any():
         return None
+    ranks = run.rank_numbers[np.unique(arrays.rank[slow[arrays.group]])].tolist()
     excess = np.nansum((np.stack(seen) - np.stack(expected))[:, slow], axis=1)
     sigmas = float(excess.mean() / max(float(excess.std()), 1.0))
     steps = tuple(range(len(seen)))
-    return _slow_transfers(ranks, dict.fromkeys(meetings), steps, float(excess.sum()), sigmas, 0.0)
+    return _slow_transfers(ranks, arrays.meetings(slow), steps, float(excess.sum()), sigmas, 0.0)

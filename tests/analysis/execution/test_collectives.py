@@ -1,10 +1,13 @@
 """Which collectives are one, and in which order all can be computed."""
 
+from pathlib import Path
+
 import pytest
 
-from jitter.analysis.collectives.matching import Group, match
+from jitter.analysis.collectives.matching import Group, join_attended, match
 from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.schedule import schedule
+from tests.support.lakes import RankLake, collective, lake_of
 from tests.support.programs import dependencies, program
 
 
@@ -166,3 +169,33 @@ def test_orders_that_agree_are_all_kept():
     order = schedule(programs, {0: dependencies("aak")}, found)
     assert order.uncoupled == frozenset()
     assert_computable(order, programs, found)
+
+
+EVERYONE = Group((0, 1))
+
+
+def test_an_evaluation_in_every_third_step_is_matched(tmp_path: Path):
+    """The first step has none: its collective took part in nothing, and waiting in it was own time."""
+    steps = {
+        (None, number): [
+            collective("ncclDevKernel_AllReduce_Sum", 10_000 * number + 10, 10_000 * number + 900),
+            *(
+                [collective("ncclDevKernel_AllReduce_Max", 10_000 * number + 2_000, 10_000 * number + 2_900)]
+                if number % 3 == 2
+                else []
+            ),
+        ]
+        for number in range(7)
+    }
+    lake = lake_of(tmp_path / "lake", [RankLake(rank, steps) for rank in (0, 1)])
+    matching = lake.analyze().run.matching
+    assert [sum(len(member.group) for member in one.members) for one in matching.collectives] == [2, 2]
+
+
+def test_collectives_that_not_all_members_have_do_not_shift_the_others():
+    first = {0: {0: EVERYONE, 5: EVERYONE}, 1: {0: EVERYONE, 5: EVERYONE}}
+    alike = {rank: {**own, 3: EVERYONE} for rank, own in first.items()}
+    team_of = {0: 0, 1: 0}
+    assert join_attended(first, alike, team_of) == {rank: [(at, EVERYONE) for at in (0, 3, 5)] for rank in first}
+    uneven = {0: alike[0], 1: first[1]}
+    assert join_attended(first, uneven, team_of) == {rank: [(at, EVERYONE) for at in (0, 5)] for rank in first}

@@ -314,7 +314,7 @@ _DATA_OF_ARGUMENT: Final = _DataOfArgument()
 
 
 def _load_as_list(length: int) -> Any:
-    """Return what loads an opcode that makes a tuple of so many values; as a tuple it could be hashed, level by level."""
+    """Return what loads an opcode that makes a tuple of so many values; a tuple could be hashed, level by level."""
 
     def load(reader: Any) -> None:
         values = reader.stack[len(reader.stack) - length :]

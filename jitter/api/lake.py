@@ -386,7 +386,6 @@ class Lake(LakeContents):
             self._results.keep_answers(self._chosen(steps), executor)
 
     def _rows(self, relation: str, steps: Steps, arrow: bool) -> Frame:
-        """Return the rows of a relation about these steps."""
         from jitter.query.relations import relation_table
 
         return _frame(relation_table(self, relation, self._chosen(steps)), arrow)

@@ -100,12 +100,14 @@ class RunResults:
         rungs, time_ns = judge_lower_rungs(analysis, first, last), sum(step.step_time_ns or 0 for step in timed)
         lacks_ranks = len(analysis.run.team_of) == 1 or diagnosis.conclusion.unrecorded is not None
         keys = [step.key for step in timed]
-        shared = find_losses_of_all_ranks(analysis, rungs, keys, time_ns, lacks_ranks=lacks_ranks)
         bound = find_bound(self._lake.measure_collectives(analysis.keys[first:last]), self._benchmark)
-        culprits = charge_network(diagnosis.culprits, rungs, len(timed), time_ns)
-        charged = replace(diagnosis, culprits=culprits, of_all_ranks=shared, lower_rungs=rungs.step_ns)
-        diagnosis = diagnosis.reword(charged, len(analysis.run.team_of))
-        diagnosis = diagnosis.with_bound(bound).with_headline()
+        diagnosis = replace(
+            diagnosis,
+            culprits=charge_network(diagnosis.culprits, rungs, len(timed), time_ns),
+            of_all_ranks=find_losses_of_all_ranks(analysis, rungs, keys, time_ns, bound, lacks_ranks=lacks_ranks),
+            lower_rungs=rungs.step_ns,
+            efficiency=() if bound is None else (bound,),
+        )
         return Answers(diagnosis, tuple(analysis.qualities), analysis.run.team_of, analysis.run.matching.unpaired)
 
     def _first_and_last(self, key: StepKey) -> tuple[int | None, int | None]:
@@ -158,7 +160,6 @@ class RunResults:
         )
 
     def _with_measurements(self, diagnosis: "Diagnosis") -> "Diagnosis":
-        """Put what the logs measured before the diagnosis, which without traces says nothing."""
         from jitter.analysis.diagnosis.evidence.logs.measurements import MAX_MEASUREMENTS, describe_measurements
 
         recorded = self._lake.log_table("recorded")
@@ -167,16 +168,14 @@ class RunResults:
                  "bindings", "topology", "throughput")  # fmt: skip
         tables = {name: self._lake.log_table(name).to_pylist() for name in names}
         sentences = [capitalize(text) for text in describe_measurements(recorded=timed, **tables)]
-        verdict = " ".join([*sentences[:MAX_MEASUREMENTS], diagnosis.verdict])
-        return replace(diagnosis, verdict=verdict, notes=(*diagnosis.notes, *sentences[MAX_MEASUREMENTS:]))
+        said, others = sentences[:MAX_MEASUREMENTS], sentences[MAX_MEASUREMENTS:]
+        return replace(diagnosis, measurements=tuple(said), notes=(*diagnosis.notes, *others))
 
     def _with_hang(self, diagnosis: "Diagnosis", *, has_steps: bool) -> "Diagnosis":
-        """Put the hang that the logs show before the diagnosis."""
         if not any({"process_groups", "collective_timeouts", "ras"} & set(log.relations) for log in self._lake.logs):
             return diagnosis
         from jitter.analysis.diagnosis.hang.find_hang import describe_last_kernels, find_hang
         from jitter.analysis.diagnosis.hang.ras import describe_ras, find_hang_in_ras
-        from jitter.analysis.diagnosis.hang.rules import write_hang_verdict
 
         read = self._lake.log_table
         hang, health = find_hang(read("recorded"), read("process_groups"), read("collective_timeouts")), read("ras")
@@ -185,17 +184,15 @@ class RunResults:
         if hang is None:
             ranks = set(read("process_groups")["rank"].drop_null().to_pylist())
             if ranks and not has_steps:
-                verdict = f"By the dumps of {format_count(len(ranks), 'rank')} no operation is stuck. "
-                diagnosis = replace(diagnosis, verdict=verdict + diagnosis.verdict)
+                said = f"By the dumps of {format_count(len(ranks), 'rank')} no operation is stuck."
+                diagnosis = replace(diagnosis, measurements=(said, *diagnosis.measurements))
             return replace(diagnosis, notes=(*diagnosis.notes, *map(capitalize, sentences)))
         if has_steps:
             at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
             hang = hang.with_evidence(describe_last_kernels(self._lake, at, hang.operation.since_ns))
-        verdict = write_hang_verdict(hang) + (f" {diagnosis.verdict}" if has_steps else "")
-        return replace(diagnosis, hang=hang, verdict=verdict)
+        return replace(diagnosis, hang=hang)
 
     def _logs(self, steps: Steps) -> "JobLogs":
-        """Return the rows of the logs that evidence is made from."""
         from jitter.analysis.diagnosis.evidence.logs.job_logs import EVIDENCE_RELATIONS, JobLogs
         from jitter.analysis.metrics.bandwidth_baseline import below_in_every_step
         from jitter.lake.records import step_times_utc
@@ -246,11 +243,9 @@ class RunResults:
 
 
 def _nothing_compared() -> "Answers":
-    """Return the answers of a lake without steps."""
     from jitter.analysis.diagnosis.answer_cache import Answers
     from jitter.analysis.diagnosis.diagnosis import Diagnosis
     from jitter.analysis.diagnosis.model import Conclusion, Loss, WhatIf
 
-    verdict = "The lake holds logs and no traces, so jitter is unknown: ingest the job's traces too."
-    diagnosis = Diagnosis(Loss(None, None), (), (), WhatIf(None, None), verdict, conclusion=Conclusion("unknown"))
+    diagnosis = Diagnosis(Loss(None, None), (), (), WhatIf(None, None), 0, conclusion=Conclusion("unknown"))
     return Answers(diagnosis, (), {}, 0)

@@ -44,7 +44,6 @@ class _Verbs(click.Group):
     """The group of verbs. A verb's module is imported only when the verb runs or prints its help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the verbs in the order of a typical session."""
         return list(_VERBS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -53,7 +52,6 @@ class _Verbs(click.Group):
             formatter.write_dl(list(_VERBS.items()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of a verb; None for an unknown verb."""
         if cmd_name not in _VERBS:
             return None
         command: click.Command = getattr(import_module(f"jitter.cli.commands.{cmd_name}"), cmd_name)
@@ -117,9 +115,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _report_error(error: BaseException) -> int:
-    """Print an error and return its exit code."""
     if isinstance(error, JitterError):
-        _print_error(error)
+        say(f"jitter: {error.message}")
+        if error.hint:
+            say(f"  {error.hint}")
         return error.exit_code
     if isinstance(error, click.ClickException):
         error.show()
@@ -177,9 +176,3 @@ def _run_verb(arguments: list[str] | None) -> Any:
             except DamagedFileError as error:
                 if not damaged.leave_out(error):
                     raise
-
-
-def _print_error(error: JitterError) -> None:
-    say(f"jitter: {error.message}")
-    if error.hint:
-        say(f"  {error.hint}")

@@ -7,6 +7,7 @@ recording, so that all its answers are of the same recordings.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -141,14 +142,17 @@ def load_run(
 
     Raises `JitterError` for a path that is neither, `UsageError` if it holds none of the steps of these numbers.
     """
-    from jitter.comparison.runs import describe_lake, load_run
+    from jitter.comparison import runs
 
-    if path.is_file():
-        return load_run(path, steps, kind)
+    return runs.load_run(path, steps, kind, label, partial(open_prepared, steps=steps))
+
+
+def open_prepared(path: Path, steps: Collection[int] | None = None) -> "Lake":
+    """Open a lake and keep the diagnosis of the steps of these numbers (default: all) in it."""
     lake = open_lake(path)
     if chosen := lake.steps_numbered(steps):
         prepare_diagnosis(lake, chosen)
-    return describe_lake(lake, steps, label, kind)
+    return lake
 
 
 def load_baselines(named: str, last: int | None, run: "Document") -> "list[Document]":

@@ -158,7 +158,6 @@ class _Names:
         self.known: dict[str, int] = {}
 
     def number(self, name: str) -> int:
-        """Return the position of a name."""
         if len(name) > _MAX_NAME:
             name = f"{name[: _MAX_NAME - 9]}…{made_from(0, name)[:8]}"
         return self.known.setdefault(name, len(self.known))
@@ -192,12 +191,14 @@ def _teams(lake: Lake, analysis: "RunAnalysis", names: "_Names", alike: Ints, en
     teams = []
     for team, places in references.items():
         first = int(run.job.first[team])
+        program = run.programs[team]
+        usual = [program.operations[place] for place in program.places[program.reference].tolist() if place >= 0]
         team_times = np.array([times[number][first:][places] for number in kept]).reshape(len(kept), len(places))
         teams.append(
             Team(
                 tuple(rank for rank, rank_team in run.team_of.items() if rank_team == team),
                 _places(lake, analysis, team, places, names),
-                _copies(run.programs[team], names),
+                tuple(sorted({names.number(operation.name) for operation in usual if operation.kind == MEMORY})),
                 tuple(entries[spread].tolist()),
                 tuple(
                     tuple(None if np.isnan(value) else round(value) for value in column)
@@ -246,7 +247,6 @@ def _durations_of_team(step: RecordedStep, job: JobArrays, team: int) -> Floats:
 
 
 def _reference(program: Program) -> list[int]:
-    """Return the places of the kernels in the team's commonest sequence, in launch order."""
     return sorted(
         place
         for place in program.places[program.reference].tolist()
@@ -357,11 +357,6 @@ def _list_rows(sums: _Sums) -> tuple[LossRow, ...]:
 
 def _known(number: int) -> int | None:
     return None if number < 0 else number
-
-
-def _copies(program: Program, names: _Names) -> tuple[int, ...]:
-    operations = (program.operations[place] for place in program.places[program.reference].tolist() if place >= 0)
-    return tuple(sorted({names.number(operation.name) for operation in operations if operation.kind == MEMORY}))
 
 
 def _places(lake: Lake, analysis: "RunAnalysis", team: int, places: Sequence[int], names: _Names) -> tuple[Place, ...]:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.account.losses import LossClass
-from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment
+from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document
 from jitter.comparison.kernel_changes import compare_kernels
 from jitter.comparison.log_tables import compare_bandwidths, compare_throughputs, describe_logs
 from jitter.comparison.model import (
@@ -84,7 +84,9 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         collectives=tuple(_collectives(base.collectives, new.collectives)),
         ranks=_ranks(base, new),
         culprits=_culprits(base.culprits, new.culprits, rows),
-        environment=_environment(base, new),
+        environment=None
+        if base.environment == new.environment
+        else (("base", base.environment), ("new", new.environment)),
         throughput=throughputs,
         bandwidths=bandwidths,
     )
@@ -246,35 +248,30 @@ def _collective_key(entry: CollectiveEntry, *, hosts: bool) -> tuple[object, ...
 
 
 def _ranks(base: Document, new: Document) -> tuple[RankChange, ...]:
-    base_entries = {entry.rank: entry for entry in base.rank_entries}
-    new_entries = {entry.rank: entry for entry in new.rank_entries}
+    of_base, of_new = ({entry.rank: entry for entry in document.rank_entries} for document in (base, new))
     changes = []
-    for rank in sorted({*base_entries, *new_entries}):
-        base_entry, new_entry = base_entries.get(rank), new_entries.get(rank)
-        host = (new_entry.host if new_entry is not None else None) or (
-            base_entry.host if base_entry is not None else None
-        )
-        excess = (None if entry is None else entry.excess_ns for entry in (base_entry, new_entry))
-        changes.append(RankChange(rank, host, *excess))
+    for rank in sorted({*of_base, *of_new}):
+        entries = of_base.get(rank), of_new.get(rank)
+        host = next((entry.host for entry in reversed(entries) if entry is not None and entry.host is not None), None)
+        changes.append(RankChange(rank, host, *(None if entry is None else entry.excess_ns for entry in entries)))
     return tuple(changes)
 
 
 def _culprits(base: Sequence[CulpritEntry], new: Sequence[CulpritEntry], rows: Sequence[Row]) -> CulpritChanges:
     """Match findings of one cause that share ranks."""
     unmatched = list(base)
-    appeared, stayed = [], []
+    changes: dict[str, list[CulpritEntry]] = {"appeared": [], "stayed": [], "went": unmatched}
     for entry in new:
         partner = next((candidate for candidate in unmatched if _is_same(entry, candidate)), None)
-        if partner is None:
-            appeared.append(entry)
-        else:
+        if partner is not None:
             unmatched.remove(partner)
-            stayed.append(entry)
-
-    def charged(entries: Sequence[CulpritEntry]) -> tuple[CulpritChange, ...]:
-        return tuple(CulpritChange(entry, _difference(entry, rows)) for entry in entries)
-
-    return CulpritChanges(charged(appeared), charged(unmatched), charged(stayed))
+        changes["appeared" if partner is None else "stayed"].append(entry)
+    return CulpritChanges(
+        **{
+            change: tuple(CulpritChange(entry, _difference(entry, rows)) for entry in entries)
+            for change, entries in changes.items()
+        }
+    )
 
 
 def _difference(entry: CulpritEntry, rows: Sequence[Row]) -> int | None:
@@ -290,9 +287,3 @@ def _is_same(entry: CulpritEntry, candidate: CulpritEntry) -> bool:
     return entry.cause == candidate.cause and (
         entry.scope == candidate.scope == "job" or bool(set(entry.ranks) & set(candidate.ranks))
     )
-
-
-def _environment(base: Document, new: Document) -> tuple[tuple[str, Environment], tuple[str, Environment]] | None:
-    if base.environment == new.environment:
-        return None
-    return ("base", base.environment), ("new", new.environment)

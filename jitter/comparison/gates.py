@@ -84,19 +84,18 @@ def check_regression(comparison: Comparison, limit: float) -> Gate:
     if effect is None:
         return unknown_gate("max-regression", limit, f"incomparable: {'; '.join(comparison.reasons)}")
     low, high = effect.interval
-    span = _span(effect.interval)
+    change, within = format_percent(effect.fraction), f"limit {format_limit(limit)}"
+    measured = f"{within}; {_span(effect.interval)}"
     if low > limit and comparison.verdict == "slower":
         parts = describe_parts(comparison.split, comparison.costs)
-        cause = f": {parts} a step" if parts else ""
-        text = f"slower than baseline by {format_percent(effect.fraction)} (limit {format_limit(limit)}){cause}"
-        return Gate("max-regression", limit, effect.fraction, effect.interval, Result.FAIL, text)
-    if high <= limit:
-        change = "slower" if effect.fraction > 0 else "faster"
-        text = f"{format_percent(abs(effect.fraction))} {change} than baseline (limit {format_limit(limit)}; {span})"
-        return Gate("max-regression", limit, effect.fraction, effect.interval, Result.PASS, text)
-    why = "the interval holds the limit" if low <= limit else "the difference is within the noise"
-    text = f"step time {format_percent(effect.fraction)} against baseline (limit {format_limit(limit)}; {span}): {why}"
-    return Gate("max-regression", limit, effect.fraction, effect.interval, Result.UNKNOWN, text)
+        result, text = Result.FAIL, f"slower than baseline by {change} ({within}){f': {parts} a step' if parts else ''}"
+    elif high <= limit:
+        what = "slower" if effect.fraction > 0 else "faster"
+        result, text = Result.PASS, f"{format_percent(abs(effect.fraction))} {what} than baseline ({measured})"
+    else:
+        why = "the interval holds the limit" if low <= limit else "the difference is within the noise"
+        result, text = Result.UNKNOWN, f"step time {change} against baseline ({measured}): {why}"
+    return Gate("max-regression", limit, effect.fraction, effect.interval, result, text)
 
 
 def check_findings(run: Document, causes: Collection[str]) -> Gate:

@@ -136,7 +136,10 @@ def compare_kernels(
             of_place = cost[row.team, row.slot]
             of_place[row.rank] = of_place.get(row.rank, 0.0) + row.loss_ns
     changes: dict[_Key, KernelChange] = {}
-    for key, indices in _by_key(places).items():
+    indices_of_key: dict[_Key, list[int]] = defaultdict(list)
+    for at, place in enumerate(places):
+        indices_of_key[place.key].append(at)
+    for key, indices in indices_of_key.items():
         changed = [at for at in indices if at not in p or _is_changed(places[at], p[at], spreads[places[at].team])]
         if rows and abs(sum(_by_rank(cost, places, indices).values())) >= least_ns:
             changed = indices
@@ -162,21 +165,17 @@ def compare_kernels(
 
 def _list_places(runs: AlignedRuns) -> list[_Place]:
     """Return the kernels of the teams with partners, those of most ranks first."""
-    paired = [
-        (number, team) for number, team in enumerate(runs.teams) if team.base is not None and team.new is not None
-    ]
-    of_base = {number: runs.base.teams[team.base or 0] for number, team in paired}
-    ranks = sum(len(team.ranks) for team in of_base.values())
+    ranks = sum(len(base_team.ranks) for _, _, base_team, _ in runs.paired)
     places = []
-    for number, team in paired:
+    for number, team, base_team, new_team in runs.paired:
         blocks: dict[int, list[int]] = defaultdict(list)
         for at, _, _ in team.kernels:
             blocks[team.slots[at].block].append(at)
         keys = {block: _key(team, slots) for block, slots in blocks.items()}
-        base_team, new_team = of_base[number], runs.new.teams[team.new or 0]
+        weight = len(base_team.ranks) / ranks
         for at, base, new in team.kernels:
-            key, weight = keys[team.slots[at].block], len(base_team.ranks) / ranks
-            places.append(_Place(number, at, key, base, new, _times(base_team, base), _times(new_team, new), weight))
+            times = _times(base_team, base), _times(new_team, new)
+            places.append(_Place(number, at, keys[team.slots[at].block], base, new, *times, weight))
     return places
 
 
@@ -188,19 +187,11 @@ def _key(team: AlignedTeam, slots: Sequence[int]) -> _Key:
 
 
 def _by_rank(cost: _Cost, places: Sequence[_Place], chosen: Sequence[int]) -> dict[int | None, float]:
-    """Return by rank what some of the places add to the step, ns."""
     ns_of_rank: dict[int | None, float] = {}
     for at in chosen:
         for rank, ns in cost[places[at].team, places[at].slot].items():
             ns_of_rank[rank] = ns_of_rank.get(rank, 0.0) + ns
     return ns_of_rank
-
-
-def _by_key(places: Sequence[_Place]) -> dict[_Key, list[int]]:
-    indices: dict[_Key, list[int]] = defaultdict(list)
-    for at, place in enumerate(places):
-        indices[place.key].append(at)
-    return indices
 
 
 def _describe(key: _Key, places: Sequence[_Place], p: Sequence[float]) -> KernelChange:
@@ -238,20 +229,12 @@ def _main_rank(by_rank: Mapping[int | None, float]) -> int | None:
 
 def _shapes(runs: AlignedRuns, places: Sequence[_Place]) -> list[ShapeChange]:
     counts: Counter[tuple[str, tuple[int, ...], tuple[int, ...]]] = Counter()
+    teams = {number: (base_team, new_team) for number, _, base_team, new_team in runs.paired}
     for place in places:
-        team = runs.teams[place.team]
-        if (
-            place.base is None
-            or place.new is None
-            or team.base is None
-            or team.new is None
-            or place.key[2] != "changed"
-        ):
+        if place.base is None or place.new is None or place.key[2] != "changed":
             continue
-        before, after = (
-            runs.base.teams[team.base].places[place.base].shape,
-            runs.new.teams[team.new].places[place.new].shape,
-        )
+        base_team, new_team = teams[place.team]
+        before, after = base_team.places[place.base].shape, new_team.places[place.new].shape
         if before is not None and after is not None and before != after:
             counts[place.key[0] or "", before, after] += 1
     return [ShapeChange(*change, count) for change, count in counts.items()]
@@ -259,14 +242,11 @@ def _shapes(runs: AlignedRuns, places: Sequence[_Place]) -> list[ShapeChange]:
 
 def _count_names(runs: AlignedRuns) -> tuple[int, int]:
     """Return how many of the base's names of kernels and copies the new run has, and how many there are."""
-    paired = [team for team in runs.teams if team.base is not None and team.new is not None]
-    base_names = {name for team in paired for name in _names(runs.base, runs.base.teams[team.base or 0])}
-    new_names = {name for team in paired for name in _names(runs.new, runs.new.teams[team.new or 0])}
+    base_names, new_names = set[str](), set[str]()
+    for _, _, *teams in runs.paired:
+        for names, document, team in zip((base_names, new_names), (runs.base, runs.new), teams, strict=True):
+            names |= {document.names[at] for at in (*(place.name for place in team.places), *team.copies)}
     return len(base_names & new_names), len(base_names)
-
-
-def _names(document: Document, team: Team) -> set[str]:
-    return {document.names[at] for at in (*(place.name for place in team.places), *team.copies)}
 
 
 def _spread(base: Document, team: int, bases: Sequence[Document]) -> dict[int, float]:
@@ -298,20 +278,15 @@ def _median(times: Floats) -> float:
 def _p_values(base_times: Sequence[Floats], new_times: Sequence[Floats]) -> Floats:
     """Return, (places,), the p-value of each place's difference; 1 where a side has no times."""
     p_values = np.ones(len(base_times))
-    usable = [
-        at
-        for at, (before, after) in enumerate(zip(base_times, new_times, strict=True))
-        if len(before) > 1 and len(after) > 1
-    ]
+    pairs = list(zip(base_times, new_times, strict=True))
+    usable = [at for at, pair in enumerate(pairs) if min(map(len, pair)) > 1]
     if not usable:
         return p_values
-    first, second = [base_times[at] for at in usable], [new_times[at] for at in usable]
+    chosen = [pairs[at] for at in usable]
     # medians bear single slow steps, and a difference of them has about 1.25 times the deviation of that of means
-    means = np.array(
-        [[float(np.median(before)), float(np.median(after))] for before, after in zip(first, second, strict=True)]
-    )
-    counts = np.array([[len(before), len(after)] for before, after in zip(first, second, strict=True)], np.float64)
-    variances = np.array([[before.var(ddof=1), after.var(ddof=1)] for before, after in zip(first, second, strict=True)])
+    means = np.array([[float(np.median(times)) for times in pair] for pair in chosen])
+    counts = np.array([[len(times) for times in pair] for pair in chosen], np.float64)
+    variances = np.array([[times.var(ddof=1) for times in pair] for pair in chosen])
     scale = np.maximum(means.mean(axis=1), 1.0)
     relative = variances / scale[:, None] ** 2
     degrees = counts.sum(axis=1) - 2
@@ -324,7 +299,6 @@ def _p_values(base_times: Sequence[Floats], new_times: Sequence[Floats]) -> Floa
 
 
 def _adjust(p: Floats) -> Floats:
-    """Return the p-values adjusted after Benjamini and Hochberg."""
     if not len(p):
         return p
     order = np.argsort(p)[::-1]

@@ -146,6 +146,7 @@ def _fill_gap(
 RowRung = Literal["usual", "steps", "ranks"]
 """Between usual steps; then what runs lose above them on the rungs of the waterfall."""
 RunName = Literal["base", "new"]
+_SIDES: Final[tuple[RunName, ...]] = ("base", "new")
 _NEVER_LATE_NS: Final = 1e9
 """How early the launch of an operation is that a run lacks."""
 
@@ -224,13 +225,21 @@ class AlignedRuns:
                 counts = [count + (operation is not None) for operation, count in zip(there, counts, strict=True)]
         return AlignedTeam(base, new, slots, names, kernels)  # type: ignore[arg-type]  # two indices
 
+    @property
+    def paired(self) -> list[tuple[int, AlignedTeam, Team, Team]]:
+        """The teams with a partner: position in `teams`, alignment, the team of the base and of the new run."""
+        return [
+            (number, team, self.base.teams[team.base], self.new.teams[team.new])
+            for number, team in enumerate(self.teams)
+            if team.base is not None and team.new is not None
+        ]
+
     @cached_property
     def slot_of(self) -> dict[tuple[RunName, int], tuple[int, dict[int, int]]]:
         """By run and team its position among the aligned teams, and the slot of each of its operations."""
         slots_of_team: dict[tuple[RunName, int], tuple[int, dict[int, int]]] = {}
-        sides: tuple[RunName, ...] = ("base", "new")
         for number, team in enumerate(self.teams):
-            for side in sides:
+            for side in _SIDES:
                 if (team_number := team.of(side)) is not None:
                     slots = {place: at for at, place in enumerate(team.operations(side)) if place is not None}
                     slots_of_team[side, team_number] = number, slots
@@ -278,7 +287,13 @@ class _Usual(NamedTuple):
 def _read_usual_step(document: Document) -> _Usual:
     assert document.usual is not None
     teams, meetings = document.usual.teams, document.usual.meetings
-    programs = {number: _program(document, team) for number, team in enumerate(teams)}
+    programs = {
+        number: _program_of(
+            Operation(document.names[name], kind, stream, thread)
+            for name, kind, stream, thread in zip(team.names, team.kinds, team.streams, team.threads, strict=True)
+        )
+        for number, team in enumerate(teams)
+    }
     self_times = [[ns for team in teams for ns in team.self_times[at]] for at in range(len(SelfTimes._fields))]
     return _Usual(
         UsualProgram(
@@ -293,11 +308,6 @@ def _read_usual_step(document: Document) -> _Usual:
         ),
         [sum(len(team.names) for team in teams[:number]) for number in range(len(teams))],
     )
-
-
-def _program(document: Document, team: TeamProgram) -> Program:
-    columns = zip(team.names, team.kinds, team.streams, team.threads, strict=True)
-    return _program_of(Operation(document.names[name], kind, stream, thread) for name, kind, stream, thread in columns)
 
 
 def _program_of(operations: Iterable[Operation]) -> Program:
@@ -356,7 +366,6 @@ class _CommonProgram:
         self.lower = UsualStep(self._self_times("base", own_of_base), lower)
 
     def list_rows(self, losses: Losses) -> Iterator[Row]:
-        """Return the rows of the account of this program."""
         columns = (losses.rank, losses.team, losses.loss_class, losses.place, losses.collective, losses.loss_ns)
         for block, team, loss_class, place, meeting, ns in zip(*(column.tolist() for column in columns), strict=True):
             if loss_class == LossClass.CARRIED:
@@ -441,8 +450,7 @@ class _CommonProgram:
         team, new_rules = self._teams[number], self._new.program.rules[number]
         waits: dict[tuple[int, int, int, bool], Wait] = {}
         leads: dict[int, float] = {}
-        sides: tuple[RunName, ...] = ("base", "new")
-        for side in sides:
+        for side in _SIDES:
             if (run_team := team.of(side)) is None:
                 continue
             rules, slots = self._usual(side).program.rules[run_team], self._runs.slot_of[side, run_team][1]

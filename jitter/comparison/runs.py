@@ -1,7 +1,7 @@
 """The runs of a comparison: lakes, open lakes or baseline files, as documents."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,41 +36,51 @@ def compare(
     commonest of each run). Raises `UsageError` for fewer than two runs, another number of names or steps that a run
     lacks, and `JitterError` for a run that cannot be read.
     """
+    return compare_documents(*load_runs(runs, steps, base_steps, names, kind))
+
+
+def load_runs(
+    runs: Sequence[Run],
+    steps: Collection[int] | None,
+    base_steps: Collection[int] | None,
+    names: Sequence[str],
+    kind: str | None,
+    open_lake: Callable[[Path], api.Lake] = api.open,
+) -> tuple[list[Document], Document]:
+    """Return the documents of the bases and of the new run, with their names; see `compare`."""
     if len(runs) < 2:
         raise UsageError("a comparison needs two runs", "name the base first, then the new run")
     of_base = steps if base_steps is None else base_steps
-    loaded = [*(load_run(run, of_base, kind) for run in runs[:-1]), load_run(runs[-1], steps, kind)]
-    *bases, new = name_runs(loaded, [_path_of(run) for run in runs], names)
-    return compare_documents(bases, new)
+    loaded = [load_run(run, of_base, kind, open_lake=open_lake) for run in runs[:-1]]
+    loaded.append(load_run(runs[-1], steps, kind, open_lake=open_lake))
+    paths = [
+        None if isinstance(run, Document) else run.root if isinstance(run, api.Lake) else Path(run) for run in runs
+    ]
+    *bases, new = name_runs(loaded, paths, names)
+    return bases, new
 
 
-def _path_of(run: Run) -> Path | None:
-    if isinstance(run, Document):
-        return None
-    return run.root if isinstance(run, api.Lake) else Path(run)
+def load_run(
+    run: Run,
+    steps: Collection[int] | None = None,
+    kind: str | None = None,
+    label: str | None = None,
+    open_lake: Callable[[Path], api.Lake] = api.open,
+) -> Document:
+    """Return the document of a run, of the steps with these numbers (default: all); see `compare`.
 
-
-def load_run(run: Run, steps: Collection[int] | None = None, kind: str | None = None) -> Document:
-    """Return the document of a run, of the steps with these numbers (default: all); see `compare`."""
-    if isinstance(run, api.Lake):
-        return describe_lake(run, steps, kind=kind)
-    if not isinstance(run, Document):
+    `label` names a lake (default: its folder); `open_lake` opens the lake in a folder.
+    """
+    if not isinstance(run, api.Lake | Document):
         path = Path(run)
-        if not path.is_file():
-            return describe_lake(api.open(path), steps, kind=kind)
-        run = read_document(path)
+        run = read_document(path) if path.is_file() else open_lake(path)
+    if isinstance(run, api.Lake):
+        return build_document(run, run.steps_numbered(steps), label, kind)
     if kind not in (None, run.step_kind):
         raise UsageError(
             f"{run.label}: a baseline of steps of kind {run.step_kind}, not {kind}", "give the lake in its place"
         )
     return run if steps is None else select_steps(run, steps)
-
-
-def describe_lake(
-    lake: api.Lake, steps: Collection[int] | None = None, label: str | None = None, kind: str | None = None
-) -> Document:
-    """Return the document of a lake's steps with these numbers; raise `UsageError` if it holds none of them."""
-    return build_document(lake, lake.steps_numbered(steps), label, kind)
 
 
 def read_document(path: Path) -> Document:

@@ -62,7 +62,6 @@ def _of_rank(part: PartChange, costs: Sequence[Cost]) -> str:
 
 
 def _describe_kernel(kernels: KernelComparison) -> str:
-    """Name the kernel that costs most; empty if none changed."""
     if not kernels.changes:
         return ""
     others = len(kernels.changes) - 1

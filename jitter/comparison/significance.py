@@ -152,6 +152,5 @@ def _widening(values: int) -> float:
 
 
 def _interval_of(draws: Floats) -> tuple[float, float]:
-    """Return the 95% interval of drawn values."""
     low, high = np.quantile(draws, [(1 - _COVERAGE) / 2, (1 + _COVERAGE) / 2]).tolist()
     return low, high

@@ -70,8 +70,6 @@ def _opened(path: Path, mode: Literal["rb", "wb"], name: Path) -> "IO[bytes] | g
 
 
 class _Process:
-    """The events of one rank."""
-
     def __init__(
         self, rank: RankStep, name: str, number: int, origin_ns: int, arrows: "count[int]", title: str
     ) -> None:
@@ -109,7 +107,6 @@ class _Process:
         self._slice(self._title, "step", self._track("step", 0), start_ns, start_ns if end_ns is None else end_ns, args)
 
     def _waits(self) -> None:
-        """Add the waits in collectives, each with the rank that it waits for."""
         waits = self._rank.waits
         for wait, lane in zip(waits, assign_tracks((wait.start_ns, wait.end_ns) for wait in waits), strict=True):
             track = self._track("waiting", lane)

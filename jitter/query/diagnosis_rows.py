@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Final
 
 import pyarrow as pa
 
@@ -36,17 +37,7 @@ def fact_rows(diagnosis: Diagnosis) -> pa.Table:
 
 def fact_row(fact: Fact) -> dict[str, object]:
     """Return one fact with the columns of the relation `facts` but its finding."""
-    return {
-        "kind": fact.kind,
-        "words": fact.words,
-        "causes": list(fact.causes),
-        "certainty": fact.certainty,
-        "ranks": list(fact.ranks),
-        "host": fact.host,
-        "device": fact.device,
-        "advice": fact.advice,
-        "reason": fact.reason,
-    }
+    return {name: getattr(fact, name) for name in table_schema("facts").names if name != "finding"}
 
 
 def efficiency_rows(diagnosis: Diagnosis) -> pa.Table:
@@ -61,44 +52,25 @@ def efficiency_row(finding: EfficiencyFinding) -> dict[str, object]:
 
 def step_values(step: StepAnswer) -> dict[str, object]:
     """Return what rows and the JSON report alike say of a step."""
+    names = ("kind", "step_time_ns", "loss_ns", "loss_fraction", "min_rank", "max_rank")
+    experts = step.experts or (None, None, None)
     return {
-        "epoch": step.key.epoch,
-        "step": step.key.step,
-        "kind": step.kind,
-        "step_time_ns": step.step_time_ns,
-        "loss_ns": step.loss_ns,
-        "loss_fraction": step.loss_fraction,
-        "min_rank": step.min_rank,
-        "max_rank": step.max_rank,
-        "expert_imbalance": None if step.experts is None else step.experts.ratio,
-        "expert_rank": None if step.experts is None else step.experts.rank,
-        "expert_wait_ns": None if step.experts is None else step.experts.waited_ns,
+        **step.key._asdict(),
+        **{name: getattr(step, name) for name in names},
+        **dict(zip(("expert_imbalance", "expert_rank", "expert_wait_ns"), experts, strict=True)),
     }
+
+
+_CULPRIT: Final = (
+    *("rung", "loss_class", "scope", "rank", "ranks", "host", "device", "cause", "cause_certainty", "confidence"),
+    *("seen", "recurs", "loss_ns", "fraction", "excess_ns", "gain_ns", "gain_range_ns", "steps", "step_pattern"),
+)
 
 
 def culprit_values(culprit: Culprit) -> dict[str, object]:
     """Return what rows and the JSON report alike say of a culprit."""
-    return {
-        "rung": culprit.rung,
-        "class": culprit.loss_class,
-        "scope": culprit.scope,
-        "rank": culprit.rank,
-        "ranks": list(culprit.ranks),
-        "host": culprit.host,
-        "device": culprit.device,
-        "cause": culprit.cause,
-        "cause_certainty": culprit.cause_certainty,
-        "confidence": culprit.confidence,
-        "seen": asdict(culprit.seen),
-        "recurs": culprit.recurs,
-        "loss_ns": culprit.loss_ns,
-        "fraction": culprit.fraction,
-        "excess_ns": culprit.excess_ns,
-        "gain_ns": culprit.gain_ns,
-        "gain_range_ns": None if culprit.gain_range_ns is None else list(culprit.gain_range_ns),
-        "steps": [key.step for key in culprit.steps],
-        "step_pattern": culprit.step_pattern,
-    }
+    values = {"class" if name == "loss_class" else name: getattr(culprit, name) for name in _CULPRIT}
+    return values | {"seen": asdict(culprit.seen), "steps": [key.step for key in culprit.steps]}
 
 
 def step_row(step: StepAnswer) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -325,8 +325,14 @@ def relation_table(lake: QueryableLake, name: str, steps: Sequence[StepKey]) -> 
 
 @cache
 def lake_relations() -> tuple[Relation, ...]:
+    of_source = attrgetter(*table_schema("sources").names)
     return (
-        Relation("kernels", _PLAIN_KERNELS, files=_kernel_files, has_old_files=_has_old_files),
+        Relation(
+            "kernels",
+            _PLAIN_KERNELS,
+            files=_kernel_files,
+            has_old_files=lambda lake: any(record.kernel_columns != len(KERNELS) for record in lake.sources),
+        ),
         _table("metrics", metric_rows),
         _table("breakdown", lambda lake, _: [lake.table(by="step", arrow=True)]),
         _table("steps", lambda lake, steps: [steps_table(lake.diagnose(steps).steps)]),
@@ -341,12 +347,9 @@ def lake_relations() -> tuple[Relation, ...]:
         _table_of_rows("marker_numbers", _marker_numbers),
         _table_of_rows("ranks", _ranks),
         Relation("host", HOST, files=_host_files),
-        _table_of_rows("sources", _sources),
+        _table_of_rows("sources", lambda lake: list(map(of_source, [*lake.sources, *lake.rejected]))),
         _table_of_rows("problems", _problems),
-        *(
-            Relation(name, schema, partial(_log_rows, name), sentence=LOG_SENTENCES[name])
-            for name, schema in LOG_SCHEMAS.items()
-        ),
+        *(Relation(name, schema, _of_logs(name), sentence=LOG_SENTENCES[name]) for name, schema in LOG_SCHEMAS.items()),
     )
 
 
@@ -357,6 +360,10 @@ def _table(name: str, tables: Tables) -> Relation:
 def _table_of_rows(name: str, rows: Callable[[QueryableLake], Sequence[Sequence[object]]]) -> Relation:
     schema = table_schema(name)
     return Relation(name, schema, lambda lake, _: [table_of_rows(rows(lake), schema)])
+
+
+def _of_logs(name: str) -> Tables:
+    return lambda lake, _: [lake.log_table(name)]
 
 
 def _of_program(rows: Callable[[RunAnalysis, Sequence[StepKey]], Iterable[pa.Table]]) -> Tables:
@@ -401,14 +408,6 @@ def _kernel_files(lake: QueryableLake) -> list[Path]:
     return [path for path, _ in files]
 
 
-def _log_rows(name: str, lake: QueryableLake, steps: Sequence[StepKey]) -> list[pa.Table]:
-    return [lake.log_table(name)]
-
-
-def _has_old_files(lake: QueryableLake) -> bool:
-    return any(record.kernel_columns != len(KERNELS) for record in lake.sources)
-
-
 def _host_files(lake: QueryableLake) -> list[Path]:
     paths = [(host_path(lake.root, record), record.host_checksum) for record in lake.sources]
     files = [(path, recorded) for path, recorded in paths if path is not None]
@@ -424,10 +423,6 @@ def metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.Ta
         for name, value in (("step", key.step), ("epoch", key.epoch)):
             rows = rows.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows))
         yield rows.select(schema.names).cast(schema)
-
-
-def _sources(lake: QueryableLake) -> list[tuple[object, ...]]:
-    return list(map(attrgetter(*table_schema("sources").names), [*lake.sources, *lake.rejected]))
 
 
 def _rank_steps(lake: QueryableLake) -> list[tuple[object, ...]]:

@@ -1,11 +1,11 @@
 """A comparison for people: its tables as texts, and a terminal, Markdown and a page that show them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
-from jitter.comparison.document import CulpritEntry, Document, Environment
+from jitter.comparison.document import CulpritEntry, Document
 from jitter.comparison.gates import Gate, format_limit, write_line
 from jitter.comparison.kernel_changes import KernelChange
 from jitter.comparison.log_tables import QUANTITIES
@@ -58,49 +58,41 @@ def describe_sides(comparison: Comparison) -> list[str]:
 
 def build_tables(comparison: Comparison, most: int) -> list[ComparisonTable]:
     """Return the tables that have rows, each with at most `most` rows."""
-    tables = [
-        _split(comparison),
-        _kernels(comparison, most),
-        _collectives(comparison, most),
-        _ranks(comparison, most),
-        _culprits(comparison, most),
-        _environment(comparison),
-        _throughput(comparison),
-        _bandwidths(comparison, most),
-    ]
+    tables = [ComparisonTable(title, heads, tuple(rows(comparison, most))) for title, heads, rows in _TABLES]
     return [table for table in tables if table.rows]
 
 
-def _split(comparison: Comparison) -> ComparisonTable:
+Rows = Iterator[tuple[str, ...]]
+
+
+def _split(comparison: Comparison, most: int) -> Rows:
     effect = comparison.effect
-    heads = ("what the new run adds", "usual step", "jitter", "together", "share")
     if effect is None or not comparison.split:
-        return ComparisonTable("Where the difference comes from", heads, ())
+        return
     whole = sum(part.difference_ns for part in comparison.split)
-    rows = [
-        (
-            LOSS_CLASS_INFO[part.part].words,
-            *(measure_time(ns, signed=True) for ns in (part.usual_ns, part.jitter_ns, part.difference_ns)),
-            measure_percent(part.difference_ns / whole) if whole and comparison.verdict != "same" else UNKNOWN,
-        )
-        for part in comparison.split
-        if part.usual_ns or part.jitter_ns
-    ]
+    for part in comparison.split:
+        if part.usual_ns or part.jitter_ns:
+            yield (
+                LOSS_CLASS_INFO[part.part].words,
+                *(measure_time(ns, signed=True) for ns in (part.usual_ns, part.jitter_ns, part.difference_ns)),
+                measure_percent(part.difference_ns / whole) if whole and comparison.verdict != "same" else UNKNOWN,
+            )
     share = measure_percent(effect.fraction)
-    total = (
+    yield (
         f"step: {format_time(effect.base_ns)} to {format_time(effect.new_ns)}",
         measure_time(sum(part.usual_ns for part in comparison.split), signed=True),
         measure_time(sum(part.jitter_ns for part in comparison.split), signed=True),
         measure_time(effect.difference_ns, signed=True),
         Measure(f"{share} of a step", share.raw, share.unit),
     )
-    return ComparisonTable("Where the difference comes from", heads, (*rows, total))
 
 
-def _kernels(comparison: Comparison, most: int) -> ComparisonTable:
-    changes = [] if comparison.kernels is None else comparison.kernels.changes
-    rows: list[tuple[str, ...]] = [
-        (
+def _kernels(comparison: Comparison, most: int) -> Rows:
+    if comparison.kernels is None:
+        return
+    changes = comparison.kernels.changes
+    for change in changes[:most]:
+        yield (
             Shortened(name_change(change), _whole_names(change)),
             str(change.places or change.new_places),
             measure_time(change.base_ns),
@@ -108,15 +100,11 @@ def _kernels(comparison: Comparison, most: int) -> ComparisonTable:
             measure_time(change.cost_ns, signed=True),
             change.kind if change.rank is None else f"{change.kind}, rank {change.rank}",
         )
-        for change in changes[:most]
-    ]
     if len(changes) > most:
-        rows.append((f"and {len(changes) - most} more", "", "", "", "", ""))
-    shapes = [] if comparison.kernels is None else comparison.kernels.shapes
-    for shape in shapes[:most]:
+        yield f"and {len(changes) - most} more", "", "", "", "", ""
+    for shape in comparison.kernels.shapes[:most]:
         grids = (_shape(shape.base), _shape(shape.new))
-        rows.append((abbreviate(short_name(shape.kernel_name)), str(shape.places), *grids, "", "launch shape"))
-    return ComparisonTable("Kernels", ("kernel", "places", "own time", "new", "adds to a step", "change"), tuple(rows))
+        yield abbreviate(short_name(shape.kernel_name)), str(shape.places), *grids, "", "launch shape"
 
 
 def name_change(change: KernelChange) -> str:
@@ -145,20 +133,17 @@ def _shape(shape: Sequence[int]) -> str:
     return f"{shape[0]}×{shape[1]}×{shape[2]}/{shape[3]}×{shape[4]}×{shape[5]}"
 
 
-def _collectives(comparison: Comparison, most: int) -> ComparisonTable:
-    changed = [change for change in comparison.collectives if _is_changed(change)]
-    rows = [
-        (
-            " ".join(filter(None, (change.either.collective, _bytes(change.either.size_bytes), change.either.dtype))),
-            *(_number(None if side is None else side.calls_per_step) for side in (change.base, change.new)),
-            *(_number(None if side is None else side.busbw) for side in (change.base, change.new)),
+def _collectives(comparison: Comparison, most: int) -> Rows:
+    for change in [change for change in comparison.collectives if _is_changed(change)][:most]:
+        size = "" if change.either.size_bytes is None else f"{change.either.size_bytes:,} B"
+        sides = change.base, change.new
+        yield (
+            " ".join(filter(None, (change.either.collective, size, change.either.dtype))),
+            *(_number(None if side is None else side.calls_per_step) for side in sides),
+            *(_number(None if side is None else side.busbw) for side in sides),
             Measure(UNKNOWN if change.ratio is None else f"×{change.ratio:.2f}", change.ratio, ""),
-            *(_number(None if side is None else side.wait_us) for side in (change.base, change.new)),
+            *(_number(None if side is None else side.wait_us) for side in sides),
         )
-        for change in changed[:most]
-    ]
-    heads = ("collective", "calls/step", "new", "busbw GB/s", "new", "ratio", "wait µs", "new")
-    return ComparisonTable("Collectives", heads, tuple(rows))
 
 
 def _is_changed(change: CollectiveChange) -> bool:
@@ -168,55 +153,38 @@ def _is_changed(change: CollectiveChange) -> bool:
     return is_other or round(change.base.calls_per_step, 2) != round(change.new.calls_per_step, 2)
 
 
-def _ranks(comparison: Comparison, most: int) -> ComparisonTable:
+def _ranks(comparison: Comparison, most: int) -> Rows:
     effect = comparison.effect
     least = _MIN_RANK_CHANGE * effect.base_ns if effect is not None else inf
     changed = [(abs(change.difference_ns), change) for change in comparison.ranks if change.difference_ns is not None]
     listed = sorted((pair for pair in changed if pair[0] >= least), key=lambda pair: -pair[0])
-    rows = [
-        (
+    for _, change in listed[:most]:
+        yield (
             format_rank(change.rank, change.host),
             measure_time(change.base_ns),
             measure_time(change.new_ns),
             measure_time(change.difference_ns, signed=True),
         )
-        for _, change in listed[:most]
-    ]
-    return ComparisonTable("Ranks that cost a step more or less", ("rank", "base", "new", "difference"), tuple(rows))
 
 
-def _culprits(comparison: Comparison, most: int) -> ComparisonTable:
-    culprit_changes = comparison.culprits
-    rows = [
-        (
-            name_culprit_entry(change.entry),
-            change.entry.cause.replace("_", " "),
-            change.entry.confidence,
-            _seen(change.entry),
-            change.entry.recurs or "-",
-            measure_time(change.entry.gain_ns),
+def _culprits(comparison: Comparison, most: int) -> Rows:
+    names = ("appeared", "went", "stayed")
+    changes = [(name, change) for name in names for change in getattr(comparison.culprits, name)]
+    for name, change in changes[:most]:
+        entry = change.entry
+        yield (
+            name_culprit_entry(entry),
+            entry.cause.replace("_", " "),
+            entry.confidence,
+            # a baseline of version 1 does not tell of how many
+            format_count(entry.steps, "step")
+            if entry.of_steps is None
+            else f"{entry.steps:,} of {entry.of_steps:,} steps",
+            entry.recurs or "-",
+            measure_time(entry.gain_ns),
             measure_time(change.difference_ns, signed=True),
-            what,
+            name,
         )
-        for what, changes in (
-            ("appeared", culprit_changes.appeared),
-            ("went", culprit_changes.went),
-            ("stayed", culprit_changes.stayed),
-        )
-        for change in changes
-    ]
-    return ComparisonTable(
-        "Findings",
-        ("finding", "cause", "confidence", "seen in", "recurs", "time saved", "adds to a step", "in the new run"),
-        tuple(rows[:most]),
-    )
-
-
-def _seen(entry: CulpritEntry) -> str:
-    """Return in how many steps the finding was seen; a baseline of version 1 does not tell of how many."""
-    return (
-        format_count(entry.steps, "step") if entry.of_steps is None else f"{entry.steps:,} of {entry.of_steps:,} steps"
-    )
 
 
 def name_culprit_entry(entry: CulpritEntry) -> str:
@@ -227,60 +195,64 @@ def name_culprit_entry(entry: CulpritEntry) -> str:
     return format_rank(entry.rank, entry.host)
 
 
-def _environment(comparison: Comparison) -> ComparisonTable:
-    rows = []
-    if comparison.environment is not None:
-        (_, base), (_, new) = comparison.environment
-        for field, label in (
-            ("profilers", "profiler"),
-            ("nccl", "NCCL"),
-            ("networks", "network"),
-            ("transports", "transports"),
-        ):
-            base_text, new_text = _texts(base, field), _texts(new, field)
-            if base_text != new_text:
-                rows.append((label, base_text, new_text))
-    return ComparisonTable("Environment", ("", "base", "new"), tuple(rows))
+_FIELDS: Final = {
+    "profilers": "profiler",
+    "nccl": "NCCL",
+    "networks": "network",
+    "transports": "transports",
+}
 
 
-def _texts(environment: Environment, field: str) -> str:
-    return ", ".join(getattr(environment, field)) or UNKNOWN
+def _environment(comparison: Comparison, most: int) -> Rows:
+    if comparison.environment is None:
+        return
+    for field, label in _FIELDS.items():
+        texts = [", ".join(getattr(environment, field)) or UNKNOWN for _, environment in comparison.environment]
+        if texts[0] != texts[1]:
+            yield label, *texts
 
 
-def _throughput(comparison: Comparison) -> ComparisonTable:
-    rows = [
-        (
+def _throughput(comparison: Comparison, most: int) -> Rows:
+    for change in comparison.throughput:
+        yield (
             f"{change.label}, {QUANTITIES[change.quantity]}",
             Measure(format_quantity(change.base), change.base, ""),
             Measure(format_quantity(change.new), change.new, ""),
             Measure(f"{change.speedup:.2f}×", change.speedup, ""),
         )
-        for change in comparison.throughput
-    ]
-    return ComparisonTable("Training, by its log", ("", "base", "new", "speed"), tuple(rows))
 
 
-def _bandwidths(comparison: Comparison, most: int) -> ComparisonTable:
-    """Return the benchmarks' bus bandwidths by size; of many rows, those at even distances."""
+def _bandwidths(comparison: Comparison, most: int) -> Rows:
+    """Yield the benchmarks' bus bandwidths by size; of many rows, those at even distances."""
     every = max(-(-len(comparison.bandwidths) // (2 * most)), 1)
-    rows = [
-        (
+    for change in comparison.bandwidths[::every]:
+        yield (
             f"{change.collective} {format_bytes(change.size_bytes)}{' in place' if change.in_place else ''}",
             Measure(f"{change.base:.3g} GB/s", change.base, "GB/s"),
             Measure(f"{change.new:.3g} GB/s", change.new, "GB/s"),
             Measure(f"{change.ratio:.2f}×", change.ratio, ""),
         )
-        for change in comparison.bandwidths[::every]
-    ]
-    return ComparisonTable("Bus bandwidth, by benchmarks", ("", "base", "new", "ratio"), tuple(rows))
+
+
+# fmt: off
+_TABLES: Final[tuple[tuple[str, tuple[str, ...], Callable[[Comparison, int], Rows]], ...]] = (
+    ("Where the difference comes from", ("what the new run adds", "usual step", "jitter", "together", "share"), _split),
+    ("Kernels", ("kernel", "places", "own time", "new", "adds to a step", "change"), _kernels),
+    ("Collectives", ("collective", "calls/step", "new", "busbw GB/s", "new", "ratio", "wait µs", "new"), _collectives),
+    ("Ranks that cost a step more or less", ("rank", "base", "new", "difference"), _ranks),
+    ("Findings",
+     ("finding", "cause", "confidence", "seen in", "recurs", "time saved", "adds to a step", "in the new run"),
+     _culprits),
+    ("Environment", ("", "base", "new"), _environment),
+    ("Training, by its log", ("", "base", "new", "speed"), _throughput),
+    ("Bus bandwidth, by benchmarks", ("", "base", "new", "ratio"), _bandwidths),
+)
+# fmt: on
+"""Title, heads and rows of each table, in their order."""
 
 
 def _number(value: float | None) -> Measure:
     return Measure(UNKNOWN if value is None else f"{value:,.1f}", value, "")
-
-
-def _bytes(value: int | None) -> str | None:
-    return None if value is None else f"{value:,} B"
 
 
 def render_comparison_terminal(comparison: Comparison) -> "RenderableType":

@@ -154,23 +154,17 @@ def history_document(runs: Sequence[HistoryRun]) -> dict[str, Any]:
             {
                 "job": run.job,
                 "run": run.name,
-                "digest": run.digest,
-                "added_ns": run.added_ns,
-                "ranks": run.ranks,
-                "steps": run.steps,
-                "step_time_ns": run.step_time_ns,
+                **{name: getattr(run, name) for name in ("digest", "added_ns", "ranks", "steps", "step_time_ns")},
                 "loss_fraction": run.loss_fraction,
                 "labels": dict(run.labels),
-                "change": _change(changes.get((run.job, run.digest))),
+                "change": None if (change := changes.get((run.job, run.digest))) is None else _plain(change),
             }
             for run in runs
         ],
     }
 
 
-def _change(change: ChangePoint | None) -> dict[str, Any] | None:
-    if change is None:
-        return None
+def _plain(change: ChangePoint) -> dict[str, Any]:
     return {
         "before_ns": round(change.before_ns),
         "after_ns": round(change.after_ns),

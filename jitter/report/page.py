@@ -23,7 +23,7 @@ from jitter._version import __version__
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, list_classes
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS, build_waterfall
-from jitter.analysis.diagnosis.verdict import advise_recurrence
+from jitter.analysis.diagnosis.verdict import advise_recurrence, write_jitter_verdict
 from jitter.core.formatting import (
     abbreviate,
     capitalize,
@@ -55,7 +55,6 @@ from jitter.report.text.fix_list import (
     describe_jitter,
     list_fixes,
     write_headline,
-    write_jitter_verdict,
 )
 from jitter.report.text.questions import answer_questions
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run

@@ -13,7 +13,13 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.limitations import explain_unrecorded
 from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit, StepAnswer
-from jitter.analysis.diagnosis.verdict import advise_recurrence, describe_seen, name_culprit, write_advice
+from jitter.analysis.diagnosis.verdict import (
+    advise_recurrence,
+    describe_seen,
+    name_culprit,
+    write_advice,
+    write_jitter_verdict,
+)
 from jitter.core.formatting import (
     capitalize,
     escape_control,
@@ -29,7 +35,6 @@ from jitter.report.text.fix_list import (
     describe_symptom,
     name_first_kernel,
     write_headline,
-    write_jitter_verdict,
 )
 from jitter.report.text.questions import Hosts, answer_questions
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
@@ -92,7 +97,12 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
     verdict = write_jitter_verdict(diagnosis)
     if (first := diagnosis.headline) is not None:
         yield _text(write_headline(first), "bold")
-        yield _grid([*_rows(first, diagnosis, limits), *_jitter(first, diagnosis, verdict)])
+        rows = list(_rows(first, diagnosis, limits))
+        if not diagnosis.culprits:
+            rows.append(("jitter", capitalize(verdict.removeprefix("Jitter costs "))))
+        elif first.rung != "ranks" and (cost := describe_jitter(diagnosis)):
+            rows.append(("jitter", cost))
+        yield _grid(rows)
     elif hang is None or diagnosis.steps:
         yield _text(verdict, "bold")
     if others := list(_others(diagnosis, limits)):
@@ -111,24 +121,12 @@ def _rows(culprit: Culprit, diagnosis: Diagnosis, limits: Limits) -> Iterator[tu
     if where := ", ".join(filter(None, (name_first_kernel(culprit, diagnosis), code))):
         yield "where", where
     if (look := culprit.look_at) is not None:
-        yield "look", f"{_from_here(look.file)}  {format_timeline_span(look.start_ns, look.end_ns)}"
+        here, path = Path.cwd(), Path(look.file)
+        file = path.relative_to(here) if path.is_relative_to(here) else look.file  # as typed in the working directory
+        yield "look", f"{file}  {format_timeline_span(look.start_ns, look.end_ns)}"
     yield "do", describe_action(culprit)
     if culprit.recurs != "yes":
         yield "again", advise_recurrence(culprit)
-
-
-def _jitter(headline: Culprit, diagnosis: Diagnosis, verdict: str) -> Iterator[tuple[str, str]]:
-    """Yield what jitter costs, if the headline is of another rung; of a run without culprits, the verdict."""
-    if not diagnosis.culprits:
-        yield "jitter", capitalize(verdict.removeprefix("Jitter costs "))
-    elif headline.rung != "ranks" and (cost := describe_jitter(diagnosis)):
-        yield "jitter", cost
-
-
-def _from_here(file: str) -> str:
-    """Return the path of a recording as typed in the working directory, if it lies below that."""
-    here, path = Path.cwd(), Path(file)
-    return str(path.relative_to(here)) if path.is_relative_to(here) else file
 
 
 def _others(diagnosis: Diagnosis, limits: Limits) -> Iterator[tuple[str, str]]:
@@ -251,7 +249,6 @@ def _all_data_quality(diagnosis: Diagnosis, facts: RunOverview) -> list[tuple[st
 
 
 def _listed(name: str, texts: Iterable[str]) -> list[tuple[str, str]]:
-    """Return rows of texts; the name stands before the first."""
     return [("" if number else name, text) for number, text in enumerate(texts)]
 
 

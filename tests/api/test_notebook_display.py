@@ -4,16 +4,15 @@ import pyarrow as pa
 import pytest
 
 import jitter
-from jitter.simulate import Fault, Job, simulate, write
+from jitter.simulate import Fault, Job, simulate
+from tests.support.simulated import ingest_run
 
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
     folder = tmp_path_factory.mktemp("display") / "<lake>"
     fault = Fault.parse("cpu_stall:rank=2,step=4,kernel=17,ms=3")
-    write(simulate(Job(ranks=4, steps=8, kernels=60, seed=3), [fault]), folder / "traces", "nsys")
-    jitter.ingest(folder / "traces", folder / "lake", executor=jitter.LocalExecutor())
-    return jitter.open(folder / "lake")
+    return ingest_run(simulate(Job(ranks=4, steps=8, kernels=60, seed=3), [fault]), folder, "nsys")
 
 
 def test_lake_and_diagnosis(lake: "jitter.Lake"):

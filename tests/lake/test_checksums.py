@@ -16,6 +16,7 @@ from jitter.lake.folder import LakeFolder
 from jitter.lake.integrity.checksums import seal_json
 from jitter.lake.integrity.verify import verify_lake
 from jitter.simulate import Fault, Job, simulate, write
+from tests.support.simulated import ingest_run
 from tests.torture.flips import answers
 
 STEP = "kernels/epoch=1/step=2001"
@@ -26,8 +27,7 @@ def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake with derived data of every kind, beside its traces."""
     folder = tmp_path_factory.mktemp("checksums")
     faults = [Fault.parse("cpu_stall:rank=2,step=2001,kernel=7,ms=1.5")]
-    write(simulate(Job(ranks=4, steps=3, kernels=24, first_step=2000, seed=7), faults), folder / "traces", "nsys")
-    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    ingest_run(simulate(Job(ranks=4, steps=3, kernels=24, first_step=2000, seed=7), faults), folder, "nsys")
     with pytest.MonkeyPatch.context() as patch:
         _small_is_large(patch)
         jitter.open(folder / "lake").prepare()

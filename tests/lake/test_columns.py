@@ -12,15 +12,13 @@ from jitter.core.schema import KERNELS
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import kernels_file
 from jitter.lake.step_reader import read_step
-from jitter.simulate import Job, simulate, write
-from tests.support.simulated import accept_changed_files
+from jitter.simulate import Job, simulate
+from tests.support.simulated import accept_changed_files, ingest_run
 
 
 @pytest.fixture
 def lake_of_three(tmp_path: Path) -> jitter.Lake:
-    write(simulate(Job(ranks=3, steps=2, kernels=24)), tmp_path / "traces", "nsys")
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
-    return jitter.open(tmp_path / "lake")
+    return ingest_run(simulate(Job(ranks=3, steps=2, kernels=24)), tmp_path, "nsys")
 
 
 def files(lake_of_three: jitter.Lake, rank: int) -> list[Path]:
@@ -74,8 +72,7 @@ LACKING = ("dtype", "message_bytes", "group_size", "block_z")
 @pytest.fixture(scope="module")
 def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("columns")
-    write(simulate(Job(ranks=4, steps=2, kernels=24)), folder / "traces", "kineto")
-    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    ingest_run(simulate(Job(ranks=4, steps=2, kernels=24)), folder, "kineto")
     return folder / "lake"
 
 

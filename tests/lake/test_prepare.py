@@ -13,9 +13,10 @@ from jitter.cli import main
 from jitter.lake import staging
 from jitter.lake.folder import LakeFolder
 from jitter.lake.layout import ANSWER_CACHE, DERIVED
-from jitter.simulate import Fault, Job, simulate, write
+from jitter.simulate import Fault, Job, simulate
 from tests.support.killed_process import fork, run_killed, wait_for
 from tests.support.lake_content import catalogue_is_records
+from tests.support.simulated import ingest_run
 
 RANKS, STEPS = 6, 4
 Large = Callable[[], None]
@@ -26,8 +27,7 @@ KERNELS = "select step, sum(duration_ns) from kernels group by all order by all"
 def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("first")
     job = Job(ranks=RANKS, steps=STEPS, kernels=30)
-    write(simulate(job, [Fault.parse("cpu_stall:rank=2,kernel=9,ms=2")]), folder / "traces", "nsys")
-    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    ingest_run(simulate(job, [Fault.parse("cpu_stall:rank=2,kernel=9,ms=2")]), folder, "nsys")
     return folder / "lake"
 
 

@@ -23,7 +23,8 @@ from jitter.lake.layout import times_file
 from jitter.lake.parquet import TYPES_AS_READ, read_rank_step
 from jitter.lake.records import RankStepRecord, SourceRecord, StepRecord
 from jitter.lake.times import TIMES, ActivityTimes, TimesReader, append_times
-from jitter.simulate import Fault, Job, simulate, write
+from jitter.simulate import Fault, Job, simulate
+from tests.support.simulated import ingest_run
 
 RANKS = 4
 
@@ -32,8 +33,7 @@ RANKS = 4
 def ingested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("times")
     run = simulate(Job(ranks=RANKS, steps=3, kernels=24), [Fault.parse("cpu_stall:rank=2,step=1,kernel=7,ms=1.5")])
-    write(run, folder / "traces", "nsys")
-    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    ingest_run(run, folder, "nsys")
     return folder / "lake"
 
 

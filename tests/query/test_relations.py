@@ -23,7 +23,7 @@ from jitter.lake.layout import kernels_file
 from jitter.query.columns import table_schema
 from jitter.query.diagnosis_rows import step_row
 from jitter.query.run_query import describe_relations, prepare_query
-from jitter.simulate import Fault, Job, simulate, write
+from jitter.simulate import Fault, Job, simulate
 from tests.support.lake_content import catalogue_is_records
 from tests.support.oracles import metrics as oracle
 from tests.support.random_lake import RandomLake, small_files
@@ -214,8 +214,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Rank 2 of 6 is late in two of five steps."""
     folder = tmp_path_factory.mktemp("late")
     job = Job(ranks=6, steps=5, kernels=40, first_step=10)
-    write(simulate(job, [Fault.parse("cpu_stall:rank=2,step=12+13,kernel=9,ms=3")]), folder / "traces", "nsys")
-    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    ingest_run(simulate(job, [Fault.parse("cpu_stall:rank=2,step=12+13,kernel=9,ms=3")]), folder, "nsys")
     return folder / "lake"
 
 
@@ -452,7 +451,7 @@ def answer(number, loss_ns, *, told=True):
 
 
 def diagnosis(*steps):
-    return Diagnosis(Loss(None, None), steps, (), WhatIf(None, None), "")
+    return Diagnosis(Loss(None, None), steps, (), WhatIf(None, None), 0)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from jitter.cli import main
 from jitter.core.errors import UsageError
 from jitter.report.html import render_html
 from jitter.report.json_report import render_json
-from jitter.report.live.served_run import STAGES, Loading, ServedRun
-from jitter.report.live.server import start
+from jitter.report.live.served_run import ServedRun
+from jitter.report.live.server import LiveServer
 from jitter.report.views.run_overview import build_run_overview
 from jitter.report.views.run_report import RunReport
 from tests.support.chromium import INK, PLACE
@@ -196,7 +196,7 @@ def asked_of(run, questions):
     """What a coroutine function returns that is given the address of a running server."""
 
     async def ask():
-        server = start([run], "127.0.0.1", 0)
+        server = LiveServer([run], "127.0.0.1", 0)
         try:
             return await questions(f"http://127.0.0.1:{server.bound_port}")
         finally:
@@ -256,15 +256,6 @@ def test_a_page_shows_progress_then_loads_again(lake):
     assert metrics.endswith("} 0\n")
     assert ready["ready"]
     assert "figures-kernels" in page
-
-
-def test_progress_only_grows():
-    loading, seen = Loading(), []
-    for stage in STAGES:
-        loading.enter(stage)
-        seen.append(loading.fraction)
-    assert seen == sorted(seen)
-    assert seen[-1] == 1.0
 
 
 def test_an_error_while_preparing_is_kept_for_the_thread_that_serves(lake):

@@ -17,6 +17,7 @@ from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.kernel_truth import kernel_truth
 from tests.support.metric_assertions import assert_matches_truth
 from tests.support.oracles.simulation import simulation_oracle
+from tests.support.simulated import ingest_run
 from tests.support.true_dependencies import true_dependencies
 
 pytestmark = pytest.mark.slow
@@ -283,8 +284,7 @@ def rows(lake: Path, under: str) -> pd.DataFrame:
 @pytest.mark.parametrize(("shape", "form"), some_of(product(SHAPES, ["kineto", "nsys", "rocpd"]), 2))
 def test_a_job_of_any_shape_arrives(tmp_path: Path, shape: str, form: str):
     run = the_run(shape)
-    write(run, tmp_path / "traces", form)
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    ingest_run(run, tmp_path, form)
     recordings = list(run.ranks())
     if form != "rocpd":  # RCCL has one name for all collectives
         assert_matches_truth(jitter.open(tmp_path / "lake"), kernel_truth(run))

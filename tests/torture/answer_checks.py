@@ -14,7 +14,7 @@ from jitter.api import Lake
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document
 from jitter.comparison.model import comparison_document, render_comparison_json
-from jitter.comparison.runs import describe_lake
+from jitter.comparison.runs import load_run
 from jitter.query.diagnosis_rows import steps_table
 from jitter.report.html import render_html
 from jitter.report.json_report import render_json, report_document
@@ -85,7 +85,7 @@ def ask(root: Path, base: Document | None = None, *, with_page: bool = False) ->
     lake.table(by="step")
     if with_page:
         render_html(lake)
-    document = describe_lake(lake)
+    document = load_run(lake)
     comparison = None
     if base is not None:
         found = compare_documents([base], document)

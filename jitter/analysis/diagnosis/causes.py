@@ -177,9 +177,10 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
 """The one vocabulary of causes."""
 
 
-class CauseEvidence(NamedTuple):
-    """What tells that a finding has a cause."""
+class Judgement(NamedTuple):
+    """Which cause a finding has, and what tells that."""
 
+    cause: Cause
     certainty: CauseCertainty
     sentences: tuple[str, ...] = ()
 
@@ -204,15 +205,15 @@ class Rule(NamedTuple):
     words: str = ""
 
 
-def find_cause(evidence: "Evidence", finding: "Finding") -> tuple[Cause, CauseEvidence]:
+def find_cause(evidence: "Evidence", finding: "Finding") -> Judgement:
     """Return a finding's cause and its evidence: of the first rule of its part of time that its worst rank meets."""
     late = finding.worst if finding.members else finding
     for rule in RULES:
         match = rule.match(evidence, late) if finding.part in rule.parts else None
         if match is not None:
             sentences = (rule.words.format(**match.values), *match.more) if rule.words else match.more
-            return rule.cause, CauseEvidence(rule.certainty, sentences)
-    return "none", CauseEvidence("unknown")
+            return Judgement(rule.cause, rule.certainty, sentences)
+    return Judgement("none", "unknown")
 
 
 def _otherwise(evidence: "Evidence", candidate: Any) -> Match:

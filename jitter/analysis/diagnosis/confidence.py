@@ -4,8 +4,6 @@ Confidence is that of the attribution: doubtful is what the clocks, missing reco
 inferred waits leave open. How often the finding was seen does not count: that is its recurrence.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from jitter.analysis.detection.findings import Finding
@@ -22,7 +20,11 @@ def judge_confidence(group: FindingGroup, evidence: Evidence) -> Confidence:
     if _is_doubtful(group, evidence):
         return "low"
     if group.chance <= THRESHOLDS.high_chance or group.sigmas > THRESHOLDS.sentences.max_sigmas:
-        return "medium" if _is_inferred(group, evidence) else "high"
+        # host time that no launches were recorded for, but gaps of the GPU
+        is_inferred = any(
+            outlier.part != TimePart.GPU and not evidence.has_launches(outlier.team) for outlier in group.outliers
+        )
+        return "medium" if is_inferred else "high"
     return "medium" if group.chance <= THRESHOLDS.medium_chance else "low"
 
 
@@ -58,11 +60,6 @@ def _hinges_on_waits(group: FindingGroup, evidence: Evidence) -> bool:
     return other_ns < evidence.pricing.min_gain_ns(group.steps) <= gain_ns
 
 
-def _is_inferred(group: FindingGroup, evidence: Evidence) -> bool:
-    """Return whether the finding is of host time that no launches were recorded for, but gaps of the GPU."""
-    return any(outlier.part != TimePart.GPU and not evidence.has_launches(outlier.team) for outlier in group.outliers)
-
-
 _ORDER: tuple[Recurs, ...] = ("yes", "together", "no", "unknown")
 """Of several findings of a group, the first of these answers counts."""
 
@@ -78,27 +75,12 @@ def decide_group_recurrence(group: FindingGroup, evidence: Evidence) -> Recurren
         for candidate in group.candidates
         if candidate.kind not in ("late_rank", "late_together")
     ]
-    return _first(answers or _of_ranks(group, evidence))
-
-
-def _of_ranks(group: FindingGroup, evidence: Evidence) -> list[Recurrence]:
-    """Return the answers for each team and part of the group's outliers."""
     alike = {(outlier.team, outlier.part): outlier for outlier in group.outliers}
-    return [
+    answers = answers or [
         decide_recurrence(evidence.analysis.standouts_of(outlier), group.group.ranks, len(group.steps))
         for outlier in alike.values()
     ]
-
-
-def _first(answers: Sequence[Recurrence]) -> Recurrence:
-    return min(
-        answers,
-        key=lambda recurrence: (
-            _ORDER.index(recurrence.answer),
-            recurrence.more_steps is None,
-            recurrence.more_steps or 0,
-        ),
-    )
+    return min(answers, key=lambda one: (_ORDER.index(one.answer), one.more_steps is None, one.more_steps or 0))
 
 
 def _of_job(job: Finding, evidence: Evidence) -> Recurrence:

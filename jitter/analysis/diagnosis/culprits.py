@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from jitter.analysis.diagnosis.confidence import decide_group_recurrence, judge_
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
-from jitter.analysis.diagnosis.model import Cause, Culprit, IndexRange, Pause, Rung, Seen, StepAnswer
+from jitter.analysis.diagnosis.model import Culprit, IndexRange, Loss, Pause, Rung, Seen, StepAnswer
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.thresholds import THRESHOLDS
@@ -20,32 +20,30 @@ from jitter.core.formatting import format_numbers, format_ordinal, format_percen
 from jitter.core.step_key import StepKey
 
 _LIMITS: Final = THRESHOLDS.sentences
+_GAIN_RANGE: Final = "the saving is known as a range only: {}"
 _UNKNOWN_GAIN: Final = f"whether that delays other ranks is unknown: {PARTNERS}"
 
 
+class PricedGroup(NamedTuple):
+    """A group of findings with what it costs, ns."""
+
+    group: FindingGroup
+    gain_ns: float
+    """What fixing it alone would save."""
+    share_ns: float
+    """Its share of the loss."""
+    gain_range: GainRange | None = None
+    """The least and the most that fixing it alone would save; None where they differ by little."""
+
+
 def make_culprit(
-    group: FindingGroup,
-    gain_ns: float,
-    share_ns: float,
-    gain_range: GainRange | None,
-    max_gain_ns: float | None,
-    time_ns: int,
-    answers: Sequence[StepAnswer],
-    evidence: Evidence,
+    priced: PricedGroup, loss: Loss, time_ns: int, answers: Sequence[StepAnswer], evidence: Evidence
 ) -> Culprit:
     """Return the culprit of a group of findings.
 
-    Args:
-        group: the findings.
-        gain_ns: what fixing them alone would save.
-        share_ns: their share of the loss.
-        gain_range: the least and the most that fixing them alone would save; None where they differ by little.
-        max_gain_ns: the loss, which no saving exceeds; None if unknown.
-        time_ns: the time of the steps that have a loss; 0 if unknown.
-        answers: the diagnosis of each step of the run.
-        evidence: of the analysis.
-
+    `time_ns` is the time of the steps that have a loss (0 if unknown), `answers` are those of all steps of the run.
     """
+    group, gain_ns, share_ns, gain_range = priced
     analysis, steps = evidence.analysis, group.steps
     by_rank: dict[int, float] = {}
     for outlier in group.outliers:
@@ -73,7 +71,7 @@ def make_culprit(
     main = max(group.candidates, key=lambda candidate: candidate.excess_ns)
     return Culprit(
         rung=_rung(group),
-        loss_class=_class_of(group.cause, main.part),
+        loss_class=(LossClass.AFTER if group.cause == "cpu_after" else CLASSES_OF_PART[main.part][0]).label,
         scope=group.group.scope,
         rank=rank if rank in ranks else ranks[0],
         ranks=ranks,
@@ -86,7 +84,7 @@ def make_culprit(
         recurs=recurrence.answer,
         more_steps=recurrence.more_steps,
         excess_ns=round(group.excess_ns),
-        gain_ns=cap_gain(saved_ns, max_gain_ns),
+        gain_ns=cap_gain(saved_ns, loss.ns if group.known_gain_ns is None else None),
         loss_ns=loss_ns,
         fraction=loss_ns / time_ns if time_ns else None,
         steps=tuple(analysis.keys[number] for number in steps),
@@ -95,7 +93,8 @@ def make_culprit(
         evidence=(
             describe_excess(group, evidence),
             *group.evidence,
-            *((_UNKNOWN_GAIN,) if is_unknown else _describe_range(gain_range)),
+            *((_UNKNOWN_GAIN,) if is_unknown else ()),
+            *(() if is_unknown or gain_range is None else (_GAIN_RANGE.format(", and ".join(gain_range.unknown)),)),
         ),
         look_at=find_profile_location(analysis, evidence.records, recorded, losses, steps),
         is_beyond_loss=group.known_gain_ns is not None,
@@ -105,11 +104,6 @@ def make_culprit(
         has_unknown_gain=is_unknown,
         is_part_of_job=group.group.scope == "job" and len(group.group.ranks) < len(evidence.locations),
     )
-
-
-def _class_of(cause: Cause, part: TimePart) -> str:
-    """Return the label of the class of a finding with this cause, most of whose excess is in this part of time."""
-    return (LossClass.AFTER if cause == "cpu_after" else CLASSES_OF_PART[part][0]).label
 
 
 def _rung(group: FindingGroup) -> Rung | None:
@@ -129,13 +123,6 @@ def _count_recorded(group: FindingGroup, evidence: Evidence) -> int:
     if group.group.scope == "unrecorded":
         return len(keys)
     return sum(any(rank in evidence.records[key] for rank in ranks) for key in keys)
-
-
-def _describe_range(gain_range: GainRange | None) -> tuple[str, ...]:
-    """Say what the saving depends on, where it is known as a range alone."""
-    if gain_range is None:
-        return ()
-    return (f"the saving is known as a range only: {', and '.join(gain_range.unknown)}",)
 
 
 def cap_gain(gain_ns: float, max_gain_ns: float | None) -> int:
@@ -173,8 +160,10 @@ def describe_excess(group: FindingGroup, evidence: Evidence) -> str:
         baseline = "the median of its other steps"
     share = _format_share(per_step / evidence.analysis.usual_step_ns)
     # not of a lead, which passes no test; nor of a drift, whose growth counts as variation from step to step
-    size = share if group.is_lead or group.sigmas < _LIMITS.min_sigmas else f"{share}, {_format_sigmas(group.sigmas)}"
-    return f"{format_time(per_step)} {of_steps} above {baseline} ({size})"
+    most = _LIMITS.max_sigmas
+    sigmas = f", > {most:.0f}σ" if group.sigmas > most else f", {group.sigmas:.0f}σ"
+    has_test = not group.is_lead and group.sigmas >= _LIMITS.min_sigmas
+    return f"{format_time(per_step)} {of_steps} above {baseline} ({share}{sigmas if has_test else ''})"
 
 
 def _format_share(share: float) -> str:
@@ -183,10 +172,6 @@ def _format_share(share: float) -> str:
         if share <= _LIMITS.max_step_share
         else f"more than {_LIMITS.max_step_share:.0f} steps' time"
     )
-
-
-def _format_sigmas(sigmas: float) -> str:
-    return f"> {_LIMITS.max_sigmas:.0f}σ" if sigmas > _LIMITS.max_sigmas else f"{sigmas:.0f}σ"
 
 
 def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, Losses]:
@@ -302,18 +287,14 @@ def describe_step_pattern(keys: Sequence[StepKey], late: Sequence[int], excess_n
 
 
 def _some(numbers: Sequence[int], late: Sequence[int], steps: int) -> str:
-    """Describe two or more steps, but not all: consecutive, periodic, or neither."""
     if late[-1] - late[0] + 1 == len(late):
         return f"consecutive steps: {numbers[0]} to {numbers[-1]}"
     apart = np.diff(np.array(late))
-    if len(late) >= THRESHOLDS.min_repeats and (apart == apart[0]).all() and _is_whole(late, int(apart[0]), steps):
-        return f"every {format_ordinal(int(apart[0]))} step: {format_numbers(numbers)}"
+    period = int(apart[0])
+    has_all = late[0] < period and late[-1] + period >= steps  # every step of that period in the run
+    if len(late) >= THRESHOLDS.min_repeats and (apart == period).all() and has_all:
+        return f"every {format_ordinal(period)} step: {format_numbers(numbers)}"
     return f"{len(late)} of {steps} steps: {format_numbers(numbers)}"
-
-
-def _is_whole(late: Sequence[int], period: int, steps: int) -> bool:
-    """Return whether every step of that period in the run is among them."""
-    return late[0] - period < 0 and late[-1] + period >= steps
 
 
 def _drift(excess_ns: Sequence[float]) -> str | None:

@@ -10,15 +10,14 @@ from dataclasses import replace
 from jitter.analysis.detection.likely_communication import CommunicationSurvey, survey_communication
 from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.culprits import cap_gain, make_culprit
+from jitter.analysis.diagnosis.culprits import PricedGroup, cap_gain, make_culprit
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup, add_lead, group_findings, group_job_findings
 from jitter.analysis.diagnosis.limitations import conclude, describe_warm_up
 from jitter.analysis.diagnosis.loss.split import split_loss
-from jitter.analysis.diagnosis.model import Culprit, Loss, LossShare, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import Loss, LossShare, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.step_answers import TtkeExtremes, answer_steps
-from jitter.analysis.diagnosis.verdict import write_verdict
 from jitter.analysis.replay.what_if import together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import short_name
@@ -40,25 +39,18 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         (together_ns,) = analysis.gains([together(group.scenario for group in groups)])
         all_gain = max(0.0, *analysis.gains([group.scenario for group in groups]), together_ns)
     gains = analysis.gains([group.scenario for group in groups])
-    shares = [analysis.loss_of(group.scenario) for group in groups]
-    tested = list(groups)
     beside = group_job_findings(evidence)
-    known_gains = [group.known_gain_ns or 0.0 for group in beside]
-    groups, gains = [*groups, *beside], [*gains, *known_gains]
-    steps = answer_steps(evidence, groups, ttke_extremes)
+    steps = answer_steps(evidence, [*groups, *beside], ttke_extremes)
     loss = _sum_loss(steps)
-    shares = [*_limit_to_loss(shares, loss.ns), *known_gains]
-    ranges = [*_gain_ranges(evidence, tested, gains[: len(tested)], loss), *([None] * len(beside))]
+    shares = _limit_to_loss([analysis.loss_of(group.scenario) for group in groups], loss.ns)
+    ranges = _gain_ranges(evidence, groups, gains, loss)
+    priced = [PricedGroup(*row) for row in zip(groups, gains, shares, ranges, strict=True)]
+    priced += [PricedGroup(group, group.known_gain_ns or 0.0, group.known_gain_ns or 0.0) for group in beside]
+    priced.sort(
+        key=lambda one: (-max(round(one.share_ns), 0), -max(round(one.gain_ns), 0), -round(one.group.excess_ns))
+    )
     time_ns = sum(step.step_time_ns or 0 for step in steps if step.loss_ns is not None)
-    culprits = [
-        make_culprit(
-            group, gain, share, gain_range, loss.ns if group.known_gain_ns is None else None, time_ns, steps, evidence
-        )
-        for group, gain, share, gain_range in sorted(
-            zip(groups, gains, shares, ranges, strict=True),
-            key=lambda row: (-max(round(row[2]), 0), -max(round(row[1]), 0), -round(row[0].excess_ns)),
-        )
-    ]
+    culprits = [make_culprit(one, loss, time_ns, steps, evidence) for one in priced]
     run, split = analysis.run, _split(evidence, steps, loss)
     conclusion, limits = conclude(evidence, loss, steps, culprits)
     # findings beyond the loss may overlap: the largest counts
@@ -66,19 +58,17 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         (culprit.gain_ns for culprit in culprits if culprit.is_beyond_loss and culprit.rung != "network"), default=0
     )
     what_if = WhatIf(cap_gain(all_gain, loss.ns) + beyond, loss.ns)
-    warm_up = describe_warm_up(analysis)
-    saved_ns = what_if.culprits_repaired_ns or 0
-    verdict = write_verdict(loss, culprits, steps, saved_ns, len(run.team_of), conclusion, split)
     diagnosis = Diagnosis(
         loss=loss,
         steps=steps,
         culprits=tuple(culprits),
         what_if=what_if,
-        verdict=" ".join([verdict, warm_up] if warm_up and not culprits else [verdict]),
+        ranks=len(run.team_of),
         notes=limits,
         split=split,
         conclusion=conclusion,
         unexplained_fraction=run.unexplained_fraction,
+        warm_up=describe_warm_up(analysis),
     )
     return limit_to_communication(diagnosis, survey_communication(run))
 
@@ -116,7 +106,6 @@ def _select_worth_fixing(evidence: Evidence, groups: Sequence[FindingGroup]) -> 
 
 
 def _split(evidence: Evidence, steps: Sequence[StepAnswer], loss: Loss) -> tuple[LossShare, ...]:
-    """Split the loss of the steps that have one."""
     counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
     times = [step.step_time_ns for step in steps if step.loss_ns is not None and step.step_time_ns]
     return split_loss(map(evidence.losses, counted), loss.ns, sum(times) or None)
@@ -134,7 +123,7 @@ def _sum_loss(steps: Sequence[StepAnswer]) -> Loss:
 
 
 def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) -> Diagnosis:
-    """Return the diagnosis with confidence, verdict and notes limited by what is known of the communication.
+    """Return the diagnosis with confidence and notes limited by what is known of the communication.
 
     Where kernels behave like communication and nothing names them, waiting in them counts as the rank's own GPU time:
     a finding of cause `gpu_compute` is of low confidence. Every finding is, if no communication is recognised.
@@ -142,8 +131,9 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
     reason = _reason(survey)
     if reason is None:
         return diagnosis
+    is_of_all = not survey.is_recognized or survey.is_graphs_only
     culprits = tuple(
-        replace(culprit, confidence="low") if _rests_on_communication(culprit, survey) else culprit
+        replace(culprit, confidence="low") if is_of_all or culprit.cause in ("gpu_compute", "gpu_time") else culprit
         for culprit in diagnosis.culprits
     )
     notes = [f"{reason[:1].upper()}{reason[1:]}."]
@@ -154,21 +144,16 @@ def limit_to_communication(diagnosis: Diagnosis, survey: CommunicationSurvey) ->
         notes.append(
             f"If these kernels communicate, declare them: jitter ingest TRACES --collective '{pattern}' --replace."
         )
-    verdict = f"{diagnosis.verdict} Confidence is low: {reason}."
     conclusion = diagnosis.conclusion
     if not culprits:
-        cost, _, _ = diagnosis.verdict.partition(";")
-        verdict = f"{cost.removesuffix('.')}; no rank can be blamed or cleared: {reason}."
         conclusion = replace(conclusion, doubts=(*conclusion.doubts, notes[0]), cleared=())
-    elif culprits == diagnosis.culprits and survey.is_recognized:
-        verdict = f"{diagnosis.verdict} Note: {reason}."
     return replace(
-        diagnosis, culprits=culprits, verdict=verdict, notes=(*diagnosis.notes, *notes), conclusion=conclusion
+        diagnosis,
+        culprits=culprits,
+        notes=(*diagnosis.notes, *notes),
+        conclusion=conclusion,
+        communication_doubt=reason,
     )
-
-
-def _rests_on_communication(culprit: Culprit, survey: CommunicationSurvey) -> bool:
-    return not survey.is_recognized or survey.is_graphs_only or culprit.cause in ("gpu_compute", "gpu_time")
 
 
 def _reason(survey: CommunicationSurvey) -> str | None:
@@ -178,22 +163,13 @@ def _reason(survey: CommunicationSurvey) -> str | None:
     if survey.is_graphs_only:
         return "the traces hold whole graphs only, so communication inside them is not seen"
     if survey.likely:
-        does, it = (
-            ("starts apart on the ranks and ends together", "it")
-            if len(survey.likely) == 1
-            else (
-                "start apart on the ranks and end together",
-                "them",
-            )
-        )
-        return f"{_kernels(survey)} {does}, as communication does, and nothing names {it} so"
+        is_one = len(survey.likely) == 1
+        named = [short_name(kernel.name) for kernel in survey.likely[: THRESHOLDS.sentences.max_named]]
+        unnamed = len(survey.likely) - len(named)
+        listed = ", ".join(named) + (f" and {unnamed} more" if unnamed else "")
+        subject = f"the kernel {listed} starts" if is_one else f"the kernels {listed} start"
+        ends, it = ("ends", "it") if is_one else ("end", "them")
+        return f"{subject} apart on the ranks and {ends} together, as communication does, and nothing names {it} so"
     if not survey.is_recognized:
         return f"no communication is recognised between the {survey.ranks} ranks"
     return None
-
-
-def _kernels(survey: CommunicationSurvey) -> str:
-    named = [short_name(kernel.name) for kernel in survey.likely[: THRESHOLDS.sentences.max_named]]
-    unnamed = len(survey.likely) - len(named)
-    listed = ", ".join(named) + (f" and {unnamed} more" if unnamed else "")
-    return f"{'the kernel' if len(survey.likely) == 1 else 'the kernels'} {listed}"

@@ -1,7 +1,7 @@
 """The diagnosis of a run: all its parts together, and as a small HTML document for notebooks."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from typing import Final
 
@@ -10,7 +10,7 @@ from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
 from jitter.analysis.diagnosis.hang.model import Hang
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, format_share
 from jitter.analysis.diagnosis.model import Conclusion, Culprit, Fact, Loss, LossShare, Rung, StepAnswer, WhatIf
-from jitter.analysis.diagnosis.verdict import describe_program, describe_seen, name_culprit, write_verdict
+from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit, write_verdict
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import abbreviate, format_count, format_time
 
@@ -26,7 +26,8 @@ class Diagnosis:
     culprits: tuple[Culprit, ...]
     """Findings about jitter and slow steps, worst first; empty for a healthy run."""
     what_if: WhatIf
-    verdict: str
+    ranks: int
+    """How many recorded a step completely."""
     notes: tuple[str, ...] = ()
     """Limits of the diagnosis: unrecorded groups, too few ranks or steps to compare."""
     split: tuple[LossShare, ...] = ()
@@ -44,6 +45,12 @@ class Diagnosis:
     """What logs state that is unusual and belongs to no finding, by precedence."""
     hang: Hang | None = None
     """What the job hangs in, by its logs; None if they show no hang."""
+    warm_up: str | None = None
+    """A sentence on first steps that are slow for all ranks."""
+    communication_doubt: str | None = None
+    """Why the communication is not known well enough to blame or clear a rank; None if it is."""
+    measurements: tuple[str, ...] = ()
+    """What logs measured of a job without traces, as sentences."""
 
     def __repr__(self) -> str:
         """Return the size of the diagnosis and the first words of its verdict; `verdict` has all of them."""
@@ -51,7 +58,6 @@ class Diagnosis:
         return f"<Diagnosis of {counts}: {abbreviate(self.verdict, _REPR_LENGTH)}>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: verdict, findings, split of the loss; text from traces is escaped."""
         parts = [f"<p><b>{escape(self.verdict)}</b></p>"]
         if self.findings:
             parts.append(tabulate_findings(self.findings))
@@ -65,17 +71,10 @@ class Diagnosis:
         parts += [f"<p>{escape(note)}</p>" for note in self.notes]
         return "".join(parts)
 
-    def with_bound(self, bound: EfficiencyFinding | None) -> "Diagnosis":
-        """Return the diagnosis with what takes the time of the steps: a fact, and evidence of a finding about it."""
-        if bound is None:
-            return self
-        of_all_ranks = tuple(
-            culprit.with_evidence([bound.sentence])
-            if bound.kind == "communication" and culprit.cause == "exposed_communication"
-            else culprit
-            for culprit in self.of_all_ranks
-        )
-        return replace(self, of_all_ranks=of_all_ranks, efficiency=(bound, *self.efficiency))
+    @property
+    def verdict(self) -> str:
+        """What costs most, who causes it and what to do, as sentences."""
+        return write_verdict(self)
 
     @property
     def findings(self) -> tuple[Culprit, ...]:
@@ -100,30 +99,10 @@ class Diagnosis:
                 return culprit
         return next(iter(self.findings), None)
 
-    def reword(self, changed: "Diagnosis", ranks: int) -> "Diagnosis":
-        """Return `changed`, which has other culprits, with the verdict on them; what was added to this one stays."""
-        old, new = (
-            write_verdict(
-                diagnosis.loss,
-                diagnosis.culprits,
-                diagnosis.steps,
-                diagnosis.what_if.culprits_repaired_ns or 0,
-                ranks,
-                diagnosis.conclusion,
-                diagnosis.split,
-            )
-            for diagnosis in (self, changed)
-        )
-        return (
-            replace(changed, verdict=new + self.verdict.removeprefix(old)) if self.verdict.startswith(old) else changed
-        )
-
-    def with_headline(self) -> "Diagnosis":
-        """Return the diagnosis with what all ranks lose alike at the end of the verdict, if that is the headline."""
-        first = self.headline
-        if first is None or not first.is_of_program:
-            return self
-        return replace(self, verdict=f"{self.verdict} {describe_program(first)}")
+    @property
+    def counted_steps(self) -> int:
+        """How many steps have a loss."""
+        return sum(step.loss_ns is not None for step in self.steps)
 
     @property
     def main_share(self) -> LossShare | None:
@@ -142,20 +121,20 @@ class Diagnosis:
 def tabulate_findings(findings: Iterable[Culprit]) -> str:
     """Return findings as a table in HTML, a row each."""
     heads = ("finding", "cause", "confidence", "loss", "saving", "seen in", "recurs", "evidence")
-    return _table(heads, map(_cells, findings))
-
-
-def _cells(culprit: Culprit) -> Sequence[str]:
-    return (
-        name_culprit(culprit),
-        CAUSES[culprit.cause].words,
-        culprit.confidence,
-        format_time(culprit.loss_ns),
-        format_time(culprit.gain_ns),
-        describe_seen(culprit),
-        culprit.recurs,
-        "; ".join(culprit.evidence),
+    rows = (
+        (
+            name_culprit(culprit),
+            CAUSES[culprit.cause].words,
+            culprit.confidence,
+            format_time(culprit.loss_ns),
+            format_time(culprit.gain_ns),
+            describe_seen(culprit),
+            culprit.recurs,
+            "; ".join(culprit.evidence),
+        )
+        for culprit in findings
     )
+    return _table(heads, rows)
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

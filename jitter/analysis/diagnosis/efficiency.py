@@ -35,13 +35,8 @@ _LIMITS: Final = THRESHOLDS.efficiency
 _COMMUNICATION_OPERATORS: Final = ("record_param_comms", "nccl:", "c10d::", "gloo:", "mpi:", "ucc:")
 
 
-def describe_bound(
-    measured: Communication, baseline: Baseline | None, slow: Sequence[BaselineRow] = ()
-) -> EfficiencyFinding | None:
-    """Return the finding that compute or exposed communication takes the time; None if neither is known.
-
-    `slow` are the collectives below the baseline in every step.
-    """
+def find_bound(measured: Communication, baseline: Baseline | None) -> EfficiencyFinding | None:
+    """Return whether compute or communication, `measured` in some steps, takes the time; None if neither is known."""
     total = sum(rank_step.step_ns for rank_step in measured.rank_steps)
     if not measured.kinds or not total:
         return None
@@ -60,6 +55,8 @@ def describe_bound(
         kind.group_size == 1 for kind in measured.kinds
     ):
         return None  # waiting for ranks that were not recorded is not sentence from communication
+    # of the collectives below the baseline in every step, if there are any
+    slow = [] if baseline is None else below_in_every_step(measured, baseline)
     reach = _describe_reach(measured, baseline, slow)
     waiting = ", with waiting for partners," if measured.reasons[UNPAIRED] else ""
     sentence = f"communication without compute{waiting} takes {format_percent(exposed)} of the steps{reach}"
@@ -116,8 +113,3 @@ def is_communication(name: str) -> bool:
     (True, True, False)
     """
     return name.startswith(_COMMUNICATION_OPERATORS) or find_collective_name(name) is not None
-
-
-def find_bound(measured: Communication, benchmark: Baseline | None) -> EfficiencyFinding | None:
-    """Return whether compute or communication, `measured` in some steps, takes the time; None if neither is known."""
-    return describe_bound(measured, benchmark, [] if benchmark is None else below_in_every_step(measured, benchmark))

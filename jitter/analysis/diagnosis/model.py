@@ -269,7 +269,6 @@ class Culprit:
         return f"<Culprit{ranks}: {self.cause}, {format_time(self.loss_ns)}, {self.confidence} confidence>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the finding as a row of the diagnosis's table."""
         from jitter.analysis.diagnosis.diagnosis import tabulate_findings
 
         return tabulate_findings([self])

@@ -3,20 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from jitter.analysis.diagnosis.causes import CAUSES, STALLED_LOADING, USUAL_LOADING, WAITS_FOR_UNRECORDED
+from jitter.analysis.diagnosis.hang.rules import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank
-from jitter.analysis.diagnosis.model import (
-    SLOW_LINKS,
-    Conclusion,
-    Culprit,
-    Loss,
-    LossShare,
-    StepAnswer,
-    UnrecordedRanks,
-)
+from jitter.analysis.diagnosis.model import SLOW_LINKS, Conclusion, Culprit, Fact, Loss, StepAnswer
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     capitalize,
@@ -27,6 +20,9 @@ from jitter.core.formatting import (
     format_time,
     format_time_range,
 )
+
+if TYPE_CHECKING:
+    from jitter.analysis.diagnosis.diagnosis import Diagnosis
 
 _WHOLE: Final = ("every step", "nearly every step")
 """Patterns that say no more than the count of steps."""
@@ -75,52 +71,67 @@ def advise_recurrence(culprit: Culprit) -> str:
     return capitalize(recurrence)
 
 
-def write_verdict(
-    loss: Loss,
-    culprits: Sequence[Culprit],
-    steps: Sequence[StepAnswer],
-    all_gain_ns: int,
-    ranks: int,
-    conclusion: Conclusion,
-    split: Sequence[LossShare] = (),
-) -> str:
-    """Return the verdict.
+def write_verdict(diagnosis: "Diagnosis") -> str:
+    """Return the verdict: the hang, what logs measured, what jitter costs, and a headline about all ranks alike."""
+    hang, first = diagnosis.hang, diagnosis.headline
+    if hang is not None and not diagnosis.steps:
+        return write_hang_verdict(hang)
+    parts = [] if hang is None else [write_hang_verdict(hang)]
+    parts += [*diagnosis.measurements, write_jitter_verdict(diagnosis)]
+    if first is not None and first.is_of_program:
+        parts.append(describe_program(first))
+    return " ".join(parts)
 
-    Args:
-        loss: of the run.
-        culprits: worst first.
-        steps: of the run.
-        all_gain_ns: what fixing all culprits but a slow network would save.
-        ranks: how many were recorded.
-        conclusion: the state of the run, and what keeps ranks from being cleared.
-        split: of the loss.
 
-    """
+def write_jitter_verdict(diagnosis: "Diagnosis") -> str:
+    """Return what jitter costs, which rank, host or link causes it, and what limits that statement."""
+    culprits, conclusion, doubt = diagnosis.culprits, diagnosis.conclusion, diagnosis.communication_doubt
     missing = conclusion.unrecorded
-    if ranks == 1 and not culprits:
-        verdict = f"{_describe_own_cost(loss)}."
-        return verdict if missing is None or missing.fraction is None else f"{verdict} {explain_unrecorded(missing)}"
-    if ranks == 0:
+    if not diagnosis.steps:
+        return "The lake holds logs and no traces, so jitter is unknown: ingest the job's traces too."
+    if diagnosis.ranks == 0:
         return "No rank recorded a step completely, so jitter cannot be measured."
     if NO_COMMON_STEP in conclusion.doubts and not culprits:
         return NO_COMMON_STEP
-    cost = _describe_own_cost(loss) if ranks == 1 else _describe_cost(loss, steps, missing)
+    cost = _describe_own_cost(diagnosis.loss) if diagnosis.ranks == 1 else _describe_cost(diagnosis)
+    if doubt is not None and not culprits:
+        return f"{cost}; no rank can be blamed or cleared: {doubt}."
     # what a loss is due to may recur, or not
-    unknown = [ONE_STEP] if len(steps) == 1 and conclusion.status in ("found", "spread") else []
-    is_named = any(culprit.scope == "unrecorded" for culprit in culprits)
-    if culprits and missing and not is_named and (missing.fraction or 0.0) >= THRESHOLDS.min_clear_share:
-        unknown = [explain_unrecorded(missing), *unknown]
+    alone = [ONE_STEP] if len(diagnosis.steps) == 1 and conclusion.status in ("found", "spread") else []
     if not culprits:
-        verdict = f"{cost}; {_describe_no_finding(loss, steps, conclusion, split)}."
-        return " ".join([verdict, *conclusion.doubts, *unknown])
-    all_gain_ns += sum(culprit.loss_ns for culprit in culprits if culprit.rung == "network")
+        if diagnosis.ranks == 1:
+            bound = [] if missing is None or missing.fraction is None else [explain_unrecorded(missing)]
+            sentences = [f"{cost}.", *bound]
+        else:
+            sentences = [f"{cost}; {_describe_no_finding(diagnosis)}.", *conclusion.doubts, *alone]
+        return " ".join([*sentences, *([] if diagnosis.warm_up is None else [diagnosis.warm_up])])
+    is_named = any(culprit.scope == "unrecorded" for culprit in culprits)
+    sentences = [f"{cost}. {_describe_culprits(diagnosis)}."]
+    if missing and not is_named and (missing.fraction or 0.0) >= THRESHOLDS.min_clear_share:
+        sentences.append(explain_unrecorded(missing))
+    sentences += alone
+    if doubt is not None:
+        is_low = any(culprit.confidence == "low" for culprit in culprits)
+        sentences.append(f"{'Confidence is low' if is_low else 'Note'}: {doubt}.")
+    if culprits[0].facts:
+        stated = "; ".join(state_facts(culprits[0].facts)[: THRESHOLDS.sentences.max_told_by_logs])
+        sentences.append(f"By the logs, {stated}.")
+    return " ".join(sentences)
+
+
+def _describe_culprits(diagnosis: "Diagnosis") -> str:
+    culprits = diagnosis.culprits
+    all_gain_ns = (diagnosis.what_if.culprits_repaired_ns or 0) + sum(
+        culprit.loss_ns for culprit in culprits if culprit.rung == "network"
+    )
     all_gain_ns = max([all_gain_ns, *(culprit.gain_ns for culprit in culprits if culprit.cause in SLOW_LINKS)])
     first = culprits[0]
-    lead = ", low confidence" if first.confidence == "low" else ""
+    # where communication is in doubt, a sentence of its own says it of all
+    lead = ", low confidence" if first.confidence == "low" and diagnosis.communication_doubt is None else ""
     recurs = describe_recurrence(first)
     again = f", {recurs}" if first.recurs == "yes" else ""
     alike = _alike(culprits)
-    said = f"{cost}. {name_culprit(first)} {describe_advice(first)} (seen in {describe_seen(first)}{again}{lead})"
+    said = f"{name_culprit(first)} {describe_advice(first)} (seen in {describe_seen(first)}{again}{lead})"
     if alike:
         together = min(sum(culprit.loss_ns for culprit in (first, *alike)), all_gain_ns)
         said += (
@@ -129,14 +140,26 @@ def write_verdict(
         )
     else:
         said += f"; {describe_gain(first)}"
-    if not again and len(steps) > 1:
+    if not again and len(diagnosis.steps) > 1:
         said += f". {recurs[:1].upper()}{recurs[1:]}"
     others = [culprit for culprit in culprits[1:] if culprit not in alike]
     if others:
         said += f". Also {_list_names(others, with_cause=True)}"
         if not any(culprit.has_unknown_gain for culprit in culprits):
             said += f"; fixing all findings would save about {format_time(all_gain_ns)}"
-    return " ".join([said + ".", *unknown])
+    return said
+
+
+def state_facts(facts: Sequence[Fact]) -> list[str]:
+    """Return the words of facts; what several GPUs of a host have in common is said once, with their number."""
+    alike = {fact: fact.words.removeprefix(f"GPU {fact.device} of {fact.host}") for fact in facts}
+    counts = Counter((fact.host, words) for fact, words in alike.items() if words != fact.words)
+    return list(
+        dict.fromkeys(
+            f"{counts[fact.host, words]} GPUs of {fact.host}{words}" if counts[fact.host, words] > 1 else fact.words
+            for fact, words in alike.items()
+        )
+    )
 
 
 def _alike(culprits: Sequence[Culprit]) -> list[Culprit]:
@@ -222,19 +245,18 @@ def write_advice(culprit: Culprit) -> str:
     return f"{capitalize(f'{name_culprit(culprit)} {describe_advice(culprit)}')} {advise_recurrence(culprit)}"
 
 
-def _describe_no_finding(
-    loss: Loss, steps: Sequence[StepAnswer], conclusion: Conclusion, split: Sequence[LossShare]
-) -> str:
+def _describe_no_finding(diagnosis: "Diagnosis") -> str:
+    conclusion = diagnosis.conclusion
     if conclusion.status == "spread":
-        parts = describe_split(split)
+        parts = describe_split(diagnosis.split)
         where = f": {parts}" if parts else ""
-        if (rank := main_rank(split)) is None:
+        if (rank := main_rank(diagnosis.split)) is None:
             return f"the loss is spread over the ranks, and none stands out above the run's noise{where}"
         return f"most of the loss is on rank {rank}, which does not stand out above the run's noise{where}"
     if conclusion.status == "unknown":
         return "no rank can be blamed or cleared"
     subject = "recorded rank" if conclusion.doubts else "rank, host or link"
-    hint = _slowest(loss, steps)
+    hint = _slowest(diagnosis.loss, diagnosis.steps)
     network = "" if conclusion.unverified_transfers is None else f"; {describe_unverified_network(conclusion)}"
     return f"no {subject} stands out above the run's noise{hint}{network}"
 
@@ -248,7 +270,6 @@ def describe_unverified_network(conclusion: Conclusion) -> str:
 
 
 def _describe_own_cost(loss: Loss) -> str:
-    """Return what the steps of the only rank cost, compared with each other."""
     alone = "Only one rank was recorded, so jitter between ranks cannot be measured"
     if loss.ns is None or loss.ns <= 0:
         return alone
@@ -256,15 +277,16 @@ def _describe_own_cost(loss: Loss) -> str:
     return f"{alone}; its own steps lose {format_time(loss.ns)}{share} against their median"
 
 
-def _describe_cost(loss: Loss, steps: Sequence[StepAnswer], missing: UnrecordedRanks | None) -> str:
+def _describe_cost(diagnosis: "Diagnosis") -> str:
+    loss = diagnosis.loss
     if loss.ns is None:
         return "The cost of jitter is unknown"
-    counted = sum(step.loss_ns is not None for step in steps)
-    between = "" if missing is None else " between the recorded ranks"
+    counted = format_count(diagnosis.counted_steps, "step")
+    between = "" if diagnosis.conclusion.unrecorded is None else " between the recorded ranks"
     if loss.ns <= 0:
-        return f"Jitter{between} costs no measurable time over {format_count(counted, 'step')}"
+        return f"Jitter{between} costs no measurable time over {counted}"
     share = "" if loss.fraction is None else f" ({format_percent(loss.fraction)})"
-    return f"Jitter{between} costs {format_time(loss.ns)} over {format_count(counted, 'step')}{share}"
+    return f"Jitter{between} costs {format_time(loss.ns)} over {counted}{share}"
 
 
 def describe_gain(culprit: Culprit) -> str:

@@ -71,19 +71,32 @@ def check(
         jitter check run17-lake --fail-on gpu_compute,communication
         jitter check run17-lake --baseline history:gpt-13b --last 10 --max-regression 3% --markdown
     """
-    from jitter.comparison.gates import parse_causes, parse_limit
+    from jitter.cli.lakes import HISTORY_PREFIX
+    from jitter.cli.output.stdio import print_text
+    from jitter.comparison.gates import Result, parse_causes, parse_limit, worst
 
     limits = Limits(
         None if max_loss is None else parse_limit(max_loss, "--max-loss"),
         None if max_regression is None else parse_limit(max_regression, "--max-regression"),
         None if fail_on is None else parse_causes(fail_on),
     )
-    _check_usage(limits, baseline, last, both=as_json and as_markdown)
+    if not any(limit is not None for limit in limits):
+        raise UsageError("nothing to check", "give --max-loss, --baseline with --max-regression, or --fail-on")
+    if (baseline is None) != (limits.regression is None):
+        raise UsageError("--baseline and --max-regression belong together", "give both")
+    is_history = (baseline or "").startswith(HISTORY_PREFIX)
+    if last is not None and not is_history:
+        raise UsageError("--last is for a baseline from the history", "write --baseline history:JOB")
+    if as_json and as_markdown:
+        raise UsageError("--json and --markdown are two forms", "give one of them")
+    needed = {"lake": lake} if baseline is None or is_history else {"lake": lake, "baseline": Path(baseline)}
+    # a first run has no baseline yet
+    missing = next((f"there is no {what} {path}" for what, path in needed.items() if not path.exists()), None)
     run: Document | None = None
     comparison: Comparison | None = None
     failure: JitterError | None = None
     try:
-        if (missing := _missing(lake, baseline)) is not None:
+        if missing is not None:
             gates = limits.unknown(missing)
         else:
             run, comparison, gates = _measure(lake, baseline, last, steps, limits)
@@ -91,31 +104,14 @@ def check(
         raise
     except JitterError as error:
         failure, gates = error, limits.unknown(error.message)
-    _print(_render(gates, run, comparison, as_json=as_json, as_markdown=as_markdown))
+    print_text(_render(gates, run, comparison, as_json=as_json, as_markdown=as_markdown))
     if failure is not None:
         # neither damage nor a full disk is a measurement: no option turns it into success
         raise failure
-    return _exit_code(gates, accept_unknown=accept_unknown)
-
-
-def _check_usage(limits: Limits, baseline: str | None, last: int | None, *, both: bool) -> None:
-    if not any(limit is not None for limit in limits):
-        raise UsageError("nothing to check", "give --max-loss, --baseline with --max-regression, or --fail-on")
-    if (baseline is None) != (limits.regression is None):
-        raise UsageError("--baseline and --max-regression belong together", "give both")
-    if last is not None and not (baseline or "").startswith("history:"):
-        raise UsageError("--last is for a baseline from the history", "write --baseline history:JOB")
-    if both:
-        raise UsageError("--json and --markdown are two forms", "give one of them")
-
-
-def _missing(lake: Path, baseline: str | None) -> str | None:
-    """Say which input does not exist, if one does not: a first run has no baseline yet."""
-    if not lake.exists():
-        return f"there is no lake {lake}"
-    if baseline is not None and not baseline.startswith("history:") and not Path(baseline).exists():
-        return f"there is no baseline {baseline}"
-    return None
+    result = worst(gates)
+    if result == Result.FAIL:
+        return ExitCode.GATE_EXCEEDED
+    return ExitCode.DONE if result == Result.PASS or accept_unknown else ExitCode.UNUSABLE_INPUT
 
 
 def _measure(
@@ -145,23 +141,17 @@ def _measure(
 def _render(
     gates: "list[Gate]", run: "Document | None", comparison: "Comparison | None", *, as_json: bool, as_markdown: bool
 ) -> str:
-    from jitter.comparison.gates import write_line
+    from jitter.comparison.gates import worst, write_line
 
-    if as_json:
-        return _render_json(gates, run, comparison)
     if as_markdown:
         from jitter.report.comparison import render_check_markdown
 
         return render_check_markdown(gates, comparison)
-    return write_line(gates) + "\n"
-
-
-def _render_json(gates: "list[Gate]", run: "Document | None", comparison: "Comparison | None") -> str:
+    if not as_json:
+        return write_line(gates) + "\n"
     import json
 
     import msgspec
-
-    from jitter.comparison.gates import worst, write_line
 
     document: dict[str, Any] = {
         "schema_version": CHECK_SCHEMA_VERSION,
@@ -172,23 +162,3 @@ def _render_json(gates: "list[Gate]", run: "Document | None", comparison: "Compa
         "culprits": [] if run is None else [msgspec.to_builtins(finding) for finding in run.culprits],
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
-
-
-def _print(text: str) -> None:
-    """Print to stdout; a reader that has left does not change the result."""
-    from jitter.cli.output import stdio
-
-    try:
-        click.echo(text, nl=False)
-        stdio.flush_stdout()
-    except BrokenPipeError:
-        stdio.discard_stdout()
-
-
-def _exit_code(gates: "list[Gate]", *, accept_unknown: bool) -> ExitCode:
-    from jitter.comparison.gates import Result, worst
-
-    result = worst(gates)
-    if result == Result.FAIL:
-        return ExitCode.GATE_EXCEEDED
-    return ExitCode.DONE if result == Result.PASS or accept_unknown else ExitCode.UNUSABLE_INPUT

@@ -8,7 +8,6 @@ import click
 
 from jitter.cli.options import PATH, force_option, form_options, numbers_option, steps_option
 from jitter.cli.output.report_outputs import choose_outputs, take_outputs, write_outputs
-from jitter.core.errors import UsageError
 
 if TYPE_CHECKING:
     from jitter.comparison.document import Document
@@ -53,32 +52,20 @@ def compare(
         jitter compare base.json new-lake --steps 2005-2049 --html -o diff.html
         jitter compare base.json new-lake --json | jq .verdict
     """
-    from jitter.core.files import check_overwrite
+    from jitter.cli.lakes import open_prepared
+    from jitter.comparison.compare_documents import compare_documents
+    from jitter.comparison.runs import load_runs
     from jitter.report.forms import COMPARISON_SIGNATURES
 
-    if len(runs) < 2:
-        raise UsageError("a comparison needs two runs", "name the base first, then the new run")
     given = {"html": as_html, "json": as_json, "markdown": as_markdown}
     forms = [form for form, is_given in given.items() if is_given]
     runs, named = take_outputs(runs, forms, reads_json=True)
-    chosen = choose_outputs(forms, (*outputs, *named), of_traces=False, page=DEFAULT_PAGE)
-    for form, path in chosen.files.items():
-        check_overwrite(path, force, COMPARISON_SIGNATURES[form])
-    loaded = _load(runs, steps, steps if base_steps is None else base_steps, kind, names)
-    write_outputs(chosen, partial(_render, *loaded), partial(_print, loaded[2]))
-
-
-def _load(
-    runs: tuple[Path, ...], steps: list[int] | None, of_base: list[int] | None, kind: str | None, names: str | None
-) -> "tuple[list[Document], Document, Comparison]":
-    from jitter.cli.lakes import load_run
-    from jitter.comparison.compare_documents import compare_documents
-    from jitter.comparison.runs import name_runs
-
-    loaded = [*(load_run(run, of_base, kind=kind) for run in runs[:-1]), load_run(runs[-1], steps, kind=kind)]
-    given = [] if names is None else [name.strip() for name in names.split(",")]
-    *bases, new = name_runs(loaded, runs, given)
-    return bases, new, compare_documents(bases, new)
+    outputs = (*outputs, *named)
+    chosen = choose_outputs(forms, outputs, COMPARISON_SIGNATURES, of_traces=False, force=force, page=DEFAULT_PAGE)
+    given_names = [] if names is None else [name.strip() for name in names.split(",")]
+    bases, new = load_runs(runs, steps, base_steps, given_names, kind, open_prepared)
+    comparison = compare_documents(bases, new)
+    write_outputs(chosen, partial(_render, bases, new, comparison), partial(_print, comparison))
 
 
 def _render(bases: "list[Document]", new: "Document", comparison: "Comparison", form: str) -> str:

@@ -16,7 +16,6 @@ from jitter.lake import DEFAULT_LAKE
 
 if TYPE_CHECKING:
     from jitter.cli.output.rows import RowFormat
-    from jitter.query.run_query import RelationInfo
 
 _GB: Final = 1_000_000_000
 _STOPPED_BY_SIGNAL: Final = "Query interrupted"
@@ -113,7 +112,7 @@ def _answer(
 
     server_context(*_PROCESS_MODULES)  # imports modules while this process makes the relations
     from jitter.cli.lakes import open_lake, prepare_diagnosis
-    from jitter.cli.output.rows import answer_query, write_chunks
+    from jitter.cli.output.rows import answer_query, write_rows
     from jitter.core.interrupts import TimeLimit
     from jitter.query.prepared_query import memory_error
     from jitter.query.run_query import prepare_query
@@ -128,7 +127,7 @@ def _answer(
             query = stack.enter_context(prepare_query(lake, text, say=say, prepare=prepare, memory_bytes=memory_bytes))
         stream = stream_from_process(answer_query, _PROCESS_MODULES, deadline_s)
         try:
-            write_chunks(stream(query, memory_bytes, form), form.form, output, force)
+            write_rows(stream(query, memory_bytes, form), form.form, output, force)
         except WorkerDied:  # the system's killer of processes, or a failed allocation that DuckDB does not survive
             raise memory_error() from None
 
@@ -138,9 +137,8 @@ def _print_relations(path: Path) -> None:
     from jitter.query.run_query import describe_relations
 
     open_lake(path)
-    click.echo("\n".join(map(_format_relation, describe_relations())), nl=False)
-
-
-def _format_relation(relation: "RelationInfo") -> str:
-    columns = indent(format_columns(map(astuple, relation.columns), left=range(3)), "    ")
-    return f"{relation.name}: {relation.sentence}\n{columns}"
+    texts = []
+    for relation in describe_relations():
+        columns = indent(format_columns(map(astuple, relation.columns), left=range(3)), "    ")
+        texts.append(f"{relation.name}: {relation.sentence}\n{columns}")
+    click.echo("\n".join(texts), nl=False)

@@ -27,7 +27,6 @@ from jitter.lake import DEFAULT_LAKE
 if TYPE_CHECKING:
     from jitter.api import Lake
     from jitter.core.step_key import StepKey
-    from jitter.ingestion.ingest import IngestReport
 
 
 @click.command
@@ -79,7 +78,7 @@ def report(
         jitter report --html --json -o run17.html -o run17.json
         jitter report /shared/lake --html --scheduler tcp://head-node:8786
     """
-    from jitter.core.files import check_overwrite
+    from jitter.cli.commands.ingest import run_ingest
     from jitter.lake.folder import LakeFolder
     from jitter.report.forms import REPORT_SIGNATURES, render_report
 
@@ -91,12 +90,14 @@ def report(
     traces, root = _traces_and_lake(paths, lakes, lake)
     if open_page and traces and not (as_html or as_json or as_markdown or outputs):
         given["html"] = False  # the page is written anyway, next to the findings in the terminal
-    chosen = choose_outputs([form for form, is_given in given.items() if is_given], outputs, of_traces=bool(traces))
-    for form, path in chosen.files.items():
-        check_overwrite(path, force, REPORT_SIGNATURES[form])
+    forms = [form for form, is_given in given.items() if is_given]
+    chosen = choose_outputs(forms, outputs, REPORT_SIGNATURES, of_traces=bool(traces), force=force)
     done, ingested = ExitCode.DONE, None
     if traces:
-        done, ingested = _ingest(traces, root, quiet, same_job, jobs, reading)
+        ingested = run_ingest(tuple(traces), root, quiet=quiet, same_job=same_job, jobs=jobs, **reading)
+        from jitter.cli.output.ingest import print_ingest_report  # after the ingest: see `run_ingest`
+
+        done = print_ingest_report(ingested, traces, strict=False)
     elif unused := [name for name, value in [*reading.items(), ("jobs", jobs)] if value is not None]:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
     if done == ExitCode.DONE:
@@ -127,17 +128,6 @@ def _traces_and_lake(paths: Sequence[Path], lakes: Sequence[Path], lake: Path | 
         check_lake_path(paths[0])
         raise LakeError(f"{paths[0]}: no such file or folder", "give a lake, or the job's traces")
     return list(paths), lake or DEFAULT_LAKE
-
-
-def _ingest(
-    traces: list[Path], lake: Path, quiet: bool, same_job: bool, jobs: int | None, reading: ReadingOptions
-) -> "tuple[ExitCode, IngestReport]":
-    from jitter.cli.commands.ingest import run_ingest
-
-    report = run_ingest(tuple(traces), lake, quiet=quiet, same_job=same_job, jobs=jobs, **reading)
-    from jitter.cli.output.ingest import print_ingest_report
-
-    return print_ingest_report(report, traces, strict=False), report
 
 
 def _open(

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,24 +52,17 @@ Shapes (--shape):
 """
 
 
-def _names(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    from jitter.simulate.formats import FORMATS
+def _one_of(registry: str, what: str) -> Callable[[click.Context, click.Parameter, str], str]:
+    """Return a callback that refuses names which `registry` (module:mapping) lacks, imported only then."""
+    module, name = registry.split(":")
 
-    if value not in FORMATS:
-        raise UsageError(f"traces cannot be written as {value!r}", f"there are {', '.join(FORMATS)}")
-    return value
+    def check(ctx: click.Context, param: click.Parameter, value: str) -> str:
+        known = getattr(import_module(module), name)
+        if value not in known:
+            raise UsageError(what.format(value), f"there are {', '.join(known)}")
+        return value
 
-
-def _shape(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    from jitter.simulate.shapes import SHAPES
-
-    if value not in SHAPES:
-        raise UsageError(f"no shape is called {value!r}", f"there are {', '.join(SHAPES)}")
-    return value
-
-
-def _syncs(ctx: click.Context, param: click.Parameter, value: str) -> frozenset[str]:
-    return frozenset(filter(None, value.split("+")))
+    return check
 
 
 def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -92,7 +87,7 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
     "format_name",
     default="nsys",
     show_default=True,
-    callback=_names,
+    callback=_one_of("jitter.simulate.formats:FORMATS", "traces cannot be written as {!r}"),
     help="Format of the traces; see --list-options.",
 )
 @click.option("--layout", help="Version of the format; see --list-options.")
@@ -119,7 +114,11 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
 )
 @click.option("--noise", default=0.02, show_default=True, help="Relative standard deviation of GPU durations.")
 @click.option(
-    "--shape", default="data_parallel", show_default=True, callback=_shape, help="Parallelism of the job, see below."
+    "--shape",
+    default="data_parallel",
+    show_default=True,
+    callback=_one_of("jitter.simulate.shapes:SHAPES", "no shape is called {!r}"),
+    help="Parallelism of the job, see below.",
 )
 @click.option("--tensor", type=int, help="Ranks of a tensor-parallel group (shape tensor_data).")
 @click.option("--stages", type=int, help="Pipeline stages (shape pipeline).")
@@ -127,7 +126,7 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.option("--experts", type=int, help="Ranks of an expert group (shape expert).")
 @click.option("--cpu-bound", is_flag=True, help="Make the CPU slower than the GPU throughout.")
 @click.option("--launch-queue", type=int, metavar="N", help="Limit the launch queue to N launches.")
-@click.option("--syncs", default="", callback=_syncs, help="Where the CPU waits for the GPU: loss+before+after.")
+@click.option("--syncs", default="", help="Where the CPU waits for the GPU: loss+before+after.")
 @click.option("--variable-work", default=0.0, show_default=True, help="Vary the input size by this fraction.")
 @click.option(
     "--autotuned", default=0.0, show_default=True, help="Fraction of matrix kernels that differ between ranks."
@@ -147,6 +146,7 @@ def sample(
     evidence: bool,
     force: bool,
     quiet: bool,
+    syncs: str,
     **job: Any,
 ) -> None:
     """Write simulated traces of a training job into DIR, and truth.json with the findings to expect."""
@@ -157,11 +157,15 @@ def sample(
         given["layout"] = layout
     elif evidence and format_name == "nsys":
         given.setdefault("layout", _PAYLOAD_LAYOUT)
-    run = simulate(Job(**job), [Fault.parse(text) for text in faults])
+    run = simulate(Job(**job, syncs=frozenset(filter(None, syncs.split("+")))), [Fault.parse(text) for text in faults])
     for name in _written_before(folder, force):
-        _remove(folder / name)
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     others = _names_in(folder)
-    _check_writable(folder)
+    # SQLite would only report that it cannot open a file
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise JitterError(f"{folder} is not writable", "choose another folder")
     paths = _write(run, folder, format_name, given, quiet)
     logs: list[Path] = []
     if evidence:
@@ -201,21 +205,6 @@ def _written_before(folder: Path, force: bool) -> set[str]:
         return set(truth["traces"]) & there if truth["written_by"] == _WRITER else set()
     except (OSError, ValueError, KeyError, TypeError):
         return set()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-
-
-def _check_writable(folder: Path) -> None:
-    # SQLite would only report that it cannot open a file
-    above = folder.absolute()
-    there = next(path for path in (above, *above.parents) if path.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise JitterError(f"{folder} is not writable", "choose another folder")
 
 
 def _write(run: Any, folder: Path, format_name: str, given: dict[str, Any], quiet: bool) -> list[Path]:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from jitter.analysis.metrics.bandwidth_baseline import Baseline, BaselineRow, compare_with_baseline
@@ -36,23 +35,14 @@ class CollectiveReport:
         self.ranks = tabulate_ranks(communication, hosts)
         self.steps = tabulate_steps(communication)
         self.sizes = tabulate_sizes(communication)
-        self._reasons = [text.format(count) for text, count in sorted(communication.reasons.items())]
-
-    @cached_property
-    def _compared(self) -> tuple[list[BaselineRow], list[str]]:
-        return ([], []) if self.baseline is None else compare_with_baseline(self.collectives, self.baseline)
-
-    @property
-    def compared(self) -> list[BaselineRow]:
+        self.compared, missing = ([], []) if baseline is None else compare_with_baseline(self.collectives, baseline)
         """The rows that have a bus bandwidth, with the baseline's."""
-        return self._compared[0]
-
-    @property
-    def reasons(self) -> list[str]:
-        """Reasons why values are unknown, a sentence each."""
         unsized = sum(row.calls for row in self.collectives if row.size is None)
-        said = [f"{unsized} collectives have no size: the source does not state it"] if unsized else []
-        return [*self._reasons, *said, *self._compared[1]]
+        self.reasons = [text.format(count) for text, count in sorted(communication.reasons.items())]
+        """Reasons why values are unknown, a sentence each."""
+        if unsized:
+            self.reasons.append(f"{unsized} collectives have no size: the source does not state it")
+        self.reasons += missing
 
     @property
     def findings(self) -> list[str]:
@@ -125,10 +115,20 @@ def _cells(report: CollectiveReport, row: CollectiveRow) -> tuple[str, ...]:
     group = (escape_control(row.group or _DASH),) if report.by == "group" else ()
     imbalance = "" if row.imbalance is None else f" (largest/mean part {row.imbalance:.2f})"
     return (
-        *((row.collective or "unknown") + imbalance, *group, f"{row.calls:,}", _whole(row.size)),
-        *(escape_control(row.dtype or _DASH), _whole(row.group_size), row.hosts or _DASH),
-        *(_real(row.time_us, 1), _real(row.algbw, 1), _real(row.busbw, 1), _real(row.wait_us, 1)),
-        *(_whole(row.last_rank), _share(row.last_share), _share(row.hidden_share), _real(row.lost_ms, 3)),
+        *((row.collective or "unknown") + imbalance, *group, f"{row.calls:,}", _number(row.size)),
+        *(escape_control(row.dtype or _DASH), _number(row.group_size), row.hosts or _DASH),
+        *(
+            _number(row.time_us, ",.1f"),
+            _number(row.algbw, ",.1f"),
+            _number(row.busbw, ",.1f"),
+            _number(row.wait_us, ",.1f"),
+        ),
+        *(
+            _number(row.last_rank),
+            _number(row.last_share, ".0%"),
+            _number(row.hidden_share, ".0%"),
+            _number(row.lost_ms, ",.3f"),
+        ),
     )
 
 
@@ -148,16 +148,8 @@ def _size_cells(size_bin: SizeBin) -> tuple[str, ...]:
 
 def _baseline_cells(row: BaselineRow) -> tuple[str, ...]:
     ratio = _DASH if row.ratio is None else f"{row.ratio:.2f}"
-    return row.collective, f"{row.size_bytes:,}", _real(row.busbw, 1), _real(row.baseline_busbw, 1), ratio
+    return row.collective, f"{row.size_bytes:,}", _number(row.busbw, ",.1f"), _number(row.baseline_busbw, ",.1f"), ratio
 
 
-def _whole(value: int | None) -> str:
-    return _DASH if value is None else f"{value:,}"
-
-
-def _real(value: float | None, decimals: int) -> str:
-    return _DASH if value is None else f"{value:,.{decimals}f}"
-
-
-def _share(value: float | None) -> str:
-    return _DASH if value is None else f"{value:.0%}"
+def _number(value: float | None, form: str = ",") -> str:
+    return _DASH if value is None else format(value, form)

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 import click
 
 from jitter.core.errors import UsageError
-from jitter.core.files import write_text
+from jitter.core.files import check_overwrite, write_text
 from jitter.report.forms import FORM_OF_SUFFIX, form_of
 
 DEFAULT_PAGE: Final = Path("jitter-report.html")
@@ -22,7 +22,13 @@ class ReportOutputs(NamedTuple):
 
 
 def choose_outputs(
-    forms: Sequence[str], outputs: Sequence[Path], *, of_traces: bool, page: Path = DEFAULT_PAGE
+    forms: Sequence[str],
+    outputs: Sequence[Path],
+    signatures: Mapping[str, bytes],
+    *,
+    of_traces: bool,
+    force: bool,
+    page: Path = DEFAULT_PAGE,
 ) -> ReportOutputs:
     """Decide which form goes to which file, and which to stdout.
 
@@ -30,7 +36,7 @@ def choose_outputs(
     suffix; otherwise the suffix of each file picks its form. With neither, the report goes to the terminal; a report
     of traces (`of_traces`) then also writes the page. It prints the terminal form unless another form takes stdout.
     `page` is where the page goes without a name. Raises `UsageError` for a suffix that picks no form, two files of one
-    form, and two forms on stdout.
+    form, two forms on stdout, and, unless `force`, a file that does not have the signature of its form.
     """
     if len(forms) == 1 and len(outputs) == 1:
         files = {forms[0]: outputs[0]}
@@ -50,6 +56,8 @@ def choose_outputs(
         raise UsageError(
             f"--{' and --'.join(on_stdout)} would both go to stdout", "name a file for one of them with -o"
         )
+    for form, path in files.items():
+        check_overwrite(path, force, signatures[form])
     terminal = "terminal" if of_traces or not files else None
     return ReportOutputs(files, on_stdout[0] if on_stdout else terminal)
 

@@ -1,7 +1,7 @@
 """Write the rows of a query to stdout or a file in batches; the result may be larger than memory.
 
 A process of its own, which can be killed, executes the query and formats its rows (`answer_query`); the command copies
-the text to its place (`write_chunks`).
+the text to its place (`write_rows`).
 """
 
 import csv
@@ -14,17 +14,19 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from jitter.cli.output.stdio import say
 from jitter.cli.output.table import (
     MAX_TEXT_ROWS,
     ONLY_FIRST_ROWS,
-    PARQUET_METADATA,
     TABLE_SCHEMA_VERSION,
+    Chunk,
+    Note,
+    check_parquet_output,
     choose_format,
-    is_jitter_parquet,
+    format_parquet,
+    write_chunks,
 )
 from jitter.core.errors import UsageError
-from jitter.core.files import atomic_file, check_overwrite
+from jitter.core.files import check_overwrite
 from jitter.core.formatting import csv_text, escape_control, json_text
 
 if TYPE_CHECKING:
@@ -43,13 +45,6 @@ class RowFormat(NamedTuple):
     width: int | None
     """Columns of the terminal; None: not known."""
     is_terminal: bool
-
-
-class Note(str):
-    """A message about the rows, for stderr."""
-
-
-Chunk = str | bytes | Note
 
 
 def choose_row_format(form: str | None, output: Path | None) -> RowFormat:
@@ -85,38 +80,31 @@ def format_rows(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
 
     Numbers are written in full, null is an empty cell.
     """
-    formats = {"text": _format_text, "csv": _format_csv, "json": _format_json, "parquet": _format_parquet}
     yield {"csv": _csv_line(rows.schema.names)[:_HEADING_LENGTH], "json": _JSON_HEAD}.get(form.form, "")
-    yield from formats[form.form](rows, form)
+    if form.form == "text":
+        yield from _format_text(rows, form)
+    else:
+        yield from {"csv": _format_csv, "json": _format_json, "parquet": format_parquet}[form.form](rows)
 
 
-def write_chunks(chunks: Iterator[Chunk], form: str, output: Path | None, force: bool) -> None:
+def write_rows(chunks: Iterator[Chunk], form: str, output: Path | None, force: bool) -> None:
     """Write what `format_rows` yields; raise `UsageError` for a file that jitter did not write."""
     heading = next(chunks)
     assert isinstance(heading, str)
-    if output is None:
-        for chunk in chunks:
-            if isinstance(chunk, Note):
-                say(chunk)
-            elif isinstance(chunk, bytes):
-                sys.stdout.buffer.write(chunk)
-            else:
-                sys.stdout.write(chunk)
-        return
-    is_own = is_jitter_parquet(output) if form == "parquet" else bool(heading) and _begins(output, heading)
-    check_overwrite(output, force or is_own, None)
-    with atomic_file(output) as half, half.open("wb") as file:
-        for chunk in chunks:
-            if isinstance(chunk, Note):
-                say(chunk)
-            else:
-                file.write(chunk if isinstance(chunk, bytes) else chunk.encode())
+    if form == "parquet":
+        check_parquet_output(output, force)
+    elif output is not None:
+        check_overwrite(output, force or (bool(heading) and _begins(output, heading)), None)
+    write_chunks(chunks, output)
 
 
-def _format_csv(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
+def _format_csv(rows: "QueryResult") -> Iterator[Chunk]:
     yield _csv_line(rows.schema.names)
     for batch in rows:
-        columns = [[_csv_cell(value) for value in values] for values in _columns(batch)]
+        columns = [
+            [csv_text(value) if isinstance(value, str) else _cell(value) for value in values]
+            for values in _columns(batch)
+        ]
         yield _csv_lines(zip(*columns, strict=True))
 
 
@@ -130,7 +118,7 @@ def _csv_lines(rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def _format_json(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
+def _format_json(rows: "QueryResult") -> Iterator[Chunk]:
     import msgspec
 
     twice = [name for name, count in Counter(rows.schema.names).items() if count > 1]
@@ -206,52 +194,12 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _csv_cell(value: Any) -> str:
-    return csv_text(value) if isinstance(value, str) else _cell(value)
-
-
 def _number(value: Any) -> Any:
     """Return the int of an integral decimal: DuckDB sums integers as decimals."""
     return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
-def _format_parquet(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    file = _Pieces()
-    try:
-        writer = pq.ParquetWriter(file, rows.schema.with_metadata(PARQUET_METADATA))
-    except pa.ArrowNotImplementedError as error:
-        raise UsageError(f"the query: {error}", "cast the column, as in x::varchar") from None
-    with writer:
-        for batch in rows:
-            writer.write_batch(batch)
-            yield file.take()
-    yield file.take()
-
-
-class _Pieces(io.RawIOBase):
-    """A file that keeps what is written until it is taken."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, piece: Any) -> int:
-        self._pieces.append(bytes(piece))
-        return len(piece)
-
-    def take(self) -> bytes:
-        content = b"".join(self._pieces)
-        self._pieces.clear()
-        return content
-
-
 def _begins(path: Path, heading: str) -> bool:
-    """Return whether a file begins as one that this query would write."""
     if not path.is_file():
         return False
     with path.open("rb") as file:

@@ -41,6 +41,15 @@ def say(text: str) -> None:
     click.echo(escape_control(name_archive_members(text)), err=True)
 
 
+def print_text(text: str) -> None:
+    """Print to stdout; a reader that has left does not change the command's result."""
+    try:
+        click.echo(text, nl=False)
+        flush_stdout()
+    except BrokenPipeError:
+        discard_stdout()
+
+
 def prepare_streams() -> None:
     """Make both streams accept any text, even if they are closed or a path is not UTF-8."""
     for name in ("stdout", "stderr"):

@@ -59,7 +59,6 @@ def _step_times(bases: Sequence[Document], new: Document) -> figure | None:
 
 
 def _split(comparison: Comparison) -> figure | None:
-    """Draw what each class of time adds to the new run's step."""
     parts = [part for part in comparison.split if part.usual_ns or part.jitter_ns]
     if not parts:
         return None
@@ -108,7 +107,6 @@ def _kernel_differences(comparison: Comparison) -> figure | None:
 
 
 def _bandwidths(comparison: Comparison) -> figure | None:
-    """Draw bus bandwidth by message size."""
     measured = {
         side: [entry for entry in entries if entry is not None and entry.busbw and entry.size_bytes]
         for side, entries in (

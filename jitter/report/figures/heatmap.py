@@ -100,12 +100,11 @@ def _columns(layer: HeatmapLayer) -> dict[str, Any]:
 
 
 def _draw_holes(plot: figure, drawn: ExcessHeatmap) -> None:
-    """Hatch the cells without a recording."""
     columns: dict[str, Any] = {
-        "left": [drawn.columns[hole.first][0] - 0.5 for hole in drawn.holes],
-        "right": [drawn.columns[hole.last][1] + 0.5 for hole in drawn.holes],
-        "top": [hole.row - 0.5 for hole in drawn.holes],
-        "bottom": [hole.row + 0.5 for hole in drawn.holes],
+        "left": [drawn.columns[first][0] - 0.5 for _, first, _ in drawn.holes],
+        "right": [drawn.columns[last][1] + 0.5 for _, _, last in drawn.holes],
+        "top": [row - 0.5 for row, _, _ in drawn.holes],
+        "bottom": [row + 0.5 for row, _, _ in drawn.holes],
     }
     plot.quad(
         "left",
@@ -154,7 +153,6 @@ def _draw_arrows(plot: figure, drawn: ExcessHeatmap, culprits: Collection[int], 
 
 
 def _label(plot: figure, drawn: ExcessHeatmap) -> None:
-    """Label the rows with host and rank, as many as fit."""
     words = []
     for host, ranks in zip(drawn.hosts, drawn.rows, strict=True):
         rank_label = str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]}-{ranks[-1]}"

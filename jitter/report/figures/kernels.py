@@ -288,7 +288,6 @@ def fit_range(lines: Iterable[Any], least: float, *, has_floor: bool = False) ->
 
 
 def _draw_flags(plot: figure, axis: KernelAxis) -> None:
-    """Mark long waits and the divergence, with text."""
     plot.extra_y_ranges = {"strip": Range1d(start=0, end=1)}
     waits, marks = axis.sources["waits"], axis.sources["marks"]
     plot.add_glyph(waits, VSpan(x="kernel_index", line_color=colors.COLLECTIVE, line_width=1.2, line_alpha=0.7))

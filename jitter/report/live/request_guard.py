@@ -40,9 +40,12 @@ class RequestPolicy:
             return 405
         if len(hosts) != 1 or not self._is_own(hosts[0]) or len(origins) > 1:
             return 403
-        if any(not _is_same(origin, hosts[0]) for origin in origins):
+        # the page's origin is this server
+        own = {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}
+        if any(origin.lower() not in own for origin in origins):
             return 403
-        if self._token is not None and not hmac.compare_digest(_first_part(request.path), self._token.encode()):
+        first = request.path.removeprefix("/").partition("/")[0].encode("utf-8", "replace")
+        if self._token is not None and not hmac.compare_digest(first, self._token.encode()):
             return 404
         return None
 
@@ -66,16 +69,6 @@ def _host_name(host: str) -> str | None:
     if parts.username is not None or parts.path or parts.query or parts.fragment or not parts.hostname:
         return None
     return parts.hostname.rstrip(".")
-
-
-def _is_same(origin: str, host: str) -> bool:
-    """Return whether a page's origin is the server that the request goes to."""
-    scheme, _, place = origin.partition("://")
-    return scheme in ("http", "https") and place.lower() == host.lower()
-
-
-def _first_part(path: str) -> bytes:
-    return path.removeprefix("/").partition("/")[0].encode("utf-8", "replace")
 
 
 def _is_ip_address(name: str) -> bool:

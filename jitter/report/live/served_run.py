@@ -47,13 +47,13 @@ class Loading:
         return self.stage == len(STAGES) - 1
 
     @property
-    def words(self) -> str:
-        return STAGES[self.stage]
-
-    @property
-    def fraction(self) -> float:
-        """How much is done, 0 to 1; each stage counts the same."""
-        return self.stage / (len(STAGES) - 1)
+    def progress(self) -> dict[str, object]:
+        """What a waiting page reads: the stage, how much is done (each stage counts the same), whether that is all."""
+        return {
+            "words": STAGES[self.stage],
+            "fraction": self.stage / (len(STAGES) - 1),
+            "ready": self.is_ready,
+        }
 
     def enter(self, stage: str) -> None:
         self.stage = STAGES.index(stage)
@@ -135,7 +135,6 @@ class ServedRun:
             return path.read_bytes()
 
     def _render(self) -> str:
-        """Return the page with the step of the headline, or the costliest that a rank recorded completely."""
         for key in self.report.by_cost:
             with suppress(UsageError):
                 return render_page(self.report, [(*self._read(key), None)], live=True)

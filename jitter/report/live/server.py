@@ -47,7 +47,7 @@ def serve(
     `UsageError` for an address or a port that is not available.
     """
     _log_in_lines(say)
-    server = start(runs, address, port, allowed_hosts)
+    server = LiveServer(runs, address, port, allowed_hosts)
     host = f"[{address}]" if ":" in address else address
     lakes = " and ".join(str(run.report.lake.root) for run in runs)
     say(f"http://{host}:{server.bound_port}{server.path} shows {lakes}; Ctrl-C stops it")
@@ -74,11 +74,19 @@ def serve(
 
 
 class LiveServer:
-    """A server on one address, which listens from the start."""
+    """A server on one address, which listens from the start; its runs are prepared on threads.
+
+    Pages show the progress until theirs is ready.
+    """
 
     def __init__(self, runs: Sequence[ServedRun], address: str, port: int, allowed_hosts: Iterable[str] = ()) -> None:
+        """Start on the current event loop; raises as `serve` does."""
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        listening = socket.create_server((address, port), family=family)
+        try:
+            listening = socket.create_server((address, port), family=family)
+        except OSError as error:
+            what = "the port is in use" if error.errno == errno.EADDRINUSE else reason_of(error)
+            raise UsageError(f"{address}, port {port}: {what}", "choose with --address and --port") from None
         listening.setblocking(False)
         self.bound_port: int = listening.getsockname()[1]
         token = None if is_loopback(address) else secrets.token_urlsafe(_TOKEN_BYTES)
@@ -89,6 +97,9 @@ class LiveServer:
         application = _Application(routes, default_handler_class=_NothingHandler, policy=policy)
         self._http = HTTPServer(application, max_buffer_size=_MAX_MESSAGE_BYTES)
         self._http.add_socket(listening)
+        loop = IOLoop.current()
+        for run in runs:
+            run.prepare_on_thread(lambda: loop.add_callback(loop.stop))
 
     def stop(self) -> None:
         self._http.stop()
@@ -112,8 +123,6 @@ def _routes(runs: Sequence[ServedRun]) -> list[tuple[Any, ...]]:
 
 
 class _Handler(RequestHandler):
-    """Answers requests about one run that the server's policy lets pass."""
-
     is_refused = False
 
     def initialize(self, run: ServedRun) -> None:
@@ -154,11 +163,7 @@ class _PageHandler(_Handler):
 
 class _ProgressHandler(_Handler):
     def get(self) -> None:
-        """Send how far the preparation is."""
-        loading = self.run.loading
-        progress = {"words": loading.words, "fraction": loading.fraction, "ready": loading.is_ready}
-        self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(progress))
+        self.finish(self.run.loading.progress)
 
 
 class _AnswerHandler(_Handler):
@@ -203,14 +208,12 @@ class _SideBySideHandler(_Handler):
         self._runs = runs
 
     def get(self) -> None:
-        """Send a page with the pages of all runs beside each other."""
         lakes = [str(run.report.lake.root) for run in self._runs]
         self.finish(template_environment().get_template("side_by_side.html.j2").render(lakes=lakes))
 
 
 class _MetricsHandler(_SideBySideHandler):
     def get(self) -> None:
-        """Send the runs' loss, step time and findings for Prometheus."""
         self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
         self.finish(describe_metrics(self._runs))
 
@@ -220,33 +223,14 @@ class _NothingHandler(_Handler):
         """Take no run."""
 
     def get(self) -> None:
-        """Answer that there is nothing."""
         raise HTTPError(404)
 
 
 class _BokehHandler(_NothingHandler):
     def get(self) -> None:
-        """Send BokehJS."""
         self.set_header("Content-Type", "text/javascript; charset=utf-8")
         self.set_header("Cache-Control", "max-age=86400")
         self.finish(files("bokeh").joinpath("server/static/js/bokeh.min.js").read_bytes())
-
-
-def start(runs: Sequence[ServedRun], address: str, port: int, allowed_hosts: Iterable[str] = ()) -> LiveServer:
-    """Start a server on the current event loop and return it; raises as `serve` does.
-
-    The runs are prepared on threads; pages show the progress until theirs is ready.
-    """
-    try:
-        server = LiveServer(runs, address, port, allowed_hosts)
-    except OSError as error:
-        is_in_use = error.errno == errno.EADDRINUSE
-        what = "the port is in use" if is_in_use else reason_of(error)
-        raise UsageError(f"{address}, port {port}: {what}", "choose with --address and --port") from None
-    loop = IOLoop.current()
-    for run in runs:
-        run.prepare_on_thread(lambda: loop.add_callback(loop.stop))
-    return server
 
 
 class _OneLineHandler(logging.Handler):

@@ -8,14 +8,12 @@ from typing import Final, NamedTuple
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
-from jitter.analysis.diagnosis.hang.rules import write_hang_verdict
 from jitter.analysis.diagnosis.loss.split import describe_split
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.verdict import (
     advise_recurrence,
     describe_advice,
     describe_price,
-    describe_program,
     describe_seen,
     is_stalled_loading,
     name_cause,
@@ -75,14 +73,6 @@ def write_headline(culprit: Culprit) -> str:
     return f"{name_culprit(culprit)}: {_describe_loss(culprit)}"
 
 
-def write_jitter_verdict(diagnosis: Diagnosis) -> str:
-    """Return the verdict without what a headline says of it: the hang, what all ranks lose alike to the program."""
-    first, hang, verdict = diagnosis.headline, diagnosis.hang, diagnosis.verdict
-    if hang is not None:
-        verdict = verdict.removeprefix(write_hang_verdict(hang)).lstrip()
-    return verdict if first is None else verdict.removesuffix(f" {describe_program(first)}")
-
-
 def _describe_loss(culprit: Culprit) -> str:
     """Return what costs the time, where, and in which steps; what the program costs is in all of them."""
     seen = "" if culprit.is_of_program else f", {describe_seen(culprit)}"
@@ -132,12 +122,11 @@ def describe_jitter(diagnosis: Diagnosis) -> str:
     loss = diagnosis.loss
     if loss.ns is None or loss.ns <= 0:
         return ""
-    counted = sum(step.loss_ns is not None for step in diagnosis.steps)
     whole = "" if loss.fraction is None else f" = {format_percent(loss.fraction)}"
     held_ns = sum(culprit.loss_ns for culprit in diagnosis.culprits if culprit.rung == "ranks")
     main = diagnosis.main_share
     mostly = "" if main is None or held_ns >= THRESHOLDS.main_share * loss.ns else f": {describe_split([main])}"
-    return f"{format_time(loss.ns)} over {format_count(counted, 'step')}{whole}{mostly}"
+    return f"{format_time(loss.ns)} over {format_count(diagnosis.counted_steps, 'step')}{whole}{mostly}"
 
 
 def describe_action(culprit: Culprit) -> str:
@@ -171,7 +160,7 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
     if is_stalled_loading(culprit):
         remedy = "more loader workers or prefetching"
     remedy = f"{remedy[0].upper()}{remedy[1:]}"
-    counted = sum(step.loss_ns is not None for step in diagnosis.steps)
+    counted = diagnosis.counted_steps
     saved_ns = culprit.loss_ns if culprit.is_hidden else culprit.gain_ns
     verb = "might" if culprit.confidence == "low" else "would"
     if culprit.has_unknown_gain:

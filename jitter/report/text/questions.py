@@ -15,7 +15,6 @@ from jitter.analysis.diagnosis.loss.split import (
     main_rank,
 )
 from jitter.analysis.diagnosis.loss.waterfall import build_waterfall, describe_waterfall
-from jitter.analysis.diagnosis.model import Culprit
 from jitter.analysis.diagnosis.verdict import (
     describe_price,
     describe_recurrence,
@@ -67,9 +66,14 @@ def answer_questions(diagnosis: Diagnosis, hosts: Hosts, shown: Sequence[Collect
     culprits = diagnosis.culprits
     if not diagnosis.steps:
         return []
+    seen = [f"{name_culprit(finding)}: seen in {describe_seen(finding)}" for finding in culprits[:_MOST]]
+    # whether the first one recurs, the verdict says
+    seen[1:] = [
+        f"{text}; {describe_recurrence(finding)}" for text, finding in zip(seen[1:], culprits[1:_MOST], strict=True)
+    ]
     answers: tuple[tuple[str, tuple[str, ...]], ...] = (
         (_cost(diagnosis), _gains(diagnosis)),
-        (_steps(diagnosis), _seen(culprits[:_MOST])),
+        (_steps(diagnosis), tuple(seen)),
         (_node(diagnosis, hosts), ()),
         (_gpu(diagnosis, hosts), ()),
         (_when(diagnosis), ()),
@@ -92,19 +96,14 @@ def _evidence(diagnosis: Diagnosis, shown: Sequence[Collection[str]]) -> tuple[s
 def _cost(diagnosis: Diagnosis) -> str:
     loss = diagnosis.loss
     if loss.ns is None:
-        return _unknown_cost(diagnosis)
-    counted = sum(step.loss_ns is not None for step in diagnosis.steps)
+        if all(step.step_time_ns is None for step in diagnosis.steps):
+            return "Unknown: the step times are not known."
+        return "Unknown: the ranks and steps recorded are too few to compare."
+    counted = format_count(diagnosis.counted_steps, "step")
     if loss.ns <= 0:
-        return f"No measurable time over {format_count(counted, 'step')}."
+        return f"No measurable time over {counted}."
     share = "" if loss.fraction is None else f", {format_percent(loss.fraction)} of the run"
-    return f"{format_time(loss.ns)} over {format_count(counted, 'step')}{share}"
-
-
-def _unknown_cost(diagnosis: Diagnosis) -> str:
-    """Say why the cost is unknown."""
-    if all(step.step_time_ns is None for step in diagnosis.steps):
-        return "Unknown: the step times are not known."
-    return "Unknown: the ranks and steps recorded are too few to compare."
+    return f"{format_time(loss.ns)} over {counted}{share}"
 
 
 def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
@@ -142,15 +141,7 @@ def _steps(diagnosis: Diagnosis) -> str:
     return f"{str(worst.key).capitalize()} costs most: {format_time(worst.loss_ns)}{share}."
 
 
-def _seen(culprits: Sequence[Culprit]) -> tuple[str, ...]:
-    """Say in which steps each finding was seen, and whether it recurs; of the first one the verdict says that."""
-    sentences = [f"{name_culprit(finding)}: seen in {describe_seen(finding)}" for finding in culprits]
-    recurs = ["", *(f"; {describe_recurrence(finding)}" for finding in culprits[1:])]
-    return tuple(map(str.__add__, sentences, recurs))
-
-
 def _incomparable(diagnosis: Diagnosis) -> bool:
-    """Return whether no step has ranks that can be compared."""
     return all(step.max_rank is None for step in diagnosis.steps)
 
 

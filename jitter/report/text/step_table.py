@@ -1,6 +1,6 @@
 """The table of steps as text for a terminal, one row a step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -24,22 +24,24 @@ def format_steps(table: pa.Table, width: int = 80) -> str:
     """
     rows = table.to_pylist()
     kinds = [row["kind"] for row in rows]
+
+    def told(name: str, write: Callable[[Any], str]) -> list[str]:
+        return ["-" if row[name] is None else write(row[name]) for row in rows]
+
     columns = [
-        ["step", *(_step(row) for row in rows)],
+        ["step", *(str(row["step"]) if row["epoch"] is None else f"{row['epoch']}/{row['step']}" for row in rows)],
         *([["kind", *kinds]] if set(kinds) - {TRAIN} else []),
-        ["time ms", *(_milliseconds(row["step_time_ns"]) for row in rows)],
-        ["loss ms", *(_milliseconds(row["loss_ns"]) for row in rows)],
-        ["loss", *(_percent(row["loss_fraction"]) for row in rows)],
-        ["min", *(_integer(row["min_rank"]) for row in rows)],
-        ["max", *(_integer(row["max_rank"]) for row in rows)],
-        *(
-            [["experts", *(_experts(row) for row in rows)]]
-            if any(row["expert_rank"] is not None for row in rows)
-            else []
-        ),
+        ["time ms", *told("step_time_ns", _milliseconds)],
+        ["loss ms", *told("loss_ns", _milliseconds)],
+        ["loss", *told("loss_fraction", lambda fraction: f"{round(fraction, 3) + 0.0:.1%}")],
+        ["min", *told("min_rank", str)],
+        ["max", *told("max_rank", str)],
     ]
+    if any(row["expert_rank"] is not None for row in rows):
+        imbalances = zip(told("expert_imbalance", "{:.2f}".format), told("expert_rank", "({})".format), strict=True)
+        columns.append(["experts", *(" ".join(pair).removesuffix(" -") for pair in imbalances)])
     shown = [name for name in ClassShares._fields if any(row[name] for row in rows)]
-    split = [[f"{name[:-3]} ms", *(_milliseconds(row[name]) for row in rows)] for name in shown]
+    split = [[f"{name[:-3]} ms", *told(name, _milliseconds)] for name in shown]
     cause = ["cause", *(row["cause"] for row in rows)]
     if width - _used_width([*columns, *split, cause]) >= _MIN_DIVERGENCE_WIDTH:
         columns += split
@@ -54,27 +56,11 @@ def _used_width(columns: Sequence[Sequence[str]]) -> int:
     return sum(max(map(len, column)) + 2 for column in columns)
 
 
-def _step(row: dict[Any, Any]) -> str:
-    return str(row["step"]) if row["epoch"] is None else f"{row['epoch']}/{row['step']}"
-
-
 def _divergence(row: dict[Any, Any]) -> str:
     if row["kernel_index"] is None:
         return "-"
     return f"{row['kernel_index']} {escape_control(short_name(row['kernel_name']))}"
 
 
-def _milliseconds(ns: Any) -> str:
-    return "-" if ns is None else f"{round(ns / _MS, 3) + 0.0:.3f}"  # + 0.0: no "-0.000"
-
-
-def _percent(fraction: Any) -> str:
-    return "-" if fraction is None else f"{round(fraction, 3) + 0.0:.1%}"
-
-
-def _experts(row: dict[Any, Any]) -> str:
-    return "-" if row["expert_rank"] is None else f"{row['expert_imbalance']:.2f} ({row['expert_rank']})"
-
-
-def _integer(value: Any) -> str:
-    return "-" if value is None else str(value)
+def _milliseconds(ns: float) -> str:
+    return f"{round(ns / _MS, 3) + 0.0:.3f}"  # + 0.0: no "-0.000"

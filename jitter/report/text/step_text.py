@@ -33,11 +33,13 @@ def describe_cause(cause: Cause) -> str:
 def describe_step(step: StepAnswer, view: StepView, hosts: Hosts, cohorts: int) -> StepText:
     """Return the texts of one step, for the view that the page shows; `cohorts` is the run's number of cohorts."""
     title = f"{step.key}{step.kind_in_words}" + ("" if cohorts == 1 else f", cohort {view.cohort}")
-    began = step.divergence
+    began, loss = step.divergence, format_time(step.loss_ns)
+    if step.loss_ns is not None and step.loss_fraction is not None:
+        loss += f" ({format_percent(step.loss_fraction)} of {format_time(step.step_time_ns)})"
     return StepText(
         title=title,
         sentence=_sentence(step, view, hosts),
-        loss=_loss(step),
+        loss=loss,
         max_rank="none" if step.max_rank is None else format_rank(step.max_rank, hosts.get(step.max_rank)),
         min_rank="none" if view.min_rank is None else format_rank(view.min_rank, hosts.get(view.min_rank)),
         began="nowhere: nothing stands out above the run's noise"
@@ -71,13 +73,6 @@ def _sentence(step: StepAnswer, view: StepView, hosts: Hosts) -> str:
             "valid."
         )
     return " ".join(sentences)
-
-
-def _loss(step: StepAnswer) -> str:
-    if step.loss_ns is None or step.loss_fraction is None:
-        return format_time(step.loss_ns)
-    share = format_percent(step.loss_fraction)
-    return f"{format_time(step.loss_ns)} ({share} of {format_time(step.step_time_ns)})"
 
 
 def _waits(view: StepView, step_ns: int | None) -> str:

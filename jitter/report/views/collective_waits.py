@@ -1,7 +1,8 @@
 """Collectives of a step: the longest wait in each, and the time from the last arrival to the end."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +81,7 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
     run, step_number = examined.run, examined.keys.index(key)
     usual, expected = examined.baseline_transfers[step_number], examined.expected_transfers[step_number]
     arrays, every = run.collective_arrays, _attendances(run, key, grid)
-    rows: list[tuple[int, str, float, int, float, int, float, float, float, float, float]] = []
+    rows: list[tuple[Any, ...]] = []
     for number, (first, end) in enumerate(pairwise(arrays.first.tolist())):
         came = every.of(first, end)
         has_index = came.index >= 0
@@ -109,17 +110,13 @@ def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid
                 float(came.bytes[came.last(slowest)]),
             )
         )
-    rows.sort()
-    numbers = np.array([row[2:] for row in rows], np.float64).reshape(len(rows), 9).T
-    return CollectiveWaits(
-        np.array([row[0] for row in rows], np.int32),
-        tuple(row[1] for row in rows),
-        numbers[0],
-        numbers[1].astype(np.int32),
-        numbers[2],
-        numbers[3].astype(np.int32),
-        *numbers[4:],
-    )
+    columns = list(zip(*sorted(rows), strict=True)) or [()] * len(fields(CollectiveWaits))
+    ranks = ("kernel_index", "waiter", "last")
+    values: dict[str, Any] = {
+        one.name: column if one.name == "operation" else np.array(column, np.int32 if one.name in ranks else float)
+        for one, column in zip(fields(CollectiveWaits), columns, strict=True)
+    }
+    return CollectiveWaits(**values)
 
 
 def _attendances(run: RunModel, key: StepKey, grid: StepGrid) -> _Attendances:

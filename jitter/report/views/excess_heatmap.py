@@ -53,15 +53,6 @@ class HeatmapLayer:
 
 
 @dataclass(frozen=True)
-class MissingCells:
-    """Cells without a recording: columns `first` to `last` of a row."""
-
-    row: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
 class ExcessHeatmap:
     """The map of ranks by steps."""
 
@@ -73,7 +64,8 @@ class ExcessHeatmap:
     """First and last step of each column, as positions in the run."""
     layers: tuple[HeatmapLayer, ...]
     """The layer to show comes first."""
-    holes: tuple[MissingCells, ...]
+    holes: tuple[tuple[int, int, int], ...]
+    """Cells without a recording: a row, the first and the last of its columns."""
     own: HeatmapLayer | None = None
     """Own excess, the largest of its parts: shown where a rank has no share of the loss."""
 
@@ -172,7 +164,10 @@ def arrange_heatmap(
     recorded which step. The colour scales are in proportion to the step time `step_ns`. The layer `OWN_LAYER` becomes
     `own`.
     """
-    groups = _by_host(ranks, hosts)
+    ranks_of_host: dict[str | None, list[int]] = {}
+    for rank in ranks:
+        ranks_of_host.setdefault(hosts.get(rank), []).append(rank)
+    groups = list(ranks_of_host.values()) if len(ranks_of_host) <= MAX_ROWS else [list(ranks)]
     most = max(MAX_ROWS, len(groups))
     fold = next(n for n in range(1, len(ranks) + 1) if sum(-(-len(group) // n) for group in groups) <= most)
     rows = [tuple(group[at : at + fold]) for group in groups for at in range(0, len(group), fold)]
@@ -191,14 +186,6 @@ def arrange_heatmap(
         holes=tuple(hole for row, is_recorded in enumerate(recorded) for hole in _holes(row, is_recorded)),
         own=next((layer for layer in layers if layer.name == OWN_LAYER), None),
     )
-
-
-def _by_host(ranks: Sequence[int], hosts: Mapping[int, str | None]) -> list[list[int]]:
-    """Group ranks by host, ordered by each host's first rank; one group if there are more hosts than rows."""
-    ranks_of_host: dict[str | None, list[int]] = {}
-    for rank in ranks:
-        ranks_of_host.setdefault(hosts.get(rank), []).append(rank)
-    return list(ranks_of_host.values()) if len(ranks_of_host) <= MAX_ROWS else [list(ranks)]
 
 
 def _layer(
@@ -235,6 +222,6 @@ def _layer(
     )
 
 
-def _holes(row: int, is_recorded: npt.NDArray[np.bool_]) -> list[MissingCells]:
+def _holes(row: int, is_recorded: npt.NDArray[np.bool_]) -> list[tuple[int, int, int]]:
     edges = np.flatnonzero(np.diff(np.concatenate([[True], is_recorded, [True]]).astype(np.int8)))
-    return [MissingCells(row, int(first), int(last) - 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]
+    return [(row, int(first), int(last) - 1) for first, last in zip(edges[::2], edges[1::2], strict=True)]

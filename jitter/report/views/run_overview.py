@@ -94,16 +94,26 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
     qualities = answers.qualities
     counts = [kernels for quality in qualities for kernels in quality.kernels]
     hosts = {host for host in lake.hosts.values() if host is not None}
+    cohorts = {
+        cohort: tuple(rank for rank in lake.cohorts if lake.cohorts[rank] == cohort)
+        for cohort in sorted(set(lake.cohorts.values()))
+    }
+    # a version's text may begin with the format's name: `nsys 2026.2`, `Kineto schema 1`
+    versions = {(source.format, source.profiler_version or "") for source in lake.sources}
+    formats = {text if text.lower().startswith(name) else f"{name} {text}".strip() for name, text in versions}
+    disagreements = describe_disagreements(lake.recorded_sizes.disagreements())
+    of_logs = [(log.file, text) for log in lake.logs for text in log.problems]
+    of_logs += [(file, text) for file, _, text in disagreements]
     return RunOverview(
         ranks=len(lake.ranks),
         steps=len(steps),
         steps_left_out=len(lake.step_keys) - len(steps),
         hosts=tuple(sorted(hosts)),
         ranks_without_host=sum(lake.hosts.get(rank) is None for rank in lake.ranks),
-        cohorts=_members(lake.cohorts),
+        cohorts=cohorts,
         kernels=sum(step.kernels for _, step in records),
         kernels_per_step=(min(counts, default=0), max(counts, default=0)),
-        formats=_formats(lake.sources),
+        formats=tuple(sorted(formats)),
         holes=_holes(lake.ranks, held, steps),
         cut=sum(step.cut for _, step in records),
         left_out=sum(quality.left_out for quality in qualities),
@@ -113,24 +123,11 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
         before_capture=sum(source.before_capture for source in lake.sources),
         without_launches=len({source.rank for source in lake.sources if not source.has_launches}),
         negative_latencies=sum(quality.negative_latencies for quality in qualities),
-        problems=_problems([*_source_problems(lake.sources), *_log_problems(lake)]),
+        problems=_problems([*_source_problems(lake.sources), *of_logs]),
         refused=_problems(_source_problems(lake.rejected)),
         damaged=tuple(lake.damaged),
         alignment=_alignment(lake, answers),
     )
-
-
-def _members(cohorts: dict[int, int]) -> dict[int, tuple[int, ...]]:
-    return {n: tuple(rank for rank, cohort in cohorts.items() if cohort == n) for n in sorted(set(cohorts.values()))}
-
-
-def _formats(sources: Iterable[SourceRecord]) -> tuple[str, ...]:
-    return tuple(sorted({_format(source.format, source.profiler_version or "") for source in sources}))
-
-
-def _format(name: str, version: str) -> str:
-    """Return a format with its version, whose text may begin with the name: `nsys 2026.2`, `Kineto schema 1`."""
-    return version if version.lower().startswith(name) else f"{name} {version}".strip()
 
 
 def _holes(ranks: Sequence[int], held: dict[int, set[StepKey]], steps: Sequence[StepKey]) -> tuple[MissingSteps, ...]:
@@ -147,26 +144,14 @@ def _source_problems(sources: Iterable[SourceRecord]) -> list[tuple[str, str]]:
 
     What the overview counts over all recordings is left out.
     """
-    ordered = sorted(sources, key=lambda s: (s.rank is None, s.rank or 0, s.file))
-    return [
-        (source.file, _without_path(text, source.file))
-        for source in ordered
-        for text in source.problems
-        if text not in source.describe_kernels()
-    ]
-
-
-def _without_path(text: str, file: str) -> str:
-    """Return a problem without the path that it begins with, which a link may spell in another way."""
-    path, _, rest = text.partition(": ")
-    return rest if rest and Path(path).name == Path(file).name else text
-
-
-def _log_problems(lake: Lake) -> list[tuple[str, str]]:
-    """Return (file, problem) of logs, those included that contradict the traces."""
-    broken = [(log.file, text) for log in lake.logs for text in log.problems]
-    disagreements = describe_disagreements(lake.recorded_sizes.disagreements())
-    return broken + [(file, text) for file, _, text in disagreements]
+    problems = []
+    for source in sorted(sources, key=lambda s: (s.rank is None, s.rank or 0, s.file)):
+        for text in source.problems:
+            path, _, rest = text.partition(": ")  # a link may spell the path in another way
+            has_path = rest and Path(path).name == Path(source.file).name
+            if text not in source.describe_kernels():
+                problems.append((source.file, rest if has_path else text))
+    return problems
 
 
 def _problems(problems: Iterable[tuple[str, str]]) -> tuple[SourceProblem, ...]:

@@ -108,7 +108,6 @@ class RunReport:
 
     @cached_property
     def _waited(self) -> dict[StepKey, Mapping[int, float]]:
-        """How long each rank of each step waited in its collectives, ns."""
         return {
             key: arrivals.waited_ns for key, arrivals in zip(self.examined.keys, self.examined.arrivals, strict=True)
         }

@@ -147,14 +147,27 @@ def build_step_view(
     """Return the data of the figures of a step; `grid` is the grid of that step and is not empty."""
     ranks: list[int] = grid.ranks.tolist()
     max_rank = ranks[0] if grid.single else step.max_rank
-    min_rank = None if grid.single else _least_late(step, waited_ns, set(ranks) - {max_rank})
+    others = {rank: waited_ns.get(rank, 0.0) for rank in ranks if rank != max_rank}
+    min_rank = step.min_rank
+    if min_rank not in others:  # it is of another cohort: the rank that waits longest
+        waiting = [rank for rank, ns in others.items() if ns > 0]
+        min_rank = max(waiting, key=lambda rank: (others[rank], -rank), default=None)
     names, codes = np.unique([grid.names[at] for at in grid.kernel_index.tolist()], return_inverse=True)
     grid.add({SELF_EXCESS: measure_self_excess(examined, step.key, grid)})
     grid.waits_for_collective = find_waiting_kernels(examined, grid)
     step_ns = float(step.step_time_ns or grid.span_ns)
-    selected = _SelectedRanks(grid, codes.astype(np.int32), max_rank, min_rank)
+    drawn = [None if rank is None else ranks.index(rank) for rank in (max_rank, min_rank)]
+    is_other = ~np.isin(np.arange(len(ranks)), [column for column in drawn if column is not None])
     collectives = measure_collective_waits(examined, step.key, grid)
-    series = {name: downsample(selected.series(name), _columns(name)) for name in SERIES}
+    series = {}
+    for name in SERIES:
+        values = own_values(grid, name)
+        most, least = (np.full(len(values), np.nan) if column is None else values[:, column].copy() for column in drawn)
+        band, band_ranks = values[:, is_other], grid.ranks[is_other]
+        (high, high_rank), (low, low_rank) = (_extreme(band, band_ranks, sign) for sign in (1.0, -1.0))
+        whole = MetricSeries(grid.kernel_index, codes.astype(np.int32), most, least, high, low, high_rank, low_rank)
+        series[name] = downsample(whole, _columns(name))
+    waits = np.argsort(-collectives.waited_ns, kind="stable").tolist()
     began = step.divergence
     return StepView(
         key=step.key,
@@ -162,7 +175,7 @@ def build_step_view(
         ranks=len(ranks),
         max_rank=max_rank,
         min_rank=min_rank,
-        others=int(selected.others.sum()),
+        others=int(is_other.sum()),
         values=grid.single,
         kernels=grid.kernel_index.size,
         points=max(len(series[metric].kernel_index) for metric in METRICS),
@@ -175,7 +188,7 @@ def build_step_view(
         collectives=collectives,
         recorded_collectives=grid.collectives,
         waited_ns=max((waited_ns.get(rank, 0.0) for rank in ranks), default=0.0),
-        waits=_waits(collectives, step_ns),
+        waits=tuple(at for at in waits if collectives.waited_ns[at] >= MIN_WAIT_FRACTION * step_ns),
         divergence=began.kernel_index if began is not None and began.cohort == grid.cohort else None,
         alignment=grid.alignment,
         negative_latencies=grid.negative_latencies,
@@ -339,50 +352,13 @@ def keep_extremes(x: Ints, lines: Sequence[Floats], columns: int) -> Longs:
     return np.unique(np.concatenate(kept))
 
 
-def _least_late(step: StepAnswer, waited_ns: Mapping[int, float], among: set[int]) -> int | None:
-    """Return the step's min rank; if it is of another cohort, the rank in `among` that waits longest."""
-    if step.min_rank in among:
-        return step.min_rank
-    waited = {rank: ns for rank, ns in waited_ns.items() if rank in among and ns > 0}
-    return max(waited, key=lambda rank: (waited[rank], -rank), default=None)
-
-
-def _waits(met: CollectiveWaits, step_ns: float) -> tuple[int, ...]:
-    """Return the positions of collectives with long waits, longest wait first."""
-    order = np.argsort(-met.waited_ns, kind="stable")
-    return tuple(int(at) for at in order if met.waited_ns[at] >= MIN_WAIT_FRACTION * step_ns)
-
-
-class _SelectedRanks:
-    """The columns of the grid that are max rank, min rank and the other ranks."""
-
-    def __init__(self, grid: StepGrid, codes: Ints, max_rank: int | None, min_rank: int | None) -> None:
-        self._grid, self._codes = grid, codes
-        ranks: list[int] = grid.ranks.tolist()
-        self._max, self._min = (None if rank is None else ranks.index(rank) for rank in (max_rank, min_rank))
-        self.others = ~np.isin(np.arange(len(ranks)), [i for i in (self._max, self._min) if i is not None])
-
-    def series(self, metric: str) -> MetricSeries:
-        values = own_values(self._grid, metric)
-        high, high_rank = self._extreme(values, 1.0)
-        low, low_rank = self._extreme(values, -1.0)
-        at, codes = self._grid.kernel_index, self._codes
-        return MetricSeries(
-            at, codes, self._of(values, self._max), self._of(values, self._min), high, low, high_rank, low_rank
-        )
-
-    def _extreme(self, values: Floats, sign: float) -> tuple[Floats, Floats]:
-        """Return the other ranks' highest (sign 1) or lowest (-1) value of each kernel, and its rank."""
-        if not self.others.any() or not values.shape[0]:
-            nothing = np.full(values.shape[0], np.nan)
-            return nothing, nothing
-        mine = sign * values[:, self.others]
-        mine[np.isnan(mine)] = -np.inf
-        at = mine.argmax(axis=1)
-        highest = mine[np.arange(at.size), at]
-        is_finite = np.isfinite(highest)
-        ranks = self._grid.ranks[self.others][at]
-        return np.where(is_finite, sign * highest, np.nan), np.where(is_finite, ranks, np.nan)
-
-    def _of(self, values: Floats, column: int | None) -> Floats:
-        return np.full(values.shape[0], np.nan) if column is None else values[:, column].copy()
+def _extreme(values: Floats, ranks: Longs, sign: float) -> tuple[Floats, Floats]:
+    """Return the highest (sign 1) or lowest (-1) value of each kernel, and its rank; NaN where there is none."""
+    if not ranks.size or not values.shape[0]:
+        nothing = np.full(values.shape[0], np.nan)
+        return nothing, nothing
+    comparable = np.where(np.isnan(values), -np.inf, sign * values)
+    at = comparable.argmax(axis=1)
+    highest = comparable[np.arange(at.size), at]
+    is_finite = np.isfinite(highest)
+    return np.where(is_finite, sign * highest, np.nan), np.where(is_finite, ranks[at], np.nan)

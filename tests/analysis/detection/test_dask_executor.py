@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-import jitter
 from jitter.cli import main
 from jitter.core.parallel import dask_client
-from jitter.simulate import Fault, Job, simulate, write
+from jitter.simulate import Fault, Job, simulate
 from tests.support.dask_cluster import StartCluster, address_of
+from tests.support.simulated import ingest_run
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +27,7 @@ FAULTS = ["slow_gpu:rank=5,factor=1.3", "cpu_stall:rank=2,step=3,kernel=9,ms=2"]
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job")
     run = simulate(JOB, [Fault.parse(fault) for fault in FAULTS])
-    write(run, folder / "traces", "kineto")
-    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    ingest_run(run, folder, "kineto")
     return folder / "lake"
 
 

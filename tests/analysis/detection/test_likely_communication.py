@@ -10,7 +10,8 @@ from jitter.analysis.detection.likely_communication import (
 )
 from jitter.analysis.diagnosis.diagnose import limit_to_communication
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.model import Culprit, Loss, Seen, WhatIf
+from jitter.analysis.diagnosis.model import Culprit, Loss, Seen, StepAnswer, WhatIf
+from jitter.core.step_key import StepKey
 
 RANKS, LAUNCHES = 8, 40
 Times = tuple[np.ndarray, np.ndarray]
@@ -80,8 +81,8 @@ def _culprit(cause: str, confidence: str = "high") -> Culprit:
 
 
 def _diagnosis(*culprits: Culprit) -> Diagnosis:
-    verdict = "Jitter costs 1 ms over 5 steps (3%); no rank, host or link stands out above the run's noise."
-    return Diagnosis(Loss(1, 0.1), (), culprits, WhatIf(0, 1), verdict)
+    steps = (StepAnswer(StepKey(None, 1), 30, 1, 0.03, None, None, None, None, "none"),)
+    return Diagnosis(Loss(1_000_000, 0.03), steps, culprits, WhatIf(0, 1), 8)
 
 
 def _survey(**given: object) -> CommunicationSurvey:
@@ -117,7 +118,7 @@ def test_findings_that_rest_on_it_are_of_low_confidence(survey: CommunicationSur
 @pytest.mark.parametrize("survey", [_survey(likely=LIKELY), _survey(is_recognized=False), _survey(is_graphs_only=True)])
 def test_nobody_is_cleared(survey: CommunicationSurvey):
     found = limit_to_communication(_diagnosis(), survey)
-    assert found.verdict.startswith("Jitter costs 1 ms over 5 steps (3%); no rank can be blamed or cleared: ")
+    assert found.verdict.startswith("Jitter costs 1.00 ms over 1 step (3.00%); no rank can be blamed or cleared: ")
     assert "stands out" not in found.verdict
 
 

@@ -50,7 +50,7 @@ def test_the_first_rule_that_is_true_decides(monkeypatch: pytest.MonkeyPatch):
     def rule(cause: Cause, match: Match | None, part: TimePart = TimePart.GPU) -> Rule:
         return Rule(cause, (part,), "likely", lambda evidence, candidate: match, "{size} units")
 
-    def found(*rules: Rule) -> tuple[str, tuple[str, tuple[str, ...]]]:
+    def found(*rules: Rule) -> tuple[str, str, tuple[str, ...]]:
         monkeypatch.setattr("jitter.analysis.diagnosis.causes.RULES", rules)
         late = of_one_rank(Outlier(0, 0, TimePart.GPU, (0,), 1.0, 9.0))
         return find_cause(None, late)  # type: ignore[arg-type]
@@ -59,6 +59,7 @@ def test_the_first_rule_that_is_true_decides(monkeypatch: pytest.MonkeyPatch):
     of_cpu = rule("cpu_launch", two, TimePart.CPU)
     assert found(of_cpu, rule("gpu_time", None), rule("gpu_compute", three), rule("gpu_time", two)) == (
         "gpu_compute",
-        ("likely", ("3 units", "more")),
+        "likely",
+        ("3 units", "more"),
     )
-    assert found(of_cpu, rule("gpu_time", None)) == ("none", ("unknown", ()))
+    assert found(of_cpu, rule("gpu_time", None)) == ("none", "unknown", ())

@@ -29,7 +29,7 @@ HEALTHY = JobLogs(
     edges=[edge(0, 1, "P2P/IPC", None), edge(1, 2), edge(3, 0)],
 )
 NODE0 = {1: RankPlace("node0", 1)}
-NO_CULPRIT = Diagnosis(Loss(0, 0.0), (), (), WhatIf(0, 0), "")
+NO_CULPRIT = Diagnosis(Loss(0, 0.0), (), (), WhatIf(0, 0), 0)
 
 
 def words(logs: JobLogs, *kinds: Any, items: bool = False) -> list[str]:

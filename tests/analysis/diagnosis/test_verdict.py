@@ -1,5 +1,6 @@
 """The verdict, the seven answers and how far to trust a step, from answers made by hand."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,7 @@ from jitter.analysis.diagnosis.model import (
     StepAnswer,
     WhatIf,
 )
-from jitter.analysis.diagnosis.verdict import advise_recurrence, write_verdict
+from jitter.analysis.diagnosis.verdict import advise_recurrence
 from jitter.analysis.execution.step_times import TeamTimes
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
@@ -72,8 +73,7 @@ def answer(step: int, loss_ns: int | None, max_rank: int | None = None) -> StepA
 def diagnosis(*culprits: Culprit, steps: tuple[StepAnswer, ...] = (answer(0, None), answer(1, 5 * MS, 3))) -> Diagnosis:
     loss = Loss(5 * MS, 0.25)
     conclusion = Conclusion("found" if culprits else "within_noise")
-    said = write_verdict(loss, culprits, steps, 7 * MS, 4, conclusion)
-    return Diagnosis(loss, steps, culprits, WhatIf(7 * MS, 5 * MS), said)
+    return Diagnosis(loss, steps, culprits, WhatIf(7 * MS, 5 * MS), 4, conclusion=conclusion)
 
 
 def told(found: Diagnosis, hosts=None) -> dict[str, str]:
@@ -96,57 +96,67 @@ def test_nobody_to_blame():
     assert [alone[question] for question in asked] == [untold] * 5
 
 
+def verdict(
+    loss: Loss,
+    culprits: Sequence[Culprit],
+    steps: Sequence[StepAnswer],
+    ranks: int,
+    conclusion: Conclusion = QUIET,
+    split: tuple[LossShare, ...] = (),
+) -> str:
+    found = Diagnosis(loss, tuple(steps), tuple(culprits), WhatIf(0, None), ranks, conclusion=conclusion, split=split)
+    return found.verdict
+
+
 def test_what_cannot_be_told():
-    nothing = (answer(0, None),)
-    said = write_verdict(Loss(None, None), [], nothing, 0, 4, QUIET)
-    assert said.startswith("The cost of jitter is unknown; ")
-    found = Diagnosis(Loss(None, None), nothing, (), WhatIf(None, None), said)
+    found = Diagnosis(Loss(None, None), (answer(0, None),), (), WhatIf(None, None), 4, conclusion=QUIET)
+    assert found.verdict.startswith("The cost of jitter is unknown; ")
     answers = told(found)
     assert answers["How much does jitter cost?"] == "Unknown: the ranks and steps recorded are too few to compare."
     assert answers["Which step?"] == "Unknown: no step has a known loss."
 
 
 def test_one_rank_alone():
-    said = write_verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 0, 1, QUIET)
+    said = verdict(Loss(3 * MS, 0.1), [], [answer(1, 3 * MS)], 1, QUIET)
     assert said.startswith("Only one rank was recorded")
     assert "cannot be measured" in said
     assert "other" not in said
     assert "3.00 ms" in said
-    assert "Rank 3 executes" in write_verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 1, QUIET)
+    assert "Rank 3 executes" in verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 1, QUIET)
 
 
 def test_who_is_often_last_is_worth_a_look_where_jitter_costs():
     steps = [answer(1, MS, 3), answer(2, MS, 3), answer(3, MS, 1)]
     hint = ", although rank 3 is the slowest in 2 of 3 steps."
-    assert write_verdict(Loss(3 * MS, 0.1), [], steps, 0, 4, QUIET).endswith(
+    assert verdict(Loss(3 * MS, 0.1), [], steps, 4, QUIET).endswith(
         f"no rank, host or link stands out above the run's noise{hint}"
     )
-    assert "slowest" not in write_verdict(Loss(3 * MS, 0.001), [], steps, 0, 4, QUIET)
-    assert "slowest" not in write_verdict(Loss(3 * MS, 0.1), [], steps[1:], 0, 4, QUIET)
-    assert "slowest" not in write_verdict(Loss(3 * MS, 0.1), [], steps[:1], 0, 4, QUIET)
+    assert "slowest" not in verdict(Loss(3 * MS, 0.001), [], steps, 4, QUIET)
+    assert "slowest" not in verdict(Loss(3 * MS, 0.1), [], steps[1:], 4, QUIET)
+    assert "slowest" not in verdict(Loss(3 * MS, 0.1), [], steps[:1], 4, QUIET)
 
 
 def test_doubts_withhold_the_all_clear():
     doubtful = Conclusion("within_noise", ("Rank 2 of the job was not recorded: it cannot be cleared.",))
-    said = write_verdict(Loss(3 * MS, 0.001), [], [answer(1, 3 * MS)], 0, 4, doubtful)
+    said = verdict(Loss(3 * MS, 0.001), [], [answer(1, 3 * MS)], 4, doubtful)
     assert said == (
         "Jitter costs 3.00 ms over 1 step (0.10%); no recorded rank stands out above the run's noise. "
         "Rank 2 of the job was not recorded: it cannot be cleared."
     )
-    assert "Rank 3 executes" in write_verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 4, doubtful)
+    assert "Rank 3 executes" in verdict(Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 4, doubtful)
 
 
 def test_a_loss_that_is_spread_is_answered_from_its_split():
     ranks = (RankShare(6, 2 * MS), RankShare(0, 2 * MS), RankShare(1, MS))
     split = (LossShare("launch", 5 * MS, 0.25, ranks),)
     steps, loss, spread = (answer(0, None), answer(1, 5 * MS, 6)), Loss(5 * MS, 0.25), Conclusion("spread")
-    said = write_verdict(loss, [], steps, 0, 8, spread, split)
+    said = verdict(loss, [], steps, 8, spread, split)
     parts = "late kernel launches (CPU) 5.00 ms (25.0% of the run), ranks 6 (40%), 0 (40%), 1 (20%)"
     assert said == (
         "Jitter costs 5.00 ms over 1 step (25.0%); the loss is spread over the ranks, and none stands out above the "
         f"run's noise: {parts}."
     )
-    answers = told(Diagnosis(loss, steps, (), WhatIf(0, 5 * MS), said, split=split, conclusion=spread))
+    answers = told(Diagnosis(loss, steps, (), WhatIf(0, 5 * MS), 8, split=split, conclusion=spread))
     assert answers["CPU or GPU?"] == f"The CPU: {parts}."
     assert answers["Which GPU?"] == (
         "No single rank stands out above the run's noise; the loss is on ranks 6 (40%), 0 (40%), 1 (20%)."
@@ -156,7 +166,7 @@ def test_a_loss_that_is_spread_is_answered_from_its_split():
 
 def test_a_rank_with_most_of_the_loss_is_not_cleared():
     split = (LossShare("launch", 5 * MS, 0.25, (RankShare(6, 5 * MS),)),)
-    said = write_verdict(Loss(5 * MS, 0.25), [], [answer(1, 5 * MS, 6)], 0, 8, Conclusion("spread"), split)
+    said = verdict(Loss(5 * MS, 0.25), [], [answer(1, 5 * MS, 6)], 8, Conclusion("spread"), split)
     assert "most of the loss is on rank 6, which does not stand out above the run's noise" in said
     assert "stands out" not in said
 
@@ -164,9 +174,9 @@ def test_a_rank_with_most_of_the_loss_is_not_cleared():
 def test_a_loss_below_nothing_is_none():
     loss, steps = Loss(-109_000, -0.001), (answer(1, -109_000),)
     split = (LossShare("unexplained", -109_000, -0.001, ()),)
-    said = write_verdict(loss, [], steps, 0, 4, QUIET, split)
+    said = verdict(loss, [], steps, 4, QUIET, split)
     assert said.startswith("Jitter costs no measurable time over 1 step; ")
-    answers = answer_questions(Diagnosis(loss, steps, (), WhatIf(0, -109_000), said, split=split, conclusion=QUIET), {})
+    answers = answer_questions(Diagnosis(loss, steps, (), WhatIf(0, -109_000), 4, split=split, conclusion=QUIET), {})
     texts = [said, *(text for one in answers for text in (one.answer, *one.evidence))]
     assert answers[0].answer == "No measurable time over 1 step."
     assert not [text for text in texts if "109" in text or "0 ns" in text]
@@ -391,13 +401,13 @@ class TestQuality:
     ],
 )
 def test_who_cannot_be_compared_is_not_cleared(lone: list[int], said: str):
-    words = write_verdict(Loss(3 * MS, 0.001), [], [answer(1, 3 * MS)], 0, 8, Conclusion("within_noise", (said,)))
+    words = verdict(Loss(3 * MS, 0.001), [], [answer(1, 3 * MS)], 8, Conclusion("within_noise", (said,)))
     assert (
         words == f"Jitter costs 3.00 ms over 1 step (0.10%); no recorded rank stands out above the run's noise. {said}"
     )
     assert "host or link" not in words
-    assert said not in write_verdict(
-        Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 0, 8, Conclusion("within_noise", (said,))
+    assert said not in verdict(
+        Loss(3 * MS, 0.1), [culprit()], [answer(1, 3 * MS)], 8, Conclusion("within_noise", (said,))
     )
 
 
@@ -445,12 +455,12 @@ def test_the_verdict_ends_with_a_headline_about_all_ranks():
         gain_ns=8 * MS,
     )
     quiet = replace(diagnosis(), of_all_ranks=(shared,))
-    assert quiet.with_headline().verdict == (
-        f"{quiet.verdict} All ranks launch kernels that take less time than their launch: fuse them, or launch them "
-        "as a graph; it costs 9.00 ms = 45.0% of the run; fixing it alone would save about 8.00 ms."
+    assert quiet.verdict == (
+        f"{diagnosis().verdict} All ranks launch kernels that take less time than their launch: fuse them, or launch "
+        "them as a graph; it costs 9.00 ms = 45.0% of the run; fixing it alone would save about 8.00 ms."
     )
     late = replace(diagnosis(culprit()), of_all_ranks=(shared,))
-    assert late.with_headline().verdict == late.verdict
+    assert late.verdict == diagnosis(culprit()).verdict
 
 
 def test_what_the_gpus_of_a_host_have_in_common_is_said_once():

@@ -9,7 +9,8 @@ import pytest
 import jitter
 from jitter.cli import main
 from jitter.core.errors import UsageError
-from jitter.simulate import Fault, Job, simulate, write
+from jitter.simulate import Fault, Job, simulate
+from tests.support.simulated import ingest_run
 
 pytestmark = pytest.mark.slow
 RANKS, STEPS = 4, 3
@@ -18,9 +19,7 @@ RANKS, STEPS = 4, 3
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
     folder = tmp_path_factory.mktemp("breakdown")
-    write(simulate(Job(ranks=RANKS, steps=STEPS, kernels=24)), folder / "traces", "kineto")
-    jitter.ingest(folder / "traces", folder / "lake", executor=jitter.LocalExecutor())
-    return jitter.open(folder / "lake")
+    return ingest_run(simulate(Job(ranks=RANKS, steps=STEPS, kernels=24)), folder, "kineto")
 
 
 @pytest.mark.parametrize("by", ["kernel", "phase", "stream"])
@@ -94,8 +93,6 @@ def test_the_verb(lake: "jitter.Lake", by: str, capsys: pytest.CaptureFixture[st
 
 def test_a_slow_gpu_loses_time_in_its_kernels(tmp_path: Path):
     run = simulate(Job(ranks=4, steps=3, kernels=24), [Fault("slow_gpu", ranks=frozenset({2}), factor=1.5)])
-    write(run, tmp_path / "traces", "nsys")
-    jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
-    rows = jitter.open(tmp_path / "lake").table(by="kernel", arrow=True).to_pylist()
+    rows = ingest_run(run, tmp_path, "nsys").table(by="kernel", arrow=True).to_pylist()
     worst = max((row for row in rows if row["lost_ns"] is not None), key=lambda row: row["lost_ns"])
     assert worst["max_rank"] == 2

@@ -7,9 +7,10 @@ import jitter
 from jitter.core.errors import LakeError, UsageError
 from jitter.lake.layout import kernels_file
 from jitter.lake.parquet import write_kernels
-from jitter.simulate import Fault, Job, simulate, write
+from jitter.simulate import Fault, Job, simulate
 from tests.support.lakes import RankLake, collective, kernel, lake_of
 from tests.support.metric_assertions import assert_matches_oracle
+from tests.support.simulated import ingest_run
 
 
 @pytest.mark.parametrize(
@@ -22,9 +23,7 @@ from tests.support.metric_assertions import assert_matches_oracle
 )
 def test_the_late_rank_is_the_max_rank(tmp_path, fault):
     run = simulate(Job(ranks=5, steps=3, kernels=60, seed=4), [Fault.parse(fault)])
-    write(run, tmp_path / "traces", "nsys")
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
-    readings = jitter.open(tmp_path / "lake").ttke_readings()
+    readings = ingest_run(run, tmp_path, "nsys").ttke_readings()
     assert [tuple(one.step) for one in readings] == [(1, 0), (1, 1), (1, 2)]
     assert readings[1].max_rank == 2
     assert max(readings, key=lambda one: one.magnitude_ns) is readings[1]

@@ -55,7 +55,6 @@ class TimeAfterLaunches:
 
     @cached_property
     def _late_steps(self) -> frozenset[int]:
-        """The steps whose starts, and the step before, are worth reading."""
         rows = [account.losses.of([LossClass.START]) for account in self._analysis.accounts]
         starts = [float(np.maximum(losses.loss_ns, 0).sum()) for losses in rows]
         least = THRESHOLDS.min_gap_share * self._analysis.usual_step_ns
@@ -101,7 +100,6 @@ class TimeAfterLaunches:
         return {rank: ns - usual for rank, ns in zip(ranks[is_known].tolist(), after[is_known].tolist(), strict=True)}
 
     def _end(self, key: StepKey, rank: int) -> float:
-        """Return the end of a rank's step marker; NaN where the trace has no marker."""
         recorded = self._records[key][rank]
         end = recorded.step.end_ns
         return np.nan if end is None or recorded.record.has_guessed_steps else float(end)

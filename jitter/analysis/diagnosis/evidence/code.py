@@ -152,7 +152,6 @@ def _find_launch(lake: RecordedCode, key: StepKey, rank: int, kernel_index: int)
 
 
 def _last_return(rows: pa.Table, start_ns: int | None, step_start_ns: int) -> int | None:
-    """Return when the last launch before `start_ns` returned; the step's start if there is none."""
     if start_ns is None:
         return None
     earlier = rows.filter(pc.less(rows["launch_start_ns"], start_ns))

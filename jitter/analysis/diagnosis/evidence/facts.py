@@ -30,7 +30,7 @@ from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage
-from jitter.lake.records import RankStepRecord
+from jitter.lake.records import RankStepRecord, SourceRecord
 
 
 class DataLoadingTimes(NamedTuple):
@@ -90,14 +90,14 @@ class Evidence:
         return replace(transfers, rank=ranks, team=teams, place=places)
 
     @cached_property
+    def _sources(self) -> list[SourceRecord]:
+        records = [step_record.record for of_step in self.records.values() for step_record in of_step.values()]
+        return list({record.digest: record for record in records}.values())
+
+    @cached_property
     def missing_ranks(self) -> tuple[int, ...]:
         """Ranks of the job without a recording: by world size, holes in the ranks, or unreadable recordings."""
-        sources = {
-            step_record.record.digest: step_record.record
-            for of_step in self.records.values()
-            for step_record in of_step.values()
-        }
-        coverage = rank_coverage(sources.values())
+        coverage = rank_coverage(self._sources)
         unread = self._unread_ranks.difference(coverage.ranks)
         return tuple(sorted(unread.union(coverage.missing, self.incomplete_ranks)))
 
@@ -115,18 +115,12 @@ class Evidence:
     @cached_property
     def has_guessed_steps(self) -> bool:
         """Whether the steps of some recording were found without markers."""
-        return any(
-            step_record.record.has_guessed_steps
-            for of_step in self.records.values()
-            for step_record in of_step.values()
-        )
+        return any(source.has_guessed_steps for source in self._sources)
 
     @cached_property
     def has_assumed_rank(self) -> bool:
         """Whether nothing states the rank of the lake's only recording."""
-        return any(
-            step_record.record.has_assumed_rank for of_step in self.records.values() for step_record in of_step.values()
-        )
+        return any(source.has_assumed_rank for source in self._sources)
 
     def has_launches(self, team: int) -> bool:
         """Return whether launches of a team's ranks were recorded."""

@@ -208,7 +208,6 @@ def _names_and_threads(rows_of: Ints, shapes: Sequence[LaunchShapes]) -> tuple[I
 
 
 def _own_steps(analysis: RunAnalysis, outlier: Outlier, key: StepKey) -> list[tuple[StepKey, list[int]]]:
-    """Return the step and some of the rank's other steps in which it is not an outlier."""
     run, late = analysis.run, set(outlier.steps)
     there = [
         step

@@ -11,7 +11,7 @@ from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossCl
 from jitter.analysis.detection.findings import Finding, FindingKind, of_one_rank
 from jitter.analysis.detection.significance import binomial_tail
 from jitter.analysis.detection.standouts import Outlier
-from jitter.analysis.diagnosis.causes import CauseEvidence, find_cause
+from jitter.analysis.diagnosis.causes import Judgement, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.scopes import RankGroup, assign_nodes, group_late_ranks
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
@@ -104,8 +104,8 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     by_cause: dict[tuple[Cause, TimePart], list[LateRank]] = {}
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
     for late in _by_rank(candidates):
-        cause, judged = find_cause(evidence, late.candidates[0])
-        by_cause.setdefault((cause, late.candidates[0].part), []).append(late._replace(cause=(cause, judged)))
+        judged = find_cause(evidence, late.candidates[0])
+        by_cause.setdefault((judged.cause, late.candidates[0].part), []).append(late._replace(judgement=judged))
     for members in by_cause.values():
         groups += _group_ranks(members, evidence)
     return groups
@@ -116,7 +116,7 @@ class LateRank(NamedTuple):
 
     rank: int
     candidates: tuple[Finding, ...]
-    cause: tuple[Cause, CauseEvidence] | None = None
+    judgement: Judgement | None = None
     """None where it is not known yet."""
 
     @property
@@ -150,7 +150,7 @@ def _group_ranks(members: Sequence[LateRank], evidence: Evidence) -> list[Findin
         for group in group_late_ranks(by_rank, evidence.locations, masked):
             chosen = [by_rank[rank] for rank in group.ranks]
             worst = max(chosen, key=lambda late: late.excess_ns)
-            cause, (certainty, sentences) = worst.cause or find_cause(evidence, worst.candidates[0])
+            cause, certainty, sentences = worst.judgement or find_cause(evidence, worst.candidates[0])
             candidates = tuple(one for late in chosen for one in late.candidates)
             groups.append(FindingGroup(candidates, group, cause, certainty, (*_describe_place(group), *sentences)))
     return groups
@@ -180,7 +180,6 @@ def _by_steps(members: Sequence[LateRank], share: float) -> list[list[LateRank]]
 
 
 def _describe_place(group: RankGroup) -> tuple[str, ...]:
-    """Say what the ranks of a group have in common."""
     if group.scope == "host" and group.host is None:
         return (f"ranks {format_numbers(group.ranks)}, one node by their device numbers, are late in the same steps",)
     if group.scope == "host":
@@ -200,7 +199,7 @@ def _group_job(job: Finding, evidence: Evidence) -> FindingGroup:
     if job.kind in STAGE_KINDS:
         group = RankGroup("rank" if len(job.ranks) == 1 else "ranks", job.ranks)
         return FindingGroup((job,), group, STAGE_KINDS[job.kind], "likely", job.evidence)
-    cause, (certainty, sentences) = find_cause(evidence, job)
+    cause, certainty, sentences = find_cause(evidence, job)
     is_whole_job = job.kind == "slow_steps" and len(job.ranks) == len(evidence.locations)
     if is_whole_job or job.kind not in ("late_together", "slow_steps"):
         return FindingGroup((job,), RankGroup("job", job.ranks), cause, certainty, (*job.evidence, *sentences))
@@ -226,7 +225,7 @@ def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> l
         if len(slow.ranks) == 1 and not evidence.waits_for_unrecorded(slow):
             links.append(LateRank(slow.ranks[0], (slow,)))
         else:
-            cause, (certainty, sentences) = find_cause(evidence, slow)
+            cause, certainty, sentences = find_cause(evidence, slow)
             groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), cause, certainty, sentences))
     return groups + _group_ranks(links, evidence)
 
@@ -295,17 +294,13 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
     lead = _one_rank(evidence, charged, named, time_ns, is_above_noise)
     if lead is not None:
         return [*groups, lead]
-    pauses = [group for group in groups if _are_random_pauses(group)]
+    pauses = [group for group in groups if all(one.kind == "random_pauses" for one in group.candidates)]
     others = [group for group in groups if group not in pauses]
     named = {(one.rank, one.part) for group in others for one in group.outliers}
     lead = _every_rank(evidence, charged, named, time_ns) if is_above_noise else None
     if lead is None:
         return [*groups]
     return [*(group for group in groups if group not in pauses or group.parts != lead.parts), lead]
-
-
-def _are_random_pauses(group: FindingGroup) -> bool:
-    return all(candidate.kind == "random_pauses" for candidate in group.candidates)
 
 
 def _one_rank(
@@ -355,7 +350,7 @@ def _one_rank(
         share = format_percent(gain / float(analysis.loss_ns[list(charged.timed)].sum()))
         why = f"what it takes longer in {format_count(len(late), 'step')} is {share} of the loss"
     location = evidence.locations[rank]
-    cause, (certainty, sentences) = find_cause(evidence, candidate)
+    cause, certainty, sentences = find_cause(evidence, candidate)
     group = RankGroup("rank", (rank,), location.host, location.device)
     arrivals = () if is_stall else _describe_arrivals(evidence, rank)
     return FindingGroup((candidate,), group, cause, certainty, (why, *arrivals, *sentences), is_lead=True)

@@ -172,7 +172,6 @@ def _other_dumps(calls: pa.Table, group_rows: Sequence[Row]) -> set[str]:
 
 
 def _describe_groups(facts: HangFacts) -> None:
-    """Collect the groups, their members and the recorded ranks."""
     texts: dict[str | None, set[str]] = defaultdict(set)
     names: dict[str, dict[int, set[str | None]]] = defaultdict(lambda: defaultdict(set))
     for row in facts.group_rows:
@@ -204,7 +203,6 @@ def _describe_groups(facts: HangFacts) -> None:
 
 
 def _follow(facts: HangFacts) -> None:
-    """Find how far each rank got in each group."""
     progress: dict[Group, dict[int, Progress]] = defaultdict(lambda: defaultdict(Progress))
 
     def of_row(row: Row) -> Progress:

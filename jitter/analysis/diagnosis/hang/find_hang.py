@@ -66,7 +66,6 @@ def find_hang(recorded: pa.Table, process_groups: pa.Table, timeouts: pa.Table) 
 
 
 def _stuck_collectives(facts: HangFacts) -> Iterator[_Stuck]:
-    """Return the first stuck collective of each group."""
     collectives = facts.collectives()
     stuck: dict[Group, int] = {}
     for group, progress in facts.progress.items():
@@ -197,14 +196,12 @@ def _variants(facts: HangFacts, name: str | None, at: int, rows: Iterable[Row]) 
 
 
 def _call(facts: HangFacts, name: str | None, sequence: int | None, rows: Sequence[Row]) -> Call:
-    """Return the call that most of the rows state."""
     stated = Counter(tuple(row[column] for column in _CALL_COLUMNS) for row in rows)
     values = stated.most_common(1)[0][0] if stated else (None,) * len(_CALL_COLUMNS)
     return Call(name, facts.descriptions.get(name), sequence, *values)
 
 
 def _stuck_exchanges(facts: HangFacts) -> Iterator[_Stuck]:
-    """Return the first stuck send or receive between each two ranks."""
     for place, (source, target), sides in pending_exchanges(facts):
         others = {source, target} - set(sides)
         unrecorded = others - facts.recorded
@@ -337,7 +334,6 @@ def _calls_by_step(
 
 
 def _last_calls(facts: HangFacts, ranks: Sequence[int]) -> Iterator[LastCall]:
-    """Return the last recorded call of each of these ranks."""
     for rank in ranks:
         calls = facts.calls.filter(pc.equal(facts.calls["rank"], rank))
         if calls.num_rows:

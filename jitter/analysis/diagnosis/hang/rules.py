@@ -134,7 +134,6 @@ def _rule_of(operation: StuckOperation) -> Rule:
 
 
 def _values(hang: Hang, doubts: Doubts) -> dict[str, object]:
-    """Return what headlines and advice name."""
     root = hang.operation
     blocker = next((other for other in hang.others if set(root.blocking) & set(other.operation.waiting)), None)
     verb = _verb(root.blocking, "wait")
@@ -162,14 +161,14 @@ def _values(hang: Hang, doubts: Doubts) -> dict[str, object]:
         else f", and {format_ranks(root.blocking)} {verb} in {_describe_call(blocker.operation.call)}",
         "doubts": "; ".join(_unknown(root, doubts)),
         "variants": "; ".join(
-            f"{format_ranks(variant.ranks)} called {_name_operation(variant.call)} ({_facts_of(variant.call)})"
+            f"{format_ranks(variant.ranks)} called {_name_operation(variant.call)} "
+            f"({_details(variant.call) or 'size not recorded'})"
             for variant in root.variants[:_MOST]
         ),
     }
 
 
 def _unknown(operation: StuckOperation, doubts: Doubts) -> Iterator[str]:
-    """Say why what ranks did is unknown."""
     for reason, words in _REASONS.items():
         ranks = [rank for rank in operation.unknown if doubts.of_rank.get(rank) == reason]
         if ranks:
@@ -216,8 +215,7 @@ def _doubts(hang: Hang, doubts: Doubts) -> Iterator[str]:
 def _describe_call(call: Call) -> str:
     """Return a call with its number, group, size and code line: `all_reduce 19 of process group 0 (default_pg), …`."""
     number = "" if call.sequence is None else f" {call.sequence}"
-    parts = (_size(call), call.source_line and f"at {call.source_line}")
-    return ", ".join([f"{_name_operation(call)}{number}{_of_group(call)}", *filter(None, parts)])
+    return ", ".join(filter(None, (f"{_name_operation(call)}{number}{_of_group(call)}", _details(call))))
 
 
 def _name_operation(call: Call) -> str:
@@ -237,14 +235,12 @@ def _of_group(call: Call) -> str:
     return f" of process group {abbreviate(call.group)}{members}"
 
 
-def _size(call: Call) -> str:
-    if call.elements is None:
-        return ""
-    return f"{call.elements:,} × {call.dtype}" if call.dtype else format_count(call.elements, "element")
-
-
-def _facts_of(call: Call) -> str:
-    return ", ".join(filter(None, (_size(call), call.source_line and f"at {call.source_line}"))) or "size not recorded"
+def _details(call: Call) -> str:
+    """Return elements, type and code line of a call; empty where none is recorded."""
+    size = ""
+    if call.elements is not None:
+        size = f"{call.elements:,} × {call.dtype}" if call.dtype else format_count(call.elements, "element")
+    return ", ".join(filter(None, (size, call.source_line and f"at {call.source_line}")))
 
 
 def _describe_waiting(operation: StuckOperation) -> str:

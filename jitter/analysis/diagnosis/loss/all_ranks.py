@@ -15,6 +15,7 @@ from jitter.analysis.alignment.program import Operation
 from jitter.analysis.detection.pipeline_stages import find_exchanging_teams
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.causes import WAITS_FOR_UNRECORDED
+from jitter.analysis.diagnosis.efficiency import EfficiencyFinding
 from jitter.analysis.diagnosis.grouping.finding_groups import STAGE_KINDS
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE, LowerRungs
 from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, Seen
@@ -56,13 +57,10 @@ class _Measured(NamedTuple):
     """How long a synchronising call lasts."""
 
     def mask(self, kind: int) -> Bools:
-        """Return the mask of a kind."""
         return np.array([operation.kind == kind for operation in self.operations], np.bool_)
 
 
 class _Loss(NamedTuple):
-    """One loss of all ranks, as the program has it."""
-
     cause: Cause
     loss_class: str
     chosen: Bools
@@ -77,7 +75,13 @@ class _Loss(NamedTuple):
 
 
 def find_losses_of_all_ranks(
-    analysis: RunAnalysis, rungs: LowerRungs, timed: Sequence[StepKey], time_ns: int, *, lacks_ranks: bool
+    analysis: RunAnalysis,
+    rungs: LowerRungs,
+    timed: Sequence[StepKey],
+    time_ns: int,
+    bound: EfficiencyFinding | None = None,
+    *,
+    lacks_ranks: bool,
 ) -> tuple[Culprit, ...]:
     """Return what all ranks lose alike, the most expensive first.
 
@@ -88,6 +92,7 @@ def find_losses_of_all_ranks(
         rungs: those of its waterfall below `ranks`.
         timed: the steps that have a loss.
         time_ns: their time.
+        bound: what takes the time of the steps.
         lacks_ranks: whether ranks of the job were not recorded: transfers then hold the waiting for them.
 
     """
@@ -106,7 +111,9 @@ def find_losses_of_all_ranks(
         if not is_told or max(cost_ns, alone_ns) < loss.min_share * step_ns:
             continue
         ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if loss.team in (None, team)))
-        holds_waits = lacks_ranks and loss.cause == "exposed_communication"
+        is_exposed = loss.cause == "exposed_communication"
+        holds_waits = lacks_ranks and is_exposed
+        has_reach = is_exposed and bound is not None and bound.kind == "communication"
         culprits.append(
             Culprit(
                 rung=RUNG_OF_CHANGE[loss.cause],
@@ -131,6 +138,7 @@ def find_losses_of_all_ranks(
                 kernel_index=None,
                 evidence=(
                     _describe_cost(cost_ns, alone_ns, step_ns),
+                    *((bound.sentence,) if bound is not None and has_reach else ()),
                     *((WAITS_FOR_UNRECORDED,) if holds_waits else ()),
                     *_describe(loss, measured, masks.host_copies),
                 ),
@@ -158,7 +166,6 @@ def choose_steps(analysis: RunAnalysis) -> tuple[int, int]:
 
 
 def _list_losses(measured: _Measured, masks: OperationMasks) -> Iterator[_Loss]:
-    """Yield the losses that the program may have."""
     nothing, share = no_change(len(measured.operations)), _LIMITS.min_share
     calls, copies = masks.sync_calls, masks.blocking_copies
     yield _Loss("sync_calls", "launch", calls, nothing._replace(without_waiting=calls), share, "high")
@@ -226,7 +233,6 @@ def _add_step(job: JobArrays, step: RecordedStep, sums: Floats, rank_steps: Floa
 
 
 def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[str]:
-    """Yield sentences on the operations that cause a loss."""
     chosen, weights = loss.chosen, measured.times[loss.chosen]
     if loss.cause in ("sync_calls", "blocking_copies"):
         yield _describe_waits(chosen, measured)
@@ -253,7 +259,6 @@ def _describe(loss: _Loss, measured: _Measured, host_copies: Bools) -> Iterator[
 
 
 def _describe_waits(chosen: Bools, measured: _Measured) -> str:
-    """Name the calls in which the host is longest."""
     places = np.flatnonzero(chosen)
     lasting = (measured.wait_ns * measured.times)[places]
     longest = np.argsort(-lasting, kind="stable")

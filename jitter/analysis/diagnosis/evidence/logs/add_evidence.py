@@ -4,8 +4,7 @@ Logs never make a culprit: the traces state what is lost. A fact that names the 
 speaks for its cause is evidence of it; every other fact is an item of its own.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -14,11 +13,10 @@ from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
 from jitter.analysis.diagnosis.loss.waterfall import join_rungs
 from jitter.analysis.diagnosis.model import SLOW_LINKS, Cause, CauseCertainty, Culprit, Fact, FactKind, Scope
-from jitter.analysis.thresholds import THRESHOLDS
+from jitter.analysis.diagnosis.verdict import state_facts
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import short_host
 
-_MOST: Final = THRESHOLDS.sentences.max_told_by_logs
 _OF_TIMES: Final[tuple[FactKind, ...]] = ("gpu_clock", "gpu_error")
 """Facts of samples and events: those of a finding's steps count for it."""
 _OF_LINKS: Final[tuple[Cause, ...]] = (*SLOW_LINKS, "exposed_communication")
@@ -27,7 +25,7 @@ _ORDER: Final[tuple[CauseCertainty, ...]] = ("unknown", "likely", "certain")
 
 
 def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
-    """Return the diagnosis with what logs state of its findings, of the verdict's first one, and of anything else."""
+    """Return the diagnosis with what logs state of its findings, and of anything else."""
     logs = logs.reconciled()
     run = logs.during(list(logs.step_times_ns))
     facts = find_facts(run)
@@ -38,23 +36,18 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
             of_steps = find_facts(logs.during(culprit.steps), _OF_TIMES)
             facts_of[culprit.steps] = (*(fact for fact in facts if fact.kind not in _OF_TIMES), *of_steps)
         joined.append(_join(culprit, facts_of[culprit.steps], logs, diagnosis))
-    joined = list(join_rungs(joined))
+    culprits = join_rungs(joined)
     # what makes links slower than their peers' or the benchmark has no part in what is left without that
-    explained = {fact for culprit in joined if culprit.cause in SLOW_LINKS for fact in culprit.facts}
+    explained = {fact for culprit in culprits if culprit.cause in SLOW_LINKS for fact in culprit.facts}
     of_all = tuple(
         fact
         for fact in facts
         if fact not in explained and (fact.is_of_job or (fact.kind == "network" and fact.certainty == "certain"))
     )
     shared = tuple(_join(culprit, of_all, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
-    located = replace(diagnosis, culprits=tuple(joined), of_all_ranks=shared)
-    verdict = diagnosis.reword(located, len(logs.places)).verdict
-    if joined and joined[0].facts:
-        by_logs = f" By the logs, {'; '.join(_state(joined[0].facts)[:_MOST])}."
-        verdict = verdict.removesuffix(by_logs) + by_logs
-    joined += shared
-    subjects = {fact.subject for culprit in joined for fact in culprit.facts}
-    explained_ranks = {(fact.kind, rank) for culprit in joined for fact in culprit.facts for rank in fact.ranks}
+    stated = [fact for culprit in (*culprits, *shared) for fact in culprit.facts]
+    subjects = {fact.subject for fact in stated}
+    explained_ranks = {(fact.kind, rank) for fact in stated for rank in fact.ranks}
     items = [
         fact
         for fact in facts
@@ -64,7 +57,13 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     ]
     notes = [text for text in _time_notes(logs, run) if text not in diagnosis.notes]
     items += _errors_of_another_time(logs, run)
-    return replace(located, facts=tuple(items), notes=(*diagnosis.notes, *notes), verdict=verdict)
+    return replace(
+        diagnosis,
+        culprits=culprits,
+        of_all_ranks=shared,
+        facts=tuple(items),
+        notes=(*diagnosis.notes, *notes),
+    )
 
 
 def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: Diagnosis) -> Culprit:
@@ -74,23 +73,11 @@ def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: D
     if culprit.cause in _OF_LINKS:
         culprit = _locate(culprit, of_culprit, logs)
         of_culprit = [fact for fact in of_culprit if _is_of(fact, culprit, logs)]
-    sentences = _state(of_culprit)
+    sentences = state_facts(of_culprit)
     if culprit.scope == "job" and culprit.cause in _OF_LINKS:  # a network that is slow for all ranks
         sentences += [finding.sentence for finding in diagnosis.efficiency if finding.kind == "communication"]
     certainty = max((culprit.cause_certainty, *(fact.certainty for fact in of_culprit)), key=_ORDER.index)
     return replace(culprit.with_evidence(sentences), cause_certainty=certainty, facts=tuple(of_culprit))
-
-
-def _state(facts: Sequence[Fact]) -> list[str]:
-    """Return the words of facts; what several GPUs of a host have in common is said once, with their number."""
-    alike = {fact: fact.words.removeprefix(f"GPU {fact.device} of {fact.host}") for fact in facts}
-    counts = Counter((fact.host, words) for fact, words in alike.items() if words != fact.words)
-    return list(
-        dict.fromkeys(
-            f"{counts[fact.host, words]} GPUs of {fact.host}{words}" if counts[fact.host, words] > 1 else fact.words
-            for fact, words in alike.items()
-        )
-    )
 
 
 def _is_of(fact: Fact, culprit: Culprit, logs: JobLogs) -> bool:

@@ -1,10 +1,11 @@
 """What logs measured of a job without traces: bandwidths reached, tables compared, time in MPI, the last rank."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from pathlib import PurePath
 from statistics import median, median_low
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from jitter.analysis.thresholds import THRESHOLDS
@@ -32,6 +33,11 @@ _SPEEDS: Final = {
     "tokens_per_s": "{} tokens/s a GPU",
     "tflops": "{} TFLOP/s a GPU",
 }
+
+
+_Table = tuple[str, int | None, str]
+"""Operation, ranks and source."""
+NO_HOSTS: Final[Mapping[str, Iterable[str]]] = MappingProxyType({})
 
 
 class _Measured(NamedTuple):
@@ -74,38 +80,55 @@ def describe_measurements(
         *_time_in_mpi(mpi_ranks, mpi_calls),
         *_small_copies(copy_sizes),
         *_bindings(bindings, topology),
-        *_peaks([*tables, *_recorded_bandwidths(recorded, communicators)]),
+        *_peaks([*tables, *_by_size(_recorded_bandwidths(recorded, communicators))]),
     ]
     return [escape_control(text) for text in sentences]
 
 
 def _tables(rows: Rows, ranks: Rows) -> list[_Measured]:
-    bandwidths: dict[tuple[str, int | None, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if row["collective"] and row["size_bytes"] and row["busbw"]:
-            bandwidths[row["collective"], row["ranks"], row["source"]][row["size_bytes"]].append(row["busbw"])
     hosts: dict[str, dict[str, None]] = defaultdict(dict)
     for row in ranks:
         hosts[row["source"]].setdefault(row["host"])
-    return [
-        _Measured(*key, {size: median(values) for size, values in sizes.items()}, tuple(hosts.get(key[2], ())))
-        for key, sizes in bandwidths.items()
-    ]
+    return _by_size(
+        (
+            ((row["collective"], row["ranks"], row["source"]), row["size_bytes"], row["busbw"])
+            for row in rows
+            if row["collective"] and row["size_bytes"] and row["busbw"]
+        ),
+        hosts,
+    )
 
 
-def _recorded_bandwidths(recorded: Rows, communicators: Rows) -> list[_Measured]:
-    """Return the bandwidths of the collectives that the Inspector or the profiler plug-in timed."""
+def _recorded_bandwidths(recorded: Rows, communicators: Rows) -> Iterator[tuple[_Table, int, float]]:
+    """Yield the bandwidths of the collectives that the Inspector or the profiler plug-in timed."""
     ranks = {row["comm"]: row["ranks"] for row in communicators if row["ranks"]}
-    bandwidths: dict[tuple[str, int | None, str], dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in recorded:
         size, members = row["size_bytes"], ranks.get(row["group_name"])
         if row["collective"] and size and row["duration_ns"] and members and row["timing"] != "host":
             _, bus = compute_bandwidth(row["collective"], size, row["duration_ns"], members)
             if bus:
-                bandwidths[row["collective"], members, row["source"]][size].append(bus)
+                yield (row["collective"], members, row["source"]), size, bus
+
+
+def _by_size(
+    measured: Iterable[tuple[_Table, int, float]], hosts: Mapping[str, Iterable[str]] = NO_HOSTS
+) -> list[_Measured]:
+    """Return tables of bandwidths from single ones: table, size, GB/s; `hosts` are those of each source."""
+    bandwidths: dict[_Table, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for table, size, busbw in measured:
+        bandwidths[table][size].append(busbw)
     return [
-        _Measured(*key, {size: median(values) for size, values in sizes.items()}) for key, sizes in bandwidths.items()
+        _Measured(*table, {size: median(values) for size, values in sizes.items()}, tuple(hosts.get(table[2], ())))
+        for table, sizes in bandwidths.items()
     ]
+
+
+def _alike(tables: Iterable[_Measured]) -> list[tuple[str, list[_Measured]]]:
+    """Return the tables of each operation and number of ranks."""
+    alike: dict[tuple[str, int | None], list[_Measured]] = defaultdict(list)
+    for table in tables:
+        alike[table.collective, table.ranks].append(table)
+    return [(collective, rows) for (collective, _), rows in alike.items()]
 
 
 def _wrong_results(rows: Rows) -> Iterator[str]:
@@ -119,11 +142,7 @@ def _wrong_results(rows: Rows) -> Iterator[str]:
 
 def _slow_host(tables: Sequence[_Measured]) -> Iterator[str]:
     """Name the host that is slow with every partner, where one operation was measured on several sets of hosts."""
-    alike: dict[tuple[str, int | None], list[_Measured]] = defaultdict(list)
-    for table in tables:
-        if len(table.hosts) > 1:
-            alike[table.collective, table.ranks].append(table)
-    for (collective, _), rows in alike.items():
+    for collective, rows in _alike(table for table in tables if len(table.hosts) > 1):
         best: dict[str, float] = defaultdict(float)
         for table in rows:
             for host in table.hosts:
@@ -140,10 +159,7 @@ def _slow_host(tables: Sequence[_Measured]) -> Iterator[str]:
 
 def _compare_tables(tables: Sequence[_Measured]) -> Iterator[str]:
     """Compare tables of one operation and number of ranks: the slowest with the fastest, at the sizes of both."""
-    alike: dict[tuple[str, int | None], list[_Measured]] = defaultdict(list)
-    for table in tables:
-        alike[table.collective, table.ranks].append(table)
-    for (collective, _), rows in alike.items():
+    for collective, rows in _alike(tables):
         ordered = sorted(rows, key=lambda table: table.peak)
         slow, fast = ordered[0], ordered[-1]
         common = sorted(set(slow.busbw) & set(fast.busbw))

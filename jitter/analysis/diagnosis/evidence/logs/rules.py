@@ -109,17 +109,12 @@ def far_gpu(binding: Mapping[str, Any], device: int | None, near: Mapping[int, s
 # ---- network
 
 
-def _ranks_by(logs: JobLogs, column: str) -> dict[Any, set[int]]:
-    by_value: dict[Any, set[int]] = defaultdict(set)
-    for ranks, row in logs.members:
-        if row[column] is not None:
-            by_value[row[column]].update(ranks)
-    return by_value
-
-
 def _unlike_others(logs: JobLogs, column: str) -> Iterator[tuple[Any, tuple[int, ...], Any]]:
     """Return each value of a column that fewer ranks have than the commonest one, its ranks, and the commonest."""
-    ranks = _ranks_by(logs, column)
+    ranks: dict[Any, set[int]] = defaultdict(set)
+    for members, row in logs.members:
+        if row[column] is not None:
+            ranks[row[column]].update(members)
     usual = max(ranks, key=lambda value: (len(ranks[value]), str(value)), default=None)
     for value, ranks_of_value in sorted(ranks.items(), key=lambda item: str(item[0])):
         if ranks_of_value and len(ranks_of_value) < len(ranks[usual]):
@@ -147,10 +142,15 @@ def _over_tcp(logs: JobLogs) -> Iterator[Match]:
             )
 
 
-def _odd_network(logs: JobLogs) -> Iterator[Match]:
-    for network, ranks, usual in _unlike_others(logs, "network"):
-        if network != "Socket":
-            yield Match({"ranks": format_ranks(ranks), "network": network, "usual": usual}, ranks)
+def _odd(column: str, but: str | None = None) -> Callable[[JobLogs], Iterator[Match]]:
+    """Return a rule that finds ranks with another value of a column than most ranks, except the value `but`."""
+
+    def find(logs: JobLogs) -> Iterator[Match]:
+        for value, ranks, usual in _unlike_others(logs, column):
+            if value != but:
+                yield Match({"ranks": format_ranks(ranks), column: value, "usual": usual}, ranks)
+
+    return find
 
 
 def _all_over_tcp(logs: JobLogs) -> Iterator[Match]:
@@ -279,19 +279,10 @@ def _without_gdr(logs: JobLogs) -> Iterator[Match]:
         yield Match({"without": len(without), "all": format_count(len(network), "network connection")})
 
 
-def _odd_version(logs: JobLogs) -> Iterator[Match]:
-    for version, ranks, usual in _unlike_others(logs, "version"):
-        yield Match({"ranks": format_ranks(ranks), "version": version, "usual": usual}, ranks)
-
-
 def _below_benchmark(logs: JobLogs) -> Iterator[Match]:
     for row in logs.slow_network:
         size, reached = f"{row.size_bytes:,}", f"{row.busbw:.1f} of {row.baseline_busbw:.1f}"
         yield Match({"collective": row.collective, "size": size, "reached": reached})
-
-
-def _proxies(logs: JobLogs) -> Iterator[Match]:
-    return (Match({"said": sentence}) for sentence in describe_proxies(logs.proxied))
 
 
 def _links(logs: JobLogs) -> Iterator[Match]:
@@ -489,7 +480,10 @@ def _errors(logs: JobLogs) -> Iterator[Match]:
         ranks = logs.ranks_of_gpu(host, number, bus_id)
         device = logs.places[ranks[0]].device if ranks else number
         ordered = sorted(codes.items(), key=lambda code_count: (-code_count[1], code_count[0]))
-        listed = [_name_error(code, count) for code, count in ordered]
+        listed = [
+            f"{'SXid' if _is_of_switch(code) else 'Xid'} {code}" + (f" ({count} times)" if count > 1 else "")
+            for code, count in ordered
+        ]
         kind = "NVSwitch" if all(map(_is_of_switch, codes)) else "GPU"
         gpu = f" of {kind} {device}" if device is not None else f" of the {kind} at {bus_id}" if bus_id else ""
         if ranks:
@@ -523,10 +517,6 @@ def _memory(logs: JobLogs) -> Iterator[Match]:
 
 def _is_of_switch(code: int) -> bool:
     return code >= 10_000  # SXids
-
-
-def _name_error(code: int, count: int) -> str:
-    return f"{'SXid' if _is_of_switch(code) else 'Xid'} {code}" + (f" ({count} times)" if count > 1 else "")
 
 
 # ---- placement
@@ -641,7 +631,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("network", _NETWORK, "certain", _over_tcp,
          "{ranks} {communicate} by TCP{over}, the other ranks by {usual}{why}", _CHECK_FABRIC,
          "NCCL over TCP in place of {usual}"),
-    Rule("network", _NETWORK, "likely", _odd_network,
+    Rule("network", _NETWORK, "likely", _odd("network", but="Socket"),
          "{ranks}: network {network}, the other ranks: {usual}", _CHECK_FABRIC),
     Rule("network", _NETWORK, "certain", _all_over_tcp,
          "NCCL communicates by TCP{over}{present}{why}", _CHECK_FABRIC, "NCCL communicates by TCP{over}{why}"),
@@ -660,8 +650,10 @@ RULES: Final[tuple[Rule, ...]] = (
          "{without} of {all} do not use GPUDirect RDMA (GDR)",
          "check NCCL_NET_GDR_LEVEL and the driver's peer memory module"),
     Rule("network", _NETWORK, "unknown", _links, "{what}"),
-    Rule("network", _NETWORK, "unknown", _proxies, "{said}", is_item=False),
-    Rule("network", _NETWORK, "unknown", _odd_version, "{ranks}: version {version}, the other ranks: {usual}"),
+    Rule("network", _NETWORK, "unknown",
+         lambda logs: (Match({"said": sentence}) for sentence in describe_proxies(logs.proxied)), "{said}",
+         is_item=False),
+    Rule("network", _NETWORK, "unknown", _odd("version"), "{ranks}: version {version}, the other ranks: {usual}"),
     Rule("network", _NETWORK, "unknown", _below_benchmark,
          "{collective} of {size} B: {reached} GB/s in every step", is_item=False),
     Rule("contradiction", _GPU_CAUSES, "unknown", _idle_and_busy,

@@ -1,7 +1,9 @@
-"""Findings name the operator, the modules and the phase of their kernel, and what the host did before a late launch."""
+"""What recordings say of a finding: markers, checkpoints, the code behind a kernel, where to look."""
 
 import gzip
 import json
+import sqlite3
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,97 @@ import pytest
 
 import jitter
 from jitter.analysis.diagnosis.evidence.code import describe_code
+from jitter.analysis.diagnosis.evidence.locations import find_profile_location
 from jitter.analysis.diagnosis.model import CodeLocation
+from jitter.lake.records import records_by_step
 from jitter.simulate import Fault, Job, simulate, write
+from tests.support.recorded_events import list_events, remove_events
+from tests.support.simulated import ingest_run, small
+
+
+@pytest.mark.parametrize(("batch", "cause"), [("800_8", "workload_imbalance"), ("640_8", "gpu_compute")])
+def test_a_larger_batch(tmp_path: Path, batch: str, cause: str):
+    """A GPU that runs the same kernels more slowly: a fault of the GPU, unless its markers state a larger batch."""
+    fault = Fault.parse("slow_gpu:rank=2,factor=1.3")
+    write(simulate(Job(ranks=6, steps=8, kernels=60, seed=3), [fault]), tmp_path / "traces", "nsys")
+    with closing(sqlite3.connect(tmp_path / "traces" / "rank2.sqlite")) as connection:
+        connection.execute("UPDATE NVTX_EVENTS SET text = replace(text, '640_8', ?)", [batch])
+        connection.execute("UPDATE StringIds SET value = replace(value, '640_8', ?) WHERE value LIKE '%step%'", [batch])
+        connection.commit()
+    jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
+    lake = jitter.open(tmp_path / "lake")
+    culprit = lake.diagnose().culprits[0]
+    assert (culprit.ranks, culprit.cause) == ((2,), cause)
+    told = [text for text in culprit.evidence if "markers state" in text]
+    if cause == "workload_imbalance":
+        assert told == ["its step markers state more work: number 1 is 800 against 640 on the other ranks"]
+        rows = lake.sql(
+            "select distinct rank, value from marker_numbers where position = 0 order by rank", arrow=True
+        ).to_pylist()
+        assert [row["value"] for row in rows] == [640, 640, 800, 640, 640, 640]
+    else:
+        assert told == []
+
+
+def _trace(folder: Path, rank: int) -> Path:
+    (path,) = [path for path in folder.iterdir() if f"rank{rank}." in path.name or f"rank-{rank}." in path.name]
+    return path
+
+
+def _longest_pause(events: list[dict]) -> tuple[dict, float, float]:
+    """Return the launch before the longest pause between two launches of one step, and the pause in microseconds."""
+    steps = [one for one in events if one.get("name", "").startswith("ProfilerStep")]
+    found = []
+    for step in steps:
+        inside = [
+            one
+            for one in events
+            if "LaunchKernel" in one.get("name", "") and step["ts"] <= one["ts"] < step["ts"] + step["dur"]
+        ]
+        inside.sort(key=lambda one: one["ts"])
+        found += [(b["ts"] - a["ts"] - a["dur"], a) for a, b in pairwise(inside)]
+    pause, before = max(found, key=lambda one: one[0])
+    return before, before["ts"] + before["dur"], pause
+
+
+@pytest.mark.parametrize(("name", "kind"), [("save_checkpoint iteration 0", "checkpoint"), ("evaluate", "validation")])
+def test_a_checkpoint_explains_late_launches(tmp_path: Path, name: str, kind: str):
+    job = Job(ranks=4, steps=8, kernels=60, seed=3)
+    faults = [Fault.parse("cpu_stall:rank=2,step=4,kernel=17,ms=3")]
+    write(simulate(job, faults), tmp_path / "traces", "kineto")
+    path = _trace(tmp_path / "traces", 2)
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt") as file:
+        trace = json.load(file)
+    before, start, pause = _longest_pause(trace["traceEvents"])
+    assert pause > 2500
+    place = {"pid": before["pid"], "tid": before["tid"], "cat": "user_annotation", "ph": "X"}
+    trace["traceEvents"] += [
+        {**place, "name": name, "ts": start + 1, "dur": pause - 2},
+        {**place, "name": name, "ts": start + 10, "dur": 20},  # nested: its time counts once
+    ]
+    with opened(path, "wt") as file:
+        json.dump(trace, file)
+    jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
+    lake = jitter.open(tmp_path / "lake")
+    rows = lake.sql(f"SELECT rank, step, {kind}_ns FROM rank_steps WHERE {kind}_ns IS NOT NULL", arrow=True).to_pylist()
+    assert [(row["rank"], row["step"]) for row in rows] == [(2, 4)]
+    assert rows[0][f"{kind}_ns"] == pytest.approx((pause - 2) * 1000, abs=1000)
+    diagnosis = lake.diagnose()
+    (culprit,) = diagnosis.culprits
+    assert (culprit.ranks, culprit.cause) == ((2,), "cpu_launch")
+    assert any(f"a {kind} takes" in line and "in 1 of 1 step" in line for line in culprit.evidence)
+    assert any(note.startswith(f"A {kind} lies in step 4 (rank 2") for note in diagnosis.notes)
+
+
+def test_a_job_without_checkpoints_says_nothing_of_them(tmp_path: Path):
+    lake = ingest_run(simulate(Job(ranks=2, steps=4, kernels=40, seed=3), []), tmp_path, "kineto")
+    assert not any("checkpoint" in note or "validation" in note for note in lake.diagnose().notes)
+    counts = lake.sql(
+        "SELECT count(checkpoint_ns) AS saved, count(validation_ns) AS checked FROM rank_steps", arrow=True
+    ).to_pylist()
+    assert counts == [{"saved": 0, "checked": 0}]
+
 
 Event = dict[str, Any]
 
@@ -85,8 +176,7 @@ def test_a_late_launch(tmp_path: Path, allocates: bool):
 
 def test_only_annotations_are_recorded(tmp_path: Path):
     job = Job(ranks=4, steps=8, kernels=60, seed=3)
-    write(simulate(job, [Fault.parse("cpu_stall:rank=2,step=4,kernel=17,ms=3")]), tmp_path / "traces", "nsys")
-    jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
+    ingest_run(simulate(job, [Fault.parse("cpu_stall:rank=2,step=4,kernel=17,ms=3")]), tmp_path, "nsys")
     (culprit,) = jitter.open(tmp_path / "lake").diagnose().culprits
     assert [text for text in culprit.evidence if "launched" in text and "`" in text] == [
         "kernel 17 is launched in `forward`"
@@ -126,3 +216,25 @@ def test_pauses_of_all_ranks(tmp_path: Path, allocates: bool):
     assert f"before kernel {first.kernel_index} on rank {first.rank} in {first.key}" in told
     # each rank's longest pause is covered
     assert ("(in `cudaMalloc` (called by `aten::empty`)" in told) == allocates
+
+
+def test_a_rank_that_recorded_the_begin_of_the_worst_step_alone(tmp_path):
+    write(simulate(small()), tmp_path / "traces", "nsys")
+    (trace,) = (tmp_path / "traces").glob("rank1.*")
+    table = "CUPTI_ACTIVITY_KIND_KERNEL"
+    ends = sorted(event.end_ns for event in list_events([trace]) if event.table == table)
+    remove_events([trace], lambda event: event.table == table and event.end_ns > ends[int(0.85 * len(ends))])
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    lake = jitter.open(tmp_path / "lake")
+    analysis, records = lake.analyze(), records_by_step(lake.sources)
+    found = {
+        (rank, number): find_profile_location(analysis, records, rank, {}, [number])
+        for rank in (0, 1)
+        for number in range(len(analysis.keys))
+    }
+    held = [number for number, key in enumerate(analysis.keys) if 1 in records[key]]
+    cut = [number for number in held if records[analysis.keys[number]][1].step.cut]
+    assert cut
+    assert all(found[1, number] is None for number in cut)
+    assert all(found[1, number] is not None for number in held if number not in cut)
+    assert all(found[0, number] is not None for number in range(len(analysis.keys)))

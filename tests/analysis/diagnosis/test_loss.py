@@ -1,4 +1,4 @@
-"""The loss by class and rank: sums in whole ns that add up, and their words."""
+"""The loss: its parts, what noise alone causes of it, and a late rank that costs little."""
 
 from pathlib import Path
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from jitter.analysis.account.losses import LossClass, Losses
+from jitter.analysis.account.noise import expected_lower_median, expected_maximum
 from jitter.analysis.diagnosis.loss.split import describe_ranks, describe_split, round_shares, split_loss, split_step
-from jitter.simulate import Fault, simulate
+from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run, small
 
 START, LAUNCH, GPU, TRANSFER, UNEXPLAINED = (
@@ -93,3 +94,43 @@ def test_the_classes_of_a_simulated_job_explain_its_loss(tmp_path: Path, fault: 
         own = by_class[LAUNCH if "cpu" in fault else GPU]
         assert own.ranks[0].rank == 1
         assert own.ns + by_class[START].ns >= 0.9 * found.loss.ns
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 16])
+def test_expected_order_statistics(count: int):
+    draws = np.sort(np.random.default_rng(count).normal(size=(200_000, count)), axis=1)
+    assert expected_lower_median(count) == pytest.approx(draws[:, (count - 1) // 2].mean(), abs=0.03)
+    assert expected_maximum(count) == pytest.approx(draws[:, -1].mean(), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("shape", "ranks", "seed"), [("data_parallel", 4, 2), ("tensor_parallel", 2, 1), ("expert", 2, 2)]
+)
+def test_noise_of_launches_on_few_ranks_is_no_finding(shape: str, ranks: int, seed: int, tmp_path: Path):
+    """The lower median of few ranks lies below the mean, at every launch: most of this loss is no delay of anybody."""
+    job = Job(ranks=ranks, steps=8, kernels=200, noise=0.03, seed=seed, shape=shape, cpu_bound=True)
+    assert ingest_run(simulate(job), tmp_path, "nsys").diagnose().culprits == ()
+
+
+LATE = "late_start:rank=3,step=0,ms=3,loading=no"
+"""In the first step: the hosts wait for nothing, so that the rank stays behind."""
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_a_rank_that_stays_behind_is_named_with_what_it_costs(tmp_path: Path, seed: int):
+    run = simulate(small(steps=3, kernels=120, cpu_bound=True, cpu_noise=0.2, seed=seed), [Fault.parse(LATE)])
+    found = ingest_run(run, tmp_path).diagnose()
+    (lead,) = found.culprits
+    assert (lead.ranks, lead.cause, lead.confidence) == ((3,), "cpu_launch", "low")
+    assert "it arrives last at 9 of 9 collectives" in lead.evidence
+    ends, without = run.last_collective_ends(), run.without().last_collective_ends()
+    assert lead.gain_ns == pytest.approx(
+        ends[-1] - ends[0] - (without[-1] - without[0]), abs=0.02 * (ends[-1] - ends[0])
+    )
+    assert "because others are about as late" in found.verdict
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_without_a_late_rank_none_is_named(tmp_path: Path, seed: int):
+    run = simulate(small(steps=3, kernels=120, cpu_bound=True, cpu_noise=0.2, seed=seed))
+    assert [one for one in ingest_run(run, tmp_path).diagnose().culprits if one.scope == "rank"] == []

@@ -1,11 +1,20 @@
-"""A rank without a recording may be what all others wait for: it is said, with its cost, and no rank is cleared."""
+"""What was not recorded: ranks, the partners of exchanges, the waits of hosts, steps that ranks have in common."""
 
+import json
 import random
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import jitter
+from jitter.analysis.detection.pricing import PARTNERS, Pricing
+from jitter.analysis.replay.what_if import Scenario
+from jitter.cli import main
+from jitter.report.json_report import report_document
+from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, Run, simulate, write
 from tests.support.recorded_events import remove_events
 from tests.support.simulated import ingest_partial_run, small
@@ -177,3 +186,105 @@ def test_a_rank_whose_steps_are_all_cut_counts_as_unrecorded(tmp_path):
     assert found.conclusion.unrecorded.ranks == (3,)
     assert "rank" not in found.conclusion.cleared
     assert "Rank 3 of the job recorded no step completely" in found.verdict
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
+    """A pipeline of four stages in nsys exports, which record no groups; rank 3's GPU is slow.
+
+    The stages that it exchanges with have no recording.
+    """
+    job = small("pipeline", ranks=8, stages=4, steps=8, kernels=200, marker="nvtx", epoch=1, gpus_per_node=4)
+    folder: Path = tmp_path_factory.mktemp("unknown")
+    run = simulate(job, [Fault.parse("slow_gpu:rank=3,factor=1.3")])
+    return ingest_partial_run(run, folder, "nsys", absent=frozenset({0, 1, 4, 5}))
+
+
+def test_the_slow_rank_is_a_lead_of_unknown_cost(lake: "jitter.Lake"):
+    found = lake.diagnose()
+    assert lake.results().unpaired > 0
+    (one,) = found.culprits
+    assert (one.ranks, one.cause, one.confidence, one.has_unknown_gain) == ((3,), "gpu_compute", "low", True)
+    assert one.gain_ns < 0.01 * sum(step.step_time_ns or 0 for step in found.steps)
+    assert "what fixing it would save is unknown, because some exchanges name no partners." in found.verdict
+    assert any(line.startswith("whether that delays other ranks is unknown") for line in one.evidence)
+
+
+def test_a_range_names_missing_partners_only_where_they_make_it_wide(lake: "jitter.Lake"):
+    analysis, whole = lake.analyze(), [Scenario(everything=True)]
+    pricing, gains = Pricing(analysis), analysis.gains(whole)
+    (narrow,), (wide,) = (pricing.ranges(whole, gains, [delay_ns]) for delay_ns in (0.0, 1e9))
+    assert narrow is None or PARTNERS not in narrow.unknown
+    assert wide is not None
+    assert (wide.most_ns, wide.unknown[-1]) == (10**9, PARTNERS)
+
+
+def test_a_healthy_run_clears_no_rank(tmp_path: Path):
+    job = small("pipeline", ranks=8, stages=4, steps=8, kernels=200, marker="nvtx", epoch=1, gpus_per_node=4)
+    found = ingest_partial_run(simulate(job), tmp_path, "nsys", absent=frozenset({0, 1, 4, 5})).diagnose()
+    assert found.culprits == found.conclusion.cleared == ()
+    assert "waiting in them cannot be attributed to a rank" in found.verdict
+    assert "no rank, host or link" not in found.verdict
+
+
+SAMPLE = Path(__file__).parents[3] / "data" / "sample"
+
+
+@pytest.fixture(scope="module")
+def without(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
+    """The sample without its synchronising calls."""
+    folder = tmp_path_factory.mktemp("without")
+    for source in SAMPLE.glob("*.sqlite"):
+        export = folder / source.name
+        shutil.copyfile(source, export)
+        with closing(sqlite3.connect(export)) as database:
+            database.execute(
+                "DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME WHERE nameId IN "
+                "(SELECT id FROM StringIds WHERE value LIKE '%ynchroni%')"
+            )
+            database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
+            database.commit()
+    root = tmp_path_factory.mktemp("lakes") / "lake"
+    assert jitter.ingest([folder], root, executor=jitter.LocalExecutor()).refused == []
+    return jitter.open(root)
+
+
+def test_the_culprit_has_the_price_that_it_has_with_its_calls(without: "jitter.Lake"):
+    found = without.diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause) == ((5,), "cpu_launch")
+    assert culprit.gain_ns == pytest.approx(1_159_365, rel=0.05)
+    assert "Hosts wait for their GPU at 1 place" in " ".join(found.notes)
+
+
+def test_the_wait_and_its_fit_are_dependencies(without: "jitter.Lake"):
+    (wait,) = [one for one in without.dependencies() if one.provenance == "inferred"]
+    assert (wait.ordinal, wait.kind, wait.steps_back) == (0, "sync", 1)
+    assert wait.spread_ns is not None
+    assert wait.spread_ns < 50_000
+
+
+def test_the_report_states_the_fit_and_each_range(without: "jitter.Lake"):
+    document = report_document(without.diagnose(), build_run_overview(without, without.step_keys))
+    assert document["run"]["unexplained_fraction"] == 0
+    assert all("gain_range_ns" in one for one in document["culprits"])
+    json.dumps(document)
+
+
+SENTENCE = "The ranks recorded no step in common, so they cannot be compared, and no rank can be cleared"
+
+
+def test_ranks_without_a_common_step(tmp_path: Path, capsys):
+    (tmp_path / "in").mkdir()
+    for rank, first in ((0, 0), (1, 10)):
+        run = simulate(Job(ranks=2, steps=2, kernels=16, first_step=first))
+        write(run, tmp_path / f"{rank}", "nsys")
+        shutil.move(tmp_path / f"{rank}" / f"rank{rank}.sqlite", tmp_path / "in")
+    jitter.ingest([tmp_path / "in"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    diagnosis = jitter.open(tmp_path / "lake").diagnose()  # a warning is an error here
+    assert diagnosis.verdict.startswith(SENTENCE)
+    assert diagnosis.culprits == ()
+    assert diagnosis.conclusion.status == "unknown"
+    assert any(doubt.startswith(SENTENCE) for doubt in diagnosis.conclusion.doubts)
+    assert main(["report", str(tmp_path / "lake")]) == 0
+    assert SENTENCE in " ".join(capsys.readouterr().out.split())

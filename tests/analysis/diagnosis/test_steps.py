@@ -1,0 +1,141 @@
+"""What is said of single steps: how they start, where they diverge, what is slow for all ranks in them."""
+
+from pathlib import Path
+
+import pytest
+
+from jitter.analysis.diagnosis.limitations import first_start_spread
+from jitter.query.diagnosis_rows import steps_table
+from jitter.report.text.step_table import format_steps
+from jitter.simulate import Fault, Job, simulate
+from tests.support.lakes import RankLake, collective, lake_of
+from tests.support.simulated import ingest_run, small
+
+
+def test_a_late_first_start_is_said(tmp_path: Path):
+    run = simulate(small(ranks=4, steps=5), [Fault.parse("late_start:rank=1,step=0,ms=7.6,loading=no")])
+    lake = ingest_run(run, tmp_path, "nsys")
+    assert first_start_spread(lake.analyze()) == (pytest.approx(7.6e6, rel=0.05), 1)
+    found = lake.diagnose()
+    assert [note for note in found.notes if note.startswith("In the first recorded step, ranks start up to 7.")]
+
+
+def test_ranks_that_start_together_need_no_note(tmp_path: Path):
+    found = ingest_run(simulate(small(ranks=4, steps=5)), tmp_path, "nsys").diagnose()
+    assert not [note for note in found.notes if "first recorded step" in note]
+
+
+def test_ranks_without_a_kernel_on_the_main_stream(tmp_path: Path):
+    """Such as a benchmark of collectives: nothing tells when a rank starts, and the run is diagnosed all the same."""
+    steps = {
+        (None, number): [collective("ncclDevKernel_AllReduce_Sum", 10_000 * number + 10, 10_000 * number + 900)]
+        for number in range(3)
+    }
+    lake = lake_of(tmp_path / "lake", [RankLake(rank, steps) for rank in (0, 1)])
+    assert first_start_spread(lake.analyze()) == (0.0, None)
+    assert lake.diagnose().conclusion.status == "within_noise"
+
+
+@pytest.mark.parametrize(("slow", "is_warm_up"), [("1", True), ("1-2", True), ("4", False)])
+def test_first_steps_that_are_slow_for_all_ranks_are_a_warm_up(tmp_path: Path, slow: str, is_warm_up: bool):
+    """No GPU is at fault, and the ranks are cleared; slow steps in the middle of the run are a finding."""
+    run = simulate(small(ranks=4, steps=8), [Fault.parse(f"slow_gpu:ranks=0-3,steps={slow},factor=1.5")])
+    lake = ingest_run(run, tmp_path, "nsys")
+    found = lake.diagnose()
+    assert any("a warm-up (" in note for note in found.notes) is is_warm_up
+    assert [one.scope for one in found.culprits] == ([] if is_warm_up else ["job"])
+    assert ("a warm-up (" in found.verdict) is is_warm_up
+
+
+@pytest.mark.parametrize(("kind", "cause"), [("unequal_work", "workload_imbalance"), ("slow_gpu", "gpu_compute")])
+def test_more_work_for_all_is_told_from_slow_gpus(tmp_path: Path, kind: str, cause: str):
+    run = simulate(small(ranks=8, steps=12), [Fault.parse(f"{kind}:ranks=0-7,step=4+9,factor=1.5")])
+    (culprit,) = ingest_run(run, tmp_path).diagnose().culprits
+    assert (culprit.scope, culprit.cause) == ("job", cause)
+    assert [key.step for key in culprit.steps] == [4, 9]
+    assert any("in its other steps" in line for line in culprit.evidence)
+
+
+def test_guessed_steps_are_named_as_such(tmp_path: Path):
+    job = Job(ranks=4, steps=8, kernels=60, marker="none")
+    lake = ingest_run(simulate(job, [Fault.parse("slow_gpu:rank=2,factor=1.6")]), tmp_path, "nsys")
+    assert all(record.has_guessed_steps for record in lake.sources)
+    found = lake.diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause, culprit.recurs) == ((2,), "gpu_compute", "yes")
+    assert any("no step markers: where steps begin is inferred" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("form", ["nsys", "kineto"])
+def test_a_pause_before_the_inputs_are_copied_is_of_the_step_that_needs_them(tmp_path: Path, form: str):
+    """The copies to the GPU come before a step's first kernel: without them there it began in the step before."""
+    job = Job(ranks=4, steps=8, kernels=60, marker="none")
+    found = ingest_run(simulate(job, [Fault.parse("late_start:rank=2,every=2,ms=3")]), tmp_path, form).diagnose()
+    (culprit,) = found.culprits
+    slow = [step.key for step in found.steps if (step.loss_fraction or 0) > 0.3]
+    assert [key.step for key in slow] == [2, 4, 6]
+    assert (culprit.ranks, culprit.cause, list(culprit.steps)) == ((2,), "late_start", slow)
+    assert {step.cause for step in found.steps if step.key in slow} == {"late_start"}
+
+
+STEP = 2
+
+
+@pytest.mark.parametrize("kernel", [3, 9, 17, 26])
+@pytest.mark.parametrize(
+    "fault", ["cpu_stall:rank=2,step=2,kernel={},ms=4", "slow_gpu:rank=2,step=2,kernels={},factor=150"]
+)
+def test_it_is_the_faults_kernel(tmp_path: Path, fault: str, kernel: int):
+    run = simulate(small("data_parallel", gpus_per_node=4), [Fault.parse(fault.format(kernel))])
+    answers = ingest_run(run, tmp_path).diagnose().steps
+    assert answers[STEP].max_rank == 2
+    began = answers[STEP].divergence
+    assert began is not None
+    assert began.kernel_index == kernel
+    assert [answer.divergence for number, answer in enumerate(answers) if number != STEP] == [None] * 3
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_first_step_of_few_ranks_diverges(tmp_path: Path, ranks: int):
+    """Their noise of host time is not known before the first launch: what is known decides."""
+    faults = [Fault.parse(f"cpu_stall:rank=1,step={step},kernel=17,ms=1.5") for step in (0, 1)]
+    answers = ingest_run(simulate(small(ranks=ranks), faults), tmp_path).diagnose().steps[:2]
+    assert [answer.max_rank for answer in answers] == [1, 1]
+    assert [answer.divergence and answer.divergence.kernel_index for answer in answers] == [17, 17]
+
+
+@pytest.mark.parametrize("form", ["nsys", "kineto"])
+@pytest.mark.parametrize(
+    ("fault", "cause", "part"),
+    [
+        ("late_end:rank=2,ms=4", "cpu_after", "after"),
+        ("late_start:rank=2,ms=4,loading=no", "late_start", "start"),
+        ("late_start:rank=2,ms=4", "late_start", "start"),
+    ],
+)
+def test_a_pause_before_the_end_of_a_step_is_no_late_start(
+    tmp_path: Path, fault: str, cause: str, part: str, form: str
+):
+    run = simulate(small(ranks=4, steps=6), [Fault.parse(fault)])
+    found = ingest_run(run, tmp_path, form).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause) == ((2,), cause)
+    shares = {share.loss_class: share for share in found.split}
+    assert found.loss.ns is not None
+    assert shares[part].ns >= 0.9 * found.loss.ns
+    assert [one.rank for one in shares[part].ranks][:1] == [2]
+    # the step's loss is in the class that the finding names
+    losses = [step.by_class for step in found.steps if step.by_class is not None and step.cause == cause]
+    mine = [one.after_ns if part == "after" else one.start_ns for one in losses]
+    assert sum(mine) >= 0.9 * sum(sum(one) for one in losses) > 0
+    assert sum(one.launch_ns for one in losses) <= 0.1 * sum(mine)
+    heads = format_steps(steps_table(found.steps), width=160).splitlines()[0]
+    assert ("after ms" in heads) == (part == "after")
+
+
+def test_data_loading_counts_once(tmp_path: Path):
+    run = simulate(small(ranks=4, steps=6), [Fault.parse("late_start:rank=2,ms=4")])
+    lake = ingest_run(run, tmp_path, "kineto")
+    (culprit,) = lake.diagnose().culprits
+    (told,) = (line for line in culprit.evidence if "data-loading ranges" in line)
+    assert told.startswith("its data-loading ranges take 4.")

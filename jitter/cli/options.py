@@ -1,6 +1,6 @@
 """Options that several verbs share, each declared once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, Final, TypedDict
@@ -34,6 +34,17 @@ same_job_option = click.option(
 steps_option = numbers_option("--steps", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON with a versioned schema. Default: text.")
 table_output_option = click.option("-o", "--output", type=PATH, help="Write to this file. Default: stdout.")
+
+
+def parse_pairs(texts: Iterable[str], option: str, form: str, hint: str) -> dict[str, str]:
+    """Return names and values of texts such as `name=value`; raise `UsageError` for another text."""
+    values = {}
+    for text in texts:
+        name, equals, value = text.strip().partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"{option} {text!r} is not {form}", hint)
+        values[name.strip()] = value.strip()
+    return values
 
 
 class ReadingOptions(TypedDict):

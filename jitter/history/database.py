@@ -55,7 +55,10 @@ class Database:
                 yield connection
         except sa.exc.SQLAlchemyError as error:
             # the driver's message names user and host
-            raise JitterError(f"{self.named} cannot be used ({_reason(error)})", _hint(self._engine)) from None
+            hint = "is the server reachable, and are user, password and database of the URL right?"
+            if self._engine.dialect.name == "sqlite":
+                hint = "is it a file of jitter history, and may it be written?"
+            raise JitterError(f"{self.named} cannot be used ({_reason(error)})", hint) from None
 
     def close(self) -> None:
         """Close all connections."""
@@ -152,9 +155,3 @@ def _reason(error: sa.exc.SQLAlchemyError) -> str:
         return str(original)
     state = getattr(original, "sqlstate", None)
     return f"{type(original or error).__name__}{f', SQLSTATE {state}' if state else ''}"
-
-
-def _hint(engine: sa.Engine) -> str:
-    if engine.dialect.name == "sqlite":
-        return "is it a file of jitter history, and may it be written?"
-    return "is the server reachable, and are user, password and database of the URL right?"

@@ -16,7 +16,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.answer_cache import Answers
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.after_last_launch import TimeAfterLaunches
-from jitter.analysis.diagnosis.evidence.locations import KernelLocator
+from jitter.analysis.diagnosis.evidence.locations import KernelLocator, ranks_of_group
 from jitter.analysis.metrics.recorded_sizes import RecordedSizes, describe_disagreements
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.analysis.metrics.step_metrics import StepMetrics
@@ -76,7 +76,8 @@ def _rows(
     losses: Losses,
 ) -> pa.Table:
     key, run = analysis.keys[number], analysis.run
-    members = [_members(analysis, *of) for of in zip(losses.collective.tolist(), losses.group.tolist(), strict=True)]
+    groups = zip(losses.collective.tolist(), losses.group.tolist(), strict=True)
+    members = [None if collective < 0 else ranks_of_group(run, collective, group) for collective, group in groups]
     places = losses.place.tolist()
     index = _kernel_indices(analysis, locator, losses)
     ranks = [None if rank < 0 else rank for rank in losses.rank.tolist()]
@@ -123,19 +124,6 @@ def _phases(analysis: RunAnalysis, team: int, read: ReadColumns) -> list[str | N
         if row >= 0:
             phase_of_operation[place] = phases[row]
     return phase_of_operation
-
-
-def _members(analysis: RunAnalysis, collective: int, group: int) -> list[int] | None:
-    """Return the ranks of a group of a collective; None without a collective."""
-    if collective < 0:
-        return None
-    collectives = analysis.run.collective_arrays
-    group_index = int(collectives.first_group[collective]) + group
-    members = collectives.by_group[
-        collectives.first_in_group[group_index] : collectives.first_in_group[group_index + 1]
-    ]
-    ranks: list[int] = np.sort(analysis.run.rank_numbers[collectives.rank[members]]).tolist()
-    return ranks
 
 
 def _kernel_indices(analysis: RunAnalysis, locator: KernelLocator, losses: Losses) -> list[int]:
@@ -397,22 +385,24 @@ _PLAIN_KERNELS = pa.schema([(f.name, f.type.value_type if pa.types.is_dictionary
 
 
 def _kernel_files(lake: QueryableLake) -> list[Path]:
-    """Return the parquet files of all ranks. DuckDB verifies no checksums, so they are checked here."""
-    files = [
+    return _checked(
         (lake.root / kernels_file(step.key, record.rank), step.checksum)
         for record in lake.sources
         if record.rank is not None
         for step in record.steps
-    ]
-    check_files(files)
-    return [path for path, _ in files]
+    )
 
 
 def _host_files(lake: QueryableLake) -> list[Path]:
     paths = [(host_path(lake.root, record), record.host_checksum) for record in lake.sources]
-    files = [(path, recorded) for path, recorded in paths if path is not None]
-    check_files(files)
-    return [path for path, _ in files]
+    return _checked((path, recorded) for path, recorded in paths if path is not None)
+
+
+def _checked(files: Iterable[tuple[Path, str | None]]) -> list[Path]:
+    """Return files whose checksums, which DuckDB does not verify, are those of the records."""
+    checked = list(files)
+    check_files(checked)
+    return [path for path, _ in checked]
 
 
 def metric_rows(lake: QueryableLake, steps: Sequence[StepKey]) -> Iterator[pa.Table]:

@@ -174,7 +174,8 @@ def prepare_query(
                 db.execute(load_sql("metrics_of_step"))
                 for frame_name, frame in frames.items():
                     if frame_name not in names:
-                        _insert(db, f"CREATE TABLE {_quoted(frame_name)} AS FROM _rows", frame)
+                        quoted = frame_name.replace('"', '""')
+                        _insert(db, f'CREATE TABLE "{quoted}" AS FROM _rows', frame)
         except duckdb.Error as error:
             raise query_error(error, names) from None
         yield PreparedQuery(text, parameters, lake.root, folder, variables, names, memory_bytes)
@@ -218,10 +219,6 @@ def _without_decimals(column: pa.ChunkedArray) -> pa.ChunkedArray:
         with suppress(pa.ArrowInvalid):
             return column.cast(pa.int64())
     return column.cast(pa.float64())
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def describe_relations() -> list[RelationInfo]:

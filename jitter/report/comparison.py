@@ -92,8 +92,9 @@ def _kernels(comparison: Comparison, most: int) -> Rows:
         return
     changes = comparison.kernels.changes
     for change in changes[:most]:
+        names = change.kernel_name, change.new_kernel_name
         yield (
-            Shortened(name_change(change), _whole_names(change)),
+            Shortened(name_change(change), " → ".join(dict.fromkeys(filter(None, names)))),
             str(change.places or change.new_places),
             measure_time(change.base_ns),
             measure_time(change.new_ns),
@@ -116,11 +117,6 @@ def name_change(change: KernelChange) -> str:
         return f"{base} → {new}"
     fusion = " (fusion?)" if change.new_places < change.places else ""
     return f"{format_count(change.places, 'kernel')} replaced by {change.new_places}{fusion}: {base} → {new}"
-
-
-def _whole_names(change: KernelChange) -> str:
-    names = dict.fromkeys((change.kernel_name, change.new_kernel_name))
-    return " → ".join(name for name in names if name is not None)
 
 
 def _names(joined: str | None) -> str:
@@ -301,7 +297,11 @@ def render_check_markdown(gates: Sequence[Gate], comparison: Comparison | None) 
         (
             gate.gate,
             UNKNOWN if gate.limit is None else format_limit(gate.limit),
-            _gate_value(gate),
+            UNKNOWN
+            if gate.value is None
+            else str(round(gate.value))
+            if gate.gate == "fail-on"
+            else format_percent(gate.value),
             UNKNOWN if gate.interval is None else " to ".join(map(format_percent, gate.interval)),
             gate.result.name,
         )
@@ -315,12 +315,6 @@ def render_check_markdown(gates: Sequence[Gate], comparison: Comparison | None) 
         lines += format_list(describe_sides(comparison))
         lines += _format_tables(comparison, _MOST_ROWS_OF_CHECK)
     return "\n".join(lines) + "\n"
-
-
-def _gate_value(gate: Gate) -> str:
-    if gate.value is None:
-        return UNKNOWN
-    return str(round(gate.value)) if gate.gate == "fail-on" else format_percent(gate.value)
 
 
 def _format_tables(comparison: Comparison, most_rows: int) -> Iterator[str]:

@@ -194,7 +194,10 @@ def render_history_html(job: str, runs: Sequence[HistoryRun], documents: Sequenc
     sections = []
     for at in range(max(0, len(runs) - _MOST_COMPARED), len(runs)):
         change = format_change(changes.get((runs[at].job, runs[at].digest)))
-        sentence, tables = _compare(documents, at)
+        sentence, tables = "The first run of the job.", list[ComparisonTable]()
+        if bases := documents[max(0, at - _BASES) : at]:
+            comparison = compare_documents(bases, documents[at])
+            sentence, tables = comparison.sentence, build_tables(comparison, _MOST_ROWS)
         title = f"{runs[at].name}, {format_date(runs[at].added_ns)} {change}".strip()
         sections.append(RunSection(runs[at], title, format_labels(runs[at]), sentence, tables))
     body = (
@@ -204,11 +207,3 @@ def render_history_html(job: str, runs: Sequence[HistoryRun], documents: Sequenc
     )
     figures = draw_history(runs, documents, changes)
     return render_document(f"history of {job}", Markup(body), {"history": figures})
-
-
-def _compare(documents: Sequence[Document], at: int) -> tuple[str, list[ComparisonTable]]:
-    bases = documents[max(0, at - _BASES) : at]
-    if not bases:
-        return "The first run of the job.", []
-    comparison = compare_documents(bases, documents[at])
-    return comparison.sentence, build_tables(comparison, _MOST_ROWS)

@@ -64,7 +64,7 @@ def test_foreign_files_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--fault", "slow_gpu:rank=9,factor=2"], "ranks 0 to 1"),
         (["--format", "hdf"], "there are nsys, kineto"),
         (["--layout", "1999"], "there are 2020.3, 2022.4, 2026.2"),
-        (["--option", "shuffle"], "--option shuffle is not WORD=VALUE"),
+        (["--option", "shuffle"], "--option 'shuffle' is not WORD=VALUE"),
         (["--noise", "2"], "noise is a fraction"),
         (["--shape", "star"], "there are data_parallel, tensor_parallel"),
         (["--syncs", "loss+never"], "no sync is called 'never'"),

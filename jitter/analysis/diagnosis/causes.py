@@ -245,17 +245,9 @@ def _long_loading(evidence: "Evidence", late: "Outlier") -> Match | None:
     return _loading(evidence, late) if loading and loading.own_ns - (loading.others_ns or 0.0) >= least else None
 
 
-def _no_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
-    return None if evidence.has_launches(late.team) else Match()
-
-
 def _lost_by_launches(evidence: "Evidence", late: "Outlier") -> Match | None:
     by_launches_ns, lost_ns = evidence.lost_by_launches(late.rank, late.steps)
     return Match({"share": format_percent(by_launches_ns / lost_ns)}) if 0 < by_launches_ns <= lost_ns else None
-
-
-def _no_meeting(evidence: "Evidence", late: "Outlier") -> Match | None:
-    return None if evidence.has_meeting(late.steps) else Match()
 
 
 def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -285,10 +277,6 @@ def _unaffected_kernels(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match({"share": format_percent(share)}) if share >= THRESHOLDS.min_unaffected_share else None
 
 
-def _slow_for_its_work(evidence: "Evidence", late: "Outlier") -> Match | None:
-    return None if late.pace is None else Match({"longer": format_percent(late.pace - 1)})
-
-
 def _same_work(evidence: "Evidence", late: "Outlier") -> Match:
     work = evidence.workload(late)
     return Match(
@@ -310,10 +298,6 @@ def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
     }
     is_one = len(slow.ranks) == 1
     return Match(values, ("all slow groups contain this rank, and no other group is slow",) if is_one else ())
-
-
-def _below_benchmark(evidence: "Evidence", slow: "Finding") -> Match | None:
-    return None if slow.known_gain_ns is None else _slow_transfers(evidence, slow)
 
 
 def _waits_for_unrecorded(evidence: "Evidence", slow: "Finding") -> Match | None:
@@ -347,10 +331,12 @@ RULES: Final = (
     Rule("late_start", _START, "unknown", _loading, f"{_LOADING}: {USUAL_LOADING}"),
     Rule("late_start", _START, "unknown", _otherwise, "no data-loading range was recorded"),
     Rule("cpu_launch", _CPU, "certain", _side_work),
-    Rule("cpu_launch", _CPU, "unknown", _no_launches,
+    Rule("cpu_launch", _CPU, "unknown",
+         lambda evidence, late: None if evidence.has_launches(late.team) else Match(),
          "no launches were recorded: an idle GPU is taken to wait for its host"),
     Rule("cpu_launch", _CPU, "likely", _lost_by_launches, "{share} of its loss is late launches"),
-    Rule("cpu_launch", _CPU, "likely", _no_meeting,
+    Rule("cpu_launch", _CPU, "likely",
+         lambda evidence, late: None if evidence.has_meeting(late.steps) else Match(),
          "its launches are late; the ranks share no collective in these steps"),
     Rule("cpu_launch", _CPU, "likely", _otherwise,
          "its launches are late, but slower ranks mask them: the job did not wait for them"),
@@ -361,12 +347,14 @@ RULES: Final = (
     Rule("gpu_time", _GPU, "unknown", _unaffected_kernels,
          "kernels with {share} of the GPU time are hardly slower, all others are, with the same launch shapes: more "
          "work in launches of a fixed size, or a cause that slows some kernels only"),
-    Rule("gpu_compute", _GPU, "likely", _slow_for_its_work,
+    Rule("gpu_compute", _GPU, "likely",
+         lambda _, late: None if late.pace is None else Match({"longer": format_percent(late.pace - 1)}),
          "its kernels take {longer} longer than the other ranks' for the same launch size, which varies over ranks "
          "and steps"),
     Rule("gpu_compute", _GPU, "likely", _same_work, "{same} of {operations} have the same launch shape as {where}"),
     Rule("communication", _TRANSFER, "unknown", _waits_for_unrecorded, _TRANSFERS),
-    Rule("slow_network", _TRANSFER, "likely", _below_benchmark, _TRANSFERS),
+    Rule("slow_network", _TRANSFER, "likely",
+         lambda evidence, slow: None if slow.known_gain_ns is None else _slow_transfers(evidence, slow), _TRANSFERS),
     Rule("communication", _TRANSFER, "likely", _slow_transfers, _TRANSFERS),
 )
 # fmt: on

@@ -16,7 +16,7 @@ from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup, add_lead, group_findings, group_job_findings
 from jitter.analysis.diagnosis.limitations import conclude, describe_warm_up
 from jitter.analysis.diagnosis.loss.split import split_loss
-from jitter.analysis.diagnosis.model import Loss, LossShare, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import Loss, StepAnswer, WhatIf
 from jitter.analysis.diagnosis.step_answers import TtkeExtremes, answer_steps
 from jitter.analysis.replay.what_if import together
 from jitter.analysis.thresholds import THRESHOLDS
@@ -32,7 +32,12 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         ttke_extremes: gives (min rank, max rank) by time to kernel end, for steps in which no ranks meet.
 
     """
-    groups = _select_worth_fixing(evidence, group_findings(evidence))
+    groups = group_findings(evidence)
+    scenarios = [group.scenario for group in groups]
+    most = evidence.pricing.most(scenarios, analysis.gains(scenarios))
+    # repair must not lengthen the run, as far as replay tells
+    has_unpaired = analysis.run.matching.unpaired > 0
+    groups = [group for group, alone_ns in zip(groups, most, strict=True) if alone_ns >= 0 or has_unpaired]
     (all_gain,) = analysis.gains([together(group.scenario for group in groups)])
     if (led := add_lead(evidence, groups, all_gain)) != groups:
         groups = led
@@ -51,7 +56,9 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     )
     time_ns = sum(step.step_time_ns or 0 for step in steps if step.loss_ns is not None)
     culprits = [make_culprit(one, loss, time_ns, steps, evidence) for one in priced]
-    run, split = analysis.run, _split(evidence, steps, loss)
+    run = analysis.run
+    counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
+    split = split_loss(map(evidence.losses, counted), loss.ns, time_ns or None)
     conclusion, limits = conclude(evidence, loss, steps, culprits)
     # findings beyond the loss may overlap: the largest counts
     beyond = max(
@@ -95,20 +102,6 @@ def _gain_ranges(
         late = [sum(map(pricing.unpriced_ns, group.candidates)) for group in groups]
         delays = [min(ns, max(loss.ns or 0, 0)) for ns in late]
     return pricing.ranges([group.scenario for group in groups], gains, delays)
-
-
-def _select_worth_fixing(evidence: Evidence, groups: Sequence[FindingGroup]) -> list[FindingGroup]:
-    """Return the groups whose repair would not lengthen the run, as far as replay tells."""
-    scenarios = [group.scenario for group in groups]
-    most = evidence.pricing.most(scenarios, evidence.analysis.gains(scenarios))
-    has_unpaired = evidence.analysis.run.matching.unpaired > 0
-    return [group for group, alone_ns in zip(groups, most, strict=True) if alone_ns >= 0 or has_unpaired]
-
-
-def _split(evidence: Evidence, steps: Sequence[StepAnswer], loss: Loss) -> tuple[LossShare, ...]:
-    counted = [number for number, step in enumerate(steps) if step.loss_ns is not None]
-    times = [step.step_time_ns for step in steps if step.loss_ns is not None and step.step_time_ns]
-    return split_loss(map(evidence.losses, counted), loss.ns, sum(times) or None)
 
 
 def _sum_loss(steps: Sequence[StepAnswer]) -> Loss:

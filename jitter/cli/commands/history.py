@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from jitter.cli.options import PATH, force_option, json_option, lake_argument, steps_option
+from jitter.cli.options import PATH, force_option, json_option, lake_argument, parse_pairs, steps_option
 from jitter.cli.output.stdio import say
 from jitter.core.errors import UsageError
 
@@ -61,7 +61,8 @@ def add(
 
     damaged_files().forbid()
 
-    given = _parse_labels(labels)
+    parts = [part for option in labels for part in option.split(",")]
+    given = parse_pairs(parts, "--label", "NAME=VALUE", "write it like commit=ab12cd,driver=560.35")
     with closing(Database(history_location(db))) as database:
         document = load_run(lake, steps, name)
         added = add_run(database, job, document, given)
@@ -146,13 +147,3 @@ def _format_table(heads: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> st
     from jitter.core.formatting import escape_control, format_columns
 
     return format_columns([heads, *(list(map(escape_control, row)) for row in rows)], (0, len(heads) - 1))
-
-
-def _parse_labels(given: tuple[str, ...]) -> dict[str, str]:
-    labels = {}
-    for text in (part for option in given for part in option.split(",")):
-        name, equals, value = text.strip().partition("=")
-        if not equals or not name.strip():
-            raise UsageError(f"--label {text!r} is not NAME=VALUE", "write it like commit=ab12cd,driver=560.35")
-        labels[name.strip()] = value.strip()
-    return labels

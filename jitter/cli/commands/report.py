@@ -18,7 +18,7 @@ from jitter.cli.options import (
     scheduler_options,
     steps_option,
 )
-from jitter.cli.output.report_outputs import DEFAULT_PAGE, ReportOutputs, choose_outputs, take_outputs, write_outputs
+from jitter.cli.output.report_outputs import DEFAULT_PAGE, choose_outputs, take_outputs, write_outputs
 from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, LakeError, UsageError
 from jitter.core.parallel.executors import DaskExecutor
@@ -79,6 +79,8 @@ def report(
         jitter report /shared/lake --html --scheduler tcp://head-node:8786
     """
     from jitter.cli.commands.ingest import run_ingest
+    from jitter.cli.lakes import open_lake, prepare_diagnosis
+    from jitter.core.parallel.prefetch import import_ahead
     from jitter.lake.folder import LakeFolder
     from jitter.report.forms import REPORT_SIGNATURES, render_report
 
@@ -102,7 +104,11 @@ def report(
         raise UsageError(f"--{unused[0].replace('_', '-')} is for traces, and {root} is a lake", "name the traces")
     if done == ExitCode.DONE:
         executor = None if scheduler is None else DaskExecutor(scheduler, wait_s)
-        opened, keys = _open(root, steps, executor, chosen)
+        opened = open_lake(root)
+        if "html" in chosen.files:
+            import_ahead("jitter.report.html")
+        keys = opened.steps_numbered(steps)
+        prepare_diagnosis(opened, keys, executor)
         if ingested is not None:
             from jitter.cli.output.ingest import print_earlier_recordings
 
@@ -128,21 +134,6 @@ def _traces_and_lake(paths: Sequence[Path], lakes: Sequence[Path], lake: Path | 
         check_lake_path(paths[0])
         raise LakeError(f"{paths[0]}: no such file or folder", "give a lake, or the job's traces")
     return list(paths), lake or DEFAULT_LAKE
-
-
-def _open(
-    root: Path, numbers: list[int] | None, executor: DaskExecutor | None, chosen: ReportOutputs
-) -> "tuple[Lake, list[StepKey]]":
-    """Return the lake, opened for these outputs, and the chosen steps; with `executor`, analyze on that cluster."""
-    from jitter.cli.lakes import open_lake, prepare_diagnosis
-    from jitter.core.parallel.prefetch import import_ahead
-
-    lake = open_lake(root)
-    if "html" in chosen.files:
-        import_ahead("jitter.report.html")
-    steps = lake.steps_numbered(numbers)
-    prepare_diagnosis(lake, steps, executor)
-    return lake, steps
 
 
 def _print(lake: "Lake", steps: "list[StepKey]", *, verbose: bool) -> None:

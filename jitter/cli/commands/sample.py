@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from jitter.cli.options import parse_pairs
 from jitter.cli.output.stdio import say
 from jitter.core.errors import JitterError, UsageError
 
@@ -152,7 +153,7 @@ def sample(
     """Write simulated traces of a training job into DIR, and truth.json with the findings to expect."""
     from jitter.simulate import Fault, Job, simulate
 
-    given = _pairs(options)
+    given: dict[str, Any] = {**parse_pairs(options, "--option", "WORD=VALUE", "see --list-options")}
     if layout is not None:
         given["layout"] = layout
     elif evidence and format_name == "nsys":
@@ -177,16 +178,6 @@ def sample(
     click.echo(truth)
     and_logs = f" and {len(logs)} logs" if logs else ""
     say(f"{len(paths)} {format_name} traces{and_logs} of {run.job.ranks} ranks in {folder}")
-
-
-def _pairs(options: tuple[str, ...]) -> dict[str, Any]:
-    option_values: dict[str, Any] = {}
-    for text in options:
-        word, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--option {text} is not WORD=VALUE", "see --list-options")
-        option_values[word.strip()] = value.strip()
-    return option_values
 
 
 def _names_in(folder: Path) -> set[str]:

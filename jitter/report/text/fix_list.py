@@ -179,7 +179,14 @@ def describe_remedy(culprit: Culprit, diagnosis: Diagnosis) -> str:
 
 def _item(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], lake: Path, number: int) -> FixItem:
     step, look = costliest_step(culprit, diagnosis), culprit.look_at
-    code = describe_launch(culprit.code) or ""
+    code, export = describe_launch(culprit.code) or "", ""
+    if step is not None:
+        epoch = "" if step.key.epoch is None else f" --epoch {step.key.epoch}"
+        ranks = format_numbers(exported_ranks(culprit, step, cohorts))
+        name = f"finding-{number}.json.gz"
+        export = (
+            f"jitter export {shlex.quote(str(lake))} --perfetto {name} --step {step.key.step}{epoch} --ranks {ranks}"
+        )
     return FixItem(
         name=name_culprit(culprit),
         words=_describe_loss(culprit),
@@ -192,13 +199,5 @@ def _item(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
         code=code,
         file="" if look is None else f"{look.file}, {format_timeline_span(look.start_ns, look.end_ns)}",
         evidence=tuple(line for line in culprit.evidence if line != code),
-        export="" if step is None else _command(step, exported_ranks(culprit, step, cohorts), lake, number),
-    )
-
-
-def _command(step: StepAnswer, ranks: list[int], lake: Path, number: int) -> str:
-    epoch = "" if step.key.epoch is None else f" --epoch {step.key.epoch}"
-    return (
-        f"jitter export {shlex.quote(str(lake))} --perfetto finding-{number}.json.gz --step {step.key.step}{epoch} "
-        f"--ranks {format_numbers(ranks)}"
+        export=export,
     )

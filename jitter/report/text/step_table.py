@@ -47,19 +47,14 @@ def format_steps(table: pa.Table, width: int = 80) -> str:
         columns += split
     columns.append(cause)
     rest_width = max(width - _used_width(columns), 1)
-    began = ["began at kernel", *(_divergence(row) for row in rows)]
-    columns.append([abbreviate(cell, rest_width) for cell in began])
+    names = told("kernel_name", lambda name: escape_control(short_name(name)))
+    began = [" ".join(pair).removesuffix(" -") for pair in zip(told("kernel_index", str), names, strict=True)]
+    columns.append([abbreviate(cell, rest_width) for cell in ("began at kernel", *began)])
     return format_columns(zip(*columns, strict=True), left=[len(columns) - 1])
 
 
 def _used_width(columns: Sequence[Sequence[str]]) -> int:
     return sum(max(map(len, column)) + 2 for column in columns)
-
-
-def _divergence(row: dict[Any, Any]) -> str:
-    if row["kernel_index"] is None:
-        return "-"
-    return f"{row['kernel_index']} {escape_control(short_name(row['kernel_name']))}"
 
 
 def _milliseconds(ns: float) -> str:

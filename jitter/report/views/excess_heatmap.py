@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jitter.analysis.account.losses import OWN_CLASSES, LossClass
-from jitter.analysis.collectives.matching import CollectiveMatching
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.diagnosis.evidence.locations import ranks_of_group
 from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.api import Lake
 
@@ -125,7 +125,7 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
         for group, ns in zip(groups, of_groups.loss_ns.tolist(), strict=True):
             shared[group] = shared.get(group, 0.0) + ns
         for group, ns in shared.items():
-            members = [column[rank] for rank in _members(examined.run.matching, *group)]
+            members = [column[rank] for rank in ranks_of_group(examined.run, *group)]
             transfers[members, number] = np.nan_to_num(transfers[members, number]) + ns
     return rank_shares, transfers
 
@@ -137,18 +137,9 @@ def _above_benchmark(examined: RunAnalysis, column: Mapping[int, int]) -> Double
     for number, (took, expected) in enumerate(zip(examined.transfers, examined.expected_transfers, strict=True)):
         for group in np.flatnonzero(took > expected).tolist():
             collective = int(np.searchsorted(first_group, group, side="right")) - 1
-            members = _members(examined.run.matching, collective, group - int(first_group[collective]))
+            members = ranks_of_group(examined.run, collective, group - int(first_group[collective]))
             above_ns[[column[rank] for rank in members], number] += took[group] - expected[group]
     return above_ns
-
-
-def _members(matching: CollectiveMatching, meeting: int, group: int) -> list[int]:
-    """Return the ranks of one group of a collective."""
-    ranks_of_group = []
-    for member in matching.collectives[meeting].members:
-        ranks = np.array(matching.blocks[member.block].ranks)
-        ranks_of_group += ranks[member.group == group].tolist()
-    return ranks_of_group
 
 
 def arrange_heatmap(

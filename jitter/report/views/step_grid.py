@@ -46,13 +46,15 @@ class StepGrid:
         self.kernel_index: Ints = np.flatnonzero(present).astype(np.int32)
         self.ranks: Longs = every[held]
         # bincount instead of sorting: a step can have a million rows and few kernels
-        self._cell = (np.cumsum(present) - 1)[index] * self.ranks.size + (np.cumsum(held) - 1)[rank]
-        self._grids = {}
+        cell = (np.cumsum(present) - 1)[index] * self.ranks.size + (np.cumsum(held) - 1)[rank]
+        self._grids: dict[str, Floats] = {}
         for name in METRICS:
             metric = measured.metric(name)
             deviates = name != "launch_latency" and not self.single
             values, is_known = measured.deviation(metric) if deviates else metric
-            self._grids[name] = self._grid(np.where(is_known, values, np.nan)[rows])
+            grid = np.full(self.kernel_index.size * self.ranks.size, np.nan)
+            grid[cell] = np.where(is_known, values, np.nan)[rows]
+            self._grids[name] = grid.reshape(self.kernel_index.size, self.ranks.size)
             if name == "launch_latency":
                 self.negative_latencies = int((metric.known & of_cohort & (metric.values < 0)).sum())
         bounds = [
@@ -120,8 +122,3 @@ class StepGrid:
         is_kernel = times.present & np.array([operation.is_kernel for operation in program.operations])[:, None]
         index, size = self.at(times.ranks, np.cumsum(is_kernel, axis=0) - 1)
         return np.where(is_kernel, index, -1).astype(np.int32), size
-
-    def _grid(self, values: Floats) -> Floats:
-        grid = np.full(self.kernel_index.size * self.ranks.size, np.nan)
-        grid[self._cell] = values
-        return grid.reshape(self.kernel_index.size, self.ranks.size)

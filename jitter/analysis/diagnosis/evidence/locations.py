@@ -9,6 +9,7 @@ from jitter.analysis.account.losses import LossClass, Losses
 from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import ProfileLocation
+from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Ints
@@ -91,6 +92,15 @@ class KernelLocator:
         kind, places = self._analysis.run.operations_of(key, rank)
         places_read: Ints = places[kind < MEMORY]
         return places_read
+
+
+def ranks_of_group(run: RunModel, collective: int, group: int) -> list[int]:
+    """Return the ranks of a group of a collective of the run, ascending."""
+    arrays = run.collective_arrays
+    number = int(arrays.first_group[collective]) + group
+    members = arrays.by_group[arrays.first_in_group[number] : arrays.first_in_group[number + 1]]
+    ranks: list[int] = np.sort(run.rank_numbers[arrays.rank[members]]).tolist()
+    return ranks
 
 
 def _fill_from_next(indices: Ints) -> Ints:

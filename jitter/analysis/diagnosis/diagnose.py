@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from jitter.analysis.detection.likely_communication import CommunicationSurvey, survey_communication
 from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.detection.run_analysis import RunAnalysis
@@ -32,12 +34,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         ttke_extremes: gives (min rank, max rank) by time to kernel end, for steps in which no ranks meet.
 
     """
-    groups = group_findings(evidence)
-    scenarios = [group.scenario for group in groups]
-    most = evidence.pricing.most(scenarios, analysis.gains(scenarios))
-    # repair must not lengthen the run, as far as replay tells
-    has_unpaired = analysis.run.matching.unpaired > 0
-    groups = [group for group, alone_ns in zip(groups, most, strict=True) if alone_ns >= 0 or has_unpaired]
+    groups = _select_worth_fixing(evidence, group_findings(evidence))
     (all_gain,) = analysis.gains([together(group.scenario for group in groups)])
     if (led := add_lead(evidence, groups, all_gain)) != groups:
         groups = led
@@ -47,7 +44,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     beside = group_job_findings(evidence)
     steps = answer_steps(evidence, [*groups, *beside], ttke_extremes)
     loss = _sum_loss(steps)
-    shares = _limit_to_loss([analysis.loss_of(group.scenario) for group in groups], loss.ns)
+    shares = _limit_to_loss(_add_carried(analysis, groups, gains), loss.ns)
     ranges = _gain_ranges(evidence, groups, gains, loss)
     priced = [PricedGroup(*row) for row in zip(groups, gains, shares, ranges, strict=True)]
     priced += [PricedGroup(group, group.known_gain_ns or 0.0, group.known_gain_ns or 0.0) for group in beside]
@@ -80,6 +77,25 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     return limit_to_communication(diagnosis, survey_communication(run))
 
 
+def _add_carried(analysis: RunAnalysis, groups: Sequence[FindingGroup], gains: Sequence[float]) -> list[float]:
+    """Return what is charged to each group, ns, with what its ranks carry into the steps after it.
+
+    A rank that ends its steps late, as after a slow transfer at their end, holds up the steps that follow: their
+    accounts have the lateness, not its cause. A group is charged at most what fixing it saves.
+    """
+    shares = [analysis.loss_of(group.scenario) for group in groups]
+    columns, left = analysis.run.number_of, np.maximum(analysis.carried_ns, 0.0)
+    for at in sorted(range(len(groups)), key=lambda at: shares[at] - gains[at]):
+        after = sorted({number + later for number in groups[at].steps for later in (1, 2)} & set(range(len(left))))
+        place = np.ix_(after, [columns[rank] for rank in groups[at].group.ranks if rank in columns])
+        carried_ns = float(left[place].sum())
+        taken_ns = min(carried_ns, max(gains[at] - shares[at], 0.0))
+        if taken_ns > 0:
+            left[place] *= 1 - taken_ns / carried_ns
+            shares[at] += taken_ns
+    return shares
+
+
 def _limit_to_loss(shares: Sequence[float], loss_ns: int | None) -> list[float]:
     """Return the shares of findings, ns, less in proportion where they add up to more than the loss.
 
@@ -102,6 +118,22 @@ def _gain_ranges(
         late = [sum(map(pricing.unpriced_ns, group.candidates)) for group in groups]
         delays = [min(ns, max(loss.ns or 0, 0)) for ns in late]
     return pricing.ranges([group.scenario for group in groups], gains, delays)
+
+
+def _select_worth_fixing(evidence: Evidence, groups: Sequence[FindingGroup]) -> list[FindingGroup]:
+    """Return the groups whose repair would not lengthen the run, as far as replay tells.
+
+    Behind later ranks it may do so by a little, within the error of replay: then what is charged to the group counts.
+    """
+    analysis, pricing = evidence.analysis, evidence.pricing
+    scenarios = [group.scenario for group in groups]
+    most = pricing.most(scenarios, analysis.gains(scenarios))
+    has_unpaired = analysis.run.matching.unpaired > 0
+    return [
+        group
+        for group, scenario, alone_ns in zip(groups, scenarios, most, strict=True)
+        if alone_ns >= 0 or has_unpaired or alone_ns + analysis.loss_of(scenario) >= pricing.min_gain_ns(group.steps)
+    ]
 
 
 def _sum_loss(steps: Sequence[StepAnswer]) -> Loss:

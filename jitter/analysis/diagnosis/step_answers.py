@@ -52,7 +52,8 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
         min_rank, max_rank = ttke_extremes(key)
     elif max_rank is not None:
         own_ns = round(float(losses.of(OWN_CLASSES, max_rank).by_class().sum()))
-    cause = _cause(max_rank, here, evidence.is_single_rank)
+    transfers_ns = float(losses.by_class()[LossClass.TRANSFER])
+    cause = _cause(max_rank, here, evidence.is_single_rank, is_of_transfers=transfers_ns > (own_ns or 0))
     return StepAnswer(
         key=key,
         step_time_ns=round(float(step_ns)) if is_timed else None,
@@ -69,17 +70,16 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
     )
 
 
-def _cause(max_rank: int | None, here: Sequence[FindingGroup], is_single_rank: bool) -> Cause:
-    """Return the cause of the step's group with its max rank, else of its slow communication.
+def _cause(max_rank: int | None, here: Sequence[FindingGroup], is_single_rank: bool, *, is_of_transfers: bool) -> Cause:
+    """Return the cause of the step's group with its max rank, or of its slow communication: which loses more.
 
     A single rank is the rank of every finding.
     """
     if max_rank is None and is_single_rank and here:
         return max(here, key=lambda group: group.excess_ns).cause
-    for group in here:
-        if max_rank in group.group.ranks and group.parts:
-            return group.cause
-    return next((group.cause for group in here if not group.parts and group.known_gain_ns is None), "none")
+    own: list[Cause] = [group.cause for group in here if max_rank in group.group.ranks and group.parts]
+    of_links: list[Cause] = [group.cause for group in here if not group.parts and group.known_gain_ns is None]
+    return next(iter([*of_links, *own] if is_of_transfers else [*own, *of_links]), "none")
 
 
 def _divergence(number: int, cause: Cause, evidence: Evidence) -> Divergence | None:

@@ -1,0 +1,56 @@
+"""Findings that others mask, and what late ranks carry into the steps that follow."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jitter.analysis.diagnosis.diagnose import _add_carried, _select_worth_fixing
+from jitter.analysis.diagnosis.step_answers import _cause
+
+
+def group(name: str, *ranks: int, steps: tuple[int, ...] = (0, 1, 2)) -> Any:
+    return SimpleNamespace(scenario=name, steps=steps, group=SimpleNamespace(ranks=ranks))
+
+
+def analysis_of(gains: dict[str, float], losses: dict[str, float], carried_ns: Any = ()) -> Any:
+    return SimpleNamespace(
+        gains=lambda names: [gains[name] for name in names],
+        loss_of=losses.__getitem__,
+        carried_ns=np.array(carried_ns, float),
+        run=SimpleNamespace(matching=SimpleNamespace(unpaired=0), number_of={3: 0, 5: 1, 11: 2}),
+    )
+
+
+@pytest.mark.parametrize(("gain_ns", "is_kept"), [(0.0, True), (-157.0, True), (-700.0, False)])
+def test_a_masked_rank_that_is_charged_for_is_no_less_guilty_for_the_error_of_replay(gain_ns: float, is_kept: bool):
+    """Behind a slower link its repair alone changed the run by -157 ns: a slow GPU with 4% of the run was cleared."""
+    pricing = SimpleNamespace(most=lambda scenarios, gains: gains, min_gain_ns=lambda steps: 300.0)
+    evidence: Any = SimpleNamespace(analysis=analysis_of({"gpu": gain_ns}, {"gpu": 966.0}), pricing=pricing)
+    gpu = group("gpu", 5)
+    assert _select_worth_fixing(evidence, [gpu]) == ([gpu] if is_kept else [])
+
+
+def test_what_late_ranks_carry_over_is_charged_to_what_makes_them_late():
+    """A slow transfer at the end of the steps of ranks 3 and 11 holds up the steps that follow."""
+    carried_ns = [[0, 0, 0], [100, 40, 100], [100, 40, 100]]
+    links, gpu = group("links", 3, 11), group("gpu", 5)
+    gains, losses = {"links": 500.0, "gpu": 30.0}, {"links": 200.0, "gpu": 20.0}
+    charged = _add_carried(analysis_of(gains, losses, carried_ns), [gpu, links], [30.0, 500.0])
+    assert charged == [pytest.approx(30.0), pytest.approx(500.0)]  # at most what fixing it saves
+    much = _add_carried(analysis_of(gains, losses, carried_ns), [links], [5000.0])
+    assert much == [pytest.approx(600.0)]  # at most what these ranks carry
+    twice = _add_carried(analysis_of(gains, losses, carried_ns), [links, links], [5000.0, 5000.0])
+    assert sum(twice) == pytest.approx(2 * 200 + 400)  # once
+
+
+def test_a_step_is_of_the_network_where_that_loses_more_than_its_max_rank():
+    gpu: Any = SimpleNamespace(group=SimpleNamespace(ranks=(6,)), parts={2}, cause="gpu_compute")
+    link: Any = SimpleNamespace(
+        group=SimpleNamespace(ranks=(12, 13)), parts=(), known_gain_ns=None, cause="communication"
+    )
+    for is_of_transfers, cause in ((True, "communication"), (False, "gpu_compute")):
+        assert _cause(6, [link, gpu], False, is_of_transfers=is_of_transfers) == cause
+        assert _cause(6, [gpu], False, is_of_transfers=is_of_transfers) == "gpu_compute"
+        assert _cause(1, [link], False, is_of_transfers=is_of_transfers) == "communication"

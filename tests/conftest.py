@@ -4,7 +4,7 @@ import gc
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import jitter
 from jitter.core import durability
 from jitter.core.numeric import compilation
 from jitter.core.parallel.processes import reduce_gc
+from jitter.core.step_key import StepKey
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.chromium import browser
 from tests.support.dask_cluster import dask_cluster
@@ -93,3 +94,23 @@ def simulated_traces(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
         return folder
 
     return make
+
+
+@pytest.fixture
+def pages_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw the page of equal recordings once, for tests of commands: drawing takes longer than all else."""
+
+    from jitter.report import html  # loads Bokeh
+
+    drawn = html.render_html
+
+    def render(lake: jitter.Lake, steps: Sequence[StepKey] | None = None) -> str:
+        asked = (*(record.digest for record in lake.sources), *(steps or ()))
+        if asked not in _pages:
+            _pages[asked] = drawn(lake, steps)
+        return _pages[asked]
+
+    monkeypatch.setattr(html, "render_html", render)
+
+
+_pages: dict[tuple[object, ...], str] = {}

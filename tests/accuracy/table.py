@@ -39,14 +39,14 @@ def targets(scores: Sequence[Score]) -> list[Target]:
     waits = [sum(counts) for counts in zip(*(one.waits for one in scores), strict=True)]
     wrong, rules = (sum(counts) for counts in zip(*(one.halves for one in scores), strict=True))
     return [
-        Target("culprit's ranks and cause right, faults over 2%", _part(verdicts), 0.98, True, len(verdicts)),
-        Target("no culprit in healthy jobs", _part(healthy), 0.98, True, len(healthy)),
+        Target("culprit's ranks and cause right, faults over 2%", share(verdicts), 0.98, True, len(verdicts)),
+        Target("no culprit in healthy jobs", share(healthy), 0.98, True, len(healthy)),
         Target("what-if off, median", median(off) if off else None, 0.05, False, len(off)),
         Target("what-if off, worst tenth begins at", _decile(off), 0.15, False, len(off)),
         Target("dependencies: precision", waits[0] / waits[1] if waits[1] else None, 0.99, True, waits[1]),
         Target("dependencies: recall", waits[2] / waits[3] if waits[3] else None, 0.99, True, waits[3]),
         Target("rules of odd steps that even ones keep", 1 - wrong / rules if rules else None, 1.0, True, rules),
-        Target("jobs diagnosed", _part([one.error is None for one in scores]), 1.0, True, len(scores)),
+        Target("jobs diagnosed", share([one.error is None for one in scores]), 1.0, True, len(scores)),
     ]
 
 
@@ -59,7 +59,8 @@ def what_if_errors(scores: Sequence[Score]) -> list[float]:
     ]
 
 
-def _part(outcomes: Sequence[bool]) -> float | None:
+def share(outcomes: Sequence[bool]) -> float | None:
+    """The part of them that is true."""
     return sum(outcomes) / len(outcomes) if outcomes else None
 
 

@@ -13,6 +13,8 @@ from jitter.report.forms import HTML_SIGNATURE
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.report_lakes import report_job
 
+pytestmark = pytest.mark.usefixtures("pages_drawn_once")
+
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):

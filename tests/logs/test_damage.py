@@ -7,15 +7,18 @@ from damage import differences
 from log_reading import EVIDENCE, needs_evidence, parsed
 
 from jitter.logs import sniff
+from tests.support.fuzz_depth import fuzz, of_all, some_of
 
 
+@fuzz
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_damaged_lines_lose_themselves_alone(seed: int):
-    assert list(differences(100, seed)) == []
+    assert list(differences(of_all(100, 30), seed)) == []
 
 
+@fuzz
 @needs_evidence
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", some_of(range(20), 5))
 def test_no_damage_to_a_file_makes_a_traceback(seed: int):
     chance = random.Random(seed)
     for path in sorted(EVIDENCE.rglob("*")):

@@ -42,8 +42,8 @@ def global_times(recording: RankRecording) -> tuple[Any, Any, Any, Any]:
     return tuple(column - zero for column in columns)  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("modifier", MODIFIERS)
-@pytest.mark.parametrize("shape", SHAPES)
+@fuzz
+@pytest.mark.parametrize(("shape", "modifier"), some_of(product(SHAPES, MODIFIERS), 2))
 def test_against_the_oracle(shape: str, modifier: str):
     faults = [
         Fault.parse("cpu_stall:rank=1,step=11,kernel=17,ms=0.7"),

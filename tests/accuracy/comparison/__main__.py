@@ -26,7 +26,7 @@ def main() -> int:
         if sys.stderr.isatty():
             print(f"\r{len(scores)} of {len(seeds)}", end="", file=sys.stderr, flush=True)
     print(*describe(scores), "", *describe_rates(), sep="\n")
-    return 0 if all(target.is_met for target in targets(scores)) else 1
+    return 0 if all(target.met for target in targets(scores)) else 1
 
 
 if __name__ == "__main__":

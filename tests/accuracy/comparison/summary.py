@@ -3,51 +3,28 @@
 from collections import Counter
 from collections.abc import Sequence
 from statistics import median
-from typing import NamedTuple
 
 from tests.accuracy.comparison.pairs import Score
-
-
-class Target(NamedTuple):
-    """One promise about the pairs."""
-
-    text: str
-    value: float | None
-    """None where no pair tells."""
-    limit: float
-    at_most: bool
-
-    @property
-    def is_met(self) -> bool:
-        """Whether the value keeps the limit."""
-        return self.value is None or (self.value <= self.limit if self.at_most else self.value >= self.limit)
-
-    def __str__(self) -> str:
-        value = "-" if self.value is None else f"{100 * self.value:.1f}%"
-        word = "at most" if self.at_most else "at least"
-        return f"{'ok    ' if self.is_met else 'MISSED'} {self.text:58} {value:>7} ({word} {100 * self.limit:g}%)"
+from tests.accuracy.table import Target, share
 
 
 def targets(scores: Sequence[Score]) -> list[Target]:
-    """Return the promises with their values."""
+    """Return the promises of which pairs tell."""
     healthy = [one for one in scores if one.kind == "healthy"]
     changed = [one for one in scores if one.counts]
     sizes = [abs(one.fraction / one.truth - 1) for one in changed if one.fraction is not None]
-    return [
-        Target("pairs without a change: not `same`", _share(healthy, lambda one: not one.is_right), 0.03, True),
-        Target("pairs without a change: exit 1", _share(healthy, lambda one: one.gate == "FAIL"), 0.01, True),
-        Target("pairs with a change above twice the noise: verdict right", _share(changed, _right), 0.98, False),
-        Target("… size wrong by (median)", median(sizes) if sizes else None, 0.10, True),
-        Target("… changed kernel or part first", _share(changed, lambda one: one.first_right), 0.95, False),
-    ]
-
-
-def _right(one: Score) -> bool:
-    return one.is_right
-
-
-def _share(scores: Sequence[Score], holds: "object") -> float | None:
-    return sum(bool(holds(one)) for one in scores) / len(scores) if scores else None  # type: ignore[operator]
+    unequal = [not one.is_right for one in healthy]
+    failed = [one.gate == "FAIL" for one in healthy]
+    right = [one.is_right for one in changed]
+    first = [one.first_right for one in changed]
+    promises = (
+        Target("pairs without a change: not `same`", share(unequal), 0.03, False, len(unequal)),
+        Target("pairs without a change: exit 1", share(failed), 0.01, False, len(failed)),
+        Target("change above twice the noise: verdict right", share(right), 0.98, True, len(right)),
+        Target("… size wrong by (median)", median(sizes) if sizes else None, 0.10, False, len(sizes)),
+        Target("… changed kernel or part first", share(first), 0.95, True, len(first)),
+    )
+    return [promise for promise in promises if promise.count]
 
 
 def describe(scores: Sequence[Score]) -> list[str]:

@@ -16,4 +16,4 @@ def test_a_few_pairs():
     scores = list(score_all(some_of(seeds, 2), processes=1))
     assert len({one.shape for one in scores}) == of_all(6, 3)
     assert len({one.kind for one in scores}) == of_all(8, 4)
-    assert all(target.is_met for target in targets(scores)), "\n".join(["", *describe(scores)])
+    assert all(target.met for target in targets(scores)), "\n".join(["", *describe(scores)])

@@ -285,8 +285,6 @@ class _Run:
         self._report = report
         self._convert = convert
         self._seen: dict[str, Path] = {}
-        self._early: dict[Path, list[SourceRecord]] = {}
-        """The records of the recordings that were published before all were read."""
 
     def run(self, tasks: Sequence[Task], held: Sequence[Source], progress: Progress | None) -> bool:
         """Convert all, choose the job, and publish its recordings; return whether a job was chosen.
@@ -312,7 +310,7 @@ class _Run:
             recording.path: error for recording, error in left_out_errors(choice, self._folder.root)
         }
         if choice.taken is None:
-            for outcome in (outcome for _, outcome in new if outcome.source.path in self._early):
+            for _, outcome in new:
                 self._publisher.withdraw(outcome)
             self._report.rejected += [_rejected(outcome, outcome.error) for outcome in others if outcome.error]
             self._report.rejected += [
@@ -348,11 +346,10 @@ class _Run:
         certain = {recording.path for recording in leading.add(self._publisher.given_recording(outcome))}
         for earlier in read if certain else ():
             if earlier.source.path in certain and self._publisher.replaces_nothing(earlier):
-                self._early[earlier.source.path] = self._publisher.publish_early(earlier)
+                self._publisher.publish_early(earlier)
 
     def _leave_out(self, outcome: Outcome, error: JitterError) -> None:
-        if self._early.pop(outcome.source.path, None) is not None:
-            self._publisher.withdraw(outcome)
+        self._publisher.withdraw(outcome)
         self._refuse(outcome, error)
         shutil.rmtree(outcome.staging, ignore_errors=True)
 
@@ -362,8 +359,8 @@ class _Run:
         outcomes = [outcome for _, outcome in converted]
         fewer = dict(step_numbering.refuse_fewer(outcomes, self._publisher.records))
         for task, outcome in sorted(converted, key=lambda pair: str(pair[1].source.path)):
-            if outcome.source.path in self._early:
-                self._report_added(outcome, self._early[outcome.source.path])
+            if early := self._publisher.published(outcome):
+                self._report_added(outcome, early)
             elif outcome in fewer:
                 self._refuse(outcome, fewer[outcome])
             elif step_numbering.has_provisional_steps(outcome):

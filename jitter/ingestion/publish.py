@@ -190,8 +190,10 @@ class Publisher:
         return self._published[outcome.file_digest]
 
     def withdraw(self, outcome: Outcome) -> None:
-        """Remove what this run has published of an outcome, which turned out to be of another job or in conflict."""
-        records = self._published.pop(outcome.file_digest)
+        """Remove what this run has published of an outcome, if it turns out to be of another job or in conflict."""
+        records = self._published.pop(outcome.file_digest, [])
+        if not records:
+            return
         old = [place for record in records for place in files_of_record(record)]
         with self._folder.journal(old, []):
             self._drop(records)
@@ -242,17 +244,18 @@ class Publisher:
             or self._shorter(outcome)
         )
 
-    def publish_early(self, outcome: Outcome) -> list[SourceRecord]:
+    def publish_early(self, outcome: Outcome) -> None:
         """Publish an outcome that is of the lake's job for certain, before the job of all recordings is chosen."""
         self._of_job.add(outcome.file_digest)
-        return self.publish(outcome)
+        self.publish(outcome)
+
+    def published(self, outcome: Outcome) -> list[SourceRecord]:
+        """Return the records that this run has published of an outcome."""
+        return self._published.get(outcome.file_digest, [])
 
     def given_recording(self, outcome: Outcome) -> GivenRecording:
         """Return the ranks of an outcome, with their files where these are now."""
-        if outcome.file_digest in self._published:
-            ranks = ranks_in_lake(self._published[outcome.file_digest], self._folder.root)
-        else:
-            ranks = outcome.recorded_ranks()
+        ranks = ranks_in_lake(self.published(outcome), self._folder.root) or outcome.recorded_ranks()
         return GivenRecording(outcome.source.path, ranks)
 
     def find_conflicts(self, outcomes: Sequence[Outcome]) -> list[tuple[Outcome, UnknownRankError]]:

@@ -128,6 +128,14 @@ class Interner(Generic[Key]):
         return pa.array(lookup[encoded.indices.to_numpy()], pa.int32())
 
 
+def look_up(keys: Ints, values: Ints, wanted: Ints) -> Ints:
+    """Return the values of the keys (sorted) that are wanted, shape (wanted); −1 where there is no such key."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    at = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
+    return np.where(keys[at] == wanted, values[at], -1)
+
+
 def columns_of_records(records: Sequence[NamedTuple], record_of_row: Codes) -> dict[str, pa.Array]:
     """Return a column of `schema.ACTIVITIES` for each field of the records: the record of each row; -1 is null."""
     rows = pa.array(record_of_row, mask=record_of_row < 0)

@@ -18,7 +18,7 @@ from jitter.core.numeric.arrays import Ints
 from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.amd.rows import BATCH_ROWS, NAMING_HINT, NO_CALLS, Agents, RowBuilder, columns_of
 from jitter.readers.chrome_trace import EventList, parse_header
-from jitter.readers.columns import ColumnMap, Integer64, Progress, parse_integer
+from jitter.readers.columns import ColumnMap, Integer64, Progress, look_up, parse_integer
 from jitter.readers.csv_file import CsvFile, sniff_columns
 from jitter.readers.sqlite import Database, sniff_tables
 
@@ -261,11 +261,8 @@ class FlowEvents:
 
     def of_kernels(self, places: Sequence[EventLocation]) -> pa.Array:
         """Return the correlation (int64) of kernels that start at these locations; null for none or several."""
-        keys = self._keys(places)
-        if not len(self._ends):
-            return pa.nulls(len(keys), pa.int64())
-        at = np.searchsorted(self._ends, keys).clip(max=len(self._ends) - 1)
-        return pa.array(self._begin_of_end[at], mask=self._ends[at] != keys)
+        begins = look_up(self._ends, self._begin_of_end, self._keys(places))
+        return pa.array(begins, mask=begins < 0)
 
     def of_calls(self, places: Sequence[EventLocation], durations_us: Sequence[int]) -> pa.Array:
         """Return the correlation (int64) of calls that start at these locations; null if they launch nothing."""

@@ -47,21 +47,9 @@ class NsysReader:
             raise UnreadableTraceError(
                 f"{path}: no GPU kernels in this export", "was it recorded with `nsys profile -t cuda`?"
             )
-        export = _Export(tables, read_metadata(tables))
-        return export.recording, export.batches
-
-
-READER: Reader = NsysReader()
-
-
-class _Export:
-    """One open export: its recording and batches."""
-
-    def __init__(self, tables: Tables, origin: ExportMetadata) -> None:
-        self._tables = tables
-        self._origin = origin
-        self.recording = Recording(
-            path=tables.path,
+        origin = read_metadata(tables)
+        recording = Recording(
+            path=path,
             format="nsys",
             profiler_version=origin.profiler_version,
             utc_offset_ns=origin.utc_offset_ns,
@@ -69,50 +57,43 @@ class _Export:
             gpu_models=origin.gpu_models,
             bus_ids=origin.bus_ids,
         )
+        return recording, lambda advance: _batches(recording, tables, origin, advance)
 
-    def batches(self, advance: Advance) -> Iterator[Batch]:
-        """Yield all rows, then complete the recording. Raises UnreadableTraceError where the export is damaged."""
-        rows = NsysBatches(self._tables, self._origin)
-        parts = rows.parts()
-        progress = Progress(self._tables.size, sum(self._tables.count(table) for table in parts))
-        for part in parts.values():
-            for batch in part():
-                advance(progress.seen(batch.rows.num_rows))
-                self._add_processes(rows)
-                if batch.rows.num_rows:
-                    yield batch
-        # names, ranks and problems are known after the last row
-        self.recording.names, missing, invalid = resolve_names(self._tables, rows.names.keys)
-        self._add_ranks(rows)
-        self.recording.problems += _problems(rows, missing, invalid + rows.invalid_texts, self._tables)
-        advance(progress.rest())
 
-    def _add_processes(self, rows: NsysBatches) -> None:
-        origin = self._origin
-        for key in rows.processes.keys[len(self.recording.processes) :]:
-            self.recording.processes.append(
-                Process(
-                    pid=None if key is None else key & _PID_BITS,
-                    host=origin.host(key),
-                    launcher_rank=origin.launcher_rank,
-                    launcher_rank_from=origin.launcher_rank_from,
-                )
-            )
+READER: Reader = NsysReader()
 
-    def _add_ranks(self, rows: NsysBatches) -> None:
-        for process, key in zip(self.recording.processes, rows.processes.keys, strict=True):
-            if key is None:
-                continue
-            for ranks, source in (
-                (rows.nvtx_ranks.get(key, set()), "NVTX 'MPI Rank {}'"),
-                (self._origin.mpi_ranks.get(key, set()), "MPI_RANKS"),
-            ):
-                if len(ranks) > 1:
-                    listed = ", ".join(map(str, sorted(ranks)))
-                    self.recording.problems.append(f"process {process.pid} has several MPI ranks ({listed})")
-                elif ranks and process.rank is None:
-                    (process.rank,) = ranks
-                    process.rank_from = source.format(process.rank)
+
+def _batches(recording: Recording, tables: Tables, origin: ExportMetadata, advance: Advance) -> Iterator[Batch]:
+    """Yield all rows, then complete the recording. Raises UnreadableTraceError where the export is damaged."""
+    rows = NsysBatches(tables, origin)
+    parts = rows.parts()
+    progress = Progress(tables.size, sum(tables.count(table) for table in parts))
+    for part in parts.values():
+        for batch in part():
+            advance(progress.seen(batch.rows.num_rows))
+            for key in rows.processes.keys[len(recording.processes) :]:
+                process = Process(None if key is None else key & _PID_BITS, origin.host(key))
+                process.launcher_rank, process.launcher_rank_from = origin.launcher_rank, origin.launcher_rank_from
+                recording.processes.append(process)
+            if batch.rows.num_rows:
+                yield batch
+    # names, ranks and problems are known after the last row
+    recording.names, missing, invalid = resolve_names(tables, rows.names.keys)
+    for process, key in zip(recording.processes, rows.processes.keys, strict=True):
+        if key is None:
+            continue
+        for ranks, source in (
+            (rows.nvtx_ranks.get(key, set()), "NVTX 'MPI Rank {}'"),
+            (origin.mpi_ranks.get(key, set()), "MPI_RANKS"),
+        ):
+            if len(ranks) > 1:
+                listed = ", ".join(map(str, sorted(ranks)))
+                recording.problems.append(f"process {process.pid} has several MPI ranks ({listed})")
+            elif ranks and process.rank is None:
+                (process.rank,) = ranks
+                process.rank_from = source.format(process.rank)
+    recording.problems += _problems(rows, missing, invalid + rows.invalid_texts, tables)
+    advance(progress.rest())
 
 
 def _problems(rows: NsysBatches, missing_names: int, invalid_texts: int, tables: Tables) -> list[str]:

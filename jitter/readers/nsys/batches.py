@@ -16,7 +16,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Bools, Ints
 from jitter.core.schema import MIGRATION, OFF_CPU
 from jitter.readers import Batch, make_batch
-from jitter.readers.columns import CaptureTimes, Interner, columns_of_records, drop_early_ends
+from jitter.readers.columns import CaptureTimes, Interner, columns_of_records, drop_early_ends, look_up
 from jitter.readers.nsys.metadata import ExportMetadata, NcclMessages, process_key
 from jitter.readers.nsys.tables import (
     CALL_CHAINS,
@@ -113,7 +113,7 @@ class CallChains:
         """Return the index into `functions` of each `callchainId` (int64, nullable); −1: none is known."""
         wanted = chains.fill_null(-1).to_numpy() + self._shift
         is_valid = chains.is_valid().to_numpy(zero_copy_only=False)
-        return np.where(is_valid, _look_up(self._ids, self._function, wanted), -1)
+        return np.where(is_valid, look_up(self._ids, self._function, wanted), -1)
 
     def _program_frames(self, tables: Tables) -> tuple[Ints, Ints]:
         """Return (symbol, module) of the frames that are of the program, sorted, shape (2, n), with their functions."""
@@ -139,7 +139,7 @@ class CallChains:
         for rows in tables.read(CALL_CHAINS, _FRAMES):
             ids, symbol, module, level = (column.fill_null(-1).to_numpy() for column in rows.columns)
             wanted = np.where((symbol < width) & (module < width), symbol * width + module, -1)
-            number = _look_up(combined, functions, wanted)
+            number = look_up(combined, functions, wanted)
             of_program = number >= 0
             chain = np.concatenate([chain, ids[of_program]])
             depth = np.concatenate([depth, level[of_program]])
@@ -148,14 +148,6 @@ class CallChains:
             kept = order[np.append(True, np.diff(chain[order]) != 0)] if len(order) else order
             chain, depth, function = chain[kept], depth[kept], function[kept]
         self._ids, self._function = chain, function
-
-
-def _look_up(keys: Ints, values: Ints, wanted: Ints) -> Ints:
-    """Return the values of the keys (sorted) that are wanted, shape (wanted); −1 where there is no such key."""
-    if not len(keys):
-        return np.full(len(wanted), -1, np.int64)
-    at = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
-    return np.where(keys[at] == wanted, values[at], -1)
 
 
 def _smallest(tables: Tables, table: str, column: str) -> int | None:

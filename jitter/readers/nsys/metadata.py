@@ -17,6 +17,7 @@ from jitter.core.bandwidth import size_of_message
 from jitter.core.names.kernels import parse_operation
 from jitter.core.names.launchers import RANK_VARIABLES, SIZE_VARIABLES, first_number
 from jitter.core.numeric.arrays import Codes, Ints
+from jitter.readers.columns import look_up
 from jitter.readers.nsys.tables import NVTX, RUNTIME, RowFilter, Tables, read_registered_strings, small_rows
 
 _VARIABLE = re.compile(rb"(" + "|".join(RANK_VARIABLES + SIZE_VARIABLES).encode() + rb')="?(\d{1,9})"?')
@@ -185,15 +186,9 @@ class NcclMessages:
 
     def rows(self, process: int | None, correlations: pa.Array) -> Codes:
         """Return the index into `messages` of each correlation id (int64, nullable) of a process; -1: none."""
-        message_index = np.full(len(correlations), -1, np.int32)
-        if process is None or process not in self._of_process:
-            return message_index
-        ids, message_of_id = self._of_process[process]
-        wanted = correlations.fill_null(-1).to_numpy()
-        at = np.searchsorted(ids, wanted).clip(max=len(ids) - 1)
-        hit = ids[at] == wanted
-        message_index[hit] = message_of_id[at[hit]]
-        return message_index
+        none = np.zeros(0, np.int64)
+        ids, message_of_id = (none, none) if process is None else self._of_process.get(process, (none, none))
+        return look_up(ids, message_of_id, correlations.fill_null(-1).to_numpy()).astype(np.int32)
 
     def _join_calls(self, tables: Tables, ranges: dict[int, list[_Range]]) -> None:
         starts, ends, of_range = {}, {}, {}

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from jitter.core.arrow import column_or_nulls
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Ints
-from jitter.readers.columns import Interner, to_int64
+from jitter.readers.columns import Interner, look_up, to_int64
 from jitter.readers.sqlite import (
     DAMAGE,
     VALUES_PER_QUERY,
@@ -229,11 +229,8 @@ class StringTable:
 
     def at(self, ids: pa.Array) -> pa.Array:
         """Return the strings (binary) of ids (int64); null where the id is null or absent."""
-        if not len(self._ids):
-            return pa.nulls(len(ids), pa.binary())
-        wanted = ids.fill_null(0).to_numpy()
-        places = np.searchsorted(self._ids, wanted).clip(max=len(self._ids) - 1)
-        absent = (self._ids[places] != wanted) | ids.is_null().to_numpy(zero_copy_only=False)
+        places = look_up(self._ids, np.arange(len(self._ids)), ids.fill_null(0).to_numpy())
+        absent = (places < 0) | ids.is_null().to_numpy(zero_copy_only=False)
         return self._values.take(pa.array(places, pa.int64(), mask=absent))
 
 

@@ -27,22 +27,25 @@ def lake_of(folder: Path) -> jitter.Lake:
     return jitter.open(folder / "lake")
 
 
-def tables(lake: jitter.Lake) -> dict[tuple[int, str], pd.DataFrame]:
-    return {(step, metric): lake.table(metric, step=step) for step in JOB.step_numbers for metric in METRICS}
+def assert_same_tables(lake: jitter.Lake, tmp_path: Path, graphs: Any, *further: str) -> None:
+    """The run of another lake has the metrics, and these `further` columns, of its Kineto traces."""
+    write(RUN, tmp_path / "kineto" / "traces", "kineto", graphs=graphs)
+    kineto = lake_of(tmp_path / "kineto")
+    for step in JOB.step_numbers:
+        for metric in METRICS:
+            table, expected = lake.table(metric, step=step), kineto.table(metric, step=step)
+            pd.testing.assert_frame_equal(table, expected, check_exact=True, obj=f"{metric} {step}")
+    columns = "rank, step, ordinal, kind, device, start_ns, launch_start_ns, launch_thread, size_bytes, copy_direction"
+    by = f"SELECT {', '.join([columns, *further])} FROM kernels WHERE kind != 'collective' ORDER BY rank, step, ordinal"
+    pd.testing.assert_frame_equal(lake.sql(by), kineto.sql(by))
 
 
 @pytest.mark.parametrize("graphs", ["off", "node"])
 def test_same_tables_as_another_format(graphs: Any, tmp_path: Path):
-    write(RUN, tmp_path / "kineto" / "traces", "kineto", graphs=graphs)
     options = CaptureOptions(graphs=graphs)
     write_run((apply_capture(own, options) for own in RUN.ranks()), tmp_path / "xplane" / "traces")
-    kineto, xplane = (lake_of(tmp_path / name) for name in ("kineto", "xplane"))
-    for key, table in tables(kineto).items():
-        pd.testing.assert_frame_equal(tables(xplane)[key], table, check_exact=True, obj=str(key))
-    columns = "rank, step, ordinal, kind, device, stream, start_ns, launch_start_ns, launch_thread, grid_x, block_x, "
-    columns += "size_bytes, copy_direction"
-    by = f"SELECT {columns} FROM kernels WHERE kind != 'collective' ORDER BY rank, step, ordinal"
-    pd.testing.assert_frame_equal(xplane.sql(by), kineto.sql(by))
+    xplane = lake_of(tmp_path / "xplane")
+    assert_same_tables(xplane, tmp_path, graphs, "stream", "grid_x", "block_x")
     told = {one.rank: (one.host, one.pid, one.utc_offset_ns) for one in xplane.sources}
     assert told == {own.rank: (own.host, own.pid, own.clock.utc_epoch_ns) for own in RUN.ranks()}
     assert {one.rank_told_by for one in xplane.sources} == {"file name"}

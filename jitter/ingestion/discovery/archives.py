@@ -55,10 +55,15 @@ class Unpacked(NamedTuple):
 def is_trace_archive(path: Path, *, named: bool) -> bool:
     """Return whether a file is an archive whose first members are traces; any archive that the user `named`."""
     try:
-        members = _first_members(read_head(path, _HEAD_BYTES))
+        head = read_head(path, _HEAD_BYTES)
     except (OSError, JitterError):
         return False
-    return members is not None and (named or any(_TRACE.search(name) for name in members))
+    is_zip = head.startswith(_ZIP)
+    if not is_zip and head[257:262] != b"ustar":
+        return False
+    # names of the first members, as far as its beginning shows
+    members = _first_zip_members(head) if is_zip else _first_tar_members(head)
+    return named or any(_TRACE.search(name) for name in members)
 
 
 def unpack(path: Path) -> Unpacked:
@@ -190,13 +195,6 @@ def _remove_old(root: Path) -> None:
         with suppress(OSError):  # other processes remove them too
             if time.time() - folder.lstat().st_mtime > _KEPT_S:
                 shutil.rmtree(folder)
-
-
-def _first_members(head: bytes) -> list[str] | None:
-    """Return names of the first members of a zip or tar archive, as far as its beginning shows; None of other files."""
-    if head.startswith(_ZIP):
-        return list(_first_zip_members(head))
-    return list(_first_tar_members(head)) if head[257:262] == b"ustar" else None
 
 
 def _first_zip_members(head: bytes) -> Iterator[str]:

@@ -192,12 +192,11 @@ def rank_by_pattern(path: Path, options: RankOptions) -> int | None:
 
 def rank_map_rows(path: Path, options: RankOptions) -> list[tuple[int | None, int]]:
     """Return the (device, rank) lines of --rank-map for this file."""
-    return [(device, rank) for file, device, rank in options.by_file if _same_file(path, file)]
-
-
-def _same_file(path: Path, named: str) -> bool:
-    wanted = Path(named)
-    return path.resolve() == wanted.resolve() or path.parts[-len(wanted.parts) :] == wanted.parts
+    return [
+        (device, rank)
+        for file, device, rank in options.by_file
+        if path.resolve() == Path(file).resolve() or path.parts[-len(Path(file).parts) :] == Path(file).parts
+    ]
 
 
 def _within_process(

@@ -10,19 +10,24 @@ from msgspec import Raw
 from jitter.core.compression import CHUNK_BYTES, read_chunks
 from jitter.core.errors import UnreadableTraceError, reason_of
 from jitter.readers import Advance, Batch, Files, Reader, Recording
-from jitter.readers.chrome_trace import HEADER_BYTES, EventList, TraceHeader, has_event_list, parse_header
+from jitter.readers.chrome_trace import (
+    HEADER_BYTES,
+    EventList,
+    TraceHeader,
+    has_event_list,
+    parse_header,
+    parse_object_tail,
+)
 from jitter.readers.kineto.batches import KinetoBatches
 from jitter.readers.kineto.events import decode_events, looks_like_event
 from jitter.readers.kineto.metadata import (
     ProcessTable,
     base_time_ns,
-    distributed_rank,
-    distributed_world_size,
+    distributed_number,
     gpu_models,
     host_in_file_name,
     is_kineto,
     members_in_damaged,
-    parse_trailer,
     profiler_version,
     recorded_host,
 )
@@ -181,10 +186,10 @@ class _Trace:
 
     def _describe(self, tail: bytes | None, *, is_bare: bool) -> None:
         """Read the members after the events; `tail` is None if the trace is cut before."""
-        members, is_damaged = ({}, False) if tail is None else parse_trailer(tail, is_bare=is_bare)
-        self._members = self._members | members
+        members = {} if tail is None or is_bare else parse_object_tail(tail)
+        self._members = self._members | (members_in_damaged(tail or b"") if members is None else members)
         self.recording.profiler_version = profiler_version(self._members)
-        if is_damaged:
+        if members is None:
             self.recording.problems.append(
                 "all events are complete, but the members after them are cut or damaged: the rank or the base time may "
                 "be missing"
@@ -192,8 +197,8 @@ class _Trace:
 
     def _set_rank(self, processes: ProcessTable) -> None:
         self.recording.gpu_models = gpu_models(self._members)
-        self.recording.world_size = distributed_world_size(self._members)
-        rank = distributed_rank(self._members)
+        self.recording.world_size = distributed_number(self._members, "world_size") or None
+        rank = distributed_number(self._members, "rank")
         if rank is None:
             return
         process = processes.only_one()

@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from jitter.core.numeric.arrays import Ints
 from jitter.readers import Process
-from jitter.readers.chrome_trace import opening_bracket, parse_object_tail
+from jitter.readers.chrome_trace import opening_bracket
 
 _SNIFFED_BYTES: Final = 64 * 1024
 _CATEGORIES: Final = (
@@ -48,14 +48,6 @@ def is_kineto(text: bytes) -> bool:
     return any(word in text for word in words.get(opening_bracket(text), ()))
 
 
-def parse_trailer(tail: bytes, *, is_bare: bool) -> tuple[dict[str, Raw], bool]:
-    """Return the members after the events, and whether they are damaged or cut."""
-    if is_bare:
-        return {}, False
-    members = parse_object_tail(tail)
-    return (members, False) if members is not None else (members_in_damaged(tail), True)
-
-
 def members_in_damaged(text: bytes) -> dict[str, Raw]:
     """Return the needed members of damaged JSON that are complete."""
     members = {}
@@ -73,16 +65,6 @@ def member_value(members: dict[str, Raw], name: str) -> Any:
         return msgspec.json.decode(members[name]) if name in members else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def distributed_rank(members: dict[str, Raw]) -> int | None:
-    """Return the rank in `distributedInfo`; None if absent or invalid."""
-    return _distributed_number(members, "rank")
-
-
-def distributed_world_size(members: dict[str, Raw]) -> int | None:
-    """Return the world size in `distributedInfo`; None if absent or invalid."""
-    return _distributed_number(members, "world_size") or None
 
 
 def recorded_host(members: dict[str, Raw]) -> str | None:
@@ -118,7 +100,8 @@ def gpu_models(members: dict[str, Raw]) -> dict[int | None, str]:
     return {None: next(iter(models.values()))} if len(set(models.values())) == 1 else models
 
 
-def _distributed_number(members: dict[str, Raw], name: str) -> int | None:
+def distributed_number(members: dict[str, Raw], name: str) -> int | None:
+    """Return the `rank` or the `world_size` in `distributedInfo`; None if absent or invalid."""
     info = member_value(members, "distributedInfo")
     if isinstance(info, str):  # some writers make it a string
         info = member_value({"": Raw(info.encode())}, "")

@@ -189,7 +189,12 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
     reported = done = 0
     with path.open("rb") as packed, _opened(packed, path) as file, _reading(path):
         stream = JsonStream(file, UnpackedLimit(path) if _is_packed(path) else None, packed.tell)
-        tools = list(_tools(stream))
+        tools = []
+        for member in stream.members():
+            if member == "rocprofiler-sdk-tool":
+                tools += [_tool(stream) for _ in stream.items()]
+            else:
+                stream.skip()
         length, stream.limit = stream.position, None
         for position, tool in enumerate(tools):
             process = rows.process(position, lambda tool=tool: Process(tool.metadata.pid, tool.metadata.node.hostname))  # type: ignore[misc]
@@ -278,17 +283,8 @@ def _operation(record: Any, kinds: Sequence[_Kind]) -> str:
     return f"operation {record.operation} of {record.kind}"
 
 
-def _tools(stream: JsonStream) -> Iterator[_Tool]:
-    """Yield the processes of a document; their lists of records are located and not read."""
-    for member in stream.members():
-        if member == "rocprofiler-sdk-tool":
-            for _ in stream.items():
-                yield _tool(stream)
-        else:
-            stream.skip()
-
-
 def _tool(stream: JsonStream) -> _Tool:
+    """Return the next process of a document; its lists of records are located and not read."""
     tool, has_records = _Tool(), False
     for member in stream.members():
         if member == "metadata":

@@ -10,6 +10,7 @@ import pytest
 from jitter.analysis.account.losses import LossClass
 from jitter.analysis.account.step_account import Account
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.execution.job_arrays import state_before
 from jitter.analysis.replay.replay import Change, replay_step
 from tests.account.exact import LINK, exact_shares
 from tests.account.graph import TapedStep, baseline_transfers, tape_run
@@ -27,7 +28,6 @@ from tests.account.jobs import (
 )
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.loops import WAYS, run_loops
-from tests.support.replay_assertions import unknown_of
 
 NS = 1.0
 """Largest difference of a share."""
@@ -88,7 +88,7 @@ def job(request: pytest.FixtureRequest) -> Iterator[TapedJob]:
 def test_the_tape_is_the_replay_in_both_settings(job: TapedJob):
     analysis, steps = job
     run, instructions, ranks = analysis.run, analysis.run.schedule.array(), len(analysis.run.rank_numbers)
-    recorded_state, baseline_state, saved = unknown_of(run), unknown_of(run), 0.0
+    recorded_state, baseline_state, saved = state_before(run.job), state_before(run.job), 0.0
     for step, taped in zip(analysis.steps.steps(), steps, strict=True):
         took, nothing = step.transfers.took, np.zeros(len(step.transfers.took))
         for name, state, is_baseline, transfer in (

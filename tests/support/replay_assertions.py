@@ -3,24 +3,16 @@
 import numpy as np
 
 import jitter
-from jitter.analysis.execution.job_arrays import count_carried_ends, count_threads, unknown_state
-from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.job_arrays import state_before
 from jitter.analysis.replay.replay import Change, replay_step
 from tests.support.simulated import activities
-
-
-def unknown_of(run: RunModel):
-    """The state of a run's ranks before its first step."""
-    return unknown_state(
-        len(run.rank_numbers), count_carried_ends(run.job), count_threads(run.job), int(run.job.queue.max(initial=0))
-    )
 
 
 def assert_replay_matches_recording(lake: "jitter.Lake") -> None:
     """Every activity of every rank's step is there once, and ends when its file says."""
     examined = lake.analyze()
     run = examined.run
-    state, instructions = unknown_of(run), run.schedule.array()
+    state, instructions = state_before(run.job), run.schedule.array()
     seen = set()
     for step in examined.steps.steps():
         nothing = np.zeros((3, len(run.rank_numbers)), np.bool_)

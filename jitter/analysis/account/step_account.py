@@ -24,13 +24,11 @@ from jitter.analysis.account.shares import (
 from jitter.analysis.execution.job_arrays import (
     CarriedState,
     JobArrays,
-    count_carried_ends,
-    count_threads,
     follow_call_alone,
     follow_stream_alone,
     launches_before,
     places_before,
-    unknown_state,
+    state_before,
 )
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import SelfTimes, TimePart, cut_self_times
@@ -157,9 +155,7 @@ class Account:
         job, collectives = run.job, run.collective_arrays
         self._run, self._ends, self._usual, self._noise = run, ends, usual, noise
         self._structure = _structure(run)
-        ranks = len(run.rank_numbers)
-        shape = (count_carried_ends(job), count_threads(job), int(job.queue.max(initial=0)))
-        self._state = unknown_state(ranks, *shape)
+        self._state = state_before(job)
         waits = int(np.diff(job.first_wait).max(initial=0)) + int(np.diff(job.first_host_wait).max(initial=0))
         most = max(int(np.diff(collectives.first_in_group).max(initial=0)), 3 + waits)
         self._inputs, self._inputs_of_heads = _inputs(most), _inputs(most)

@@ -17,7 +17,7 @@ from jitter.analysis.account.step_account import Account
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.collectives.matching import Collective, CollectiveMatching, Participants, RankBlock
 from jitter.analysis.execution.dependencies import Dependencies, Wait
-from jitter.analysis.execution.job_arrays import count_carried_ends, count_threads, unknown_state
+from jitter.analysis.execution.job_arrays import state_before
 from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.schedule import schedule
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
@@ -167,7 +167,7 @@ class UsualProgram:
         call = np.where(np.repeat(job.has_launches[team], sizes), 0.0, np.nan)
         template = StepTimes(team, row, start, end, call, call)
         change = Change(np.ones((3, len(team)), np.bool_), usual.transfers, np.zeros(len(usual.transfers)), 0.0)
-        state = unknown_state(len(team), count_carried_ends(job), count_threads(job), int(job.queue.max(initial=0)))
+        state = state_before(job)
         before, ends, ended_ns = state._replace(back=np.zeros_like(state.back)), StepEnds(run), np.nan
         replayed, unknown = [], np.full(len(team), -1)
         for number, of_team in enumerate([usual.own] * _STEPS + list(extra)):

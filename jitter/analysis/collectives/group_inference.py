@@ -19,7 +19,7 @@ import numpy as np
 
 from jitter.analysis.alignment.program import Operation, Program
 from jitter.analysis.collectives.exchange_matching import Exchanges, MatchedPair, match_exchanges
-from jitter.analysis.collectives.matching import Group
+from jitter.analysis.collectives.matching import Attended, Group
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
@@ -523,7 +523,6 @@ def regular_groups(count: int, smallest: int) -> Iterator[Ints]:
 
 TeamEnds = tuple[Ints, Floats, Floats]
 """(ranks,) of a team that have a step; (operations, ranks) when each starts, and when it ends."""
-Attended = Mapping[int, Sequence[tuple[int, Group | None]]]
 
 
 class _Unit(NamedTuple):
@@ -552,7 +551,7 @@ def infer_attended(
     team_of: Mapping[int, int],
     attended: Attended,
     steps: Iterable[Mapping[int, TeamEnds]],
-) -> tuple[dict[int, list[tuple[int, Group | None]]], frozenset[tuple[int, int]]]:
+) -> tuple[Attended, frozenset[tuple[int, int]]]:
     """Return each rank's (place, group) with inferred groups, and the (rank, place) that no other rank shares.
 
     `steps` are some steps, by team. Groups stay None where their ends do not tell them.

@@ -34,6 +34,8 @@ class Group(NamedTuple):
 
 AttendedPlaces = Mapping[int, Group | None]
 """By place of the program the group of the collective there."""
+Attended = Mapping[int, Sequence[tuple[int, Group | None]]]
+"""By rank the (place, group) of its collectives, in the order of its program."""
 
 
 def name_group(group: Group | None) -> str:
@@ -330,7 +332,7 @@ _ALL_RANKS: Final = ("all",)
 """Stands for the group of collectives that are taken for all ranks'."""
 
 
-class _Attended(NamedTuple):
+class _Attendance(NamedTuple):
     rank: int
     place: int
 
@@ -339,7 +341,7 @@ def join_attended(
     first: Mapping[int, AttendedPlaces],
     every: Mapping[int, AttendedPlaces],
     team_of: Mapping[int, int],
-) -> dict[int, list[tuple[int, Group | None]]]:
+) -> Attended:
     """Return each rank's (place, group): those of its first step, and more of groups whose members have as many."""
     counts: dict[object, set[int]] = defaultdict(set)
     if any(len(every[rank]) > len(group_at) for rank, group_at in first.items()):
@@ -374,7 +376,7 @@ def complete_attended(rank: int, seen: AttendedPlaces, of_peer: AttendedPlaces) 
 def match(
     programs: Mapping[int, Program],
     team_of: Mapping[int, int],
-    attended: Mapping[int, Sequence[tuple[int, Group | None]]],
+    attended: Attended,
     alone: frozenset[tuple[int, int]] = frozenset(),
 ) -> CollectiveMatching:
     """Match the collectives of all ranks; `attended` lists each rank's (place, group), in the program's order.
@@ -390,7 +392,7 @@ def match(
     number_of: dict[object, int] = {}
     numbers = {at: number_of.setdefault(group, len(number_of)) for at, group in groups.items()}
     listed = {number_of[group]: group.ranks or () for group in groups.values() if group is not None}
-    every = [_Attended(rank, place) for rank, attendances in attended.items() for place, _ in attendances]
+    every = [_Attendance(rank, place) for rank, attendances in attended.items() for place, _ in attendances]
     keys: list[int] = []
     unpaired = 0
     for rank, attendances in attended.items():
@@ -404,7 +406,7 @@ def match(
             unpaired += is_alone
             keys.append(number_of.setdefault(key, len(number_of)))
     order = number_in_groups(np.array([attendance.rank for attendance in every], np.int64), np.array(keys, np.int64))
-    instances: dict[tuple[int, int], list[_Attended]] = defaultdict(list)
+    instances: dict[tuple[int, int], list[_Attendance]] = defaultdict(list)
     for attendance, group_number, number in zip(every, keys, order.tolist(), strict=True):
         instances[group_number, number].append(attendance)
     colour = _refined({rank: (team_of[rank],) for rank in attended}, instances.values())
@@ -413,9 +415,9 @@ def match(
         blocks[number].append(rank)
     ordered = sorted(blocks.values(), key=lambda ranks: (team_of[ranks[0]], ranks[0]))
     numbered = {rank: (block, column) for block, ranks in enumerate(ordered) for column, rank in enumerate(ranks)}
-    held_at: dict[tuple[frozenset[tuple[int, int]], bool], list[list[_Attended]]] = defaultdict(list)
+    held_at: dict[tuple[frozenset[tuple[int, int]], bool], list[list[_Attendance]]] = defaultdict(list)
     rings = {number_of[group]: group for group in groups.values() if group is not None and group.is_ring}
-    awaited: dict[_Attended, tuple[int, ...]] = {}
+    awaited: dict[_Attendance, tuple[int, ...]] = {}
     everyone = range(max(attended, default=-1) + 1)
     absent: dict[int, tuple[int, ...]] = {}
     for (group_number, _), members in instances.items():
@@ -443,11 +445,11 @@ def match(
 
 
 def _collective(
-    held: Sequence[Sequence[_Attended]],
+    held: Sequence[Sequence[_Attendance]],
     blocks: Sequence[Sequence[int]],
     numbered: Mapping[int, tuple[int, int]],
     absent: Mapping[int, tuple[int, ...]],
-    awaited: Mapping[_Attended, tuple[int, ...]] | None = None,
+    awaited: Mapping[_Attendance, tuple[int, ...]] | None = None,
 ) -> Collective:
     """Return a collective; in a ring, given what each rank waits for, each rank is a group that waits for others."""
     groups: dict[tuple[int, int], Ints] = {}
@@ -469,7 +471,7 @@ def _collective(
 
 def _refined(colour: Mapping[int, object], instances: object) -> dict[int, int]:
     """Split the ranks until those of one colour meet the same colours at the same places throughout."""
-    held: list[list[_Attended]] = list(instances)  # type: ignore[call-overload]
+    held: list[list[_Attendance]] = list(instances)  # type: ignore[call-overload]
     numbers = _numbered(colour)
     while True:
         seen: dict[int, list[object]] = defaultdict(list)
@@ -491,7 +493,7 @@ def _numbered(colour: Mapping[int, object]) -> dict[int, int]:
 def _whole_job(
     programs: Mapping[int, Program],
     team_of: Mapping[int, int],
-    attended: Mapping[int, Sequence[tuple[int, Group | None]]],
+    attended: Attended,
     alone: frozenset[tuple[int, int]],
 ) -> bool:
     """Whether collectives without a group can be all ranks': every team has the same ones in the same order."""

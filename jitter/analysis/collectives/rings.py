@@ -13,22 +13,21 @@ import numpy as np
 
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.collectives.group_inference import TeamEnds, find_peerless, regular_groups
-from jitter.analysis.collectives.matching import Group
+from jitter.analysis.collectives.matching import Attended, Group
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
 
 _LIMITS: Final = THRESHOLDS.group_inference
 _NEIGHBOURHOOD: Final = 3
 """A rank and both neighbours."""
-_Attended = Mapping[int, list[tuple[int, Group | None]]]
 
 
 def tell_rings(
     programs: Mapping[int, Program],
     team_of: Mapping[int, int],
-    attended: _Attended,
+    attended: Attended,
     steps: Iterable[Mapping[int, TeamEnds]],
-) -> dict[int, list[tuple[int, Group | None]]]:
+) -> Attended:
     """Return each rank's (place, group), with the neighbours of exchanges that are rings.
 
     `steps` are some steps, by team.
@@ -72,11 +71,11 @@ def tell_rings(
 
 def tell_unstated_rings(
     programs: Mapping[int, Program],
-    attended: _Attended,
-    inferred: _Attended,
+    attended: Attended,
+    inferred: Attended,
     team_of: Mapping[int, int],
     steps: Iterable[Mapping[int, TeamEnds]],
-) -> dict[int, list[tuple[int, Group | None]]]:
+) -> Attended:
     """Return each rank's (place, group) with rings where no rank states the group of its exchanges.
 
     Rings of a job are ranks at equal distances, as its groups are: of those that fit, the rings that fit best.
@@ -94,7 +93,7 @@ def tell_unstated_rings(
         for team, program in programs.items()
     }
     if not all(of_team[team_of[rank]] for rank in attended):
-        return {rank: [*attendances] for rank, attendances in inferred.items()}
+        return inferred
     exchanges = {
         rank: [place for place, group in attendances if group is None and place in of_team[team_of[rank]]]
         for rank, attendances in attended.items()
@@ -110,7 +109,7 @@ def tell_unstated_rings(
     seen = [_on_one_clock(ranks, team_of, step, exchanges, clocks) for step in (steps if clocks else ())]
     known_times = [times for times in seen if times is not None]
     if not known_times:
-        return {rank: [*attendances] for rank, attendances in inferred.items()}
+        return inferred
     times = np.stack(known_times)[:: -(-len(known_times) // THRESHOLDS.few_steps)]
     times = times[:, :, :: -(-times.shape[2] // _LIMITS.robust_places)]
     fitting = [

@@ -117,16 +117,6 @@ def mark_straight(job: JobArrays) -> JobArrays:
     return job._replace(is_straight=is_alone & (job.kind != COLLECTIVE) & ~is_slowed)
 
 
-def count_carried_ends(job: JobArrays) -> int:
-    """Return how many ends each rank carries from step to step: of its streams, and of operations awaited later."""
-    return 1 + max(int(job.stream.max(initial=NO_STREAM)), int(job.carried_column.max(initial=NO_STREAM)))
-
-
-def count_threads(job: JobArrays) -> int:
-    """Return how many launching threads the busiest rank has."""
-    return 1 + int(job.thread.max(initial=0))
-
-
 def follow_call_alone(job: JobArrays) -> Bools:
     """Return, (operations,), whose launch waits for nothing but the call before it on its thread."""
     has_queue = np.repeat(job.queue > 0, np.diff(job.first))
@@ -194,6 +184,16 @@ def unknown_state(ranks: int, streams: int, threads: int, places: int) -> Carrie
     return CarriedState(
         np.full((ranks, streams), np.nan), np.full((ranks, threads), np.nan), np.full((ranks, places), -np.inf)
     )
+
+
+def state_before(job: JobArrays) -> CarriedState:
+    """Return the state of a job's ranks of which no step is known.
+
+    Each carries the ends of its streams, and of operations that a later step waits for.
+    """
+    ends = 1 + max(int(job.stream.max(initial=NO_STREAM)), int(job.carried_column.max(initial=NO_STREAM)))
+    threads, places = 1 + int(job.thread.max(initial=0)), int(job.queue.max(initial=0))
+    return unknown_state(int(job.first_rank[-1]), ends, threads, places)
 
 
 class StateTracker:

@@ -12,6 +12,7 @@ from jitter.analysis.alignment.program import Example, Program, Signature, lay_o
 from jitter.analysis.alignment.teams import teams
 from jitter.analysis.collectives.group_inference import TeamEnds, find_peerless, infer_attended
 from jitter.analysis.collectives.matching import (
+    Attended,
     CollectiveArrays,
     CollectiveMatching,
     Group,
@@ -25,14 +26,7 @@ from jitter.analysis.collectives.matching import (
 from jitter.analysis.collectives.rings import tell_rings, tell_unstated_rings
 from jitter.analysis.execution.dependencies import Dependencies, infer
 from jitter.analysis.execution.host_waits import find_host_waits
-from jitter.analysis.execution.job_arrays import (
-    JobArrays,
-    StateTracker,
-    count_carried_ends,
-    count_threads,
-    job_arrays,
-    unknown_state,
-)
+from jitter.analysis.execution.job_arrays import JobArrays, job_arrays
 from jitter.analysis.execution.run_reader import Member, RunReader
 from jitter.analysis.execution.sampled_steps import SampledSteps, threads_of
 from jitter.analysis.execution.schedule import Schedule, schedule
@@ -255,12 +249,8 @@ class RunModel:
     def rank_times(self, key: StepKey, rank: int) -> TeamTimes:
         """Return one rank's step, (operations, 1)."""
         team = self.team_of[rank]
-        return of_rank(
-            self.step_times(key, self.rank_numbers == rank),
-            self.rank_numbers,
-            self.number_of[rank],
-            self._operations[team],
-        )
+        only = self.step_times(key, self.rank_numbers == rank)
+        return of_rank(only, self.rank_numbers, self.number_of[rank], self._operations[team])
 
     @property
     def is_small(self) -> bool:
@@ -393,7 +383,7 @@ class RunModel:
         matched = match(self.programs, self.team_of, inferred, alone)
         return replace(matched, inferred=inferred != attended)
 
-    def _attended(self) -> dict[int, list[tuple[int, Group | None]]]:
+    def _attended(self) -> Attended:
         """Return each rank's collectives, (place, group), in the order of its program.
 
         All collectives of the rank's first whole step count. Others, such as those of an evaluation step, count if all
@@ -471,12 +461,6 @@ class RunModel:
         """Infer everything now, so that several threads may use it."""
         for inference in _INFERENCES:
             getattr(self, inference)
-
-    def tracker(self) -> StateTracker:
-        """Return a tracker of the ranks' state from step to step, which knows nothing of them yet."""
-        job = self.job
-        queue = int(job.queue.max(initial=0))
-        return StateTracker(unknown_state(len(self.rank_numbers), count_carried_ends(job), count_threads(job), queue))
 
     @cached_property
     def remembered(self) -> int:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.collectives.matching import CollectiveArrays, RingArrivals
-from jitter.analysis.execution.job_arrays import CarriedState
+from jitter.analysis.execution.job_arrays import CarriedState, StateTracker, state_before
 from jitter.analysis.execution.run_model import InferredModel, RunModel
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_step
@@ -179,7 +179,7 @@ class RunSteps:
 
     def _steps(self, first: int, last: int, ahead: int) -> Iterator[RecordedStep]:
         """Read these steps, and before them the steps that can delay them."""
-        run, tracker = self.run, self.run.tracker()
+        run, tracker = self.run, StateTracker(state_before(self.run.job))
         for number, times in map_ahead(self._read, range(max(0, first - run.remembered), last), ahead):
             key = run.keys[number]
             fresh = tracker.enter(key, times.row >= 0)

@@ -8,10 +8,8 @@ import numpy as np
 
 from jitter.analysis.execution.job_arrays import (
     CarriedState,
-    count_carried_ends,
-    count_threads,
     same_state,
-    unknown_state,
+    state_before,
 )
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
@@ -91,9 +89,7 @@ class ScenarioReplay:
         self._usual = baseline_transfers
         self._map = map if pool is None else pool.map
         self._instructions = run.schedule.array()
-        places = int(run.job.queue.max(initial=0))
-        of_each = (count_carried_ends(run.job), count_threads(run.job), places)
-        self._states = [unknown_state(len(run.rank_numbers), *of_each) for _ in scenarios]
+        self._states = [state_before(run.job) for _ in scenarios]
         self._saved = np.zeros(len(scenarios))
         """How much earlier than recorded each scenario is."""
         self._diverged = np.zeros(len(scenarios), np.bool_)

@@ -171,7 +171,7 @@ def test_orders_that_agree_are_all_kept():
     assert_computable(order, programs, found)
 
 
-EVERYONE = Group((0, 1))
+PAIR = Group((0, 1))
 
 
 def test_an_evaluation_in_every_third_step_is_matched(tmp_path: Path):
@@ -193,9 +193,9 @@ def test_an_evaluation_in_every_third_step_is_matched(tmp_path: Path):
 
 
 def test_collectives_that_not_all_members_have_do_not_shift_the_others():
-    first = {0: {0: EVERYONE, 5: EVERYONE}, 1: {0: EVERYONE, 5: EVERYONE}}
-    alike = {rank: {**own, 3: EVERYONE} for rank, own in first.items()}
+    first = {0: {0: PAIR, 5: PAIR}, 1: {0: PAIR, 5: PAIR}}
+    alike = {rank: {**own, 3: PAIR} for rank, own in first.items()}
     team_of = {0: 0, 1: 0}
-    assert join_attended(first, alike, team_of) == {rank: [(at, EVERYONE) for at in (0, 3, 5)] for rank in first}
+    assert join_attended(first, alike, team_of) == {rank: [(at, PAIR) for at in (0, 3, 5)] for rank in first}
     uneven = {0: alike[0], 1: first[1]}
-    assert join_attended(first, uneven, team_of) == {rank: [(at, EVERYONE) for at in (0, 5)] for rank in first}
+    assert join_attended(first, uneven, team_of) == {rank: [(at, PAIR) for at in (0, 5)] for rank in first}

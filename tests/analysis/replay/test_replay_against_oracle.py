@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from jitter.analysis.execution.job_arrays import state_before
 from jitter.analysis.execution.self_times import CPU, GPU, START
 from jitter.analysis.replay.replay import Change, replay_step
 from jitter.core.names.kernels import SYNC
 from tests.support.loops import WAYS, run_loops
 from tests.support.oracles.replay import OracleJob, Own, replay
-from tests.support.replay_assertions import unknown_of
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def replayed_ends(examined, scenarios) -> dict[tuple[int, int, int], list[float]
     """(rank, step, operation) -> its end in each scenario, on the rank's clock."""
     found: dict[tuple[int, int, int], list[float]] = {}
     run = examined.run
-    states, instructions = [unknown_of(run) for _ in scenarios], run.schedule.array()
+    states, instructions = [state_before(run.job) for _ in scenarios], run.schedule.array()
     on_gpu = [at for at, op in enumerate(run.programs[0].operations) if op.kind != SYNC]
     for step in examined.steps.steps():
         for which, state in zip(scenarios, states, strict=True):

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jitter.analysis.account.noise import Noise
-from jitter.analysis.account.step_account import StepAccount
 from jitter.analysis.alignment.kernel_index import KernelIndices
 from jitter.analysis.detection.passes import (
     RunReplay,
@@ -41,9 +40,6 @@ from jitter.lake.records import records_by_step
 if TYPE_CHECKING:
     from distributed import Future
 
-Baselines = Mapping[int, SelfTimes]
-"""By step the medians of self times."""
-
 
 class RemoteRun(NamedTuple):
     """Description of a run with which a worker process goes through its steps."""
@@ -67,33 +63,20 @@ def measure_remotely(run: RemoteRun, first: int, last: int) -> list[StepStatisti
     return measure_steps(_opened(run), first, last)
 
 
-def account_remotely(
-    run: RemoteRun, baseline_transfers: Sequence[Floats], baselines: Baselines, noise: Sequence[Noise]
-) -> list[StepAccount]:
-    """Keep the account of the run; `baselines` are the medians of its steps, `noise` that of each."""
-    writable = [Noise(*(np.array(values, np.float64) for values in step_noise)) for step_noise in noise]
-    return replay_steps(_with_baselines(run, baselines), _writable(baseline_transfers), [], writable).accounts
-
-
 def replay_remotely(
-    run: RemoteRun, scenarios: Sequence[Scenario], baseline_transfers: Sequence[Floats], baselines: Baselines
-) -> Floats:
-    """Replay the run: (steps, scenarios) gained."""
-    return replay_steps(_with_baselines(run, baselines), _writable(baseline_transfers), scenarios).gained_ns
-
-
-def _writable(transfers: Sequence[Floats]) -> list[Floats]:
-    """Return the transfers of each step; arrays that are one object stay one."""
-    copies = {id(step_transfers): np.array(step_transfers, np.float64) for step_transfers in transfers}
-    return [copies[id(step_transfers)] for step_transfers in transfers]
-
-
-def _with_baselines(run: RemoteRun, baselines: Baselines) -> RunSteps:
+    run: RemoteRun,
+    usual: Sequence[Floats],
+    scenarios: Sequence[Scenario],
+    noise: Sequence[Noise] | None,
+    baselines: Mapping[int, SelfTimes],
+) -> RunReplay:
+    """Replay the run as `replay_steps` does; `baselines` are by step the medians of self times."""
     steps = _opened(run)
-    for number, baseline in baselines.items():
-        # arrays as they are sent may be read-only, which compiled loops take for another type
-        steps.baselines[number] = SelfTimes(*(np.array(values, np.float64) for values in baseline))
-    return steps
+    # arrays as they are sent may be read-only, which compiled loops take for another type; one object stays one
+    steps.baselines.update({number: SelfTimes(*map(np.array, baseline)) for number, baseline in baselines.items()})
+    copies = {id(transfers): np.array(transfers) for transfers in usual}
+    step_noise = None if noise is None else [Noise(*map(np.array, of_step)) for of_step in noise]
+    return replay_steps(steps, [copies[id(transfers)] for transfers in usual], scenarios, step_noise)
 
 
 _open: dict[str, RunSteps] = {}
@@ -152,14 +135,16 @@ class DaskStepExecutor:
         self, usual: Sequence[Floats], scenarios: Sequence[Scenario], noise: Sequence[Noise] | None = None
     ) -> RunReplay:
         """See `StepExecutor`."""
-        shares = [part.tolist() for part in np.array_split(np.arange(len(scenarios)), self._workers()) if len(part)]
+        parts = [part.tolist() for part in np.array_split(np.arange(len(scenarios)), self._workers()) if len(part)]
+        work: list[tuple[list[Scenario], Sequence[Noise] | None]]
+        work = [([scenarios[at] for at in part], None) for part in parts]
+        if noise is not None or not work:
+            work = [([], noise), *work]  # the account takes longest, so it begins first
         baselines = self._steps.baselines
-        # the account takes longest, so it begins first
-        kept = [] if noise is None else [self._submit(account_remotely, usual, baselines, noise)]
-        replays = [self._submit(replay_remotely, [scenarios[at] for at in part], usual, baselines) for part in shares]
-        gathered = self._gather([*kept, *replays])
-        nothing = np.zeros((len(self._steps.run.keys), 0))
-        return RunReplay(np.concatenate([nothing, *gathered[len(kept) :]], axis=1), gathered[0] if kept else [])
+        replays: list[RunReplay] = self._gather(
+            [self._submit(replay_remotely, usual, *part, baselines) for part in work]
+        )
+        return RunReplay(np.concatenate([part.gained_ns for part in replays], axis=1), replays[0].accounts)
 
     def _workers(self) -> int:
         return max(1, len(self._client.ncores()))

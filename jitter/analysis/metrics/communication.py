@@ -8,7 +8,6 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from jitter.analysis.collectives.matching import name_group
@@ -294,14 +293,14 @@ def _row(kind: CallKind, calls: CallTimes, rank_steps: int, by_group: bool) -> C
     time, wait, last, sizes = calls.time_ns, calls.wait_ns, calls.last_rank, calls.size_bytes
     hidden, exposed = int(calls.hidden_ns.sum()), int(calls.exposed_ns.sum())
     is_timed, is_waited, has_last = time > 0, wait >= 0, last >= 0
-    time_ns = _median(time[is_timed]) if is_timed.any() else None
+    time_ns = float(np.median(time[is_timed])) if is_timed.any() else None
     size = kind.size_bytes
     algbw = busbw = imbalance = None
     if kind.is_unequal:
         is_sized = is_timed & (sizes >= 0)
-        size = int(_median(sizes[is_sized])) if is_sized.any() else None
-        algbw = (_median(sizes[is_sized] / time[is_sized])) if is_sized.any() else None
-        imbalance = _median(calls.imbalance)
+        size = int(np.median(sizes[is_sized])) if is_sized.any() else None
+        algbw = float(np.median(sizes[is_sized] / time[is_sized])) if is_sized.any() else None
+        imbalance = float(np.median(calls.imbalance))
     elif size is not None and time_ns is not None and kind.group_size is not None:
         algbw, busbw = bandwidth(kind.operation, size, time_ns, kind.group_size)
     ranks, counts = np.unique(last[has_last], return_counts=True)
@@ -317,17 +316,12 @@ def _row(kind: CallKind, calls: CallTimes, rank_steps: int, by_group: bool) -> C
         algbw=algbw,
         busbw=busbw,
         imbalance=imbalance,
-        wait_us=(_median(wait[is_waited])) / 1e3 if is_waited.any() else None,
+        wait_us=float(np.median(wait[is_waited])) / 1e3 if is_waited.any() else None,
         last_rank=int(ranks[counts.argmax()]) if len(ranks) else None,
         last_share=float(counts.max() / counts.sum()) if len(ranks) else None,
         hidden_share=hidden / (hidden + exposed) if hidden + exposed else None,
         lost_ms=exposed / rank_steps / 1e6,
     )
-
-
-def _median(values: npt.NDArray[Any]) -> float:
-    """Return the median of values, shape (values,), at least one; of an even number the mean of the middle two."""
-    return float(np.median(values))
 
 
 def tabulate_ranks(communication: Communication, hosts: Mapping[int, str | None]) -> list[TimeRow]:

@@ -10,7 +10,6 @@ import numpy as np
 from jitter._version import __version__
 from jitter.analysis.account.losses import LossClass, join_losses
 from jitter.analysis.account.usual_step import UsualRun, find_usual_step
-from jitter.analysis.alignment.program import Program
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.self_times import SelfTimes
 from jitter.analysis.replay.run_steps import RecordedStep
@@ -179,7 +178,15 @@ def _teams(lake: Lake, analysis: "RunAnalysis", names: "_Names", alike: Ints, en
     `entries` (steps of the kind,) are their positions in the document; negative ones are not in it.
     """
     run = analysis.run
-    references = {team: _reference(program) for team, program in run.programs.items()}
+    # the places of the kernels in the team's commonest sequence, in launch order
+    references = {
+        team: sorted(
+            place
+            for place in program.places[program.reference].tolist()
+            if place >= 0 and program.operations[place].is_kernel
+        )
+        for team, program in run.programs.items()
+    }
     operations = sum(len(program.operations) for program in run.programs.values())
     most = max(
         _LEAST_STEPS, (_MAX_KERNEL_TIMES - _SELF_TIMES * operations) // max(1, sum(map(len, references.values())))
@@ -244,14 +251,6 @@ def _durations_of_team(step: RecordedStep, job: JobArrays, team: int) -> Floats:
         is_complete = transfers.mostly_complete[group] & (sizes[group] > 1)
         rank_durations[attended[is_complete]] = transfers.took[group[is_complete]]
     return durations
-
-
-def _reference(program: Program) -> list[int]:
-    return sorted(
-        place
-        for place in program.places[program.reference].tolist()
-        if place >= 0 and program.operations[place].is_kernel
-    )
 
 
 def _usual_entry(usual: UsualRun, names: "_Names") -> UsualStepEntry:

@@ -250,7 +250,15 @@ def charge_difference(runs: AlignedRuns, difference_ns: float) -> list[Row]:
     """Return the rows, which add up to the difference of two step times; none where a run has no usual step."""
     if not runs.has_programs:
         return []
-    rows = [*_charge_usual(runs), *_above_usual(runs, runs.base, "base"), *_above_usual(runs, runs.new, "new")]
+    common = _CommonProgram(runs)
+    account = common.program.account(common.upper, common.lower)
+    rows = [
+        *common.list_rows(account.losses),
+        *common.charge_own_rules("new", 1, account.upper_ns),
+        *common.charge_own_rules("base", -1, account.lower_ns),
+        *_above_usual(runs, runs.base, "base"),
+        *_above_usual(runs, runs.new, "new"),
+    ]
     rest_ns = difference_ns - sum(row.loss_ns for row in rows)
     if np.isnan(rest_ns):  # the usual step of a run has no end
         return []
@@ -265,14 +273,6 @@ def _above_usual(runs: AlignedRuns, run: Document, side: RunName) -> Iterator[Ro
             team, slots = (None, {}) if loss.team is None else runs.slot_of[side, loss.team]
             slot = None if loss.operation is None else slots[loss.operation]
             yield Row(rung, loss.loss_class, loss.rank, team, slot, sign * loss.loss_ns)
-
-
-def _charge_usual(runs: AlignedRuns) -> Iterator[Row]:
-    common = _CommonProgram(runs)
-    account = common.program.account(common.upper, common.lower)
-    yield from common.list_rows(account.losses)
-    yield from common.charge_own_rules("new", 1, account.upper_ns)
-    yield from common.charge_own_rules("base", -1, account.lower_ns)
 
 
 class _Usual(NamedTuple):

@@ -85,7 +85,9 @@ class _Process:
 
     def events(self) -> Iterator[Event]:
         """Yield the names of process and tracks, then the events."""
-        self._step()
+        start_ns, end_ns = self._rank.step_start_ns, self._rank.step_end_ns
+        args = {} if end_ns is not None else {"end": "not recorded"}
+        self._slice(self._title, "step", self._track("step", 0), start_ns, start_ns if end_ns is None else end_ns, args)
         launched = self._launches()
         self._activities(launched)
         self._waits()
@@ -99,12 +101,6 @@ class _Process:
             yield self._named("thread_sort_index", tid, {"sort_index": place})
         for _, event in sorted(self._found, key=lambda pair: pair[0]):  # stable sort: a slice comes before its arrows
             yield event
-
-    def _step(self) -> None:
-        """Add the step's marker on a track of its own."""
-        start_ns, end_ns = self._rank.step_start_ns, self._rank.step_end_ns
-        args = {} if end_ns is not None else {"end": "not recorded"}
-        self._slice(self._title, "step", self._track("step", 0), start_ns, start_ns if end_ns is None else end_ns, args)
 
     def _waits(self) -> None:
         waits = self._rank.waits

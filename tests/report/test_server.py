@@ -21,7 +21,7 @@ from jitter.cli import main
 from jitter.core.errors import UsageError
 from jitter.report.html import render_html
 from jitter.report.json_report import render_json
-from jitter.report.live.served_run import ServedRun
+from jitter.report.live.served_run import STAGES, ServedRun
 from jitter.report.live.server import LiveServer
 from jitter.report.views.run_overview import build_run_overview
 from jitter.report.views.run_report import RunReport
@@ -240,7 +240,7 @@ def test_a_page_shows_progress_then_loads_again(lake):
     async def questions(address):
         client = AsyncHTTPClient()
         waiting = (await client.fetch(f"{address}/")).body.decode()
-        run.loading.enter("reading the first step")
+        run.stage = STAGES.index("reading the first step")
         told = json.loads((await client.fetch(f"{address}/progress")).body)
         early = await client.fetch(f"{address}/step/0", raise_error=False)
         metrics = (await client.fetch(f"{address}/metrics")).body.decode()
@@ -262,7 +262,7 @@ def test_an_error_while_preparing_is_kept_for_the_thread_that_serves(lake):
     run, stopped = ServedRun(RunReport(lake)), []
     run._render = lambda: 1 / 0
     run.prepare_on_thread(lambda: stopped.append(True)).join()
-    assert isinstance(run.loading.failure, ZeroDivisionError)
+    assert isinstance(run.failure, ZeroDivisionError)
     assert stopped == [True]
 
 

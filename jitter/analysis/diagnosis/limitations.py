@@ -154,6 +154,10 @@ _NO_PARTNERS: Final = (
     "Some exchanges name no partners, and their ends show that not all ranks take part: waiting in them cannot be "
     "attributed to a rank, and counts as own time."
 )
+_INTERFERENCE: Final = (
+    "Compute kernels take {} longer while a collective runs on their GPU: savings include what shorter waiting gives "
+    "back."
+)
 _UNCOUPLED: Final = "The recorded groups of some collectives contradict their order: each rank's is taken by itself."
 _GUESSED_STEPS: Final = (
     "The traces have no step markers: where steps begin is inferred, and in which steps a finding lies."
@@ -192,6 +196,7 @@ def list_limits(
     yield from (Limit(sentence, is_doubt=True) for sentence in doubts if sentence is not None)
     yield from (Limit(sentence, analysis.is_unexplained) for sentence in _describe_host_waits(evidence))
     unverified = unverified_transfers(evidence)
+    interference = max((rules.interference for rules in run.dependencies.values()), default=0.0)
     others = [
         describe_first_starts(analysis) if first_starts is None else None,
         describe_warm_up(analysis),
@@ -199,35 +204,15 @@ def list_limits(
         _GUESSED_STEPS if evidence.has_guessed_steps else None,
         _INFERRED_GROUPS if run.matching.inferred else None,
         (_UNKNOWN_PARTNERS if evidence.is_single_rank else _ASSUMED_GROUPS) if run.matching.unrecorded else None,
-        _describe_interference(run),
+        _INTERFERENCE.format(format_percent(interference)) if interference > 0 else None,
         _UNCOUPLED if run.schedule.uncoupled else None,
         None if unverified is None else explain_unverified_network(unverified),
-        *_describe_size(evidence),
+        "Only one rank was recorded: it cannot be compared with other ranks." if len(run.team_of) < 2 else None,
+        "Nothing states the rank of the only recording: it is taken as rank 0." if evidence.has_assumed_rank else None,
+        ONE_STEP if len(run.keys) < 2 else None,
         *describe_side_work(evidence.side_work_times),
     ]
     yield from (Limit(sentence) for sentence in others if sentence is not None)
-
-
-def _describe_interference(run: RunModel) -> str | None:
-    """Say by how much collectives slow the kernels beside them."""
-    interference = max((rules.interference for rules in run.dependencies.values()), default=0.0)
-    if not interference > 0:
-        return None
-    return (
-        f"Compute kernels take {format_percent(interference)} longer while a collective runs on their GPU: savings "
-        "include what shorter waiting gives back."
-    )
-
-
-def _describe_size(evidence: Evidence) -> Iterator[str]:
-    """Say what a run of one rank or of one step cannot tell."""
-    run = evidence.analysis.run
-    if len(run.team_of) < 2:
-        yield "Only one rank was recorded: it cannot be compared with other ranks."
-    if evidence.has_assumed_rank:
-        yield "Nothing states the rank of the only recording: it is taken as rank 0."
-    if len(run.keys) < 2:
-        yield ONE_STEP
 
 
 def _describe_host_waits(evidence: Evidence) -> Iterator[str]:

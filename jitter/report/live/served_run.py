@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import Thread
@@ -34,12 +33,22 @@ TimelineWriter = Callable[[Path, StepKey, Sequence[int]], None]
 """Writes the timeline of a step's ranks to a file whose name ends in `.json.gz`."""
 
 
-@dataclass
-class Loading:
-    """How far the preparation is. One thread writes it, all others read it."""
+class ServedRun:
+    """One run with its page. What reads steps or draws runs on one thread."""
 
-    stage: int = 0
-    failure: Exception | None = None
+    def __init__(self, report: RunReport, write_timeline: TimelineWriter | None = None) -> None:
+        """Serve this run. Nothing is computed yet. `write_timeline` writes the timelines of findings."""
+        self.report = report
+        self.write_timeline = write_timeline
+        self.stage = 0
+        """How far the preparation is, as a position in `STAGES`. One thread writes it, all others read it."""
+        self.failure: Exception | None = None
+        """Why the preparation ended."""
+        self.page = ""
+        """The page as HTML; empty until the run is prepared."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="jitter-draw")
+        self.step = lru_cache(MAX_CACHED_STEPS)(self._step)
+        self._read = lru_cache(2)(self._read_step)
 
     @property
     def is_ready(self) -> bool:
@@ -49,29 +58,7 @@ class Loading:
     @property
     def progress(self) -> dict[str, object]:
         """What a waiting page reads: the stage, how much is done (each stage counts the same), whether that is all."""
-        return {
-            "words": STAGES[self.stage],
-            "fraction": self.stage / (len(STAGES) - 1),
-            "ready": self.is_ready,
-        }
-
-    def enter(self, stage: str) -> None:
-        self.stage = STAGES.index(stage)
-
-
-class ServedRun:
-    """One run with its page. What reads steps or draws runs on one thread."""
-
-    def __init__(self, report: RunReport, write_timeline: TimelineWriter | None = None) -> None:
-        """Serve this run. Nothing is computed yet. `write_timeline` writes the timelines of findings."""
-        self.report = report
-        self.write_timeline = write_timeline
-        self.loading = Loading()
-        self.page = ""
-        """The page as HTML; empty until the run is prepared."""
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="jitter-draw")
-        self.step = lru_cache(MAX_CACHED_STEPS)(self._step)
-        self._read = lru_cache(2)(self._read_step)
+        return {"words": STAGES[self.stage], "fraction": self.stage / (len(STAGES) - 1), "ready": self.is_ready}
 
     async def on_thread(
         self, function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs
@@ -86,24 +73,24 @@ class ServedRun:
 
     def prepare(self) -> None:
         """Compute the data that every page shows, and the page, in stages; once."""
-        report, loading = self.report, self.loading
-        if loading.is_ready:
+        report = self.report
+        if self.is_ready:
             return
         if report.steps == report.lake.step_keys:
             report.lake.prepare(forms=["answers"])  # which makes later starts faster
         report.diagnosis, report.facts  # noqa: B018
-        loading.enter("reading the first step")
+        self.stage = STAGES.index("reading the first step")
         self.page = self._render()
-        loading.enter("ready")
+        self.stage = STAGES.index("ready")
 
     def prepare_on_thread(self, failed: Callable[[], None]) -> Thread:
-        """Run `prepare` on a thread and return it; on an error keep that in `loading.failure` and call `failed`."""
+        """Run `prepare` on a thread and return it; on an error keep that in `failure` and call `failed`."""
 
         def work() -> None:
             try:
                 self.prepare()
             except Exception as error:  # raised again by the thread that serves
-                self.loading.failure = error
+                self.failure = error
                 failed()
 
         thread = Thread(target=work, name="jitter-prepare", daemon=True)
@@ -183,8 +170,8 @@ def describe_metrics(runs: Sequence[ServedRun]) -> str:
 
     for run in runs:
         lake = str(run.report.lake.root)
-        add("ready", int(run.loading.is_ready), lake=lake)
-        if not run.loading.is_ready:
+        add("ready", int(run.is_ready), lake=lake)
+        if not run.is_ready:
             continue
         diagnosis: Diagnosis = run.report.diagnosis
         recorded = build_waterfall(diagnosis.steps, diagnosis.lower_rungs)[0].step_time_ns

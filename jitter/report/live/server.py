@@ -67,8 +67,8 @@ def serve(
     finally:
         server.stop()
     for run in runs:
-        if run.loading.failure is not None:
-            raise run.loading.failure
+        if run.failure is not None:
+            raise run.failure
     if received:
         raise Interrupted
 
@@ -158,12 +158,12 @@ class _PageHandler(_Handler):
     def get(self) -> None:
         """Send the page; while the run is prepared a page that shows the progress and loads again."""
         waiting = template_environment().get_template("loading.html.j2")
-        self.finish(self.run.page if self.run.loading.is_ready else waiting.render())
+        self.finish(self.run.page if self.run.is_ready else waiting.render())
 
 
 class _ProgressHandler(_Handler):
     def get(self) -> None:
-        self.finish(self.run.loading.progress)
+        self.finish(self.run.progress)
 
 
 class _AnswerHandler(_Handler):
@@ -173,7 +173,7 @@ class _AnswerHandler(_Handler):
 
     async def get(self, *numbers: str) -> None:
         """Send JSON that is made on the thread of the run; with `problem` where that is not possible."""
-        if not self.run.loading.is_ready:
+        if not self.run.is_ready:
             raise HTTPError(503)
         options = [self.get_query_argument(name, "") for name in self._options]
         try:
@@ -187,7 +187,7 @@ class _AnswerHandler(_Handler):
 class _TimelineHandler(_Handler):
     async def get(self, number: str) -> None:
         """Send the timeline of a finding; it is written on another thread."""
-        if not self.run.loading.is_ready:
+        if not self.run.is_ready:
             raise HTTPError(503)
         try:
             content = await IOLoop.current().run_in_executor(None, self.run.timeline, int(number))

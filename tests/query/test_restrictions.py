@@ -1,16 +1,22 @@
-"""A query is one SELECT over the lake: it writes nothing, reads nothing else, and is refused in one line."""
+"""Queries: what they may do, and the forms of their rows."""
 
+import csv
+import io
+import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import jitter
 from jitter.cli import main
+from jitter.cli.commands import query
 from jitter.core.errors import UsageError
 from jitter.simulate import Job, simulate
 from tests.support.simulated import ingest_run
@@ -175,3 +181,230 @@ def test_columns_are_whole_numbers_or_floats(own_lake: "jitter.Lake") -> None:
     assert [str(field.type) for field in found.schema] == ["int64", "double", "double"]
     assert found.to_pylist()[0]["b"] == 1.5
     assert found.to_pylist()[0]["c"] == pytest.approx(large)
+
+
+BIG = """
+select rank, sum(start_ns)::hugeint * 1000003 as s, avg(duration_ns) as a, null as n
+from kernels group by rank order by rank
+"""
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main([*map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def test_forms_agree_to_the_last_digit(lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    sums = {
+        rank: [
+            row["start_ns"]
+            for row in jitter.open(lake_root).sql(f"from kernels where rank = {rank}", arrow=True).to_pylist()
+        ]
+        for rank in range(3)
+    }
+    wanted = [sum(starts) * 1000003 for starts in sums.values()]
+    assert min(wanted) > 2**53
+    csv_rows = list(csv.DictReader(io.StringIO(said(capsys, "query", lake_root, BIG))))
+    json_said = json.loads(said(capsys, "query", lake_root, BIG, "--format", "json"))
+    said(capsys, "query", lake_root, BIG, "-o", tmp_path / "x.parquet")
+    table = pq.read_table(tmp_path / "x.parquet").to_pylist()
+    assert json_said["schema_version"] == 1
+    assert [int(row["s"]) for row in csv_rows] == wanted
+    assert [row["s"] for row in json_said["rows"]] == wanted
+    assert [int(row["s"]) for row in table] == wanted
+    assert (
+        [float(row["a"]) for row in csv_rows] == [row["a"] for row in json_said["rows"]] == [row["a"] for row in table]
+    )
+    assert {row["n"] for row in csv_rows} == {""}
+    assert {row["n"] for row in json_said["rows"]} == {row["n"] for row in table} == {None}
+
+
+def test_values_of_other_kinds(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    text = "select [1, 2] as l, true as t, date '2020-02-01' as d, 'a,\"b' as s, 1.25::decimal(5, 2) as p, '' as e"
+    assert said(capsys, "query", lake_root, text) == 'l,t,d,s,p,e\n"[1, 2]",true,2020-02-01,"a,""b",1.25,\n'
+    row = json.loads(said(capsys, "query", lake_root, text, "--format", "json"))["rows"][0]
+    assert row == {"l": [1, 2], "t": True, "d": "2020-02-01", "s": 'a,"b', "p": "1.25", "e": ""}
+
+
+def test_many_batches(lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = "select i from range(250000) t(i) order by i"
+    for form in ("csv", "json", "parquet"):
+        said(capsys, "query", lake_root, text, "-o", tmp_path / f"x.{form}")
+    wanted = list(range(250000))
+    assert (tmp_path / "x.csv").read_text() == "i\n" + "".join(f"{i}\n" for i in wanted)
+    assert [row["i"] for row in json.loads((tmp_path / "x.json").read_text())["rows"]] == wanted
+    assert pq.read_table(tmp_path / "x.parquet")["i"].to_pylist() == wanted
+
+
+def test_no_rows(lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = "select rank from ranks where rank > 99"
+    assert said(capsys, "query", lake_root, text) == "rank\n"
+    assert json.loads(said(capsys, "query", lake_root, text, "--format", "json"))["rows"] == []
+    said(capsys, "query", lake_root, text, "-o", tmp_path / "x.parquet")
+    assert pq.read_table(tmp_path / "x.parquet").num_rows == 0
+
+
+def test_text_is_for_people_and_takes_no_orders(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    text = "select '[red]x[/red]' as \"[b]name\", chr(27) || '[31m' as colour, 7 as n, null as nothing"
+    shown = said(capsys, "query", lake_root, text, "--format", "text")
+    assert "[red]x[/red]" in shown
+    assert "[b]name" in shown
+    assert "\x1b" not in shown
+
+
+def test_text_says_what_it_leaves_out(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["query", str(lake_root), "select i from range(1001) t(i)", "--format", "text"]) == 0
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 1001
+    assert "first 1000 rows" in told.err
+
+
+def test_two_columns_of_one_name(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    text = "select 1 as a, 2 as a"
+    assert said(capsys, "query", lake_root, text) == "a,a\n1,2\n"
+    assert main(["query", str(lake_root), text, "--format", "json"]) == 2
+    assert "two columns have the name a" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_only_files_of_ours_are_replaced(
+    lake_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+):
+    target = tmp_path / f"x.{form}"
+    for text in ("select 1 as n", "select 2 as n"):
+        said(capsys, "query", lake_root, text, "-o", target)
+    target.write_text("mine\nn\n1\n")
+    assert main(["query", str(lake_root), "select 1 as n", "-o", str(target)]) == 2
+    assert target.read_text() == "mine\nn\n1\n"
+    said(capsys, "query", lake_root, "select 1 as n", "-o", target, "--force")
+    assert target.read_bytes() != b"mine\nn\n1\n"
+
+
+def test_a_query_that_fails_leaves_no_file(lake_root: Path, tmp_path: Path):
+    text = "select (case when i = 250000 then 'x' else '1' end)::int from range(300000) t(i)"
+    for form in ("csv", "json", "parquet"):
+        assert main(["query", str(lake_root), text, "-o", str(tmp_path / f"x.{form}")]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_of_relations(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    shown = said(capsys, "query", lake_root, "--relations")
+    for name in ("kernels", "metrics", "rank_steps", "ranks", "host", "sources", "problems"):
+        assert f"\n{name}: " in f"\n{shown}"
+    assert "ttke_ns " in shown
+
+
+def test_how_it_is_called(
+    lake_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jitter-lake").symlink_to(lake_root)
+    assert said(capsys, "query", "select count(*) as n from ranks") == "n\n3\n"
+    assert "kernels: " in said(capsys, "query", "--relations")
+    for words in ([], ["a", "b", "select 1"]):
+        assert main(["query", *words]) == 2
+        assert "one SELECT in quotes" in capsys.readouterr().err
+    assert main(["query", "jitter-lake"]) == 2  # a lake is no query
+    assert capsys.readouterr().err.startswith("jitter: no query is given\n")
+    assert main(["query", "nowhere", "select 1"]) == 3
+
+
+def test_what_takes_long_is_said(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["query", str(lake_root), "select count(*) from metrics"]) == 0
+    assert "computing the metrics of 3 steps" in capsys.readouterr().err
+    assert main(["query", str(lake_root), "select count(*) from metrics(2000)"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "text", "parquet"])
+@pytest.mark.parametrize(
+    "value",
+    ["'infinity'::date", "timestamp '290000-01-01'", "date '0001-01-01 (BC)'", "interval 3 month", "[interval 1 day]",
+     "timestamp_ns '2020-01-01 00:00:00.123456789'", "union_value(k := 1)", "map {'a': 1}", "'101'::bit", "uuid()"],
+)  # fmt: skip
+def test_no_value_is_a_bug(lake_root: Path, tmp_path: Path, value: str, form: str):
+    written = ["--format", form, "-o", str(tmp_path / "out")]
+    assert main(["query", str(lake_root), f"select {value} as x", *written]) in ((0, 2) if form == "parquet" else (0,))
+
+
+def test_texts_are_guarded_and_numbers_are_not(lake_root: Path, capsys: pytest.CaptureFixture[str]):
+    select = "select '=1+1' as a, '-x' as b, '@y' as c, '+z' as d, 'a=1' as e, -1 as f, -1.5 as g"
+    assert main(["query", str(lake_root), select, "--format", "csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "'=1+1,'-x,'@y,'+z,a=1,-1,-1.5"
+
+
+ENDLESS = [
+    "select count(*) from range(100000000000) a, range(1000) b",
+    "select sum(i) from range(1000000000000) t(i)",
+    "with recursive t(x) as (select 1::hugeint union all select x + 1 from t) select count(*) from t",
+    # DuckDB does not look for an interrupt within one value
+    "select levenshtein(repeat('a', 400000), repeat('b', 400000))",
+]
+
+
+@pytest.mark.parametrize(("limit", "code"), [("0.0001", 2), ("0", 130)])
+def test_a_signal_while_a_relation_is_made(
+    lake_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], limit: str, code: int
+):
+    """DuckDB reports it as an error of its own: the time limit, or the interrupt, is told all the same."""
+
+    def interrupted(*_: object) -> None:
+        time.sleep(0.01)
+        raise RuntimeError("Query interrupted")
+
+    monkeypatch.setattr(query, "_answer", interrupted)
+    assert main(["query", str(lake_root), "from ranks", "--timeout", limit]) == code
+    assert ("took longer than" in capsys.readouterr().err) == (code == 2)
+
+
+@pytest.mark.parametrize("text", ENDLESS)
+def test_a_query_has_a_time_limit(lake_root: Path, capsys: pytest.CaptureFixture[str], text: str):
+    began_s = time.monotonic()
+    assert main(["query", str(lake_root), text, "--timeout", "0.5"]) == 2
+    assert time.monotonic() - began_s < 10  # on a loaded machine; the last one would take minutes
+    assert capsys.readouterr().err.startswith("jitter: the query took longer than 0.5 s and was stopped\n")
+
+
+def test_the_computation_of_relations_counts(
+    lake_root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(jitter.Lake, "metrics", lambda lake, step: time.sleep(60))
+    began_s = time.monotonic()
+    assert main(["query", str(lake_root), "select count(*) from metrics", "--timeout", "2"]) == 2
+    assert time.monotonic() - began_s < 20
+    assert "the query took longer than 2 s and was stopped" in capsys.readouterr().err
+
+
+def test_without_a_time_limit(lake_root: Path):
+    assert main(["query", str(lake_root), "select 1", "--timeout", "0"]) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "select list(i order by hash(i)) from range(100000000) t(i)",
+        "select length(string_agg(i::varchar, ',')) from range(100000000) t(i)",
+        # what DuckDB does not count
+        "select repeat('x', 1500000000)",
+        "select repeat('x', 1000000) || i from range(100000) t(i)",
+    ],
+)
+def test_a_query_has_a_memory_limit(lake_root: Path, capsys: pytest.CaptureFixture[str], text: str):
+    assert main(["query", str(lake_root), text, "--memory", "0.4"]) == 2
+    assert capsys.readouterr().err.startswith("jitter: the query needs more memory than it may use\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="this system does not tell a process's memory")
+def test_what_can_be_spilled_stays_within_the_memory(lake_root: Path, tmp_path: Path):
+    """Without a limit it takes 800 MB."""
+    text = "select count(*) from (select i, i + 1, i + 2 from range(20000000) t(i) order by hash(i))"
+    query = [sys.executable, "-m", "jitter", "query", str(lake_root), text, "--memory", "0.2"]
+    # from a small process: Linux counts the memory of the process that starts a command as the command's
+    measure = "import sys; from tests.bench.measure import run; print(run(sys.argv[1:]).peak_mb)"
+    command = [sys.executable, "-c", measure, *query]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
+    assert float(done.stdout) < 200 + 250  # 250 MB: Python with its modules
+    assert list(tmp_path.iterdir()) == []

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.passes import assess_step_quality
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.logs.add_evidence import add_log_evidence
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
@@ -24,7 +23,7 @@ from jitter.analysis.diagnosis.model import (
     WhatIf,
 )
 from jitter.analysis.diagnosis.verdict import advise_recurrence
-from jitter.analysis.execution.step_times import TeamTimes
+from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
 from jitter.report.text.questions import answer_questions
@@ -342,49 +341,14 @@ def test_a_node_and_a_network():
     assert both == "The CPU (late kernel launches); the GPU (slow GPU)."
 
 
-class TestQuality:
-    """All-reduces of three ranks with clocks of their own."""
-
-    def of(self, ends, aligning=None, ranks=(0, 1, 2)):
-        found = np.array(ends, float)
-        unknown = np.full(found.shape, np.nan)
-        step = TeamTimes(np.array(ranks), unknown, found, unknown, unknown)
-        places = list(range(len(found))) if aligning is None else aligning
-        return assess_step_quality({0: step}, lambda team: places, [], list)
-
-    def test_ends_that_agree(self):
-        clocks = np.array([0.0, 5e9, -7e9])
-        found = self.of([at * 1e6 + clocks for at in range(4)])
-        assert (found.aligned, found.uncertainty_ns) == ({0: True}, 0)
-
-    def test_the_median_over_collectives_of_how_far_they_disagree(self):
-        """They disagree by 0, 0, 30, 50 and 70 ns with the usual offsets; the middle one counts."""
-        ends = np.arange(5)[:, None] * 1e6 + np.array([0.0, 5e9, -7e9])
-        ends[2, 1] += 30
-        ends[3, 2] -= 50
-        ends[4, 1] -= 70
-        assert self.of(ends).uncertainty_ns == 30
-
-    def test_one_collective_cannot_be_checked(self):
-        found = self.of([[1e6, 2e6, 3e6]])
-        assert (found.aligned, found.uncertainty_ns) == ({0: True}, None)
-
-    def test_what_a_rank_lacks_aligns_nobody(self):
-        found = self.of([[1e6, np.nan, 3e6], [1e6, np.nan, 3e6]])
-        assert (found.aligned, found.uncertainty_ns) == ({0: False}, None)
-        assert self.of([[1e6, 2e6, 3e6]], aligning=[]).aligned == {0: False}
-
-    def test_one_rank_has_nothing_to_align(self):
-        assert self.of([[1e6], [2e6]], ranks=(4,)).aligned == {}
-
-    def test_kernels_before_their_launch(self):
-        teams = {
-            team: TeamTimes(
-                np.array([team]), *(np.array(times, float)[:, None] for times in (start, [9] * 5, [5] * 5, [6] * 5))
-            )
-            for team, start in ((0, [4, 5, 6, 4, 7]), (1, [4, 4, 4, np.nan, 5]))
-        }
-        assert assess_step_quality(teams, lambda team: [], [], list).negative_latencies == 5
+def test_how_far_the_ends_of_collectives_disagree():
+    """Ranks with clocks of their own: the median over collectives counts; one collective cannot be checked."""
+    ends = np.arange(5)[:, None] * 1e6 + np.array([0.0, 5e9, -7e9])
+    assert (disagreement_ns(ends), disagreement_ns(ends[:1])) == (0, None)
+    ends[2, 1] += 30  # with the usual offsets they disagree by 0, 0, 30, 50 and 70 ns
+    ends[3, 2] -= 50
+    ends[4, 1] -= 70
+    assert disagreement_ns(ends) == 30
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,7 @@ class AnswerCache:
         """Open the cache of the lake at `root`; `records` are of its sources, `logs` the digests of its logs."""
         self._root = root
         self._folder = root / ANSWER_CACHE
-        # sizes and times of jitter's modules tell one state of its code from another
-        modules = sorted(Path(__file__).parents[2].rglob("*.py"))
-        code = made_from(__name__, [(path.name, file_state(path)) for path in modules])
-        self._state = made_from(code, sorted(records, key=lambda record: record.digest), sorted(logs))
+        self._state = made_from(_code(), sorted(records, key=lambda record: record.digest), sorted(logs))
 
     def get(self, steps: Sequence[StepKey]) -> Answers | None:
         """Return the cached answers for these steps; None if there are none, or they cannot be read."""
@@ -72,3 +69,9 @@ class AnswerCache:
 
     def _path(self, steps: Sequence[StepKey]) -> Path:
         return self._folder / f"{self._state}-{made_from(self._state, list(steps))}.json"
+
+
+def _code() -> str:
+    """Return the sizes and times of jitter's modules: they tell one state of its code from another."""
+    modules = sorted(Path(__file__).parents[2].rglob("*.py"))
+    return made_from(__name__, [(path.name, file_state(path)) for path in modules])

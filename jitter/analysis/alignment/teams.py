@@ -47,7 +47,12 @@ def teams(
     for rank in sorted(cut):
         near = [team for team, signatures in members.items() if cohort_of[min(signatures)] == cohort_of[rank]]
         if len(near) > 1:
-            shared = {team: _shared(example(usual[rank]), example(find_commonest(members[team]))) for team in near}
+            number: dict[str, int] = {}
+            shared: dict[int, int] = {}
+            for team in near:
+                samples = example(usual[rank]), example(find_commonest(members[team]))
+                first, second = ([number.setdefault(name, len(number)) for name in sample.names] for sample in samples)
+                shared[team] = lcs_length(first, second)
             near = [max(near, key=shared.__getitem__)]
         if near:
             team_of[rank] = near[0]
@@ -56,13 +61,6 @@ def teams(
     team_of_rest = _split(alone, cohort_of, kinds, example)
     team_of |= {rank: len(members) + team for rank, team in team_of_rest.items()}
     return dict(sorted(team_of.items()))
-
-
-def _shared(example: Example, reference: Example) -> int:
-    """Return how many operations of two ranks have the same names in the same order."""
-    number: dict[str, int] = {}
-    first, second = ([number.setdefault(name, len(number)) for name in sample.names] for sample in (example, reference))
-    return lcs_length(first, second)
 
 
 def _split(

@@ -101,7 +101,9 @@ def compare_launched_work(steps: RunSteps, lake: RunReader, deviations: TeamDevi
         return None
     chosen: list[int] = spread_positions(len(total), most).tolist()
     few = _read_steps(steps, lake, deviations, chosen[:1], deviations.ranks[:: -(-ranks // THRESHOLDS.sampled_ranks)])
-    if _sized_share(few.own[:, 0], few.threads[:, 0]) < _LIMITS.min_sized_share:
+    # the part of a step's GPU time in kernels whose sizes differ between ranks
+    differs = np.fmax.reduce(few.threads[:, 0], axis=1) > np.fmin.reduce(few.threads[:, 0], axis=1)
+    if float(np.nansum(few.own[differs, 0]) / max(float(np.nansum(few.own[:, 0])), 1.0)) < _LIMITS.min_sized_share:
         return None
     read = _read_steps(steps, lake, deviations, chosen, deviations.ranks)
     expected = expected_times(read.own, read.threads)
@@ -166,11 +168,3 @@ def _read_steps(
             threads[op[same], at, column] = shape.threads[row[same]]
         del step  # else it stays in memory while the next one is read
     return _Read(times_ns, threads, name)
-
-
-def _sized_share(times_ns: Floats, threads: Floats) -> float:
-    """Return the part of a step's GPU time, (operations, ranks), in kernels whose sizes differ between ranks."""
-    is_known = ~np.isnan(threads).all(axis=1)
-    differs = np.zeros(len(times_ns), np.bool_)
-    differs[is_known] = np.nanmax(threads[is_known], axis=1) > np.nanmin(threads[is_known], axis=1)
-    return float(np.nansum(times_ns[differs]) / max(float(np.nansum(times_ns)), 1.0))

@@ -143,15 +143,9 @@ def _noise(late_ns: Floats, total: Floats) -> float:
         scatter = mad_sigma(total) if total.shape[1] >= THRESHOLDS.min_samples else 0.0
     else:
         scatter = float(np.median(qn_sigma(total - drift_lines(total))))
-    return max(_chance(late_ns), scatter, 1.0)
-
-
-def _chance(late_ns: Floats) -> float:
-    """Return the standard deviation of a sum over collectives by each one's spread, (steps, collectives, groups)."""
-    apart = np.abs(late_ns).swapaxes(0, 1).reshape(late_ns.shape[1], -1)
-    # one half of the groups may be slow: the lower median; of a collective that no two ranks share no time is known
-    spread = np.nan_to_num(lower_median(apart))
-    return float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum()))
+    # by each collective's spread: the lower median, as half of the groups may be slow; of some no time is known
+    spread = np.nan_to_num(lower_median(np.abs(late_ns).swapaxes(0, 1).reshape(late_ns.shape[1], -1)))
+    return max(float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum())), scatter, 1.0)
 
 
 def _families(matching: CollectiveMatching) -> list[_Family]:

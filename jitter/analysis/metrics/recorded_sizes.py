@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -171,7 +172,12 @@ class RecordedSizes:
     @cached_property
     def _ordered(self) -> dict[_Member, list[_Entry]]:
         """Each member's entries in the order in which they were called."""
-        return {member: _in_order(entries) for member, entries in self._entries.items()}
+        ordered = dict(self._entries)
+        for member, entries in self._entries.items():
+            for name in ("start_ns", "sequence"):  # the surest last
+                if all(getattr(entry, name) is not None for entry in entries):
+                    ordered[member] = sorted(entries, key=attrgetter(name))
+        return ordered
 
     @cached_property
     def _first_number(self) -> dict[tuple[StepKey, _Member], int]:
@@ -202,13 +208,6 @@ def describe_disagreements(disagreements: Iterable[SizeDisagreement]) -> list[tu
         )
         for (source, rank), own in by_log.items()
     ]
-
-
-def _in_order(entries: list[_Entry]) -> list[_Entry]:
-    for name in ("sequence", "start_ns"):
-        if all(getattr(entry, name) is not None for entry in entries):
-            return sorted(entries, key=lambda entry: getattr(entry, name))
-    return entries
 
 
 def _agree(operations: list[str | None], entries: list[_Entry]) -> bool:

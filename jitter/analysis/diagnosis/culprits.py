@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses
+from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass, Losses, join_losses
 from jitter.analysis.detection.pricing import PARTNERS, GainRange
 from jitter.analysis.diagnosis.confidence import decide_group_recurrence, judge_confidence
 from jitter.analysis.diagnosis.evidence.facts import Evidence
@@ -175,8 +175,11 @@ def _format_share(share: float) -> str:
 
 
 def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[int, Losses]:
-    """Return the shares of a group that have a place, by step: those of its worst rank, or of its collectives."""
-    losses = {}
+    """Return the shares of a group that have a place, by step: those of its worst rank, or of its collectives.
+
+    What a rank loses at the end of a step is lost by the step after it: a share is of the step of its operation.
+    """
+    losses: dict[int, list[Losses]] = {}
     meetings = {meeting for candidate in group.candidates for meeting in candidate.meetings}
     classes = [loss_class for part in group.parts for loss_class in CLASSES_OF_PART[part]]
     for number in group.steps:
@@ -189,10 +192,10 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
             places = zip(shares.collective.tolist(), shares.group.tolist(), strict=True)
             shares = shares.where(np.array([place in meetings for place in places], np.bool_))
             shares = evidence.locate_transfers(shares, rank)
-        shares = shares.where((shares.origin == number) & (shares.place >= 0))
-        if len(shares):
-            losses[number] = shares
-    return losses
+        shares = shares.where(shares.place >= 0)
+        for origin in sorted(set(shares.origin.tolist()) & set(group.steps)):
+            losses.setdefault(origin, []).append(shares.where(shares.origin == origin))
+    return {number: join_losses(of_step) for number, of_step in losses.items()}
 
 
 def _lost_most(group: FindingGroup, evidence: Evidence) -> int:

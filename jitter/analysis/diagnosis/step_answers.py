@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass
+from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass, join_losses
 from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.limitations import lacks_common_step
@@ -103,9 +103,16 @@ def _first_slow_collective(number: int, evidence: Evidence) -> tuple[int, int, i
 
 
 def _first_late(number: int, evidence: Evidence) -> tuple[int, int, int] | None:
-    """Return (rank, team, place) from which on the summed share of the max rank stays above the noise."""
-    largest = evidence.analysis.accounts[number].largest
+    """Return (rank, team, place) from which on the summed share of the max rank stays above the noise.
+
+    The step after it loses what the rank loses at the end of the step.
+    """
+    accounts = evidence.analysis.accounts
+    largest = accounts[number].largest
     shares = largest.where(largest.origin == number)
+    if number + 1 < len(accounts) and len(largest):
+        after = accounts[number + 1].largest
+        shares = join_losses([shares, after.where((after.origin == number) & (after.rank == largest.rank[0]))])
     lost_ns = float(shares.loss_ns.sum())
     if not lost_ns > 0:
         return None

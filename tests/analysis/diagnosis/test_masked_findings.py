@@ -1,5 +1,6 @@
 """Findings that others mask, and what late ranks carry into the steps that follow."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 
 from jitter.analysis.diagnosis.diagnose import _add_carried, _select_worth_fixing
 from jitter.analysis.diagnosis.step_answers import _cause
+from jitter.simulate import Fault, Job, simulate
+from tests.support.simulated import ingest_run
 
 
 def group(name: str, *ranks: int, steps: tuple[int, ...] = (0, 1, 2)) -> Any:
@@ -54,3 +57,15 @@ def test_a_step_is_of_the_network_where_that_loses_more_than_its_max_rank():
         assert _cause(6, [link, gpu], False, is_of_transfers=is_of_transfers) == cause
         assert _cause(6, [gpu], False, is_of_transfers=is_of_transfers) == "gpu_compute"
         assert _cause(1, [link], False, is_of_transfers=is_of_transfers) == "communication"
+
+
+def test_what_is_slow_at_the_end_of_the_steps_is_named_there(tmp_path: Path):
+    """The step after it loses the time of the last kernels: those of that step, slow by noise alone, were named."""
+    job = Job(ranks=4, steps=5, kernels=60, seed=1)
+    faults = [Fault.parse("slow_gpu:rank=1,factor=4,kernels=57-59")]
+    found = ingest_run(simulate(job, faults), tmp_path, "kineto").diagnose()
+    (culprit,) = found.culprits
+    assert culprit.kernel_index is not None
+    assert (culprit.ranks, culprit.kernel_index.last) == ((1,), 59)
+    began = [step.divergence.kernel_index for step in found.steps if step.divergence is not None]
+    assert np.median(began) in (57, 58)

@@ -134,7 +134,7 @@ def join_late_ranks(outliers: Sequence[Outlier]) -> list[Finding]:
     first: to leave out some of them would hide what fixing all of them saves.
     """
     single = sorted(outliers, key=lambda outlier: -outlier.excess_ns)
-    clusters = sorted(_by_part_and_steps(single, THRESHOLDS.main_share), key=len)
+    clusters = sorted(divide_by_part_and_steps(single, THRESHOLDS.main_share), key=len)
     joined: list[Finding] = []
     while len(single) + len(joined) > THRESHOLDS.max_priced_outliers and clusters:
         members = clusters.pop()
@@ -148,7 +148,7 @@ def join_late_ranks(outliers: Sequence[Outlier]) -> list[Finding]:
     return sorted(every, key=lambda candidate: -candidate.excess_ns)[: THRESHOLDS.max_priced_outliers]
 
 
-def _by_part_and_steps(outliers: Sequence[Outlier], share: float) -> list[list[Outlier]]:
+def divide_by_part_and_steps(outliers: Sequence[Outlier], share: float) -> list[list[Outlier]]:
     """Divide outliers by part, and by steps: the Jaccard index of each one's and the first one's steps."""
     clusters: list[tuple[set[int], list[Outlier]]] = []
     for outlier in outliers:

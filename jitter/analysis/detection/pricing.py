@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from jitter.analysis.detection.findings import Finding
+from jitter.analysis.detection.findings import Finding, divide_by_part_and_steps
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario
@@ -36,14 +36,33 @@ class Pricing:
         candidates = self._analysis.candidates
         scenarios = [candidate.repair for candidate in candidates]
         gains, losses = self._analysis.gains(scenarios), list(map(self._analysis.loss_of, scenarios))
+        most = self.most(scenarios, gains)
+        kept = set(map(id, self._worth_fixing_together(candidates, losses)))
         costs = [
             (max(gain_ns, loss_ns), candidate)
-            for candidate, gain_ns, most_ns, loss_ns in zip(
-                candidates, gains, self.most(scenarios, gains), losses, strict=True
-            )
-            if self.is_worth_fixing(candidate, most_ns, loss_ns)
+            for candidate, gain_ns, most_ns, loss_ns in zip(candidates, gains, most, losses, strict=True)
+            if self.is_worth_fixing(candidate, most_ns, loss_ns) or id(candidate) in kept
         ]
         return [candidate for _, candidate in sorted(costs, key=lambda cost: -cost[0])]
+
+    def _worth_fixing_together(self, candidates: Sequence[Finding], losses_ns: Sequence[float]) -> list[Finding]:
+        """Return ranks that are late in the same steps and share a loss: each of a node's GPUs has an eighth of it."""
+        if self._analysis.are_uncoupled:
+            return []
+        late = {
+            id(candidate.members[0]): (candidate, max(loss_ns, 0.0))
+            for candidate, loss_ns in zip(candidates, losses_ns, strict=True)
+            if candidate.kind == "late_rank" and candidate.part is not TimePart.TRANSFER
+        }
+        outliers = [candidate.members[0] for candidate, _ in late.values()]
+        kept = []
+        for alike in divide_by_part_and_steps(outliers, THRESHOLDS.main_share):
+            members = [late[id(outlier)] for outlier in alike]
+            least = self.min_gain_ns(members[0][0].steps)
+            if sum(loss_ns for _, loss_ns in members) >= THRESHOLDS.much_more * least:
+                fair_ns = sum(loss_ns for _, loss_ns in members) / len(members)
+                kept += [candidate for candidate, loss_ns in members if loss_ns >= fair_ns / 2]
+        return kept
 
     @cached_property
     def beside_loss(self) -> list[Finding]:

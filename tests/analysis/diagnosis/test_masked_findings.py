@@ -69,3 +69,14 @@ def test_what_is_slow_at_the_end_of_the_steps_is_named_there(tmp_path: Path):
     assert (culprit.ranks, culprit.kernel_index.last) == ((1,), 59)
     began = [step.divergence.kernel_index for step in found.steps if step.divergence is not None]
     assert np.median(began) in (57, 58)
+
+
+@pytest.mark.parametrize("shape", [{"shape": "tensor_data", "tensor": 8}, {}])
+def test_a_slow_node_is_named_though_each_of_its_gpus_has_an_eighth_of_the_loss(tmp_path: Path, shape: dict[str, Any]):
+    job = Job(ranks=16, steps=4, kernels=80, seed=1, **shape)
+    lake = ingest_run(simulate(job, [Fault.parse("slow_gpu:ranks=8-15,factor=1.06")]), tmp_path, "nsys")
+    found = lake.diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.scope, culprit.ranks, culprit.cause) == ("host", tuple(range(8, 16)), "gpu_compute")
+    assert found.loss.ns is not None
+    assert culprit.loss_ns == pytest.approx(found.loss.ns, rel=0.05)

@@ -15,6 +15,7 @@ from jitter.core import durability
 from jitter.core.numeric import compilation
 from jitter.core.parallel.processes import reduce_gc
 from jitter.core.step_key import StepKey
+from jitter.ingestion import workers
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.chromium import browser
 from tests.support.dask_cluster import dask_cluster
@@ -35,6 +36,7 @@ def pytest_configure() -> None:
         compilation.compile_loops(compilation.WORTH_COMPILING)
         reduce_gc()  # as in the commands
     os.fsync = lambda _descriptor: None
+    workers.cpu_count = lambda: 1  # of small jobs, worker processes take longer than the work
     durability._syncfs = lambda: lambda _descriptor: 0
 
 

@@ -220,7 +220,8 @@ class ColumnsParser(_DeclaredParser):
         values = {**stated, **self._declared.values(row, self.context)}
         schema = SCHEMAS[self._declared.relation]
         measured = [name for name in values if name in schema.names and kinds.is_floating(schema.field(name).type)]
-        if measured and not values.get("reasons") and all(_is_unknown(values[name]) for name in measured):
+        known = (number(value) if isinstance(value := values[name], str) else value for name in measured)
+        if measured and not values.get("reasons") and all(value is None for value in known):
             raise ValueError("no measurement")
         self.add_row(self._declared.relation, values, "", rank)
 
@@ -231,10 +232,6 @@ class ColumnsParser(_DeclaredParser):
             yield from self._declared.gaps.split(text)
         elif text.count('"') % 2 == 0:
             yield from (cell.strip() for cell in next(csv.reader([text], skipinitialspace=True, strict=True), []))
-
-
-def _is_unknown(value: Any) -> bool:
-    return number(value) is None if isinstance(value, str) else value is None
 
 
 def _columns_of(names: list[str], columns: Mapping[str, str]) -> Iterator[tuple[str, int]]:

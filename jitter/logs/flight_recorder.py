@@ -89,7 +89,9 @@ def _read(dump: Any, context: Context, *, is_cut: bool = False) -> None:
     if rank is None:
         context.problems.note(FORMAT, "its name does not end with the rank (nccl_trace_rank_3); no rank is known")
     for name, ranks in groups.items():
-        context.tables.add("communicators", comm=name, rank=_rank_in(rank, ranks), ranks=len(ranks) or None)
+        context.tables.add(
+            "communicators", comm=name, rank=ranks.index(rank) if rank in ranks else None, ranks=len(ranks) or None
+        )
     _add_progress(dump, entries, rank, groups, context, is_cut=is_cut)
     if groups and not entries:
         context.count(FORMAT)  # the dump of a rank that called nothing
@@ -256,10 +258,6 @@ def _rank_of_name(name: str) -> int | None:
     """Return the rank in a file's name, after `rank` or at its end: `nccl_trace_rank_3`, `trace_3.json`."""
     match = re.search(r"rank[_.-]?(\d{1,9})(?!\d)", name) or re.search(r"(\d{1,9})(?:\.\w+)?$", name)
     return int(match[1]) if match else None
-
-
-def _rank_in(rank: int | None, ranks: list[int]) -> int | None:
-    return ranks.index(rank) if rank in ranks else None
 
 
 def _whole_entries(content: bytes) -> Iterator[dict[str, Any]]:

@@ -25,17 +25,19 @@ from jitter.logs.watchdog import WatchdogParser
 
 
 class Document(NamedTuple):
-    """A format and what reads a file of it."""
+    """A format whose files are read as a whole."""
 
+    is_begun_by: Callable[[bytes], bool]
+    """Whether a file that begins like this is of the format."""
     format: str
     read: Callable[[bytes, Context], None]
 
 
 _DOCUMENTS: Final = (
-    (flight_recorder.is_json, Document(flight_recorder.FORMAT, flight_recorder.read_json)),
-    (flight_recorder.is_pickle, Document(flight_recorder.FORMAT, flight_recorder.read_pickle)),
-    (ncclras.is_json, Document(ncclras.FORMAT, ncclras.read_json)),
-    (nccl_tests.is_report, Document(nccl_tests.JSON_FORMAT, nccl_tests.read_report)),
+    Document(flight_recorder.is_json, flight_recorder.FORMAT, flight_recorder.read_json),
+    Document(flight_recorder.is_pickle, flight_recorder.FORMAT, flight_recorder.read_pickle),
+    Document(ncclras.is_json, ncclras.FORMAT, ncclras.read_json),
+    Document(nccl_tests.is_report, nccl_tests.JSON_FORMAT, nccl_tests.read_report),
 )
 _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
     nccl_tests.NcclTestsParser,
@@ -52,14 +54,9 @@ _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
 )
 
 
-def line_parsers(context: Context) -> list[LineParser]:
-    """Return a parser of each format for one file."""
-    return [parser(context) for parser in _PARSERS]
-
-
-def document_of(head: bytes) -> Document | None:
+def _document_of(head: bytes) -> Document | None:
     """Return the format of a file that begins like this, or None where it is read line by line."""
-    return next((document for recognised, document in _DOCUMENTS if recognised(head)), None)
+    return next((document for document in _DOCUMENTS if document.is_begun_by(head)), None)
 
 
 _CHUNK: Final = 1 << 20
@@ -115,7 +112,7 @@ def parse_blocks(
     head: list[bytes] = []
     while sum(map(len, head)) < _HEAD and (block := next(blocks, b"")):
         head.append(block)
-    document = document_of(b"".join(head))
+    document = _document_of(b"".join(head))
     if document is None:
         _read_lines(chain(head, blocks), context)
     else:
@@ -149,7 +146,7 @@ def sniff(content: str | Path | bytes) -> str | None:
 
 
 def _format_of(content: bytes, path: PurePath) -> str | None:
-    document = document_of(content)
+    document = _document_of(content)
     if document is not None:
         return document.format
     if b"\0" in content[:4096] and not content.startswith(_UTF_16):
@@ -174,7 +171,7 @@ def _read_document(blocks: Iterable[bytes], document: Document, context: Context
 def _read_lines(blocks: Iterable[bytes], context: Context) -> None:
     blocks = _as_utf8(iter(blocks))
     nccl = NcclDebugParser(context)
-    parsers = line_parsers(context)
+    parsers = [parser(context) for parser in _PARSERS]
     for whole, first in _chunks(blocks, context):
         chunk = _unwrapped(whole)
         lines: Lines | None = None

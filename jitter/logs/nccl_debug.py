@@ -165,7 +165,9 @@ class Communicators:
         elif match := _TRANSPORT.match(message):
             process.transport = process.transport or match[1].decode()
             used = match[2].partition(b";")[0]
-            process.interfaces = process.interfaces or [_interface(*pair) for pair in _INTERFACE.findall(used)]
+            process.interfaces = process.interfaces or [
+                b":".join(filter(None, pair)).decode() for pair in _INTERFACE.findall(used)
+            ]
         elif _NO_IB.match(message):
             process.lacks_ib = True
         elif match := _BOOTSTRAP.match(message):
@@ -234,10 +236,6 @@ def _read_plugin(process: _Process, message: bytes) -> None:
         process.plugin = "failed"
     elif process.plugin is None and _NONE.search(message):
         process.plugin = "none"
-
-
-def _interface(name: bytes, port: bytes) -> str:
-    return f"{name.decode()}:{port.decode()}" if port else name.decode()
 
 
 def _major_minor(version: str) -> tuple[int, int]:

@@ -322,7 +322,8 @@ def read_report(content: bytes, context: Context) -> None:
         return
     if report.version is not None and report.version not in _KNOWN_VERSIONS:
         context.problems.note(JSON_FORMAT, f"version {str(report.version)[:20]} is unknown; read as version 4")
-    ranks = _ranks(report.config)
+    devices = report.config.get("devices") if isinstance(report.config, dict) else None
+    ranks = len(devices) if isinstance(devices, list) and devices else None
     program = report.args[0] if isinstance(report.args, list) and report.args else None
     named = parse_operation(str(program).rpartition("/")[2]) if program else None
     named = named or parse_operation(context.path.name)
@@ -352,8 +353,3 @@ def _add(result: _Result, named: str | None, ranks: int | None, context: Context
             wrong=int(wrong) if isinstance(wrong, int | float) else None,
         )
         context.count(JSON_FORMAT)
-
-
-def _ranks(config: Any) -> int | None:
-    devices = config.get("devices") if isinstance(config, dict) else None
-    return len(devices) if isinstance(devices, list) and devices else None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from jitter.simulate.complete_file import complete_file
-from jitter.simulate.program import NO_GROUP, Operation
+from jitter.simulate.program import NO_GROUP
 from jitter.simulate.recording import begin_utc_ns
 from jitter.simulate.run import Run
 
@@ -58,7 +58,8 @@ def _healthy_times(run: Run) -> dict[tuple[str, int], dict[int, float]]:
                 continue
             groups = run.plan.groups[op.group]
             ranks = int((groups == groups[groups != NO_GROUP][0]).sum())
-            size = _size(op, ranks)
+            # size S of nccl-tests: of the largest buffer of a rank
+            size = op.n_bytes * ranks if op.collective == "all_gather" else op.n_bytes
             times_of_operation.setdefault((op.collective, ranks), {})[size] = float(op.duration_ns)
     for times in times_of_operation.values():
         sizes = sorted(times)
@@ -67,12 +68,6 @@ def _healthy_times(run: Run) -> dict[tuple[str, int], dict[int, float]]:
             size = int(nearest * scale)
             times.setdefault(size, times[nearest] * scale)
     return times_of_operation
-
-
-def _size(op: Operation, ranks: int) -> int:
-    """Return size S of nccl-tests: of the largest buffer of a rank."""
-    assert op.n_bytes is not None
-    return op.n_bytes * ranks if op.collective == "all_gather" else op.n_bytes
 
 
 def _benchmark(run: Run, operation: str, ranks: int, times: dict[int, float]) -> Iterator[str]:

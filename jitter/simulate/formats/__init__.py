@@ -49,17 +49,17 @@ def write(
 
 def format_options(name: str) -> list[str]:
     """Return the options of a format with their defaults, one line each."""
-    return [f"{f.name}={_as_text(f.default)}" for f in fields(_module(name).Options)]
+    words = {True: "yes", False: "no"}
+    return [
+        f"{f.name}={words[f.default] if isinstance(f.default, bool) else f.default}"
+        for f in fields(_module(name).Options)
+    ]
 
 
 def _module(name: str) -> ModuleType:
     if name not in FORMATS:
         raise UsageError(f"traces cannot be written as {name!r}", f"there are {', '.join(FORMATS)}")
     return import_module(f"jitter.simulate.formats.{name.replace('-', '_')}")
-
-
-def _as_text(value: object) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def _options(module: ModuleType, name: str, given: dict[str, object]) -> Any:

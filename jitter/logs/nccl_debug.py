@@ -36,8 +36,10 @@ _HEAD: Final = re.compile(
     rb"(?P<place>[\w./+-]+:\d+\s)?$"
 )
 _SPLIT: Final = re.compile(
-    rb"([A-Za-z0-9_][\w.-]*:\d{1,10}:\d{1,10}\s(?:\[\d{1,4}\]\s)?(?:[\w./+-]+:\d+\s)?NCCL (?:INFO|WARN|TRACE|CALL) )"
+    rb"([A-Za-z0-9_][\w.-]{0,253}:\d{1,10}:\d{1,10}\s(?:\[\d{1,4}\]\s)?(?:[\w./+-]{1,255}:\d{1,10}\s)?"
+    rb"NCCL (?:INFO|WARN|TRACE|CALL) )"
 )
+"""Bounded, as all patterns that are searched for are: the time of an unbounded one grows with the line's square."""
 
 
 class Head(NamedTuple):
@@ -110,11 +112,12 @@ _LOADED: Final = re.compile(rb"Loaded net plugin ([\w][\w .+-]* \(v\d+\))")
 _OFI: Final = re.compile(rb"NET/OFI Using (aws-ofi-\w+ [\w.-]+|[\w.-]+ \d[\w.-]*)")
 _PROVIDER: Final = re.compile(rb"NET/OFI Selected [Pp]rovider is ([\w;-]+)")
 _FAILED: Final = re.compile(
-    rb"Failed to initialize (?:any )?NET plugin|Failed to find ncclNetPlugin symbol|NET/OFI .*[Ii]nitialization failed"
-    rb"|Failed to load.*net plugin|NET/OFI .*No eligible providers"
+    rb"Failed to initialize (?:any )?NET plugin|Failed to find ncclNetPlugin symbol"
+    rb"|NET/OFI .{0,255}[Ii]nitialization failed|Failed to load.{0,255}net plugin|NET/OFI .{0,255}No eligible providers"
 )
 _NONE: Final = re.compile(
-    rb"[Nn]o plugin found|using internal (?:network|implementation)|Using internal net|Could not find: .*libnccl-net"
+    rb"[Nn]o plugin found|using internal (?:network|implementation)|Using internal net"
+    rb"|Could not find: .{0,255}libnccl-net"
 )
 _NO_IB: Final = re.compile(rb"NET/IB ?: No (?:\w+ )?device found")
 _VERSION: Final = re.compile(rb"(?:NCCL|RCCL) version ?:? ?(\d[\w.+-]*)")
@@ -246,7 +249,7 @@ def _major_minor(version: str) -> tuple[int, int]:
 
 _EDGE: Final = re.compile(
     rb"(?:Channel|Ring) (\d{1,6})(?:/\d+)?\s*:\s*(\d{1,9})(?:\[\w+\])? -> (\d{1,9})(?:\[\w+\])? "
-    rb"(?:\[(?:send|receive)\] )?via (.+?)(?: comm 0x\w+ nRanks \d+)?\s*"
+    rb"(?:\[(?:send|receive)\] )?via (.+?)(?: comm 0x\w+ nRanks \d+)?"
 )
 _NETWORK_EDGE: Final = re.compile(rb"((?:NET|COLLNET)/[\w][\w .+-]*)/(\d{1,4})(?:\(\d+\))?((?:/\w+(?:\([\w:.]+\))?)*)")
 _LOCAL: Final = re.compile(rb"[A-Za-z][\w]*(?:/[\w][\w \[\]-]*)*|direct shared memory")
@@ -329,7 +332,7 @@ class Edges:
 
 
 def _parsed(text: bytes) -> _Edge | None:
-    match = _EDGE.fullmatch(text)
+    match = _EDGE.fullmatch(text.rstrip())
     if match is None:
         return None
     channel, source, target, via = match.groups()

@@ -166,7 +166,7 @@ _TYPES: Final = (
 )
 _ROW: Final = re.compile(rf"\s*(\d{{1,18}})\s+\d+\s+({_TYPES})\s+(\S.*)")
 _ROW_START: Final = re.compile(rf"\s*\d+\s+\d+\s+(?:{_TYPES})\s")
-_TIMESTAMP: Final = re.compile(r"\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
+_TIMESTAMP: Final = re.compile(r"(?<!\s)\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s*$")
 _NUMBER: Final = re.compile(r"-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?")
 _RANK: Final = re.compile(r"#\s*Rank\s+(\d{1,7})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on(?:\s+(\S+)\s+device\s+(\d{1,5}))?")
 _PROGRAM: Final = re.compile(

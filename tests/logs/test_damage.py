@@ -1,9 +1,11 @@
 """Damaged logs: no traceback, and what undamaged lines state stays."""
 
 import random
+import re
+import time
 
 import pytest
-from damage import differences
+from damage import differences, logs
 from log_reading import EVIDENCE, needs_evidence, parsed
 
 from jitter.logs import sniff
@@ -14,6 +16,28 @@ from tests.support.fuzz_depth import fuzz, of_all, some_of
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_damaged_lines_lose_themselves_alone(seed: int):
     assert list(differences(of_all(100, 30), seed)) == []
+
+
+@fuzz
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_long_line_takes_linear_time(seed: int):
+    """A pattern that tries every place of a run of blanks or letters takes a second for 20,000 of them, and more."""
+    chance = random.Random(seed)
+    every = [lines for lines in logs().values() if lines]
+    for lines in every:
+        parsed(b"\n".join(lines))  # loads what reading needs
+    for _ in range(of_all(150, 50)):
+        lines = chance.choice(every)
+        at = chance.randrange(len(lines))
+        words = list(re.finditer(rb"[A-Za-z_]+|\d+|\s+|[^\sA-Za-z0-9_]", lines[at]))
+        if not words:
+            continue
+        word = chance.choice(words)
+        piece = chance.choice((word[0], word[0][:1], b" ", b" " + word[0]))
+        line = lines[at][: word.start()] + piece * (20_000 // len(piece)) + lines[at][word.end() :]
+        start = time.thread_time()
+        parsed(b"\n".join((*lines[max(at - 20, 0) : at], line, *lines[at + 1 : at + 3])) + b"\n")
+        assert time.thread_time() - start < 0.5, line[:80]
 
 
 @fuzz

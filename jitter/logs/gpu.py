@@ -84,7 +84,7 @@ def _dcgm_metric(match: re.Match[str], before: str) -> Values | None:
     value = float(match["value"])
     if value >= _BLANK:
         return None
-    labels = dict(re.findall(r'(\w+)="([^"]*)"', match["labels"]))
+    labels = dict(re.findall(r'\b(\w+)="([^"]*)"', match["labels"]))
     row: dict[str, Any] = {"device": labels.get("gpu"), "host": labels.get("Hostname") or None}
     row["bus_id"] = bus_address(labels.get("pci_bus_id", ""))
     row["time_ns"] = int(match["ms"]) * 1_000_000 if match["ms"] else None
@@ -230,7 +230,7 @@ FORMATS: Final = (
             ),
         ),
         mention=re.compile(r"^\s*\d{1,4}\s+\S+.*\d%"),
-        opens=re.compile("Concise Info|SCLK.*MCLK"),
+        opens=re.compile("Concise Info|SCLK.{0,255}MCLK"),
         closes=re.compile("End of ROCm"),
     ),
     # `rocm-smi --csv`, `amd-smi metric --csv`: what a column is called has changed from version to version

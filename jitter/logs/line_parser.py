@@ -67,7 +67,7 @@ class Problems:
 _ESCAPES: Final = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 _PREFIX: Final = re.compile(
     r"""\s*(?:
-        (?:[A-Z][a-z]{2}\ [A-Z][a-z]{2}\ +\d+\ [\d:.]+\ \d{4})?\[[^\[\]\s]*?\d+,(?P<mpi>\d+)\]<std\w+>:\ ?
+        (?:[A-Z][a-z]{2}\ [A-Z][a-z]{2}\ +\d+\ [\d:.]+\ \d{4})?\[[^\[\]\s]{0,64}?\d{1,9},(?P<mpi>\d{1,9})\]<std\w+>:\ ?
       | (?P<srun>\d+):\ (?=\S|\s|$)
       | \[(?:rank)(?P<rank>\d+)\]:?\ ?
       | \[default\d+\]:\ ?

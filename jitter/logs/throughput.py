@@ -60,9 +60,9 @@ FORMATS: Final = (
             # Megatron-LM training.py; its forks put other values between
             Rule(
                 re.compile(
-                    rf"\biteration +(?P<step>\d+)/ *\d+ \|.*?elapsed time per iteration \(ms\): +(?P<ms>{_NUMBER})"
-                    rf"(?:.*?throughput per GPU \(TFLOP/s/GPU\): +(?P<tflops>{_NUMBER}))?"
-                    r"(?:.*?global batch size: +(?P<batch>\d+))?"
+                    rf"\biteration +(?P<step>\d+)/ *\d+ \|.{{0,500}}?elapsed time per iteration \(ms\): +(?P<ms>{_NUMBER})"
+                    rf"(?:.{{0,500}}?throughput per GPU \(TFLOP/s/GPU\): +(?P<tflops>{_NUMBER}))?"
+                    r"(?:.{0,500}?global batch size: +(?P<batch>\d+))?"
                 ),
                 "throughput",
                 values=_megatron,
@@ -78,7 +78,7 @@ FORMATS: Final = (
             # torchtitan components/metrics.py
             Rule(
                 re.compile(
-                    r"\bstep: *(?P<step>\d+)  .*? tps: +(?P<tokens_per_s>[\d,]+)(?:  tflops: +(?P<tflops>[\d.,]+))?"
+                    r"\bstep: *(?P<step>\d+)  .{0,500}? tps: +(?P<tokens_per_s>[\d,]+)(?:  tflops: +(?P<tflops>[\d.,]+))?"
                 ),
                 "throughput",
             ),
@@ -109,7 +109,7 @@ FORMATS: Final = (
         (b"TotalDurationNs",),
         "operators",
         {"name": "Name"},
-        re.compile(r"Name.*Calls.*TotalDurationNs"),
+        re.compile(r"Name.{0,40}Calls.{0,40}TotalDurationNs"),
         row=re.compile(r"."),
         values=_rocprof,
     ),

@@ -16,7 +16,7 @@ _OWNER: Final = re.compile(
 _TIMEOUT: Final = re.compile(
     r"WorkNCCL\((?P<fields>[^()]*(?:\([^()]*\)[^()]*)*)\)(?: ran for (?P<waited>\d+) milliseconds)?"
 )
-_FIELD: Final = re.compile(r"(\w+)(?:\(ms\))?=([\w.-]+)")
+_FIELD: Final = re.compile(r"\b(\w+)(?:\(ms\))?=([\w.-]+)")
 _STATUS: Final = re.compile(
     r"at (?:NCCL )?work(?: sequence id)?: (?P<at>\d+),?.{0,40}?last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+)"
     r"(?:, last started (?:NCCL )?work: (?P<started>-?\d+))?"

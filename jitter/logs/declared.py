@@ -18,7 +18,8 @@ from jitter.logs.values import bus_address, number, time_ns
 
 Values = Mapping[str, Any]
 _SYSLOG: Final = re.compile(
-    r"(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S{1,64}) (?P<host>[A-Za-z0-9][\w.-]*) kernel(?:\[\d+\])?: "
+    r"(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S{1,64}) "
+    r"(?P<host>[A-Za-z0-9][\w.-]*) kernel(?:\[\d+\])?: "
 )
 _OF_GPU: Final = ("time_ns", "host", "device", "bus_id")
 """What other rows take from the row that is not complete yet."""

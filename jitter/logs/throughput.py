@@ -60,7 +60,8 @@ FORMATS: Final = (
             # Megatron-LM training.py; its forks put other values between
             Rule(
                 re.compile(
-                    rf"\biteration +(?P<step>\d+)/ *\d+ \|.{{0,500}}?elapsed time per iteration \(ms\): +(?P<ms>{_NUMBER})"
+                    r"\biteration +(?P<step>\d+)/ *\d+ \|.{0,500}?"
+                    rf"elapsed time per iteration \(ms\): +(?P<ms>{_NUMBER})"
                     rf"(?:.{{0,500}}?throughput per GPU \(TFLOP/s/GPU\): +(?P<tflops>{_NUMBER}))?"
                     r"(?:.{0,500}?global batch size: +(?P<batch>\d+))?"
                 ),
@@ -78,7 +79,8 @@ FORMATS: Final = (
             # torchtitan components/metrics.py
             Rule(
                 re.compile(
-                    r"\bstep: *(?P<step>\d+)  .{0,500}? tps: +(?P<tokens_per_s>[\d,]+)(?:  tflops: +(?P<tflops>[\d.,]+))?"
+                    r"\bstep: *(?P<step>\d+)  .{0,500}? tps: +(?P<tokens_per_s>[\d,]+)"
+                    r"(?:  tflops: +(?P<tflops>[\d.,]+))?"
                 ),
                 "throughput",
             ),

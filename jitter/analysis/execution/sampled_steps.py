@@ -53,7 +53,7 @@ class SampledSteps:
         here = np.flatnonzero(step.row >= 0)
         self._tracker.enter(key, step.row >= 0)
         state = self._tracker.state
-        start, end, call, back = (values.reshape(len(here), -1) for values in step[2:])
+        start, end, call, back = (values.reshape(len(here), len(self._thread)) for values in step[2:])
         back_before, end_before = np.full((2, *start.shape), np.nan)
         stream_end = state.stream_end[here]
         for thread, places in _lanes(self._thread):

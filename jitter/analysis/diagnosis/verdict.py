@@ -315,7 +315,9 @@ def describe_price(culprit: Culprit) -> str:
     is_close = (
         is_plain and abs(culprit.gain_ns - culprit.loss_ns) <= THRESHOLDS.sentences.close_saving_share * culprit.loss_ns
     )
-    return "; ".join([describe_loss(culprit), *([] if is_close else [saving])])
+    if is_close:
+        saving = "fixing it alone would save at most that" if _is_bound(culprit) else ""
+    return "; ".join(filter(None, (describe_loss(culprit), saving)))
 
 
 def describe_saving(culprit: Culprit) -> str:
@@ -340,8 +342,12 @@ def _saved(culprit: Culprit) -> str:
         return format_time_range(culprit.gain_range_ns)
     if culprit.gain_ns <= 0:
         return "nothing"
-    bound = "at most" if culprit.cause == "exposed_communication" else "about"  # no network takes no time
-    return f"{bound} {format_time(culprit.gain_ns)}"
+    return f"{'at most' if _is_bound(culprit) else 'about'} {format_time(culprit.gain_ns)}"
+
+
+def _is_bound(culprit: Culprit) -> bool:
+    """Return whether fixing the culprit saves its gain at most: no network takes no time."""
+    return culprit.cause == "exposed_communication"
 
 
 def _slowest(loss: Loss, steps: Sequence[StepAnswer]) -> str:

@@ -78,7 +78,7 @@ def read_pickle(content: bytes, context: Context) -> None:
 
 def _read(dump: Any, context: Context, *, is_cut: bool = False) -> None:
     entries = dump.get("entries") if isinstance(dump, dict) else None
-    if not isinstance(entries, list | tuple):
+    if not isinstance(entries, list):
         context.problems.note(FORMAT, "it holds no entries")
         return
     version = dump.get("version")
@@ -106,7 +106,7 @@ def _add(entry: Any, rank: int | None, groups: dict[str, list[int]], context: Co
     if not isinstance(entry, dict):
         raise TypeError("not an entry")
     group = entry.get("process_group")
-    name = str(group[0]) if isinstance(group, list | tuple) and group else None
+    name = str(group[0]) if isinstance(group, list) and group else None
     collective = parse_operation(str(entry.get("profiling_name", "")).removeprefix("nccl:"))
     is_p2p = entry.get("is_p2p") is True
     milliseconds = entry.get("duration_ms")
@@ -129,7 +129,7 @@ def _add(entry: Any, rank: int | None, groups: dict[str, list[int]], context: Co
         operation=as_text(entry.get("profiling_name")),
         is_p2p=is_p2p,
         input_elements=_elements(entry.get("input_sizes")),
-        dtype=", ".join(dict.fromkeys(map(str, dtypes))) if isinstance(dtypes, list | tuple) and dtypes else None,
+        dtype=", ".join(dict.fromkeys(map(str, dtypes))) if isinstance(dtypes, list) and dtypes else None,
         timeout_ns=None if timeout is None else timeout * 1_000_000,
         source_line=_program_line(entry.get("frames")),
     )
@@ -151,7 +151,7 @@ def _add_progress(
     numbers: list[int] = []
     for entry in entries:
         group = entry.get("process_group") if isinstance(entry, dict) else None
-        if isinstance(group, list | tuple) and group:
+        if isinstance(group, list) and group:
             name = str(group[0])
             descriptions[name] = str(group[1]) if len(group) > 1 else None
             names[str(entry.get("pg_id"))] = name
@@ -185,7 +185,7 @@ def _last(value: Any) -> int | None:
 
 def _elements(shapes: Any) -> int | None:
     """Return the elements of all tensors of these shapes."""
-    if not isinstance(shapes, list | tuple):
+    if not isinstance(shapes, list):
         return None
     counts = [_product(shape) for shape in shapes]
     return None if None in counts else sum(filter(None, counts))
@@ -193,7 +193,7 @@ def _elements(shapes: Any) -> int | None:
 
 def _program_line(frames: Any) -> str | None:
     """Return the innermost frame of a Python stack that is not PyTorch's own."""
-    for frame in frames if isinstance(frames, list | tuple) else ():
+    for frame in frames if isinstance(frames, list) else ():
         if not isinstance(frame, dict):
             continue
         file, line, name = as_text(frame.get("filename")), as_integer(frame.get("line")), as_text(frame.get("name"))
@@ -215,7 +215,7 @@ def _size(entry: dict[str, Any], collective: str | None, ranks: int | None) -> i
 
 
 def _bytes(shapes: Any, dtypes: Any) -> int | None:
-    if not isinstance(shapes, list | tuple) or not isinstance(dtypes, list | tuple) or not shapes or not dtypes:
+    if not isinstance(shapes, list) or not isinstance(dtypes, list) or not shapes or not dtypes:
         return None
     total = 0
     for at, shape in enumerate(shapes):
@@ -229,7 +229,7 @@ def _bytes(shapes: Any, dtypes: Any) -> int | None:
 
 def _product(shape: Any) -> int | None:
     """Return the elements of a tensor; None for what is no shape, ValueError for a larger one than there can be."""
-    if not isinstance(shape, list | tuple):
+    if not isinstance(shape, list):
         return None
     elements = 1
     for extent in shape:
@@ -249,7 +249,7 @@ def _groups(config: Any) -> dict[str, list[int]]:
         ranks = value.get("ranks") if isinstance(value, dict) else None
         if isinstance(ranks, str):
             ranks = [int(digits) for digits in re.findall(r"\d{1,9}", ranks[: 10 * _LARGEST_RANKS])]
-        if isinstance(ranks, list | tuple):
+        if isinstance(ranks, list):
             ranks_of_group[str(key)] = [number for rank in ranks if (number := as_integer(rank)) is not None]
     return ranks_of_group
 
@@ -321,6 +321,10 @@ def _load_as_list(length: int) -> Any:
     return load
 
 
+_REFUSED: Final = frozenset(pickle.BYTEARRAY8 + pickle.FROZENSET + pickle.ADDITEMS)
+"""Opcodes that allocate as many bytes as they state before these are read, or hash level by level."""
+
+
 # the one written in C allocates memory for whatever place of its memo a pickle names
 class _PlainDataReader(pickle._Unpickler):
     """Reads dicts, lists, texts and numbers, tuples as lists; imports and calls nothing."""
@@ -331,16 +335,15 @@ class _PlainDataReader(pickle._Unpickler):
     def persistent_load(self, _: Any) -> Any:
         return OPAQUE
 
-    dispatch: ClassVar[dict[int, Any]] = pickle._Unpickler.dispatch | {
-        pickle.EMPTY_TUPLE[0]: _load_as_list(0),
+    dispatch: ClassVar[dict[int, Any]] = {
+        key: load for key, load in pickle._Unpickler.dispatch.items() if key not in _REFUSED
+    } | {
+        pickle.EMPTY_TUPLE[0]: pickle._Unpickler.dispatch[pickle.EMPTY_LIST[0]],
         pickle.TUPLE1[0]: _load_as_list(1),
         pickle.TUPLE2[0]: _load_as_list(2),
         pickle.TUPLE3[0]: _load_as_list(3),
         pickle.TUPLE[0]: pickle._Unpickler.dispatch[pickle.LIST[0]],
     }
-    for _opcode in (pickle.BYTEARRAY8, pickle.FROZENSET, pickle.ADDITEMS):
-        """They allocate as many bytes as they state before these are read, or hash level by level."""
-        del dispatch[_opcode[0]]
 
 
 def _is_plain(data: Any, most: int) -> bool:

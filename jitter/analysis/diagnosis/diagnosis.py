@@ -73,7 +73,7 @@ class Diagnosis:
 
     @property
     def verdict(self) -> str:
-        """What costs most, who causes it and what to do, as sentences."""
+        """The answer in sentences: what jitter costs, which rank, host or link causes it, and what to do."""
         return write_verdict(self)
 
     @property

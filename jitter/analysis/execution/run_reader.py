@@ -75,9 +75,10 @@ class RunSyncCalls(NamedTuple):
 def divide_sync_calls(
     records: Mapping[str, SourceRecord], calls: Mapping[str, SyncCalls], threads: Mapping[int, Ints]
 ) -> RunSyncCalls:
-    """Divide the calls of each recording, both by digest, into steps; `threads` are those that launch, by rank.
+    """Return which calls each step of each recording has.
 
-    A thread that pins memory, or a watchdog, delays no launch: its calls are left out.
+    `records` and `calls` are by the recording's digest, `threads` by rank: those that launch. A thread that pins
+    memory, or a watchdog, delays no launch: its calls are left out.
     """
     recorded, numbers = dict[str, _RecordedCalls](), dict[str, int]()
     for digest, sync_calls in calls.items():

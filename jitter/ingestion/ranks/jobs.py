@@ -144,7 +144,7 @@ class RecordedJob:
         self.is_one_run = is_one_run
         self.recordings: list[GivenRecording] = []
         self.ranks: list[RecordedRank] = []
-        """Those of the recordings, and those that a lake holds."""
+        """The ranks of `recordings`, and of the lake if the job is in it."""
         self.programs: list[RecordedRank] = []
         """One rank of each program that its ranks run."""
         self._world: dict[int, RecordedRank] = {}

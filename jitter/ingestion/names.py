@@ -105,7 +105,7 @@ def _not_after(*words: str) -> str:
 _PART_OF_A_STEP = _not_after("micro", "mini", "sub", "accum", "forward", "backward", "fwd", "bwd")
 _DATA_BATCH = _not_after("micro", "mini", "sub", "load", "next", "get", "fetch", "put")
 _COUNTER = (
-    r"(?:(?<![a-z])(?:profilerstep|(?:train(?:ing)?|global)?[\s_\-]?"
+    r"(?:(?<![a-z])(?:profiler?step|(?:train(?:ing)?|global)?[\s_\-]?"
     rf"{_PART_OF_A_STEP}(?:step|iteration|iter){_NUMBERED}){_SEPARATOR}"
     r"|(?<![a-z])_forward_step\s+"  # TensorRT-LLM's executor
     rf"|(?<![a-z]){_DATA_BATCH}batch(?:[\s_#]+|[\s_\-]?(?:idx|index|id|num(?:ber)?)(?![a-z]){_SEPARATOR})"

@@ -1,4 +1,7 @@
-"""Reader of PyTorch profiler (Kineto) traces: Chrome-trace JSON, plain, gzip or zstd, also damaged."""
+"""Reader of PyTorch profiler (Kineto) traces and of Paddle's, which have the same form.
+
+Chrome-trace JSON, plain, gzip or zstd, also damaged.
+"""
 
 import re
 from collections.abc import Callable, Iterator
@@ -27,6 +30,7 @@ from jitter.readers.kineto.metadata import (
     gpu_models,
     host_in_file_name,
     is_kineto,
+    is_paddle,
     members_in_damaged,
     profiler_version,
     recorded_host,
@@ -38,7 +42,7 @@ _EPOCH_NS = 10**18
 
 
 class KinetoReader:
-    """Reads traces exported by `torch.profiler`, with CUDA or ROCm."""
+    """Reads traces exported by `torch.profiler`, with CUDA or ROCm, and by `paddle.profiler`."""
 
     name = "kineto"
     version = 1
@@ -125,7 +129,7 @@ class _Trace:
         if head.is_damaged:
             problems.append("the header before the events is damaged: the rank or the base time may be missing")
         events = EventList(source, text[head.start :], head.start, decode_events, looks_like_event)
-        rows = KinetoBatches()
+        rows = KinetoBatches(is_paddle=is_paddle(text[: head.start]))
         self.recording.processes = rows.processes.listed
         self.recording.names = rows.names.listed
         try:

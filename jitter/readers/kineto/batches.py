@@ -27,6 +27,7 @@ from jitter.readers.kineto.columns import (
     GpuArgs,
     NameTable,
     Times,
+    correlations,
     integer_column,
     integers,
     join_values,
@@ -224,7 +225,7 @@ class ActivityBuffer:
                 tid if number is None and not isinstance(stream, str) else number
                 for stream, number, tid in zip(streams, numbers, gathered.tids(), strict=True)
             ]
-        correlations = integers(list(map(attrgetter("correlation"), args)))
+        stated = correlations(args)
         marker = names.number(_MARKER)
         if marker in gathered.names or _MARKER in map(attrgetter("kind"), args):
             markers = [
@@ -232,11 +233,11 @@ class ActivityBuffer:
                 for name, arguments in zip(gathered.names, args, strict=True)
             ]
             keep = keep & ~np.array(markers)
-        keep = keep & ~self._repeated(times, (gathered.names, devices, streams, correlations))
+        keep = keep & ~self._repeated(times, (gathered.names, devices, streams, stated))
         chosen = None if keep.all() else keep
         start_ns, end_ns = times.start_ns[keep], times.end_ns[keep]
         device = integer_column(select(devices, chosen), pa.int32())
-        correlation = integer_column(select(correlations, chosen), pa.int64())
+        correlation = integer_column(select(stated, chosen), pa.int64())
         grids = _axes(select(list(map(attrgetter("grid"), args)), chosen))
         blocks = _axes(select(list(map(attrgetter("block"), args)), chosen))
         pids = integer_column(select(gathered.pids(), chosen), pa.int64())
@@ -472,14 +473,17 @@ _TEXT: Final = re.compile(rb'"(?:name|labels)"\s*:\s*"([^"]*)"')
 _category = attrgetter("cat")
 # old traces have operators and user ranges in one category
 _OPERATOR: Final = re.compile(r".*::|\w+Backward\d*$|record_param_comms$")
+_PADDLE_SUFFIX: Final = re.compile(r"\[\d{1,12}\.\d{3} [mu]s\]$")
+"""Paddle adds the duration to each name: `matmul[0.031 ms]`."""
 _BACKEND: Final = re.compile(r"(?:nccl|gloo|mpi|ucc):")
 
 
 class KinetoBatches:
     """Builds batches from events; `problems` states what was left out."""
 
-    def __init__(self) -> None:
-        self.names = NameTable()
+    def __init__(self, *, is_paddle: bool = False) -> None:
+        self._is_paddle = is_paddle
+        self.names = NameTable(_PADDLE_SUFFIX if is_paddle else None)
         self.processes = ProcessTable()
         self.activities = 0
         """Number of GPU activities in the batches."""
@@ -619,7 +623,7 @@ class KinetoBatches:
         chosen = [(event, text) for event, text in zip(annotations, texts, strict=True) if not _BACKEND.match(text)]
         for event in operators:
             text = self.names.text_of(event.name)
-            if _OPERATOR.match(text):
+            if self._is_paddle or _OPERATOR.match(text):
                 self._operators.add_operators([event], self.names)
             elif not _BACKEND.match(text):
                 chosen.append((event, text))
@@ -672,7 +676,7 @@ class KinetoBatches:
         self._endless += int((keep & ~times.has_end).sum())
         process = self._processes(select(calls.pids(), chosen))
         args = calls.args(CallArgs)
-        correlation = integer_column(select(integers([one.correlation for one in args]), chosen), pa.int64())
+        correlation = integer_column(select(correlations(args), chosen), pa.int64())
         starts = times.start_ns[keep]
         numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
         for process_number in np.unique(process).tolist():

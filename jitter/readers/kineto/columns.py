@@ -1,6 +1,7 @@
 """Columns of events: names, exact times and other values, decoded per batch, which is faster than per event."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from operator import attrgetter
@@ -31,7 +32,9 @@ _ts, _dur, _pid, _tid, _args = map(attrgetter, ("ts", "dur", "pid", "tid", "args
 class NameTable:
     """The distinct names of a trace, numbered in order of first appearance."""
 
-    def __init__(self) -> None:
+    def __init__(self, suffix: re.Pattern[str] | None = None) -> None:
+        """`suffix` is left out of names: what the profiler adds to them."""
+        self._suffix = suffix
         self.listed: list[str] = []
         self.invalid = 0
         """Number of names that are not valid UTF-8; their invalid bytes are replaced."""
@@ -55,16 +58,21 @@ class NameTable:
 
     def text_of(self, name: Raw | str) -> str:
         """Return a string given as text or JSON, without numbering it."""
-        return name if isinstance(name, str) else self._decoded(bytes(name))
+        return self._own_part(name if isinstance(name, str) else self._decoded(bytes(name)))
 
     def _number_of(self, given: Raw | str) -> int:
         if isinstance(given, str):
-            return self._number_of_name(given or _UNNAMED)
+            return self._number_of_name(self._own_part(given) or _UNNAMED)
         text = bytes(given)
         number = self._by_text.get(text)
         if number is None:
-            number = self._by_text[text] = self._number_of_name(self._decoded(text) or _UNNAMED)
+            number = self._number_of_name(self._own_part(self._decoded(text)) or _UNNAMED)
+            if self._suffix is None:  # with one, nearly every text is another
+                self._by_text[text] = number
         return number
+
+    def _own_part(self, name: str) -> str:
+        return name if self._suffix is None else self._suffix.sub("", name)
 
     def _number_of_name(self, name: str) -> int:
         number = self._by_name.setdefault(name, len(self.listed))
@@ -91,6 +99,8 @@ class GpuArgs(Struct, gc=False):
     """Arguments of a GPU activity: where it ran and its launch shape. Values may be of any type."""
 
     correlation: Any = None
+    correlation_id: Any = field(name="correlation id", default=None)
+    """Paddle's name of it."""
     device: Any = None
     stream: Any = None
     grid: Raw = NULL
@@ -104,6 +114,7 @@ class CallArgs(Struct, gc=False):
     """Arguments of an API call. Values may be of any type."""
 
     correlation: Any = None
+    correlation_id: Any = field(name="correlation id", default=None)
     rank: Any = None
     """Written by tools that merge the traces of several ranks."""
 
@@ -195,6 +206,12 @@ def _shared(values: list[Any]) -> list[Any]:
 def integers(values: list[Any]) -> list[int | None]:
     """Return the integers that values are or state, None for others; without running Python code if all are."""
     return values if set(map(type, values)) <= {int, NoneType} else list(map(parse_int, values))
+
+
+def correlations(args: Sequence[GpuArgs] | Sequence[CallArgs]) -> list[int | None]:
+    """Return the correlation of each activity or call; None where it states none."""
+    stated = integers([one.correlation for one in args])
+    return stated if any(number is not None for number in stated) else integers([one.correlation_id for one in args])
 
 
 def parse_int(value: object) -> int | None:

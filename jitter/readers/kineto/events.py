@@ -44,14 +44,21 @@ CATEGORIES: Final = {
     "call": (
         *("cuda_runtime", "cuda_driver", "Runtime", "Driver", "hip_runtime", "hip_driver"),
         *("xpu_runtime", "xpu_driver", "privateuse1_runtime", "privateuse1_driver"),
+        "CudaRuntime",
     ),
-    "range": ("user_annotation",),
+    "range": (
+        *("user_annotation", "ProfileStep", "Forward", "Backward", "Optimization", "Dataloader"),
+        *("UserDefined", "PythonUserDefined"),
+    ),
     "old operator": ("Operator",),
-    "operator": ("cpu_op",),
+    "operator": ("cpu_op", "OperatorInner", "PythonOp"),
     "module": ("python_function",),
     "pass link": ("fwdbwd",),
 }
-"""The categories that become rows, by kind of row. Old traces have operators and ranges in one category."""
+"""The categories that become rows, by kind of row: of PyTorch, and those of Paddle, which writes traces of this form.
+
+Old traces of PyTorch have operators and ranges in one category.
+"""
 FOREIGN_DEVICES: Final = {"mtia": "MTIA", "hpu": "Habana (HPU)", "glow": "Glow"}
 """Devices whose activities have categories of their own (`mtia_ccp_events`) and are not read, by their prefix."""
 _COMMON: Final = (

@@ -28,11 +28,17 @@ _HANDLER_NAME: Final = re.compile(
     r"(?P<host>[\w.-]+)_(?P<pid>\d{1,10})\.\d{13,20}\.pt\.trace\.json(?:\.gz|\.zst)?", re.ASCII
 )
 """As `torch.profiler.tensorboard_trace_handler` names traces; the time is in ms or ns."""
+_PADDLE_NAME: Final = re.compile(
+    r"host_(?P<host>[\w.-]+)pid_(?P<pid>\d{1,10})_time_[\d_]{1,40}\.paddle_trace\.json", re.ASCII
+)
+"""As `paddle.profiler.export_chrome_tracing` names traces."""
+_PADDLE: Final = re.compile(rb'"schemaVersion"\s*:\s*"')
+"""Paddle's version is a text, PyTorch's a number."""
 _NO_HOST: Final = re.compile(r"(?i)rank|^localhost$")
 _VERSIONS: Final = (
     ("pytorch_version", "PyTorch"),
     ("torch_version", "PyTorch"),
-    ("schemaVersion", "Kineto schema"),
+    ("schemaVersion", "schema"),
     ("cupti_version", "CUPTI"),
     ("roctracer_version", "roctracer"),
     ("rocprofiler_version", "rocprofiler"),
@@ -46,6 +52,11 @@ def is_kineto(text: bytes) -> bool:
         return False
     words = {b"[": (b'"ph"',), b"{": (b'"traceEvents"', b'"schemaVersion"')}
     return any(word in text for word in words.get(opening_bracket(text), ()))
+
+
+def is_paddle(header: bytes) -> bool:
+    """Return whether Paddle's profiler wrote the trace with these members before its events."""
+    return _PADDLE.search(header) is not None
 
 
 def members_in_damaged(text: bytes) -> dict[str, Raw]:
@@ -77,14 +88,16 @@ def recorded_host(members: dict[str, Raw]) -> str | None:
 
 
 def host_in_file_name(file_name: str, pid: int | None) -> str | None:
-    """Return the host in a name that PyTorch's own handler gives, `HOST_PID.TIME.pt.trace.json`; None in other names.
+    """Return the host in a name that PyTorch's or Paddle's own handler gives, `HOST_PID.TIME.pt.trace.json`.
+
+    None in other names.
 
     The process must be the trace's. A name with a rank in place of the host was chosen by the job.
 
     >>> host_in_file_name("gpu-7_4242.1700000000000000000.pt.trace.json.gz", 4242)
     'gpu-7'
     """
-    match = _HANDLER_NAME.fullmatch(file_name)
+    match = _HANDLER_NAME.fullmatch(file_name) or _PADDLE_NAME.fullmatch(file_name)
     if match is None or pid is None or int(match["pid"]) != pid or _NO_HOST.search(match["host"]):
         return None
     return match["host"].partition(".")[0]
@@ -120,7 +133,15 @@ def base_time_ns(members: dict[str, Raw]) -> int | None:
 def profiler_version(members: dict[str, Raw]) -> str | None:
     """Return the versions of the profiler and its libraries as text; None if none is stated."""
     versions = [(words, member_value(members, name)) for name, words in _VERSIONS]
-    return ", ".join(f"{words} {value}" for words, value in versions if isinstance(value, str | int | float)) or None
+    words_of_schema = "Paddle schema" if isinstance(member_value(members, "schemaVersion"), str) else "Kineto schema"
+    return (
+        ", ".join(
+            f"{words_of_schema if words == 'schema' else words} {value}"
+            for words, value in versions
+            if isinstance(value, str | int | float)
+        )
+        or None
+    )
 
 
 Track = tuple[int | None, int | None]

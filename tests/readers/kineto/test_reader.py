@@ -458,6 +458,50 @@ def test_hosts_reach_the_lake(tmp_path: Path):
     assert jitter.open(tmp_path / "lake").hosts == truth | {3: None}
 
 
+def _as_paddle(event: dict, unit: str) -> dict:
+    """Return an event of PyTorch as Paddle's profiler writes it: the duration in the name, other words for the rest."""
+    categories = {"cuda_runtime": "CudaRuntime", "kernel": "Kernel", "gpu_memcpy": "Memcpy", "cpu_op": "Operator"}
+    duration = event["dur"] / 1000 if unit == "ms" else event["dur"]
+    name = event["name"].replace("ProfilerStep", "ProfileStep")
+    words = event | {"name": f"{name}[{duration:.3f} {unit}]"}
+    words["cat"] = categories.get(event["cat"], "ProfileStep" if name.startswith("ProfileStep") else event["cat"])
+    words["args"] = {"correlation id" if word == "correlation" else word: value for word, value in event["args"].items()}
+    if words["cat"] not in ("Kernel", "Memcpy"):
+        words["tid"] = f"{event['tid']}({'Python' if words['cat'] == 'ProfileStep' else 'C++'})"
+    return words
+
+
+@pytest.mark.parametrize("unit", ["ms", "us"])
+def test_traces_of_paddle(tmp_path: Path, unit: str):
+    """Its names hold the duration: of two ranks no kernel had the other's name, and no step or launch was found."""
+    events = []
+    for number in range(6):
+        at, is_first = 100 + 100 * number, number % 2 == 0
+        events += [step(number // 2, ts=at - 20, dur=190.0)] if is_first else []
+        events.append(operator("matmul_v2 dygraph", ts=at - 12, dur=9.0))
+        events.append(call(ts=at - 10, correlation=number))
+        events.append(kernel("gemm<float>" if is_first else "add", ts=at, dur=10.0 + number, correlation=number))
+    events.append(kernel("Memcpy HtoD", ts=690.0, correlation=-1, cat="gpu_memcpy"))
+    paddle = [*(_as_paddle(event, unit) for event in events), {}]
+    header = {"schemaVersion": "1.0.1", "displayTimeUnit": "ms", "span_indx": "0"}
+    path = tmp_path / "host_gpu-7pid_42_time_2024_01_02_03_04_05_678901.paddle_trace.json"
+    path.write_text(json.dumps(header | {"traceEvents": paddle, "ExtraInfo": {}}))
+    report = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor())
+    (record,) = report.added
+    assert (record.profiler_version, record.host, [one.step for one in record.steps]) == (
+        "Paddle schema 1.0.1",
+        "gpu-7",
+        [0, 1, 2],
+    )
+    found = jitter.open(tmp_path / "lake").sql(
+        "SELECT step, kernel_name, duration_ns, launch_start_ns FROM kernels WHERE kind = 'compute' ORDER BY start_ns"
+    )
+    assert [tuple(row) for row in found.itertuples(index=False)] == [
+        (number // 2, "add" if number % 2 else "gemm<float>", 10_000 + 1_000 * number, 90_000 + 100_000 * number)
+        for number in range(6)
+    ]
+
+
 def test_a_merged_file_of_several_ranks_is_refused(tmp_path: Path):
     events = [event | {"pid": f"[TP0{rank}] {event['pid']}"} for rank in range(2) for event in small()]
     path = write(tmp_path / "merged-1.trace.json", events)

@@ -138,7 +138,7 @@ def _by_thread(markers: Iterable[Marker]) -> dict[int | None, list[Marker]]:
 def _outermost_regular(markers: list[Marker]) -> list[Marker]:
     """Return the outermost markers; one range around several steps ("iteration 0" around a whole run) is no step."""
     outermost = _outermost(markers)
-    while len(outermost) == 1 and not outermost[0].text.startswith("ProfilerStep"):
+    while len(outermost) == 1 and not outermost[0].text.startswith(("ProfilerStep", "ProfileStep")):
         inner = _outermost([marker for marker in markers if marker.kind != outermost[0].kind])
         if len(inner) < _MIN_REGULAR:
             break

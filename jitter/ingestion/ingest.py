@@ -309,6 +309,7 @@ class _Run:
         errors: dict[Path, JitterError] = {
             recording.path: error for recording, error in left_out_errors(choice, self._folder.root)
         }
+        errors |= {merged.recording.path: merged.error for merged in choice.merged}
         if choice.taken is None:
             for _, outcome in new:
                 self._publisher.withdraw(outcome)

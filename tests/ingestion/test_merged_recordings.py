@@ -202,3 +202,42 @@ def test_processes_that_share_a_gpu_are_read(run: Path, tmp_path: Path):
         (2, 1),
         (3, 1),
     ]
+
+
+@pytest.mark.parametrize("clock", ["own", "another", "none"])
+@pytest.mark.parametrize("edit", [_fused, _own_pids])
+def test_a_merged_recording_beside_the_ranks_own_is_left_out(run: Path, tmp_path: Path, edit: Edit, clock: str):
+    """Tools that merge may shift the clock: that was a second job of the same size, and nothing was read."""
+    shutil.copytree(run / "kineto", tmp_path / "traces", ignore=lambda _, names: [name for name in names if "json" in name
+                    and not any(f"rank-{rank}." in name for rank in range(NODE))])  # fmt: skip
+    merged = _merge(run, tmp_path / "traces/merged.json", edit, NODE)
+    if clock != "own":
+        trace = json.loads(merged.read_text())
+        first = min(event["ts"] for event in trace["traceEvents"])
+        for event in trace["traceEvents"]:
+            event["ts"] -= first
+        trace |= {"baseTimeNanoseconds": 0} if clock == "none" else {}
+        merged.write_text(json.dumps(trace))
+    report = _ingest(tmp_path / "traces", tmp_path)
+    (error,) = report.refused
+    assert f"merged.json: {NODE} ranks merged into one file, whose own recordings are here too" in str(error)
+    assert sorted(record.rank for record in report.added) == list(range(NODE))
+    assert {Path(record.file).name for record in report.added} == {
+        f"rank-{rank}.pt.trace.json.gz" for rank in range(NODE)
+    }
+    own = jitter.ingest([run / "kineto"], tmp_path / "own", executor=jitter.LocalExecutor())
+    assert {(record.rank, record.kernels) for record in report.added} <= {
+        (record.rank, record.kernels) for record in own.added
+    }
+
+
+def test_a_merged_recording_is_read_if_one_rank_has_none_of_its_own(run: Path, tmp_path: Path):
+    merged = _merge(run, tmp_path / "merged.json", _fused, NODE)
+    (tmp_path / "traces").mkdir()
+    for rank in range(NODE - 1):
+        shutil.copy(run / f"kineto/rank-{rank}.pt.trace.json.gz", tmp_path / "traces")
+    merged.rename(tmp_path / "traces/merged.json")
+    report = jitter.ingest([tmp_path / "traces/merged.json"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    assert sorted(record.rank for record in report.added) == list(range(NODE))
+    again = _ingest(tmp_path / "traces", tmp_path)
+    assert not any("merged into one file" in str(error) for error in again.refused)

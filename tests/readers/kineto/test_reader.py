@@ -465,7 +465,9 @@ def _as_paddle(event: dict, unit: str) -> dict:
     name = event["name"].replace("ProfilerStep", "ProfileStep")
     words = event | {"name": f"{name}[{duration:.3f} {unit}]"}
     words["cat"] = categories.get(event["cat"], "ProfileStep" if name.startswith("ProfileStep") else event["cat"])
-    words["args"] = {"correlation id" if word == "correlation" else word: value for word, value in event["args"].items()}
+    words["args"] = {
+        "correlation id" if word == "correlation" else word: value for word, value in event["args"].items()
+    }
     if words["cat"] not in ("Kernel", "Memcpy"):
         words["tid"] = f"{event['tid']}({'Python' if words['cat'] == 'ProfileStep' else 'C++'})"
     return words

@@ -176,14 +176,24 @@ class RunResults:
             return diagnosis
         from jitter.analysis.diagnosis.hang.find_hang import describe_last_kernels, find_hang
         from jitter.analysis.diagnosis.hang.ras import describe_ras, find_hang_in_ras
+        from jitter.analysis.diagnosis.hang.rules import describe_stuck_watchdogs
 
         read = self._lake.log_table
         hang, health = find_hang(read("recorded"), read("process_groups"), read("collective_timeouts")), read("ras")
         sentences = describe_ras(health.to_pylist())
         hang = find_hang_in_ras(health.to_pylist()) if hang is None else hang.with_evidence(sentences)
         if hang is None:
-            ranks = set(read("process_groups")["rank"].drop_null().to_pylist())
-            if ranks and not has_steps:
+            groups = read("process_groups").to_pylist()
+            ranks = {row["rank"] for row in groups if row["rank"] is not None}
+            stuck = {row["rank"]: row["watchdog_stuck_ns"] for row in groups if row["watchdog_stuck_ns"] is not None}
+            unknown = read("collective_timeouts").num_rows
+            if stuck or unknown:
+                lines = [*map(capitalize, describe_stuck_watchdogs(stuck))]
+                if unknown:
+                    number = format_count(unknown, "operation")
+                    lines.append(f"PyTorch's watchdog gave up {number} on ranks that the lines do not state.")
+                diagnosis = replace(diagnosis, measurements=(*lines, *diagnosis.measurements))
+            elif ranks and not has_steps:
                 said = f"By the dumps of {format_count(len(ranks), 'rank')} no operation is stuck."
                 diagnosis = replace(diagnosis, measurements=(said, *diagnosis.measurements))
             return replace(diagnosis, notes=(*diagnosis.notes, *map(capitalize, sentences)))

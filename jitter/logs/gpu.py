@@ -109,6 +109,61 @@ def _link_speed(match: re.Match[str], before: str) -> Values:
     return {"link": match["link"], "gb_per_s": speed, "state": "inactive" if speed is None else "active"}
 
 
+_STATUS: Final = {
+    "4": "access outside of registered memory",
+    "5": "flushed after another error",
+    "9": "refused by the peer",
+    "10": "refused by the peer",
+    "11": "failed on the peer",
+    "12": "no answer from the peer, retries exceeded",
+    "13": "the peer was not ready, retries exceeded",
+}
+"""`ibv_wc_status` of rdma-core's verbs.h."""
+_NCCL_HEAD: Final = re.compile(r"([A-Za-z0-9][\w.-]{0,253}):\d{1,10}:\d{1,10} (?:\[\d{1,4}\] )?\S{0,255} ?NCCL WARN $")
+
+
+def _of_host(before: str) -> dict[str, Any]:
+    """Return the host of a record of NCCL, from the text between the prefix and the message."""
+    head = _NCCL_HEAD.search(before[-600:])
+    return {"host": head[1]} if head else {}
+
+
+def _completion(match: re.Match[str], before: str) -> Values:
+    status = match["status"]
+    words = f" ({_STATUS[status]})" if status in _STATUS else ""
+    return _of_host(before) | {
+        "nic": match["nic"],
+        "counter": f"NCCL transfers with status {status}{words}",
+        "count": 1,
+    }
+
+
+def _async_event(match: re.Match[str], before: str) -> Values | None:
+    event = match["event"].strip()
+    if not re.search("err|fatal|catastrophic", event):
+        return None
+    return _of_host(before) | {"nic": match["nic"], "link": match["link"], "counter": event, "count": 1}
+
+
+def _failed_call(match: re.Match[str], before: str) -> Values:
+    why = f" ({match['why']})" if match["why"] else ""
+    stated = {"nic": match["nic"], "link": match["link"], "counter": f"{match['call']} failed{why}", "count": 1}
+    return _of_host(before) | stated
+
+
+def _mlx5(match: re.Match[str], before: str) -> Values:
+    return {"nic": match["nic"], "link": match["link"], "counter": "link down events", "count": 1}
+
+
+def _amdgpu(match: re.Match[str], before: str) -> Values:
+    what = f"uncorrectable hardware errors{' in ' + match['block'] if match['block'] else ''}"
+    return {
+        "bus_id": match["bus_id"],
+        "memory": f"amdgpu: {what if match['error'] else 'resets of the GPU'}",
+        "count": match["count"] or 1,
+    }
+
+
 _CARD: Final = re.compile(r"\s*(?:\d{10},|\d{4}-\d\d-\d\d[T ][\d:.+]+,)?(?:card)?\d{1,4},")
 _METRIC: Final = r"DCGM_FI_DEV_(?P<name>%s)\{(?P<labels>[^{}]*)\} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{13}))?"
 
@@ -256,6 +311,69 @@ FORMATS: Final = (
         (b"Xid (",),
         (Rule(re.compile(r"\bS?Xid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]{7,16})\): (?P<code>\d{1,6})\b"), "gpu_errors"),),
         mention=re.compile(r"\bS?Xid \("),
+    ),
+    # `mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN` of an InfiniBand port, `… ens1f0np0: Link down` of Ethernet
+    Patterns(
+        "kernel-log",
+        (b"mlx5_core ",),
+        (
+            Rule(
+                re.compile(
+                    r"\bmlx5_core [0-9a-f:.]{7,16}:? (?P<nic>[\w.-]{1,64}): (?:Port: (?P<link>\d{1,3}) )?"
+                    r"Link (?:DOWN|down)\b"
+                ),
+                "links",
+                values=_mlx5,
+            ),
+        ),
+    ),
+    # `amdgpu 0000:05:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block`, `… GPU reset begin!`
+    Patterns(
+        "kernel-log",
+        (b"amdgpu ",),
+        (
+            Rule(
+                re.compile(
+                    r"\bamdgpu (?P<bus_id>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]): .{0,120}?"
+                    r"(?:(?P<error>(?:\b(?P<count>[1-9]\d{0,17}) (?:new )?)?uncorrectable hardware errors?\b)"
+                    r"(?:\(\w{1,80}\))? detected(?: in (?P<block>\w{1,40}) block)?|GPU reset begin)"
+                ),
+                "gpu_errors",
+                values=_amdgpu,
+            ),
+        ),
+    ),
+    # NCCL's net_ib.cc, ibvwrap.cc and the plug-ins made after them; 2.4 to 2.12 print `error` for `status=`
+    Patterns(
+        "nccl-debug",
+        (b"Got completion ", b" async ", b"Call to ibv_"),
+        (
+            Rule(
+                re.compile(
+                    r"NET/IB\w{0,16} ?: ?Got completion (?:from peer \S{1,300} )?with (?:status=|error )"
+                    r"(?P<status>\d{1,3})(?=\D)(?:.{0,400} hca (?P<nic>[\w.-]{1,64})\s*$)?"
+                ),
+                "links",
+                values=_completion,
+            ),
+            Rule(
+                re.compile(
+                    r"NET/IB\w{0,16} ?: (?:(?P<nic>[\w.-]{1,64}):(?P<link>\d{1,3}) )?(?:Got (?:non-fatal )?async event|"
+                    r"async fatal event(?: on \w{1,16} \(\w{1,20}\))?) ?: ?(?P<event>[a-zA-Z][a-zA-Z -]{2,80})"
+                ),
+                "links",
+                values=_async_event,
+            ),
+            Rule(
+                re.compile(
+                    r"\bCall to (?P<call>ibv_\w{1,40}) failed"
+                    r"(?: with (?:error )?(?:\d{1,4} )?(?P<why>[A-Z][a-z ]{2,60}))?"
+                    r"(?:.{0,60}? on dev (?P<nic>[\w.-]{1,64}):(?P<link>\d{1,3}))?"
+                ),
+                "links",
+                values=_failed_call,
+            ),
+        ),
     ),
     Patterns(
         "fabric-manager",

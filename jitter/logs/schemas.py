@@ -94,6 +94,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("last_completed", pa.int64(), "number of the last operation that its GPU completed"),
         ("is_whole", pa.bool_(), "whether the recording goes back to the first operation of the rank"),
         ("is_cut", pa.bool_(), "whether the file is cut off, so that the rank's last operations may be missing"),
+        ("watchdog_stuck_ns", pa.int64(), "time for which the watchdog of the rank's process made no progress"),
     ),
     "ras": _schema(
         _TIME,
@@ -117,6 +118,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         _INPUT_ELEMENTS,
         ("timeout_ns", pa.int64(), "time after which the watchdog ends the job"),
         ("waited_ns", pa.int64(), "time since the operation was enqueued"),
+        ("not_entered", pa.string(), "ranks that did not enter a monitored barrier, as its first rank states: `4,5`"),
     ),
     "gpu_clocks": _schema(
         _TIME,

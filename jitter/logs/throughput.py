@@ -19,6 +19,25 @@ def _megatron(match: re.Match[str], before: str) -> Values:
     return match.groupdict() | {"seconds": seconds} | rate
 
 
+def _litgpt(match: re.Match[str], before: str) -> Values | None:
+    if int(match["step"]) - int(match["at"]) not in (0, 1):
+        return None  # a micro batch of several
+    return {"step": match["step"], "seconds": float(match["time"]) / (1e3 if match["unit"] == "ms" else 1)}
+
+
+def _fairseq(match: re.Match[str], before: str) -> Values | None:
+    if not float(match["words"]):
+        return None
+    updates = float(match["rate"]) / float(match["words"])
+    return {"step": match["step"], "seconds": 1 / updates, "samples_per_s": updates * float(match["batch"])}
+
+
+def _of_epoch(match: re.Match[str], before: str) -> Values:
+    """Return a step's time, with the number of the step over all epochs, which count from 1."""
+    step = match["step"] or (int(match["epoch"]) - 1) * int(match["of"]) + int(match["at"])
+    return {"step": int(step), "seconds": match["seconds"]}
+
+
 def _rocprof(row: Values, context: Context) -> Values:
     on_host = _HOST_FILE.search(context.path.name) or _HOST_NAME.fullmatch(row["Name"])
     share = row.get("Percentage")
@@ -55,7 +74,22 @@ FORMATS: Final = (
     ),
     Patterns(
         "training-log",
-        (b"elapsed time per iteration (ms)", b"SamplesPerSec=", b" tps: ", b"img/sec on ", b"total images/sec: "),
+        (
+            b"elapsed time per iteration (ms)",
+            b"SamplesPerSec=",
+            b" tps: ",
+            b" wps: ",
+            b"img/sec on ",
+            b"total images/sec: ",
+            b"ms, mfu ",
+            b" iter time: ",
+            b"train_step_timing in s",
+            b", num_updates=",
+            b"/s  (",
+            b" data_time: ",
+            b'"tracked_stats"',
+            b"throughput/",
+        ),
         (
             # Megatron-LM training.py; its forks put other values between
             Rule(
@@ -79,11 +113,73 @@ FORMATS: Final = (
             # torchtitan components/metrics.py
             Rule(
                 re.compile(
-                    r"\bstep: *(?P<step>\d+)  .{0,500}? tps: +(?P<tokens_per_s>[\d,]+)"
+                    r"\bstep: *(?P<step>\d+)  .{0,500}? [tw]ps: +(?P<tokens_per_s>[\d,]+)"
                     r"(?:  tflops: +(?P<tflops>[\d.,]+))?"
                 ),
                 "throughput",
             ),
+            # nanoGPT's train.py: a step of all its micro batches
+            Rule(
+                re.compile(rf"(?:^|\s)iter (?P<step>\d+): loss [^,]{{1,20}}, time (?P<ms>{_NUMBER})ms, mfu "),
+                "throughput",
+                values=lambda match, before: {"step": match["step"], "seconds": float(match["ms"]) / 1e3},
+            ),
+            # LitGPT: `iter` counts micro batches
+            Rule(
+                re.compile(
+                    r"\biter +(?P<at>\d+) step +(?P<step>\d+) ?[|:].{0,200}? iter time: "
+                    rf"(?P<time>{_NUMBER}) ?(?P<unit>m?s)\b"
+                ),
+                "throughput",
+                values=_litgpt,
+            ),
+            # NeMo 2 and 1; after other values
+            Rule(
+                re.compile(
+                    r"\bglobal_step(?:: |=)(?P<step>\d+)\b.{0,500}?"
+                    rf"train_step_timing in s(?:: |=)(?P<seconds>{_NUMBER})"
+                ),
+                "throughput",
+            ),
+            # fairseq; `wps`: words a second of all ranks, `wpb`: words of a step
+            Rule(
+                re.compile(
+                    rf" wps=(?P<rate>{_NUMBER}), ups=[^,]{{1,40}}, wpb=(?P<words>{_NUMBER}), bsz=(?P<batch>{_NUMBER}), "
+                    r"num_updates=(?P<step>\d+)"
+                ),
+                "throughput",
+                values=_fairseq,
+            ),
+            # timm's train.py: the last batch, and in brackets the mean
+            Rule(
+                re.compile(
+                    r"Train: (?P<epoch>\d+) \[ *(?P<at>\d+)/(?P<of>\d+) .{0,200}?"
+                    rf"Time: (?P<seconds>{_NUMBER})s, +(?P<samples_per_s>{_NUMBER})/s "
+                ),
+                "throughput",
+                values=lambda match, before: (
+                    match.groupdict() | {"step": int(match["epoch"]) * int(match["of"]) + int(match["at"])}
+                ),
+            ),
+            # detectron2 `iter: 19 …  time: 0.35 …  data_time: …`, mmengine `[1][ 50/7330] …  time: 0.21  data_time: …`
+            Rule(
+                re.compile(
+                    r"(?:\biter: (?P<step>\d+) |\[(?P<epoch>\d+)\]\[ *(?P<at>\d+)/(?P<of>\d+)\] ).{0,500}?"
+                    rf" time: (?P<seconds>{_NUMBER}) .{{0,60}}?data_time: "
+                ),
+                "throughput",
+                values=_of_epoch,
+            ),
+            # MLPerf; what `step` counts differs between programs
+            Rule(
+                re.compile(
+                    r'"key": "tracked_stats", "value": \{[^{}]{0,200}?"throughput": ' rf"(?P<samples_per_s>{_NUMBER})"
+                ),
+                "throughput",
+            ),
+            # Composer
+            Rule(re.compile(rf"\bthroughput/samples_per_sec: (?P<samples_per_s>{_NUMBER})"), "throughput"),
+            Rule(re.compile(rf"\bthroughput/device/tokens_per_sec: (?P<tokens_per_s>{_NUMBER})"), "throughput"),
             # Horovod's synthetic benchmarks; tf_cnn_benchmarks
             Rule(
                 re.compile(rf"Total img/sec on (?P<ranks>\d{{1,7}}) \w+\(s\): (?P<samples_per_s>{_NUMBER})"),

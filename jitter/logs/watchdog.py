@@ -1,8 +1,11 @@
 """Timeouts of PyTorch's watchdog: `[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=19, …)`.
 
 pytorch torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp. Versions 2.2 to 2.6 name the group of a timeout only in the
-line after it (`[PG 1 Rank 3] … detected by watchdog at work: 19, last enqueued …`). The rank in brackets is the rank in
-the group; the launcher's or logger's prefix (`[rank3]:`) is the global rank. The lines' dates have no year.
+line after it (`[PG 1 Rank 3] … detected by watchdog at work: 19, last enqueued …`), older ones nowhere. The rank in
+brackets is the rank in the group; the launcher's or logger's prefix (`[rank3]:`) is the global rank, wherever it stands
+before. The lines' dates have no year.
+
+ProcessGroupGloo.cpp: `[Rank 0]: Ranks 4, 5 failed to pass monitoredBarrier in 600000 ms`; ranks are those in the group.
 """
 
 import re
@@ -27,15 +30,24 @@ _SIGNAL: Final = re.compile(
     r", last completed \w+ work: (?P<completed>-?\d+)"
 )
 """What any rank prints once another one gives up: how far it got in the default group."""
+_GLOBAL: Final = re.compile(r"\[rank=?(\d{1,9})\]")
+"""Ray and NeMo put `(Worker[rank=9] pid=…)` before it, progress bars and other launchers anything."""
+_STUCK: Final = re.compile(r"watchdog got stuck for (\d{1,9}) seconds")
+_ABSENT: Final = re.compile(r"Ranks? (\d{1,9}(?:, ?\d{1,9}){0,65536}) failed to pass monitoredBarrier in (\d{1,12}) ms")
+_REACHED: Final = re.compile(r"Rank (\d{1,9}) successfully reached monitoredBarrier")
 _WORLD: Final = "0"
 """PyTorch's name of the default group."""
+BARRIER: Final = "monitored_barrier"
 
 
 class WatchdogParser(LineParser):
     """Timeouts, and how far the rank got in the group."""
 
     format = "pytorch-watchdog"
-    triggers = (b"Watchdog caught collective operation timeout", b"last enqueued ", b"Last enqueued ")
+    triggers = (
+        b"Watchdog caught collective operation timeout", b"last enqueued ", b"Last enqueued ",
+        b"watchdog got stuck for ", b" monitoredBarrier",
+    )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -45,12 +57,20 @@ class WatchdogParser(LineParser):
 
     def line(self, line: bytes, number: int) -> None:
         """Read a timeout, or the numbers of the operations enqueued and completed."""
-        _, text, of_prefix = split_prefix(line)
+        prefix, text, of_prefix = split_prefix(line)
         owner = _OWNER.search(text)
+        before = prefix + (text if owner is None else text[: owner.start()])
+        stated = _GLOBAL.findall(before)
+        of_prefix = int(stated[-1]) if stated else of_prefix
+        if "monitoredBarrier" in text:
+            self._read_barrier(text, of_prefix)
         if owner is None:
             return
         group = owner["group"]
         rank = of_prefix if of_prefix is not None or group not in (None, _WORLD) else int(owner["rank"])
+        if (stuck := _STUCK.search(text)) is not None and group is not None:
+            progress = self._progress_of(rank, group, owner["description"])
+            progress["watchdog_stuck_ns"] = int(stuck[1]) * 1_000_000_000
         if (status := _STATUS.search(text) or _SIGNAL.search(text)) is not None and group is not None:
             self._read_status(status, rank, group, owner["description"])
         elif (timeout := _TIMEOUT.search(text)) is not None and "Watchdog caught" in text:
@@ -87,16 +107,21 @@ class WatchdogParser(LineParser):
         unnamed = self._timeouts.get((rank, None, int(match["at"]))) if match.re is _STATUS else None
         if unnamed is not None and unnamed["group_name"] is None:
             unnamed.update(group_name=group, group_description=description)
-        self._progress.setdefault(
-            (rank, group),
-            {
-                "rank": rank,
-                "group_name": group,
-                "group_description": description,
-                **{
-                    f"last_{what}": max(int(number), 0)
-                    for what, number in match.groupdict().items()
-                    if what != "at" and number is not None
-                },
-            },
-        )
+        progress = self._progress_of(rank, group, description)
+        for what, number in match.groupdict().items():
+            if what != "at" and number is not None:
+                progress.setdefault(f"last_{what}", max(int(number), 0))
+
+    def _progress_of(self, rank: int | None, group: str, description: str | None) -> dict[str, Any]:
+        stated = {"rank": rank, "group_name": group, "group_description": description}
+        return self._progress.setdefault((rank, group), stated)
+
+    def _read_barrier(self, text: str, rank: int | None) -> None:
+        """Read which ranks a barrier's first rank missed, or that a rank waited in it."""
+        if (match := _ABSENT.search(text)) is not None:
+            # global ranks are known of the default group alone, whose first rank is rank 0
+            absent = ",".join(re.findall(r"\d+", match[1])) if not rank else None
+            waited = {"timeout_ns": int(match[2]) * 1_000_000, "not_entered": absent}
+            self.add("collective_timeouts", rank=rank or 0, operation=BARRIER, **waited)
+        elif (match := _REACHED.search(text)) is not None:
+            self.add("collective_timeouts", rank=int(match[1]) if rank is None else rank, operation=BARRIER)

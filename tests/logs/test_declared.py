@@ -70,6 +70,28 @@ FABRIC = (
     "00000000:86:00.0 physical id 3 port 33\n"
 )
 
+NCCL_NET = (
+    "[2025-11-19 18:02:33] n7:228:229 [0] transport/net_ib.cc:2470 NCCL WARN NET/IB: Got completion from peer "
+    "10.7.0.1<3512> with status=12 opcode=129 len=65 vendor err 129 (Recv) localGid ::ffff:1 remoteGids::ffff:2 hca "
+    "mlx5_6\nn8:34:35 [0] net_ib.cc:93 NCCL WARN NET/IB : Got async event : port error\n"
+    "3: n9.x.org:7:8 [4] net_ib.cc:1238 NCCL WARN NET/IB : Got completion from peer n8<379> with error 99, opcode 2\n"
+    "n8:34:35 [0] net_ib.cc:25 NCCL WARN NET/IB : mlx5_1:2 Got non-fatal async event: port error(10)\n"
+    "n8:34:35 [0] net_ib.cc:25 NCCL WARN NET/IB : mlx5_1:2 Got non-fatal async event: client reregistration(17)\n"
+    "n8:34:35 [0] ibvwrap.cc:26 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_3:1, "
+    "curr state INIT\nn8:34:35 [0] ibvwrap.cc:26 NCCL WARN Call to ibv_create_qp failed\n"
+)
+PORTS = (
+    "Feb 14 05:03:41 n3 kernel: mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN\n"
+    "Feb 14 05:03:42 n3 kernel: mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE\n"
+    "[ 77.5] mlx5_core 0000:3b:00.0 ens1f0np0: Link down\n"
+)
+AMDGPU = (
+    "2024-08-18T01:19:31.5Z n4 kernel: amdgpu 0000:c3:00.0: amdgpu: GPU reset begin!\n"
+    "[8390.7] amdgpu 0000:68:00.0: {1}uncorrectable hardware error(ERREVENT_ATHUB_INTERRUPT) detected!\n"
+    "[8391.7] amdgpu 0000:05:00.0: amdgpu: socket: 0 3 new uncorrectable hardware errors detected in umc block\n"
+    "[8392.7] amdgpu 0000:05:00.0: amdgpu: 0 uncorrectable hardware errors\n"
+)
+
 CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
     (
         "training-log", MEGATRON, "throughput", ("step", "seconds", "samples_per_s", "tflops", "time_ns"),
@@ -88,6 +110,64 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         [(8, 14281.2)],
     ),
     ("training-log", "total images/sec: 118874.19\n", "throughput", ("samples_per_s",), [118874.19]),
+    (
+        "training-log", "iter 10: loss 8.25, time 312.50ms, mfu 32.21%\niter 11: loss 8, time: 9ms, speed: 7\n",
+        "throughput", ("step", "seconds"), [(10, 0.3125)],
+    ),
+    (
+        "training-log",  # of 8 micro batches to a step, one alone takes no step
+        "Epoch 1 | iter 9 step 9 | loss train: 1.4, val: n/a | iter time: 250.00 ms (step)\n"
+        "Epoch 1 | iter 16 step 2 | loss train: 1.4, val: n/a | iter time: 231.57 ms (step)\n",
+        "throughput", ("step", "seconds"), [(9, 0.25)],
+    ),
+    (
+        "training-log",
+        "Epoch 0: : 100%|##| 9/9 [10:48<00:00, loss=0.01, global_step=8.00, train_step_timing in s=3.130]\n"
+        "Training epoch 0, iteration 1/249 | lr: 3.9e-06 | global_step: 1 | train_step_timing in s: 2.5 | consumed: 16",
+        "throughput", ("step", "seconds"), [(8, 3.13), (1, 2.5)],
+    ),
+    (
+        "training-log",
+        "2021-05-20 11:00:01 | INFO | train_inner | epoch 001:    100 / 5000 wps=32000, ups=2.21, wpb=16000, "
+        "bsz=512, num_updates=100, lr=1.2e-05\n",
+        "throughput", ("step", "seconds", "samples_per_s"), [(100, 0.5, 1024.0)],
+    ),
+    (
+        "training-log", "Train: 2 [  50/1251 (  4%)]  Loss: 6.9  Time: 0.412s, 2485.44/s  (0.598s, 1712.37/s)  LR: 1",
+        "throughput", ("step", "seconds", "samples_per_s"), [(2552, 0.412, 2485.44)],
+    ),
+    (
+        "training-log",
+        "[08/22 12:12:12 d2.utils.events]:  eta: 1:02:01  iter: 19  loss: 3.2  time: 0.35  data_time: 0.01 lr: 1\n"
+        "2023/05/05 10:10:10 - mmengine - INFO - Epoch(train)  [2][ 50/7330]  lr: 1e-03  time: 0.21  data_time: 0.01\n",
+        "throughput", ("step", "seconds"), [(19, 0.35), (7380, 0.21)],
+    ),
+    (
+        "training-log", ':::MLLOG {"key": "tracked_stats", "value": {"throughput": 30.5}, "metadata": {"step": 17}}\n'
+        "\t Train throughput/device/samples_per_sec: 0.17\n\t Train throughput/samples_per_sec: 2.7\n",
+        "throughput", ("step", "samples_per_s"), [(None, 30.5), (None, 2.7)],
+    ),
+    (
+        "nccl-debug", NCCL_NET, "links", ("host", "nic", "link", "counter", "count"),
+        [
+            ("n7", "mlx5_6", None, "NCCL transfers with status 12 (no answer from the peer, retries exceeded)", 1),
+            ("n8", None, None, "port error", 1), ("n9.x.org", None, None, "NCCL transfers with status 99", 1),
+            ("n8", "mlx5_1", 2, "port error", 1), ("n8", "mlx5_3", 1, "ibv_modify_qp failed (Connection timed out)", 1),
+            ("n8", None, None, "ibv_create_qp failed", 1),
+        ],
+    ),
+    (
+        "kernel-log", PORTS, "links", ("host", "nic", "link", "counter", "count"),
+        [("n3", "mlx5_5", 1, "link down events", 1), (None, "ens1f0np0", None, "link down events", 1)],
+    ),
+    (
+        "kernel-log", AMDGPU, "gpu_errors", ("host", "bus_id", "memory", "count"),
+        [
+            ("n4", "0000:c3:00", "amdgpu: resets of the GPU", 1),
+            (None, "0000:68:00", "amdgpu: uncorrectable hardware errors", 1),
+            (None, "0000:05:00", "amdgpu: uncorrectable hardware errors in umc", 3),
+        ],
+    ),
     (
         "amd-smi", AMD_WATCH, "gpu_clocks", ("time_ns", "device", "sm_mhz", "power_w", "temp_c", "reasons"),
         [

@@ -309,6 +309,84 @@ def test_dumps_and_watchdog_lines_agree(dumps, capsys):
     assert not any("no watchdog" in line for line in hang["evidence"])
 
 
+def lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], *text: str) -> Any:
+    """The hang that a log of these lines shows."""
+    (tmp_path / "logs").mkdir(exist_ok=True)
+    (tmp_path / "logs" / "job.log").write_text("".join(f"{line}\n" for line in text))
+    return report(tmp_path / "logs", capsys)["hang"]
+
+
+def caught(rank: int, number: int, operation: str = "ALLREDUCE", *, before: str = "", more: str = "") -> str:
+    return (
+        f"{before}[E ProcessGroupNCCL.cpp:474] [Rank {rank}] Watchdog caught collective operation timeout: "
+        f"WorkNCCL(SeqNum={number}, OpType={operation}{more}, Timeout(ms)=600000) ran for 600{rank:03} milliseconds"
+    )
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "(Worker[rank={}] pid=77, ip=10.1.2.3) [rank{}]:",
+        "node{}: [rank{}]:",
+        " 12%|#1  | 12/99 [03:11<24:01,  1.64s/it]\r 13%|#2  | {}/99 [03:13<23:59][rank{}]:",
+        "[80746] <{}> [rank{}]:",
+    ],
+)
+def test_global_rank_is_read_wherever_it_stands(tmp_path, capsys, before):
+    """Rank 1 of a group is rank 9 of the job: ranks 0 and 1 have no part in it."""
+    end = "[PG ID 12 PG GUID 40(EXPERT_GROUP) Rank 1]  failure detected by watchdog at work sequence id: 7 PG status: "
+    hang = lines(
+        tmp_path,
+        capsys,
+        caught(1, 7, before=before.format(9, 9)),
+        f"{before.format(9, 9)}[E1 1.cpp:2] {end}last enqueued work: 9, last completed work: 6",
+    )
+    assert (hang["group"], hang["sequence"], hang["waiting_ranks"]) == ("40", 7, [9])
+    assert (hang["missing_ranks"], hang["unrecorded_ranks"]) == ([], [])
+
+
+@pytest.mark.parametrize("other", [caught(1, 88, "BROADCAST"), caught(7, 91), caught(1, 88, more=", NumelIn=12")])
+def test_unlike_calls_of_unnamed_groups_are_no_mismatch(tmp_path, capsys, other):
+    """PyTorch before 2.2 names no group: calls that differ under one number may be of two groups."""
+    hang = lines(tmp_path, capsys, caught(7, 88), other)
+    assert (hang["kind"], hang["sequence"], hang["group"]) == ("undecided", 88, None)
+    assert (hang["missing_ranks"], hang["unrecorded_ranks"], hang["mismatch"]) == ([], [], None)
+    assert any("name no process group" in line for line in hang["evidence"])
+    assert len(hang["others"]) == 1
+
+
+def test_equal_calls_of_an_unnamed_group_wait_together(tmp_path, capsys):
+    hang = lines(tmp_path, capsys, caught(0, 88), caught(2, 88))
+    assert (hang["waiting_ranks"], hang["unrecorded_ranks"], hang["others"]) == ([0, 2], [1], [])
+
+
+def test_monitored_barrier_names_the_ranks_that_its_first_rank_missed(tmp_path, capsys):
+    hang = lines(
+        tmp_path,
+        capsys,
+        "RuntimeError: [Rank 0]: Ranks 5, 6 failed to pass monitoredBarrier in 90000 ms",
+        "Rank 2 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0.",
+    )
+    assert (hang["kind"], hang["collective"], hang["culprit_ranks"]) == ("not_entered", "monitored_barrier", [5, 6])
+    assert (hang["waiting_ranks"], hang["timeout_ns"]) == ([0, 2], 90_000_000_000)
+    assert hang["headline"] == "Hang: ranks 5-6 did not enter monitored_barrier"
+    of_group = (
+        "[rank8]: [Rank 0]: Rank 3 failed to pass monitoredBarrier in 90000 ms"  # rank 3 of a group, whose first is 8
+    )
+    hang = lines(tmp_path, capsys, of_group)
+    assert (hang["waiting_ranks"], hang["missing_ranks"], hang["culprit_ranks"]) == ([8], [], [])
+
+
+def test_stuck_watchdog_is_told_with_and_without_a_hang(tmp_path, capsys):
+    stuck = "[rank5]:[E6 P.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 5] ProcessGroupNCCL's watchdog got stuck "
+    hang = lines(tmp_path, capsys, caught(2, 8), stuck + "for 480 seconds without making progress in monitoring")
+    assert any(line.startswith("the watchdog of rank 5 made no progress for 480 s") for line in hang["evidence"])
+    (tmp_path / "logs" / "job.log").write_text(stuck + "for 480 seconds without making progress in monitoring\n")
+    document = report(tmp_path / "logs", capsys)
+    assert document["hang"] is None
+    assert document["verdict"].startswith("The watchdog of rank 5 made no progress for 480 s")
+
+
 def ras_query(behind: int, *, missing: str = "") -> str:
     """A text of ncclras: 2 of 32 ranks are behind; hand-made after the manual's excerpts."""
     return f"""Job summary

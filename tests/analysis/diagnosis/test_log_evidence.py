@@ -402,6 +402,29 @@ def test_adapters_of_two_protocols():
     assert (fact.words, fact.ranks) == ("rank 2: adapters of RoCE, the other ranks: IB", (2,))
 
 
+def test_adapters_of_processes_of_unknown_ranks_name_no_rank():
+    """Whose adapters speak the other protocol is not known; adapters of RoCE are of a fabric, whatever their name."""
+    names = ("irdma0:1/RoCE", "irdma1:1/RoCE", "mlx5_0:1/IB")
+    rows = [communicator(at, interfaces=[name]) | {"rank": None} for at, name in enumerate(names)]
+    assert find_facts(JobLogs(communicators=rows), ("network",)) == ()
+
+
+def test_faults_of_programs_are_no_cause_and_of_many_gpus_one_line():
+    def error(code: int, gpu: int, host: str = "node0") -> dict[str, Any]:
+        return {"host": host, "device": gpu, "bus_id": None, "code": code}
+
+    ended = [error(45, gpu % 8, f"node{gpu // 8}") for gpu in range(64)]
+    logs = JobLogs(gpu_errors=[*ended, error(79, 1), error(31, 3, "node9")], places=NODE0)
+    facts = find_facts(logs, ("gpu_error",))
+    assert [(fact.words, fact.causes, fact.certainty) for fact in facts[:1]] == [
+        ("Xid 45, Xid 79 of GPU 1 (rank 1) on node0", ("gpu_compute", "gpu_time"), "likely")
+    ]
+    why = "which a program's own fault or its end causes, too"
+    assert {(fact.words, fact.causes) for fact in facts[1:]} == {
+        (f"Xid 45 of 63 GPUs on 8 hosts, {why}", ()), (f"Xid 31 of GPU 3 on node9, {why}", ()),
+    }  # fmt: skip
+
+
 def test_links_and_memory_errors_of_a_gpu_are_of_its_rank():
     row = {"host": "node0", "nic": None, "state": None}
     lanes = [row | {"device": gpu, "link": None, "counter": "PCIe lanes", "count": 8 if gpu else 16} for gpu in (0, 1)]

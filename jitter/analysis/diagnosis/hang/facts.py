@@ -20,6 +20,10 @@ _LARGEST_GROUP: Final = 1 << 20
 _BEFORE_ALL: Final = -1
 WORLD: Final = "0"
 """PyTorch's name of the default group."""
+BARRIER: Final = "monitored_barrier"
+"""What `collective_timeouts` calls Gloo's barrier, which is not numbered."""
+_UNNAMED: Final = "?"
+"""Begins the names of groups that watchdog lines leave unnamed."""
 
 Row = Mapping[str, Any]
 Doubt = Literal["cut", "older", "overwritten"]
@@ -74,6 +78,10 @@ class HangFacts:
     group_rows: list[Row]
     other_dumps: int = 0
     """Dumps of the folder that are of another job, or of an earlier run."""
+    barriers: list[Row] = field(default_factory=list)
+    """Timeouts of monitored barriers."""
+    stuck_watchdogs: dict[int, int] = field(default_factory=dict)
+    """Ranks whose watchdog made no progress, and for how long (ns)."""
     members: dict[Group, tuple[int, ...]] = field(default_factory=dict)
     descriptions: dict[str | None, str] = field(default_factory=dict)
     whole: set[int] = field(default_factory=set)
@@ -125,12 +133,36 @@ def collect_facts(recorded: pa.Table, process_groups: pa.Table, timeouts: pa.Tab
     others = _other_dumps(calls, group_rows)
     calls = calls.filter(pc.invert(pc.is_in(calls["source"], pa.array(sorted(others), pa.string()))))
     rows = [row for row in group_rows if row["source"] not in others]
-    facts = HangFacts(calls, [row for row in timeouts.to_pylist() if row["rank"] is not None], rows, len(others))
+    timed_out = [row for row in timeouts.to_pylist() if row["rank"] is not None]
+    numbered = _separate_unnamed([row for row in timed_out if row["sequence"] is not None])
+    barriers = [row for row in timed_out if row["operation"] == BARRIER]
+    facts = HangFacts(calls, numbered, rows, len(others), barriers)
     _describe_groups(facts)
     _follow(facts)
     _doubt_older(facts)
     _list_pending(facts)
     return facts
+
+
+def name_of(group: str | None) -> str | None:
+    """Return the name of a group; None for one that no source names."""
+    return None if group is None or group.startswith(_UNNAMED) else group
+
+
+def _separate_unnamed(timeouts: list[Row]) -> list[Row]:
+    """Return the timeouts; those that name no group are of several ones where one rank or number has several calls.
+
+    Each group numbers its calls by itself, so that only equal calls under one number are likely to be of one group.
+    """
+    unnamed = [row for row in timeouts if row["group_name"] is None and not is_exchange(row)]
+    numbers_of_rank, calls_of_number = (defaultdict(set) for _ in range(2))
+    for row in unnamed:
+        numbers_of_rank[row["rank"]].add(row["sequence"])
+        calls_of_number[row["sequence"]].add((row["operation"], row["input_elements"]))
+    if all(len(seen) == 1 for seen in (*numbers_of_rank.values(), *calls_of_number.values())):
+        return timeouts
+    of_unnamed = {id(row): f"{_UNNAMED}{row['sequence']} {row['operation']} {row['input_elements']}" for row in unnamed}
+    return [{**row, "group_name": of_unnamed.get(id(row), row["group_name"])} for row in timeouts]
 
 
 def is_exchange(timeout: Row) -> bool:
@@ -181,6 +213,8 @@ def _describe_groups(facts: HangFacts) -> None:
             facts.whole.add(rank)
         if row.get("is_cut"):
             facts.doubts[rank] = "cut"
+        if row.get("watchdog_stuck_ns") is not None:
+            facts.stuck_watchdogs[rank] = max(row["watchdog_stuck_ns"], facts.stuck_watchdogs.get(rank, 0))
         if row["group_description"]:
             facts.descriptions.setdefault(name, row["group_description"])
         if row["members"]:
@@ -188,7 +222,7 @@ def _describe_groups(facts: HangFacts) -> None:
             names[row["members"]][rank].add(name)
             facts._group_of[rank, name] = Group(name, row["members"])
     facts.recorded.update(pc.unique(facts.calls["rank"]).to_pylist())
-    facts.recorded.update(row["rank"] for row in facts.timeouts)
+    facts.recorded.update(row["rank"] for row in (*facts.timeouts, *facts.barriers))
     for members, of_ranks in names.items():
         if len(set.union(*of_ranks.values())) > 1 and all(len(of_rank) == 1 for of_rank in of_ranks.values()):
             shared = Group(min(str(next(iter(of_rank))) for of_rank in of_ranks.values()), members)
@@ -199,7 +233,7 @@ def _describe_groups(facts: HangFacts) -> None:
         if len(member_texts) == 1:
             facts._only[name] = Group(name, next(iter(member_texts)))
         for text in member_texts:
-            facts.members[Group(name, text)] = _parse_members(text)
+            facts.members[Group(name, text)] = parse_ranks(text)
 
 
 def _follow(facts: HangFacts) -> None:
@@ -331,7 +365,7 @@ def _peers(row: Row, members: Sequence[int]) -> tuple[int, int] | None:
     return pair if match[1] == "send" else (pair[1], pair[0])
 
 
-def _parse_members(text: str) -> tuple[int, ...]:
+def parse_ranks(text: str) -> tuple[int, ...]:
     """Return the ranks of a text such as `0-3,8`; none for a text that is no such list, or too long a one."""
     if not _MEMBERS.fullmatch(text):
         return ()

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jitter.analysis.diagnosis.hang.facts import (
+    BARRIER,
     Group,
     HangFacts,
     Place,
@@ -28,6 +29,8 @@ from jitter.analysis.diagnosis.hang.facts import (
     collect_facts,
     count_exchanges,
     is_exchange,
+    name_of,
+    parse_ranks,
     pending_exchanges,
 )
 from jitter.analysis.diagnosis.hang.model import Call, Hang, LastCall, StuckOperation, Variant
@@ -61,7 +64,9 @@ def find_hang(recorded: pa.Table, process_groups: pa.Table, timeouts: pa.Table) 
     The tables are the relations of these names. Rows without a rank tell nothing of a rank and are not used.
     """
     facts = collect_facts(recorded, process_groups, timeouts)
-    stuck = [*_stuck_collectives(facts), *_stuck_exchanges(facts), *_timed_out_exchanges(facts)]
+    stuck = [
+        *_stuck_collectives(facts), *_stuck_exchanges(facts), *_timed_out_exchanges(facts), *_stuck_barriers(facts)
+    ]  # fmt: skip
     return _choose_root(facts, stuck) if stuck else None
 
 
@@ -198,7 +203,7 @@ def _variants(facts: HangFacts, name: str | None, at: int, rows: Iterable[Row]) 
 def _call(facts: HangFacts, name: str | None, sequence: int | None, rows: Sequence[Row]) -> Call:
     stated = Counter(tuple(row[column] for column in _CALL_COLUMNS) for row in rows)
     values = stated.most_common(1)[0][0] if stated else (None,) * len(_CALL_COLUMNS)
-    return Call(name, facts.descriptions.get(name), sequence, *values)
+    return Call(name_of(name), facts.descriptions.get(name), sequence, *values)
 
 
 def _stuck_exchanges(facts: HangFacts) -> Iterator[_Stuck]:
@@ -241,6 +246,26 @@ def _timed_out_exchanges(facts: HangFacts) -> Iterator[_Stuck]:
             yield _Stuck(None, StuckOperation(call, is_p2p=True, waiting=(row["rank"],), **times))
 
 
+def _stuck_barriers(facts: HangFacts) -> Iterator[_Stuck]:
+    """Return the monitored barrier that ranks missed, as its first rank states them."""
+    if not facts.barriers:
+        return
+    absent = {rank for row in facts.barriers for rank in parse_ranks(row["not_entered"] or "")}
+    waiting = {row["rank"] for row in facts.barriers} - absent
+    limits = [row["timeout_ns"] for row in facts.barriers if row["timeout_ns"] is not None]
+    call = Call(None, None, None, BARRIER, BARRIER, None, None, None, None)
+    yield _Stuck(
+        None,
+        StuckOperation(
+            call,
+            is_barrier=True,
+            waiting=tuple(sorted(waiting)),
+            not_entered=tuple(sorted(absent)),
+            timeout_ns=max(limits, default=None),
+        ),
+    )
+
+
 def _choose_root(facts: HangFacts, stuck: Sequence[_Stuck]) -> Hang:
     """Return the hang: the operation that waits behind no other one, and the rest."""
     ordered = sorted(
@@ -279,7 +304,13 @@ def _choose_root(facts: HangFacts, stuck: Sequence[_Stuck]) -> Hang:
         parted_at, culprits = odd
     return judge(
         Hang(operations[root], kinds[root], culprits, is_circular and parted_at is None, parted_at, others),
-        Doubts(bool(facts.timeouts), facts.doubts, facts.other_dumps),
+        Doubts(
+            bool(facts.timeouts or facts.barriers),
+            facts.doubts,
+            facts.other_dumps,
+            facts.stuck_watchdogs,
+            any(name_of(row["group_name"]) is None for row in facts.timeouts),
+        ),
         lambda ranks: tuple(_last_calls(facts, ranks[:_MOST_LAST_CALLS])),
     )
 

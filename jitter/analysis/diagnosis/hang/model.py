@@ -51,6 +51,8 @@ class StuckOperation:
 
     call: Call
     is_p2p: bool = False
+    is_barrier: bool = False
+    """Whether it is a monitored barrier, whose first rank states which ranks did not enter it."""
     members: tuple[int, ...] = ()
     """Of the group; empty where no source names them."""
     waiting: tuple[int, ...] = ()

@@ -21,6 +21,10 @@ class Doubts(NamedTuple):
     """Why the dump of a rank does not tell what it did last: a key of `_REASONS`."""
     other_dumps: int = 0
     """Dumps that are of another job or run."""
+    stuck_watchdogs: Mapping[int, int] = {}
+    """Ranks whose watchdog made no progress, and for how long (ns)."""
+    has_unnamed: bool = False
+    """Whether lines of a watchdog name no process group."""
 
 
 class Rule(NamedTuple):
@@ -36,7 +40,8 @@ class Rule(NamedTuple):
 
 def _is_alone(operation: StuckOperation) -> bool:
     """Return whether fewer ranks entered a collective than did not: these may have made a call that is too much."""
-    return len(operation.waiting) < len(operation.not_entered) and not operation.is_p2p
+    is_counted = not operation.is_p2p and not operation.is_barrier
+    return is_counted and len(operation.waiting) < len(operation.not_entered)
 
 
 _STOPPED: Final = (
@@ -121,6 +126,16 @@ def judge(hang: Hang, doubts: Doubts, last_calls: Callable[[Sequence[int]], tupl
         evidence=tuple(map(escape_control, evidence)),
         advice=rule.advice.format(**values),
     )
+
+
+def describe_stuck_watchdogs(stuck: Mapping[int, int]) -> Iterator[str]:
+    """Yield a sentence for the ranks whose watchdog made no progress, by for how long (ns)."""
+    for stuck_ns in sorted(set(stuck.values())):
+        ranks = sorted(rank for rank, ns in stuck.items() if ns == stuck_ns)
+        yield (
+            f"the watchdog of {format_ranks(ranks)} made no progress for {_seconds(stuck_ns)}: a call of CUDA or NCCL "
+            "does not return there, or a thread holds Python's lock in one (py-spy dump --native --pid PID)"
+        )
 
 
 def write_hang_verdict(hang: Hang) -> str:
@@ -208,6 +223,14 @@ def _doubts(hang: Hang, doubts: Doubts) -> Iterator[str]:
         yield from _unknown(root, doubts)
     if doubts.other_dumps:
         yield f"{format_count(doubts.other_dumps, 'dump')} of another job, or of an earlier run, not used"
+    if root.is_barrier:
+        yield "ranks of a monitored barrier are numbers in its process group, which the lines do not name"
+    if doubts.has_unnamed:
+        yield (
+            "watchdog lines that name no process group: different calls under one number may be of different groups, "
+            "and a rank without a prefix may be a number in its group"
+        )
+    yield from describe_stuck_watchdogs(doubts.stuck_watchdogs)
     if not doubts.is_confirmed:
         yield "no watchdog timeout was read: dumps of a healthy job show calls in progress, too"
 

@@ -42,6 +42,8 @@ _NETWORK: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_
 _LANES: Final = "PCIe lanes"
 _LINK_ERRORS: Final = frozenset((74, 137))
 """Xid numbers of NVLink."""
+_OF_PROGRAM: Final = frozenset((13, 31, 43, 45))
+"""Xid numbers of a program's own faults, and of its end: 13 and 31 wrong accesses, 43 and 45 work that is stopped."""
 
 
 class Match(NamedTuple):
@@ -196,11 +198,16 @@ def _other_interfaces(logs: JobLogs) -> Iterator[Match]:
     odd = set(_odd_tcp(logs))
     rows = [row for ranks, row in logs.members if not odd.intersection(ranks)]
     used = sorted({name for row in rows for name in row["interfaces"] or ()})
-    fabric = [name for name in used if name.startswith(_FABRIC)]
-    wrong = [name for name in used if not name.startswith(_FABRIC)]
+    fabric = [name for name in used if _is_of_fabric(name)]
+    wrong = [name for name in used if not _is_of_fabric(name)]
     if fabric and wrong:
         are = "is" if len(wrong) == 1 else "are"
         yield Match({"wrong": _listed(wrong), "are": are, "fabric": _listed(fabric)})
+
+
+def _is_of_fabric(name: str) -> bool:
+    """Return whether an interface is of a fabric: NCCL states the protocol of adapters (`irdma0:1/RoCE`)."""
+    return name.startswith(_FABRIC) or name.endswith(("/IB", "/RoCE"))
 
 
 def _mixed_fabric(logs: JobLogs) -> Iterator[Match]:
@@ -212,7 +219,7 @@ def _mixed_fabric(logs: JobLogs) -> Iterator[Match]:
             by_protocol[protocols.pop()].update(ranks)
     usual = max(by_protocol, key=lambda protocol: (len(by_protocol[protocol]), protocol), default="")
     for protocol, of_protocol in sorted(by_protocol.items()):
-        if protocol != usual:
+        if protocol != usual and of_protocol:
             values = {"ranks": format_ranks(sorted(of_protocol)), "protocol": protocol, "usual": usual}
             yield Match(values, tuple(sorted(of_protocol)))
 
@@ -467,6 +474,33 @@ def _idle_and_busy(logs: JobLogs) -> Iterator[Match]:
 
 
 def _errors(logs: JobLogs) -> Iterator[Match]:
+    """Find GPUs and switches with errors; those of which each error follows from the program are told apart."""
+    for codes, match in _errors_by_gpu(logs):
+        if not _OF_PROGRAM.issuperset(codes):
+            yield match
+
+
+def _faults_of_program(logs: JobLogs) -> Iterator[Match]:
+    """Find GPUs whose errors are all of the program: many GPUs have them where a job is ended."""
+    found = [(codes, match) for codes, match in _errors_by_gpu(logs) if _OF_PROGRAM.issuperset(codes)]
+    by_codes: dict[tuple[int, ...], list[Match]] = defaultdict(list)
+    for counts, match in found:
+        by_codes[tuple(sorted(counts))].append(match)
+    for codes, matches in by_codes.items():
+        if len(matches) <= _MOST:
+            yield from (match._replace(causes=(), certainty="unknown") for match in matches)
+            continue
+        hosts = {match.host for match in matches if match.host is not None}
+        values = {
+            "errors": _listed([f"Xid {code}" for code in codes]),
+            "gpu": f" of {len(matches)} GPUs",
+            "where": f"on {format_count(len(hosts), 'host')}" if hosts else "in kernel logs",
+        }
+        yield Match(values, tuple(sorted({rank for match in matches for rank in match.ranks})))
+
+
+def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Match]]:
+    """Return the errors of each GPU and switch: how often each number, and what is told of them."""
     by_gpu: dict[_Gpu, Counter[int]] = defaultdict(Counter)
     files: dict[tuple[object, ...], set[str]] = defaultdict(set)
     for row in logs.gpu_errors:
@@ -496,7 +530,7 @@ def _errors(logs: JobLogs) -> Iterator[Match]:
             causes = ()  # of an unknown host: evidence of no rank
         values = {"errors": _listed(listed), "gpu": gpu, "where": where}
         certainty: CauseCertainty | None = None if ranks else "unknown"
-        yield Match(values, ranks, host, device, certainty, causes)
+        yield codes, Match(values, ranks, host, device, certainty, causes)
 
 
 def _memory(logs: JobLogs) -> Iterator[Match]:
@@ -504,13 +538,15 @@ def _memory(logs: JobLogs) -> Iterator[Match]:
     by_gpu: dict[_Gpu, dict[str, int]] = defaultdict(dict)
     for row in logs.gpu_errors:
         if row.get("memory") is not None:
-            by_gpu[_Gpu(row["host"], row["device"], row["bus_id"])][row["memory"]] = row["count"]
+            counts = by_gpu[_Gpu(row["host"], row["device"], row["bus_id"])]
+            counts[row["memory"]] = max(row["count"] or 0, counts.get(row["memory"], 0))
     for gpu, counts in sorted(by_gpu.items(), key=str):
         ranks = logs.ranks_of_gpu(*gpu)
         of_rank = f" ({format_ranks(ranks)})" if ranks else ""
         values = {
             "gpu": f"{gpu.name}{of_rank}",
             "what": ", ".join(f"{what} {count:,}" for what, count in counts.items()),
+            "source": "kernel log" if any(what.startswith("amdgpu") for what in counts) else "nvidia-smi",
         }
         yield Match(values, ranks, gpu.host, gpu.device, causes=_GPU_CAUSES if ranks else ())
 
@@ -665,8 +701,12 @@ RULES: Final[tuple[Rule, ...]] = (
          "{gpus} are limited by {by} ({n} of {all} samples)", "check the cooling and the power limits"),
     Rule("gpu_error", _GPU_CAUSES, "likely", _errors,
          "{errors}{gpu} {where}", "read the kernel log; reset or replace the GPU"),
+    Rule("gpu_error", (), "unknown", _faults_of_program,
+         "{errors}{gpu} {where}, which a program's own fault or its end causes, too",
+         "read the log of the program that ran there for its first error; what stays with one GPU whatever runs is a "
+         "fault of the GPU"),
     Rule("gpu_error", _GPU_CAUSES, "likely", _memory,
-         "{gpu}: {what} (nvidia-smi)", "reset the GPU; replace it where errors come back"),
+         "{gpu}: {what} ({source})", "reset the GPU; replace it where errors come back"),
     Rule("placement", _HOST_CAUSES, "likely", _shared_threads,
          "rank {rank} shares {shared} of {threads} with {others}", "bind each rank to CPU cores of its own",
          "launches late on shared hardware threads", is_item=False),

@@ -102,20 +102,32 @@ def _not_after(*words: str) -> str:
     return "".join(rf"(?<!{word})(?<!{word}[_\- ])" for word in words)
 
 
-_PART_OF_A_STEP = _not_after("micro", "mini", "sub", "accum", "forward", "backward", "fwd", "bwd")
+_PART_OF_A_STEP = _not_after(
+    *("micro", "mini", "sub", "accum", "accumulate", "accumulation", "acc", "forward", "backward", "fwd", "bwd")
+)
 _DATA_BATCH = _not_after("micro", "mini", "sub", "load", "next", "get", "fetch", "put")
 _COUNTER = (
     r"(?:(?<![a-z])(?:profiler?step|(?:train(?:ing)?|global)?[\s_\-]?"
     rf"{_PART_OF_A_STEP}(?:step|iteration|iter){_NUMBERED}){_SEPARATOR}"
     r"|(?<![a-z])_forward_step\s+"  # TensorRT-LLM's executor
     rf"|(?<![a-z]){_DATA_BATCH}batch(?:[\s_#]+|[\s_\-]?(?:idx|index|id|num(?:ber)?)(?![a-z]){_SEPARATOR})"
-    r"|(?<![a-z])(?<![a-z][\s_.\-])(?:it|update)[\s_:=#]+)"
+    r"|(?<![a-z])(?<![a-z][\s_.\-])(?:it|update)[\s_:=#]+"
+    # after an epoch a batch has a number; alone, `batch=32` is its size
+    rf"|(?(epoch)(?<![a-z]){_DATA_BATCH}batch{_SEPARATOR}|(?!)))"
 )
 _STEP = r"(?P<step>\d{1,3}(?:,\d{3})+(?![\d,])|\d+)(?![\d.])"
 _RANK = rf"(?:.*?{GLOBAL_RANK}{_SEPARATOR}(?P<rank>\d+))?"
 
 DEFAULT_STEP_PATTERN: Final = rf"(?i){_EPOCH}{_COUNTER}{_STEP}{_RANK}"
 """`epoch1_step2003-rank0-…`, `ProfilerStep#12`, `step 12`, `train#step_num=12#`, `iteration: 12`, `batch_idx=12`."""
+
+_RANK_AND_BLANKS: Final = rf"[\W_]{{0,8}}(?:{GLOBAL_RANK}{_SEPARATOR}\d{{1,9}}[\W_]{{0,8}})?"
+_COUNTED: Final = re.compile(
+    rf"(?i){_RANK_AND_BLANKS}{_EPOCH}(?:(?:train(?:ing)?|global)[\s_\-]?)?"
+    rf"(?:(?:mini[\s_\-]?)?batch(?:es)?|steps|iterations|its?){_NUMBERED}{_SEPARATOR}(?P<step>\d{{1,18}})"
+    rf"(?:\s?(?:/|of)\s?\d{{1,18}})?{_RANK_AND_BLANKS}"
+)
+_ANY_RANK: Final = re.compile(rf"(?i){GLOBAL_RANK}{_SEPARATOR}(?P<rank>\d{{1,9}})(?!\d)")
 
 _BESIDE_TRAINING = re.compile(
     r"(?i)(?<![a-z])(?:save|checkpoint\w*|ckpt|valid(?:ation|ate|ating)?|val|eval(?:uation|uate|uating)?|test(?:ing)?"
@@ -125,7 +137,7 @@ _UNNUMBERED = re.compile(
     r"(?:gpu_model_runner: ?)?execute_model"
     r"|\[pl\]\[profile\]run_training_batch|run_training_batch"  # Lightning
     r"|(?:DeepSpeed|Pipeline)Engine\.train_batch"
-    r"|(?i:train(?:ing)?[ _-](?:step|iteration|batch))"
+    r"|(?i:(?:train(?:ing)?|run)[ _-]?(?:one[ _-]?)?(?:steps?|iter(?:ation)?s?|batch(?:es)?))"
 )
 _DATA_LOADING = re.compile(
     r"(?i)enumerate\(dataloader\)|data[ _\-]?load|load[ _\-]?(?:data|batch)|next[ _\-]?batch|get[ _\-]?batch"
@@ -150,6 +162,20 @@ def may_name_step(text: str) -> bool:
     """Return whether a text can match `DEFAULT_STEP_PATTERN`: several times faster than the pattern, which few do."""
     words = text.lower()
     return "step" in words or "iter" in words or "batch" in words or "update" in words or "it" in words
+
+
+def match_counted(text: str) -> re.Match[str] | None:
+    """Match a text with a number that may be a step's, or a size, or begin anew within each step.
+
+    `mini-batch 5`, `batch: 5`, `Batch5/100`, `steps5`: which of these it is, the other ranges of the kind tell.
+    """
+    return _COUNTED.fullmatch(text)
+
+
+def rank_in_text(text: str) -> int | None:
+    """Return the global rank that a text states; None if it states none."""
+    match = _ANY_RANK.search(text)
+    return None if match is None else int(match["rank"])
 
 
 def is_beside_training(text: str) -> bool:
@@ -180,8 +206,10 @@ _BATCHES: Final = tuple(
     re.compile(pattern)
     for pattern in (
         # vLLM: requests (tokens) of the prefill and of the decode part; newer versions add sums after the tokens
-        r"execute_context_(?P<prefills>\d+)\((?P<prefill_tokens>\d+)[^)]*\)"
-        r"_generation_(?P<decodes>\d+)\((?P<decode_tokens>\d+)[^)]*\)",
+        r"execute_(?:model )?context_(?P<prefills>\d+)\((?P<prefill_tokens>\d+)?[^)]*\)"
+        r"[_ ]generation_(?P<decodes>\d+)\((?P<decode_tokens>\d+)?[^)]*\)",
+        # before these it counted requests that are new, and those that ran before
+        r"execute_new_(?P<prefills>\d+)_cached_(?P<decodes>\d+)",
         # TensorRT-LLM; it states no tokens of decoding requests, which may be several a request
         r"\[Executor\] _forward_step(?: \d+)?: (?P<prefills>\d+) ctx reqs, (?:(?P<prefill_tokens>\d+) ctx tokens, )?"
         r"(?P<decodes>\d+) gen reqs",
@@ -206,9 +234,9 @@ _WORKER_CALLS: Final = tuple(
     (re.compile(pattern), kind)
     for pattern, kind in (
         # verl
-        (r"generate_sequences", "rollout"),
-        (r"update_(?:actor|critic|policy)", "update"),
-        (r"compute_(?:ref_)?log_prob|compute_values|compute_rm_score", "score"),
+        (r"generate_sequences|rollout_generate", "rollout"),
+        (r"update_(?:actor|critic|policy|teacher)|(?:actor|critic)_update", "update"),
+        (r"(?:(?:actor|ref)_)?compute_(?:ref_)?log_prob|compute_values|compute_rm_score", "score"),
         # NeMo-RL
         (r"\w{0,64}_worker\w{0,64}/generate\w{0,64}", "rollout"),
         (r"\w{0,64}_worker\w{0,64}/train\w{0,64}", "update"),

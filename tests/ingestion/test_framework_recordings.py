@@ -154,3 +154,25 @@ def test_many_recordings_without_gpu_activity_are_one_line(tmp_path: Path, capsy
     assert "(and 5 more recordings for the same reason; jitter inspect lists them)" in first
     assert "record on GPUs, with ProfilerActivity.CUDA (`jitter record torch`)" in hint
     assert others == ["6 left out; nothing to read"]
+
+
+@pytest.mark.parametrize("marker", ["epoch=0,batch={}", "mini-batch {}", "batch{}", "[rank{rank}] batch: {}"])
+def test_batches_are_steps(marker: str, tmp_path: Path):
+    """Beside them, the numbers of parts begin anew in each step, and sizes stay."""
+
+    def script(rank: int) -> Iterator[str]:
+        for batch in range(11, 11 + STEPS):
+            parts = [_within(f"micro-batch {part}", *_within("batch=32", "run gemm")) for part in range(2)]
+            yield from _within(marker.format(batch, rank=rank), *parts[0], *parts[1], "run adam", _ALLREDUCE)
+
+    for rank in range(2):
+        _write(tmp_path / "traces", f"rank{rank}.json", script(rank), rank)
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    assert report.refused == []
+    assert [[step["step"] for step in record["steps"]] for record in records(tmp_path / "lake")] == [
+        list(range(11, 11 + STEPS))
+    ] * 2
+    counts = jitter.open(tmp_path / "lake").sql(
+        "SELECT DISTINCT rank, step, count(*) OVER (PARTITION BY rank, step) n FROM kernels"
+    )
+    assert set(counts["n"]) == {4}

@@ -71,13 +71,15 @@ MARKERS = {
         step_12 | step - 12
     """,
     (None, 12, 0): "iter-12-rank-0",
-    (None, 12, 3): "step 12, rank 3",
+    (None, 12, 3): "step 12, rank 3 | [rank3] step 12 | rank 3/iteration 12 | rank3_step_12",
     (None, 12, 5): "step 12 of global_rank 5",
     (None, 100, None): "global_step_100",
     (None, 1234, 5): "step 1,234 rank 5",
     (None, 12345, None): "step 12,345",
     (None, 1012345, None): "step 1,012,345",
     (1, 12, None): """
+        epoch=1,batch=12 | epoch=1/batch=12 | Epoch: 1, Batch: 12 | epoch 1 batch-12 | epoch_1_batch_12
+        Epoch 1: batch12
         train#epoch=1,step_num=12# | epoch 1 batch 12 | Epoch: 1, Batch 12 | epoch 1 it 12 | epoch-1-step-12
     """,
     (1, 12, 3): "epoch 1 batch_idx 12 rank 3",
@@ -91,6 +93,7 @@ MARKERS = {
         ckpt step 100 | validation step 3 | validation_step 3 | val_step 3 | eval iteration 3 | evaluate step 3
         test_step 3 | sanity check batch 1 | epoch 1 validation batch 3 | batch_size=32 | batch=32 | batch: 32
         microbatch 3 | micro_batch 3 | minibatch 3 | next_batch 3 | load batch 3 | get_batch 3 | fetch_batch 3
+        accumulation step 3 | gradient_accumulation_step 3 | grad_acc_step 3 | batch12 | batch-12 | steps12
         microstep 3 | substep 3 | accum_step 3 | weight update 3 | optimizer_update 3 | fit 12 | with it 12
         item 12 | update | Optimizer.step#AdamW.step | Optimizer.zero_grad#AdamW.zero_grad | aten::batch_norm
         DistributedDataParallel.forward | FullyShardedDataParallel._pre_forward | nccl:all_reduce | step 1.5
@@ -103,10 +106,11 @@ MARKERS = {
 # whether a range is a step of a framework that writes no number
 UNNUMBERED = {
     True: """
-        execute_context_1(10)_generation_5(5) | execute_context_0(0)_generation_64(64)
+        execute_context_1(10)_generation_5(5) | execute_context_0(0)_generation_64(64) | execute_new_1_cached_7
         gpu_model_runner: execute_model | execute_model | step[DECODE bs=8] | step[EXTEND bs=1 toks=512]
         [pl][profile]run_training_batch | run_training_batch | PipelineEngine.train_batch
-        DeepSpeedEngine.train_batch | train_step | training_step | train step
+        DeepSpeedEngine.train_batch | train_step | training_step | train step | TrainStep | training steps | run_step
+        Training iteration | train_iter | train_one_step | train_one_batch | run_iter
     """,
     False: "validation_step | forward_step | DeepSpeedEngine.forward | step | train_step_end | optimizer_step",
 }

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
 from jitter.ingestion.names import compile_step_pattern, host_range_kind
-from jitter.ingestion.transform.steps.step_markers import DEFAULT_STEP_PATTERN, Marker, parse_marker, select_step_ranges
+from jitter.ingestion.transform.steps.step_markers import (
+    DEFAULT_STEP_PATTERN,
+    Marker,
+    parse_counted_range,
+    parse_marker,
+    select_counting,
+    select_step_ranges,
+)
 
 
 def _read(text: str, expression: str | None = None) -> tuple[int | None, int, int | None] | None:
@@ -28,6 +35,44 @@ def test_own_pattern():
         with pytest.raises(UsageError, match="--step-pattern"):
             compile_step_pattern(wrong)
     assert compile_step_pattern(None).pattern == DEFAULT_STEP_PATTERN
+
+
+def _counted(*texts: str, unnumbered: int = 0) -> list[int]:
+    """Return the steps of ranges one after the other, beside as many ranges `train_step`."""
+    markers = [parse_counted_range(text) for text in texts]
+    ranges = [marker._replace(start_ns=100 * at) for at, marker in enumerate(markers) if marker is not None]
+    return [each.step for each in select_counting(ranges, [_mark(0, 100 * at, None) for at in range(unnumbered)])]
+
+
+COUNTED = """
+    mini-batch {} | minibatch {} | mini_batch_{} | batch{} | Batch{} | batch: {} | batch={} | it{} | steps{}
+    [batch {}/100] | Batch {} of 99 | train batch-{} | batch: {} rank: 3 | rank 3: batch{} | epoch 1, mini-batch {}
+"""
+
+
+@pytest.mark.parametrize("text", [text.strip() for line in COUNTED.strip().splitlines() for text in line.split(" | ")])
+def test_numbers_that_count_are_steps(text: str):
+    assert _counted(*map(text.format, (4, 5, 7))) == [4, 5, 7]
+    assert _counted(*map(text.format, (4, 5))) == []
+    assert _counted(*map(text.format, (32, 32, 32, 32))) == []
+    assert _counted(*map(text.format, (0, 1, 2, 0, 1, 2))) == []
+
+
+def test_ranges_that_count_are_steps_unless_others_are():
+    parts = [f"mini-batch {number}" for number in range(6)]
+    assert _counted(*parts, unnumbered=3) == []
+    assert _counted(*parts, unnumbered=6) == list(range(6))
+    assert _counted(*parts, "batch: 1", "batch: 2", "batch: 3") == list(range(6))
+    for other in (
+        "layer 3",
+        "block 3",
+        "microbatch 3",
+        "micro-batch 3",
+        "load batch 3",
+        "validation batch 3",
+        "it 1.5",
+    ):
+        assert parse_counted_range(other) is None
 
 
 def _mark(step: int, start: int, end: int | None, thread: int = 1, epoch: int | None = None) -> Marker:

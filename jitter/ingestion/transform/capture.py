@@ -19,7 +19,7 @@ from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture, cor
 from jitter.ingestion.transform.launch_scopes import NO_THREAD, OPEN, CodeRanges
 from jitter.ingestion.transform.range_texts import DETAILS
 from jitter.ingestion.transform.sorted_rows import SortedRows
-from jitter.ingestion.transform.steps.step_markers import Marker, parse_marker
+from jitter.ingestion.transform.steps.step_markers import Marker, parse_counted_range, parse_marker
 from jitter.readers import Batch, Process
 
 _MAX_OTHER_NUMBERED = 100
@@ -50,6 +50,8 @@ class Capture:
         """Ranges whose text states a step number, by process."""
         self.unnumbered: dict[int, list[Marker]] = defaultdict(list)
         """Ranges that are steps of a framework that writes no number, by process; their `step` is 0."""
+        self.counted: dict[int, list[Marker]] = defaultdict(list)
+        """Ranges with a number that may be the step's or another one, by process."""
         self.other_numbered: list[str] = []
         """Numbered texts that the user's pattern does not match. Texts with other numbers are not listed again."""
         self._other_kinds: set[str] = set()
@@ -102,7 +104,7 @@ class Capture:
             take = takes[code]
             assert take is not None
             take(*values)
-        is_step = np.array([isinstance(take, _StepTaker) for take in takes], np.bool_)[codes]
+        is_step = np.array([isinstance(take, _StepTaker) and not take.may_be_scope for take in takes], np.bool_)[codes]
         kept = np.flatnonzero(~is_step)
         if len(kept):
             whole = {name: columns[name].take(pa.array(kept)) for name in columns}
@@ -119,6 +121,9 @@ class Capture:
         if is_unnumbered_step(text):
             kind = "".join("N" if char.isdecimal() else char for char in text)
             return _StepTaker(Marker(None, text, 0, None, None, 0, None, kind), self.unnumbered)
+        counted = parse_counted_range(text) if self._pattern.pattern == DEFAULT_STEP_PATTERN else None
+        if counted is not None:
+            return _StepTaker(counted, self.counted, may_be_scope=True)
         host_kind = host_range_kind(text)
         if host_kind is not None:
             return lambda process, thread, start_ns, end_ns: self._host_ranges.append(
@@ -143,6 +148,8 @@ class _StepTaker:
 
     pattern: Marker
     markers: dict[int, list[Marker]]
+    may_be_scope: bool = False
+    """Whether the ranges also count as places in the code."""
 
     def __call__(self, process: int, thread: int | None, start_ns: int, end_ns: int | None) -> None:
         self.markers[process].append(self.pattern._replace(thread=thread, start_ns=start_ns, end_ns=end_ns))

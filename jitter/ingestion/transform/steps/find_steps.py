@@ -25,6 +25,7 @@ from jitter.ingestion.transform.steps.step_markers import (
     StepRange,
     StepRanges,
     number_step_ranges,
+    select_counting,
     select_step_ranges,
 )
 from jitter.readers import Recording
@@ -80,16 +81,19 @@ def find_steps(
     joined: JoinedCapture,
     markers: Sequence[Marker],
     unnumbered: Sequence[Marker],
+    counted: Sequence[Marker],
     recording: Recording,
     uses: Sequence[GpuUsage],
     patterns: Sequence[tuple[str, ...]],
 ) -> ProcessSteps:
     """Find the steps of the process with these `markers` and the GPUs `uses`.
 
-    `unnumbered` are ranges of steps without a number, used where there are no `markers`. `patterns` are kernel
-    sequences of steps of other ranks: a process without markers that repeats one of them is cut at the same kernel.
+    Used where there are no `markers`: `unnumbered`, ranges of steps without a number, and `counted`, ranges with a
+    number that may be another one. `patterns` are kernel sequences of steps of other ranks: a process without markers
+    that repeats one of them is cut at the same kernel.
     """
-    marked = select_step_ranges(markers) if markers else number_step_ranges(unnumbered)
+    numbered = markers or select_counting(counted, unnumbered)
+    marked = select_step_ranges(numbered) if numbered else number_step_ranges(unnumbered)
     busiest = max(uses, key=lambda use: use.compute_kernels)
     has_launches = busiest.gpu.process in joined.has_launches
     if marked.ranges and has_launches:

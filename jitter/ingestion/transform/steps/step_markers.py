@@ -10,7 +10,14 @@ from typing import NamedTuple
 
 from jitter.core.formatting import format_count, format_time
 from jitter.core.step_key import StepKey
-from jitter.ingestion.names import DEFAULT_STEP_PATTERN, compile_step_pattern, is_beside_training, may_name_step
+from jitter.ingestion.names import (
+    DEFAULT_STEP_PATTERN,
+    compile_step_pattern,
+    is_beside_training,
+    match_counted,
+    may_name_step,
+    rank_in_text,
+)
 
 
 class Marker(NamedTuple):
@@ -77,11 +84,24 @@ def parse_marker(
     """Return the marker of a range, or None if its text states no step number that fits the column."""
     is_default = pattern.pattern == DEFAULT_STEP_PATTERN
     match = None if is_default and not may_name_step(text) else pattern.search(text)
-    if match is None:
+    if match is None or (is_default and is_beside_training(text[: match.end("step")])):
         return None
+    marker = _marker_of(match, thread, start_ns, end_ns)
+    if marker is not None and marker.rank is None and is_default:
+        return marker._replace(rank=rank_in_text(text))
+    return marker
+
+
+def parse_counted_range(text: str) -> Marker | None:
+    """Return the marker of a range whose number may count the steps, without thread and times; None for others."""
+    match = match_counted(text)
+    marker = None if match is None else _marker_of(match, None, 0, None)
+    return None if marker is None else marker._replace(rank=rank_in_text(text))
+
+
+def _marker_of(match: re.Match[str], thread: int | None, start_ns: int, end_ns: int | None) -> Marker | None:
+    text = match.string
     head = text[: match.end("step")]
-    if is_default and is_beside_training(head):
-        return None
     words = {name: (word or "").replace(",", "") for name, word in match.groupdict().items()}
     numbers = {
         name: int(word) if (word := words.get(name, "")).isdecimal() and len(word) <= digits else None
@@ -108,6 +128,24 @@ def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
     thread = min(outermost, key=lambda thread: (-len(outermost[thread]), outermost[thread][0].start_ns))
     step_ranges = _ranges(outermost[thread])
     return StepRanges(step_ranges.ranges, [*_other_kinds(threads[thread], outermost[thread]), *step_ranges.problems])
+
+
+def select_counting(counted: Iterable[Marker], unnumbered: Sequence[Marker]) -> list[Marker]:
+    """Return the ranges of one thread and kind whose numbers count the steps; empty if those of no kind do.
+
+    Numbers that count rise from range to range and are at least three: sizes are equal, and those of parts begin anew
+    in each step. Ranges of steps without a number (`unnumbered`) are preferred, unless there are as many.
+    """
+    kinds: dict[tuple[int | None, str], list[Marker]] = defaultdict(list)
+    for marker in sorted(counted, key=lambda marker: marker.start_ns):
+        kinds[marker.thread, marker.kind].append(marker)
+    rising = [
+        markers
+        for markers in kinds.values()
+        if len(markers) >= _MIN_REGULAR and all(one.order < two.order for one, two in pairwise(map(_key, markers)))
+    ]
+    chosen = max(rising, key=lambda markers: (len(markers), -markers[0].start_ns), default=[])
+    return chosen if not unnumbered or len(chosen) == len(unnumbered) else []
 
 
 def number_step_ranges(ranges: Iterable[Marker]) -> StepRanges:

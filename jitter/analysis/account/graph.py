@@ -96,69 +96,42 @@ class Inputs(NamedTuple):
     chosen: Bools
 
 
+class StepGraph(NamedTuple):
+    """A step's graph in two settings: what the loops of the account read of it."""
+
+    job: JobArrays
+    structure: Structure
+    collectives: CollectiveArrays
+    step: StepTimes
+    self_times: SelfTimes
+    baseline: SelfTimes
+    """(operations of all teams,)."""
+    upper: Setting
+    lower: Setting
+    shift: float
+    """How much later the step before ends in the upper setting, ns."""
+    heads: Heads
+    inputs: Inputs
+    """Those of one maximum at a time."""
+
+
 @compiled
-def find_heads(
-    job: JobArrays,
-    structure: Structure,
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    self_times: SelfTimes,
-    baseline: SelfTimes,
-    upper: Setting,
-    lower: Setting,
-    shift: float,
-    heads: Heads,
-    threads: Ints,
-    streams: Ints,
-    inputs: Inputs,
-) -> None:
+def find_heads(graph: StepGraph, threads: Ints, streams: Ints) -> None:
     """Find the heads of all nodes of a step; `threads` (ranks, threads) and `streams` (ranks, streams) are -1."""
-    instructions = structure.instructions
+    instructions = graph.structure.instructions
     for at in range(instructions.shape[0]):
         block, low, high = instructions[at, 0], instructions[at, 1], instructions[at, 2]
         if block < 0:
-            find_heads_of_collective(job, structure, collectives, step, upper, lower, heads, streams, inputs, low)
-            continue
-        find_heads_of_operations(
-            job,
-            structure,
-            collectives,
-            step,
-            self_times,
-            baseline,
-            upper,
-            lower,
-            shift,
-            heads,
-            threads,
-            streams,
-            inputs,
-            block,
-            low,
-            high,
-        )
+            find_heads_of_collective(graph, streams, low)
+        else:
+            find_heads_of_operations(graph, threads, streams, block, low, high)
 
 
 @compiled
-def find_heads_of_operations(
-    job: JobArrays,
-    structure: Structure,
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    self_times: SelfTimes,
-    baseline: SelfTimes,
-    upper: Setting,
-    lower: Setting,
-    shift: float,
-    heads: Heads,
-    threads: Ints,
-    streams: Ints,
-    inputs: Inputs,
-    block: int,
-    first: int,
-    last: int,
-) -> None:
+def find_heads_of_operations(graph: StepGraph, threads: Ints, streams: Ints, block: int, first: int, last: int) -> None:
     """Find the heads of operations of a block's ranks, the `first` up to but not including the `last`."""
+    job, structure, collectives, step = graph.job, graph.structure, graph.collectives, graph.step
+    upper, lower, heads, inputs = graph.upper, graph.lower, graph.heads, graph.inputs
     base = collectives.first_place[block]
     is_coupled = structure.is_coupled[base + first : base + last]
     for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
@@ -171,34 +144,19 @@ def find_heads_of_operations(
         low, high = job.first[team] + first, job.first[team] + last
         of_thread, of_stream, before = job.thread[low:high], job.stream[low:high], structure.thread_before[low:high]
         follows_call, follows_stream = structure.follows_call[low:high], structure.follows_stream[low:high]
-        usual = cut_self_times(baseline, low, high)
+        usual = cut_self_times(graph.baseline, low, high)
         low, high = row + first, row + last
-        recorded = cut_self_times(self_times, low, high)
+        recorded, calls = cut_self_times(graph.self_times, low, high), step.call[low:high]
         nodes, others = cut_nodes(upper.nodes, low, high), cut_nodes(lower.nodes, low, high)
         starts, ends = heads.start[low:high], heads.end[low:high]
         frees, backs = heads.free[low:high], heads.back[low:high]
-        calls = step.call[low:high]
         for at in range(last - first):
             op, thread, stream = first + at, of_thread[at], of_stream[at]
             is_plain = follows_call[at] and before[at] >= 0
             is_plain = is_plain and not isnan(recorded.host[at] - usual.host[at] + nodes.back[at] - others.back[at])
             # where a call follows the one before it alone, its head is that one's
             if not is_plain and not isnan(calls[at]):
-                count = list_call_inputs(
-                    job,
-                    structure,
-                    step,
-                    self_times,
-                    baseline,
-                    upper,
-                    lower,
-                    shift,
-                    heads,
-                    inputs,
-                    rank,
-                    op,
-                    threads[rank, thread],
-                )
+                count = list_call_inputs(graph, rank, op, threads[rank, thread])
                 threads[rank, thread] = common_head(count, inputs, heads.parent)
             backs[at] = threads[rank, thread]
             if stream < 0:  # a synchronising call
@@ -216,33 +174,24 @@ def find_heads_of_operations(
             elif is_alone and is_latest(begun, usually_begun, free, usually_free):
                 starts[at] = ends[at] = backs[at]
             else:
-                count = list_start_inputs(job, step, self_times, baseline, upper, lower, shift, heads, inputs, rank, op)
+                count = list_start_inputs(graph, rank, op)
                 starts[at] = ends[at] = common_head(count, inputs, heads.parent)
             if is_coupled[at]:
                 continue
             if frees_stream(nodes, others, at):
                 streams[rank, stream] = ends[at]
             else:
-                count = list_stream_inputs(upper, lower, heads, inputs, row + op, op)
+                count = list_stream_inputs(graph, row + op, op)
                 streams[rank, stream] = common_head(count, inputs, heads.parent)
 
 
 @compiled
-def find_heads_of_collective(
-    job: JobArrays,
-    structure: Structure,
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    upper: Setting,
-    lower: Setting,
-    heads: Heads,
-    streams: Ints,
-    inputs: Inputs,
-    number: int,
-) -> None:
+def find_heads_of_collective(graph: StepGraph, streams: Ints, number: int) -> None:
     """Find the parents of a collective's groups, and the heads of its ends."""
+    job, structure, collectives, step = graph.job, graph.structure, graph.collectives, graph.step
+    upper, lower, heads, inputs = graph.upper, graph.lower, graph.heads, graph.inputs
     for group in range(collectives.first_group[number], collectives.first_group[number + 1]):
-        count = list_arrivals(collectives, step, upper, lower, heads, inputs, group)
+        count = list_arrivals(graph, group)
         instance = structure.instance[group]
         heads.parent[instance], heads.moved[instance] = common_head(count, inputs, heads.parent), math.nan
         for index in range(count):
@@ -257,7 +206,7 @@ def find_heads_of_collective(
             continue
         instance = structure.instance[collectives.group[at]]
         heads.end[cell] = instance if not isnan(heads.moved[instance]) else heads.parent[instance]
-        count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
+        count = list_stream_inputs(graph, cell, op)
         streams[rank, job.stream[job.first[step.team[rank]] + op]] = common_head(count, inputs, heads.parent)
 
 
@@ -291,20 +240,12 @@ def common_ancestor(first: int, second: int, parent: Ints) -> int:
 
 
 @compiled
-def find_anchor(
-    count: int,
-    inputs: Inputs,
-    structure: Structure,
-    collectives: CollectiveArrays,
-    heads: Heads,
-    shift: float,
-    rank: int,
-    group: int,
-) -> int:
+def find_anchor(graph: StepGraph, count: int, rank: int, group: int) -> int:
     """Return the instance from which a maximum is measured; -1 for the end of the step before.
 
     It is of one `rank`, or of the arrivals of a `group` (-1: of none).
     """
+    heads, inputs = graph.heads, graph.inputs
     latest_upper = latest_lower = -math.inf
     for at in range(count):
         latest_upper, latest_lower = max(latest_upper, inputs.upper[at]), max(latest_lower, inputs.lower[at])
@@ -315,11 +256,8 @@ def find_anchor(
             anchor = inputs.head[at] if is_first else common_ancestor(anchor, inputs.head[at], heads.parent)
             is_first = False
     while True:
-        while anchor >= 0 and not is_attended(
-            structure.collective, structure.attendance, collectives, structure.group[anchor], rank, group
-        ):
-            anchor = heads.parent[anchor]
-        since = heads.moved[anchor] if anchor >= 0 else shift
+        anchor = attended_head(graph, anchor, rank, group)
+        since = heads.moved[anchor] if anchor >= 0 else graph.shift
         level = -math.inf
         for at in range(count):
             level = max(level, min(inputs.upper[at], inputs.lower[at] + since))
@@ -333,48 +271,42 @@ def find_anchor(
 
 
 @compiled
-def head_moved(
-    head: int, rank: int, shift: float, structure: Structure, collectives: CollectiveArrays, moved: Floats
-) -> float:
-    """Return how much later a node's head is in the upper setting, ns; NaN where the node's rank does not attend it.
-
-    `moved` is that of `Heads`; `shift` is that of the step before.
-    """
+def head_moved(graph: StepGraph, head: int, rank: int) -> float:
+    """Return how much later a node's head is in the upper setting, ns; NaN where the node's rank does not attend it."""
     if head < 0:
-        return shift
-    group = structure.group[head]
-    at = structure.attendance[structure.collective[group], collectives.block[rank]]
-    if at < 0 or collectives.group[at + collectives.column[rank]] != group:
+        return graph.shift
+    if not is_attended(graph, graph.structure.group[head], rank, -1):
         return math.nan
-    return float(moved[head])
+    return float(graph.heads.moved[head])
 
 
 @compiled
-def is_attended(
-    collective: Ints, attendance: Ints, collectives: CollectiveArrays, group: int, rank: int, by: int
-) -> bool:
+def attended_head(graph: StepGraph, head: int, rank: int, by: int) -> int:
+    """Return a head or the nearest one above it that is attended, see `is_attended`; -1 for none."""
+    while head >= 0 and not is_attended(graph, graph.structure.group[head], rank, by):
+        head = graph.heads.parent[head]
+    return int(head)
+
+
+@compiled
+def is_attended(graph: StepGraph, group: int, rank: int, by: int) -> bool:
     """Return whether a rank, or all ranks of the group `by` unless that is -1, attend a group of a collective."""
-    number = collective[group]
+    structure, collectives = graph.structure, graph.collectives
+    number = structure.collective[group]
     low, high = (0, 1) if by < 0 else (collectives.first_in_group[by], collectives.first_in_group[by + 1])
     for index in range(low, high):
         attendee = rank if by < 0 else collectives.rank[collectives.by_group[index]]
-        at = attendance[number, collectives.block[attendee]]
+        at = structure.attendance[number, collectives.block[attendee]]
         if at < 0 or collectives.group[at + collectives.column[attendee]] != group:
             return False
     return True
 
 
 @compiled
-def list_arrivals(
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    upper: Setting,
-    lower: Setting,
-    heads: Heads,
-    inputs: Inputs,
-    group: int,
-) -> int:
+def list_arrivals(graph: StepGraph, group: int) -> int:
     """Make the arrivals of a group the inputs of a maximum, with their attendances; return how many."""
+    collectives, step, heads, inputs = graph.collectives, graph.step, graph.heads, graph.inputs
+    upper, lower = graph.upper, graph.lower
     count = 0
     for index in range(collectives.first_in_group[group], collectives.first_in_group[group + 1]):
         at = collectives.by_group[index]
@@ -391,9 +323,10 @@ def list_arrivals(
 
 
 @compiled
-def list_stream_inputs(upper: Setting, lower: Setting, heads: Heads, inputs: Inputs, cell: int, op: int) -> int:
+def list_stream_inputs(graph: StepGraph, cell: int, op: int) -> int:
     """Make an operation's end and the end before it on its stream the inputs of a maximum; return how many."""
-    count, nodes, others = 0, upper.nodes, lower.nodes
+    heads, inputs = graph.heads, graph.inputs
+    count, nodes, others = 0, graph.upper.nodes, graph.lower.nodes
     if not isnan(nodes.end[cell] - others.end[cell]):
         inputs.upper[count], inputs.lower[count] = nodes.end[cell], others.end[cell]
         inputs.goes[count], inputs.which[count], inputs.head[count] = END, op, heads.end[cell]
@@ -408,20 +341,10 @@ def list_stream_inputs(upper: Setting, lower: Setting, heads: Heads, inputs: Inp
 
 
 @compiled
-def list_start_inputs(
-    job: JobArrays,
-    step: StepTimes,
-    self_times: SelfTimes,
-    baseline: SelfTimes,
-    upper: Setting,
-    lower: Setting,
-    shift: float,
-    heads: Heads,
-    inputs: Inputs,
-    rank: int,
-    op: int,
-) -> int:
+def list_start_inputs(graph: StepGraph, rank: int, op: int) -> int:
     """Make what an operation waits for to start the inputs of a maximum, its launch first; return how many."""
+    job, step, self_times, baseline = graph.job, graph.step, graph.self_times, graph.baseline
+    upper, lower, heads, inputs = graph.upper, graph.lower, graph.heads, graph.inputs
     team, row = step.team[rank], step.row[rank]
     place, cell, count = job.first[team] + op, row + op, 0
     launch_ns, stream_ns = job.launch_ns[team], job.stream_ns[team]
@@ -432,7 +355,7 @@ def list_start_inputs(
         inputs.goes[count], inputs.head[count] = RETURN, heads.back[cell]
         count += 1
     if isnan(self_times.delay[cell] if job.has_launches[team] else self_times.host[cell]):  # it joins here, as recorded
-        inputs.upper[count], inputs.lower[count] = step.start[cell], step.start[cell] - shift
+        inputs.upper[count], inputs.lower[count] = step.start[cell], step.start[cell] - graph.shift
         inputs.goes[count], inputs.head[count] = STEP_BEFORE, -1
         return count + 1
     if not isnan(free - usually_free):
@@ -440,25 +363,17 @@ def list_start_inputs(
         inputs.goes[count], inputs.head[count] = STREAM, heads.free[cell]
         count += 1
     low, high = job.first_wait[place], job.first_wait[place + 1]
-    return add_awaited(job.wait_on, low, high, row, rank, 0.0, False, upper, lower, heads, inputs, count)
+    return add_awaited(graph, job.wait_on, low, high, row, rank, 0.0, False, count)
 
 
 @compiled
-def list_since_inputs(
-    job: JobArrays,
-    structure: Structure,
-    row: int,
-    upper: Setting,
-    lower: Setting,
-    heads: Heads,
-    inputs: Inputs,
-    rank: int,
-    place: int,
-) -> int:
+def list_since_inputs(graph: StepGraph, row: int, rank: int, place: int) -> int:
     """Make what a call follows the inputs of a maximum: the call before, and what its host waits for; return how many.
 
     `place` is that of all teams' operations; the rank's cells begin at `row`.
     """
+    job, structure, upper, lower = graph.job, graph.structure, graph.upper, graph.lower
+    heads, inputs = graph.heads, graph.inputs
     count, thread, previous = 0, job.thread[place], structure.thread_before[place]
     before, usual, head = upper.before.back[rank, thread], lower.before.back[rank, thread], -1
     if previous >= 0:
@@ -469,7 +384,7 @@ def list_since_inputs(
         count = 1
     low, high = job.first_host_wait[place], job.first_host_wait[place + 1]
     lead = job.host_lead_ns[place]
-    return add_awaited(job.host_wait_on, low, high, row, rank, lead, True, upper, lower, heads, inputs, count)
+    return add_awaited(graph, job.host_wait_on, low, high, row, rank, lead, True, count)
 
 
 @compiled
@@ -484,25 +399,13 @@ def latest_input(count: int, values: Floats) -> float:
 
 
 @compiled
-def list_call_inputs(
-    job: JobArrays,
-    structure: Structure,
-    step: StepTimes,
-    self_times: SelfTimes,
-    baseline: SelfTimes,
-    upper: Setting,
-    lower: Setting,
-    shift: float,
-    heads: Heads,
-    inputs: Inputs,
-    rank: int,
-    op: int,
-    head: int,
-) -> int:
+def list_call_inputs(graph: StepGraph, rank: int, op: int, head: int) -> int:
     """Make what a call's return waits for the inputs of a maximum, the call itself first; return how many.
 
     `head` is that of the call before on the thread.
     """
+    job, structure, step, upper, lower = graph.job, graph.structure, graph.step, graph.upper, graph.lower
+    heads, inputs = graph.heads, graph.inputs
     team, row = step.team[rank], step.row[rank]
     place, cell = job.first[team] + op, row + op
     if job.first_host_wait[place] == job.first_host_wait[place + 1]:
@@ -511,18 +414,18 @@ def list_call_inputs(
         if previous >= 0:
             since, usual = upper.nodes.back[row + previous], lower.nodes.back[row + previous]
     else:
-        count = list_since_inputs(job, structure, row, upper, lower, heads, inputs, rank, place)
+        count = list_since_inputs(graph, row, rank, place)
         since, usual = latest_input(count, inputs.upper), latest_input(count, inputs.lower)
         head = common_head(count, inputs, heads.parent)
-    called, usually_called = since + self_times.host[cell], usual + baseline.host[place]
+    called, usually_called = since + graph.self_times.host[cell], usual + graph.baseline.host[place]
     inputs.goes[0] = SELF
     if isnan(called - usually_called):  # it begins here, as recorded
-        called, usually_called, head = step.call[cell], step.call[cell] - shift, -1
+        called, usually_called, head = step.call[cell], step.call[cell] - graph.shift, -1
         inputs.goes[0] = STEP_BEFORE
     inputs.upper[0], inputs.lower[0], inputs.head[0] = called, usually_called, head
     if job.kind[place] == SYNC:
         low, high = job.first_wait[place], job.first_wait[place + 1]
-        return add_awaited(job.wait_on, low, high, row, rank, 0.0, False, upper, lower, heads, inputs, 1)
+        return add_awaited(graph, job.wait_on, low, high, row, rank, 0.0, False, 1)
     if job.queue[team] > 0 and upper.slot[cell] > -math.inf and lower.slot[cell] > -math.inf:
         holder, usual_holder = upper.holder[cell], lower.holder[cell]
         inputs.upper[1], inputs.lower[1], inputs.goes[1], inputs.head[1] = (
@@ -539,23 +442,13 @@ def list_call_inputs(
 
 @compiled
 def add_awaited(
-    wait_on: Ints,
-    low: int,
-    high: int,
-    row: int,
-    rank: int,
-    lead: float,
-    by_host: bool,
-    upper: Setting,
-    lower: Setting,
-    heads: Heads,
-    inputs: Inputs,
-    count: int,
+    graph: StepGraph, wait_on: Ints, low: int, high: int, row: int, rank: int, lead: float, by_host: bool, count: int
 ) -> int:
     """Add awaited ends, each `lead` earlier, to the inputs of a maximum; return how many inputs there are.
 
     A host (`by_host`) does not wait for what the rank lacks; a stream waits for the operation before that.
     """
+    upper, lower, heads, inputs = graph.upper, graph.lower, graph.heads, graph.inputs
     for wait in range(low, high):
         awaited = wait_on[wait]
         if by_host and awaited >= 0 and isnan(upper.nodes.start[row + awaited]):

@@ -19,15 +19,12 @@ from jitter.analysis.account.graph import (
     RETURN,
     SELF,
     STREAM,
-    Heads,
-    Inputs,
-    Setting,
-    Structure,
+    StepGraph,
+    attended_head,
     common_ancestor,
     find_anchor,
     frees_stream,
     head_moved,
-    is_attended,
     is_sole,
     latest_input,
     list_arrivals,
@@ -38,10 +35,9 @@ from jitter.analysis.account.graph import (
     ready_to_start,
 )
 from jitter.analysis.account.shapley import divide_maximum, weight_of_one
-from jitter.analysis.collectives.matching import CollectiveArrays
 from jitter.analysis.execution.interference import LOOK_BACK, exact_end_beside
 from jitter.analysis.execution.job_arrays import JobArrays, push_pending
-from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes, cut_self_times
+from jitter.analysis.execution.self_times import CPU, GPU, START, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.replay import NodeTimes, cut_nodes
 from jitter.analysis.thresholds import THRESHOLDS
@@ -133,93 +129,38 @@ class Beside(NamedTuple):
     """(subsets of the inputs,)."""
 
 
-@compiled
-def share_step(
-    job: JobArrays,
-    structure: Structure,
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    self_times: SelfTimes,
-    baseline: SelfTimes,
-    upper: Setting,
-    lower: Setting,
-    heads: Heads,
-    border: Ints,
-    shift: float,
-    multiplier: Multipliers,
-    shares: Shares,
-    inputs: Inputs,
-    beside: Beside,
-    stretches: Stretches,
-) -> None:
-    """Go back through a step with the multipliers of its nodes and fill in its shares.
+class Charges(NamedTuple):
+    """What one pass backwards carries along and fills in."""
 
-    `border` (ranks,) is the last operation of each rank that is none of the pass: what comes to it, or to one before
-    it, is carried; -1 for none. `shift` is how much later the step before ends in the upper setting, ns.
+    border: Ints
+    """(ranks,) the last operation of each rank that is none of the pass: what comes to it, or to one before it, is
+    carried; -1 for none.
     """
-    instructions = structure.instructions
+    multiplier: Multipliers
+    shares: Shares
+    beside: Beside
+    stretches: Stretches
+
+
+@compiled
+def share_step(graph: StepGraph, charges: Charges) -> None:
+    """Go back through a step with the multipliers of its nodes and fill in its shares."""
+    instructions = graph.structure.instructions
     for at in range(instructions.shape[0] - 1, -1, -1):
         block, low, high = instructions[at, 0], instructions[at, 1], instructions[at, 2]
         if block < 0:
-            share_collective(
-                job,
-                structure,
-                collectives,
-                step,
-                upper,
-                lower,
-                heads,
-                border,
-                shift,
-                low,
-                multiplier,
-                shares,
-                inputs,
-                stretches,
-            )
+            share_collective(graph, charges, low)
             continue
-        share_operations(
-            job,
-            structure,
-            collectives,
-            step,
-            self_times,
-            baseline,
-            upper,
-            lower,
-            heads,
-            border,
-            shift,
-            multiplier,
-            shares,
-            inputs,
-            beside,
-            stretches,
-            block,
-            low,
-            high,
-        )
-        carry_operations(job, collectives, step, upper, lower, border, shift, multiplier, shares, block, low, high)
+        share_operations(graph, charges, block, low, high)
+        carry_operations(graph, charges, block, low, high)
 
 
 @compiled
-def share_collective(
-    job: JobArrays,
-    structure: Structure,
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    upper: Setting,
-    lower: Setting,
-    heads: Heads,
-    border: Ints,
-    shift: float,
-    number: int,
-    multiplier: Multipliers,
-    shares: Shares,
-    inputs: Inputs,
-    stretches: Stretches,
-) -> None:
+def share_collective(graph: StepGraph, charges: Charges, number: int) -> None:
     """Divide the multipliers of a collective's ends, of all groups, among transfer and arrivals."""
+    job, structure, collectives, step = graph.job, graph.structure, graph.collectives, graph.step
+    upper, lower, shift, heads, inputs = graph.upper, graph.lower, graph.shift, graph.heads, graph.inputs
+    border, multiplier, shares, stretches = charges.border, charges.multiplier, charges.shares, charges.stretches
     for at in range(collectives.first[number], collectives.first[number + 1]):
         rank, op = collectives.rank[at], collectives.place[at]
         cell = step.row[rank] + op
@@ -229,10 +170,8 @@ def share_collective(
         whole = multiplier.stream[rank, stream]
         if whole != 0.0:
             multiplier.stream[rank, stream] = 0.0
-            count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
-            pass_on(
-                structure, collectives, heads, step.row[rank], rank, 0, stream, shift, multiplier, inputs, count, whole
-            )
+            count = list_stream_inputs(graph, cell, op)
+            pass_on(graph, multiplier, rank, 0, stream, count, whole)
         if not isnan(upper.nodes.end[cell] - lower.nodes.end[cell]):
             multiplier.group[collectives.group[at]] += multiplier.end[cell]
             multiplier.end[cell] = 0.0
@@ -242,7 +181,7 @@ def share_collective(
             continue
         multiplier.group[group] = 0.0
         shares.passed[group] = whole
-        count = list_arrivals(collectives, step, upper, lower, heads, inputs, group)
+        count = list_arrivals(graph, group)
         change, is_carried = heads.moved[structure.instance[group]], False
         for index in range(count):
             at = inputs.which[index]
@@ -254,7 +193,7 @@ def share_collective(
         transfer = upper.transfer[group] - lower.transfer[group]
         transfer = 0.0 if isnan(transfer) else transfer
         shares.transfer[group] += whole * transfer
-        anchor = find_anchor(count, inputs, structure, collectives, heads, shift, -1, group)
+        anchor = find_anchor(graph, count, -1, group)
         since = heads.moved[anchor] if anchor >= 0 else shift
         anchored = divide_maximum(count, inputs.upper, inputs.lower, since, inputs.factor, inputs.order)
         if anchor >= 0:
@@ -273,22 +212,11 @@ def share_collective(
 
 
 @compiled
-def carry_operations(
-    job: JobArrays,
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    upper: Setting,
-    lower: Setting,
-    border: Ints,
-    shift: float,
-    multiplier: Multipliers,
-    shares: Shares,
-    block: int,
-    first: int,
-    last: int,
-) -> None:
+def carry_operations(graph: StepGraph, charges: Charges, block: int, first: int, last: int) -> None:
     """Charge what comes to operations up to the border, of those from `first` up to but not including `last`."""
-    nodes, others = upper.nodes, lower.nodes
+    job, collectives, step, shift = graph.job, graph.collectives, graph.step, graph.shift
+    border, multiplier, shares = charges.border, charges.multiplier, charges.shares
+    nodes, others = graph.upper.nodes, graph.lower.nodes
     for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
         rank = collectives.member[member]
         if step.row[rank] < 0 or not multiplier.touched[rank]:
@@ -316,30 +244,15 @@ def carry_operations(
 
 @compiled
 def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
-    job: JobArrays,
-    structure: Structure,
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    self_times: SelfTimes,
-    baseline: SelfTimes,
-    upper: Setting,
-    lower: Setting,
-    heads: Heads,
-    border: Ints,
-    shift: float,
-    multiplier: Multipliers,
-    shares: Shares,
-    inputs: Inputs,
-    beside: Beside,
-    stretches: Stretches,
-    block: int,
-    first: int,
-    last: int,
+    graph: StepGraph, charges: Charges, block: int, first: int, last: int
 ) -> None:
     """Pass the multipliers of operations of a block's ranks on to what they follow.
 
     The operations are those after the border from `first` up to but not including `last`.
     """
+    job, structure, collectives, step = graph.job, graph.structure, graph.collectives, graph.step
+    upper, lower, heads, inputs = graph.upper, graph.lower, graph.heads, graph.inputs
+    border, multiplier, shares, stretches = charges.border, charges.multiplier, charges.shares, charges.stretches
     for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
         rank = collectives.member[member]
         team, row, low = step.team[rank], step.row[rank], max(first, border[rank] + 1)
@@ -352,15 +265,19 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
         of_thread, of_stream, before = job.thread[begin:end], job.stream[begin:end], structure.thread_before[begin:end]
         follows_call, follows_stream = structure.follows_call[begin:end], structure.follows_stream[begin:end]
         launch_before = structure.launch_before[begin:end]
-        usual = cut_self_times(baseline, begin, end)
+        usual = cut_self_times(graph.baseline, begin, end)
         begin, end = collectives.first_place[block] + low, collectives.first_place[block] + last
         is_coupled = structure.is_coupled[begin:end]
         begin, end = row + low, row + last
-        recorded, calls, of_start = cut_self_times(self_times, begin, end), step.call[begin:end], heads.start[begin:end]
+        recorded, calls, of_start = (
+            cut_self_times(graph.self_times, begin, end),
+            step.call[begin:end],
+            heads.start[begin:end],
+        )
         nodes, others = cut_nodes(upper.nodes, begin, end), cut_nodes(lower.nodes, begin, end)
         by_end, by_start = multiplier.end[begin:end], multiplier.start[begin:end]
         by_launch_after = multiplier.launch[begin:end]
-        head, since = -1, shift
+        head, since = -1, graph.shift
         for behind in range(last - low):
             at = last - low - 1 - behind
             op, thread, stream = low + at, of_thread[at], of_stream[at]
@@ -377,11 +294,8 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     if frees_stream(nodes, others, at):
                         ended = whole
                     else:
-                        count = list_stream_inputs(upper, lower, heads, inputs, cell, op)
-                        pass_on(
-                            structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs,
-                            count, whole,
-                        )  # fmt: skip
+                        count = list_stream_inputs(graph, cell, op)
+                        pass_on(graph, multiplier, rank, thread, stream, count, whole)
                 if by_end[at] != 0.0:
                     ended += by_end[at]
                     by_end[at] = 0.0
@@ -389,7 +303,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     pass_by(stretches, of_start[at], team, GPU, ended)
                     took, usually_took = nodes.end[at] - nodes.start[at], others.end[at] - others.start[at]
                     if is_coupled[at] or isnan(took - usually_took):  # its end is unknown in a setting
-                        unexplained += ended * known(nodes.end[at] - others.end[at] - shift)
+                        unexplained += ended * known(nodes.end[at] - others.end[at] - graph.shift)
                     elif not (slower > 0 and job.kind[place] == COMPUTE):
                         # a collective that no other rank attends takes what it took
                         gpu = ended * (took - usually_took)
@@ -400,27 +314,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                         shares.overlap[cell] += ended * (took - usually_took - work)
                         started = ended
                     else:
-                        gpu = share_beside(
-                            job.collective_before,
-                            1 + slower,
-                            recorded.gpu[at],
-                            usual.gpu[at],
-                            upper.nodes,
-                            lower.nodes,
-                            heads,
-                            structure,
-                            collectives,
-                            shift,
-                            multiplier,
-                            shares,
-                            inputs,
-                            beside,
-                            rank,
-                            row,
-                            job.first[team],
-                            op,
-                            ended,
-                        )
+                        gpu = share_beside(graph, charges, rank, op, recorded.gpu[at], usual.gpu[at], ended)
                 if by_start[at] != 0.0:
                     started += by_start[at]
                     by_start[at] = 0.0
@@ -431,7 +325,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                 is_alone = is_known and follows_stream[at]
                 if of_start[at] != head:
                     head = of_start[at]
-                    since = head_moved(head, rank, shift, structure, collectives, heads.moved)
+                    since = head_moved(graph, head, rank)
                 by_launch, count = 0.0, 2
                 base, since_base = launch_before[at] if is_alone else -1, math.nan
                 if base > border[rank] and not isnan(upper.nodes.start[row + base]):
@@ -455,13 +349,8 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     multiplier.launch[row + base] += started * rest
                     moved = max(begun, free) - max(usually_begun, usually_free)
                 else:
-                    count = list_start_inputs(
-                        job, step, self_times, baseline, upper, lower, shift, heads, inputs, rank, op
-                    )
-                    moved = pass_on(
-                        structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count,
-                        started,
-                    )  # fmt: skip
+                    count = list_start_inputs(graph, rank, op)
+                    moved = pass_on(graph, multiplier, rank, thread, stream, count, started)
                     if count > 0 and inputs.goes[0] == RETURN:
                         by_launch = inputs.factor[0]
                 change = nodes.start[at] - others.start[at] - moved
@@ -491,24 +380,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     part = START if op <= first_kernel else CPU
                     pass_by(stretches, heads.back[cell], team, part, whole)
                 else:
-                    unexplained += share_call(
-                        job,
-                        structure,
-                        collectives,
-                        step,
-                        self_times,
-                        baseline,
-                        upper,
-                        lower,
-                        heads,
-                        shift,
-                        multiplier,
-                        shares,
-                        inputs,
-                        stretches,
-                        rank,
-                        op,
-                    )
+                    unexplained += share_call(graph, charges, rank, op)
             if gpu != 0.0:
                 shares.gpu[cell] += gpu
             if host != 0.0:
@@ -517,40 +389,24 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
 
 
 @compiled
-def share_call(
-    job: JobArrays,
-    structure: Structure,
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    self_times: SelfTimes,
-    baseline: SelfTimes,
-    upper: Setting,
-    lower: Setting,
-    heads: Heads,
-    shift: float,
-    multiplier: Multipliers,
-    shares: Shares,
-    inputs: Inputs,
-    stretches: Stretches,
-    rank: int,
-    op: int,
-) -> float:
+def share_call(graph: StepGraph, charges: Charges, rank: int, op: int) -> float:
     """Pass the multiplier of a call's return on to all that it waits for; return what stays unexplained."""
+    job, step, heads, inputs = graph.job, graph.step, graph.heads, graph.inputs
+    self_times, baseline, upper, lower = graph.self_times, graph.baseline, graph.upper, graph.lower
+    multiplier, shares, stretches = charges.multiplier, charges.shares, charges.stretches
     team, row = step.team[rank], step.row[rank]
     place, cell = job.first[team] + op, row + op
-    thread, stream, previous = job.thread[place], job.stream[place], structure.thread_before[place]
+    thread, stream, previous = job.thread[place], job.stream[place], graph.structure.thread_before[place]
     whole = multiplier.back[rank, thread]
     multiplier.back[rank, thread] = 0.0
     head = heads.back[row + previous] if previous >= 0 else -1
-    count = list_call_inputs(
-        job, structure, step, self_times, baseline, upper, lower, shift, heads, inputs, rank, op, head
-    )
-    moved = pass_on(structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole)
+    count = list_call_inputs(graph, rank, op, head)
+    moved = pass_on(graph, multiplier, rank, thread, stream, count, whole)
     in_call = self_times.call[cell] - baseline.call[place]
     unexplained = whole * (upper.nodes.back[cell] - lower.nodes.back[cell] - in_call - moved)
     shares.host[cell] += whole * in_call
     if stream >= 0 and count > 1:
-        share_slot(row, rank, cell, upper, lower, heads, shift, multiplier, shares, whole * inputs.factor[1])
+        share_slot(graph, charges, rank, cell, whole * inputs.factor[1])
     whole *= inputs.factor[0]
     if whole == 0.0 or inputs.goes[0] != SELF:
         return float(unexplained)
@@ -558,8 +414,8 @@ def share_call(
     host = self_times.host[cell] - baseline.host[place]
     shares.host[cell] += whole * host
     pass_by(stretches, heads.back[cell], team, START if op <= job.first_kernel[team] else CPU, whole)
-    count = list_since_inputs(job, structure, row, upper, lower, heads, inputs, rank, place)
-    moved = pass_on(structure, collectives, heads, row, rank, thread, stream, shift, multiplier, inputs, count, whole)
+    count = list_since_inputs(graph, row, rank, place)
+    moved = pass_on(graph, multiplier, rank, thread, stream, count, whole)
     return float(unexplained + whole * (called - host - moved))
 
 
@@ -572,32 +428,17 @@ def pass_by(stretches: Stretches, head: int, team: int, part: int, whole: float)
 
 @compiled
 def share_beside(  # noqa: PLR0912, PLR0915  # one formula
-    collective_before: Ints,
-    factor: float,
-    work: float,
-    usual_work: float,
-    nodes: NodeTimes,
-    others: NodeTimes,
-    heads: Heads,
-    structure: Structure,
-    collectives: CollectiveArrays,
-    shift: float,
-    multiplier: Multipliers,
-    shares: Shares,
-    inputs: Inputs,
-    beside: Beside,
-    rank: int,
-    row: int,
-    first: int,
-    op: int,
-    whole: float,
+    graph: StepGraph, charges: Charges, rank: int, op: int, work: float, usual_work: float, whole: float
 ) -> float:
     """Divide the multiplier of the end of a kernel beside collectives; return the share of its work.
 
     It is divided by Shapley values over all subsets of its inputs: its start, its work, and start and end of each
-    collective beside it. They are measured from the anchor, as in a maximum. The rank's cells begin at `row`, its
-    program at `first`.
+    collective beside it. They are measured from the anchor, as in a maximum.
     """
+    nodes, others, heads, inputs = graph.upper.nodes, graph.lower.nodes, graph.heads, graph.inputs
+    multiplier, beside, collective_before = charges.multiplier, charges.beside, graph.job.collective_before
+    team, row = graph.step.team[rank], graph.step.row[rank]
+    first, factor = graph.job.first[team], 1 + graph.job.interference[team]
     cell, anchor = row + op, heads.start[row + op]
     count, node = 0, collective_before[first + op]
     for _ in range(LOOK_BACK):
@@ -614,11 +455,8 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
             anchor = common_ancestor(anchor, heads.start[row + node], heads.parent)
             anchor = common_ancestor(anchor, heads.end[row + node], heads.parent)
         node = collective_before[first + node]
-    while anchor >= 0 and not is_attended(
-        structure.collective, structure.attendance, collectives, structure.group[anchor], rank, -1
-    ):
-        anchor = heads.parent[anchor]
-    since = heads.moved[anchor] if anchor >= 0 else shift
+    anchor = attended_head(graph, anchor, rank, -1)
+    since = heads.moved[anchor] if anchor >= 0 else graph.shift
     # begins with the lower setting, measured from the anchor
     node = collective_before[first + op]
     for _ in range(LOOK_BACK):
@@ -666,29 +504,25 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
         else:
             multiplier.end[row + node] += whole * part
     if anchor >= 0:
-        multiplier.group[structure.group[anchor]] += whole * (1 - passed)
-    shares.overlap[cell] += whole * rest
+        multiplier.group[graph.structure.group[anchor]] += whole * (1 - passed)
+    charges.shares.overlap[cell] += whole * rest
     return float(gpu)
 
 
 @compiled
-def share_slot(
-    row: int,
-    rank: int,
-    cell: int,
-    upper: Setting,
-    lower: Setting,
-    heads: Heads,
-    shift: float,
-    multiplier: Multipliers,
-    shares: Shares,
-    whole: float,
-) -> None:
+def share_slot(graph: StepGraph, charges: Charges, rank: int, cell: int, whole: float) -> None:
     """Pass the multiplier of a queue place on to the launches that held it in the two settings, half each."""
+    upper, lower, multiplier, shares, row = (
+        graph.upper,
+        graph.lower,
+        charges.multiplier,
+        charges.shares,
+        graph.step.row[rank],
+    )
     change = upper.slot[cell] - lower.slot[cell]
     upper_holder, lower_holder = upper.holder[cell], lower.holder[cell]
     if upper_holder < 0 or lower_holder < 0:
-        shares.carried[rank] += whole * (change - shift)
+        shares.carried[rank] += whole * (change - graph.shift)
         return
     moved = 0.0
     for setting in range(2):
@@ -700,33 +534,23 @@ def share_slot(
 
 @compiled
 def pass_on(
-    structure: Structure,
-    collectives: CollectiveArrays,
-    heads: Heads,
-    row: int,
-    rank: int,
-    thread: int,
-    stream: int,
-    shift: float,
-    multiplier: Multipliers,
-    inputs: Inputs,
-    count: int,
-    whole: float,
+    graph: StepGraph, multiplier: Multipliers, rank: int, thread: int, stream: int, count: int, whole: float
 ) -> float:
     """Divide a multiplier among the inputs of a maximum of one rank; return how much later it is, ns.
 
     Without inputs it is as late as the end of the step before.
     """
+    heads, inputs, row = graph.heads, graph.inputs, graph.step.row[rank]
     if count == 0:
-        return shift
+        return graph.shift
     if count == 1:
         inputs.factor[0] = 1.0
     else:
-        anchor = find_anchor(count, inputs, structure, collectives, heads, shift, rank, -1)
-        since = heads.moved[anchor] if anchor >= 0 else shift
+        anchor = find_anchor(graph, count, rank, -1)
+        since = heads.moved[anchor] if anchor >= 0 else graph.shift
         anchored = divide_maximum(count, inputs.upper, inputs.lower, since, inputs.factor, inputs.order)
         if anchor >= 0:
-            multiplier.group[structure.group[anchor]] += whole * anchored
+            multiplier.group[graph.structure.group[anchor]] += whole * anchored
     for index in range(count):
         part = whole * inputs.factor[index]
         if inputs.goes[index] == RETURN:

@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from math import isnan
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.account.graph import Heads, Inputs, Setting, Structure, find_heads
+from jitter.analysis.account.graph import Heads, Inputs, Setting, StepGraph, Structure, find_heads
 from jitter.analysis.account.losses import OWN_CLASSES, LossClass, Losses
 from jitter.analysis.account.noise import Noise, loss_of_stretches
 from jitter.analysis.account.shares import (
     SUBSETS_BESIDE,
     Beside,
+    Charges,
     Multipliers,
     Shares,
     Stretches,
@@ -74,27 +75,27 @@ class StepAccount:
 class _Compared:
     """A step in both settings."""
 
-    step: RecordedStep
-    baseline: SelfTimes
-    upper: Setting
-    lower: Setting
-    heads: Heads
+    number: int
+    """In the run."""
+    fresh: Bools
+    """(ranks,) whose step before is not known, or that have not this one."""
+    graph: StepGraph
     last: Ints
     """(ranks,) the operation with which the step ends for each; -1 where it is unknown."""
     ends: Ints
     """Numbers of the ranks whose ends are known in both settings."""
-    shift_before: float
-    """How much later than with the baseline the step before ends, ns."""
     shift: float
-    """Likewise of this step."""
+    """How much later than with the baseline the step ends, ns."""
 
 
-class _Shared(NamedTuple):
+class StepShares(NamedTuple):
     """Shares of a step that lie in it, or in the step before."""
 
-    of: _Compared
+    number: int
+    """In the run, of the step in which they lie."""
+    graph: StepGraph
     border: Ints
-    """As in `share_step`."""
+    """As in `Charges`."""
     touched: Bools
     """(ranks,) which have shares."""
     shares: Shares
@@ -120,6 +121,8 @@ class LossRows(NamedTuple):
     """(the first 7 columns of `Losses`, rows)."""
     ns: Floats
     """(loss and excess, rows)."""
+    of_rank: Floats
+    """(ranks,) what is lost to each; NaN of ranks without a row."""
 
 
 class _Room(NamedTuple):
@@ -158,7 +161,7 @@ class Account:
         self._state = state_before(job)
         waits = int(np.diff(job.first_wait).max(initial=0)) + int(np.diff(job.first_host_wait).max(initial=0))
         most = max(int(np.diff(collectives.first_in_group).max(initial=0)), 3 + waits)
-        self._inputs, self._inputs_of_heads = _inputs(most), _inputs(most)
+        self._inputs = _inputs(most)
         operations = int(np.diff(job.first).max(initial=0))
         self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
         kinds = np.split(job.kind, job.first[1:-1])
@@ -170,7 +173,7 @@ class Account:
         self._rooms = [_room(0, 0) for _ in range(2)]
         """Of the last steps, the latest last: one is divided, and its tail is of the one before."""
         self._own_row_ns = own_row_ns
-        self._rows = _loss_rows(1024)
+        self._rows = _loss_rows(1024, len(run.rank_numbers))
         self._multiplier: Multipliers | None = None
         self._shares: dict[int, Shares] = {}
 
@@ -187,18 +190,18 @@ class Account:
         if not len(now.ends):
             none = np.empty(0, np.int64)
             nothing = _losses(self._rows, 0)
-            return StepAccount(now.step.number, np.nan, nothing, nothing, none, np.empty(0), 0.0)
-        noise = self._noise[now.step.number]
+            return StepAccount(now.number, np.nan, nothing, nothing, none, np.empty(0), 0.0)
+        noise = self._noise[now.number]
         stretches = Stretches(noise.variance, noise.bias, *np.zeros((4, len(self._structure.group) + 1)))
         shared = self._share(now, before, stretches)
-        losses, of_rank = self._list_losses(shared)
+        losses = self._list_losses(shared)
         passed = shared[0].shares.passed
         groups = np.flatnonzero(passed)
         return StepAccount(
-            now.step.number,
-            now.shift - now.shift_before,
+            now.number,
+            now.shift - now.graph.shift,
             losses,
-            self._of_largest(of_rank, shared),
+            self._of_largest(shared),
             groups,
             passed[groups],
             loss_of_stretches(stretches, len(self._run.team_of)),
@@ -224,41 +227,32 @@ class Account:
         nodes = room.upper._replace(start=step.times.start)
         find_recorded_nodes(self._run.job, step.times, before.copy(), nodes)
         upper = Setting(nodes, before, step.transfers.took, *self._slots(step.times, nodes, before))
-        self._find_heads(step, baseline, upper, lower, room.heads)
-        cells = step.end_cells
-        last = np.where(cells >= 0, cells - step.times.row, -1)
-        here, shift = np.flatnonzero(last >= 0), self._shift
-        later = step.times.end[cells[here]] - lower.nodes.end[cells[here]]
-        is_known = ~np.isnan(later)
-        if is_known.any():
-            self._shift = float(later[is_known].mean())
         # the nodes say the same of ends and returns, for longer than the recorded ones are kept
-        kept = replace(step, times=step.times._replace(end=nodes.end, back=nodes.back))
-        return _Compared(kept, baseline, upper, lower, room.heads, last, here[is_known], shift, self._shift)
-
-    def _find_heads(
-        self, step: RecordedStep, baseline: SelfTimes, upper: Setting, lower: Setting, heads: Heads
-    ) -> None:
-        heads.parent.fill(-1)
-        heads.moved.fill(np.nan)
-        threads, streams = (
-            np.full(values.shape, -1, np.int64) for values in (upper.before.back, upper.before.stream_end)
-        )
-        find_heads(
+        times = step.times._replace(end=nodes.end, back=nodes.back)
+        graph = StepGraph(
             self._run.job,
             self._structure,
             step.collectives,
-            step.times,
+            times,
             step.own,
             baseline,
             upper,
             lower,
             self._shift,
-            heads,
-            threads,
-            streams,
-            self._inputs_of_heads,
+            room.heads,
+            self._inputs,
         )
+        room.heads.parent.fill(-1)
+        room.heads.moved.fill(np.nan)
+        find_heads(graph, *(np.full(ends.shape, -1, np.int64) for ends in (before.back, before.stream_end)))
+        cells = step.end_cells
+        last = np.where(cells >= 0, cells - step.times.row, -1)
+        here = np.flatnonzero(last >= 0)
+        later = step.times.end[cells[here]] - lower.nodes.end[cells[here]]
+        is_known = ~np.isnan(later)
+        if is_known.any():
+            self._shift = float(later[is_known].mean())
+        return _Compared(step.number, step.fresh, graph, last, here[is_known], self._shift)
 
     def _state_before(self, step: RecordedStep, state: CarriedState, time_saved: float) -> CarriedState:
         """Return how the ranks come to a step; those that join in it begin as recorded, earlier by what is saved."""
@@ -278,72 +272,42 @@ class Account:
             follow_queue(job, times, rank, nodes, pending, holders, slot, holder)
         return slot, holder
 
-    def _share(self, now: _Compared, before: _Compared | None, stretches: Stretches) -> list[_Shared]:
+    def _share(self, now: _Compared, before: _Compared | None, stretches: Stretches) -> list[StepShares]:
         """Return the shares that lie in the step, and those that lie in the step before, if there are any."""
-        step, ends, shift, ranks = now.step, now.ends, now.shift_before, len(self._run.rank_numbers)
-        multiplier, shares = self._cleared(now, 0)
-        cells = step.times.row[ends] + now.last[ends]
+        graph, ends, shift = now.graph, now.ends, now.graph.shift
+        multiplier, shares = self._cleared(graph, 0)
+        cells = graph.step.row[ends] + now.last[ends]
         multiplier.end[cells] = 1 / len(ends)
         multiplier.touched[ends] = True
         for weight in (stretches.reached, stretches.entered):
-            np.add.at(weight, now.heads.end[cells] + 1, 1 / len(ends))
-        # what the replay of the recording does not reproduce
-        shares.unexplained[ends] = (step.times.end[cells] - now.upper.nodes.end[cells]) / len(ends)
-        every = np.full(ranks, -1, np.int64)
-        self._pass(now, every, shift, multiplier, shares, stretches)
+            np.add.at(weight, graph.heads.end[cells] + 1, 1 / len(ends))
+        every = np.full(len(self._run.rank_numbers), -1, np.int64)
+        share_step(graph, Charges(every, multiplier, shares, self._beside, stretches))
         touched, remaining = multiplier.touched.copy(), (multiplier.left + multiplier.stream, multiplier.back.copy())
         if before is None or not any(values.any() for values in remaining):
-            return [_Shared(now, every, touched, shares, self._carried(now, *remaining, shift))]
-        there = (before.step.times.row >= 0) & ~step.fresh
+            return [StepShares(now.number, graph, every, touched, shares, _carried(graph, *remaining))]
+        there = (before.graph.step.row >= 0) & ~now.fresh
         ended, back = (np.where(there[:, None], values, 0.0) for values in remaining)
-        shared = _Shared(
-            now, every, touched, shares, self._carried(now, remaining[0] - ended, remaining[1] - back, shift)
-        )
-        multiplier, shares = self._cleared(before, 1)
+        carried = _carried(graph, remaining[0] - ended, remaining[1] - back)
+        of_step = StepShares(now.number, graph, every, touched, shares, carried)
+        # what lies in the step before is measured from the same end
+        graph = before.graph._replace(shift=shift)
+        multiplier, shares = self._cleared(graph, 1)
         multiplier.stream[:], multiplier.back[:] = ended, back
-        self._seed_carried(before, multiplier)
+        self._seed_carried(graph.step, multiplier)
         multiplier.touched[:] = multiplier.stream.any(axis=1) | multiplier.back.any(axis=1) | multiplier.touched
         border = np.where(before.last >= 0, before.last, np.iinfo(np.int64).max)
         tail = stretches.cleared()
-        self._pass(before, border, shift, multiplier, shares, tail)
+        share_step(graph, Charges(border, multiplier, shares, self._beside, tail))
         # what follows the last collective of the step before leads to the first one of this step
         stretches.varied[0] += tail.varied.sum()
         stretches.biased[0] += tail.biased.sum()
-        carried = self._carried(before, multiplier.left + multiplier.stream, multiplier.back, shift)
-        return [shared, _Shared(before, border, multiplier.touched, shares, carried)]
+        carried = _carried(graph, multiplier.left + multiplier.stream, multiplier.back)
+        return [of_step, StepShares(before.number, graph, border, multiplier.touched, shares, carried)]
 
-    def _pass(
-        self,
-        compared: _Compared,
-        border: Ints,
-        shift: float,
-        multiplier: Multipliers,
-        shares: Shares,
-        stretches: Stretches,
-    ) -> None:
-        step = compared.step
-        share_step(
-            self._run.job,
-            self._structure,
-            step.collectives,
-            step.times,
-            step.own,
-            compared.baseline,
-            compared.upper,
-            compared.lower,
-            compared.heads,
-            border,
-            shift,
-            multiplier,
-            shares,
-            self._inputs,
-            self._beside,
-            stretches,
-        )
-
-    def _seed_carried(self, before: _Compared, multiplier: Multipliers) -> None:
-        """Hand what a step awaits of operations of the step before to their ends."""
-        job, times = self._run.job, before.step.times
+    def _seed_carried(self, times: StepTimes, multiplier: Multipliers) -> None:
+        """Hand what a step awaits of operations of the step before, whose `times` they are, to their ends."""
+        job = self._run.job
         for team in range(len(job.launch_ns)):
             here = np.flatnonzero((times.team == team) & (times.row >= 0))
             for at in range(int(job.first_carried[team]), int(job.first_carried[team + 1])):
@@ -356,82 +320,39 @@ class Account:
                     multiplier.end[times.row[here] + job.carried_place[at]] += whole
                 multiplier.touched[here] |= whole != 0
 
-    def _carried(self, compared: _Compared, ends: Floats, back: Floats, shift: float) -> Floats:
-        """Return, (ranks,), what a step owes to how its ranks came to it."""
-        upper, lower = compared.upper.before, compared.lower.before
-        owed = np.zeros(len(ends))
-        for whole, values, usual in ((ends, upper.stream_end, lower.stream_end), (back, upper.back, lower.back)):
-            if whole.any():
-                owed += np.where(whole != 0, whole * (values - usual - shift), 0.0).sum(axis=1)
-        owed[np.isnan(owed)] = 0.0
-        return owed
-
-    def _list_losses(self, shared: list[_Shared]) -> tuple[Losses, Floats]:
-        """Return the rows of a step, and, (ranks of the run,), what is lost to each rank, NaN where it has no row."""
+    def _list_losses(self, shared: list[StepShares]) -> Losses:
+        """Return the rows of a step; afterwards `_rows` has what is lost to each rank."""
         ranks = len(self._run.rank_numbers)
         while True:
-            of_rank, count = np.full(ranks, np.nan), 0
-            for shared_step in shared:
+            self._rows.of_rank.fill(np.nan)
+            count = 0
+            for of_step in shared:
                 sums, excess = np.zeros((2, ranks, len(_CLASSES)))
-                count = list_losses(
-                    self._run.job,
-                    self._lists,
-                    shared_step.of.step.number,
-                    shared_step.of.step.times,
-                    shared_step.of.step.own,
-                    shared_step.of.baseline,
-                    shared_step.of.upper.transfer - shared_step.of.lower.transfer,
-                    shared_step.border,
-                    shared_step.touched,
-                    shared_step.shares,
-                    shared_step.carried,
-                    self._own_row_ns,
-                    sums,
-                    excess,
-                    count,
-                    self._rows,
-                    of_rank,
-                )
+                count = list_losses(of_step, self._lists, self._own_row_ns, sums, excess, count, self._rows)
             if count <= self._rows.ns.shape[1]:
-                return _losses(self._rows, count), of_rank
-            self._rows = _loss_rows(2 * count)
+                return _losses(self._rows, count)
+            self._rows = _loss_rows(2 * count, ranks)
 
-    def _of_largest(self, of_rank: Floats, shared: list[_Shared]) -> Losses:
-        """Return all shares of own time of the rank to which most is lost, in the order of its program.
-
-        `of_rank` (ranks of the run,) is what is lost to each.
-        """
-        job, lists, count = self._run.job, self._lists, 0
+    def _of_largest(self, shared: list[StepShares]) -> Losses:
+        """Return all shares of own time of the rank to which most is lost, in the order of its program."""
+        of_rank, lists, count = self._rows.of_rank, self._lists, 0
         most = of_rank[~np.isnan(of_rank)].max(initial=0.0)
         if most > 0:
             largest = np.flatnonzero(of_rank == most)
             rank = int(largest[lists.rank[largest].argmin()])
-            room = 2 * sum(len(shared_step.of.baseline.gpu) for shared_step in shared)
+            room = 2 * sum(len(of_step.graph.baseline.gpu) for of_step in shared)
             if room > self._rows.ns.shape[1]:
-                self._rows = _loss_rows(room)
-            for shared_step in reversed(shared):
-                step, baseline, shares = shared_step.of.step, shared_step.of.baseline, shared_step.shares
-                count = list_shares_of_rank(
-                    job,
-                    lists,
-                    step.number,
-                    rank,
-                    step.times,
-                    step.own,
-                    baseline,
-                    shared_step.border,
-                    shares,
-                    count,
-                    self._rows,
-                )
+                self._rows = _loss_rows(room, len(of_rank))
+            for of_step in reversed(shared):
+                count = list_shares_of_rank(of_step, lists, rank, count, self._rows)
         return _losses(self._rows, count)
 
-    def _cleared(self, compared: _Compared, slot: int) -> tuple[Multipliers, Shares]:
+    def _cleared(self, graph: StepGraph, slot: int) -> tuple[Multipliers, Shares]:
         """Return multipliers and shares of a step, all 0; the arrays of the same step size are used again.
 
         `slot` of the two shares that are kept. The multipliers are the same ones each time.
         """
-        cells, ranks = len(compared.step.times.start), len(compared.step.times.row)
+        cells, ranks = len(graph.step.start), len(graph.step.row)
         if self._multiplier is None or len(self._multiplier.end) != cells:
             ends, threads = self._state.stream_end.shape[1], self._state.back.shape[1]
             self._multiplier = Multipliers(
@@ -441,7 +362,7 @@ class Account:
                 left=np.empty((ranks, ends)),
                 back=np.empty((ranks, threads)),
                 launch=np.empty(cells),
-                group=np.empty(int(compared.step.collectives.first_group[-1])),
+                group=np.empty(int(graph.collectives.first_group[-1])),
                 touched=np.empty(ranks, np.bool_),
             )
         if slot not in self._shares or len(self._shares[slot].host) != cells:
@@ -460,57 +381,35 @@ class Account:
         return self._multiplier, self._shares[slot]
 
 
+def _carried(graph: StepGraph, ends: Floats, back: Floats) -> Floats:
+    """Return, (ranks,), what a step owes to how its ranks came to it, for the multipliers of its carried state."""
+    upper, lower = graph.upper.before, graph.lower.before
+    owed = np.zeros(len(ends))
+    for whole, values, usual in ((ends, upper.stream_end, lower.stream_end), (back, upper.back, lower.back)):
+        if whole.any():
+            owed += np.where(whole != 0, whole * (values - usual - graph.shift), 0.0).sum(axis=1)
+    owed[np.isnan(owed)] = 0.0
+    return owed
+
+
 @compiled
 def list_losses(
-    job: JobArrays,
-    lists: Lists,
-    number: int,
-    step: StepTimes,
-    self_times: SelfTimes,
-    baseline: SelfTimes,
-    transfer: Floats,
-    border: Ints,
-    touched: Bools,
-    shares: Shares,
-    carried: Floats,
-    least_ns: float,
-    sums: Floats,
-    excess: Floats,
-    count: int,
-    rows: LossRows,
-    of_rank: Floats,
+    of_step: StepShares, lists: Lists, least_ns: float, sums: Floats, excess: Floats, count: int, rows: LossRows
 ) -> int:
-    """List the shares that lie in the run's `number`th step; return how many rows there are with `count` before.
+    """List the shares that lie in a step; return how many rows there are with `count` before.
 
-    Shares of a rank and class below `least_ns` are one row. `rows` are filled as far as they have room. `transfer`
-    (groups,) is each one's time above the baseline, `carried` (ranks,) what is owed to earlier steps. `sums` and
-    `excess` (ranks, classes), 0 at first, are overwritten. What is lost to a rank is added to `of_rank` (ranks,), NaN
-    of ranks without a row. Ranks that are not `touched` (ranks,) have no shares.
+    Shares of a rank and class below `least_ns` are one row. `rows` are filled as far as they have room. `sums` and
+    `excess` (ranks, classes), 0 at first, are overwritten.
     """
-    count = list_large_shares(
-        job,
-        lists,
-        number,
-        step,
-        self_times,
-        baseline,
-        border,
-        touched,
-        shares,
-        least_ns,
-        sums,
-        excess,
-        count,
-        rows,
-        of_rank,
-    )
+    count = list_large_shares(of_step, lists, least_ns, sums, excess, count, rows)
+    number, step, shares = of_step.number, of_step.graph.step, of_step.shares
     for rank in range(len(step.row)):
         for position in range(sums.shape[1]):
             share, above = sums[rank, position], excess[rank, position]
             if share != 0 or above != 0:
                 loss_class = position if position <= GPU else OVERLAP
                 add_row(rows, count, number, lists.rank[rank], step.team[rank], loss_class, -1, share, above)
-                add_to_rank(of_rank, rank, share)
+                add_to_rank(rows.of_rank, rank, share)
                 count += 1
     collective = 0
     for group in range(len(shares.transfer)):
@@ -518,34 +417,23 @@ def list_losses(
         if share != 0:
             while lists.first_group[collective + 1] <= group:
                 collective += 1
-            add_row(rows, count, number, -1, -1, TRANSFER, -1, share, transfer[group])
+            above = of_step.graph.upper.transfer[group] - of_step.graph.lower.transfer[group]
+            add_row(rows, count, number, -1, -1, TRANSFER, -1, share, above)
             if count < rows.ns.shape[1]:
                 rows.numbers[5, count], rows.numbers[6, count] = collective, group - lists.first_group[collective]
             count += 1
-    count = list_sums(lists, number, step, CARRIED, shares.carried, count, rows, of_rank)
-    count = list_sums(lists, number, step, UNEXPLAINED, shares.unexplained, count, rows, of_rank)
-    return int(list_sums(lists, number, step, CARRIED, carried, count, rows, of_rank))
+    count = list_sums(of_step, lists, CARRIED, shares.carried, count, rows)
+    count = list_sums(of_step, lists, UNEXPLAINED, shares.unexplained, count, rows)
+    return int(list_sums(of_step, lists, CARRIED, of_step.carried, count, rows))
 
 
 @compiled
 def list_large_shares(
-    job: JobArrays,
-    lists: Lists,
-    number: int,
-    step: StepTimes,
-    self_times: SelfTimes,
-    baseline: SelfTimes,
-    border: Ints,
-    touched: Bools,
-    shares: Shares,
-    least_ns: float,
-    sums: Floats,
-    excess: Floats,
-    count: int,
-    rows: LossRows,
-    of_rank: Floats,
+    of_step: StepShares, lists: Lists, least_ns: float, sums: Floats, excess: Floats, count: int, rows: LossRows
 ) -> int:
     """List the shares of own time that have rows of their own, and sum up the others; see `list_losses`."""
+    job, step, number = of_step.graph.job, of_step.graph.step, of_step.number
+    border, touched, shares = of_step.border, of_step.touched, of_step.shares
     has_overlap = len(shares.overlap) > 0
     for rank in range(len(step.row)):
         team, row, low = step.team[rank], step.row[rank], border[rank] + 1
@@ -554,9 +442,9 @@ def list_large_shares(
             continue
         # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
         begin = job.first[team] + low
-        usual = cut_self_times(baseline, begin, begin + size)
+        usual = cut_self_times(of_step.graph.baseline, begin, begin + size)
         begin = row + low
-        recorded = cut_self_times(self_times, begin, begin + size)
+        recorded = cut_self_times(of_step.graph.self_times, begin, begin + size)
         of_host, of_gpu = shares.host[begin : begin + size], shares.gpu[begin : begin + size]
         for at in range(size):
             host_class = int(low + at > job.first_kernel[team]) + int(low + at > lists.last_launch[team])
@@ -580,28 +468,21 @@ def list_large_shares(
                     continue
                 loss_class = position if position <= GPU else OVERLAP
                 add_row(rows, count, number, lists.rank[rank], team, loss_class, low + at, share, above)
-                add_to_rank(of_rank, rank, share)
+                add_to_rank(rows.of_rank, rank, share)
                 count += 1
     return count
 
 
 @compiled
-def list_sums(
-    lists: Lists,
-    number: int,
-    step: StepTimes,
-    loss_class: int,
-    losses: Floats,
-    count: int,
-    rows: LossRows,
-    of_rank: Floats,
-) -> int:
+def list_sums(of_step: StepShares, lists: Lists, loss_class: int, losses: Floats, count: int, rows: LossRows) -> int:
     """List what is lost to each rank without a place, (ranks,); see `list_losses`."""
+    team = of_step.graph.step.team
     for rank in range(len(losses)):
         if losses[rank] != 0:
-            add_row(rows, count, number, lists.rank[rank], step.team[rank], loss_class, -1, losses[rank], math.nan)
+            lost = losses[rank]
+            add_row(rows, count, of_step.number, lists.rank[rank], team[rank], loss_class, -1, lost, math.nan)
             if loss_class != UNEXPLAINED:
-                add_to_rank(of_rank, rank, losses[rank])
+                add_to_rank(rows.of_rank, rank, lost)
             count += 1
     return count
 
@@ -633,25 +514,15 @@ def add_to_rank(of_rank: Floats, rank: int, loss_ns: float) -> None:
 
 
 @compiled
-def list_shares_of_rank(
-    job: JobArrays,
-    lists: Lists,
-    number: int,
-    rank: int,
-    step: StepTimes,
-    self_times: SelfTimes,
-    baseline: SelfTimes,
-    border: Ints,
-    shares: Shares,
-    count: int,
-    rows: LossRows,
-) -> int:
+def list_shares_of_rank(of_step: StepShares, lists: Lists, rank: int, count: int, rows: LossRows) -> int:
     """List all shares of a rank's own time in a step, in the order of its program; return the number of rows."""
+    job, step, shares, number = of_step.graph.job, of_step.graph.step, of_step.shares, of_step.number
+    self_times, baseline = of_step.graph.self_times, of_step.graph.baseline
     row, team = step.row[rank], step.team[rank]
     if row < 0:
         return count
     for place in range(job.first[team + 1] - job.first[team]):
-        if place <= border[rank]:
+        if place <= of_step.border[rank]:
             continue
         cell, at = row + place, job.first[team] + place
         if shares.host[cell] != 0:
@@ -669,8 +540,8 @@ def list_shares_of_rank(
     return count
 
 
-def _loss_rows(count: int) -> LossRows:
-    return LossRows(np.empty((len(fields(Losses)) - 2, count), np.int64), np.empty((2, count)))
+def _loss_rows(count: int, ranks: int) -> LossRows:
+    return LossRows(np.empty((len(fields(Losses)) - 2, count), np.int64), np.empty((2, count)), np.empty(ranks))
 
 
 def _losses(rows: LossRows, count: int) -> Losses:

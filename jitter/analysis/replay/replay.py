@@ -94,6 +94,25 @@ class Change(NamedTuple):
     """How much earlier than recorded the scenario is: ranks that join now join there."""
 
 
+class StepReplay(NamedTuple):
+    """A step in one scenario: what the loops of the replay read and fill."""
+
+    job: JobArrays
+    instructions: Ints
+    """The schedule's array."""
+    collectives: CollectiveArrays
+    step: StepTimes
+    self_times: SelfTimes
+    baseline: SelfTimes
+    """(operations of all teams,)."""
+    change: Change
+    begins: Bools
+    """(ranks,) which start, where nothing is known of what they waited for, as recorded."""
+    state: CarriedState
+    scratch: Scratch
+    nodes: NodeTimes
+
+
 def replay_step(
     job: JobArrays,
     instructions: Ints,
@@ -126,79 +145,43 @@ def replay_step(
     )
     begins = beginning[collectives.block]
     follow_instructions(
-        job, instructions, collectives, step.times, step.own, baseline, change, begins, state, scratch, nodes
+        StepReplay(
+            job, instructions, collectives, step.times, step.own, baseline, change, begins, state, scratch, nodes
+        )
     )
     return nodes
 
 
 @compiled
-def follow_instructions(
-    job: JobArrays,
-    instructions: Ints,
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    self_times: SelfTimes,
-    baseline: SelfTimes,
-    change: Change,
-    begins: Bools,
-    state: CarriedState,
-    scratch: Scratch,
-    nodes: NodeTimes,
-) -> None:
-    """Compute the blocks' operations and the collectives in the schedule's order.
-
-    `begins` (ranks,) are ranks that start, where nothing is known of what they waited for, as recorded.
-    """
+def follow_instructions(replay: StepReplay) -> None:
+    """Compute the blocks' operations and the collectives in the schedule's order."""
+    job, step, state, scratch, instructions = replay.job, replay.step, replay.state, replay.scratch, replay.instructions
     for at in range(instructions.shape[0]):
         block = instructions[at, 0]
         if block < 0:
-            end_collective(job, instructions[at, 1], collectives, step, change, state, scratch, nodes.end)
-            continue
-        replay_operations(
-            job,
-            collectives,
-            step,
-            self_times,
-            baseline,
-            change,
-            begins,
-            state,
-            scratch,
-            nodes,
-            block,
-            instructions[at, 1],
-            instructions[at, 2],
-        )
+            end_collective(replay, instructions[at, 1])
+        else:
+            replay_operations(replay, block, instructions[at, 1], instructions[at, 2])
     for rank in range(len(step.row)):
         places = job.queue[step.team[rank]]
         if step.row[rank] >= 0:
             row = step.row[rank]
-            carry_ends(job, step.team[rank], rank, row, step.start, nodes.end, state.stream_end)
+            carry_ends(job, step.team[rank], rank, row, step.start, replay.nodes.end, state.stream_end)
         if places > 0 and step.row[rank] >= 0:
             turn_pending(state.pending, rank, scratch.head[rank], places, scratch.room)
 
 
 @compiled
 def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
-    job: JobArrays,
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    self_times: SelfTimes,
-    baseline: SelfTimes,
-    change: Change,
-    begins: Bools,
-    state: CarriedState,
-    scratch: Scratch,
-    nodes: NodeTimes,
-    block: int,
-    first: int,
-    last: int,
+    replay: StepReplay, block: int, first: int, last: int
 ) -> None:
     """Compute some operations of a block's ranks, the `first` up to but not including the `last`.
 
     A collective ends here as recorded after its start; `end_collective` corrects collectives of several ranks.
     Until then its start stands among the ends.
     """
+    job, collectives, step, change = replay.job, replay.collectives, replay.step, replay.change
+    begins, state, scratch, nodes = replay.begins, replay.state, replay.scratch, replay.nodes
     ends, keeps_starts, keeps_all = nodes.end, len(nodes.start) > 0, len(nodes.back) > 0
     for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
         rank = collectives.member[member]
@@ -211,9 +194,9 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
         # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
         low, high = job.first[team] + first, job.first[team] + last
         straight, threads, streams = job.is_straight[low:high], job.thread[low:high], job.stream[low:high]
-        usual = cut_self_times(baseline, low, high)
+        usual = cut_self_times(replay.baseline, low, high)
         low, high = row + first, row + last
-        recorded = cut_self_times(self_times, low, high)
+        recorded = cut_self_times(replay.self_times, low, high)
         calls, starts, part = step.call[low:high], step.start[low:high], cut_nodes(nodes, low, high)
         for at in range(last - first):
             thread, stream = threads[at], streams[at]
@@ -296,17 +279,10 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
 
 
 @compiled
-def end_collective(
-    job: JobArrays,
-    number: int,
-    collectives: CollectiveArrays,
-    step: StepTimes,
-    change: Change,
-    state: CarriedState,
-    scratch: Scratch,
-    ends: Floats,
-) -> None:
+def end_collective(replay: StepReplay, number: int) -> None:
     """End one collective for all of its groups: as much later than recorded as the last rank arrives."""
+    collectives, step, change, scratch = replay.collectives, replay.step, replay.change, replay.scratch
+    ends, stream_end = replay.nodes.end, replay.state.stream_end
     for group in range(collectives.first_group[number], collectives.first_group[number + 1]):
         latest = -math.inf
         for position in range(collectives.first_in_group[group], collectives.first_in_group[group + 1]):
@@ -319,7 +295,7 @@ def end_collective(
                     latest = late
         moved = latest + change.transfer[group]
         if change.possible_wait[group] > 0:
-            absent = absent_moved(group, collectives, step, scratch)
+            absent = absent_moved(replay, group)
             if absent < moved:
                 moved = max(moved - change.possible_wait[group], absent)
         scratch.late[group] = moved
@@ -333,14 +309,15 @@ def end_collective(
         if not isnan(moved):
             scratch.moved[rank] = moved
         if step.row[rank] >= 0 and not isnan(step.start[cell]):
-            stream = job.stream[job.first[step.team[rank]] + collectives.place[at]]
+            stream = replay.job.stream[replay.job.first[step.team[rank]] + collectives.place[at]]
             ends[cell] = step.end[cell] + moved
-            state.stream_end[rank, stream] = later(scratch.free[rank, stream], ends[cell])
+            stream_end[rank, stream] = later(scratch.free[rank, stream], ends[cell])
 
 
 @compiled
-def absent_moved(group: int, collectives: CollectiveArrays, step: StepTimes, scratch: Scratch) -> float:
+def absent_moved(replay: StepReplay, group: int) -> float:
     """Return how much later than recorded the last collective of a group's absent members ended, of the latest one."""
+    collectives, step, scratch = replay.collectives, replay.step, replay.scratch
     latest = -math.inf
     for at in range(collectives.first_absent[group], collectives.first_absent[group + 1]):
         latest = max(latest, scratch.moved[collectives.absent[at]])

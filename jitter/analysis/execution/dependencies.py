@@ -191,29 +191,42 @@ class Sample(NamedTuple):
     stream_end: Floats
 
 
+class WaitSearch(NamedTuple):
+    """What is searched for waits, and what is known of the operations so far."""
+
+    sample: Sample
+    within_ns: float
+    """An end explains starts so long after it."""
+    previous: Ints
+    """(operations,) the operation before each on its stream; -1 for none."""
+    last: Ints
+    """(streams,) the last operation on each; -1 for none."""
+    last_end: Floats
+    """(streams, cells) the latest end on each; at first that of the step before."""
+    room: Floats
+    """(3, cells) until when each cell was held back, what explains that, and the latest end of what may be awaited."""
+    awaited: Ints
+    """(operations, streams) what each operation waits for on each stream: a place, ~stream, or `_NONE`."""
+
+
 def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Launches]) -> Dependencies:
     """Infer the dependencies of a program from a sample of its cells, and of some ranks' launches in order."""
     launch_ns, stream_ns = _usual_delays(sample)
     cells, operations = sample.start.shape
     streams = sample.stream_end.shape[1]
-    awaited = np.full((operations, streams), _NONE, np.int64)
-    previous = np.full(operations, -1, np.int64)
-    room = np.empty((3, cells))
     is_launch = program.kinds != SYNC
     has_launches = not is_launch.any() or not np.isnan(sample.call[:, is_launch]).all()
-    find_waits(
-        program.kinds,
-        program.streams,
+    awaited = np.full((operations, streams), _NONE, np.int64)
+    search = WaitSearch(
         sample,
-        launch_ns,
-        stream_ns,
-        previous,
+        float(_RIGHT_AFTER_NS) if has_launches else math.inf,
+        np.full(operations, -1, np.int64),
         np.full(streams, -1, np.int64),
         sample.stream_end.T.copy(),
-        room,
+        np.empty((3, cells)),
         awaited,
-        float(_RIGHT_AFTER_NS) if has_launches else math.inf,
     )
+    find_waits(program.kinds, program.streams, launch_ns, stream_ns, search)
     waits = [
         Wait(place, int(awaited[place, stream]), "sync", provenance="recorded")
         if program.kinds[place] == SYNC
@@ -226,25 +239,9 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
 
 
 @compiled
-def find_waits(
-    kind: Ints,
-    stream: Ints,
-    sample: Sample,
-    launch_ns: float,
-    stream_ns: float,
-    previous: Ints,
-    last: Ints,
-    last_end: Floats,
-    room: Floats,
-    awaited: Ints,
-    within_ns: float,
-) -> None:
-    """Find, (operations, streams), what each operation waits for on each stream: a place, ~stream, or `_NONE`.
-
-    `previous` (operations,) and `last` (streams,) come as -1: they chain each stream's operations. `last_end` (streams,
-    cells), their latest ends, comes as in the step before. `room` (3, cells) is overwritten: until when each cell was
-    held back, what explains that, and the latest end of what may be awaited. An end explains starts `within_ns` of it.
-    """
+def find_waits(kind: Ints, stream: Ints, launch_ns: float, stream_ns: float, search: WaitSearch) -> None:
+    """Find what each operation waits for on each stream."""
+    sample, room, last, last_end = search.sample, search.room, search.last, search.last_end
     cells = sample.start.shape[0]
     for op in range(len(kind)):
         for cell in range(cells):
@@ -253,39 +250,25 @@ def find_waits(
             else:
                 room[0, cell] = sample.start[cell, op]
                 room[1, cell] = later(sample.submit[cell, op] + launch_ns, sample.end_before[cell, op] + stream_ns)
-        has_waits = find_waits_of_operation(
-            stream[op], sample, _ROUNDING_NS, within_ns, previous, last, last_end, room, awaited, op
-        )
+        has_waits = find_waits_of_operation(search, stream[op], _ROUNDING_NS, op)
         if kind[op] == SYNC and not has_waits:
             # the host's clock and the GPU's agree to some microseconds only: strictly first, then within that
-            find_waits_of_operation(
-                stream[op], sample, float(_RIGHT_AFTER_NS), within_ns, previous, last, last_end, room, awaited, op
-            )
+            find_waits_of_operation(search, stream[op], float(_RIGHT_AFTER_NS), op)
         if stream[op] >= 0:
-            previous[op] = last[stream[op]]
+            search.previous[op] = last[stream[op]]
             last[stream[op]] = op
             for cell in range(cells):
                 last_end[stream[op], cell] = later(last_end[stream[op], cell], sample.end[cell, op])
 
 
 @compiled
-def find_waits_of_operation(  # noqa: PLR0912  # one rule
-    own_stream: int,
-    sample: Sample,
-    slack_ns: float,
-    within_ns: float,
-    previous: Ints,
-    last: Ints,
-    last_end: Floats,
-    room: Floats,
-    awaited: Ints,
-    op: int,
-) -> bool:
+def find_waits_of_operation(search: WaitSearch, own_stream: int, slack_ns: float, op: int) -> bool:  # noqa: PLR0912  # one rule
     """Find what one operation waits for; return whether it waits for anything.
 
     On each other stream that is the latest operation that had always ended when this one was let go. Together they
     must explain half of the starts that nothing else explains; of several, those are kept that were the last somewhere.
     """
+    sample, room, awaited, last = search.sample, search.room, search.awaited, search.last
     cells = sample.start.shape[0]
     unexplained = 0
     for cell in range(cells):
@@ -294,24 +277,21 @@ def find_waits_of_operation(  # noqa: PLR0912  # one rule
     if unexplained == 0:
         return False
     for stream in range(len(last)):
-        if stream != own_stream and may_matter(room, last_end, stream, within_ns):
-            awaited[op, stream] = find_always_ended(stream, sample, slack_ns, previous, last[stream], room)
+        if stream != own_stream and may_matter(search, stream):
+            awaited[op, stream] = find_always_ended(search, stream, slack_ns)
             if awaited[op, stream] != _NONE:
                 for cell in range(cells):
                     room[2, cell] = later(room[2, cell], ended(sample, cell, awaited[op, stream]))
     explained = 0
     for cell in range(cells):
-        explained += is_right_after(room, cell, within_ns)
+        explained += is_right_after(search, cell)
     kept = False
     for stream in range(len(last)):
         if awaited[op, stream] != _NONE:
             matters = False
             if explained > 0 and explained >= _EXPLAINED_SHARE * unexplained:
                 for cell in range(cells):
-                    if (
-                        is_right_after(room, cell, within_ns)
-                        and ended(sample, cell, awaited[op, stream]) == room[2, cell]
-                    ):
+                    if is_right_after(search, cell) and ended(sample, cell, awaited[op, stream]) == room[2, cell]:
                         matters = True
                         break
             if matters:
@@ -322,34 +302,35 @@ def find_waits_of_operation(  # noqa: PLR0912  # one rule
 
 
 @compiled
-def may_matter(room: Floats, last_end: Floats, stream: int, within_ns: float) -> bool:
+def may_matter(search: WaitSearch, stream: int) -> bool:
     """Tell whether an unexplained start is right after an end on this stream at the earliest, in any cell."""
+    room = search.room
     for cell in range(room.shape[1]):
         until = room[0, cell]
-        if until - room[1, cell] > _LATER_NS and until - last_end[stream, cell] <= within_ns:
+        if until - room[1, cell] > _LATER_NS and until - search.last_end[stream, cell] <= search.within_ns:
             return True
     return False
 
 
 @compiled
-def find_always_ended(stream: int, sample: Sample, slack_ns: float, previous: Ints, latest: int, room: Floats) -> int:
+def find_always_ended(search: WaitSearch, stream: int, slack_ns: float) -> int:
     """Return the latest operation of a stream that had ended in every cell by then; ~stream: of the step before."""
-    candidate = latest
+    candidate = search.last[stream]
     for _ in range(_LOOK_BACK):
         if candidate < 0:
             break
-        if had_always_ended(sample, candidate, slack_ns, room):
-            return candidate
-        candidate = previous[candidate]
-    return ~stream if had_always_ended(sample, ~stream, slack_ns, room) else _NONE
+        if had_always_ended(search, candidate, slack_ns):
+            return int(candidate)
+        candidate = search.previous[candidate]
+    return ~stream if had_always_ended(search, ~stream, slack_ns) else _NONE
 
 
 @compiled
-def had_always_ended(sample: Sample, candidate: int, slack_ns: float, room: Floats) -> bool:
+def had_always_ended(search: WaitSearch, candidate: int, slack_ns: float) -> bool:
     """Tell whether an operation had ended in every cell where that is known, and it is known in one at least."""
     is_known = False
-    for cell in range(sample.start.shape[0]):
-        end, by = ended(sample, cell, candidate), room[0, cell] + slack_ns
+    for cell in range(search.sample.start.shape[0]):
+        end, by = ended(search.sample, cell, candidate), search.room[0, cell] + slack_ns
         if end > by:
             return False
         is_known = is_known or end <= by
@@ -363,10 +344,10 @@ def ended(sample: Sample, cell: int, candidate: int) -> float:
 
 
 @compiled
-def is_right_after(room: Floats, cell: int, within_ns: float) -> bool:
+def is_right_after(search: WaitSearch, cell: int) -> bool:
     """Tell whether an unexplained start is right after the end of what may be awaited."""
-    until, explained, latest = room[0, cell], room[1, cell], room[2, cell]
-    return bool(until - explained > _LATER_NS and latest > explained and until - latest <= within_ns)
+    until, explained, latest = search.room[0, cell], search.room[1, cell], search.room[2, cell]
+    return bool(until - explained > _LATER_NS and latest > explained and until - latest <= search.within_ns)
 
 
 def _usual_delays(sample: Sample) -> tuple[float, float]:

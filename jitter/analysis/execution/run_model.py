@@ -38,7 +38,6 @@ from jitter.analysis.execution.step_times import (
     fill_group,
     of_rank,
     of_team,
-    select_ranks,
 )
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COLLECTIVE, SYNC
@@ -65,15 +64,8 @@ def middle_of_longest_stretch(keys: Sequence[StepKey], most: int) -> tuple[int, 
     return first, min(end, first + most)
 
 
-_INFERENCES: Final = (
-    *("team_of", "programs", "dependencies", "matching", "schedule"),
-    *("job", "collective_arrays", "ring_arrivals", "remembered"),
-)
-"""The inferences from the whole run, each from those before it and the recorded steps."""
-
-
 class InferredModel(NamedTuple):
-    """Inferences from the whole run: teams, their programs, dependencies, and collective members."""
+    """Inferences from the whole run, each from those before it and the recorded steps."""
 
     team_of: dict[int, int]
     programs: dict[int, Program]
@@ -85,20 +77,10 @@ class InferredModel(NamedTuple):
 class RunModel:
     """The inferences from the whole run. Rows are read step by step, of a large run at each pass over the steps."""
 
-    def __init__(
-        self,
-        reader: RunReader,
-        understood: InferredModel | None = None,
-        times: dict[StepKey, StepTimes] | None = None,
-    ) -> None:
-        """Infer from the rows that `reader` reads; `understood` is what another process inferred from the same run.
-
-        `times` are steps that were read with the same programs.
-        """
+    def __init__(self, reader: RunReader, understood: InferredModel | None = None) -> None:
+        """Infer from the rows that `reader` reads; `understood` is what another process inferred from the same run."""
         self._reader = reader
         self.threads = cpu_count()
-        self.times = {} if times is None else times
-        """Of a small run the steps that were read."""
         if understood is not None:
             self.__dict__.update(understood._asdict())  # in place of what would be inferred
         self._known_members: dict[StepKey, Sequence[Member]] = {}
@@ -252,32 +234,14 @@ class RunModel:
         only = self.step_times(key, self.rank_numbers == rank)
         return of_rank(only, self.rank_numbers, self.number_of[rank], self._operations[team])
 
-    @property
-    def is_small(self) -> bool:
-        """Whether all steps of the run may stay in memory."""
-        return self._reader.is_small
-
     def step_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
         """Return a step of all ranks, or of those in the mask `wanted`, (ranks of the run,)."""
-        if not self.is_small:
-            return self._read_times(key, wanted)
-        if key not in self.times:
-            self.times[key] = self._read_times(key)
-        step = self.times[key]
-        return step if wanted is None else select_ranks(step, wanted, self._operations_of_ranks)
-
-    @cached_property
-    def _operations_of_ranks(self) -> Ints:
-        """(ranks of the run,) how many operations each one's program has."""
-        operations = np.array([self._operations[team] for team in sorted(self._operations)], np.int64)
-        return operations[self._teams]
-
-    def _read_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
         here = np.zeros(len(self.rank_numbers), np.bool_)
         here[[self.number_of[member.rank] for member in self._members(key)]] = True
         if wanted is not None:
             here &= wanted
-        step = empty_step(self._teams, self._operations_of_ranks, here)
+        operations = np.array([size for _, size in sorted(self._operations.items())], np.int64)
+        step = empty_step(self._teams, operations[self._teams], here)
         number_of = np.full(int(self.rank_numbers.max(initial=-1)) + 2, -1, np.int64)
         number_of[self.rank_numbers[here]] = np.flatnonzero(here)
         for group in self._reader.rank_groups(key):
@@ -459,7 +423,7 @@ class RunModel:
 
     def prepare(self) -> None:
         """Infer everything now, so that several threads may use it."""
-        for inference in _INFERENCES:
+        for inference in (*InferredModel._fields, "job", "collective_arrays", "ring_arrivals", "remembered"):
             getattr(self, inference)
 
     @cached_property

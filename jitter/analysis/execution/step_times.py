@@ -14,7 +14,7 @@ import numpy as np
 
 from jitter.analysis.alignment.program import Signature
 from jitter.core.names.kernels import MEMORY, SYNC
-from jitter.core.numeric.arrays import Bools, Floats, Ints, IntTimes, KindCodes, joined, unknown_value
+from jitter.core.numeric.arrays import Bools, Floats, Ints, IntTimes, KindCodes, unknown_value
 from jitter.core.numeric.compilation import compiled
 
 
@@ -214,17 +214,6 @@ def empty_step(team: Ints, operations: Ints, here: Bools) -> StepTimes:
     sizes = np.where(here, operations, 0)
     row = np.where(here, np.cumsum(sizes) - sizes, -1)
     return StepTimes(team, row, *(np.empty(int(sizes.sum())) for _ in range(4)))
-
-
-def select_ranks(step: StepTimes, wanted: Bools, operations: Ints) -> StepTimes:
-    """Return the part of a step of the `wanted` ranks, (ranks of the run,); `operations` are as in `empty_step`."""
-    there = step.row >= 0
-    here = there & wanted
-    if (here == there).all():
-        return step
-    cells = joined(np.arange(step.row[rank], step.row[rank] + operations[rank]) for rank in np.flatnonzero(here))
-    chosen = empty_step(step.team, operations, here)
-    return chosen._replace(**{name: getattr(step, name)[cells] for name in ("start", "end", "call", "back")})
 
 
 def fill_group(step: StepTimes, group: IdenticalRanks, places: Ints, size: int, numbers: Iterable[int]) -> None:

@@ -146,7 +146,7 @@ class RunSteps:
     def with_model(self, understood: InferredModel) -> "RunSteps":
         """Return the same steps with other inferences."""
         run_steps = RunSteps(self.lake)
-        run_steps.run = RunModel(self.lake, understood, self.run.times)
+        run_steps.run = RunModel(self.lake, understood)
         run_steps.ends = StepEnds(run_steps.run)
         return run_steps
 
@@ -193,7 +193,7 @@ class RunSteps:
                 if len(run.ring_arrivals.at):
                     collectives = collectives._replace(lag=measure_lags(run.ring_arrivals, times, collectives))
                 step = RecordedStep(number, key, times, self_times, before, fresh, collectives, ends)
-                if run.is_small:
+                if self.lake.is_small:
                     self._kept[number] = step
                 yield step
                 del step

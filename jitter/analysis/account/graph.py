@@ -62,6 +62,10 @@ class Structure(NamedTuple):
     """(groups of all collectives,) the collective of each."""
     attendance: Ints
     """(collectives, blocks) where the block's attendances of it begin in `CollectiveArrays`; -1 for none."""
+    last_launch: Ints
+    """(teams,) the last operation that is launched; -1 for none."""
+    rank: Ints
+    """(ranks of the run,) the ranks by number."""
 
 
 class Heads(NamedTuple):

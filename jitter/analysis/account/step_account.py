@@ -103,17 +103,6 @@ class StepShares(NamedTuple):
     """(ranks,) what the step owes to how its ranks came to it."""
 
 
-class Lists(NamedTuple):
-    """Numbers that the rows of losses need."""
-
-    rank: Ints
-    """(ranks,)."""
-    last_launch: Ints
-    """(teams,) the last operation that is launched; -1 for none."""
-    first_group: Ints
-    """(collectives + 1,) where each one's groups begin among all groups."""
-
-
 class LossRows(NamedTuple):
     """Room for the rows of a step's account."""
 
@@ -164,9 +153,6 @@ class Account:
         self._inputs = _inputs(most)
         operations = int(np.diff(job.first).max(initial=0))
         self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
-        kinds = np.split(job.kind, job.first[1:-1])
-        last_launch = np.array([np.flatnonzero(team_kinds != SYNC).max(initial=-1) for team_kinds in kinds])
-        self._lists = Lists(run.rank_numbers, last_launch, collectives.first_group)
         self._shift = 0.0
         """How much later than with the baseline the step before ends, ns."""
         self._last: _Compared | None = None
@@ -328,23 +314,23 @@ class Account:
             count = 0
             for of_step in shared:
                 sums, excess = np.zeros((2, ranks, len(_CLASSES)))
-                count = list_losses(of_step, self._lists, self._own_row_ns, sums, excess, count, self._rows)
+                count = list_losses(of_step, self._own_row_ns, sums, excess, count, self._rows)
             if count <= self._rows.ns.shape[1]:
                 return _losses(self._rows, count)
             self._rows = _loss_rows(2 * count, ranks)
 
     def _of_largest(self, shared: list[StepShares]) -> Losses:
         """Return all shares of own time of the rank to which most is lost, in the order of its program."""
-        of_rank, lists, count = self._rows.of_rank, self._lists, 0
+        of_rank, ranks, count = self._rows.of_rank, self._run.rank_numbers, 0
         most = of_rank[~np.isnan(of_rank)].max(initial=0.0)
         if most > 0:
             largest = np.flatnonzero(of_rank == most)
-            rank = int(largest[lists.rank[largest].argmin()])
+            rank = int(largest[ranks[largest].argmin()])
             room = 2 * sum(len(of_step.graph.baseline.gpu) for of_step in shared)
             if room > self._rows.ns.shape[1]:
                 self._rows = _loss_rows(room, len(of_rank))
             for of_step in reversed(shared):
-                count = list_shares_of_rank(of_step, lists, rank, count, self._rows)
+                count = list_shares_of_rank(of_step, rank, count, self._rows)
         return _losses(self._rows, count)
 
     def _cleared(self, graph: StepGraph, slot: int) -> tuple[Multipliers, Shares]:
@@ -393,46 +379,45 @@ def _carried(graph: StepGraph, ends: Floats, back: Floats) -> Floats:
 
 
 @compiled
-def list_losses(
-    of_step: StepShares, lists: Lists, least_ns: float, sums: Floats, excess: Floats, count: int, rows: LossRows
-) -> int:
+def list_losses(of_step: StepShares, least_ns: float, sums: Floats, excess: Floats, count: int, rows: LossRows) -> int:
     """List the shares that lie in a step; return how many rows there are with `count` before.
 
     Shares of a rank and class below `least_ns` are one row. `rows` are filled as far as they have room. `sums` and
     `excess` (ranks, classes), 0 at first, are overwritten.
     """
-    count = list_large_shares(of_step, lists, least_ns, sums, excess, count, rows)
-    number, step, shares = of_step.number, of_step.graph.step, of_step.shares
+    count = list_large_shares(of_step, least_ns, sums, excess, count, rows)
+    number, step, shares, ranks = of_step.number, of_step.graph.step, of_step.shares, of_step.graph.structure.rank
+    first_group = of_step.graph.collectives.first_group
     for rank in range(len(step.row)):
         for position in range(sums.shape[1]):
             share, above = sums[rank, position], excess[rank, position]
             if share != 0 or above != 0:
                 loss_class = position if position <= GPU else OVERLAP
-                add_row(rows, count, number, lists.rank[rank], step.team[rank], loss_class, -1, share, above)
+                add_row(rows, count, number, ranks[rank], step.team[rank], loss_class, -1, share, above)
                 add_to_rank(rows.of_rank, rank, share)
                 count += 1
     collective = 0
     for group in range(len(shares.transfer)):
         share = shares.transfer[group]
         if share != 0:
-            while lists.first_group[collective + 1] <= group:
+            while first_group[collective + 1] <= group:
                 collective += 1
             above = of_step.graph.upper.transfer[group] - of_step.graph.lower.transfer[group]
             add_row(rows, count, number, -1, -1, TRANSFER, -1, share, above)
             if count < rows.ns.shape[1]:
-                rows.numbers[5, count], rows.numbers[6, count] = collective, group - lists.first_group[collective]
+                rows.numbers[5, count], rows.numbers[6, count] = collective, group - first_group[collective]
             count += 1
-    count = list_sums(of_step, lists, CARRIED, shares.carried, count, rows)
-    count = list_sums(of_step, lists, UNEXPLAINED, shares.unexplained, count, rows)
-    return int(list_sums(of_step, lists, CARRIED, of_step.carried, count, rows))
+    count = list_sums(of_step, CARRIED, shares.carried, count, rows)
+    count = list_sums(of_step, UNEXPLAINED, shares.unexplained, count, rows)
+    return int(list_sums(of_step, CARRIED, of_step.carried, count, rows))
 
 
 @compiled
 def list_large_shares(
-    of_step: StepShares, lists: Lists, least_ns: float, sums: Floats, excess: Floats, count: int, rows: LossRows
+    of_step: StepShares, least_ns: float, sums: Floats, excess: Floats, count: int, rows: LossRows
 ) -> int:
     """List the shares of own time that have rows of their own, and sum up the others; see `list_losses`."""
-    job, step, number = of_step.graph.job, of_step.graph.step, of_step.number
+    job, step, structure, number = of_step.graph.job, of_step.graph.step, of_step.graph.structure, of_step.number
     border, touched, shares = of_step.border, of_step.touched, of_step.shares
     has_overlap = len(shares.overlap) > 0
     for rank in range(len(step.row)):
@@ -447,7 +432,7 @@ def list_large_shares(
         recorded = cut_self_times(of_step.graph.self_times, begin, begin + size)
         of_host, of_gpu = shares.host[begin : begin + size], shares.gpu[begin : begin + size]
         for at in range(size):
-            host_class = int(low + at > job.first_kernel[team]) + int(low + at > lists.last_launch[team])
+            host_class = int(low + at > job.first_kernel[team]) + int(low + at > structure.last_launch[team])
             host = known(recorded.host[at] - usual.host[at]) + recorded.call[at] - usual.call[at]
             host -= recorded.lead[at] - usual.lead[at]
             gpu = known(recorded.delay[at] - usual.delay[at]) + recorded.gpu[at] - usual.gpu[at]
@@ -467,20 +452,20 @@ def list_large_shares(
                     excess[rank, position] += above
                     continue
                 loss_class = position if position <= GPU else OVERLAP
-                add_row(rows, count, number, lists.rank[rank], team, loss_class, low + at, share, above)
+                add_row(rows, count, number, structure.rank[rank], team, loss_class, low + at, share, above)
                 add_to_rank(rows.of_rank, rank, share)
                 count += 1
     return count
 
 
 @compiled
-def list_sums(of_step: StepShares, lists: Lists, loss_class: int, losses: Floats, count: int, rows: LossRows) -> int:
+def list_sums(of_step: StepShares, loss_class: int, losses: Floats, count: int, rows: LossRows) -> int:
     """List what is lost to each rank without a place, (ranks,); see `list_losses`."""
-    team = of_step.graph.step.team
+    team, ranks = of_step.graph.step.team, of_step.graph.structure.rank
     for rank in range(len(losses)):
         if losses[rank] != 0:
             lost = losses[rank]
-            add_row(rows, count, of_step.number, lists.rank[rank], team[rank], loss_class, -1, lost, math.nan)
+            add_row(rows, count, of_step.number, ranks[rank], team[rank], loss_class, -1, lost, math.nan)
             if loss_class != UNEXPLAINED:
                 add_to_rank(rows.of_rank, rank, lost)
             count += 1
@@ -514,10 +499,10 @@ def add_to_rank(of_rank: Floats, rank: int, loss_ns: float) -> None:
 
 
 @compiled
-def list_shares_of_rank(of_step: StepShares, lists: Lists, rank: int, count: int, rows: LossRows) -> int:
+def list_shares_of_rank(of_step: StepShares, rank: int, count: int, rows: LossRows) -> int:
     """List all shares of a rank's own time in a step, in the order of its program; return the number of rows."""
     job, step, shares, number = of_step.graph.job, of_step.graph.step, of_step.shares, of_step.number
-    self_times, baseline = of_step.graph.self_times, of_step.graph.baseline
+    self_times, baseline, structure = of_step.graph.self_times, of_step.graph.baseline, of_step.graph.structure
     row, team = step.row[rank], step.team[rank]
     if row < 0:
         return count
@@ -527,15 +512,15 @@ def list_shares_of_rank(of_step: StepShares, lists: Lists, rank: int, count: int
         cell, at = row + place, job.first[team] + place
         if shares.host[cell] != 0:
             loss_class = (
-                AFTER if place > lists.last_launch[team] else START if place <= job.first_kernel[team] else LAUNCH
+                AFTER if place > structure.last_launch[team] else START if place <= job.first_kernel[team] else LAUNCH
             )
             above = known(self_times.host[cell] - baseline.host[at]) + (self_times.call[cell] - baseline.call[at])
             above -= self_times.lead[cell] - baseline.lead[at]
-            add_row(rows, count, number, lists.rank[rank], team, loss_class, place, shares.host[cell], above)
+            add_row(rows, count, number, structure.rank[rank], team, loss_class, place, shares.host[cell], above)
             count += 1
         if shares.gpu[cell] != 0:
             above = known(self_times.delay[cell] - baseline.delay[at]) + (self_times.gpu[cell] - baseline.gpu[at])
-            add_row(rows, count, number, lists.rank[rank], team, GPU, place, shares.gpu[cell], above)
+            add_row(rows, count, number, structure.rank[rank], team, GPU, place, shares.gpu[cell], above)
             count += 1
     return count
 
@@ -577,6 +562,10 @@ def _structure(run: RunModel) -> Structure:
         group,
         collective,
         attendance,
+        np.array(
+            [np.flatnonzero(kinds != SYNC).max(initial=-1) for kinds in np.split(run.job.kind, run.job.first[1:-1])]
+        ),
+        run.rank_numbers,
     )
 
 

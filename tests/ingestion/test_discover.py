@@ -152,6 +152,49 @@ KNOWN = {
         "rocprofv3",
     ),
     "tpu.trace.json.gz": (gzip.compress(XLA.encode()), "traces of JAX or TensorFlow", "give the .xplane.pb"),
+    "report1_cuda_gpu_trace.csv": (
+        b"Start (ns),Duration (ns),CorrId,GrdX,Name\n1,2,3,4,gemm\n",
+        "tables of `nsys stats`",
+        "nsys export -t sqlite",
+    ),
+    "report1.csv": (
+        b"\nNOTICE: Existing SQLite export found\nProcessing ... \nTime (%),Total Time (ns),Name\n1.0,2,gemm\n",
+        "tables of `nsys stats`",
+        "nsys export -t sqlite",
+    ),
+    "nvprof.csv": (b"==4242== NVPROF is profiling process 4242\n", "tables of nvprof", "nsys profile"),
+    "1_counter_collection.csv": (
+        b'"Correlation_Id","Kernel_Name","Counter_Name","Counter_Value","Start_Timestamp","End_Timestamp"\n',
+        "tables of performance counters",
+        "--kernel-trace",
+    ),
+    "wall_clock-0.json": (b'{\n "timemory": {}}', "tables of Omnitrace or rocprof-sys", "rocprofv3"),
+    "trace.sql": (
+        b"PRAGMA foreign_keys=OFF;\nBEGIN TRANSACTION;\nCREATE TABLE rocpd_op (id integer);\n",
+        "databases dumped as SQL",
+        "sqlite3 FILE.db < FILE.sql",
+    ),
+    "msprof_20240101.json": (
+        b'[{"name": "process_name", "ph": "M", "pid": 7, "args": {"name": "Ascend Hardware"}}]',
+        "profiles of Ascend NPUs",
+        "CUDA, ROCm and XPU",
+    ),
+    "kernel_details.csv": (
+        b"Step Id,Device_id,Model ID,Task ID,Stream ID,Name,Type,Accelerator Core,Start Time(us),Duration(us)\n",
+        "profiles of Ascend NPUs",
+        "CUDA, ROCm and XPU",
+    ),
+    "onnxruntime_profile__2024.json": (
+        b'[\n{"cat" : "Session","pid" :1,"tid" :1,"dur" :9,"ts" :1,"ph" : "X","name" :"loading","args" : {}},\n'
+        b'{"cat" : "Kernel","pid" :1,"tid" :1,"dur" :7,"ts" :11,"ph" : "X","name" :"gemm","args" : {"stream" : "7"}}]',
+        "profiles of ONNX Runtime",
+        "prof.export_chrome_trace",
+    ),
+    "autograd.json": (
+        b'[{"name": "aten::add", "ph": "X", "ts": 1.0, "dur": 2.0, "tid": 1, "pid": "CPU functions", "args": {}}]',
+        "profiles of PyTorch without Kineto",
+        "prof.export_chrome_trace",
+    ),
 }
 
 
@@ -173,6 +216,11 @@ def test_a_file_in_a_folder_is_a_note(name: str, tmp_path: Path):
     (note,) = found.notes
     assert f"{name}: {kind}" in note
     assert instead in note
+
+
+def test_tables_made_of_a_recording_are_no_note_beside_it(own_traces: Path):
+    (own_traces / "report1_cuda_gpu_trace.csv").write_bytes(KNOWN["report1_cuda_gpu_trace.csv"][0])
+    assert discover([own_traces]).notes == []
 
 
 def test_a_chakra_trace_with_the_name_of_a_rank_is_refused(own_traces: Path, tmp_path: Path):

@@ -106,6 +106,8 @@ class UnrecognizedFiles:
     def __init__(self) -> None:
         self._files: dict[Path, bool] = {}
         self._failures: dict[Path, JitterError] = {}
+        self._folders: set[Path] = set()
+        """Folders that hold a recording."""
         self._unsupported: dict[tuple[str, str], list[Path]] = {}
         """Files by format and advice that jitter does not read, and that have no error of their own."""
 
@@ -127,6 +129,7 @@ class UnrecognizedFiles:
         `recordings` are the paths of recognized recordings, `formats` the supported formats.
         """
         patterns = {_name_pattern(path) for path in recordings}
+        self._folders = {path.parent for path in recordings}
         errors: dict[Path, JitterError] = {}
         for path, named in self._files.items():
             try:
@@ -150,7 +153,8 @@ class UnrecognizedFiles:
                 return UnreadableTraceError(
                     f"{path}: one of the {kind.files}, which jitter does not read", kind.instead
                 )
-            self._unsupported.setdefault((kind.files, kind.instead), []).append(path)
+            if not (kind.is_excerpt and path.parent in self._folders):
+                self._unsupported.setdefault((kind.files, kind.instead), []).append(path)
             return None
         if is_rank or is_damaged_trace(path):
             failure = self._failures.get(path)
@@ -256,6 +260,8 @@ _EXPORT: Final = "export the report as SQLite: `nsys export -t sqlite --lazy=fal
 _AMD: Final = "record with `rocprofv3 --sys-trace -f rocpd` or `-f csv`"
 _XPROF: Final = "give the .xplane.pb, which JAX writes beside it and which has all events"
 _PYTORCH: Final = "export PyTorch profiles with `prof.export_chrome_trace(...)`"
+_KERNEL_TRACE: Final = "record without counters: `rocprofv3 --kernel-trace`"
+_OTHER_DEVICE: Final = "jitter reads recordings of CUDA, ROCm and XPU devices"
 _EXECUTION: Final = (
     "it holds the operators and no times of GPUs: give the PyTorch profiler's trace of the same steps, which "
     "`prof.export_chrome_trace(...)` writes"
@@ -276,6 +282,8 @@ class UnsupportedFormat(NamedTuple):
     """Pattern at the beginning of the unpacked contents."""
     tails: tuple[str, ...] = ()
     """Patterns of the contents' last part, in any case."""
+    is_excerpt: bool = False
+    """Whether it is made of a recording, so that beside one it is not worth a word."""
 
     def fits(self, path: Path, head: bytes) -> bool:
         """Return whether a file with this beginning has the format."""
@@ -306,6 +314,10 @@ _FORMATS: Final = tuple(
         ("Nsight Systems exports as Arrow", _EXPORT,
          r"^(?:(?:CUPTI_|TARGET_INFO_|NVTX_|META_DATA_|ENUM_|OSRT_).*|StringIds)\.arrow$"),
         ("Nsight Systems exports as Arrow", _EXPORT, "", r"(?:ARROW1|\xff\xff\xff\xff)" + _EXPORT_HEAD),
+        ("tables of `nsys stats`", _EXPORT, "",
+         r"(?:[^,]{0,2000}?\n)?(?:Start \(ns\),Duration \(ns\),|Time \(%\),Total Time \(ns\),)", (), True),
+        ("tables of nvprof", "record with `nsys profile -t cuda,nvtx`", "",
+         r".{0,2000}?==\d+== (?:NVPROF is profiling|Profiling result)"),
         ("unfinished Nsight Systems reports", "convert with `QdstrmImporter -i FILE`", r"\.qdstrm$"),
         ("Nsight Compute reports", "record with `nsys profile -t cuda,nvtx`", r"\.ncu-rep$"),
         ("Perfetto traces of other tools, or packed", _AMD,
@@ -315,6 +327,16 @@ _FORMATS: Final = tuple(
         ("packed databases or reports", "unpack it: `gunzip FILE`, `zstd -d FILE` or `unxz FILE`",
          r"(?:\.(?:sqlite3?|db|rpd|nsys-rep|qdrep|xplane\.pb)|(?<!cuda_gpu)(?<!gpu_proj)_trace\.csv)"
          r"\.(?:gz|zst|xz|bz2)$"),
+        ("tables of performance counters", _KERNEL_TRACE, r"\.csv$", r"[^\n]{0,2000}\bCounter_Name\b", (), True),
+        ("tables of Omnitrace or rocprof-sys", _AMD, "",
+         r'\s*\{\s*"(?:timemory|omnitrace|rocprofiler-systems)"\s*:', (), True),
+        ("databases dumped as SQL", "make the database again: `sqlite3 FILE.db < FILE.sql`", "",
+         r"\s*(?:PRAGMA|BEGIN|CREATE).{0,60000}?(?:rocpd_|CUPTI_ACTIVITY_KIND_)"),
+        ("profiles of Ascend NPUs", _OTHER_DEVICE, r"\.(?:json|csv)$",
+         r'\s*\[.{0,60000}?"Ascend Hardware"|(?:Step Id,)?Device_id,.{0,400}?(?:Accelerator Core|OP Type)'),
+        ("profiles of ONNX Runtime", _PYTORCH, "", r'\s*\[\s*\{\s*"cat"\s*:\s*"(?:Session|Node)"'),
+        ("profiles of PyTorch without Kineto", _PYTORCH, "", r'\s*\[.{0,60000}?"pid"\s*:\s*"(?:CPU|CUDA) functions"'),
+        ("profiles of Proton (Triton)", _PYTORCH, "", r'\s*\[\s*\{.{0,400}?"frame"\s*:.{0,400}?"ROOT"'),
         ("OTF2 traces", _AMD, r"\.otf2$"),
         ("OTF2 traces", _AMD, "", r"OTF2"),
         ("protobuf files", _PYTORCH, r"(?<!\.xplane)(?<!\.hlo)\.pb$"),

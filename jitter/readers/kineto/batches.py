@@ -573,8 +573,9 @@ class KinetoBatches:
 
     def _note_foreign(self, events: list[Event]) -> None:
         if not self.activities:
-            prefixes = {(event.cat or "").partition("_")[0] for event in events}
-            self.foreign_devices.update(FOREIGN_DEVICES[prefix] for prefix in prefixes & FOREIGN_DEVICES.keys())
+            categories = {event.cat or "" for event in events}
+            categories |= {category.partition("_")[0] for category in categories}
+            self.foreign_devices.update(FOREIGN_DEVICES[category] for category in categories & FOREIGN_DEVICES.keys())
 
     def _note_params(self, events: list[Event]) -> None:
         if _PARAMS not in map(_name, events):

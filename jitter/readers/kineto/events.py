@@ -59,8 +59,10 @@ CATEGORIES: Final = {
 
 Old traces of PyTorch have operators and ranges in one category.
 """
-FOREIGN_DEVICES: Final = {"mtia": "MTIA", "hpu": "Habana (HPU)", "glow": "Glow"}
-"""Devices whose activities have categories of their own (`mtia_ccp_events`) and are not read, by their prefix."""
+FOREIGN_DEVICES: Final = {"mtia": "MTIA", "hpu": "Habana (HPU)", "glow": "Glow"} | dict.fromkeys(
+    ("async_npu", "HostToDevice", "enqueue", "dequeue"), "Ascend (NPU)"
+)
+"""Devices whose activities are not read, by a category of their traces or its first word (`mtia_ccp_events`)."""
 _COMMON: Final = (
     "ac2g",
     "cpu_instant_event",

@@ -23,7 +23,10 @@ _KINETO: Final = re.compile(
     rb'"cat"\s*:\s*"(?:' + _CATEGORIES + rb')"|"(?:schemaVersion|deviceProperties|distributedInfo|process_labels'
     rb'|baseTimeNanoseconds|External id)"'
 )
-_NOT_KINETO: Final = re.compile(rb'"(?:BeginNs|rocprofiler-sdk-tool|rocprofiler-sdk)"|"CPU HIP API"')
+_NOT_KINETO: Final = re.compile(
+    rb'"(?:BeginNs|rocprofiler-sdk-tool|rocprofiler-sdk)"|"CPU HIP API"'
+    rb'|"cat"\s*:\s*"Session"|"provider"\s*:\s*"\w{1,64}ExecutionProvider"'  # ONNX Runtime
+)
 _HANDLER_NAME: Final = re.compile(
     r"(?P<host>[\w.-]+)_(?P<pid>\d{1,10})\.\d{13,20}\.pt\.trace\.json(?:\.gz|\.zst)?", re.ASCII
 )

@@ -19,6 +19,7 @@ the PCI address to 2.16 and NVML's device from 2.18 on; RCCL adds `comm 0x… nR
 """
 
 import re
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -193,6 +194,17 @@ class Communicators:
         """Return versions newer than the newest known one."""
         return [version for version in self._versions if _major_minor(version) > _NEWEST]
 
+    def members(self) -> dict[tuple[Head, str], dict[str, object]]:
+        """Return what is known of the rank that each process has in each communicator, by the address there.
+
+        A process of several GPUs has an address for each rank.
+        """
+        found = {}
+        for head, process in self._processes.items():
+            for (address, _), member in process.members.items():
+                found[head, address] = member
+        return found
+
     def add_to(self, tables: Tables) -> None:
         """Add a row for each rank of each communicator, and for each process that states its network alone."""
         only = next(iter(self._versions)) if len(self._versions) == 1 else None
@@ -350,6 +362,61 @@ def _parsed(text: bytes) -> _Edge | None:
     return int(channel), int(source), int(target), via.decode("ascii", "replace"), nic, gdr
 
 
+_CALL: Final = re.compile(
+    rb"([A-Z]\w{2,20}): opCount ([0-9a-f]{1,16}) sendbuff \S{1,20} recvbuff \S{1,20} count (\d{1,18}) "
+    rb"datatype (\d{1,3}) op \d{1,10} root (-?\d{1,10}) comm (0x[0-9a-f]{1,16}) \[nranks=(\d{1,9})\]"
+)
+_TYPES: Final = (
+    "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16", "float8_e4m3",
+    "float8_e5m2",
+)  # fmt: skip
+"""`ncclDataType_t` of nccl.h."""
+_LAST_CALLS: Final = 64
+_MOST_CALLERS: Final = 65_536
+
+
+class Calls:
+    """The last calls of each rank in each communicator; a log has many thousands of each."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[Head, str], deque[tuple[int, str, int, str, int, int]]] = {}
+
+    def read(self, head: Head, message: bytes) -> None:
+        """Read a message that states a call."""
+        match = _CALL.match(message)
+        if match is None:
+            return
+        name, number, count, kind, root, address, ranks = match.groups()
+        dtype = _TYPES[int(kind)] if int(kind) < len(_TYPES) else f"type {int(kind)}"
+        key = head, address.decode()
+        if key not in self._last and len(self._last) >= _MOST_CALLERS:
+            return
+        call = int(number, 16), name.decode(), int(count), dtype, int(root), int(ranks)
+        self._last.setdefault(key, deque(maxlen=_LAST_CALLS)).append(call)
+
+    def add_to(self, tables: Tables, members: dict[tuple[Head, str], dict[str, object]]) -> None:
+        """Add a row for each call of a rank that the log names."""
+        for (head, address), calls in self._last.items():
+            member = members.get((head, address))
+            if member is None:
+                continue
+            for number, name, count, dtype, root, ranks in calls:
+                if number >> 63 == 0 and ranks == member.get("ranks"):
+                    tables.add(
+                        "nccl_calls",
+                        comm=member.get("comm"),
+                        rank=member.get("rank"),
+                        ranks=ranks,
+                        host=head.host,
+                        process=head.pid,
+                        sequence=number,
+                        operation=name,
+                        elements=count,
+                        dtype=dtype,
+                        root=root,
+                    )
+
+
 _INFO: Final = b" NCCL INFO "
 _LONGEST_HEAD: Final = 96
 _MOST_SILENT: Final = 20_000
@@ -368,6 +435,7 @@ class NcclDebugParser(LineParser):
         super().__init__(context)
         self._edges = Edges(self.format, context.problems)
         self._communicators = Communicators(context.hosts)
+        self._calls = Calls()
         self._records = 0
         self._silent: set[bytes] = set()
         self._facts: set[bytes] = set()
@@ -414,6 +482,7 @@ class NcclDebugParser(LineParser):
         """Add communicators and edges."""
         self._edges.add_to(self.context.tables)
         self._communicators.add_to(self.context.tables)
+        self._calls.add_to(self.context.tables, self._communicators.members())
         if self._records:
             self.context.count(self.format, self._records)
         for version in self._communicators.unknown_versions():
@@ -432,6 +501,8 @@ class NcclDebugParser(LineParser):
             self._records += 1
         if message.startswith((b"Channel ", b"Ring ")):
             self._edges.count(message, number)
+        elif b": opCount " in message:
+            self._calls.read(head_of(record[:at]), message)
         elif INTERESTING.search(message):
             self._communicators.read(head_of(record[:at]), message)
             if len(self._facts) < _MOST_SILENT and _PLAIN.fullmatch(message):

@@ -84,6 +84,18 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("timeout_ns", pa.int64(), "time after which the watchdog ends the job"),
         ("source_line", pa.string(), "innermost frame of the program in the Python stack: `file(line): function`"),
     ),
+    "nccl_calls": _schema(
+        ("comm", pa.string(), "communicator, as in `communicators`"),
+        ("rank", pa.int32(), "rank in the communicator"),
+        ("ranks", pa.int32(), "ranks in the communicator"),
+        _HOST,
+        ("process", pa.int64(), "number of the process on its host"),
+        ("sequence", pa.int64(), "number of the call in its communicator (`opCount`), which grouped calls share"),
+        ("operation", pa.string(), "operation as NCCL names it: AllReduce, Send, …"),
+        ("elements", pa.int64(), "elements, as the program passes them"),
+        ("dtype", pa.string(), "type of an element"),
+        ("root", pa.int64(), "root of a broadcast or reduce; the peer of a send or receive"),
+    ),
     "process_groups": _schema(
         _RANK,
         _GROUP,

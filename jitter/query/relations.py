@@ -364,6 +364,7 @@ LOG_SENTENCES: Final = {
     "communicators": "NCCL's communicators: one row per rank of each.",
     "edges": "Connections between ranks in NCCL's channels, and their transport.",
     "recorded": "Collectives that NCCL's Inspector or profiler plug-in, or PyTorch's Flight Recorder, recorded.",
+    "nccl_calls": "The last calls of each rank in each of NCCL's communicators (NCCL_DEBUG_SUBSYS=COLL).",
     "process_groups": "Process groups, their members, and how far each rank got in them.",
     "ras": "Answers of NCCL's health query `ncclras`: ranks without an answer, and operations launched.",
     "collective_timeouts": "Operations that PyTorch's watchdog gave up waiting for.",

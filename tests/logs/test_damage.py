@@ -7,9 +7,22 @@ import time
 import pytest
 from damage import differences, logs
 from log_reading import EVIDENCE, needs_evidence, parsed
+from test_declared import CASES
 
 from jitter.logs import sniff
 from tests.support.fuzz_depth import fuzz, of_all, some_of
+
+WATCHDOG = """\
+(Worker[rank=9] pid=309) [rank9]:[E129 16:38:47.569 P.cpp:683] [Rank 1] Watchdog caught collective operation timeout: \
+WorkNCCL(SeqNum=522, OpType=ALLTOALL_BASE, NumelIn=5872, NumelOut=5872, Timeout(ms)=600000) ran for 600010 milliseconds
+[rank9]:[E1 P.cpp:2] [PG ID 15 PG GUID 123(EXPERT) Rank 1]  failure detected by watchdog at work sequence id: 52229 PG \
+status: last enqueued work: 52258, last completed work: 52228
+[rank8]:[E1 P.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 8] Received a dump signal due to a collective timeout from \
+this local rank and dump the debug info. Last enqueued NCCL work: 62, last completed NCCL work: 62.
+[rank7]:[E1 P.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 7] ProcessGroupNCCL's watchdog got stuck for 480 seconds
+[Rank 0]: Ranks 4, 5, 6, 7 failed to pass monitoredBarrier in 2000000 ms
+Rank 2 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0.
+"""
 
 
 @fuzz
@@ -23,7 +36,8 @@ def test_damaged_lines_lose_themselves_alone(seed: int):
 def test_a_long_line_takes_linear_time(seed: int):
     """A pattern that tries every place of a run of blanks or letters takes a second for 20,000 of them, and more."""
     chance = random.Random(seed)
-    every = [lines for lines in logs().values() if lines]
+    declared = [text.encode().splitlines() for _, text, *_ in CASES] + [WATCHDOG.encode().splitlines()]
+    every = [lines for lines in (*logs().values(), *declared) if lines]
     for lines in every:
         parsed(b"\n".join(lines))  # loads what reading needs
     for _ in range(of_all(150, 50)):

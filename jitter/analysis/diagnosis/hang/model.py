@@ -51,8 +51,6 @@ class StuckOperation:
 
     call: Call
     is_p2p: bool = False
-    is_barrier: bool = False
-    """Whether it is a monitored barrier, whose first rank states which ranks did not enter it."""
     members: tuple[int, ...] = ()
     """Of the group; empty where no source names them."""
     waiting: tuple[int, ...] = ()
@@ -73,6 +71,8 @@ class StuckOperation:
     timeout_ns: int | None = None
     is_unresponsive: bool = False
     """Whether the ranks of `not_entered` do not answer NCCL's health query, so that what they entered is unknown."""
+    is_barrier: bool = False
+    """Whether it is a monitored barrier, whose first rank states which ranks did not enter it."""
 
     @property
     def blocking(self) -> tuple[int, ...]:

@@ -160,14 +160,16 @@ class RunResults:
         )
 
     def _with_measurements(self, diagnosis: "Diagnosis") -> "Diagnosis":
-        from jitter.analysis.diagnosis.evidence.logs.measurements import MAX_MEASUREMENTS, describe_measurements
+        from jitter.analysis.diagnosis.evidence.logs.measurements import (
+            MAX_MEASUREMENTS,
+            MEASURED_RELATIONS,
+            describe_measurements,
+        )
 
-        recorded = self._lake.log_table("recorded")
-        timed = recorded.filter(recorded["duration_ns"].is_valid()).to_pylist()
-        names = ("bandwidth", "benchmark_ranks", "communicators", "mpi_ranks", "mpi_calls", "copy_sizes",
-                 "bindings", "topology", "throughput")  # fmt: skip
-        tables = {name: self._lake.log_table(name).to_pylist() for name in names}
-        sentences = [capitalize(text) for text in describe_measurements(recorded=timed, **tables)]
+        tables = {name: self._lake.log_table(name) for name in MEASURED_RELATIONS}
+        tables["recorded"] = tables["recorded"].filter(tables["recorded"]["duration_ns"].is_valid())
+        rows = {name: table.to_pylist() for name, table in tables.items()}
+        sentences = [capitalize(text) for text in describe_measurements(rows)]
         said, others = sentences[:MAX_MEASUREMENTS], sentences[MAX_MEASUREMENTS:]
         return replace(diagnosis, measurements=tuple(said), notes=(*diagnosis.notes, *others))
 

@@ -16,9 +16,7 @@ def measured(source: str, size: int, busbw: float, **given: object) -> dict[str,
 
 
 def facts(**relations: list) -> list[str]:
-    names = ("bandwidth", "benchmark_ranks", "recorded", "communicators", "mpi_ranks", "mpi_calls", "copy_sizes")
-    names += ("bindings", "topology")
-    return describe_measurements(**{name: relations.get(name, []) for name in names})
+    return describe_measurements(relations)
 
 
 def test_tables_of_one_operation_are_compared_at_common_sizes():

@@ -15,7 +15,7 @@ import jitter
 from jitter.analysis.detection.expert_imbalance import ExpertImbalance
 from jitter.analysis.diagnosis.diagnose import diagnose
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.model import ClassShares, Divergence, Loss, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import ClassShares, KernelLocation, Loss, StepAnswer, WhatIf
 from jitter.cli import main
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.step_key import StepKey
@@ -442,7 +442,7 @@ def answer(number, loss_ns, *, told=True):
         None if loss_ns is None else loss_ns / 1000,
         2,
         5,
-        Divergence(17, "void kernel(int)", 0) if told else None,
+        KernelLocation(17, "void kernel(int)", 0) if told else None,
         6 if told else None,
         "cpu_launch" if told else "none",
         ClassShares(10, 20, 0, 7, 1, 0, 3, -1) if told else None,

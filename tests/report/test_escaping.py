@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 import jitter
-from jitter.analysis.diagnosis.model import Divergence
+from jitter.analysis.diagnosis.model import KernelLocation
 from jitter.core.names.kernels import short_name
 from jitter.report.html import render_html
 from jitter.report.markdown import render_markdown
@@ -49,7 +49,7 @@ def obeyed(text):
 
 def test_markdown_stays_text(lake):
     found = lake.diagnose()
-    began = Divergence(5, f"ns::{COMMANDS}|*b*_`c`~~@octocat", 0)
+    began = KernelLocation(5, f"ns::{COMMANDS}|*b*_`c`~~@octocat", 0)
     found = replace(found, steps=tuple(replace(step, divergence=began) for step in found.steps))
     text = render_markdown(found, build_run_overview(lake, lake.step_keys), lake.hosts)
     assert "octocat" in text

@@ -9,7 +9,7 @@ import pytest
 from bokeh.models import Legend
 
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
-from jitter.analysis.diagnosis.model import ClassShares, Divergence, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import ClassShares, KernelLocation, StepAnswer, WhatIf
 from jitter.analysis.execution.self_times import START
 from jitter.core.formatting import capitalize, format_percent, format_time
 from jitter.core.step_key import StepKey
@@ -541,7 +541,7 @@ def view_of(rng, step, kernels=20_000, met=300):
 
 
 def run_of(steps):
-    began, by_class = Divergence(9, "k" * 200, 0), ClassShares(1, 2, 1, 3, -1, 0, 1, 2)
+    began, by_class = KernelLocation(9, "k" * 200, 0), ClassShares(1, 2, 1, 3, -1, 0, 1, 2)
     answers = tuple(
         StepAnswer(StepKey(None, n), 10**8, 10**6, 0.01, 7, 5, began, 6, "gpu_compute", by_class) for n in range(steps)
     )

@@ -88,11 +88,10 @@ class ClassShares(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Divergence:
-    """The first kernel from which on the max rank's share of the loss grows beyond the noise."""
+class KernelLocation:
+    """A kernel of a cohort's step."""
 
     kernel_index: int
-    """Of the cohort, in this step."""
     kernel_name: str
     cohort: int
 
@@ -107,7 +106,8 @@ class StepAnswer:
     loss_fraction: float | None
     min_rank: int | None
     max_rank: int | None
-    divergence: Divergence | None
+    divergence: KernelLocation | None
+    """The first kernel from which on the max rank's share of the loss grows beyond the noise."""
     max_rank_loss_ns: int | None
     """The max rank's own share of the loss; None where its time to kernel end alone tells that it is last."""
     cause: Cause

@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.limitations import lacks_common_step
 from jitter.analysis.diagnosis.loss.split import split_step
-from jitter.analysis.diagnosis.model import Cause, Divergence, StepAnswer
+from jitter.analysis.diagnosis.model import Cause, KernelLocation, StepAnswer
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
@@ -82,13 +82,12 @@ def _cause(max_rank: int | None, here: Sequence[FindingGroup], is_single_rank: b
     return next(iter([*of_links, *own] if is_of_transfers else [*own, *of_links]), "none")
 
 
-def _divergence(number: int, cause: Cause, evidence: Evidence) -> Divergence | None:
+def _divergence(number: int, cause: Cause, evidence: Evidence) -> KernelLocation | None:
     """Return the first kernel at which the max rank falls behind; of slow communication, the first slow collective."""
     if cause == "none":
         return None
     place = _first_slow_collective(number, evidence) if cause == "communication" else _first_late(number, evidence)
-    kernel = None if place is None else evidence.kernels.locate(evidence.analysis.keys[number], *place)
-    return None if kernel is None else Divergence(*kernel)
+    return None if place is None else evidence.kernels.locate(evidence.analysis.keys[number], *place)
 
 
 def _first_slow_collective(number: int, evidence: Evidence) -> tuple[int, int, int] | None:

@@ -36,7 +36,6 @@ from jitter.analysis.execution.step_times import (
     TeamTimes,
     empty_step,
     fill_group,
-    of_rank,
     of_team,
 )
 from jitter.analysis.thresholds import THRESHOLDS
@@ -232,7 +231,7 @@ class RunModel:
         """Return one rank's step, (operations, 1)."""
         team = self.team_of[rank]
         only = self.step_times(key, self.rank_numbers == rank)
-        return of_rank(only, self.rank_numbers, self.number_of[rank], self._operations[team])
+        return of_team(only, self.rank_numbers, team, self._operations[team])
 
     def step_times(self, key: StepKey, wanted: Bools | None = None) -> StepTimes:
         """Return a step of all ranks, or of those in the mask `wanted`, (ranks of the run,)."""

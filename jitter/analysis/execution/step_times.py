@@ -294,10 +294,3 @@ def of_team(step: StepTimes, ranks: Ints, team: int, operations: int) -> TeamTim
         for values in (step.start, step.end, step.call, step.back)
     )
     return TeamTimes(ranks[here], *cut)
-
-
-def of_rank(step: StepTimes, ranks: Ints, number: int, operations: int) -> TeamTimes:
-    """Return one rank's part, (operations, 1)."""
-    first = int(step.row[number])
-    cut = (values[first : first + operations, None] for values in (step.start, step.end, step.call, step.back))
-    return TeamTimes(ranks[number : number + 1], *cut)

@@ -149,16 +149,9 @@ class StepKernels:
 
 
 class Metric(NamedTuple):
-    """One metric, shape (kernels), in ns; values where `known` is false have no meaning."""
+    """One metric or its deviations, shape (kernels), in ns; values where `known` is false have no meaning."""
 
-    values: Ints
-    known: Bools
-
-
-class Deviations(NamedTuple):
-    """One metric's deviations, shape (kernels), ns: value − mean over the cohort's ranks that have the kernel."""
-
-    values: Floats
+    values: Ints | Floats
     known: Bools
 
 
@@ -207,7 +200,7 @@ def launch_latency(kernels: StepKernels) -> Metric:
     return Metric(kernels.start_ns - launch, is_known)
 
 
-def deviation(kernels: StepKernels, metric: Metric) -> Deviations:
+def deviation(kernels: StepKernels, metric: Metric) -> Metric:
     """Return value − mean over the cohort's ranks with a value for this kernel; unmatched kernels have none."""
     rows = np.flatnonzero(metric.known & kernels.is_matched)
     group, values = kernels.group[rows], metric.values[rows]
@@ -217,7 +210,7 @@ def deviation(kernels: StepKernels, metric: Metric) -> Deviations:
     deviation_ns, is_known = np.zeros(len(kernels)), np.zeros(len(kernels), np.bool_)
     deviation_ns[rows] = values - sums[group] / counts[group]
     is_known[rows] = True
-    return Deviations(deviation_ns, is_known)
+    return Metric(deviation_ns, is_known)
 
 
 def _so_far(kernels: StepKernels, values: Ints | Bools) -> Ints:

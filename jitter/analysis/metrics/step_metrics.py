@@ -23,7 +23,6 @@ from jitter.analysis.metrics.clock_alignment import (
     find_cohort_collectives,
 )
 from jitter.analysis.metrics.step_kernels import (
-    Deviations,
     Metric,
     StepKernels,
     align_ranks,
@@ -189,7 +188,7 @@ class StepMetrics:
             rows = rows.take(from_numpy(np.argsort(cohort, kind="stable")))
         return rows
 
-    def deviation(self, metric: Metric) -> Deviations:
+    def deviation(self, metric: Metric) -> Metric:
         """Return a metric's deviations from the mean over the cohort's ranks."""
         return deviation(self.kernels, metric)
 

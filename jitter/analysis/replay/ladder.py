@@ -42,27 +42,6 @@ class Program(NamedTuple):
     """Of each step (groups of all collectives,)."""
 
 
-class RungPrograms(NamedTuple):
-    """The program below each loss that all ranks bear alike; each changes one thing more than the one before."""
-
-    slow_steps: Program
-    """Every self time at the median over ranks and steps of one kind, every transfer at its baseline."""
-    slow_network: Program
-    """Every transfer as short as a bandwidth benchmark gives, where that is shorter."""
-    sync_calls: Program
-    """No call in which the host waits for the GPU, other than those that copy."""
-    blocking_copies: Program
-    """No copy in which the host waits for the GPU."""
-    launch_bound: Program
-    """No host time: launches are never late."""
-    exposed_communication: Program
-    """Transfers take no time, as if all communication were hidden: its step time is a lower bound."""
-    serial_copies: Program
-    """Copies between host and GPU take no time on their stream, as if all were hidden."""
-    unequal_stages: Program
-    """Every program, such as a pipeline stage, has the mean GPU time of all ranks."""
-
-
 class OperationMasks(NamedTuple):
     """Operations of all teams, (operations,) as in `JobArrays`, that cost every rank time."""
 
@@ -87,8 +66,17 @@ def mask_operations(run: RunModel) -> OperationMasks:
 
 def list_rungs(
     steps: RunSteps, usual: Sequence[Floats], expected: Sequence[Floats], step_ns: Floats, first: int, last: int
-) -> RungPrograms:
-    """Return the program below each loss.
+) -> dict[str, Program]:
+    """Return the program below each loss that all ranks bear alike; each changes one thing more than the one before.
+
+    `slow_steps`: every self time at the median over ranks and steps of one kind, every transfer at its baseline.
+    `slow_network`: every transfer as short as a bandwidth benchmark gives, where that is shorter.
+    `sync_calls`: no call in which the host waits for the GPU, other than those that copy.
+    `blocking_copies`: no copy in which the host waits for the GPU.
+    `launch_bound`: no host time: launches are never late.
+    `exposed_communication`: transfers take no time, as if all communication were hidden: a lower bound.
+    `serial_copies`: copies between host and GPU take no time on their stream, as if all were hidden.
+    `unequal_stages`: every program, such as a pipeline stage, has the mean GPU time of all ranks.
 
     `usual` and `expected`, of each step (groups of all collectives,), are the transfers' baseline and what a bandwidth
     benchmark gives, NaN where it gives none; the others are as in `replay_programs`.
@@ -131,16 +119,16 @@ def list_rungs(
         medians._replace(gpu=medians.gpu * balance_programs(job, medians.gpu, sizes)) if len(sizes) > 1 else medians
         for medians in uncopied
     ]
-    return RungPrograms(
-        slow_steps=Program(job, self_times, usual),
-        slow_network=Program(job, self_times, at_best),
-        sync_calls=Program(unsynced, self_times, at_best),
-        blocking_copies=Program(unwaiting, self_times, at_best),
-        launch_bound=Program(unwaiting, unhosted, at_best),
-        exposed_communication=Program(unwaiting, unhosted, hidden),
-        serial_copies=Program(unwaiting, uncopied, hidden),
-        unequal_stages=Program(unwaiting, balanced, hidden),
-    )
+    return {
+        "slow_steps": Program(job, self_times, usual),
+        "slow_network": Program(job, self_times, at_best),
+        "sync_calls": Program(unsynced, self_times, at_best),
+        "blocking_copies": Program(unwaiting, self_times, at_best),
+        "launch_bound": Program(unwaiting, unhosted, at_best),
+        "exposed_communication": Program(unwaiting, unhosted, hidden),
+        "serial_copies": Program(unwaiting, uncopied, hidden),
+        "unequal_stages": Program(unwaiting, balanced, hidden),
+    }
 
 
 def replay_programs(

@@ -17,7 +17,6 @@ from jitter.analysis.diagnosis.evidence.workload import compare_launch_shapes
 from jitter.analysis.diagnosis.grouping.finding_groups import LateRank, _by_steps
 from jitter.analysis.diagnosis.grouping.scopes import (
     RankGroup,
-    RankLocation,
     assign_nodes,
     chance_of_sharing,
     group_late_ranks,
@@ -25,9 +24,10 @@ from jitter.analysis.diagnosis.grouping.scopes import (
 from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import TimePart
 from jitter.core.step_key import StepKey
+from jitter.lake.rank_places import RankPlace
 
-TWO_HOSTS = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(8)}
-FOUR_HOSTS = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(16)}
+TWO_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(8)}
+FOUR_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(16)}
 
 
 def told(late, places=TWO_HOSTS) -> list[tuple]:
@@ -51,35 +51,35 @@ def test_a_host_and_somebody_else():
 
 
 def test_the_same_device_of_every_host():
-    places = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(16)}
+    places = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(16)}
     assert told({2, 6, 10, 14}, places) == [("device", (2, 6, 10, 14), None, 2, None)]
     assert told({2, 6, 10}, places) == [("device", (2, 6, 10), None, 2, None)]
 
 
 def test_every_nth_rank():
-    places = {rank: RankLocation(None, None) for rank in range(12)}
+    places = {rank: RankPlace(None, None) for rank in range(12)}
     assert told({1, 4, 7, 10}, places) == [("ranks", (1, 4, 7, 10), None, None, 3)]
     assert [one[0] for one in told({1, 7}, places)] == ["rank", "rank"]
 
 
 def test_one_host_is_no_group_and_neither_is_everyone():
-    places = {rank: RankLocation("only", rank) for rank in range(4)}
+    places = {rank: RankPlace("only", rank) for rank in range(4)}
     assert [one[0] for one in told({0, 1, 2, 3}, places)] == ["rank"] * 4
-    assert told({0}, {0: RankLocation(None, None)}) == [("rank", (0,), None, None, None)]
+    assert told({0}, {0: RankPlace(None, None)}) == [("rank", (0,), None, None, None)]
 
 
 def test_one_gpu_a_node_is_no_device_in_common():
-    places = {rank: RankLocation(f"n{rank}", 0) for rank in range(4)}
+    places = {rank: RankPlace(f"n{rank}", 0) for rank in range(4)}
     assert [one[0] for one in told({0, 1, 2}, places)] == ["rank"] * 3
-    assert assign_nodes({rank: RankLocation(None, 0) for rank in range(3)}) == {0: 0, 1: 1, 2: 2}
+    assert assign_nodes({rank: RankPlace(None, 0) for rank in range(3)}) == {0: 0, 1: 1, 2: 2}
 
 
 def test_nodes_by_device_numbers_where_no_host_is_named():
-    places = {rank: RankLocation(None, rank % 4) for rank in range(8)}
+    places = {rank: RankPlace(None, rank % 4) for rank in range(8)}
     assert assign_nodes(places) == {0: 0, 1: 0, 2: 0, 3: 0, 4: 1, 5: 1, 6: 1, 7: 1}
     assert told({4, 5, 6, 7}, places) == [("host", (4, 5, 6, 7), None, None, None)]
-    assert assign_nodes({0: RankLocation(None, None), 1: RankLocation(None, 1)}) == {}
-    assert assign_nodes({0: RankLocation("a", 0), 1: RankLocation(None, 1)}) == {0: "a"}
+    assert assign_nodes({0: RankPlace(None, None), 1: RankPlace(None, 1)}) == {}
+    assert assign_nodes({0: RankPlace("a", 0), 1: RankPlace(None, 1)}) == {0: "a"}
 
 
 def test_luck_names_no_group():
@@ -97,7 +97,7 @@ def test_luck_names_no_group():
 
 def test_two_groups_are_tested_one_after_the_other():
     """The second host of two is late among the ranks of the hosts left."""
-    places = {rank: RankLocation(f"n{rank // 4}", rank % 4) for rank in range(32)}
+    places = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(32)}
     found = told({0, 1, 2, 3, 20, 21, 22, 23}, places)
     assert [one[:3] for one in found] == [("host", (0, 1, 2, 3), "n0"), ("host", (20, 21, 22, 23), "n5")]
 

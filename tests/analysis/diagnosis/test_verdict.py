@@ -12,8 +12,8 @@ from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.model import (
     Conclusion,
     Culprit,
-    Divergence,
     IndexRange,
+    KernelLocation,
     Loss,
     LossShare,
     ProfileLocation,
@@ -63,7 +63,7 @@ def culprit(rank: int = 3, **more) -> Culprit:
 
 
 def answer(step: int, loss_ns: int | None, max_rank: int | None = None) -> StepAnswer:
-    began = None if max_rank is None else Divergence(4, "void ns::kern<int>(float*)", 0)
+    began = None if max_rank is None else KernelLocation(4, "void ns::kern<int>(float*)", 0)
     return StepAnswer(
         StepKey(None, step), 10 * MS, loss_ns, None, None, max_rank, began, None if max_rank is None else 3, "none"
     )

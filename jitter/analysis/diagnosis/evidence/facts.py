@@ -25,11 +25,11 @@ from jitter.analysis.diagnosis.evidence.workload import (
     compare_for_work,
     compare_workload,
 )
-from jitter.analysis.diagnosis.grouping.scopes import RankLocation
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage
+from jitter.lake.rank_places import RankPlace
 from jitter.lake.records import RankStepRecord, SourceRecord
 
 
@@ -58,10 +58,10 @@ class Evidence:
         self._workloads: dict[Outlier, WorkloadComparison] = {}
 
     @cached_property
-    def locations(self) -> dict[int, RankLocation]:
+    def locations(self) -> dict[int, RankPlace]:
         """Host and device of each rank."""
         return {
-            rank: RankLocation(step_record.record.host, step_record.record.device)
+            rank: RankPlace(step_record.record.host, step_record.record.device)
             for key in self.analysis.keys
             for rank, step_record in self.records[key].items()
         }

@@ -1,28 +1,19 @@
 """Location of a share of the loss: its kernel index in the step, and its time range in the recording."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from jitter.analysis.account.losses import LossClass, Losses
 from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.detection.run_analysis import RunAnalysis
-from jitter.analysis.diagnosis.model import ProfileLocation
+from jitter.analysis.diagnosis.model import KernelLocation, ProfileLocation
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.metrics.step_kernels import UNMATCHED
 from jitter.core.names.kernels import MEMORY
 from jitter.core.numeric.arrays import Ints
 from jitter.core.step_key import StepKey
 from jitter.lake.records import RankStepRecord
-
-
-class KernelLocation(NamedTuple):
-    """A kernel of a cohort's step."""
-
-    kernel_index: int
-    kernel_name: str
-    cohort: int
 
 
 class KernelLocator:
@@ -132,9 +123,9 @@ def find_profile_location(
     """
     number = max(losses or steps, key=lambda n: float(losses[n].loss_ns.sum()) if n in losses else 0.0)
     key = analysis.keys[number]
-    if rank not in records[key]:
+    team = analysis.run.team_of.get(rank)
+    if team is None or rank not in analysis.run.ranks(key, team):
         return None
-    team = analysis.run.team_of[rank]
     times = analysis.run.rank_times(key, rank)
     begun = np.fmin(times.call, times.start)[:, 0]
     ended = np.fmax(times.back, times.end)[:, 0]

@@ -9,17 +9,10 @@ from typing import Final
 from jitter.analysis.detection.significance import hypergeometric_tail
 from jitter.analysis.diagnosis.model import Scope
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.lake.rank_places import RankPlace
 
 _ROUNDING: Final = 1e-9
 """Relative error of a probability, so that equal ones compare as equal."""
-
-
-@dataclass(frozen=True)
-class RankLocation:
-    """Host and device of a rank; None where the trace does not say."""
-
-    host: str | None
-    device: int | None
 
 
 @dataclass(frozen=True)
@@ -35,7 +28,7 @@ class RankGroup:
 
 
 def group_late_ranks(
-    late: Collection[int], locations: Mapping[int, RankLocation], masked: Collection[int] = ()
+    late: Collection[int], locations: Mapping[int, RankPlace], masked: Collection[int] = ()
 ) -> list[RankGroup]:
     """Divide late ranks into groups; a rank that shares nothing with the others is a group of its own.
 
@@ -107,7 +100,7 @@ def chance_of_sharing(
     return min(chance, 1.0)
 
 
-def _places(locations: Mapping[int, RankLocation]) -> list[RankGroup]:
+def _places(locations: Mapping[int, RankPlace]) -> list[RankGroup]:
     """Return every host and every device of the run, unless it holds all ranks."""
     nodes = assign_nodes(locations)
     hosts: dict[object, list[int]] = {}
@@ -130,7 +123,7 @@ def _places(locations: Mapping[int, RankLocation]) -> list[RankGroup]:
     return places
 
 
-def assign_nodes(locations: Mapping[int, RankLocation]) -> dict[int, object]:
+def assign_nodes(locations: Mapping[int, RankPlace]) -> dict[int, object]:
     """Return each rank's node: its host, or, where no trace names one, a number inferred from devices.
 
     Ranks are numbered node by node, and devices from 0 on each: where a device number does not rise, a node begins.

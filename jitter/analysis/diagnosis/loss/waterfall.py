@@ -45,7 +45,7 @@ RUNG_OF_CHANGE: Final[Mapping[str, Rung]] = MappingProxyType(
         "unequal_stages": "balance",
     }
 )
-"""The changes below `ranks`, in their order; of all but the first two the name is that of the cause."""
+"""By change, as in `list_rungs`; of all but the first two the name is that of the cause."""
 
 
 def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRungs:
@@ -61,7 +61,7 @@ def judge_lower_rungs(analysis: RunAnalysis, first: int, last: int) -> LowerRung
     if len(analysis.steps.of_kinds) > 1:  # a few steps of several kinds are not the run's mixture
         window = analysis.step_ns, 0, len(analysis.keys)
     programs = list_rungs(analysis.steps, analysis.baseline_transfers, analysis.expected_transfers, *window)
-    times = dict(zip(RUNG_OF_CHANGE, replay_programs(analysis.steps, programs, *window), strict=True))
+    times = dict(zip(programs, replay_programs(analysis.steps, [*programs.values()], *window), strict=True))
     if all(np.isnan(expected).all() for expected in analysis.expected_transfers):
         del times["slow_network"]
     known_times = {cause: time for cause, time in times.items() if not np.isnan(time)}

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from jitter.analysis.diagnosis.grouping.scopes import RankLocation, assign_nodes
+from jitter.analysis.diagnosis.grouping.scopes import assign_nodes
 from jitter.analysis.metrics.bandwidth_baseline import BaselineRow
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
@@ -82,8 +82,8 @@ class JobLogs:
     @cached_property
     def nodes(self) -> dict[int, object]:
         """The node of each rank, as a host name without domain, or as a number where no host is known."""
-        located = {rank: RankLocation(short_host(place.host), place.device) for rank, place in self.places.items()}
-        return assign_nodes({rank: location for rank, location in located.items() if rank >= 0})
+        located = {rank: place._replace(host=short_host(place.host)) for rank, place in self.places.items()}
+        return assign_nodes({rank: place for rank, place in located.items() if rank >= 0})
 
     def node_of(self, host: str | None) -> object | None:
         """Return the node that a row is about; a row without a host is of the job's only node."""

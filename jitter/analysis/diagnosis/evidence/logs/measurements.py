@@ -56,31 +56,28 @@ class _Measured(NamedTuple):
         return max((value, size) for size, value in self.busbw.items())
 
 
-def describe_measurements(
-    bandwidth: Rows,
-    benchmark_ranks: Rows,
-    recorded: Rows,
-    communicators: Rows,
-    mpi_ranks: Rows,
-    mpi_calls: Rows,
-    copy_sizes: Rows,
-    bindings: Rows,
-    topology: Rows,
-    throughput: Rows = (),
-) -> list[str]:
-    """Return what the logs measured, as sentences, the most telling first. Arguments are rows of these relations."""
-    tables = _tables(bandwidth, benchmark_ranks)
+MEASURED_RELATIONS: Final = (
+    *("bandwidth", "benchmark_ranks", "recorded", "communicators", "mpi_ranks"),
+    *("mpi_calls", "copy_sizes", "bindings", "topology", "throughput"),
+)
+"""The relations that measurements are read from."""
+
+
+def describe_measurements(relations: Mapping[str, Rows]) -> list[str]:
+    """Return what the logs measured, as sentences, the most telling first; `relations` are rows by relation."""
+    rows = {name: relations.get(name, ()) for name in MEASURED_RELATIONS}
+    recorded, tables = rows["recorded"], _tables(rows["bandwidth"], rows["benchmark_ranks"])
     sentences = [
-        *_wrong_results(bandwidth),
+        *_wrong_results(rows["bandwidth"]),
         *_slow_host(tables),
         *_compare_tables(tables),
         *_last_rank(recorded),
         *describe_proxies(recorded),
-        *_training(throughput),
-        *_time_in_mpi(mpi_ranks, mpi_calls),
-        *_small_copies(copy_sizes),
-        *_bindings(bindings, topology),
-        *_peaks([*tables, *_by_size(_recorded_bandwidths(recorded, communicators))]),
+        *_training(rows["throughput"]),
+        *_time_in_mpi(rows["mpi_ranks"], rows["mpi_calls"]),
+        *_small_copies(rows["copy_sizes"]),
+        *_bindings(rows["bindings"], rows["topology"]),
+        *_peaks([*tables, *_by_size(_recorded_bandwidths(recorded, rows["communicators"]))]),
     ]
     return [escape_control(text) for text in sentences]
 

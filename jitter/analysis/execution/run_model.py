@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from jitter.analysis.alignment.kernel_index import RankSequence
 from jitter.analysis.alignment.program import Example, Program, Signature, lay_out
 from jitter.analysis.alignment.teams import teams
 from jitter.analysis.collectives.group_inference import TeamEnds, find_peerless, infer_attended
@@ -27,7 +28,7 @@ from jitter.analysis.collectives.rings import tell_rings, tell_unstated_rings
 from jitter.analysis.execution.dependencies import Dependencies, infer
 from jitter.analysis.execution.host_waits import find_host_waits
 from jitter.analysis.execution.job_arrays import JobArrays, job_arrays
-from jitter.analysis.execution.run_reader import Member, RunReader
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.execution.sampled_steps import SampledSteps, threads_of
 from jitter.analysis.execution.schedule import Schedule, schedule
 from jitter.analysis.execution.step_times import (
@@ -82,7 +83,7 @@ class RunModel:
         self.threads = cpu_count()
         if understood is not None:
             self.__dict__.update(understood._asdict())  # in place of what would be inferred
-        self._known_members: dict[StepKey, Sequence[Member]] = {}
+        self._known_members: dict[StepKey, Sequence[RankSequence]] = {}
 
     @property
     def ahead(self) -> int:
@@ -128,7 +129,7 @@ class RunModel:
         """How many ranks each team has."""
         return Counter(self.team_of.values())
 
-    def _members(self, key: StepKey) -> Sequence[Member]:
+    def _members(self, key: StepKey) -> Sequence[RankSequence]:
         if key not in self._known_members:
             self._known_members[key] = self._reader.members(key)
         return self._known_members[key]
@@ -137,7 +138,8 @@ class RunModel:
     def team_of(self) -> dict[int, int]:
         """The team of each rank."""
         survey = self._survey
-        cohort_of = {m.rank: m.cohort for key in self._reader.steps for m in self._members(key)}
+        indices = (index for key in self._reader.steps for index in self._reader.indices(key))
+        cohort_of = {member.rank: index.cohort for index in indices for member in index.members}
         usual = {rank: counts.most_common(1)[0][0] for rank, counts in survey.by_rank.items()}
         cut = frozenset(rank for rank, counts in survey.by_rank.items() if not counts.total())
         return teams(usual, cohort_of, survey.kinds, self._content, cut)
@@ -449,11 +451,11 @@ class _Survey:
         self.kinds: dict[Signature, KindCodes] = {}
         self.collective_rows: dict[Signature, tuple[Ints, Ints]] = {}
         """By signature which operations are collectives, and their rows in the files."""
-        self.new: dict[StepKey, list[tuple[Member, Signature]]] = {}
+        self.new: dict[StepKey, list[tuple[RankSequence, Signature]]] = {}
         """By surveyed step the ranks that ran in no earlier surveyed one, complete or cut alike, the same."""
         self._seen: set[tuple[int, bool, Signature]] = set()
 
-    def add(self, key: StepKey, member: Member, group: IdenticalRanks) -> None:
+    def add(self, key: StepKey, member: RankSequence, group: IdenticalRanks) -> None:
         signature = group.signature
         # what a cut recording shows belongs to the program too, after all uncut ones
         self.by_rank[member.rank][signature] += 0 if member.cut else 1

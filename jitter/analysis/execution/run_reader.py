@@ -15,7 +15,7 @@ from weakref import finalize
 
 import numpy as np
 
-from jitter.analysis.alignment.kernel_index import KernelIndex
+from jitter.analysis.alignment.kernel_index import KernelIndex, RankSequence
 from jitter.analysis.alignment.program import NO_STREAM, Example, number_streams
 from jitter.analysis.collectives.matching import GROUP_COLUMNS, Group, read_groups
 from jitter.analysis.execution.activity_reader import ActivityReader
@@ -28,15 +28,6 @@ from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
 from jitter.lake.records import RankStepRecord, SourceRecord, commonest_kind
 from jitter.lake.step_reader import read_step
-
-
-class Member(NamedTuple):
-    """One rank in one step that counts (uncut, or cut after the step's last collective)."""
-
-    rank: int
-    cohort: int
-    sequence: str
-    cut: bool
 
 
 class _RecordedCalls(NamedTuple):
@@ -228,14 +219,9 @@ class RunReader:
         sizes = np.where(read.known("size_bytes"), read.values("size_bytes").astype(np.float64), np.nan)
         return [sizes[first:last] for first, last in pairwise(read.bounds.tolist())]
 
-    def members(self, key: StepKey) -> list[Member]:
-        """Return the ranks that count in a step, ascending."""
-        members = [
-            Member(member.rank, index.cohort, member.sequence, member.cut)
-            for index in self.indices(key)
-            for member in index.members
-        ]
-        return sorted(members, key=lambda member: member.rank)
+    def members(self, key: StepKey) -> list[RankSequence]:
+        """Return the ranks that count in a step (uncut, or cut after the step's last collective), ascending."""
+        return sorted(member for index in self.indices(key) for member in index.members)
 
     def rank_groups(self, key: StepKey) -> list[IdenticalRanks]:
         """Return a step's ranks in groups that did the same.

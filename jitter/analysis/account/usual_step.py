@@ -79,7 +79,10 @@ class UsualProgram:
     def _run(self) -> RunModel:
         matching = CollectiveMatching(
             tuple(RankBlock(team, (block,)) for block, team in enumerate(self.blocks)),
-            tuple(_collective(meeting) for meeting in self.meetings),
+            tuple(
+                Collective(tuple(Participants(block, place, np.zeros(1, np.int64)) for block, place in meeting), 1)
+                for meeting in self.meetings
+            ),
             unrecorded=False,
             named=0,
             unpaired=0,
@@ -192,10 +195,6 @@ class UsualRun(NamedTuple):
     """By team the operations in the run's program."""
     cells: Ints
     """(operations of all teams,) in the run's baselines."""
-
-
-def _collective(meeting: Meeting) -> Collective:
-    return Collective(tuple(Participants(block, place, np.zeros(1, np.int64)) for block, place in meeting), 1)
 
 
 def find_usual_step(run: RunModel, baselines: Iterable[SelfTimes], transfers: Floats) -> UsualRun:

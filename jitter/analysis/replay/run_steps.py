@@ -180,7 +180,8 @@ class RunSteps:
     def _steps(self, first: int, last: int, ahead: int) -> Iterator[RecordedStep]:
         """Read these steps, and before them the steps that can delay them."""
         run, tracker = self.run, StateTracker(state_before(self.run.job))
-        for number, times in map_ahead(self._read, range(max(0, first - run.remembered), last), ahead):
+        numbers = range(max(0, first - run.remembered), last)
+        for number, times in map_ahead(lambda at: (at, run.step_times(run.keys[at])), numbers, ahead):
             key = run.keys[number]
             fresh = tracker.enter(key, times.row >= 0)
             if not run.has_consecutive_steps:
@@ -198,9 +199,6 @@ class RunSteps:
                 yield step
                 del step
             del times, self_times, before  # else they stay in memory while the next step is read
-
-    def _read(self, number: int) -> tuple[int, StepTimes]:
-        return number, self.run.step_times(self.run.keys[number])
 
     def _begin_at_markers(self, key: StepKey, times: StepTimes, state: CarriedState) -> None:
         """Let each rank begin with its step marker: the host time before its first launch is its own."""

@@ -43,15 +43,11 @@ class TimeAfterLaunches:
         classes, whole, after = {*CLASSES_OF_PART[part], LossClass.AFTER}, 0.0, 0.0
         for number in steps:
             shares = self.losses(number).of(classes, rank)
-            is_late_start = shares.place <= self._first_kernels[shares.team]
+            is_late_start = shares.place <= self._analysis.run.job.first_kernel[shares.team]
             shares = shares.where(is_late_start if part == TimePart.START else ~is_late_start)
             whole += float(shares.loss_ns.sum())
             after += float(shares.of([LossClass.AFTER]).loss_ns.sum())
         return after / whole if whole > 0 else 0.0
-
-    @cached_property
-    def _first_kernels(self) -> Ints:
-        return self._analysis.run.job.first_kernel
 
     @cached_property
     def _late_steps(self) -> frozenset[int]:

@@ -147,7 +147,10 @@ def test_two_runs_of_the_same_steps(given: Path, jobs, capsys: pytest.CaptureFix
     put(jobs(JOB), range(8), given)
     put(jobs(replace(JOB, seed=6)), range(8), given, "again-", later_ns=300 * 10**9)
     assert ingest(given) == 3
-    assert "it ran epoch 1, step 0 300 s after rank 0" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "it ran epoch 1, step 0 300 s after rank 0" in said
+    assert "`--replace` takes the newer ones" in said
+    assert "--same-job" not in said  # it would leave out both: the steps are the same ones
     for rank in range(2, 8):
         (given / f"again-rank{rank}.sqlite").unlink()
     assert ingest(given) == 0

@@ -644,10 +644,15 @@ def _undecided_errors(jobs: Sequence[RecordedJob]) -> list[tuple[GivenRecording,
     way = "move the files of one job into a folder of its own, and ingest that"
     if len(set(folders)) == len(folders):
         way = f"ingest one of them: `jitter ingest {folders[0]}` or `jitter ingest {folders[1]}`"
+    claims = [{(rank.rank, step.key) for rank in job.ranks for step in rank.record.steps} for job in jobs]
+    if any(one & other for place, one in enumerate(claims) for other in claims[:place]):
+        way += "; they hold the same steps of the same ranks: `--replace` takes the newer ones"
+    else:
+        way += f"; or give {_SAME_JOB}"
     error = UndecidedJobError(
         f"{format_count(len(jobs), 'job')} stand here, none of them clearly the largest, and a lake holds one: "
         f"{described}. Of {example.path.name} in the second, {reason}. Nothing was written",
-        f"{way}; or give {_SAME_JOB}",
+        way,
     )
     return [(recording, error) for job in jobs for recording in job.recordings]
 

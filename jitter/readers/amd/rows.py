@@ -200,7 +200,7 @@ _WORDS: Final = {
 _NO_KERNEL: Final = re.compile(r'^"*<?\s*barrier(?:\s+packet)?\s*>?"*$|^Marker$|^Barrier(?:Packet)?$', re.IGNORECASE)
 # kernels with which HIP copies and fills where it does not use copy engines
 _BLIT: Final = re.compile(r"^__amd_rocclr_(?:copy|fill)")
-_LOADER_SUFFIX: Final = re.compile(r"(?: \[clone \.kd\]|\.kd)$")
+_LOADER_SUFFIX: Final = re.compile(r"(?: \[clone \.kd\]| \(\.kd\)|\.kd)$")
 # calls that are read: of HIP, and those of HSA that write a queue's doorbell, which launches kernels
 _IS_READ: Final = re.compile(r"(?i:hip)|hsa_(?:signal_store|queue_(?:store|add|cas)_write)")
 _AGENT: Final = re.compile(r"(?:(?P<word>Agent|GPU)\s*)?(?P<number>\d{1,9})", re.IGNORECASE)

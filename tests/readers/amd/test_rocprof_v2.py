@@ -21,7 +21,9 @@ def row(number: int, start: int, end: int, pid: int = 7, name: str = '"k(int, in
 
 
 def test_kernels_and_calls(tmp_path: Path):
-    (tmp_path / "results_rank-3.csv").write_text(RESULTS + row(1, 100, 200) + row(2, 150, 250) + row(3, 300, 290))
+    (tmp_path / "results_rank-3.csv").write_text(
+        RESULTS + row(1, 100, 200) + row(2, 150, 250, name='"k(int, int) (.kd)"') + row(3, 300, 290)
+    )
     (tmp_path / "hip_api_trace_rank-3.csv").write_text(
         CALLS + "HIP_API_DOMAIN,hipLaunchKernel,50,60,1\nHIP_API_DOMAIN,hipLaunchKernel,70,80,2\nHIP,__hipPop,1,2,9\n"
     )

@@ -35,6 +35,9 @@ _WEAK: Final = tuple(
         r"(?i)(?<![a-z])(?:gpu|trainer)[_\-.]?(?P<rank>\d{1,4})(?!\d)(?![_\-.]?of)",
         r"(?i)(?:^|[_\-.])(?:report|profile|prof|trace|nsys|timeline)(?:[_\-.]r?|[_\-]rank)(?P<rank>\d{1,4})(?=$|\.[a-z])",
         r"(?i)^(?P<rank>\d{1,4})(?=\.pt\.trace\.json)",
+        r"(?i)(?<![a-z])procid[_\-.=]?(?P<rank>\d{1,9})(?!\d)",
+        # NVIDIA's recipes: Slurm's job, node and process; not a date and a time
+        r"(?i)(?:^profile|_\d{1,6}g)_(?!20\d{6}_)\d{5,10}_\d{1,4}_(?P<rank>\d{1,5})(?=\.)",
     )
 )
 _OTHER_NUMBERS: Final = re.compile(r"(?i)(?<![a-z])(?:tp|pp|dp|cp|ep|mp|sp|vpp|etp|edp)[_\-.]?(?:rank[_\-.]?)?\d")
@@ -137,7 +140,7 @@ _UNNUMBERED = re.compile(
     r"(?:gpu_model_runner: ?)?execute_model"
     r"|\[pl\]\[profile\]run_training_batch|run_training_batch"  # Lightning
     r"|(?:DeepSpeed|Pipeline)Engine\.train_batch"
-    r"|(?i:(?:train(?:ing)?|run)[ _-]?(?:one[ _-]?)?(?:steps?|iter(?:ation)?s?|batch(?:es)?))"
+    r"|(?i:(?:train(?:ing)?|run)[ _-]?(?:one[ _-]?)?(?:step|iter(?:ation)?|batch))"
 )
 _DATA_LOADING = re.compile(
     r"(?i)enumerate\(dataloader\)|data[ _\-]?load|load[ _\-]?(?:data|batch)|next[ _\-]?batch|get[ _\-]?batch"

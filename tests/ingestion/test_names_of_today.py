@@ -22,7 +22,8 @@ FILES = {
         rank-3.sqlite rank_003_trace.sqlite job12.rank.3.sqlite report_rank=3.sqlite profile-global_rank_3.sqlite
         globalrank3.sqlite Rank3.sqlite rank3_pqtdir rank3/nsys/report1.sqlite rank8/rank3.sqlite
         rank3/worker20240401123456.json global_rank3_local_rank1.sqlite trace_rank3.json global_rank_3.json
-        http-rank-3.json setup-rank-3.json
+        http-rank-3.json setup-rank-3.json profile_1234567_0_3.sqlite llama3-8b-bf16_64g_1234567_1_3.sqlite
+        procid3.sqlite job_procid-3.sqlite
     """,
     5: "tp0_pp1_dp2_rank5.json tp_rank_0-rank_5.json rank5_tp_rank_0.json",
     9: "local_rank_1_global_rank_9.json rank_9_tp_rank_1.json tp_rank_1_rank_9.json",
@@ -44,7 +45,7 @@ FILES = {
         tensor_parallel_rank_3.json stage_rank_3.json franks3.sqlite ranking_3_items.json rank20240401123456.sqlite
         trace_2024.json trace_20240401.json report_20240401.sqlite trace_51234.json tp3_trace_1.json dp0_gpu3.json
         step_12.json 4711_kernel_trace.csv results.json frank3.sqlite coworker3.sqlite rank.sqlite node-rank-1.json
-        machine_rank_1.json local_rank_1.json
+        machine_rank_1.json local_rank_1.json profile_20240101_12_30.sqlite profile_1234_12_30.sqlite
     """,
 }
 
@@ -109,10 +110,10 @@ UNNUMBERED = {
         execute_context_1(10)_generation_5(5) | execute_context_0(0)_generation_64(64) | execute_new_1_cached_7
         gpu_model_runner: execute_model | execute_model | step[DECODE bs=8] | step[EXTEND bs=1 toks=512]
         [pl][profile]run_training_batch | run_training_batch | PipelineEngine.train_batch
-        DeepSpeedEngine.train_batch | train_step | training_step | train step | TrainStep | training steps | run_step
+        DeepSpeedEngine.train_batch | train_step | training_step | train step | TrainStep | run_step
         Training iteration | train_iter | train_one_step | train_one_batch | run_iter
     """,
-    False: "validation_step | forward_step | DeepSpeedEngine.forward | step | train_step_end | optimizer_step",
+    False: "training steps | validation_step | forward_step | DeepSpeedEngine.forward | step | train_step_end | optimizer_step",
 }
 
 

@@ -35,7 +35,7 @@ from jitter.analysis.account.graph import (
     ready_to_start,
 )
 from jitter.analysis.account.shapley import divide_maximum, weight_of_one
-from jitter.analysis.execution.interference import LOOK_BACK, exact_end_beside
+from jitter.analysis.execution.interference import LOOK_BACK, end_beside
 from jitter.analysis.execution.job_arrays import JobArrays, push_pending
 from jitter.analysis.execution.self_times import CPU, GPU, START, cut_self_times
 from jitter.analysis.execution.step_times import StepTimes
@@ -473,7 +473,7 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
             begun, ended = others.start[row + node] + since, others.end[row + node] + since
             beside.start[node] = nodes.start[row + node] if subset >> (2 + 2 * index) & 1 else begun
             beside.end[node] = nodes.end[row + node] if subset >> (3 + 2 * index) & 1 else ended
-        beside.values[subset] = exact_end_beside(
+        beside.values[subset] = end_beside(
             collective_before, first, 0, op, beside.start, beside.end, begin, work if subset & 2 else usual_work, factor
         )
     rest, passed, gpu = nodes.end[cell] - others.end[cell] - since, 0.0, 0.0

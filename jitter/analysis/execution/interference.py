@@ -56,17 +56,8 @@ def end_beside(
 ) -> float:
     """Return when an operation ends that begins at `begin` and takes `factor` times as long beside collectives, ns.
 
-    Its duration is rounded to whole ns, as recorded ones are. The other arguments are as in `time_beside`.
+    The other arguments are as in `time_beside`.
     """
-    ends = exact_end_beside(before, first, row, op, start, end, begin, work, factor)
-    return ends if isnan(ends) else begin + math.floor(ends - begin + 0.5)
-
-
-@compiled
-def exact_end_beside(
-    before: Ints, first: int, row: int, op: int, start: Floats, end: Floats, begin: float, work: float, factor: float
-) -> float:
-    """Return the same, not rounded."""
     if isnan(begin + work):
         return begin + work
     now, remaining = begin, work

@@ -73,34 +73,23 @@ def submitted(before: float, returned: float, start: float) -> float:
 
 @compiled
 def find_awaited(
-    job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats, end_before: Floats
+    job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats, end_before: Floats, by_host: bool
 ) -> float:
-    """Return when the last of what an operation waits for ended; NaN for none.
+    """Return when the last of what an operation, or its host without a record, waits for ended; NaN for none.
 
     `stream_end_before` (ranks, carried ends) is what the steps before left. Where the rank lacks the awaited operation,
-    the one before that on its stream counts: of `end_before` (operations,).
+    the operation waits for the one before that on its stream: of `end_before` (operations,). The host does not wait.
     """
     at = job.first[step.team[rank]] + op
+    first, wait_on = (job.first_host_wait, job.host_wait_on) if by_host else (job.first_wait, job.wait_on)
     latest = math.nan
-    for wait in range(job.first_wait[at], job.first_wait[at + 1]):
-        awaited_op = job.wait_on[wait]
+    for wait in range(first[at], first[at + 1]):
+        awaited_op = wait_on[wait]
         if awaited_op >= 0:
             end = step.end[step.row[rank] + awaited_op]
-            end = end if not isnan(end) else end_before[awaited_op]
+            end = end_before[awaited_op] if isnan(end) and not by_host else end
         else:
             end = stream_end_before[rank, ~awaited_op]
-        latest = later(latest, end)
-    return latest
-
-
-@compiled
-def find_awaited_by_host(job: JobArrays, step: StepTimes, rank: int, op: int, stream_end_before: Floats) -> float:
-    """Return the same of what the host waits for before an operation's call, without a record: of what it has."""
-    at = job.first[step.team[rank]] + op
-    latest = math.nan
-    for wait in range(job.first_host_wait[at], job.first_host_wait[at + 1]):
-        awaited_op = job.host_wait_on[wait]
-        end = step.end[step.row[rank] + awaited_op] if awaited_op >= 0 else stream_end_before[rank, ~awaited_op]
         latest = later(latest, end)
     return latest
 
@@ -229,13 +218,13 @@ def find_self_times(  # noqa: PLR0912  # one formula
         lead = delay = gpu = 0.0
         awaited, held, since = math.nan, -np.inf, before
         if not straight[op]:
-            awaited = find_awaited(job, step, rank, op, stream_end_before, end_before)
+            awaited = find_awaited(job, step, rank, op, stream_end_before, end_before, False)
             if not is_launch:
                 held = awaited
             elif places > 0:
                 held = state.pending[rank, head]
             if job.first_host_wait[first + op] < job.first_host_wait[first + op + 1] and not isnan(before):
-                waited = find_awaited_by_host(job, step, rank, op, stream_end_before)
+                waited = find_awaited(job, step, rank, op, stream_end_before, end_before, True)
                 since = later(before, waited - job.host_lead_ns[first + op])
         if not isnan(start):
             submit = submitted(before, back, start)

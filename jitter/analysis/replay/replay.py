@@ -271,6 +271,8 @@ def replay_operations(  # noqa: PLR0912, PLR0915  # one formula
                     end = end_beside(
                         job.collective_before, job.first[team], row, op, nodes.start, ends, start, gpu, 1 + slower
                     )
+                    if not isnan(end):
+                        end = start + math.floor(end - start + 0.5)  # whole ns, as recorded ones are
             if keeps_starts:
                 part.start[at] = start
             part.end[at] = end

@@ -1,8 +1,7 @@
 """What a finding is about: a rank, a node, a group of ranks in a ring."""
 
-import json
 from collections.abc import Sequence
-from itertools import combinations, count, permutations
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,8 @@ from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import TimePart
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
+from tests.accuracy.irregular.engine import Comm, Item, Op, RankTrace
+from tests.accuracy.irregular.kineto_trace import write_trace
 
 TWO_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(8)}
 FOUR_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(16)}
@@ -276,10 +277,10 @@ class Job:
         self.states_groups = states_groups
         self.ring_of = {rank: ring for ring in rings for rank in ring}
 
-    def run(self, *, slow: float = 1.0, late_us: float = 0.0, link: float = 1.0) -> tuple[float, list[list[Any]]]:
-        """Return the time from the end of the first step to that of the last, us, and each rank's events."""
+    def run(self, *, slow: float = 1.0, late_us: float = 0.0, link: float = 1.0) -> tuple[float, list[RankTrace]]:
+        """Return the time from the end of the first step to that of the last, us, and what each rank did."""
         draw = np.random.default_rng(self.seed)
-        now, events = np.zeros(self.ranks), [[] for _ in range(self.ranks)]
+        now, traces = np.zeros(self.ranks), [RankTrace() for _ in range(self.ranks)]
         ends = []
         for step in range(STEPS):
             host = now + draw.uniform(40, 60, self.ranks)
@@ -288,73 +289,50 @@ class Job:
             work = draw.normal(200, 2, (HOPS, self.ranks))
             work[:, SLOW] *= slow
             for hop in range(HOPS):
-                host, gpu = self._launch(events, "gemm", 7, host, gpu, work[hop])
+                host, gpu = self._launch(traces, "gemm", 7, host, gpu, work[hop])
                 start = np.maximum(gpu, host + 2 * LAUNCH_US)
                 took = np.full(self.ranks, TRANSFER_US)
                 took[[rank for rank in range(self.ranks) if LINK in self._waits(rank)]] *= link
                 end = np.array([start[self._waits(rank)].max() for rank in range(self.ranks)]) + took
-                host, gpu = self._launch(events, "exchange", 28, host, start, end - start)
+                host, gpu = self._launch(traces, "coalesced", 28, host, start, end - start)
             start = np.maximum(gpu, host + 2 * LAUNCH_US)
-            host, gpu = self._launch(events, "reduce", 20, host, start, start.max() + REDUCE_US - start)
-            for rank in range(self.ranks):
-                events[rank].append(("sync", host[rank], gpu[rank] + 3, None))
-                events[rank].append(("step", begin[rank], gpu[rank] + 4, step))
+            host, gpu = self._launch(traces, "allreduce", 20, host, start, start.max() + REDUCE_US - start)
+            for rank, trace in enumerate(traces):
+                trace.syncs.append((step, host[rank] * 1e3, (gpu[rank] + 3) * 1e3))
+                trace.steps[step] = [begin[rank] * 1e3, (gpu[rank] + 4) * 1e3]
             now = gpu + 5
             ends.append(float(np.median(gpu)))
-        return ends[-1] - ends[0], events
+        return ends[-1] - ends[0], traces
 
     def _waits(self, rank: int) -> list[int]:
         ring = self.ring_of[rank]
         at = ring.index(rank)
         return [ring[at - 1], rank, ring[(at + 1) % len(ring)]]
 
-    def _launch(self, events: list[list[Any]], name: str, stream: int, host: Any, free: Any, took: Any) -> Any:
+    def _launch(self, traces: list[RankTrace], name: str, stream: int, host: Any, free: Any, took: Any) -> Any:
         start = np.maximum(host + 2 * LAUNCH_US, free)
-        for rank in range(self.ranks):
-            events[rank].append((name, host[rank], start[rank], (stream, took[rank])))
+        for rank, trace in enumerate(traces):
+            ranks = {"coalesced": self.ring_of[rank], "allreduce": range(self.ranks)}.get(name)
+            comm = None if ranks is None else Comm(name, f"{name}-{min(ranks)}", tuple(ranks), 8)
+            item = Item(Op("kernel", 0, stream=stream, name=name, comm=comm), 0.0, None)
+            item.start_ns, item.end_ns = start[rank] * 1e3, (start[rank] + took[rank]) * 1e3
+            item.call_start_ns, item.call_end_ns = host[rank] * 1e3, (host[rank] + LAUNCH_US) * 1e3
+            trace.items.append(item)
         return host + LAUNCH_US, start + took
 
-    def write(self, folder: Path, events: list[list[Any]]) -> Path:
-        clocks = np.random.default_rng(self.seed + 1).uniform(-5_000, 5_000, self.ranks)
+    def write(self, folder: Path, traces: list[RankTrace]) -> Path:
+        clocks = np.random.default_rng(self.seed + 1).uniform(-5e6, 5e6, self.ranks)
         folder.mkdir()
-        for rank, own in enumerate(events):
-            document = {"distributedInfo": {"rank": rank, "world_size": self.ranks}, "baseTimeNanoseconds": 10**18}
-            rows = self._rows(rank, own, clocks[rank] + 1e6)
-            text = json.dumps({"schemaVersion": 1, **document, "traceEvents": rows})
-            (folder / f"rank{rank}.json").write_text(text)
+        for rank, trace in enumerate(traces):
+            write_trace(folder, rank, self.ranks, trace, 1e9 + clocks[rank], 0, with_groups=self.states_groups)
         return folder
-
-    def _rows(self, rank: int, events: list[Any], clock: float) -> list[dict[str, Any]]:
-        found, number = [], count(1)
-        groups = {"exchange": ("coalesced", self.ring_of[rank]), "reduce": ("allreduce", range(self.ranks))}
-
-        def row(cat: str, name: str, at: float, took: float, tid: int, **args: Any) -> None:
-            times = {"ts": round(at + clock, 3), "dur": round(took, 3)}
-            found.append({"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, **times, "args": args})
-
-        for name, at, until, more in events:
-            which = next(number)
-            if name == "step":
-                row("user_annotation", f"ProfilerStep#{more + 10}", at, until - at, 1)
-            elif name == "sync":
-                row("cuda_runtime", "cudaDeviceSynchronize", at, until - at, 1, correlation=which)
-            else:
-                row("cuda_runtime", "cudaLaunchKernel", at, LAUNCH_US, 1, correlation=which)
-                args: dict[str, Any] = {"device": 0, "stream": more[0], "correlation": which}
-                if name in groups and self.states_groups:
-                    called, ranks = groups[name]
-                    args |= {"Collective name": called, "Group size": len(ranks), "Process Group Ranks": str([*ranks])}
-                    args |= {"Process Group Name": f"{called}-{min(ranks)}", "dtype": "Float", "In msg nelems": 8}
-                names = {"exchange": "ncclDevKernel_SendRecv(args)", "reduce": "ncclDevKernel_AllReduce_Sum(args)"}
-                row("kernel", names.get(name, name), until, more[1], more[0], grid=[1, 1, 1], block=[1, 1, 1], **args)
-        return found
 
 
 def diagnose(job: Job, folder: Path, **fault: float) -> tuple[Any, float]:
     """Return the diagnosis, and what the fault costs, ns."""
-    time, events = job.run(**fault)
+    time, traces = job.run(**fault)
     lake = folder / "lake"
-    jitter.ingest([job.write(folder / "traces", events)], lake, executor=jitter.LocalExecutor())
+    jitter.ingest([job.write(folder / "traces", traces)], lake, executor=jitter.LocalExecutor())
     return jitter.open(lake).diagnose(), (time - job.run()[0]) * 1e3
 
 

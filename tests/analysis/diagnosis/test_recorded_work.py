@@ -49,20 +49,31 @@ def _trace(folder: Path, rank: int) -> Path:
     return path
 
 
-def _longest_pause(events: list[dict]) -> tuple[dict, float, float]:
-    """Return the launch before the longest pause between two launches of one step, and the pause in microseconds."""
+Event = dict[str, Any]
+
+
+def edit(path: Path, change: Any) -> Any:
+    """Change a trace's events; return what the change returns."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt") as file:
+        trace = json.load(file)
+    told = change(trace["traceEvents"])
+    with opened(path, "wt") as file:
+        json.dump(trace, file)
+    return told
+
+
+def longest_pause(events: list[Event]) -> tuple[Event, float, float]:
+    """Return the thread of the launches, and begin and length, us, of the longest pause between two of one step."""
+    launches = sorted((one for one in events if "LaunchKernel" in one.get("name", "")), key=lambda one: one["ts"])
     steps = [one for one in events if one.get("name", "").startswith("ProfilerStep")]
-    found = []
-    for step in steps:
-        inside = [
-            one
-            for one in events
-            if "LaunchKernel" in one.get("name", "") and step["ts"] <= one["ts"] < step["ts"] + step["dur"]
-        ]
-        inside.sort(key=lambda one: one["ts"])
-        found += [(b["ts"] - a["ts"] - a["dur"], a) for a, b in pairwise(inside)]
-    pause, before = max(found, key=lambda one: one[0])
-    return before, before["ts"] + before["dur"], pause
+    pauses = [
+        (after["ts"] - before["ts"] - before["dur"], before)
+        for before, after in pairwise(launches)
+        if any(step["ts"] <= before["ts"] and after["ts"] < step["ts"] + step["dur"] for step in steps)
+    ]
+    pause, before = max(pauses, key=lambda one: one[0])
+    return {"ph": "X", "pid": before["pid"], "tid": before["tid"]}, before["ts"] + before["dur"], pause
 
 
 @pytest.mark.parametrize(("name", "kind"), [("save_checkpoint iteration 0", "checkpoint"), ("evaluate", "validation")])
@@ -70,19 +81,16 @@ def test_a_checkpoint_explains_late_launches(tmp_path: Path, name: str, kind: st
     job = Job(ranks=4, steps=8, kernels=60, seed=3)
     faults = [Fault.parse("cpu_stall:rank=2,step=4,kernel=17,ms=3")]
     write(simulate(job, faults), tmp_path / "traces", "kineto")
-    path = _trace(tmp_path / "traces", 2)
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt") as file:
-        trace = json.load(file)
-    before, start, pause = _longest_pause(trace["traceEvents"])
+
+    def add_range(events: list[Event]) -> float:
+        place, start, pause = longest_pause(events)
+        place |= {"cat": "user_annotation", "name": name}
+        events.append({**place, "ts": start + 1, "dur": pause - 2})
+        events.append({**place, "ts": start + 10, "dur": 20})  # nested: its time counts once
+        return pause
+
+    pause = edit(_trace(tmp_path / "traces", 2), add_range)
     assert pause > 2500
-    place = {"pid": before["pid"], "tid": before["tid"], "cat": "user_annotation", "ph": "X"}
-    trace["traceEvents"] += [
-        {**place, "name": name, "ts": start + 1, "dur": pause - 2},
-        {**place, "name": name, "ts": start + 10, "dur": 20},  # nested: its time counts once
-    ]
-    with opened(path, "wt") as file:
-        json.dump(trace, file)
     jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
     lake = jitter.open(tmp_path / "lake")
     rows = lake.sql(f"SELECT rank, step, {kind}_ns FROM rank_steps WHERE {kind}_ns IS NOT NULL", arrow=True).to_pylist()
@@ -104,18 +112,6 @@ def test_a_job_without_checkpoints_says_nothing_of_them(tmp_path: Path):
     assert counts == [{"saved": 0, "checked": 0}]
 
 
-Event = dict[str, Any]
-
-
-def edit(path: Path, change: Any) -> None:
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt") as file:
-        trace = json.load(file)
-    change(trace["traceEvents"])
-    with opened(path, "wt") as file:
-        json.dump(trace, file)
-
-
 def add_operators(events: list[Event]) -> None:
     """Put an operator around each launch, numbered in its step, and a module around all launches of a step."""
     steps = sorted((one for one in events if one.get("name", "").startswith("ProfilerStep")), key=lambda one: one["ts"])
@@ -134,16 +130,7 @@ def add_operators(events: list[Event]) -> None:
 
 def add_allocation(events: list[Event]) -> None:
     """Fill the longest pause between launches with an operator that allocates."""
-    launches = sorted((one for one in events if "LaunchKernel" in one.get("name", "")), key=lambda one: one["ts"])
-    steps = [one for one in events if one.get("name", "").startswith("ProfilerStep")]
-    pauses = [
-        (after["ts"] - before["ts"] - before["dur"], before)
-        for before, after in pairwise(launches)
-        if any(step["ts"] <= before["ts"] and after["ts"] < step["ts"] + step["dur"] for step in steps)
-    ]
-    pause, before = max(pauses, key=lambda one: one[0])
-    place = {"ph": "X", "pid": before["pid"], "tid": before["tid"]}
-    start = before["ts"] + before["dur"]
+    place, start, pause = longest_pause(events)
     events.append({**place, "cat": "cpu_op", "name": "aten::empty", "ts": start + 5, "dur": pause - 10})
     call = {"cat": "cuda_runtime", "name": "cudaMalloc", "ts": start + 10, "dur": pause - 20}
     events.append({**place, **call, "args": {"correlation": 999_999}})

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from jitter.analysis.alignment.program import Operation, Program
-from jitter.analysis.execution.dependencies import Wait
 from jitter.analysis.execution.host_waits import HostSample, HostWaits, find_host_waits
 from jitter.core.names.kernels import COMPUTE
 
@@ -12,6 +11,18 @@ US = 1_000.0
 RANKS, STEPS, KERNELS = 4, 10, 6
 CELLS = RANKS * STEPS
 WAITING = 3
+
+
+def waits_in(since: np.ndarray, until: np.ndarray, ends: np.ndarray) -> HostWaits:
+    """Find the waits in (ranks, steps, kernels) times of hosts, and ends on their GPUs."""
+    before = np.full_like(ends, np.nan)
+    before[:, 1:] = ends[:, :-1]
+    since, until, ends, before = (values.reshape(-1, KERNELS) for values in (since, until, ends, before))
+    operations = tuple(Operation(f"kernel_{at}", COMPUTE, 0, 0) for at in range(KERNELS))
+    program = Program(operations, {("", ()): np.arange(KERNELS)}, ("", ()))  # type: ignore[dict-item,arg-type]
+    steps = len(since) // RANKS
+    rank_of, step_of = np.repeat(np.arange(RANKS), steps), np.tile(np.arange(steps), RANKS)
+    return find_host_waits(program, frozenset(), HostSample(since, until, (ends, before), {}, rank_of, step_of))
 
 
 def sampled(
@@ -28,32 +39,23 @@ def sampled(
     kernels) the durations. With a pace, it launches that kernel no earlier than each multiple of it. The waits are
     inferred from the first `steps`.
     """
-    since, until, ends = (np.full((CELLS, KERNELS), np.nan) for _ in range(3))
+    since, until, ends = np.full((3, RANKS, STEPS, KERNELS), np.nan)
     for rank in range(RANKS):
         host = gpu = 0.0
         for step in range(STEPS):
-            cell = rank * STEPS + step
+            cell, at = rank * STEPS + step, (rank, step)
             for op in range(KERNELS):
-                since[cell, op] = host
+                since[*at, op] = host
                 if op == WAITING:
-                    host = max(host, ends[cell, waits_for] if waits_for is not None else host) + gap_us[cell] * US
+                    host = max(host, ends[*at, waits_for] if waits_for is not None else host) + gap_us[cell] * US
                     host = max(host, (step + 1) * pace_us * US)
                 else:
                     host += 2 * US
-                until[cell, op] = host
+                until[*at, op] = host
                 host += 5 * US
                 gpu = max(gpu, host) + gpu_us[cell, op] * US
-                ends[cell, op] = gpu
-    before = np.full_like(ends, np.nan)
-    before.reshape(RANKS, STEPS, KERNELS)[:, 1:] = ends.reshape(RANKS, STEPS, KERNELS)[:, :-1]
-    step_of = np.tile(np.arange(STEPS), RANKS)
-    operations = tuple(Operation(f"kernel_{at}", COMPUTE, 0, 0) for at in range(KERNELS))
-    program = Program(operations, {("", ()): np.arange(KERNELS)}, ("", ()))  # type: ignore[dict-item,arg-type]
-    of_first = step_of < steps
-    every = (since, until, ends, before, np.repeat(np.arange(RANKS), STEPS), step_of)
-    since, until, ends, before, rank, number = (values[of_first] for values in every)
-    sample = HostSample(since, until, (ends, before), {}, rank, number)
-    return find_host_waits(program, frozenset(), sample)
+                ends[*at, op] = gpu
+    return waits_in(*(values[:, :steps] for values in (since, until, ends)))
 
 
 def uniform(seed: int, low: float, high: float, *shape: int) -> np.ndarray:
@@ -132,11 +134,6 @@ def test_ends_right_after_each_other_are_one_choice(seed: int):
     assert [wait[:5] for wait in found.waits] == [(WAITING, 2, "sync", 0, "inferred")]
 
 
-def test_fit_is_kept_with_the_wait():
-    found = sampled(uniform(11, 8, 12), uniform(12, 50, 150, CELLS, KERNELS), waits_for=2)
-    assert all(isinstance(wait, Wait) and wait.provenance == "inferred" for wait in found.waits)
-
-
 def sampled_with_checks(*, every: int, steps: int, waits: bool = True) -> HostWaits:
     """A host, ahead of its GPU, that in each `every`th step launches a kernel more and, if it `waits`, waits for it."""
     rng = np.random.default_rng(every)
@@ -153,14 +150,7 @@ def sampled_with_checks(*, every: int, steps: int, waits: bool = True) -> HostWa
                 ends[rank, step, op] = gpu
             if is_check:
                 host = gpu if waits else host + rng.uniform(200, 900) * US
-    before = np.full_like(ends, np.nan)
-    before[:, 1:] = ends[:, :-1]
-    every_cell = (values.reshape(-1, KERNELS) for values in (since, until, ends, before))
-    operations = tuple(Operation(f"kernel_{at}", COMPUTE, 0, 0) for at in range(KERNELS))
-    program = Program(operations, {("", ()): np.arange(KERNELS)}, ("", ()))  # type: ignore[dict-item,arg-type]
-    rank_of, step_of = np.repeat(np.arange(RANKS), steps), np.tile(np.arange(steps), RANKS)
-    since, until, ends, before = every_cell
-    return find_host_waits(program, frozenset(), HostSample(since, until, (ends, before), {}, rank_of, step_of))
+    return waits_in(since, until, ends)
 
 
 @pytest.mark.parametrize(("every", "steps"), [(2, 8), (3, 12), (5, 20)])

@@ -22,18 +22,25 @@ def _way(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+def of_ranks(times) -> np.ndarray:
+    return np.array([np.broadcast_to(of_operation, RANKS) for of_operation in times], float) * US
+
+
 def inferred(words: str, start, end, call=None, back=None, left=None):
-    """The rules of these operations; (operations, ranks) in µs. `left` is what the step before left, by stream."""
+    """The rules of these operations, each one's times in µs: by rank, or one for all ranks.
+
+    `left` is what the step before left, by stream.
+    """
     one = program(words)
-    starts, ends = np.array(start, float) * US, np.array(end, float) * US
-    calls = starts - 50 * US if call is None else np.array(call, float) * US
-    backs = calls + 5 * US if back is None else np.array(back, float) * US
+    starts, ends = of_ranks(start), of_ranks(end)
+    calls = starts - 50 * US if call is None else of_ranks(call)
+    backs = calls + 5 * US if back is None else of_ranks(back)
     step = step_of(starts, ends, calls, backs)
     thread = threads_of(one, [of_team(step, np.arange(RANKS), 0, len(words))])
     steps = SampledSteps(one, thread, RANKS)
     if left is not None:
         steps._tracker.enter(StepKey(None, 0), np.ones(RANKS, np.bool_))
-        steps._tracker.state.stream_end[:] = np.array(left, float).T * US
+        steps._tracker.state.stream_end[:] = of_ranks(left).T
     steps.add(StepKey(None, 1), step)
     cells, _ = steps.sample()
     return infer(one, thread, cells, [])
@@ -46,9 +53,9 @@ def spread(seed: int, low: float, high: float) -> np.ndarray:
 def test_an_event_wait():
     """The collective was launched long ago and starts 3 µs after the kernel, whenever that ends."""
     kernel_end = spread(1, 200, 400)
-    start = [np.full(RANKS, 100.0), kernel_end + 3]
+    start = [100, kernel_end + 3]
     end = [kernel_end, kernel_end + 100]
-    rules = inferred("ka", start, end, call=[np.zeros(RANKS), np.full(RANKS, 20.0)])
+    rules = inferred("ka", start, end, call=[0, 20])
     assert rules.waits == (Wait(1, 0, "event"),)
     assert rules.by_place == {1: rules.waits}
 
@@ -59,84 +66,68 @@ def test_an_end_that_rounding_puts_after_the_start_that_waited_for_it(rounded: f
     kernel_end = spread(2, 200, 400)
     start = kernel_end.copy()
     start[[1, 4]] -= rounded
-    rules = inferred(
-        "ka", [np.full(RANKS, 100.0), start], [kernel_end, start + 100], call=[np.zeros(RANKS), np.full(RANKS, 20.0)]
-    )
+    rules = inferred("ka", [100, start], [kernel_end, start + 100], call=[0, 20])
     assert rules.waits == ((Wait(1, 0, "event"),) if found else ())
 
 
 def test_starting_once_before_the_other_ends_is_no_wait():
     kernel_end = spread(1, 200, 400)
-    start = [np.full(RANKS, 100.0), kernel_end + 3]
+    start = [100, kernel_end + 3]
     start[1][2] = kernel_end[2] - 30
-    rules = inferred("ka", start, [kernel_end, kernel_end + 100], call=[np.zeros(RANKS), np.full(RANKS, 20.0)])
+    rules = inferred("ka", start, [kernel_end, kernel_end + 100], call=[0, 20])
     assert rules.waits == ()
 
 
 def test_a_chance_coincidence_is_no_wait():
     """It starts right after its own launch, which on one rank of six is right after a kernel's end."""
-    kernel_end = np.full(RANKS, 200.0)
+    kernel_end = 200
     launched = kernel_end + np.array([4, 120, 150, 200, 260, 300])
-    rules = inferred(
-        "ka", [np.full(RANKS, 100.0), launched + 6], [kernel_end, launched + 80], call=[np.zeros(RANKS), launched]
-    )
+    rules = inferred("ka", [100, launched + 6], [kernel_end, launched + 80], call=[0, launched])
     assert rules.waits == ()
 
 
 def test_what_was_over_before_its_launch_explains_nothing():
     """It starts 7 µs later than usual after its launch, on three of six; a kernel ended 4 µs before that launch."""
-    kernel_end = np.full(RANKS, 200.0)
+    kernel_end = 200
     launched = kernel_end + 4
     start = launched + 5 + np.array([2, 2, 2, 9, 9, 9])
-    first = np.full(RANKS, 100.0)
-    rules = inferred("ka", [first, start], [kernel_end, start + 80], call=[np.zeros(RANKS), launched])
+    first = 100
+    rules = inferred("ka", [first, start], [kernel_end, start + 80], call=[0, launched])
     assert rules.waits == ()
 
 
 def test_what_explains_too_few_of_the_late_starts_is_no_wait():
     """Two of six start right after the kernel, the others later, and nothing explains those."""
-    kernel_end = np.full(RANKS, 200.0)
+    kernel_end = 200
     start = kernel_end + np.array([3, 4, 90, 120, 150, 200])
-    rules = inferred(
-        "ka", [np.full(RANKS, 100.0), start], [kernel_end, start + 50], call=[np.zeros(RANKS), np.full(RANKS, 9.0)]
-    )
+    rules = inferred("ka", [100, start], [kernel_end, start + 50], call=[0, 9])
     assert rules.waits == ()
     start = kernel_end + np.array([3, 4, 5, 120, 150, 200])  # half of them are enough
-    rules = inferred(
-        "ka", [np.full(RANKS, 100.0), start], [kernel_end, start + 50], call=[np.zeros(RANKS), np.full(RANKS, 9.0)]
-    )
+    rules = inferred("ka", [100, start], [kernel_end, start + 50], call=[0, 9])
     assert rules.waits == (Wait(1, 0, "event"),)
 
 
 def test_the_order_of_a_stream_is_no_wait():
     first = spread(3, 200, 300)
-    rules = inferred(
-        "kk", [np.full(RANKS, 100.0), first + 1], [first, first + 50], call=[np.zeros(RANKS), np.full(RANKS, 10.0)]
-    )
+    rules = inferred("kk", [100, first + 1], [first, first + 50], call=[0, 10])
     assert rules.waits == ()
     assert rules.stream_ns == 1000.0
 
 
 def test_a_busy_stream_that_is_slow_to_start_the_next_waits_for_nothing():
     """Between 1 and 15 µs: some are late after all that is known, and what is before them is of their own stream."""
-    first = np.full(RANKS, 200.0)
+    first = 200
     second = first + np.array([1, 1, 1, 9, 12, 15])
-    start, end = [np.full(RANKS, 100.0), second], [first, second + 50]
-    assert inferred("kk", start, end, call=[np.zeros(RANKS), np.full(RANKS, 10.0)]).waits == ()
+    start, end = [100, second], [first, second + 50]
+    assert inferred("kk", start, end, call=[0, 10]).waits == ()
 
 
 @pytest.mark.parametrize(("ahead", "found"), [(-6, True), (8, True), (19, True), (25, False)])
 def test_a_call_that_waits_also_on_a_clock_that_is_off(ahead: float, found: bool):
     """The host's clock is ahead of the GPU's or behind: the call seems to return before what it waited for ends."""
     kernel_end = spread(5, 200, 400)
-    nothing = np.full(RANKS, np.nan)
-    rules = inferred(
-        "ks",
-        [np.full(RANKS, 100.0), nothing],
-        [kernel_end, nothing],
-        call=[np.zeros(RANKS), np.full(RANKS, 30.0)],
-        back=[np.full(RANKS, 5.0), kernel_end - ahead],
-    )
+    start, end = [100, np.nan], [kernel_end, np.nan]
+    rules = inferred("ks", start, end, call=[0, 30], back=[5, kernel_end - ahead])
     assert rules.waits == ((Wait(1, 0, "sync", provenance="recorded"),) if found else ())
 
 
@@ -144,53 +135,48 @@ def test_what_the_step_before_left():
     """The first kernel was launched early, and starts when the last collective of the step before has ended."""
     left = spread(6, 300, 500)
     start = [left + 2, left + 60]
-    lanes = [np.full(RANKS, 90.0), left]
-    rules = inferred("ka", start, [left + 50, left + 100], call=[np.full(RANKS, 100.0), left + 50], left=lanes)
+    lanes = [90, left]
+    rules = inferred("ka", start, [left + 50, left + 100], call=[100, left + 50], left=lanes)
     assert rules.waits == (Wait(0, ~1, "event"),)
 
 
 def test_of_two_only_what_mattered():
     """Kernels on two other streams: the one that is always long over by then explains nothing."""
-    late, early = spread(7, 300, 400), np.full(RANKS, 150.0)
-    start = [np.full(RANKS, 100.0), np.full(RANKS, 100.0), late + 4]
-    rules = inferred("kKa", start, [early, late, late + 50], call=[np.zeros(RANKS)] * 2 + [np.full(RANKS, 20.0)])
+    late, early = spread(7, 300, 400), 150
+    start = [100, 100, late + 4]
+    rules = inferred("kKa", start, [early, late, late + 50], call=[0, 0, 20])
     assert rules.waits == (Wait(2, 1, "event"),)
 
 
 def test_both_where_each_was_the_last_somewhere():
     one, other = np.full(RANKS, 300.0), np.full(RANKS, 300.0)
     one[:3], other[3:] = 350.0, 390.0
-    start = [np.full(RANKS, 100.0), np.full(RANKS, 100.0), np.maximum(one, other) + 4]
-    rules = inferred("kKa", start, [one, other, start[2] + 50], call=[np.zeros(RANKS)] * 2 + [np.full(RANKS, 20.0)])
+    start = [100, 100, np.maximum(one, other) + 4]
+    rules = inferred("kKa", start, [one, other, start[2] + 50], call=[0, 0, 20])
     assert {wait.on_op_index for wait in rules.waits} == {0, 1}
 
 
 def test_the_latest_that_has_always_ended_is_awaited():
     """Of two kernels of a stream it waits for the second; of the first it would be true too."""
     second = spread(8, 300, 400)
-    start = [np.full(RANKS, 50.0), np.full(RANKS, 101.0), second + 3]
-    rules = inferred(
-        "kka",
-        start,
-        [np.full(RANKS, 100.0), second, second + 50],
-        call=[np.zeros(RANKS), np.ones(RANKS), np.full(RANKS, 2.0)],
-    )
+    start = [50, 101, second + 3]
+    rules = inferred("kka", start, [100, second, second + 50], call=[0, 1, 2])
     assert rules.waits == (Wait(2, 1, "event"),)
 
 
 def test_usual_times_to_a_start():
     """From a launch's return: 7 µs, where only that held; on a busy stream: 2 µs."""
-    call = [np.zeros(RANKS), np.ones(RANKS) * 2, np.full(RANKS, 900.0)]
-    start = [np.full(RANKS, 12.0), np.full(RANKS, 302.0), np.full(RANKS, 912.0)]
-    rules = inferred("kkk", start, [np.full(RANKS, 300.0), np.full(RANKS, 400.0), np.full(RANKS, 950.0)], call=call)
+    call = [0, 2, 900]
+    start = [12, 302, 912]
+    rules = inferred("kkk", start, [300, 400, 950], call=call)
     assert (rules.launch_ns, rules.stream_ns) == (7 * US, 2 * US)
 
 
 def test_only_what_surely_held_tells_the_usual_times():
     """Two thirds of the kernels were launched 5 µs after the end of the one before: either may have held them."""
-    call = [np.zeros(RANKS), np.full(RANKS, 300.0), np.full(RANKS, 400.0), np.full(RANKS, 900.0)]
-    start = [np.full(RANKS, 12.0), np.full(RANKS, 319.0), np.full(RANKS, 419.0), np.full(RANKS, 912.0)]
-    end = [np.full(RANKS, 300.0), np.full(RANKS, 400.0), np.full(RANKS, 500.0), np.full(RANKS, 950.0)]
+    call = [0, 300, 400, 900]
+    start = [12, 319, 419, 912]
+    end = [300, 400, 500, 950]
     assert inferred("kkkk", start, end, call=call).launch_ns == 7 * US
 
 

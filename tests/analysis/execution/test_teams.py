@@ -23,12 +23,16 @@ def example_of(names: list[str], exchange: str = "send_recv") -> Example:
     return Example(kinds, names, [0] * len(names), [0] * len(names), operations)
 
 
-def team_numbers(*ranks: list[str], exchange: str = "send_recv") -> list[int]:
-    """The teams of ranks of one cohort with these operations."""
-    examples = {(" ".join(names), b""): example_of(names, exchange) for names in ranks}
-    usual = {rank: (" ".join(names), b"") for rank, names in enumerate(ranks)}
+def teams_of(*ranks: Example) -> list[int]:
+    """The teams of ranks of one cohort that did this."""
+    usual = {rank: (repr(did), b"") for rank, did in enumerate(ranks)}
+    examples = dict(zip(usual.values(), ranks, strict=True))
     kinds = {signature: np.array(one.kind, np.int8) for signature, one in examples.items()}
     return list(teams(usual, dict.fromkeys(usual, 0), kinds, examples.__getitem__).values())
+
+
+def team_numbers(*ranks: list[str], exchange: str = "send_recv") -> list[int]:
+    return teams_of(*(example_of(names, exchange) for names in ranks))
 
 
 def test_stages_that_alternate_passes_differently_are_apart():
@@ -48,11 +52,8 @@ def test_stages_of_one_layer_that_exchange_with_other_neighbours_are_apart():
         names = [name for one in order for name in ("recv", "norm", "attention" if one == "F" else "bwd", "send")]
         streams = [at for one in order for at in ((1, 0, 0, 2) if one == "F" else (2, 0, 0, 1))]
         examples.append(example_of(names)._replace(streams=streams))
-    usual = {0: ("second", b""), 1: ("second", b""), 2: ("third", b""), 3: ("third", b"")}
-    by_signature = dict(zip([usual[0], usual[2]], examples, strict=True))
-    kinds = {signature: np.array(one.kind, np.int8) for signature, one in by_signature.items()}
-    found = teams(usual, dict.fromkeys(usual, 0), kinds, by_signature.__getitem__)
-    assert list(found.values()) == [0, 0, 1, 1]
+    second, third = examples
+    assert teams_of(second, second, third, third) == [0, 0, 1, 1]
 
 
 def test_other_kernels_at_the_same_places_are_one_team():
@@ -72,29 +73,21 @@ def test_a_send_that_is_launched_earlier_is_no_other_stage():
 
 def test_without_launches_collectives_may_run_beside_any_of_the_work():
     """All-gathers on a stream of their own run ahead of a rank whose host is late: the program is the same."""
-    orders = ("gather A B gather C D gather E F", "gather gather gather A B C D E F")
-    examples = {}
-    for number, order in enumerate(orders):
+    examples = []
+    for order in ("gather A B gather C D gather E F", "gather gather gather A B C D E F"):
         names = order.split()
-        examples[str(number), b""] = example_of([f"k{name}" for name in names])._replace(
+        one = example_of([f"k{name}" for name in names])._replace(
             kind=[COLLECTIVE if name == "gather" else COMPUTE for name in names],
             collectives=["all_gather" if name == "gather" else None for name in names],
             streams=[int(name == "gather") for name in names],
             starts_ns=list(range(len(names))),
         )
-    usual = dict(enumerate(examples))
-    kinds = {signature: np.array(one.kind, np.int8) for signature, one in examples.items()}
-    assert list(teams(usual, dict.fromkeys(usual, 0), kinds, examples.__getitem__).values()) == [0, 0]
-    fewer = {signature: one._replace(starts_ns=None) for signature, one in examples.items()}
-    more_work = {signature: one._replace(kind=[*one.kind] * 4) for signature, one in fewer.items()}
-    kinds = {signature: np.array(one.kind, np.int8) for signature, one in more_work.items()}
-    assert list(teams(usual, dict.fromkeys(usual, 0), kinds, more_work.__getitem__).values()) == [0, 1]
+        examples.append(one)
+    assert teams_of(*examples) == [0, 0]
+    assert teams_of(*(one._replace(starts_ns=None, kind=[*one.kind] * 4) for one in examples)) == [0, 1]
 
 
 def test_stages_without_launches_are_apart():
     second, third = (example_of(passes(order)) for order in ("FFFBFBFBBB", "FFBFBFBFBB"))
     timed = [one._replace(starts_ns=list(range(len(one.names)))) for one in (second, second, third)]
-    examples = {(str(number), b""): one for number, one in enumerate(timed)}
-    usual = dict(enumerate(examples))
-    kinds = {signature: np.array(one.kind, np.int8) for signature, one in examples.items()}
-    assert list(teams(usual, dict.fromkeys(usual, 0), kinds, examples.__getitem__).values()) == [0, 0, 1]
+    assert teams_of(*timed) == [0, 0, 1]

@@ -113,7 +113,10 @@ UNNUMBERED = {
         DeepSpeedEngine.train_batch | train_step | training_step | train step | TrainStep | run_step
         Training iteration | train_iter | train_one_step | train_one_batch | run_iter
     """,
-    False: "training steps | validation_step | forward_step | DeepSpeedEngine.forward | step | train_step_end | optimizer_step",
+    False: """
+        training steps | validation_step | forward_step | DeepSpeedEngine.forward
+        step | train_step_end | optimizer_step
+    """,
 }
 
 

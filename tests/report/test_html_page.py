@@ -76,7 +76,7 @@ def test_the_answers_are_the_diagnosis(page, lake):
         for line in one.evidence:
             assert _without_spaces(line) in _without_spaces(text)
     for fact in (
-        "8 ranks on 2 hosts, 5 steps, 60 kernels per step",
+        "8 ranks on 2 hosts, 5 steps (4 timed), 60 kernels per step",
         "All 8 ranks in the lake recorded all 5 steps completely.",
     ):
         assert fact in text

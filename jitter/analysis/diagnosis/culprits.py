@@ -241,7 +241,7 @@ def _most_often_last(group: FindingGroup, evidence: Evidence) -> int:
 def _kernel_range(losses: Mapping[int, Losses], late: Sequence[StepAnswer], evidence: Evidence) -> IndexRange | None:
     """Return the kernel indices, each of its own step, among which nearly all of the loss arose.
 
-    It begins where a rank of the finding diverges first, in the steps `late` in which it is the max rank.
+    It begins where a rank of the finding diverges first, in the steps `late` in which it is the max rank, if it does.
     """
     by_index: dict[int, float] = {}
     for number, shares in losses.items():
@@ -252,14 +252,16 @@ def _kernel_range(losses: Mapping[int, Losses], late: Sequence[StepAnswer], evid
     if not by_index:
         return None
     indices = np.array(sorted(by_index))
-    lost = np.maximum([by_index[index] for index in indices.tolist()], 0.0)
-    if not lost.sum():
+    lost = np.array([by_index[index] for index in indices.tolist()])
+    if not lost.sum() > 0:
         return None
+    # noise of both signs cancels out: before the first late kernel, the sum stays near 0
     running = np.cumsum(lost) / lost.sum()
     tail = (1 - THRESHOLDS.whole_share) / 2
-    first, last = int(indices[np.argmax(running > tail)]), int(indices[np.argmax(running >= 1 - tail)])
+    stays_over = np.minimum.accumulate(running[::-1])[::-1] > tail
+    first, last = indices[np.argmax(stays_over)], indices[np.argmax(running >= 1 - tail)]
     began = [step.divergence.kernel_index for step in late if step.divergence is not None]
-    return IndexRange(min([first, *began]), last)
+    return IndexRange(min(began, default=int(first)), int(last))
 
 
 def describe_step_pattern(keys: Sequence[StepKey], late: Sequence[int], excess_ns: Sequence[float]) -> str:

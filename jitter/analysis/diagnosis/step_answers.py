@@ -1,6 +1,6 @@
 """The diagnosis of each step: its time, its loss, min and max rank, where the max rank diverges, and the cause."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -9,7 +9,11 @@ from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.limitations import lacks_common_step
 from jitter.analysis.diagnosis.loss.split import split_step
+<<<<<<< HEAD
 from jitter.analysis.diagnosis.model import Cause, KernelLocation, StepAnswer
+=======
+from jitter.analysis.diagnosis.model import Divergence, StepAnswer
+>>>>>>> ce43bd3c (diagnosis: ranks that are equally slow diverge where they become slow; advice that fits one and many; timed steps said)
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
@@ -53,7 +57,7 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
     elif max_rank is not None:
         own_ns = round(float(losses.of(OWN_CLASSES, max_rank).by_class().sum()))
     transfers_ns = float(losses.by_class()[LossClass.TRANSFER])
-    cause = _cause(max_rank, here, evidence.is_single_rank, is_of_transfers=transfers_ns > (own_ns or 0))
+    group = _decisive(max_rank, here, evidence.is_single_rank, is_of_transfers=transfers_ns > (own_ns or 0))
     return StepAnswer(
         key=key,
         step_time_ns=round(float(step_ns)) if is_timed else None,
@@ -61,33 +65,48 @@ def _answer(number: int, evidence: Evidence, here: Sequence[FindingGroup], ttke_
         loss_fraction=float(loss_ns / step_ns) if has_loss and step_ns else None,
         min_rank=min_rank,
         max_rank=max_rank,
-        divergence=_divergence(number, cause, evidence),
+        divergence=_divergence(number, group, evidence),
         max_rank_loss_ns=own_ns,
-        cause=cause,
+        cause="none" if group is None else group.cause,
         by_class=split_step(losses, round(float(loss_ns))) if has_loss else None,
         kind=analysis.kinds[number],
         experts=analysis.experts[number],
     )
 
 
-def _cause(max_rank: int | None, here: Sequence[FindingGroup], is_single_rank: bool, *, is_of_transfers: bool) -> Cause:
-    """Return the cause of the step's group with its max rank, or of its slow communication: which loses more.
+def _decisive(
+    max_rank: int | None, here: Sequence[FindingGroup], is_single_rank: bool, *, is_of_transfers: bool
+) -> FindingGroup | None:
+    """Return the step's group with its max rank, or of its slow communication: which loses more.
 
     A single rank is the rank of every finding.
     """
     if max_rank is None and is_single_rank and here:
-        return max(here, key=lambda group: group.excess_ns).cause
-    own: list[Cause] = [group.cause for group in here if max_rank in group.group.ranks and group.parts]
-    of_links: list[Cause] = [group.cause for group in here if not group.parts and group.known_gain_ns is None]
-    return next(iter([*of_links, *own] if is_of_transfers else [*own, *of_links]), "none")
+        return max(here, key=lambda group: group.excess_ns)
+    own = [group for group in here if max_rank in group.group.ranks and group.parts]
+    of_links = [group for group in here if not group.parts and group.known_gain_ns is None]
+    return next(iter([*of_links, *own] if is_of_transfers else [*own, *of_links]), None)
 
 
+<<<<<<< HEAD
 def _divergence(number: int, cause: Cause, evidence: Evidence) -> KernelLocation | None:
+=======
+def _divergence(number: int, group: FindingGroup | None, evidence: Evidence) -> Divergence | None:
+>>>>>>> ce43bd3c (diagnosis: ranks that are equally slow diverge where they become slow; advice that fits one and many; timed steps said)
     """Return the first kernel at which the max rank falls behind; of slow communication, the first slow collective."""
-    if cause == "none":
+    if group is None:
         return None
+<<<<<<< HEAD
     place = _first_slow_collective(number, evidence) if cause == "communication" else _first_late(number, evidence)
     return None if place is None else evidence.kernels.locate(evidence.analysis.keys[number], *place)
+=======
+    if group.parts:
+        place = _first_late(number, [lost for part in group.parts for lost in CLASSES_OF_PART[part]], evidence)
+    else:
+        place = _first_slow_collective(number, evidence)
+    kernel = None if place is None else evidence.kernels.locate(evidence.analysis.keys[number], *place)
+    return None if kernel is None else Divergence(*kernel)
+>>>>>>> ce43bd3c (diagnosis: ranks that are equally slow diverge where they become slow; advice that fits one and many; timed steps said)
 
 
 def _first_slow_collective(number: int, evidence: Evidence) -> tuple[int, int, int] | None:
@@ -101,8 +120,8 @@ def _first_slow_collective(number: int, evidence: Evidence) -> tuple[int, int, i
     return int(located.rank[first]), int(located.team[first]), int(located.place[first])
 
 
-def _first_late(number: int, evidence: Evidence) -> tuple[int, int, int] | None:
-    """Return (rank, team, place) from which on the summed share of the max rank stays above the noise.
+def _first_late(number: int, classes: Collection[LossClass], evidence: Evidence) -> tuple[int, int, int] | None:
+    """Return (rank, team, place) from which on what the max rank loses in some classes stays above the noise.
 
     The step after it loses what the rank loses at the end of the step.
     """
@@ -112,6 +131,7 @@ def _first_late(number: int, evidence: Evidence) -> tuple[int, int, int] | None:
     if number + 1 < len(accounts) and len(largest):
         after = accounts[number + 1].largest
         shares = join_losses([shares, after.where((after.origin == number) & (after.rank == largest.rank[0]))])
+    shares = shares.of(classes)
     lost_ns = float(shares.loss_ns.sum())
     if not lost_ns > 0:
         return None
@@ -120,7 +140,10 @@ def _first_late(number: int, evidence: Evidence) -> tuple[int, int, int] | None:
     for part in OWN_PARTS:
         variance = evidence.analysis.variance_of(number, int(shares.team[0]), TimePart(part))
         variances[list(CLASSES_OF_PART[part])] = np.nan_to_num(variance)
-    noise = THRESHOLDS.divergence_sigmas * np.sqrt(np.cumsum(variances[shares.loss_class]))
+    # of ranks that are equally late each is charged a part of what it is late, so also of its noise
+    with np.errstate(divide="ignore", invalid="ignore"):
+        charged = np.clip(np.nan_to_num(shares.loss_ns / shares.excess_ns, nan=1.0), 0, 1)
+    noise = THRESHOLDS.divergence_sigmas * np.sqrt(np.cumsum(charged**2 * variances[shares.loss_class]))
     least = max(THRESHOLDS.later_ns, THRESHOLDS.min_clear_share * lost_ns)
     outside = shares.loss_ns.cumsum() > np.maximum(np.minimum(noise, lost_ns / 2), least)
     if not outside[-1]:

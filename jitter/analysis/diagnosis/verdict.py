@@ -224,9 +224,9 @@ def _advise(culprit: Culprit) -> str:
     if culprit.scope == "job":
         return info.job_advice
     if is_stalled_loading(culprit):
-        return "starts its steps late: check its data loading"
+        return "starts its steps late: check the data loading"
     if culprit.cause == "late_start" and any(line.endswith(USUAL_LOADING) for line in culprit.evidence):
-        return "starts its steps late: check its host"
+        return "starts its steps late: check the host"
     return info.advice
 
 

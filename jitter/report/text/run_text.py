@@ -13,8 +13,9 @@ def describe_run(facts: RunOverview) -> str:
     if not facts.ranks:
         return "logs, no traces"
     hosts = f" on {format_count(len(facts.hosts), 'host')}" if facts.hosts else ""
+    timed = "" if facts.timed_steps == facts.steps else f" ({facts.timed_steps} timed)"
     return (
-        f"{format_count(facts.ranks, 'rank')}{hosts}, {format_count(facts.steps, 'step')}, "
+        f"{format_count(facts.ranks, 'rank')}{hosts}, {format_count(facts.steps, 'step')}{timed}, "
         f"{format_kernels_per_step(facts)} kernels per step; {', '.join(facts.formats)}"
     )
 

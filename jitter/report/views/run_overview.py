@@ -47,6 +47,8 @@ class RunOverview:
 
     ranks: int
     steps: int
+    timed_steps: int
+    """Those whose time is known: when the first of consecutive steps began is not."""
     steps_left_out: int
     """Steps that `--steps` leaves out."""
     hosts: tuple[str, ...]
@@ -107,6 +109,7 @@ def build_run_overview(lake: Lake, steps: Sequence[StepKey]) -> RunOverview:
     return RunOverview(
         ranks=len(lake.ranks),
         steps=len(steps),
+        timed_steps=sum(step.step_time_ns is not None for step in answers.diagnosis.steps),
         steps_left_out=len(lake.step_keys) - len(steps),
         hosts=tuple(sorted(hosts)),
         ranks_without_host=sum(lake.hosts.get(rank) is None for rank in lake.ranks),

@@ -97,6 +97,25 @@ def test_it_is_the_faults_kernel(tmp_path: Path, fault: str, kernel: int):
     assert [answer.divergence for number, answer in enumerate(answers) if number != STEP] == [None] * 3
 
 
+@pytest.mark.parametrize("ranks", ["2", "4-7"])
+def test_ranks_that_are_equally_slow_diverge_where_one_would(tmp_path: Path, ranks: str):
+    """Each of four is charged a quarter of what it is late, and so of its noise."""
+    job = Job(ranks=16, steps=6, kernels=200, gpus_per_node=4)
+    run = simulate(job, [Fault.parse(f"slow_gpu:ranks={ranks},kernels=100-180,factor=1.2")])
+    found = ingest_run(run, tmp_path).diagnose()
+    (culprit,) = found.culprits
+    began = [culprit.kernel_index and culprit.kernel_index.first]
+    began += [step.divergence and step.divergence.kernel_index for step in found.steps]
+    assert [kernel for kernel in began if kernel is None or not 100 <= kernel < 115] == []
+
+
+def test_where_a_late_start_is_not_known_the_rank_diverges_nowhere(tmp_path: Path):
+    """When the first step began is unknown: what else the rank loses in it is not the late start."""
+    run = simulate(Job(ranks=8, steps=4, kernels=100), [Fault.parse("late_start:rank=4,ms=3")])
+    answers = ingest_run(run, tmp_path).diagnose().steps
+    assert [answer.divergence and answer.divergence.kernel_index for answer in answers] == [None, 0, 0, 0]
+
+
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_first_step_of_few_ranks_diverges(tmp_path: Path, ranks: int):
     """Their noise of host time is not known before the first launch: what is known decides."""

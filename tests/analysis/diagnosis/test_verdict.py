@@ -194,8 +194,8 @@ def test_a_loss_below_nothing_is_none():
 def test_who_is_named(more, who: str):
     said = diagnosis(culprit(**more)).verdict
     assert said == (
-        f"Jitter costs 5.00 ms over 1 step (25.0%). {who} the same kernels more slowly: check its GPU's clocks, "
-        "temperature and neighbours (seen in 2 of 2 steps, it recurs); fixing it would save about 4.00 ms."
+        f"Jitter costs 5.00 ms over 1 step (25.0%). {who} the same kernels more slowly: check GPU clocks, "
+        "power, temperature and neighbours (seen in 2 of 2 steps, it recurs); fixing it would save about 4.00 ms."
     )
 
 
@@ -382,7 +382,7 @@ def test_what_the_logs_tell_of_the_first_culprit_ends_the_verdict():
     found = add_log_evidence(plain, logs)
     clocks = "GPU 3: 1,000 of 1,410 MHz, the other GPUs' median"
     by_logs = plain.verdict.replace(
-        "check its GPU's clocks, temperature and neighbours", "check the GPU's cooling and its power limit"
+        "check GPU clocks, power, temperature and neighbours", "check the GPU's cooling and its power limit"
     )
     assert found.verdict == f"{by_logs} By the logs, {clocks}."
     assert add_log_evidence(found, logs) == found
@@ -396,7 +396,7 @@ def test_the_advice_on_a_late_start_is_that_of_its_evidence():
     advice = [
         diagnosis(one).verdict.partition(": check ")[2].partition(" (seen")[0] for one in (stalled, usual, unknown)
     ]
-    assert advice == ["its data loading", "its host", "its data loading and its host"]
+    assert advice == ["the data loading", "the host", "the data loading and the host"]
 
 
 def test_what_costs_beside_jitter_is_told_with_its_cost():

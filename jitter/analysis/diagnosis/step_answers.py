@@ -9,11 +9,7 @@ from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.limitations import lacks_common_step
 from jitter.analysis.diagnosis.loss.split import split_step
-<<<<<<< HEAD
-from jitter.analysis.diagnosis.model import Cause, KernelLocation, StepAnswer
-=======
-from jitter.analysis.diagnosis.model import Divergence, StepAnswer
->>>>>>> ce43bd3c (diagnosis: ranks that are equally slow diverge where they become slow; advice that fits one and many; timed steps said)
+from jitter.analysis.diagnosis.model import KernelLocation, StepAnswer
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
@@ -88,25 +84,15 @@ def _decisive(
     return next(iter([*of_links, *own] if is_of_transfers else [*own, *of_links]), None)
 
 
-<<<<<<< HEAD
-def _divergence(number: int, cause: Cause, evidence: Evidence) -> KernelLocation | None:
-=======
-def _divergence(number: int, group: FindingGroup | None, evidence: Evidence) -> Divergence | None:
->>>>>>> ce43bd3c (diagnosis: ranks that are equally slow diverge where they become slow; advice that fits one and many; timed steps said)
+def _divergence(number: int, group: FindingGroup | None, evidence: Evidence) -> KernelLocation | None:
     """Return the first kernel at which the max rank falls behind; of slow communication, the first slow collective."""
     if group is None:
         return None
-<<<<<<< HEAD
-    place = _first_slow_collective(number, evidence) if cause == "communication" else _first_late(number, evidence)
-    return None if place is None else evidence.kernels.locate(evidence.analysis.keys[number], *place)
-=======
     if group.parts:
         place = _first_late(number, [lost for part in group.parts for lost in CLASSES_OF_PART[part]], evidence)
     else:
         place = _first_slow_collective(number, evidence)
-    kernel = None if place is None else evidence.kernels.locate(evidence.analysis.keys[number], *place)
-    return None if kernel is None else Divergence(*kernel)
->>>>>>> ce43bd3c (diagnosis: ranks that are equally slow diverge where they become slow; advice that fits one and many; timed steps said)
+    return None if place is None else evidence.kernels.locate(evidence.analysis.keys[number], *place)
 
 
 def _first_slow_collective(number: int, evidence: Evidence) -> tuple[int, int, int] | None:

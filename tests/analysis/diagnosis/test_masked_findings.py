@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.diagnosis.diagnose import _add_carried, _select_worth_fixing
-from jitter.analysis.diagnosis.step_answers import _cause
+from jitter.analysis.diagnosis.step_answers import _decisive
 from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
 
@@ -49,14 +49,12 @@ def test_what_late_ranks_carry_over_is_charged_to_what_makes_them_late():
 
 
 def test_a_step_is_of_the_network_where_that_loses_more_than_its_max_rank():
-    gpu: Any = SimpleNamespace(group=SimpleNamespace(ranks=(6,)), parts={2}, cause="gpu_compute")
-    link: Any = SimpleNamespace(
-        group=SimpleNamespace(ranks=(12, 13)), parts=(), known_gain_ns=None, cause="communication"
-    )
-    for is_of_transfers, cause in ((True, "communication"), (False, "gpu_compute")):
-        assert _cause(6, [link, gpu], False, is_of_transfers=is_of_transfers) == cause
-        assert _cause(6, [gpu], False, is_of_transfers=is_of_transfers) == "gpu_compute"
-        assert _cause(1, [link], False, is_of_transfers=is_of_transfers) == "communication"
+    gpu: Any = SimpleNamespace(group=SimpleNamespace(ranks=(6,)), parts={2})
+    link: Any = SimpleNamespace(group=SimpleNamespace(ranks=(12, 13)), parts=(), known_gain_ns=None)
+    for is_of_transfers, group in ((True, link), (False, gpu)):
+        assert _decisive(6, [link, gpu], False, is_of_transfers=is_of_transfers) is group
+        assert _decisive(6, [gpu], False, is_of_transfers=is_of_transfers) is gpu
+        assert _decisive(1, [link], False, is_of_transfers=is_of_transfers) is link
 
 
 def test_what_is_slow_at_the_end_of_the_steps_is_named_there(tmp_path: Path):

@@ -130,6 +130,10 @@ _COUNTED: Final = re.compile(
     rf"(?:(?:mini[\s_\-]?)?batch(?:es)?|steps|iterations|its?){_NUMBERED}{_SEPARATOR}(?P<step>\d{{1,18}})"
     rf"(?:\s?(?:/|of)\s?\d{{1,18}})?{_RANK_AND_BLANKS}"
 )
+_ONLY_EPOCH: Final = re.compile(
+    rf"(?i)[\W_]{{0,8}}(?:train(?:ing)?[\s_\-]?)?epoch{_SEPARATOR}(?P<epoch>\d{{1,18}})"
+    rf"(?:\s?(?:/|of)\s?\d{{1,18}})?[\W_]{{0,8}}"
+)
 _ANY_RANK: Final = re.compile(rf"(?i){GLOBAL_RANK}{_SEPARATOR}(?P<rank>\d{{1,9}})(?!\d)")
 
 _BESIDE_TRAINING = re.compile(
@@ -173,6 +177,12 @@ def match_counted(text: str) -> re.Match[str] | None:
     `mini-batch 5`, `batch: 5`, `Batch5/100`, `steps5`: which of these it is, the other ranges of the kind tell.
     """
     return _COUNTED.fullmatch(text)
+
+
+def parse_epoch(text: str) -> int | None:
+    """Return the number of the epoch that a text names, and nothing else; None for another text."""
+    match = _ONLY_EPOCH.fullmatch(text)
+    return None if match is None else int(match["epoch"])
 
 
 def rank_in_text(text: str) -> int | None:

@@ -14,9 +14,11 @@ from jitter.ingestion.transform.steps.step_markers import (
     DEFAULT_STEP_PATTERN,
     Marker,
     parse_counted_range,
+    parse_epoch_range,
     parse_marker,
     select_counting,
     select_step_ranges,
+    with_epochs,
 )
 
 
@@ -196,3 +198,32 @@ def test_kinds_of_host_ranges():
     others = ("forward", "optimizer.step", "load_checkpoint", "ncclAllReduce", "batch_norm", "CheckpointFunction")
     for text in (*others, "save_for_backward", "aten::eval_frame_x", "Retrieval", "model.eval_metric.kernel"):
         assert host_range_kind(text) is None, text
+
+
+def _epoch(text: str, start: int, end: int | None) -> Marker:
+    marker = parse_epoch_range(text)
+    assert marker is not None
+    return marker._replace(start_ns=start, end_ns=end)
+
+
+@pytest.mark.parametrize(
+    "text", ["Epoch {}", "epoch_{}", "epoch: {}", "[epoch {}/90]", "training epoch {}", "EPOCH: {}"]
+)
+def test_numbers_that_begin_anew_have_the_epoch_around_them(text: str):
+    epochs = [_epoch(text.format(4), 0, 200), _epoch(text.format(5), 200, 400)]
+    steps = [_mark(at % 2, 100 * at, 100 * at + 90) for at in range(6)]
+    found = select_step_ranges(with_epochs(steps, epochs))
+    # the recording stopped within the third one, whose range is not recorded
+    assert [tuple(each.key) for each in found.ranges] == [(4, 0), (4, 1), (5, 0), (5, 1), (6, 0), (6, 1)]
+    assert found.problems == []
+
+
+def test_epochs_are_not_used_where_numbers_need_none():
+    """A rank whose recording stops within the epoch has no range of it, and another one may have it."""
+    epochs = [_epoch("Epoch 0", 0, 400)]
+    steps = [_mark(step, 100 * step, 100 * step + 90) for step in range(4)]
+    pieces = [_mark(at // 2, 100 * at, 100 * at + 90) for at in range(4)]
+    for markers in (steps, pieces):
+        assert {each.epoch for each in with_epochs(markers, epochs)} == {None}
+    for other in ("epoch 3 step 4", "epoch", "epoch 1 loop", "validation epoch 3"):
+        assert parse_epoch_range(other) is None

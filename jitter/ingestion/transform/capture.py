@@ -19,7 +19,12 @@ from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture, cor
 from jitter.ingestion.transform.launch_scopes import NO_THREAD, OPEN, CodeRanges
 from jitter.ingestion.transform.range_texts import DETAILS
 from jitter.ingestion.transform.sorted_rows import SortedRows
-from jitter.ingestion.transform.steps.step_markers import Marker, parse_counted_range, parse_marker
+from jitter.ingestion.transform.steps.step_markers import (
+    Marker,
+    parse_counted_range,
+    parse_epoch_range,
+    parse_marker,
+)
 from jitter.readers import Batch, Process
 
 _MAX_OTHER_NUMBERED = 100
@@ -52,6 +57,8 @@ class Capture:
         """Ranges that are steps of a framework that writes no number, by process; their `step` is 0."""
         self.counted: dict[int, list[Marker]] = defaultdict(list)
         """Ranges with a number that may be the step's or another one, by process."""
+        self.epochs: dict[int, list[Marker]] = defaultdict(list)
+        """Ranges around the steps of an epoch, by process."""
         self.other_numbered: list[str] = []
         """Numbered texts that the user's pattern does not match. Texts with other numbers are not listed again."""
         self._other_kinds: set[str] = set()
@@ -121,9 +128,11 @@ class Capture:
         if is_unnumbered_step(text):
             kind = "".join("N" if char.isdecimal() else char for char in text)
             return _StepTaker(Marker(None, text, 0, None, None, 0, None, kind), self.unnumbered)
-        counted = parse_counted_range(text) if self._pattern.pattern == DEFAULT_STEP_PATTERN else None
-        if counted is not None:
-            return _StepTaker(counted, self.counted, may_be_scope=True)
+        if self._pattern.pattern == DEFAULT_STEP_PATTERN:
+            for parse, ranges in ((parse_counted_range, self.counted), (parse_epoch_range, self.epochs)):
+                marker = parse(text)
+                if marker is not None:
+                    return _StepTaker(marker, ranges, may_be_scope=True)
         host_kind = host_range_kind(text)
         if host_kind is not None:
             return lambda process, thread, start_ns, end_ns: self._host_ranges.append(

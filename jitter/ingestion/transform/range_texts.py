@@ -26,6 +26,8 @@ _WORD: Final = re.compile(
     r"|(?P<optimizer>optimi[sz]er|optim(?=[\W_]*step)|zero_grad|(?<=engine\.)step$))"
 )
 _METHOD: Final = re.compile(r"\w+\.(?P<method>\w+)")
+_PATH: Final = re.compile(r"\w+(?:\.\w+)+")
+"""A function by the names of what holds it, as Megatron and TransformerEngine name ranges."""
 _OF_GRADIENTS: Final = re.compile(r"(?:reduce|scatter|partition)\w*grad|grad\w*(?:partition|bucket)")
 """Methods of DeepSpeed's optimizers that hooks of the backward pass call."""
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -78,11 +80,10 @@ def parse_phase(text: str) -> str | None:
     if method is not None and _OF_GRADIENTS.search(method["method"]):
         return BACKWARD
     words = _CAMEL.sub("_", text)
-    # a method says more than its class: `DeepSpeedZeroOptimizer.backward`
-    phases = _phases(words.rpartition(".")[2]) if method is not None else set()
-    phases = phases or _phases(words)
+    matches = list(_WORD.finditer(words))
+    if matches and _PATH.fullmatch(text):
+        # a method says more than its class: `DeepSpeedZeroOptimizer.backward`
+        part = words.rfind(".", 0, matches[-1].start())
+        matches = [match for match in matches if match.start() > part]
+    phases = {match.lastgroup for match in matches}
     return phases.pop() if len(phases) == 1 else None
-
-
-def _phases(words: str) -> set[str | None]:
-    return {match.lastgroup for match in _WORD.finditer(words)}

@@ -27,6 +27,7 @@ from jitter.ingestion.transform.steps.step_markers import (
     number_step_ranges,
     select_counting,
     select_step_ranges,
+    with_epochs,
 )
 from jitter.readers import Recording
 
@@ -82,6 +83,7 @@ def find_steps(
     markers: Sequence[Marker],
     unnumbered: Sequence[Marker],
     counted: Sequence[Marker],
+    epochs: Sequence[Marker],
     recording: Recording,
     uses: Sequence[GpuUsage],
     patterns: Sequence[tuple[str, ...]],
@@ -89,10 +91,10 @@ def find_steps(
     """Find the steps of the process with these `markers` and the GPUs `uses`.
 
     Used where there are no `markers`: `unnumbered`, ranges of steps without a number, and `counted`, ranges with a
-    number that may be another one. `patterns` are kernel sequences of steps of other ranks: a process without markers
-    that repeats one of them is cut at the same kernel.
+    number that may be another one. `epochs` are ranges around the steps of an epoch. `patterns` are kernel sequences of
+    steps of other ranks: a process without markers that repeats one of them is cut at the same kernel.
     """
-    numbered = markers or select_counting(counted, unnumbered)
+    numbered = with_epochs(markers or select_counting(with_epochs(counted, epochs), unnumbered), epochs)
     marked = select_step_ranges(numbered) if numbered else number_step_ranges(unnumbered)
     busiest = max(uses, key=lambda use: use.compute_kernels)
     has_launches = busiest.gpu.process in joined.has_launches

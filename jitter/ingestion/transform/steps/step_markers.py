@@ -1,10 +1,11 @@
 """Step markers: the host ranges of one thread per process whose text matches the step pattern, without nested ones."""
 
 import re
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, groupby, pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from jitter.ingestion.names import (
     is_beside_training,
     match_counted,
     may_name_step,
+    parse_epoch,
     rank_in_text,
 )
 
@@ -128,6 +130,46 @@ def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
     thread = min(outermost, key=lambda thread: (-len(outermost[thread]), outermost[thread][0].start_ns))
     step_ranges = _ranges(outermost[thread])
     return StepRanges(step_ranges.ranges, [*_other_kinds(threads[thread], outermost[thread]), *step_ranges.problems])
+
+
+def parse_epoch_range(text: str) -> Marker | None:
+    """Return the marker of a range around the steps of an epoch, without thread and times; None for others."""
+    epoch = parse_epoch(text)
+    return None if epoch is None else Marker(None, text, 0, None, epoch, 0, None)
+
+
+def with_epochs(markers: Sequence[Marker], epochs: Iterable[Marker]) -> Sequence[Marker]:
+    """Return the markers with the epochs around them, if their numbers recur without.
+
+    A marker after the last range has the epoch after that: a profiler that stops within an epoch records no range.
+    """
+    runs = Counter(key for key, _ in groupby(map(_key, _outermost(list(markers)))))
+    if max(runs.values(), default=0) < 2:
+        return markers
+    around: list[Marker] = []
+    for epoch in sorted(epochs, key=lambda epoch: epoch.start_ns):
+        if epoch.end_ns is not None and (not around or _follows(around[-1], epoch)):
+            around.append(epoch)
+    if not around:
+        return markers
+    starts = [epoch.start_ns for epoch in around]
+    return [marker._replace(epoch=_epoch_of(marker, around, starts)) for marker in markers]
+
+
+def _follows(epoch: Marker, later: Marker) -> bool:
+    return later.start_ns >= (epoch.end_ns or 0) and (later.epoch or 0) > (epoch.epoch or 0)
+
+
+def _epoch_of(marker: Marker, around: Sequence[Marker], starts: Sequence[int]) -> int | None:
+    at = bisect_right(starts, marker.start_ns) - 1
+    if marker.epoch is not None or at < 0:
+        return marker.epoch
+    epoch = around[at]
+    assert epoch.epoch is not None
+    assert epoch.end_ns is not None
+    if marker.start_ns < epoch.end_ns:
+        return epoch.epoch
+    return epoch.epoch + 1 if at == len(around) - 1 else None
 
 
 def select_counting(counted: Iterable[Marker], unnumbered: Sequence[Marker]) -> list[Marker]:

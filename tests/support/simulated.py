@@ -31,7 +31,12 @@ def ingest_run(run: Run, folder: Path, form: str = "kineto", rejected: int = 0, 
     the lake to `folder / "lake"`.
     """
     write(run, folder / "traces", form, **options)
-    report = jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    return ingest_traces(folder, rejected=rejected)
+
+
+def ingest_traces(folder: Path, *traces: Path, rejected: int = 0) -> "jitter.Lake":
+    """Ingest these traces, or those in `folder / "traces"`, to `folder / "lake"`, and open it."""
+    report = jitter.ingest(traces or [folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
     assert len(report.refused) == rejected
     return jitter.open(folder / "lake")
 

@@ -7,12 +7,11 @@ import pytest
 
 import jitter
 from tests.support.serving import ServingJob, write_serving
+from tests.support.simulated import ingest_traces
 
 
 def ingested(folder: Path, job: ServingJob, only: str = "*.json") -> jitter.Lake:
-    traces = sorted(write_serving(folder / "traces", job).glob(only))
-    assert not jitter.ingest(traces, folder / "lake", executor=jitter.LocalExecutor()).refused
-    return jitter.open(folder / "lake")
+    return ingest_traces(folder, *write_serving(folder / "traces", job).glob(only))
 
 
 @pytest.fixture(scope="module")

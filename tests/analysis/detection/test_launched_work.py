@@ -15,6 +15,7 @@ from jitter.analysis.thresholds import THRESHOLDS
 from tests.accuracy.irregular.job import Fault, IrregularJob
 from tests.accuracy.irregular.programs import duration_ns, run_job
 from tests.accuracy.irregular.scoring import write_job
+from tests.support.simulated import ingest_traces
 
 JOB = IrregularJob(seed=11, shape="blocking", ranks=8, steps=9, kernels=26, effect="variable lengths", lengths=0.25)
 SLOW = Fault("slow_gpu", (5,), 1.15)
@@ -25,8 +26,7 @@ def ingest(job: IrregularJob, folder: Path) -> tuple["jitter.Lake", float]:
     """Return the lake of a job, and what the job without its faults saves."""
     (folder / "traces").mkdir()
     saved = duration_ns(write_job(job, folder / "traces")) - duration_ns(run_job(job, *job.faults))
-    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
-    return jitter.open(folder / "lake"), saved
+    return ingest_traces(folder), saved
 
 
 def test_expected_times():

@@ -20,7 +20,7 @@ from jitter.report.text.questions import answer_questions
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, Run, simulate, write
 from jitter.simulate.job_logs import write_logs
-from tests.support.simulated import ingest_run
+from tests.support.simulated import ingest_run, ingest_traces
 
 TRACES = Path(os.environ.get("JITTER_TRACES", "absent"))
 needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="JITTER_TRACES names no folder with real traces")
@@ -106,10 +106,7 @@ def test_the_steps_that_are_replayed_follow_each_other(tmp_path: Path):
 @needs_traces
 def test_real_pair_waits_in_one_call_a_step(tmp_path: Path):
     """One cudaStreamSynchronize of 9.8 ms in a step of 16.7 ms; independently: its GPUs idle for 2.2 ms a step."""
-    jitter.ingest(
-        [TRACES / "nsys" / "nsysai_mfu_2gpu_before.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor()
-    )
-    lake = jitter.open(tmp_path / "lake")
+    lake = ingest_traces(tmp_path, TRACES / "nsys" / "nsysai_mfu_2gpu_before.sqlite")
     diagnosis, analysis = lake.diagnose(), lake.analyze()
     (waiting,) = (one for one in diagnosis.of_all_ranks if one.cause == "sync_calls")
     run_ns = sum(step.step_time_ns or 0 for step in diagnosis.steps)
@@ -122,8 +119,7 @@ def test_real_pair_waits_in_one_call_a_step(tmp_path: Path):
 @needs_traces
 def test_real_copies_that_run_alone(tmp_path: Path):
     """Eight copies to the GPU on the stream of the kernels take 27.9 of 29.3 ms."""
-    jitter.ingest([TRACES / "nsys" / "nsysai_h100_2gpu_1s.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor())
-    lake = jitter.open(tmp_path / "lake")
+    lake = ingest_traces(tmp_path, TRACES / "nsys" / "nsysai_h100_2gpu_1s.sqlite")
     found = {one.cause: one for one in lake.diagnose().of_all_ranks}
     copied = lake.sql(
         "select avg(ns) as ns from (select sum(duration_ns) as ns from kernels where rank = 0 and "
@@ -138,8 +134,7 @@ def test_real_copies_that_run_alone(tmp_path: Path):
 @needs_traces
 def test_real_small_kernels(tmp_path: Path):
     """Of 1,025 kernels a step most take 4 µs, and the host launches one in 37 µs."""
-    jitter.ingest([TRACES / "kineto" / "amd-4rank"], tmp_path / "lake", executor=jitter.LocalExecutor())
-    lake = jitter.open(tmp_path / "lake")
+    lake = ingest_traces(tmp_path, TRACES / "kineto" / "amd-4rank")
     diagnosis = lake.diagnose()
     found = {one.cause: one for one in diagnosis.of_all_ranks}
     # idle, or in a collective that waits for another rank's host
@@ -156,9 +151,7 @@ def test_transfers_of_some_ranks_may_hold_waits_for_the_others(tmp_path: Path):
     write(simulate(Job(**SHORT), [Fault.parse("slow_collective:factor=8")]), tmp_path / "traces", "kineto")
     found = {}
     for name, traces in (("all", "*.json*"), ("two", "rank-[01].*"), ("one", "rank-0.*")):
-        files = sorted((tmp_path / "traces").glob(traces))
-        jitter.ingest(files, tmp_path / name, executor=jitter.LocalExecutor())
-        shown = jitter.open(tmp_path / name).diagnose().of_all_ranks
+        shown = ingest_traces(tmp_path / name, *(tmp_path / "traces").glob(traces)).diagnose().of_all_ranks
         found[name] = next(one for one in shown if one.cause == "exposed_communication")
     assert {name: one.confidence for name, one in found.items()} == {"all": "medium", "two": "low", "one": "low"}
     assert [any("waiting" in text for text in one.evidence) for one in found.values()] == [False, True, True]
@@ -196,8 +189,7 @@ def lake_of(run: Run, folder: Path, form: str = "kineto", **options: str) -> "ji
     traces = folder / "traces"
     write(run, traces, form, **options)
     write_logs(run, traces)
-    assert jitter.ingest([traces], folder / "lake", executor=jitter.LocalExecutor()).refused == []
-    return jitter.open(folder / "lake")
+    return ingest_traces(folder)
 
 
 @pytest.mark.parametrize(("form", "options"), [("kineto", {}), ("nsys", {"layout": "2026.2"})])

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import jitter
 from jitter.analysis.replay.step_end import StepDurations
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
@@ -16,7 +15,7 @@ from jitter.report.json_report import render_json
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Run, simulate, write
 from tests.support.recorded_events import list_events, open_ranges, remove_events
-from tests.support.simulated import PartialRun, ingest_partial_run, small
+from tests.support.simulated import PartialRun, ingest_partial_run, ingest_traces, small
 
 STEPS = 4
 SLOW = Fault.parse("slow_gpu:rank=2,factor=1.6")
@@ -28,8 +27,7 @@ def lake_of(
     """Return the lake of what profilers saw of a run, after `lose` took more from the traces, which are in order."""
     partial = PartialRun(run, frozenset(), sees)
     lose(write(partial, folder / "in", form))  # type: ignore[arg-type]
-    jitter.ingest(folder / "in", folder / "lake", executor=jitter.LocalExecutor())
-    return jitter.open(folder / "lake")
+    return ingest_traces(folder, folder / "in")
 
 
 def lose_kernels(trace: Path, which: Callable[[int], bool]) -> None:
@@ -127,8 +125,7 @@ def test_the_baseline_of_a_collective_that_no_step_has_whole(tmp_path: Path):
 @pytest.mark.skipif("JITTER_TRACES" not in os.environ, reason="needs real traces")
 def test_the_page_of_two_ranks_of_a_real_job(tmp_path: Path):
     traces = Path(os.environ["JITTER_TRACES"], "kineto", "hta", "sampled-pair")
-    jitter.ingest(traces, tmp_path / "lake", executor=jitter.LocalExecutor())
-    assert "<html" in render_html(jitter.open(tmp_path / "lake"))
+    assert "<html" in render_html(ingest_traces(tmp_path, traces))
 
 
 def test_a_transfer_takes_no_longer_than_recorded_where_ranks_lack_the_step(tmp_path: Path):

@@ -17,7 +17,7 @@ from jitter.analysis.diagnosis.model import CodeLocation
 from jitter.lake.records import records_by_step
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.recorded_events import list_events, remove_events
-from tests.support.simulated import ingest_run, small
+from tests.support.simulated import ingest_run, ingest_traces, small
 
 
 @pytest.mark.parametrize(("batch", "cause"), [("800_8", "workload_imbalance"), ("640_8", "gpu_compute")])
@@ -29,8 +29,7 @@ def test_a_larger_batch(tmp_path: Path, batch: str, cause: str):
         connection.execute("UPDATE NVTX_EVENTS SET text = replace(text, '640_8', ?)", [batch])
         connection.execute("UPDATE StringIds SET value = replace(value, '640_8', ?) WHERE value LIKE '%step%'", [batch])
         connection.commit()
-    jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
-    lake = jitter.open(tmp_path / "lake")
+    lake = ingest_traces(tmp_path)
     culprit = lake.diagnose().culprits[0]
     assert (culprit.ranks, culprit.cause) == ((2,), cause)
     told = [text for text in culprit.evidence if "markers state" in text]
@@ -91,8 +90,7 @@ def test_a_checkpoint_explains_late_launches(tmp_path: Path, name: str, kind: st
 
     pause = edit(_trace(tmp_path / "traces", 2), add_range)
     assert pause > 2500
-    jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
-    lake = jitter.open(tmp_path / "lake")
+    lake = ingest_traces(tmp_path)
     rows = lake.sql(f"SELECT rank, step, {kind}_ns FROM rank_steps WHERE {kind}_ns IS NOT NULL", arrow=True).to_pylist()
     assert [(row["rank"], row["step"]) for row in rows] == [(2, 4)]
     assert rows[0][f"{kind}_ns"] == pytest.approx((pause - 2) * 1000, abs=1000)
@@ -144,8 +142,7 @@ def test_a_late_launch(tmp_path: Path, allocates: bool):
         edit(path, add_operators)
         if allocates and "2" in path.name.partition("rank")[2][:2]:
             edit(path, add_allocation)
-    jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
-    lake = jitter.open(tmp_path / "lake")
+    lake = ingest_traces(tmp_path)
     (culprit,) = lake.diagnose().culprits
     assert (culprit.ranks, culprit.cause) == ((2,), "cpu_launch")
     assert culprit.kernel_index is not None
@@ -192,8 +189,7 @@ def test_pauses_of_all_ranks(tmp_path: Path, allocates: bool):
     write(simulate(job, [Fault.parse("pause:every=5,ms=3")]), tmp_path / "traces", "kineto")
     for path in (tmp_path / "traces").iterdir() if allocates else ():
         edit(path, add_allocation)
-    jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
-    (culprit,) = jitter.open(tmp_path / "lake").diagnose().culprits
+    (culprit,) = ingest_traces(tmp_path).diagnose().culprits
     assert (culprit.scope, culprit.cause) == ("job", "cpu_launch")
     assert len(culprit.pauses) == 3
     assert len({(pause.key, pause.rank) for pause in culprit.pauses}) == 3
@@ -211,8 +207,7 @@ def test_a_rank_that_recorded_the_begin_of_the_worst_step_alone(tmp_path):
     table = "CUPTI_ACTIVITY_KIND_KERNEL"
     ends = sorted(event.end_ns for event in list_events([trace]) if event.table == table)
     remove_events([trace], lambda event: event.table == table and event.end_ns > ends[int(0.85 * len(ends))])
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
-    lake = jitter.open(tmp_path / "lake")
+    lake = ingest_traces(tmp_path)
     analysis, records = lake.analyze(), records_by_step(lake.sources)
     found = {
         (rank, number): find_profile_location(analysis, records, rank, {}, [number])

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import jitter
 from jitter.analysis.detection.findings import of_one_rank
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.culprits import describe_step_pattern, format_ordinal
@@ -26,6 +25,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
 from tests.accuracy.irregular.engine import Comm, Item, Op, RankTrace
 from tests.accuracy.irregular.kineto_trace import write_trace
+from tests.support.simulated import ingest_traces
 
 TWO_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(8)}
 FOUR_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(16)}
@@ -331,9 +331,7 @@ class Job:
 def diagnose(job: Job, folder: Path, **fault: float) -> tuple[Any, float]:
     """Return the diagnosis, and what the fault costs, ns."""
     time, traces = job.run(**fault)
-    lake = folder / "lake"
-    jitter.ingest([job.write(folder / "traces", traces)], lake, executor=jitter.LocalExecutor())
-    return jitter.open(lake).diagnose(), (time - job.run()[0]) * 1e3
+    return ingest_traces(folder, job.write(folder / "traces", traces)).diagnose(), (time - job.run()[0]) * 1e3
 
 
 @pytest.mark.parametrize("rings", [((*range(8),),), ((0, 1, 2, 3), (4, 5, 6, 7)), COLUMNS])

@@ -17,7 +17,7 @@ from jitter.report.json_report import report_document
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, Run, simulate, write
 from tests.support.recorded_events import remove_events
-from tests.support.simulated import ingest_partial_run, small
+from tests.support.simulated import ingest_partial_run, ingest_traces, small
 
 LATE = "cpu_stall:rank=3,step=3,kernel=20,ms=6"
 
@@ -27,8 +27,7 @@ def lake_without(run: Run, rank: int, folder: Path) -> "jitter.Lake":
     for path in write(run, traces, "kineto"):
         if path.name.startswith(f"rank-{rank}."):
             path.unlink()
-    assert jitter.ingest([traces], folder / "lake", executor=jitter.LocalExecutor()).refused == []
-    found = jitter.open(folder / "lake")
+    found = ingest_traces(folder, traces)
     assert rank not in found.ranks
     return found
 
@@ -158,8 +157,7 @@ def test_a_rank_that_lost_its_part_of_collectives_is_named_in_place_of_those_tha
     chance = random.Random(seed)
     trace = (tmp_path / "traces").glob("*rank-0.*")
     remove_events(trace, lambda event: event.table == "kernel" and chance.random() < 0.5)
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
-    (found,) = jitter.open(tmp_path / "lake").diagnose().culprits
+    (found,) = ingest_traces(tmp_path).diagnose().culprits
     assert (found.scope, found.cause, found.confidence, found.ranks) == ("unrecorded", "communication", "low", (0,))
 
 
@@ -168,9 +166,7 @@ def test_the_last_rank_counts_as_unrecorded_where_its_recording_cannot_be_read(t
     write(simulate(small("data_parallel", seed=3)), tmp_path / "traces", "rocprof-csv")
     (kernels,) = (tmp_path / "traces").glob("rank-3*kernel_trace.csv")
     kernels.write_text(kernels.read_text().splitlines()[0] + "\n")
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
-    assert len(report.refused) == 1
-    found = jitter.open(tmp_path / "lake").diagnose()
+    found = ingest_traces(tmp_path, rejected=1).diagnose()
     assert "rank" not in found.conclusion.cleared
     assert "Rank 3 of the job was not recorded" in found.verdict
 
@@ -180,8 +176,7 @@ def test_a_rank_whose_steps_are_all_cut_counts_as_unrecorded(tmp_path):
     chance = random.Random(1)
     files = (tmp_path / "traces").glob("rank-3_*")
     remove_events(files, lambda event: "kernel" in event.table and chance.random() < 0.6)
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
-    found = jitter.open(tmp_path / "lake").diagnose()
+    found = ingest_traces(tmp_path).diagnose()
     assert found.conclusion.unrecorded is not None
     assert found.conclusion.unrecorded.ranks == (3,)
     assert "rank" not in found.conclusion.cleared
@@ -244,9 +239,7 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
             )
             database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_SYNCHRONIZATION")
             database.commit()
-    root = tmp_path_factory.mktemp("lakes") / "lake"
-    assert jitter.ingest([folder], root, executor=jitter.LocalExecutor()).refused == []
-    return jitter.open(root)
+    return ingest_traces(tmp_path_factory.mktemp("lakes"), folder)
 
 
 def test_the_culprit_has_the_price_that_it_has_with_its_calls(without: "jitter.Lake"):
@@ -280,8 +273,7 @@ def test_ranks_without_a_common_step(tmp_path: Path, capsys):
         run = simulate(Job(ranks=2, steps=2, kernels=16, first_step=first))
         write(run, tmp_path / f"{rank}", "nsys")
         shutil.move(tmp_path / f"{rank}" / f"rank{rank}.sqlite", tmp_path / "in")
-    jitter.ingest([tmp_path / "in"], tmp_path / "lake", executor=jitter.LocalExecutor())
-    diagnosis = jitter.open(tmp_path / "lake").diagnose()  # a warning is an error here
+    diagnosis = ingest_traces(tmp_path, tmp_path / "in").diagnose()  # a warning is an error here
     assert diagnosis.verdict.startswith(SENTENCE)
     assert diagnosis.culprits == ()
     assert diagnosis.conclusion.status == "unknown"

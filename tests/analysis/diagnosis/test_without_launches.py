@@ -9,24 +9,23 @@ import pytest
 
 import jitter
 from jitter.simulate import Fault, simulate, write
-from tests.support.simulated import small
+from tests.support.simulated import ingest_traces, small
 
 SAMPLE = Path(__file__).parents[3] / "data" / "sample"
 
 
-def without_launches(exports: Path, root: Path) -> "jitter.Lake":
+def without_launches(folder: Path, exports: str = "traces") -> "jitter.Lake":
     """Return the lake of the Nsight exports in a folder, whose host calls are removed."""
-    for export in exports.glob("*.sqlite"):
+    for export in (folder / exports).glob("*.sqlite"):
         with closing(sqlite3.connect(export)) as database:
             database.execute("DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME")
             database.commit()
-    assert jitter.ingest([exports], root, executor=jitter.LocalExecutor()).refused == []
-    return jitter.open(root)
+    return ingest_traces(folder, folder / exports)
 
 
 def test_late_launches_of_the_sample(tmp_path: Path):
     shutil.copytree(SAMPLE, tmp_path / "sample", ignore=lambda _, names: [n for n in names if ".sqlite" not in n])
-    found = without_launches(tmp_path / "sample", tmp_path / "lake").diagnose()
+    found = without_launches(tmp_path, "sample").diagnose()
     (culprit,) = found.culprits
     assert (culprit.ranks, culprit.cause) == ((5,), "cpu_launch")
     assert culprit.gain_ns == pytest.approx(1_159_365, rel=0.05)
@@ -47,7 +46,7 @@ def test_late_launches_of_the_sample(tmp_path: Path):
 )
 def test_causes_are_told_apart(tmp_path: Path, fault: str, causes: set[str]):
     write(simulate(small(ranks=6, steps=6), [Fault.parse(fault)]), tmp_path / "traces", "nsys")
-    found = without_launches(tmp_path / "traces", tmp_path / "lake").diagnose()
+    found = without_launches(tmp_path).diagnose()
     assert [culprit.ranks for culprit in found.culprits] == [(2,)]
     assert {culprit.cause for culprit in found.culprits} <= causes
     # an idle GPU is taken to wait for its host, which is no recorded fact; the time of a kernel is one
@@ -74,7 +73,7 @@ def test_steps_of_a_gpu_that_runs_behind_its_host(tmp_path: Path, has_kernels_be
                 kernels = f"CUPTI_ACTIVITY_KIND_KERNEL WHERE correlationId IN ({launched})"
                 assert database.execute(f"DELETE FROM {kernels}", (begin,)).rowcount > 0
             database.commit()
-    lake = without_launches(tmp_path / "traces", tmp_path / "lake")
+    lake = without_launches(tmp_path)
     for source in lake.sources:
         assert len({step.kernels for step in source.steps}) == 1
         assert any("the GPU runs behind the step markers" in problem for problem in source.problems)
@@ -92,7 +91,7 @@ def test_the_order_between_streams_varies(tmp_path: Path, shape: str, fault: str
     slow = Fault.parse(fault)
     run = simulate(small(shape, ranks=8, steps=6, kernels=120, marker=marker, side_stream=13), [slow])
     write(run, tmp_path / "traces", "nsys")
-    lake = without_launches(tmp_path / "traces", tmp_path / "lake")
+    lake = without_launches(tmp_path)
     model = lake.analyze().run
     assert set(model.team_of.values()) == {0}
     of_signatures = [len(places) for places in model.programs[0].places.values()]

@@ -11,7 +11,7 @@ from jitter.simulate import Fault, Job, RankRecording, Run, simulate, truth_docu
 from jitter.simulate.capture import CaptureOptions, apply_capture
 from tests.support.kernel_truth import KernelTruth, compute_truth, kernel_truth
 from tests.support.metric_assertions import assert_matches_oracle, assert_matches_truth
-from tests.support.simulated import ingest_run
+from tests.support.simulated import ingest_run, ingest_traces
 
 SMALL = {"ranks": 3, "steps": 2, "kernels": 40, "gpus_per_node": 2}
 
@@ -121,7 +121,7 @@ def test_a_cut_capture_counts_where_it_reaches_and_nowhere_else(tmp_path):
         one = simulate(job)
         write(one, tmp_path / f"cut{cut}", "nsys", cut_kernels=cut)
         (tmp_path / f"cut{cut}" / f"rank{rank}.sqlite").replace(folder / f"rank{rank}.sqlite")
-    lake = _ingested(folder, tmp_path)
+    lake = ingest_traces(tmp_path)
     wanted = {key: kernels for key, kernels in kernel_truth(run).items() if key[1] == 0}
     assert_matches_oracle(lake)
     state = {
@@ -175,7 +175,7 @@ def test_a_rank_missing_a_step_shifts_nobody(tmp_path):
     folder = tmp_path / "traces"
     write(run, folder, "nsys")
     _without_marker(folder / "rank1.sqlite", "step1-")
-    lake = _ingested(folder, tmp_path)
+    lake = ingest_traces(tmp_path)
     wanted = {key: kernels for key, kernels in kernel_truth(run).items() if key != (1, 1, 1)}
     # the earliest of those that are left has gap 0 in that step
     least = min(wanted[1, 1, rank][0].gap_ns for rank in (0, 2))
@@ -197,7 +197,7 @@ def test_two_epochs_with_the_same_step_numbers(tmp_path):
     runs = [simulate(job) for job in jobs]
     for run in runs:
         write(run, tmp_path / "traces" / f"epoch{run.job.epoch}", "nsys")
-    lake = _ingested(tmp_path / "traces", tmp_path)
+    lake = ingest_traces(tmp_path)
     assert_matches_truth(lake, {**kernel_truth(runs[0]), **kernel_truth(runs[1])})
     assert [tuple(step.key) for step in lake.diagnose().steps] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert [step.step_time_ns is None for step in lake.diagnose().steps] == [True, False, True, False]
@@ -219,16 +219,10 @@ def test_one_rank_recorded_twice_is_on_two_clocks(tmp_path):
             for text in unwanted:
                 _without_marker(path, text)
             _moved(path, offset)
-    lake = _ingested(tmp_path / "traces", tmp_path)
+    lake = ingest_traces(tmp_path)
     assert_matches_truth(lake, kernel_truth(run))
     times = [step["step_time_ns"] for step in truth_document(run)["steps"]]
     assert [step.step_time_ns for step in lake.diagnose().steps] == times
-
-
-def _ingested(folder: Path, tmp_path: Path) -> "jitter.Lake":
-    report = jitter.ingest([folder], tmp_path / "lake", executor=jitter.LocalExecutor())
-    assert report.refused == []
-    return jitter.open(tmp_path / "lake")
 
 
 def _without_marker(path: Path, text: str) -> None:

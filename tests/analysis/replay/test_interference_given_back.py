@@ -9,6 +9,7 @@ from tests.accuracy.irregular.job import Fault, IrregularJob
 from tests.accuracy.irregular.programs import duration_ns, run_job
 from tests.accuracy.irregular.scoring import write_job
 from tests.support.replay_assertions import assert_replay_matches_recording
+from tests.support.simulated import ingest_traces
 
 FAULT = Fault("slow_gpu", (2,), 1.25)
 
@@ -31,8 +32,7 @@ def ingest(job: IrregularJob, folder: Path) -> tuple["jitter.Lake", float]:
     """Return the lake of a job, and what the job without its fault saves."""
     (folder / "traces").mkdir()
     saved = duration_ns(write_job(job, folder / "traces")) - duration_ns(run_job(job, *job.faults))
-    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
-    return jitter.open(folder / "lake"), saved
+    return ingest_traces(folder), saved
 
 
 @pytest.mark.parametrize("interference", [0.0, 0.1, 0.2, 0.3])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-import jitter
 from jitter.analysis.metrics.collective_calls import UNKNOWN
 from jitter.analysis.metrics.communication import Communication, tabulate_collectives, tabulate_ranks, tabulate_steps
+from tests.support.simulated import ingest_traces
 
 TRACES = Path(os.environ.get("JITTER_TRACES", "absent")) / "kineto" / "amd-4rank"
 
@@ -18,9 +18,7 @@ pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="JITTER_TRACES names
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Communication:
-    lake = tmp_path_factory.mktemp("amd") / "lake"
-    jitter.ingest([TRACES], lake, executor=jitter.LocalExecutor())
-    return jitter.open(lake).measure_collectives()
+    return ingest_traces(tmp_path_factory.mktemp("amd"), TRACES).measure_collectives()
 
 
 def parsed_all_reduces() -> list[list[tuple[float, int]]]:

@@ -59,9 +59,12 @@ CATEGORIES: Final = {
 
 Old traces of PyTorch have operators and ranges in one category.
 """
-FOREIGN_DEVICES: Final = {"mtia": "MTIA", "hpu": "Habana (HPU)", "glow": "Glow"} | dict.fromkeys(
-    ("async_npu", "HostToDevice", "enqueue", "dequeue"), "Ascend (NPU)"
-)
+FOREIGN_DEVICES: Final = {
+    "mtia": "MTIA",
+    "hpu": "Habana (HPU)",
+    "glow": "Glow",
+    "gpu_op": "Intel (unitrace)",
+} | dict.fromkeys(("async_npu", "HostToDevice", "enqueue", "dequeue"), "Ascend (NPU)")
 """Devices whose activities are not read, by a category of their traces or its first word (`mtia_ccp_events`)."""
 _COMMON: Final = (
     "ac2g",

@@ -373,7 +373,13 @@ def test_launches_of_other_devices_join(tmp_path: Path, category: str, name: str
 
 @pytest.mark.parametrize(
     ("category", "device"),
-    [("mtia_ccp_events", "MTIA"), ("mtia_runtime", "MTIA"), ("hpu_op", "Habana"), ("async_npu", "Ascend")],
+    [
+        ("mtia_ccp_events", "MTIA"),
+        ("mtia_runtime", "MTIA"),
+        ("hpu_op", "Habana"),
+        ("async_npu", "Ascend"),
+        ("gpu_op", "Intel"),
+    ],
 )
 def test_devices_that_are_not_read_are_named(tmp_path: Path, category: str, device: str):
     with pytest.raises(UnreadableTraceError, match=f"holds activities of {device}"):

@@ -42,6 +42,7 @@ def test_collectives(name: str, operation: str | None):
         "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(int)",
         "void multi_tensor_apply_kernel<ncclFake>(int)",
         "void my::all_reduce_helper(int)",
+        "void mlx::core::all_reduce_kernel<float, Sum>(float const*, float*)",  # of one array
         "volta_fp16_s884gemm_fp16_256x128_ldg8_f2f_tn",
         "void scatter_gather_elementwise_kernel<128, 4>(int)",
         "",
@@ -73,6 +74,15 @@ def test_every_row_matches_its_example(row: CollectiveName):
         ("void allreduce7<(Op)0, __half>(__half*, __half*)", "all_reduce", "MSCCL++"),
         ("void allgather6<true>(void*, unsigned long)", "all_gather", "MSCCL++"),
         ("void sglang::cross_device_reduce_1stage<__half, 8>(sglang::RankData*, int)", "all_reduce", "vLLM"),
+        (
+            "void sglang::all_reduce_kernel<sglang::AllReducePushImpl<float, 8u>, 1>(sglang::Params)",
+            "all_reduce",
+            "SGLang",
+        ),
+        ("void sglang::all_reduce_2shot_pull_kernel<sglang::Impl, float, 8u>(sglang::P)", "all_reduce", "SGLang"),
+        ("all_reduce_one_shot_kernel", "all_reduce", "SGLang"),
+        ("void (anonymous namespace)::ar_fusion_pull_kernel<8u, true, true>(ArFusionParams)", "all_reduce", "SGLang"),
+        ("_all_gather_kernel_inner", "all_gather", "SGLang"),
         ("void aiter::cross_device_reduce_2stage_naive<__half, 8>(aiter::RankData*)", "all_reduce", "vLLM"),
         ("_ZN5aiter33reduce_scatter_cross_device_storeIDF16bLi8EEEvPNS_8RankDataE", "reduce_scatter", "aiter"),
         ("void <unnamed>::multimem_all_reduce_kernel<c10::BFloat16, 16>(int)", "all_reduce", "PyTorch"),

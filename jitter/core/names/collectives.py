@@ -84,6 +84,17 @@ COLLECTIVE_NAMES: Final = (
         "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, vllm::Signal*)",
     ),
     CollectiveName(
+        r"(?:\w+::)*all_reduce_(?:[12]shot|(?:one|two)_shot)_(?:(?:push|pull)_)?kernel"
+        r"|sglang::(?:\w+::)*all_reduce_kernel|(?:\w+::)*ar_fusion_(?:push|pull)_kernel", "all_reduce",
+        "SGLang", "sgl-project/sglang python/sglang/kernels/jit/csrc/distributed/custom_all_reduce.cuh",
+        "void (anonymous namespace)::all_reduce_1shot_push_kernel<LoadStoreImpl, __nv_bfloat16, 8u, true>("
+        "AllReducePushParams<8u>)",
+    ),
+    CollectiveName(
+        r"_all_gather_kernel_inner", "all_gather", "SGLang",
+        "unverified: sgl-project/sglang, Triton kernels on symmetric memory", "_all_gather_kernel_inner",
+    ),
+    CollectiveName(
         r"(?:aiter::)?reduce_scatter_cross_device_store(?:_\w+)?", "reduce_scatter", "aiter",
         "ROCm/aiter csrc/include/custom_all_reduce.cuh",
         "void aiter::reduce_scatter_cross_device_store<__hip_bfloat16, 8>(aiter::RankData*, aiter::RankSignals)",
@@ -261,7 +272,7 @@ _UNNAMED_PART: Final = re.compile(rf"^::|(?:{_UNNAMED})(?:::)?")
 _WORDS_OF_ALL_ROWS: Final = (
     *("ccl", "reduce", "gather", "alltoall", "all_to_all", "dispatch", "combine", "barrier", "broadcast", "shmem"),
     *("userbuffers", "a2a", "on_stream", "signal_kernel", "shot", "exchangesplit", "cached_notify", "device_sync"),
-    *("low_latency", "_halos_", "executionkernel"),
+    *("low_latency", "_halos_", "executionkernel", "ar_fusion"),
 )
 """Every name of the table holds one of these words: other names are decided 20 times faster."""
 _LONGEST_NAME: Final = 4096

@@ -19,8 +19,9 @@ from jitter.ingestion import workers
 from jitter.simulate import Fault, Job, simulate, write
 from tests.support.chromium import browser
 from tests.support.dask_cluster import dask_cluster
+from tests.support.loops import each_way
 
-__all__ = ["browser", "dask_cluster"]
+__all__ = ["browser", "dask_cluster", "each_way"]
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sample"
 settings.register_profile("without deadline", deadline=None)  # a busy machine is no failure

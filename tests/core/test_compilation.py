@@ -8,7 +8,7 @@ import pytest
 
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.compilation import CompiledFunction, compiled
-from tests.support.loops import WAYS, run_loops
+from tests.support.loops import run_loops
 
 
 @compiled
@@ -44,12 +44,11 @@ def nothing_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(function, "_inner", None)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_compiled_and_uncompiled_do_the_same(way: str) -> None:
-    with run_loops(way):
-        values = np.array([1.0, 2.0, 3.0])
-        assert add_at_both_ends(values) == 7
-        assert values.tolist() == [2, 2, 5]
+@pytest.mark.usefixtures("each_way")
+def test_compiled_and_uncompiled_do_the_same() -> None:
+    values = np.array([1.0, 2.0, 3.0])
+    assert add_at_both_ends(values) == 7
+    assert values.tolist() == [2, 2, 5]
 
 
 def test_a_callee_is_compiled_once_whatever_constants_it_is_given() -> None:

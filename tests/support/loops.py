@@ -20,3 +20,10 @@ def run_loops(way: str) -> Iterator[None]:
             compilation.compile_loops(1)
             assert compilation._numba, "numba is not installed"
         yield
+
+
+@pytest.fixture(params=WAYS)
+def each_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run the test both ways."""
+    with run_loops(request.param):
+        yield

@@ -14,7 +14,7 @@ import jitter
 from jitter.cli import main
 from jitter.core.step_key import StepKey
 from jitter.lake.folder import LakeFolder
-from jitter.simulate import Job, RankRecording, Run, write
+from jitter.simulate import Fault, Job, RankRecording, Run, simulate, write
 
 SMALL: dict[str, Any] = {"kernels": 60, "steps": 4, "gpus_per_node": 2, "marker": "profiler", "epoch": None}
 
@@ -22,6 +22,22 @@ SMALL: dict[str, Any] = {"kernels": 60, "steps": 4, "gpus_per_node": 2, "marker"
 def small(shape: str = "data_parallel", **more: Any) -> Job:
     sized = {"kernels": 100} if shape == "pipeline" else {}
     return Job(**{**SMALL, "ranks": 4, "seed": 5, "shape": shape, **sized, **more})
+
+
+def step_ns(job: Job, *faults: str) -> float:
+    """The simulated job's mean step time without its first step, which has no known begin."""
+    return run_ns(simulate(job, [Fault.parse(fault) for fault in faults])) / (job.steps - 1)
+
+
+def run_ns(run: Run) -> int:
+    """From the last collective of the first step to that of the last."""
+    ends = run.last_collective_ends()
+    return ends[-1] - ends[0]
+
+
+def true_gain_ns(run: Run, *faults: Fault) -> int:
+    """The time that a run without these faults saves; without any, if none is given."""
+    return run_ns(run) - run_ns(run.without(*faults))
 
 
 def ingest_run(run: Run, folder: Path, form: str = "kineto", rejected: int = 0, **options: Any) -> "jitter.Lake":

@@ -13,6 +13,7 @@ from tests.accuracy.irregular.cases import case
 from tests.accuracy.irregular.job import Fault, IrregularJob
 from tests.accuracy.irregular.kineto_trace import write_trace
 from tests.accuracy.irregular.programs import duration_ns, run_job, step_length_ns
+from tests.support.simulated import ingest_traces
 
 PRICE_ERROR: Final = 0.1
 """Of the true saving. A price this far off is still right."""
@@ -111,6 +112,13 @@ def write_job(job: IrregularJob, folder: Path) -> list[Any]:
         if rank not in job.absent:
             write_trace(folder, rank, job.ranks, trace, 1e9 + float(clocks[rank]), rank % job.devices)
     return traces
+
+
+def ingest_job(job: IrregularJob, folder: Path) -> tuple["jitter.Lake", float]:
+    """Run, write and ingest the job in a folder; return its lake, and what the job without its faults saves."""
+    (folder / "traces").mkdir()
+    saved = duration_ns(write_job(job, folder / "traces")) - duration_ns(run_job(job, *job.faults))
+    return ingest_traces(folder), saved
 
 
 def _score(job: IrregularJob, fault: str) -> IrregularScore:

@@ -13,20 +13,11 @@ from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from tests.accuracy.irregular.job import Fault, IrregularJob
-from tests.accuracy.irregular.programs import duration_ns, run_job
-from tests.accuracy.irregular.scoring import write_job
-from tests.support.simulated import ingest_traces
+from tests.accuracy.irregular.scoring import ingest_job
 
 JOB = IrregularJob(seed=11, shape="blocking", ranks=8, steps=9, kernels=26, effect="variable lengths", lengths=0.25)
 SLOW = Fault("slow_gpu", (5,), 1.15)
 LONGER = Fault("more_work", (5,), 1.3)
-
-
-def ingest(job: IrregularJob, folder: Path) -> tuple["jitter.Lake", float]:
-    """Return the lake of a job, and what the job without its faults saves."""
-    (folder / "traces").mkdir()
-    saved = duration_ns(write_job(job, folder / "traces")) - duration_ns(run_job(job, *job.faults))
-    return ingest_traces(folder), saved
 
 
 def test_expected_times():
@@ -51,7 +42,7 @@ def test_expected_times():
 
 
 def test_a_slow_gpu_among_varying_lengths(tmp_path: Path):
-    lake, saved = ingest(replace(JOB, faults=(SLOW,)), tmp_path)
+    lake, saved = ingest_job(replace(JOB, faults=(SLOW,)), tmp_path)
     (culprit,) = lake.diagnose().culprits
     assert (culprit.ranks, culprit.cause) == ((5,), "gpu_compute")
     assert culprit.confidence in ("medium", "high")
@@ -61,7 +52,7 @@ def test_a_slow_gpu_among_varying_lengths(tmp_path: Path):
 
 def test_a_gpu_that_is_slow_by_plain_time_too_keeps_its_lengths(tmp_path: Path):
     """Its inputs vary in length: what these take is no part of what another GPU would save."""
-    lake, saved = ingest(replace(JOB, seed=3, ranks=4, steps=12, faults=(Fault("slow_gpu", (1,), 1.35),)), tmp_path)
+    lake, saved = ingest_job(replace(JOB, seed=3, ranks=4, steps=12, faults=(Fault("slow_gpu", (1,), 1.35),)), tmp_path)
     (culprit,) = lake.diagnose().culprits
     assert (culprit.ranks, culprit.cause, culprit.confidence) == ((1,), "gpu_compute", "high")
     assert culprit.gain_ns == pytest.approx(saved, rel=0.05)
@@ -70,14 +61,14 @@ def test_a_gpu_that_is_slow_by_plain_time_too_keeps_its_lengths(tmp_path: Path):
 def test_varying_lengths_alone_and_more_work_are_no_slow_gpu(tmp_path: Path):
     for folder, faults in (("healthy", ()), ("longer", (LONGER,))):
         (tmp_path / folder).mkdir()
-        lake, _ = ingest(replace(JOB, faults=faults), tmp_path / folder)
+        lake, _ = ingest_job(replace(JOB, faults=faults), tmp_path / folder)
         assert lake.analyze().launched_work
         found = [(one.ranks, one.cause) for one in lake.diagnose().culprits if one.scope == "rank"]
         assert found == ([((5,), "workload_imbalance")] if faults else [])
 
 
 def test_of_a_long_run_steps_at_even_distances_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    lake, _ = ingest(replace(JOB, faults=(SLOW,)), tmp_path)
+    lake, _ = ingest_job(replace(JOB, faults=(SLOW,)), tmp_path)
     (whole,) = lake.analyze().launched_work.values()
     fitting = THRESHOLDS._replace(max_cells=5 * whole.own_ns[:, 0].size)
     monkeypatch.setattr(launched_work, "THRESHOLDS", fitting)
@@ -94,13 +85,13 @@ def test_of_a_long_run_steps_at_even_distances_are_compared(tmp_path: Path, monk
 
 
 def test_launches_are_not_read_where_gpu_time_is_steady(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    lake, _ = ingest(replace(JOB, lengths=0.0, faults=(SLOW,)), tmp_path)
+    lake, _ = ingest_job(replace(JOB, lengths=0.0, faults=(SLOW,)), tmp_path)
     monkeypatch.setattr(RunReader, "launch_shapes", lambda *_: pytest.fail("launches were read"))
     assert lake.analyze().launched_work == {}
 
 
 def test_launches_of_one_size_tell_nothing(tmp_path: Path):
-    lake, _ = ingest(replace(JOB, fixed_grids=True, faults=(SLOW,)), tmp_path)
+    lake, _ = ingest_job(replace(JOB, fixed_grids=True, faults=(SLOW,)), tmp_path)
     assert lake.analyze().launched_work == {}
 
 

@@ -1,7 +1,7 @@
 """A step's statistics against sums and medians told slowly, an operation at a time; compiled and not."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -15,10 +15,9 @@ from jitter.analysis.execution.self_times import CPU, GPU, START, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.simulate import Fault, simulate
-from tests.support.loops import WAYS, run_loops
 from tests.support.simulated import ingest_run, small
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("each_way")]
 
 JOBS = {
     "overlap": (small(ranks=6), ()),
@@ -28,12 +27,6 @@ JOBS = {
     "other kernels": (small(ranks=6), ("extra_kernel:rank=2,kernel=7,ms=0.2",)),
     "few ranks": (small(ranks=3), ()),
 }
-
-
-@pytest.fixture(autouse=True, params=WAYS)
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    with run_loops(request.param):
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from jitter.report.text.questions import answer_questions
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, Run, simulate, write
 from jitter.simulate.job_logs import write_logs
-from tests.support.simulated import ingest_run, ingest_traces
+from tests.support.simulated import ingest_run, ingest_traces, step_ns, true_gain_ns
 
 TRACES = Path(os.environ.get("JITTER_TRACES", "absent"))
 needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="JITTER_TRACES names no folder with real traces")
@@ -30,11 +30,6 @@ SHORT: dict[str, Any] = {"ranks": 4, "steps": 6, "kernels": 60, "seed": 3}
 def losses(job: Job, folder: Path, form: str = "kineto", *faults: str) -> dict[str, Culprit]:
     lake = ingest_run(simulate(job, [Fault.parse(fault) for fault in faults]), folder, form)
     return {one.cause: one for one in lake.diagnose().of_all_ranks}
-
-
-def step_ns(job: Job) -> float:
-    ends = simulate(job, []).last_collective_ends()
-    return (ends[-1] - ends[0]) / (len(ends) - 1)
 
 
 @pytest.mark.parametrize("form", ["kineto", "nsys"])
@@ -200,9 +195,7 @@ def test_a_slow_network_is_one_finding_of_the_job(tmp_path: Path, form: str, opt
     assert (culprit.scope, culprit.ranks, culprit.cause) == ("job", tuple(range(8)), "slow_network")
     assert (culprit.rung, culprit.loss_class, culprit.is_beyond_loss) == ("network", "transfer", True)
     assert (culprit.confidence, culprit.recurs, culprit.seen) == ("high", "yes", Seen(4, 4))
-    ends, without = run.last_collective_ends(), run.without().last_collective_ends()
-    true_gain = ends[-1] - ends[0] - (without[-1] - without[0])
-    assert culprit.gain_ns == pytest.approx(true_gain, rel=0.1)
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run), rel=0.1)
     assert {step.cause for step in found.steps} == {"none"}  # it slows no step more than another one
     assert "All ranks communicate more slowly than the benchmark" in found.verdict
     (bound,) = [one for one in found.efficiency if one.kind == "communication"]

@@ -17,7 +17,7 @@ from jitter.report.json_report import report_document
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, Run, simulate, write
 from tests.support.recorded_events import remove_events
-from tests.support.simulated import ingest_partial_run, ingest_traces, small
+from tests.support.simulated import ingest_partial_run, ingest_traces, run_ns, small, true_gain_ns
 
 LATE = "cpu_stall:rank=3,step=3,kernel=20,ms=6"
 
@@ -43,8 +43,7 @@ def test_the_recorded_ranks_wait_for_one_that_was_not(tmp_path: Path, fault: str
         "communication",
         "low",
     )
-    ends, without = run.last_collective_ends(), run.without().last_collective_ends()
-    assert 0 < culprit.gain_ns <= 1.1 * (ends[-1] - ends[0] - (without[-1] - without[0]))
+    assert 0 < culprit.gain_ns <= 1.1 * true_gain_ns(run)
     assert "An unrecorded rank or the network holds up the recorded ranks" in found.verdict
 
 
@@ -55,8 +54,7 @@ def test_groups_of_one_recorded_rank_wait_for_one_that_was_not(tmp_path: Path):
     run = simulate(job, [stall])
     (culprit,) = ingest_partial_run(run, tmp_path, absent=frozenset({4, 5, 6, 7})).diagnose().culprits
     assert (culprit.scope, culprit.ranks, culprit.confidence) == ("unrecorded", (4, 5, 6, 7), "low")
-    ends, without = run.last_collective_ends(), run.without(stall).last_collective_ends()
-    assert culprit.gain_ns == pytest.approx(ends[-1] - ends[0] - (without[-1] - without[0]), rel=0.1)
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, stall), rel=0.1)
 
 
 @pytest.mark.parametrize("rank", [3, 7])
@@ -80,8 +78,7 @@ def test_steps_that_the_late_rank_lacks_are_not_blamed_on_the_network(tmp_path: 
     assert (culprit.scope, culprit.ranks, culprit.confidence) == ("unrecorded", (1,), "low")
     assert [key.step for key in culprit.steps] == [3, 4]
     assert "(rank 1), or for the network" in culprit.evidence[-1]
-    ends, without = run.last_collective_ends(), run.without().last_collective_ends()
-    assert culprit.gain_ns == pytest.approx(ends[-1] - ends[0] - (without[-1] - without[0]), rel=0.1)
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run), rel=0.1)
 
 
 def test_steps_that_one_rank_lacks_may_be_slow_by_the_network(tmp_path: Path):
@@ -103,12 +100,11 @@ def test_what_unrecorded_ranks_cost_is_bounded(tmp_path: Path, shape: str, form:
     missing = found.conclusion.unrecorded
     assert missing is not None
     assert missing.ranks == (0, 2, 4, 6, 7)
-    ends, without = run.last_collective_ends(), run.without().last_collective_ends()
-    run_ns, gain_ns = ends[-1] - ends[0], ends[-1] - ends[0] - (without[-1] - without[0])
+    time_ns, gain_ns = run_ns(run), true_gain_ns(run)
     assert missing.at_most_ns >= 0.98 * gain_ns
     # it contains the transfers too, which take less than a third of these steps
-    assert missing.at_most_ns < gain_ns + run_ns / 3
-    assert missing.fraction == pytest.approx(missing.at_most_ns / run_ns, rel=0.01)
+    assert missing.at_most_ns < gain_ns + time_ns / 3
+    assert missing.fraction == pytest.approx(missing.at_most_ns / time_ns, rel=0.01)
     assert found.conclusion.cleared == ()
     assert all(one.scope == "unrecorded" for one in found.culprits)
     if not found.culprits:
@@ -130,10 +126,8 @@ def test_the_only_rank_of_several_says_what_it_waits_for(tmp_path: Path):
     found = ingest_partial_run(run, tmp_path, "nsys", absent=frozenset({0, 2, 3})).diagnose()
     assert found.verdict.startswith("Only one rank was recorded, so jitter between ranks cannot be measured")
     assert "Ranks 0,2-3 of the job were not recorded: waiting for them may cost up to" in found.verdict
-    ends, without = run.last_collective_ends(), run.without().last_collective_ends()
-    gain_ns = ends[-1] - ends[0] - (without[-1] - without[0])
     assert found.conclusion.unrecorded is not None
-    assert found.conclusion.unrecorded.at_most_ns >= 0.98 * gain_ns
+    assert found.conclusion.unrecorded.at_most_ns >= 0.98 * true_gain_ns(run)
 
 
 def test_a_job_with_all_ranks_lacks_none(tmp_path: Path):

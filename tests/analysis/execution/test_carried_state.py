@@ -1,13 +1,10 @@
 """How a step leaves its ranks, remembered for the next one: whichever of them has it."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 from jitter.analysis.execution.job_arrays import StateTracker, push_pending, turn_pending, unknown_state
 from jitter.core.step_key import StepKey
-from tests.support.loops import WAYS, run_loops
 
 RANKS = 8
 
@@ -77,13 +74,7 @@ def test_one_who_comes_back_has_what_it_had_long_before_forgotten(tracker: State
     assert told(tracker, 4, [3, 4, 5]) == [30, None, 31]
 
 
-@pytest.fixture(params=WAYS)
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    with run_loops(request.param):
-        yield
-
-
-@pytest.mark.usefixtures("_way")
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("places", [1, 2, 5])
 def test_the_queue_holds_the_latest_starts(places: int):
     """As all of them sorted, whatever the order, with equal ones and unknown ones."""

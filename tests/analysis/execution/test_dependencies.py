@@ -1,7 +1,5 @@
 """Dependencies of operations, told from starts and ends alone; and the length of the GPU's launch queue."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -9,17 +7,13 @@ from jitter.analysis.execution.dependencies import Launches, Wait, infer, queue_
 from jitter.analysis.execution.sampled_steps import SampledSteps, threads_of
 from jitter.analysis.execution.step_times import of_team
 from jitter.core.step_key import StepKey
-from tests.support.loops import WAYS, run_loops
 from tests.support.programs import program, step_of
 
 RANKS = 6
 US = 1000.0
 
 
-@pytest.fixture(autouse=True, params=WAYS)
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    with run_loops(request.param):
-        yield
+pytestmark = pytest.mark.usefixtures("each_way")
 
 
 def of_ranks(times) -> np.ndarray:

@@ -14,7 +14,6 @@ from jitter.analysis.execution.interference import (
     time_beside,
 )
 from jitter.analysis.execution.schedule import schedule
-from tests.support.loops import WAYS, run_loops
 from tests.support.programs import dependencies, program
 
 
@@ -31,38 +30,36 @@ def end_by_ns(intervals: Sequence[tuple[int, int]], begin: int, work: float, fac
     return at
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_time_beside_collectives_and_back(way: str):
+@pytest.mark.usefixtures("each_way")
+def test_time_beside_collectives_and_back():
     rng = np.random.default_rng(4)
     words = "aaakaak"
     before = collectives_before(program(words).kinds)
     assert before.tolist() == [-1, 0, 1, 2, 2, 4, 5]
-    with run_loops(way):
-        for _ in range(60):
-            begins = rng.integers(0, 300, len(words))
-            start, end = begins.astype(float), begins + rng.integers(1, 150, len(words)).astype(float)
-            if rng.random() < 0.3:
-                start[1] = end[1] = np.nan  # the rank has not this one
-            for op in (3, 6):
-                # the collectives launched after it do not count
-                known = [at for at in range(op) if words[at] == "a" and not np.isnan(start[at])]
-                intervals = [(int(start[at]), int(end[at])) for at in known]
-                beside = sum(covered(intervals, at) for at in range(int(start[op]), int(end[op])))
-                assert time_beside(before, 0, 0, op, start, end) == beside
-                work, factor = float(rng.integers(1, 200)), float(rng.choice([1.0, 1.25, 1.5]))
-                told = end_beside(before, 0, 0, op, start, end, start[op], work, factor)
-                assert abs(told - end_by_ns(intervals, int(start[op]), work, factor)) <= 1
-                took = end[op] - start[op]
-                undisturbed = took - beside * (1 - 1 / factor)
-                again = end_beside(before, 0, 0, op, start, end, start[op], undisturbed, factor)
-                assert again == pytest.approx(end[op], abs=1e-6)
+    for _ in range(60):
+        begins = rng.integers(0, 300, len(words))
+        start, end = begins.astype(float), begins + rng.integers(1, 150, len(words)).astype(float)
+        if rng.random() < 0.3:
+            start[1] = end[1] = np.nan  # the rank has not this one
+        for op in (3, 6):
+            # the collectives launched after it do not count
+            known = [at for at in range(op) if words[at] == "a" and not np.isnan(start[at])]
+            intervals = [(int(start[at]), int(end[at])) for at in known]
+            beside = sum(covered(intervals, at) for at in range(int(start[op]), int(end[op])))
+            assert time_beside(before, 0, 0, op, start, end) == beside
+            work, factor = float(rng.integers(1, 200)), float(rng.choice([1.0, 1.25, 1.5]))
+            told = end_beside(before, 0, 0, op, start, end, start[op], work, factor)
+            assert abs(told - end_by_ns(intervals, int(start[op]), work, factor)) <= 1
+            took = end[op] - start[op]
+            undisturbed = took - beside * (1 - 1 / factor)
+            again = end_beside(before, 0, 0, op, start, end, start[op], undisturbed, factor)
+            assert again == pytest.approx(end[op], abs=1e-6)
 
 
+@pytest.mark.usefixtures("each_way")
 def test_an_unknown_begin_has_an_unknown_end():
     before, times = collectives_before(program("ak").kinds), (np.array([0.0, 5.0]), np.array([10.0, 20.0]))
-    for way in WAYS:
-        with run_loops(way):
-            assert np.isnan(end_beside(before, 0, 0, 1, *times, np.nan, 7.0, 1.5))
+    assert np.isnan(end_beside(before, 0, 0, 1, *times, np.nan, 7.0, 1.5))
 
 
 def sample_of(
@@ -95,15 +92,14 @@ def sample_of(
     return words, start, end
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("each_way")
 @pytest.mark.parametrize("factor", [0.1, 0.2, 0.3])
-def test_estimate(factor: float, way: str):
+def test_estimate(factor: float):
     words, start, end = sample_of(factor)
-    with run_loops(way):
-        assert estimate_interference(program(words), start, end) == pytest.approx(factor, abs=0.01)
-        words, start, end = sample_of(factor, slow_rank=1.3)
-        # the slow rank alone runs without a collective: it is compared at its own pace
-        assert estimate_interference(program(words), start, end) == pytest.approx(factor, abs=0.015)
+    assert estimate_interference(program(words), start, end) == pytest.approx(factor, abs=0.01)
+    words, start, end = sample_of(factor, slow_rank=1.3)
+    # the slow rank alone runs without a collective: it is compared at its own pace
+    assert estimate_interference(program(words), start, end) == pytest.approx(factor, abs=0.015)
 
 
 def test_no_interference():

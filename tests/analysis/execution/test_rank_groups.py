@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,15 +16,8 @@ from jitter.analysis.execution.step_times import (
     fill_group,
     group_identical_ranks,
 )
-from tests.support.loops import WAYS, run_loops
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True, params=WAYS)
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    with run_loops(request.param):
-        yield
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("each_way")]
 
 
 COMPUTE, COLLECTIVE, MEMORY, SYNC = range(4)

@@ -1,6 +1,5 @@
 """Self times of small random steps, against the same told slowly, an operation at a time; compiled and not."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +11,6 @@ from jitter.analysis.execution.self_times import SelfTimes, baselines, follow_st
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.analysis.replay.run_steps import find_least
 from jitter.analysis.replay.step_end import find_end_cells
-from tests.support.loops import WAYS, run_loops
 from tests.support.programs import by_operation, job_of, no_state, state_of, step_of
 
 WORDS = "kkaKskgkKsak"
@@ -22,10 +20,7 @@ WAITS = (Wait(1, ~1, "event"), Wait(4, 2, "sync"), Wait(5, 3, "event"), Wait(5, 
 """Of the step before, of one operation, of several; the last wait for nothing."""
 
 
-@pytest.fixture(autouse=True, params=WAYS)
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    with run_loops(request.param):
-        yield
+pytestmark = pytest.mark.usefixtures("each_way")
 
 
 def any_step(chance: np.random.Generator) -> StepTimes:

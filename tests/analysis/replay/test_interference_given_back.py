@@ -4,12 +4,9 @@ from pathlib import Path
 
 import pytest
 
-import jitter
 from tests.accuracy.irregular.job import Fault, IrregularJob
-from tests.accuracy.irregular.programs import duration_ns, run_job
-from tests.accuracy.irregular.scoring import write_job
+from tests.accuracy.irregular.scoring import ingest_job
 from tests.support.replay_assertions import assert_replay_matches_recording
-from tests.support.simulated import ingest_traces
 
 FAULT = Fault("slow_gpu", (2,), 1.25)
 
@@ -28,16 +25,9 @@ def job_of(interference: float, fault: Fault = FAULT) -> IrregularJob:
     )
 
 
-def ingest(job: IrregularJob, folder: Path) -> tuple["jitter.Lake", float]:
-    """Return the lake of a job, and what the job without its fault saves."""
-    (folder / "traces").mkdir()
-    saved = duration_ns(write_job(job, folder / "traces")) - duration_ns(run_job(job, *job.faults))
-    return ingest_traces(folder), saved
-
-
 @pytest.mark.parametrize("interference", [0.0, 0.1, 0.2, 0.3])
 def test_the_price_of_a_slow_gpu_whose_victims_slow_down_while_they_wait(tmp_path: Path, interference: float):
-    lake, saved = ingest(job_of(interference), tmp_path)
+    lake, saved = ingest_job(job_of(interference), tmp_path)
     (rules,) = lake.analyze().run.dependencies.values()
     assert rules.interference == pytest.approx(interference, abs=0.03)
     diagnosis = lake.diagnose()
@@ -50,6 +40,6 @@ def test_the_price_of_a_slow_gpu_whose_victims_slow_down_while_they_wait(tmp_pat
 
 @pytest.mark.parametrize("fault", [FAULT, Fault("pause", (1,), 0.7, (2, 3))])
 def test_unrepaired_the_replay_is_what_was_recorded(tmp_path: Path, fault: Fault):
-    lake, _ = ingest(job_of(0.25, fault), tmp_path)
+    lake, _ = ingest_job(job_of(0.25, fault), tmp_path)
     assert lake.analyze().run.job.interference[0] > 0.2
     assert_replay_matches_recording(lake)

@@ -8,7 +8,7 @@ import pytest
 import jitter
 from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 from jitter.simulate import Fault, Job, simulate
-from tests.support.simulated import ingest_run
+from tests.support.simulated import ingest_run, step_ns
 
 SHORT: dict[str, Any] = {"ranks": 4, "steps": 8, "kernels": 80, "seed": 5, "noise": 0.0}
 
@@ -21,12 +21,6 @@ def waterfall(job: Job, folder: Path, *faults: str) -> dict[str, tuple[int | Non
     recorded, *lower = judged
     assert recorded.step_time_ns == judged[-1].step_time_ns + sum(one.loss_ns or 0 for one in lower)
     return {one.rung: (one.step_time_ns, one.loss_ns) for one in rungs}
-
-
-def step_ns(job: Job, *faults: str) -> float:
-    """The simulated job's mean step time without its first step, which has no known begin."""
-    ends = simulate(job, [Fault.parse(fault) for fault in faults]).last_collective_ends()
-    return (ends[-1] - ends[0]) / (len(ends) - 1)
 
 
 def test_steps_that_are_slow_for_all_ranks(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """A rank that lacks an operation spends nothing on it, repaired or not: a replay of a few kernels by hand."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,6 @@ from jitter.analysis.execution.self_times import CPU, baselines, follow_step
 from jitter.analysis.replay.replay import Change, replay_step
 from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.core.step_key import StepKey
-from tests.support.loops import WAYS, run_loops
 from tests.support.programs import dependencies, job_of, no_state, program, step_of
 
 NONE = np.nan
@@ -20,10 +17,7 @@ RANKS = 3
 """Rank 1 lacks the second of three kernels; the others are alike."""
 
 
-@pytest.fixture(autouse=True, params=WAYS)
-def _way(request: pytest.FixtureRequest) -> Iterator[None]:
-    with run_loops(request.param):
-        yield
+pytestmark = pytest.mark.usefixtures("each_way")
 
 
 def replayed(

@@ -91,6 +91,15 @@ COLLECTIVE_NAMES: Final = (
         "AllReducePushParams<8u>)",
     ),
     CollectiveName(
+        r"(?:\w+::)*ar_ll128_\w+", "all_reduce", "aiter", "ROCm/aiter csrc/include/custom_all_reduce.cuh",
+        "void aiter::ar_ll128_vec_unroll2<__hip_bfloat16, 8, 512>(__hip_bfloat16 const*, __hip_bfloat16*)",
+    ),
+    CollectiveName(
+        r"allreduce_\w+_(?:intra|inter)_node_kernel", "all_reduce", "Triton-distributed",
+        "ByteDance-Seed/Triton-distributed python/triton_dist/kernels/nvidia/allreduce.py",
+        "allreduce_one_shot_push_intra_node_kernel",
+    ),
+    CollectiveName(
         r"_all_gather_kernel_inner", "all_gather", "SGLang",
         "unverified: sgl-project/sglang, Triton kernels on symmetric memory", "_all_gather_kernel_inner",
     ),
@@ -272,7 +281,7 @@ _UNNAMED_PART: Final = re.compile(rf"^::|(?:{_UNNAMED})(?:::)?")
 _WORDS_OF_ALL_ROWS: Final = (
     *("ccl", "reduce", "gather", "alltoall", "all_to_all", "dispatch", "combine", "barrier", "broadcast", "shmem"),
     *("userbuffers", "a2a", "on_stream", "signal_kernel", "shot", "exchangesplit", "cached_notify", "device_sync"),
-    *("low_latency", "_halos_", "executionkernel", "ar_fusion"),
+    *("low_latency", "_halos_", "executionkernel", "ar_fusion", "ar_ll128"),
 )
 """Every name of the table holds one of these words: other names are decided 20 times faster."""
 _LONGEST_NAME: Final = 4096

@@ -101,7 +101,8 @@ COLLECTIVE_NAMES: Final = (
     ),
     CollectiveName(
         r"_all_gather_kernel_inner", "all_gather", "SGLang",
-        "unverified: sgl-project/sglang, Triton kernels on symmetric memory", "_all_gather_kernel_inner",
+        "sgl-project/sglang python/sglang/srt/distributed/device_communicators/triton_symm_mem_ag.py",
+        "_all_gather_kernel_inner",
     ),
     CollectiveName(
         r"(?:aiter::)?reduce_scatter_cross_device_store(?:_\w+)?", "reduce_scatter", "aiter",

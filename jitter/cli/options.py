@@ -29,7 +29,7 @@ lake_argument = click.argument("lake", default=DEFAULT_LAKE, type=PATH)
 quiet_option = click.option("--quiet", is_flag=True, help="Show no progress bar.")
 force_option = click.option("--force", is_flag=True, help="Overwrite a file that jitter did not write.")
 same_job_option = click.option(
-    "--same-job", is_flag=True, help="Take traces that seem to be of another job than the lake's."
+    "--same-job", is_flag=True, help="Take traces and logs that seem to be of another job than the lake's."
 )
 steps_option = numbers_option("--steps", metavar="A-B", help="Use only these steps: 2000-2049 leaves warm-up out.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON with a versioned schema. Default: text.")

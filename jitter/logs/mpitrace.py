@@ -25,7 +25,7 @@ _COLUMN: Final = {
 }
 _TIMES: Final = {"comm(s)": "communication_s", "elapsed(s)": "elapsed_s", "user(s)": "user_s", "system(s)": "system_s"}
 """Columns of the table of all ranks."""
-_OF_ALL: Final = re.compile(r"\s*(?:minimum|median|maximum) communication time = (\d+\.\d+) sec for task (\d{1,9})")
+_OF_ALL: Final = re.compile(r"\s*(minimum|median|maximum) communication time = (\d+\.\d+) sec for task (\d{1,9})")
 _MEBI: Final = 1 << 20
 
 
@@ -45,6 +45,8 @@ class MpitraceParser(LineParser):
         self._columns: list[str] = []
         self._summary: dict[int, float] = {}
         """Time in MPI of the ranks with the least, the median and the most, which the table of all may lack."""
+        self._order: dict[int, str] = {}
+        """What the summary calls these times."""
 
     def line(self, line: bytes, number: int) -> None:
         """Read a line of a profile."""
@@ -60,8 +62,9 @@ class MpitraceParser(LineParser):
         elif text.startswith("taskid"):
             self._columns = text.split()
         elif match := _OF_ALL.match(text):
-            if int(match[2]) != self._rank:
-                self._summary[int(match[2])] = float(match[1])
+            self._order.setdefault(int(match[3]), match[1])
+            if int(match[3]) != self._rank:
+                self._summary[int(match[3])] = float(match[2])
         elif self._columns:
             self._read_task(text)
         elif match := _VALUE.match(text):
@@ -132,6 +135,7 @@ class MpitraceParser(LineParser):
             "mpi_ranks",
             rank=int(cells[0]),
             host=host,
+            communication_order=self._order.get(int(cells[0])),
             memory_bytes=round(float(size) * _MEBI) if size else None,
             **{column: float(row[name]) for name, column in _TIMES.items() if name in row},
             switches=int(row["switches"]) if "switches" in row else None,
@@ -140,10 +144,10 @@ class MpitraceParser(LineParser):
     def _end_rank(self) -> None:
         values, self._values = self._values, None
         if values:
-            self.add("mpi_ranks", rank=self._rank, **values)
+            self.add("mpi_ranks", rank=self._rank, communication_order=self._order.get(self._rank), **values)
 
     def _end_profile(self) -> None:
         self._end_rank()
         for rank, seconds in self._summary.items():
-            self.add("mpi_ranks", rank=rank, communication_s=seconds)
-        self._summary = {}
+            self.add("mpi_ranks", rank=rank, communication_s=seconds, communication_order=self._order.get(rank))
+        self._summary, self._order = {}, {}

@@ -191,6 +191,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("user_s", pa.float64(), "processor time of the program, over all threads"),
         ("system_s", pa.float64(), "processor time of the system for it"),
         ("switches", pa.int64(), "context switches"),
+        ("communication_order", pa.string(), "what the summary calls its time in MPI: minimum, median or maximum"),
     ),
     "operators": _schema(
         ("name", pa.string(), "operator or kernel"),

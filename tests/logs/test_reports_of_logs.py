@@ -119,3 +119,22 @@ def test_a_training_log_alone_says_how_fast_it_is(tmp_path: Path, capsys: pytest
     whole = of_logs(tmp_path / "trainer", "{'train_runtime': 568.0539, 'train_samples_per_second': 72.106}\n", capsys)
     assert whole["verdict"].startswith("The training: 568 s, 72.11 samples/s (trainer/job.log).")
     assert not any("rungs" in warning for warning in whole["run"]["warnings"])
+
+
+def test_logs_of_another_folder_are_refused_with_what_to_type(tmp_path, monkeypatch, capsys):
+    """A hang of one job stood beside the other's: both were in the default lake of the working folder."""
+    monkeypatch.chdir(tmp_path)
+    for folder, line in (("a", "Total img/sec on 8 GPU(s): 100.0"), ("b", "Total img/sec on 8 GPU(s): 300.0")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "job.log").write_text(f"{line} +-25.0\n")
+    assert main(["report", "a", "--quiet"]) == 0
+    assert main(["report", "a", "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["report", "b", "--quiet"]) == 3
+    refused = capsys.readouterr()
+    assert f"jitter-lake holds logs of {tmp_path / 'a'}, and a lake holds one job" in refused.err
+    assert (f"jitter report {tmp_path / 'a'} b" in refused.err, refused.out) == (True, "")
+    assert main(["report", "b", "--quiet", "-L", "other-lake"]) == 0
+    assert "100 samples/s" not in capsys.readouterr().out
+    assert main(["report", "b", "--quiet", "--same-job"]) == 0
+    assert main(["report", "a", "b", "--quiet"]) == 0

@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.causes import CAUSES, STALLED_LOADING, USUAL_LOAD
 from jitter.analysis.diagnosis.hang.rules import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank
-from jitter.analysis.diagnosis.model import SLOW_LINKS, Conclusion, Culprit, Fact, Loss, StepAnswer
+from jitter.analysis.diagnosis.model import SLOW_LINKS, Conclusion, Culprit, Loss, StepAnswer
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     capitalize,
@@ -114,7 +114,8 @@ def write_jitter_verdict(diagnosis: "Diagnosis") -> str:
         is_low = any(culprit.confidence == "low" for culprit in culprits)
         sentences.append(f"{'Confidence is low' if is_low else 'Note'}: {doubt}.")
     if culprits[0].facts:
-        stated = "; ".join(state_facts(culprits[0].facts)[: THRESHOLDS.sentences.max_told_by_logs])
+        words = list(dict.fromkeys(fact.words for fact in culprits[0].facts))
+        stated = "; ".join(words[: THRESHOLDS.sentences.max_told_by_logs])
         sentences.append(f"By the logs, {stated}.")
     return " ".join(sentences)
 
@@ -148,18 +149,6 @@ def _describe_culprits(diagnosis: "Diagnosis") -> str:
         if not any(culprit.has_unknown_gain for culprit in culprits):
             said += f"; fixing all findings would save about {format_time(all_gain_ns)}"
     return said
-
-
-def state_facts(facts: Sequence[Fact]) -> list[str]:
-    """Return the words of facts; what several GPUs of a host have in common is said once, with their number."""
-    alike = {fact: fact.words.removeprefix(f"GPU {fact.device} of {fact.host}") for fact in facts}
-    counts = Counter((fact.host, words) for fact, words in alike.items() if words != fact.words)
-    return list(
-        dict.fromkeys(
-            f"{counts[fact.host, words]} GPUs of {fact.host}{words}" if counts[fact.host, words] > 1 else fact.words
-            for fact, words in alike.items()
-        )
-    )
 
 
 def _alike(culprits: Sequence[Culprit]) -> list[Culprit]:

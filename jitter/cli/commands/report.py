@@ -96,6 +96,8 @@ def report(
     chosen = choose_outputs(forms, outputs, REPORT_SIGNATURES, of_traces=bool(traces), force=force)
     done, ingested = ExitCode.DONE, None
     if traces:
+        if not same_job:
+            _refuse_other_logs(root, traces)
         ingested = run_ingest(tuple(traces), root, quiet=quiet, same_job=same_job, jobs=jobs, **reading)
         from jitter.cli.output.ingest import print_ingest_report  # after the ingest: see `run_ingest`
 
@@ -134,6 +136,28 @@ def _traces_and_lake(paths: Sequence[Path], lakes: Sequence[Path], lake: Path | 
         check_lake_path(paths[0])
         raise LakeError(f"{paths[0]}: no such file or folder", "give a lake, or the job's traces")
     return list(paths), lake or DEFAULT_LAKE
+
+
+def _refuse_other_logs(root: Path, paths: Sequence[Path]) -> None:
+    """Raise `LakeError` if a lake holds logs alone, none of them of `paths`: they may be of another job."""
+    from shlex import join
+
+    from jitter.lake.folder import LakeFolder
+    from jitter.lake.log_records import intact_log_records
+
+    folder = LakeFolder(root)
+    if not folder.is_lake or folder.intact_records()[0]:
+        return
+    given = [path.resolve() for path in paths]
+    files = [Path(record.file) for record in intact_log_records(root)[0]]
+    others = sorted({file.parent for file in files})
+    if others and not any(file.is_relative_to(path) for file in files for path in given):
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        both = join(["jitter", "report", *map(str, [*others, *paths])])
+        raise LakeError(
+            f"{root} holds logs of {others[0]}{more}, and a lake holds one job: nothing was read",
+            f"another job: report it into another lake (`report -L LAKE`); the same job: `{both}`, or give --same-job",
+        )
 
 
 def _print(lake: "Lake", steps: "list[StepKey]", *, verbose: bool) -> None:

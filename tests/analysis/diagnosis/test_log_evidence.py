@@ -162,6 +162,16 @@ def test_a_node_at_its_power_cap_is_one_line():
     assert (fact.ranks, fact.host, fact.device, fact.certainty) == (tuple(range(8, 16)), "node1", None, "certain")
 
 
+def test_gpus_of_a_host_of_which_the_same_is_said_are_one_fact():
+    rows = [clock(gpu, 1000.0 if gpu in (1, 2) else 1410.0, host="node0") for gpu in range(8)]
+    rows[5] = clock(5, 1100.0, host="node0")
+    facts = find_facts(JobLogs(gpu_clocks=rows, places={gpu: RankPlace("node0", gpu) for gpu in range(8)}))
+    assert {(fact.words, fact.ranks, fact.device) for fact in facts} == {
+        ("2 GPUs of node0: 1,000 of 1,410 MHz, the other GPUs' median", (1, 2), None),
+        ("GPU 5 of node0: 1,100 of 1,410 MHz, the other GPUs' median", (5,), 5),
+    }
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [

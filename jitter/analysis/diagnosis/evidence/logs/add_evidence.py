@@ -13,7 +13,6 @@ from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs
 from jitter.analysis.diagnosis.evidence.logs.rules import find_facts
 from jitter.analysis.diagnosis.loss.waterfall import join_rungs
 from jitter.analysis.diagnosis.model import SLOW_LINKS, Cause, CauseCertainty, Culprit, Fact, FactKind, Scope
-from jitter.analysis.diagnosis.verdict import state_facts
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import short_host
 
@@ -73,7 +72,7 @@ def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: D
     if culprit.cause in _OF_LINKS:
         culprit = _locate(culprit, of_culprit, logs)
         of_culprit = [fact for fact in of_culprit if _is_of(fact, culprit, logs)]
-    sentences = state_facts(of_culprit)
+    sentences = list(dict.fromkeys(fact.words for fact in of_culprit))
     if culprit.scope == "job" and culprit.cause in _OF_LINKS:  # a network that is slow for all ranks
         sentences += [finding.sentence for finding in diagnosis.efficiency if finding.kind == "communication"]
     certainty = max((culprit.cause_certainty, *(fact.certainty for fact in of_culprit)), key=_ORDER.index)

@@ -260,9 +260,10 @@ def _time_in_mpi(ranks: Rows, calls: Rows) -> Iterator[str]:
     row_of_rank = {row["rank"]: row for row in ranks if row["communication_s"] is not None}
     if len(row_of_rank) > 1:
         ordered = sorted(row_of_rank.values(), key=lambda row: float(row["communication_s"]))
-        named = zip(
-            ("least", "median", "most"), (ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]), strict=True
-        )
+        # not all ranks have a row: mpitrace's own median is that of all
+        of_all = (row for row in ordered if row.get("communication_order") == "median")
+        middle = next(of_all, ordered[(len(ordered) - 1) // 2])
+        named = zip(("least", "median", "most"), (ordered[0], middle, ordered[-1]), strict=True)
         times = ", ".join(f"{row['communication_s']:,.0f} s on rank {row['rank']} ({what})" for what, row in named)
         yield f"MPI takes {times}: the other ranks wait for the rank with the least"
     yield from _processors(timed)

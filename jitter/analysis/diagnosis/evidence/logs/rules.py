@@ -399,8 +399,12 @@ def _clocks(logs: JobLogs) -> Iterator[Match]:
         )
         limited_gpus[gpu.host, " and ".join(unusual)].append(slow)
     for (host, limits), slow_gpus in limited_gpus.items():
-        is_node = host is not None and len(slow_gpus) > 1 and 2 * len(slow_gpus) > gpus_of_host[host]
-        for alike in [slow_gpus] if is_node else [[slow] for slow in slow_gpus]:
+        is_node = host is not None and 2 * len(slow_gpus) > gpus_of_host[host]
+        by_words: dict[object, list[_SlowClock]] = defaultdict(list)
+        for slow in slow_gpus:
+            told = slow.gpu if host is None else None if is_node else slow.told
+            by_words[told].append(slow)
+        for alike in by_words.values():
             yield _describe_clocks(alike, limits)
 
 
@@ -416,6 +420,12 @@ class _SlowClock(NamedTuple):
     ranks: tuple[int, ...]
     is_clear: bool
     is_item: bool
+
+    @property
+    def told(self) -> tuple[object, ...]:
+        """What is said of it: GPUs of a host of which the same is said are one fact."""
+        mhz = None if self.mhz is None else round(self.mhz)
+        return mhz, round(self.others_mhz), self.samples, self.is_clear, self.is_item
 
 
 def _describe_clocks(alike: Sequence[_SlowClock], limits: str) -> Match:

@@ -94,6 +94,24 @@ def _dcgm_metric(match: re.Match[str], before: str) -> Values | None:
     return row | ({column: value} if column else {"reasons": _reasons_of_mask(int(value))})
 
 
+def _dcgm_counter(match: re.Match[str], before: str) -> Values | None:
+    """Return a counter of a GPU's errors, as `nvidia-smi` counts them; none where there are none."""
+    value = float(match["value"])
+    if not 0 < value < _BLANK:
+        return None
+    words = match["name"].removeprefix("NVLINK_").removesuffix("_ERROR_COUNT_TOTAL")
+    labels = dict(re.findall(r'\b(\w+)="([^"]*)"', match["labels"]))
+    row: dict[str, Any] = {"device": labels.get("gpu"), "host": labels.get("Hostname") or None, "count": int(value)}
+    memory = {
+        "ECC_DBE_VOL_TOTAL": "DCGM: double-bit errors",
+        "UNCORRECTABLE_REMAPPED_ROWS": "DCGM: rows remapped for uncorrectable errors",
+        "ROW_REMAP_FAILURE": "DCGM: failures to remap rows",
+    }.get(words)
+    if memory is None:
+        return row | {"counter": words.replace("_", " ").capitalize().replace("Crc", "CRC")}
+    return row | {"bus_id": bus_address(labels.get("pci_bus_id", "")), "memory": memory}
+
+
 def _stated_reason(match: re.Match[str], before: str) -> Values | None:
     reason = _reason_of_name(match[1])
     return None if reason is None else {"reasons": [reason] if match[2] == "Active" else []}
@@ -119,6 +137,7 @@ _STATUS: Final = {
     "13": "the peer was not ready, retries exceeded",
 }
 """`ibv_wc_status` of rdma-core's verbs.h."""
+_EVENT: Final[Values] = {"count": 1, "is_event": True}
 _NCCL_HEAD: Final = re.compile(r"([A-Za-z0-9][\w.-]{0,253}):\d{1,10}:\d{1,10} (?:\[\d{1,4}\] )?\S{0,255} ?NCCL WARN $")
 
 
@@ -134,7 +153,7 @@ def _completion(match: re.Match[str], before: str) -> Values:
     return _of_host(before) | {
         "nic": match["nic"],
         "counter": f"NCCL transfers with status {status}{words}",
-        "count": 1,
+        **_EVENT,
     }
 
 
@@ -142,17 +161,17 @@ def _async_event(match: re.Match[str], before: str) -> Values | None:
     event = match["event"].strip()
     if not re.search("err|fatal|catastrophic", event):
         return None
-    return _of_host(before) | {"nic": match["nic"], "link": match["link"], "counter": event, "count": 1}
+    return _of_host(before) | {"nic": match["nic"], "link": match["link"], "counter": event, **_EVENT}
 
 
 def _failed_call(match: re.Match[str], before: str) -> Values:
     why = f" ({match['why']})" if match["why"] else ""
-    stated = {"nic": match["nic"], "link": match["link"], "counter": f"{match['call']} failed{why}", "count": 1}
+    stated = {"nic": match["nic"], "link": match["link"], "counter": f"{match['call']} failed{why}", **_EVENT}
     return _of_host(before) | stated
 
 
 def _mlx5(match: re.Match[str], before: str) -> Values:
-    return {"nic": match["nic"], "link": match["link"], "counter": "link down events", "count": 1}
+    return {"nic": match["nic"], "link": match["link"], "counter": "link down events", **_EVENT}
 
 
 def _amdgpu(match: re.Match[str], before: str) -> Values:
@@ -267,6 +286,16 @@ FORMATS: Final = (
                 values=_dcgm_metric,
             ),
             Rule(re.compile("^" + _METRIC % "XID_ERRORS"), "gpu_errors", values=_dcgm_metric),
+            Rule(
+                re.compile("^" + _METRIC % r"NVLINK_(?:CRC_FLIT|CRC_DATA|REPLAY|RECOVERY)_ERROR_COUNT_TOTAL"),
+                "links",
+                values=_dcgm_counter,
+            ),
+            Rule(
+                re.compile("^" + _METRIC % "ECC_DBE_VOL_TOTAL|UNCORRECTABLE_REMAPPED_ROWS|ROW_REMAP_FAILURE"),
+                "gpu_errors",
+                values=_dcgm_counter,
+            ),
         ),
     ),
     # the concise table of ROCm 5 and 6; ROCm 6 puts node, ids and partitions (`NPS1, SPX, 0`) between
@@ -304,6 +333,21 @@ FORMATS: Final = (
         re.compile(r"^\s*(?:timestamp,)?(?:device|gpu),", re.IGNORECASE),
         row=_CARD,
         values=_amd_row,
+    ),
+    # `amd-smi monitor`: each value with its unit
+    Columns(
+        "amd-smi",
+        (b"GFX_CL",),
+        "gpu_clocks",
+        {"device": "GPU", "sm_mhz": "GFX_CLOCK|GFX_CLK", "power_w": "POWER", "temp_c": "GPU_TEMP|GPU_T"},
+        re.compile(r"^\s*(?:TIMESTAMP\s+)?GPU\s.*\bGFX_CL(?:OC)?K\b"),
+        words=re.compile(r"(?<=[\d/A]) (?:W|°C|%|MHz|[MG]B)(?=\s|$)"),
+        row=re.compile(r"\s*(?:\d{10}\s+)?\d{1,4}\s"),
+        values=lambda row, context: (
+            {"time_ns": int(stamp) * 1_000_000_000}
+            if re.fullmatch(r"\d{10}", stamp := row.get("TIMESTAMP", ""))
+            else {}
+        ),
     ),
     # `NVRM: Xid (PCI:0000:9b:00): 119, …`, `nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, …` of dmesg and syslog
     Patterns(
@@ -391,7 +435,7 @@ FORMATS: Final = (
     # `nvidia-smi nvlink -s` and `-e`
     Patterns(
         "nvlink",
-        (b"(UUID: GPU-",),
+        (b"(UUID: GPU-", b": NVIDIA "),
         (
             Rule(
                 re.compile(
@@ -404,9 +448,9 @@ FORMATS: Final = (
                 "links",
                 values=_link_speed,
             ),
-            Rule(re.compile(r"^GPU (?P<device>\d{1,4}): .*\(UUID: GPU-")),
+            Rule(re.compile(r"^GPU (?P<device>\d{1,4}): (?:NVIDIA |.*\(UUID: GPU-)")),
         ),
-        opens=re.compile(r"^GPU \d{1,4}: .*\(UUID: GPU-"),
+        opens=re.compile(r"^GPU \d{1,4}: (?:NVIDIA |.*\(UUID: GPU-)"),
     ),
     Patterns(
         "ibstat",

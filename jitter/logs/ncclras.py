@@ -18,6 +18,9 @@ _GROUP: Final = re.compile(r"\s*\d{1,9} ranks? (?:has|have) ")
 _RANK: Final = re.compile(r"\s*Rank (\d{1,9}) -- GPU (\d{1,6}) managed by process \d+ on node (\S+)")
 _MISSING: Final = re.compile(r"\s*The missing ranks?: ([\d ,]+)")
 _PROCESS: Final = re.compile(r"\s*Process \d+ on node (\S+) managing GPUs? (\d{1,6})")
+_NO_DATA: Final = re.compile(r"\s*Missing communicator data from \d{1,9} ranks?\b")
+_LARGEST: Final = 1 << 20
+"""More ranks than a job has: NCCL 2.27.3 prints memory that is none of the communicator's."""
 _SECTION: Final = {"INCOMPLETE": "unresponsive", "DEAD": "dead"}
 
 
@@ -27,7 +30,7 @@ class RasParser(LineParser):
     format = FORMAT
     triggers = (
         b"Job summary", b" launched up to ", b" -- GPU ", b"The missing rank", b" managing GPU", b" ranks have ",
-        b"INCOMPLETE", b"DEAD", b") MISMATCH",
+        b"INCOMPLETE", b"DEAD", b") MISMATCH", b"Missing communicator data",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
@@ -36,6 +39,8 @@ class RasParser(LineParser):
         self._communicator: str | None = None
         self._operations: int | None = None
         self._state: str | None = None
+        self._lacks_data = False
+        """Whether the ranks that follow are those without an answer."""
 
     def line(self, line: bytes, number: int) -> None:
         """Read a line that names a communicator, a count of operations, a rank or a process."""
@@ -47,11 +52,17 @@ class RasParser(LineParser):
             self._state = _SECTION[text.strip()]
         elif match := _COMMUNICATOR.match(text):
             self._communicator, self._operations = match[1], None
+            self._lacks_data = False
+        elif _NO_DATA.match(text):
+            self._operations, self._lacks_data = None, True
         elif match := _COUNT.match(text):
-            self._operations = int(match[2])
+            self._operations, self._lacks_data = int(match[2]), False
             self._add(count=int(match[1]), operations=self._operations)
         elif _GROUP.match(text):
-            self._operations = None
+            self._operations, self._lacks_data = None, False
+        elif (match := _RANK.match(text)) and self._lacks_data and self._communicator is not None:
+            if int(match[1]) < _LARGEST:
+                self._add(rank=int(match[1]), device=int(match[2]), host=match[3], state="unresponsive")
         elif (match := _RANK.match(text)) and self._operations is not None:
             self._add(rank=int(match[1]), device=int(match[2]), host=match[3], operations=self._operations)
         elif match := _MISSING.match(text):

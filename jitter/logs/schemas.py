@@ -162,6 +162,11 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("gb_per_s", pa.float64(), "speed of the link in GB/s (1e9 bytes)"),
         ("counter", pa.string(), "CRC, Replay, Recovery errors, SymbolErrorCounter, PortXmitWait, PCIe lanes, …"),
         ("count", pa.int64(), "value of the counter"),
+        (
+            "is_event",
+            pa.bool_(),
+            "whether the row is one event and its count 1; null: of a counter, which keeps growing",
+        ),
     ),
     "bindings": _schema(
         _RANK,

@@ -157,6 +157,29 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         ],
     ),
     (
+        "dcgm-exporter",
+        f'DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL{{gpu="3",{LABELS}}} 7\n'
+        f'DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL{{gpu="3",{LABELS}}} 0\n',
+        "links", ("host", "device", "nic", "counter", "count"), [("gpu-7", 3, None, "CRC flit", 7)],
+    ),
+    (
+        "dcgm-exporter", f'DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{gpu="3",{LABELS}}} 2\n', "gpu_errors",
+        ("host", "device", "bus_id", "memory", "count"),
+        [("gpu-7", 3, "0000:3b:00", "DCGM: double-bit errors", 2)],
+    ),
+    (
+        "nvlink", "GPU 5: NVIDIA X\n\t Link 0: Replay Errors: 4\nGPU 6: NVIDIA X\n\t Link 0: Replay Errors: 1\n",
+        "links", ("device", "link", "counter", "count"), [(5, 0, "Replay", 4), (6, 0, "Replay", 1)],
+    ),
+    (
+        "amd-smi",
+        "GPU  POWER   GPU_T   MEM_T   GFX_CLK   GFX%   MEM%   VRAM_USAGE\n"
+        "  1  995 W   78 °C   62 °C   1403 MHz  100 %  N/A %  0.3/192.0 GB\n"
+        "TIMESTAMP   GPU  POWER  GPU_TEMP  GFX_CLOCK\n1772323200    0  140 W     42 °C    132 MHz\n",
+        "gpu_clocks", ("time_ns", "device", "sm_mhz", "power_w", "temp_c"),
+        [(None, 1, 1403.0, 995.0, 78.0), (1772323200 * 10**9, 0, 132.0, 140.0, 42.0)],
+    ),
+    (
         "kernel-log", PORTS, "links", ("host", "nic", "link", "counter", "count"),
         [("n3", "mlx5_5", 1, "link down events", 1), (None, "ens1f0np0", None, "link down events", 1)],
     ),

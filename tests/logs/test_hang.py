@@ -402,6 +402,17 @@ def ras_query(behind: int, *, missing: str = "") -> str:
 """
 
 
+def test_ranks_without_data_are_those_that_do_not_answer(tmp_path, capsys):
+    """NCCL 2.26 on lists them like the ranks of a mismatch; numbers that no rank can have are not the job's."""
+    absent = (
+        "#0-0 (b3398875b8b2a063) INCOMPLETE\n  Missing communicator data from 2 ranks\n"
+        "  Rank 7 -- GPU 3 managed by process 604 on node n9\n"
+        "  Rank 1057455228 -- GPU 0 managed by process 605 on node n9\n"
+    )
+    hang = lines(tmp_path, capsys, "Job summary", "===========", *absent.splitlines())
+    assert (hang["kind"], hang["group"], hang["missing_ranks"]) == ("unresponsive", "b3398875b8b2a063", [7])
+
+
 def test_ranks_behind_in_one_health_query_are_a_note_in_two_a_hang(tmp_path, capsys):
     logs = tmp_path / "logs"
     logs.mkdir()

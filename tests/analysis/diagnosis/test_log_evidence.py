@@ -187,6 +187,16 @@ def test_links(row: dict[str, Any], said: str | None):
     assert words(JobLogs(links=links)) == ([] if said is None else [said])
 
 
+def test_counters_that_are_read_twice_count_once_and_events_each_time():
+    row = {"host": "node0", "device": 2, "nic": None, "state": None, "counter": "CRC"}
+    counters = [row | {"link": link, "count": count} for count in (3, 5) for link in (0, 1)]
+    event = row | {"device": None, "nic": "mlx5_0", "link": 1, "counter": "port error", "count": 1, "is_event": True}
+    assert words(JobLogs(links=[*counters, event, event])) == [
+        "NVLink of GPU 2: CRC 10 on node0",
+        "port of mlx5_0: port error 2 on node0",
+    ]
+
+
 def clock(device: int, sm_mhz: float, *reasons: str, host: str | None = None) -> dict[str, Any]:
     return {"host": host, "device": device, "sm_mhz": sm_mhz, "reasons": list(reasons)}
 

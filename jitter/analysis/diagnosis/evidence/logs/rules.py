@@ -295,6 +295,7 @@ def _below_benchmark(logs: JobLogs) -> Iterator[Match]:
 def _links(logs: JobLogs) -> Iterator[Match]:
     """Find links that are down, slower or have fewer lanes, beside others that work, and counters of errors."""
     links: dict[tuple[str | None, int | None, str], Counter[str]] = defaultdict(Counter)
+    read: Counter[tuple[object, ...]] = Counter()
     working = any(row["state"] in ("active", "Active") for row in logs.links)
     widest = max((row["count"] or 0 for row in logs.links if row["counter"] == _LANES), default=0)
     fastest: dict[str | None, float] = defaultdict(float)  # of NVLinks, and of adapters of one name
@@ -312,7 +313,13 @@ def _links(logs: JobLogs) -> Iterator[Match]:
         elif (row.get("gb_per_s") or math.inf) < fastest[row["nic"]]:
             links[*key, f"{name}: {row['gb_per_s']:g} of {fastest[row['nic']]:g} GB/s"]["down"] += 1
         elif row["counter"] not in (None, "PortXmitWait") and count:
-            links[*key, f"{name}: {row['counter']}"]["errors"] += count
+            subject = (*key, f"{name}: {row['counter']}")
+            if row.get("is_event"):
+                links[subject]["errors"] += count
+            else:  # a counter that was read several times has its last value
+                of_link = (*subject, row["nic"], row.get("link"))
+                links[subject]["errors"] += max(count - read[of_link], 0)
+                read[of_link] = max(count, read[of_link])
     for (host, device, what), counts in sorted(links.items(), key=str):
         ranks = logs.ranks_of_gpu(host, device, None) if device is not None else ()
         number = f" {counts['errors']:,}" if counts["errors"] else ""
@@ -556,7 +563,7 @@ def _memory(logs: JobLogs) -> Iterator[Match]:
         values = {
             "gpu": f"{gpu.name}{of_rank}",
             "what": ", ".join(f"{what} {count:,}" for what, count in counts.items()),
-            "source": "kernel log" if any(what.startswith("amdgpu") for what in counts) else "nvidia-smi",
+            "source": "" if all(": " in what for what in counts) else " (nvidia-smi)",  # the others name theirs
         }
         yield Match(values, ranks, gpu.host, gpu.device, causes=_GPU_CAUSES if ranks else ())
 
@@ -716,7 +723,7 @@ RULES: Final[tuple[Rule, ...]] = (
          "read the log of the program that ran there for its first error; what stays with one GPU whatever runs is a "
          "fault of the GPU"),
     Rule("gpu_error", _GPU_CAUSES, "likely", _memory,
-         "{gpu}: {what} ({source})", "reset the GPU; replace it where errors come back"),
+         "{gpu}: {what}{source}", "reset the GPU; replace it where errors come back"),
     Rule("placement", _HOST_CAUSES, "likely", _shared_threads,
          "rank {rank} shares {shared} of {threads} with {others}", "bind each rank to CPU cores of its own",
          "launches late on shared hardware threads", is_item=False),

@@ -130,6 +130,8 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         _INPUT_ELEMENTS,
         ("timeout_ns", pa.int64(), "time after which the watchdog ends the job"),
         ("waited_ns", pa.int64(), "time since the operation was enqueued"),
+        ("dtype", pa.string(), "type of an element of the input"),
+        ("mismatch", pa.int64(), "line that states a call to differ from those of its other rows"),
         ("not_entered", pa.string(), "ranks that did not enter a monitored barrier, as its first rank states: `4,5`"),
     ),
     "gpu_clocks": _schema(

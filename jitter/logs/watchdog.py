@@ -9,6 +9,7 @@ ProcessGroupGloo.cpp: `[Rank 0]: Ranks 4, 5 failed to pass monitoredBarrier in 6
 """
 
 import re
+from math import prod
 from typing import Any, Final
 
 from jitter.logs.line_parser import Context, LineParser, split_prefix
@@ -35,9 +36,16 @@ _GLOBAL: Final = re.compile(r"\[rank=?(\d{1,9})\]")
 _STUCK: Final = re.compile(r"watchdog got stuck for (\d{1,9}) seconds")
 _ABSENT: Final = re.compile(r"Ranks? (\d{1,9}(?:, ?\d{1,9}){0,65536}) failed to pass monitoredBarrier in (\d{1,12}) ms")
 _REACHED: Final = re.compile(r"Rank (\d{1,9}) successfully reached monitoredBarrier")
+_PRINTED: Final = re.compile(
+    r"Rank (\d{1,9}) is running collective: CollectiveFingerPrint\((?:SequenceNumber=(\d{1,18}))?,? ?OpType=(\w{1,40})"
+    r"(?:, TensorShape=\[([\d, ]{0,200})\], TensorDtypes=(\w{1,40}))?"
+)
+"""ProcessGroupWrapper.cpp, with TORCH_DISTRIBUTED_DEBUG=DETAIL; ranks are those in the group."""
 _WORLD: Final = "0"
 """PyTorch's name of the default group."""
 BARRIER: Final = "monitored_barrier"
+_UNSET: Final = 1 << 63
+"""What is printed of a coalesced call is 2^64 - 1."""
 
 
 class WatchdogParser(LineParser):
@@ -46,7 +54,7 @@ class WatchdogParser(LineParser):
     format = "pytorch-watchdog"
     triggers = (
         b"Watchdog caught collective operation timeout", b"last enqueued ", b"Last enqueued ",
-        b"watchdog got stuck for ", b" monitoredBarrier",
+        b"watchdog got stuck for ", b" monitoredBarrier", b"Detected mismatch between collectives on ranks",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
@@ -62,6 +70,9 @@ class WatchdogParser(LineParser):
         before = prefix + (text if owner is None else text[: owner.start()])
         stated = _GLOBAL.findall(before)
         of_prefix = int(stated[-1]) if stated else of_prefix
+        if "Detected mismatch between collectives" in text:
+            self._read_mismatch(text, number)
+            return
         if "monitoredBarrier" in text:
             self._read_barrier(text, of_prefix)
         if owner is None:
@@ -97,7 +108,7 @@ class WatchdogParser(LineParser):
                 "group_description": description,
                 "sequence": sequence,
                 "operation": fields.get("OpType"),
-                "input_elements": None if elements is None else int(elements),
+                "input_elements": int(elements) if elements is not None and int(elements) < _UNSET else None,
                 "timeout_ns": None if milliseconds is None else int(milliseconds) * 1_000_000,
                 "waited_ns": None if match["waited"] is None else int(match["waited"]) * 1_000_000,
             },
@@ -115,6 +126,21 @@ class WatchdogParser(LineParser):
     def _progress_of(self, rank: int | None, group: str, description: str | None) -> dict[str, Any]:
         stated = {"rank": rank, "group_name": group, "group_description": description}
         return self._progress.setdefault((rank, group), stated)
+
+    def _read_mismatch(self, text: str, number: int) -> None:
+        """Read the calls that ranks of a group made under one number."""
+        stated = list(_PRINTED.finditer(text))
+        for rank, sequence, operation, shape, dtype in (match.groups() for match in stated if len(stated) > 1):
+            sizes = None if shape is None else prod(map(int, re.findall(r"\d+", shape)))
+            self.add(
+                "collective_timeouts",
+                rank=int(rank),
+                sequence=None if sequence is None else int(sequence),
+                operation=operation,
+                input_elements=sizes if sizes is not None and sizes < _UNSET else None,
+                dtype=dtype,
+                mismatch=number,
+            )
 
     def _read_barrier(self, text: str, rank: int | None) -> None:
         """Read which ranks a barrier's first rank missed, or that a rank waited in it."""

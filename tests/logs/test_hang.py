@@ -377,6 +377,34 @@ def test_monitored_barrier_names_the_ranks_that_its_first_rank_missed(tmp_path, 
     assert (hang["waiting_ranks"], hang["missing_ranks"], hang["culprit_ranks"]) == ([8], [], [])
 
 
+def test_calls_that_pytorch_states_to_differ_are_a_mismatch(tmp_path, capsys):
+    def printed(rank: int, shape: str, operation: str = "ALLREDUCE") -> str:
+        return (
+            f"Rank {rank} is running collective: CollectiveFingerPrint(SequenceNumber=31, OpType={operation}, "
+            f"TensorShape=[{shape}], TensorDtypes=BFloat16, TensorDeviceTypes=TensorOptions(dtype=float (default))"
+        )
+
+    stated = "[rank{}]: RuntimeError: Detected mismatch between collectives on ranks. {}), but {})."
+    hang = lines(
+        tmp_path,
+        capsys,
+        stated.format(3, printed(3, "20, 10"), printed(0, "7")),
+        stated.format(1, printed(1, "7"), printed(0, "7")),
+    )
+    assert (hang["kind"], hang["sequence"], hang["collective"]) == ("mismatch", 31, "all_reduce")
+    assert [(one["ranks"], one["elements"], one["dtype"]) for one in hang["mismatch"]] == [
+        ([0, 1], 7, "BFloat16"),
+        ([3], 200, "BFloat16"),
+    ]
+
+
+def test_coalesced_call_without_a_size_loses_no_other_timeout(tmp_path, capsys):
+    """PyTorch prints 2^64 - 1 for sizes that it does not know."""
+    unset = caught(1, 8, "COALESCED", more=f", NumelIn={2**64 - 1}, NumelOut={2**64 - 1}", before="[rank1]:")
+    hang = lines(tmp_path, capsys, unset, caught(0, 8, "COALESCED", before="[rank0]:"))
+    assert (hang["sequence"], hang["waiting_ranks"], hang["elements"]) == (8, [0, 1], None)
+
+
 def test_stuck_watchdog_is_told_with_and_without_a_hang(tmp_path, capsys):
     stuck = "[rank5]:[E6 P.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 5] ProcessGroupNCCL's watchdog got stuck "
     hang = lines(tmp_path, capsys, caught(2, 8), stuck + "for 480 seconds without making progress in monitoring")

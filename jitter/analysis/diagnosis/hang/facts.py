@@ -18,6 +18,8 @@ _PEERS: Final = re.compile(r"(send|recv) (\d{1,9})(->|<-)(\d{1,9})$")
 _MEMBERS: Final = re.compile(r"\d{1,7}(?:-\d{1,7})?(?:,\d{1,7}(?:-\d{1,7})?)*")
 _LARGEST_GROUP: Final = 1 << 20
 _BEFORE_ALL: Final = -1
+SYMMETRIC: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+"""Collectives to which all ranks give equally many elements of one type."""
 WORLD: Final = "0"
 """PyTorch's name of the default group."""
 BARRIER: Final = "monitored_barrier"
@@ -80,6 +82,8 @@ class HangFacts:
     """Dumps of the folder that are of another job, or of an earlier run."""
     barriers: list[Row] = field(default_factory=list)
     """Timeouts of monitored barriers."""
+    mismatches: list[Row] = field(default_factory=list)
+    """Calls of which PyTorch states that they differ: one a rank."""
     stuck_watchdogs: dict[int, int] = field(default_factory=dict)
     """Ranks whose watchdog made no progress, and for how long (ns)."""
     members: dict[Group, tuple[int, ...]] = field(default_factory=dict)
@@ -134,9 +138,10 @@ def collect_facts(recorded: pa.Table, process_groups: pa.Table, timeouts: pa.Tab
     calls = calls.filter(pc.invert(pc.is_in(calls["source"], pa.array(sorted(others), pa.string()))))
     rows = [row for row in group_rows if row["source"] not in others]
     timed_out = [row for row in timeouts.to_pylist() if row["rank"] is not None]
-    numbered = _separate_unnamed([row for row in timed_out if row["sequence"] is not None])
-    barriers = [row for row in timed_out if row["operation"] == BARRIER]
-    facts = HangFacts(calls, numbered, rows, len(others), barriers)
+    lines = [row for row in timed_out if row["mismatch"] is None]
+    numbered = _separate_unnamed([row for row in lines if row["sequence"] is not None])
+    barriers = [row for row in lines if row["operation"] == BARRIER]
+    facts = HangFacts(calls, numbered, rows, len(others), barriers, _first_mismatch(timed_out))
     _describe_groups(facts)
     _follow(facts)
     _doubt_older(facts)
@@ -149,6 +154,14 @@ def name_of(group: str | None) -> str | None:
     return None if group is None or group.startswith(_UNNAMED) else group
 
 
+def _first_mismatch(rows: list[Row]) -> list[Row]:
+    """Return the calls that PyTorch's check of collectives states to differ first: one a rank."""
+    stated = [row for row in rows if row["mismatch"] is not None]
+    first = min(((row["source"], row["mismatch"]) for row in stated), default=None)
+    sequences = {row["sequence"] for row in stated if (row["source"], row["mismatch"]) == first}
+    return list({row["rank"]: row for row in reversed(stated) if row["sequence"] in sequences}.values())[::-1]
+
+
 def _separate_unnamed(timeouts: list[Row]) -> list[Row]:
     """Return the timeouts; those that name no group are of several ones where one rank or number has several calls.
 
@@ -158,7 +171,8 @@ def _separate_unnamed(timeouts: list[Row]) -> list[Row]:
     numbers_of_rank, calls_of_number = (defaultdict(set) for _ in range(2))
     for row in unnamed:
         numbers_of_rank[row["rank"]].add(row["sequence"])
-        calls_of_number[row["sequence"]].add((row["operation"], row["input_elements"]))
+        elements = row["input_elements"] if parse_operation(row["operation"] or "") in SYMMETRIC else None
+        calls_of_number[row["sequence"]].add((row["operation"], elements))
     if all(len(seen) == 1 for seen in (*numbers_of_rank.values(), *calls_of_number.values())):
         return timeouts
     of_unnamed = {id(row): f"{_UNNAMED}{row['sequence']} {row['operation']} {row['input_elements']}" for row in unnamed}
@@ -222,7 +236,7 @@ def _describe_groups(facts: HangFacts) -> None:
             names[row["members"]][rank].add(name)
             facts._group_of[rank, name] = Group(name, row["members"])
     facts.recorded.update(pc.unique(facts.calls["rank"]).to_pylist())
-    facts.recorded.update(row["rank"] for row in (*facts.timeouts, *facts.barriers))
+    facts.recorded.update(row["rank"] for row in (*facts.timeouts, *facts.barriers, *facts.mismatches))
     for members, of_ranks in names.items():
         if len(set.union(*of_ranks.values())) > 1 and all(len(of_rank) == 1 for of_rank in of_ranks.values()):
             shared = Group(min(str(next(iter(of_rank))) for of_rank in of_ranks.values()), members)
@@ -332,7 +346,7 @@ def _is_done(calls: pa.Table) -> pa.ChunkedArray:
 def call_of_timeout(row: Row) -> Row:
     """Return the call that a watchdog's line names."""
     collective = parse_operation(row["operation"] or "")
-    return {**row, "collective": collective, "size_bytes": None, "dtype": None, "source_line": None, "start_ns": None}
+    return {**row, "collective": collective, "size_bytes": None, "source_line": None, "start_ns": None}
 
 
 def pending_exchanges(facts: HangFacts) -> Iterator[tuple[Place, tuple[int, int], dict[int, Row]]]:

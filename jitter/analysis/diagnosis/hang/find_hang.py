@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from jitter.analysis.diagnosis.hang.facts import (
     BARRIER,
+    SYMMETRIC,
     Group,
     HangFacts,
     Place,
@@ -42,8 +43,6 @@ from jitter.core.step_key import StepKey
 from jitter.lake.records import SourceRecord
 from jitter.lake.step_reader import StepColumns
 
-_SYMMETRIC: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
-"""Collectives to which all ranks give equally many elements of one type."""
 _MOST_LAST_CALLS: Final = 16
 _MOST_CALLS: Final = 4_096
 """Calls of a rank that are compared with its usual ones."""
@@ -65,7 +64,8 @@ def find_hang(recorded: pa.Table, process_groups: pa.Table, timeouts: pa.Table) 
     """
     facts = collect_facts(recorded, process_groups, timeouts)
     stuck = [
-        *_stuck_collectives(facts), *_stuck_exchanges(facts), *_timed_out_exchanges(facts), *_stuck_barriers(facts)
+        *_stuck_collectives(facts), *_stuck_exchanges(facts), *_timed_out_exchanges(facts), *_stuck_barriers(facts),
+        *_stated_mismatches(facts),
     ]  # fmt: skip
     return _choose_root(facts, stuck) if stuck else None
 
@@ -126,7 +126,7 @@ def _signatures(table: pa.Table) -> pa.Array:
     operation = table["operation"]
     elements = pc.fill_null(pc.cast(table["input_elements"], pa.string()), "")
     full = pc.binary_join_element_wise(operation, elements, pc.fill_null(table["dtype"], ""), " ")
-    return pc.if_else(pc.is_in(table["collective"], pa.array(_SYMMETRIC, pa.string())), full, operation)
+    return pc.if_else(pc.is_in(table["collective"], pa.array(SYMMETRIC, pa.string())), full, operation)
 
 
 def _stuck_collective(
@@ -189,7 +189,7 @@ def _variants(facts: HangFacts, name: str | None, at: int, rows: Iterable[Row]) 
     for calls in by_rank.values():
         if len(calls) == 1:
             row = calls[0]
-            given = (row["input_elements"],) if row["collective"] in _SYMMETRIC else ()
+            given = (row["input_elements"],) if row["collective"] in SYMMETRIC else ()
             words = (row["collective"],) if is_by_lines else (row["operation"], row["dtype"] if given else None)
             kinds[*words, *given].append(row)
     if len(kinds) < 2:
@@ -258,12 +258,28 @@ def _stuck_barriers(facts: HangFacts) -> Iterator[_Stuck]:
         None,
         StuckOperation(
             call,
-            is_barrier=True,
+            is_stated=True,
             waiting=tuple(sorted(waiting)),
             not_entered=tuple(sorted(absent)),
             timeout_ns=max(limits, default=None),
         ),
     )
+
+
+def _stated_mismatches(facts: HangFacts) -> Iterator[_Stuck]:
+    """Return the calls of which PyTorch's check (TORCH_DISTRIBUTED_DEBUG=DETAIL) states that they differ."""
+    ranks: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in facts.mismatches:
+        ranks[row["operation"], row["input_elements"], row["dtype"]].append(call_of_timeout(row))
+    number = facts.mismatches[0]["sequence"] if facts.mismatches else None
+    variants = sorted(
+        (Variant(_call(facts, None, number, rows), tuple(sorted(row["rank"] for row in rows)))
+         for rows in ranks.values()),
+        key=lambda variant: (-len(variant.ranks), variant.ranks),
+    )  # fmt: skip
+    if len(variants) > 1:
+        waiting = tuple(sorted(row["rank"] for row in facts.mismatches))
+        yield _Stuck(None, StuckOperation(variants[0].call, is_stated=True, waiting=waiting, variants=tuple(variants)))
 
 
 def _choose_root(facts: HangFacts, stuck: Sequence[_Stuck]) -> Hang:
@@ -305,7 +321,7 @@ def _choose_root(facts: HangFacts, stuck: Sequence[_Stuck]) -> Hang:
     return judge(
         Hang(operations[root], kinds[root], culprits, is_circular and parted_at is None, parted_at, others),
         Doubts(
-            bool(facts.timeouts or facts.barriers),
+            bool(facts.timeouts or facts.barriers or facts.mismatches),
             facts.doubts,
             facts.other_dumps,
             facts.stuck_watchdogs,

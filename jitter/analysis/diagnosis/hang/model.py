@@ -71,8 +71,9 @@ class StuckOperation:
     timeout_ns: int | None = None
     is_unresponsive: bool = False
     """Whether the ranks of `not_entered` do not answer NCCL's health query, so that what they entered is unknown."""
-    is_barrier: bool = False
-    """Whether it is a monitored barrier, whose first rank states which ranks did not enter it."""
+    is_stated: bool = False
+    """Whether a rank states who did not enter a monitored barrier, or called something else. Ranks are numbers in
+    a process group that no line names."""
 
     @property
     def blocking(self) -> tuple[int, ...]:

@@ -40,7 +40,7 @@ class Rule(NamedTuple):
 
 def _is_alone(operation: StuckOperation) -> bool:
     """Return whether fewer ranks entered a collective than did not: these may have made a call that is too much."""
-    is_counted = not operation.is_p2p and not operation.is_barrier
+    is_counted = not operation.is_p2p and not operation.is_stated
     return is_counted and len(operation.waiting) < len(operation.not_entered)
 
 
@@ -223,8 +223,8 @@ def _doubts(hang: Hang, doubts: Doubts) -> Iterator[str]:
         yield from _unknown(root, doubts)
     if doubts.other_dumps:
         yield f"{format_count(doubts.other_dumps, 'dump')} of another job, or of an earlier run, not used"
-    if root.is_barrier:
-        yield "ranks of a monitored barrier are numbers in its process group, which the lines do not name"
+    if root.is_stated:
+        yield "ranks are numbers in the process group of this call, which the lines do not name"
     if doubts.has_unnamed:
         yield (
             "watchdog lines that name no process group: different calls under one number may be of different groups, "

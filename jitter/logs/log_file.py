@@ -50,7 +50,7 @@ _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
     placement.JobstepParser,
     placement.NvidiaTopologyParser,
     placement.RocmTopologyParser,
-    *(declared.parser for declared in (placement.BINDINGS, *gpu.FORMATS, *throughput.FORMATS)),
+    *(declared.parser for declared in (placement.BINDINGS, placement.EXITS, *gpu.FORMATS, *throughput.FORMATS)),
 )
 
 

@@ -107,7 +107,7 @@ _COMM: Final = re.compile(
 )
 _NETWORK: Final = re.compile(rb"Using network ([A-Za-z][\w .+-]*)")
 _TRANSPORT: Final = re.compile(rb"NET/(\w+) ?: Using (\[0\].*)")
-_INTERFACE: Final = re.compile(rb"\[\d+\]([A-Za-z][\w.@-]*)(?::(\d+/\w+))?")
+_INTERFACE: Final = re.compile(rb"\[\d+\] ?([A-Za-z][\w.@-]*)(?::(\d+/\w+))?")
 _BOOTSTRAP: Final = re.compile(rb"Bootstrap ?: Using (?:\[0\])?([A-Za-z][\w.@-]*):")
 _LOADED: Final = re.compile(rb"Loaded net plugin ([\w][\w .+-]{0,255} \(v\d+\))")
 _OFI: Final = re.compile(rb"NET/OFI Using (aws-ofi-\w+ [\w.-]+|[\w.-]+ \d[\w.-]*)")

@@ -57,6 +57,27 @@ BINDINGS: Final = Patterns(
 )
 
 
+EXITS: Final = Patterns(
+    "torchrun-failures",
+    (b"Root Cause (first observed failure):",),
+    (
+        # torch/distributed/elastic/multiprocessing/errors/__init__.py
+        Rule(
+            re.compile(r"^\s*\[\d{1,6}\]:\s*$"), "exits", is_begin=True, values=lambda match, before: {"is_first": True}
+        ),
+        Rule(
+            re.compile(r"^\s*time\s+: (?P<day>\d{4}-\d\d-\d\d)_(?P<time>\d\d:\d\d:\d\d)\s*$"),
+            values=lambda match, before: {"time_ns": f"{match['day']} {match['time']}"},
+        ),
+        Rule(re.compile(r"^\s*host\s+: (?P<host>[A-Za-z0-9][\w.-]{0,253})\s*$")),
+        Rule(re.compile(r"^\s*rank\s+: (?P<rank>\d{1,9}) \(local_rank: \d{1,6}\)\s*$")),
+        Rule(re.compile(r"^\s*exitcode\s*: (?P<exit_code>-?\d{1,9}) \(pid: \d{1,9}\)")),
+    ),
+    opens=re.compile(r"^\s*Root Cause \(first observed failure\):"),
+    closes=re.compile(r"^\s*={10,}\s*$"),
+)
+
+
 _Key = tuple[int, str | None, tuple[int, ...] | None]
 
 

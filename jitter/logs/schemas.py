@@ -134,6 +134,13 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("mismatch", pa.int64(), "line that states a call to differ from those of its other rows"),
         ("not_entered", pa.string(), "ranks that did not enter a monitored barrier, as its first rank states: `4,5`"),
     ),
+    "exits": _schema(
+        _TIME,
+        _RANK,
+        _HOST,
+        ("exit_code", pa.int32(), "exit code of the rank's process; the negative number of the signal that ended it"),
+        ("is_first", pa.bool_(), "whether it is the first exit that the launcher of its node observed"),
+    ),
     "gpu_clocks": _schema(
         _TIME,
         _HOST,

@@ -368,6 +368,7 @@ LOG_SENTENCES: Final = {
     "process_groups": "Process groups, their members, and how far each rank got in them.",
     "ras": "Answers of NCCL's health query `ncclras`: ranks without an answer, and operations launched.",
     "collective_timeouts": "Operations that PyTorch's watchdog gave up waiting for.",
+    "exits": "Processes of ranks that failed, as torchrun lists them at its end.",
     "gpu_clocks": "Clocks, power and temperature of GPUs over time.",
     "gpu_errors": "Errors of GPUs and NVSwitches: Xid and SXid of kernel logs, fabric manager and DCGM; memory errors.",
     "links": "Speeds, states and error counters of NVLinks and of network adapters' ports.",

@@ -70,6 +70,28 @@ FABRIC = (
     "00000000:86:00.0 physical id 3 port 33\n"
 )
 
+TORCHRUN = """\
+=====================================
+train.py FAILED
+-------------------------------------
+Failures:
+[1]:
+  time      : 2025-03-11_18:33:21
+  host      : n3
+  rank      : 9 (local_rank: 1)
+  exitcode  : 1 (pid: 3400)
+-------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2025-03-11_18:33:20
+  host      : n3.cluster
+  rank      : 8 (local_rank: 0)
+  exitcode  : -9 (pid: 3401)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 3401
+=====================================
+  rank      : 5 (local_rank: 1)
+"""
 NCCL_NET = (
     "[2025-11-19 18:02:33] n7:228:229 [0] transport/net_ib.cc:2470 NCCL WARN NET/IB: Got completion from peer "
     "10.7.0.1<3512> with status=12 opcode=129 len=65 vendor err 129 (Recv) localGid ::ffff:1 remoteGids::ffff:2 hca "
@@ -178,6 +200,10 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         "TIMESTAMP   GPU  POWER  GPU_TEMP  GFX_CLOCK\n1772323200    0  140 W     42 °C    132 MHz\n",
         "gpu_clocks", ("time_ns", "device", "sm_mhz", "power_w", "temp_c"),
         [(None, 1, 1403.0, 995.0, 78.0), (1772323200 * 10**9, 0, 132.0, 140.0, 42.0)],
+    ),
+    (
+        "torchrun-failures", TORCHRUN, "exits", ("time_ns", "host", "rank", "exit_code", "is_first"),
+        [(1741718000 * 10**9, "n3.cluster", 8, -9, True)],
     ),
     (
         "kernel-log", PORTS, "links", ("host", "nic", "link", "counter", "count"),

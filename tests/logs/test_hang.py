@@ -405,6 +405,14 @@ def test_coalesced_call_without_a_size_loses_no_other_timeout(tmp_path, capsys):
     assert (hang["sequence"], hang["waiting_ranks"], hang["elements"]) == (8, [0, 1], None)
 
 
+def test_first_process_that_failed_is_evidence_and_no_culprit(tmp_path, capsys):
+    table = ["Root Cause (first observed failure):", "[0]:", "  time      : 2025-03-11_18:33:20", "  host      : n3",
+             "  rank      : 8 (local_rank: 0)", "  exitcode  : -9 (pid: 3401)", "=" * 30]  # fmt: skip
+    hang = lines(tmp_path, capsys, caught(2, 8), *table)
+    assert hang["culprit_ranks"] == []
+    assert any(line.startswith("the first process that torchrun saw fail is rank 8 on n3") for line in hang["evidence"])
+
+
 def test_stuck_watchdog_is_told_with_and_without_a_hang(tmp_path, capsys):
     stuck = "[rank5]:[E6 P.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 5] ProcessGroupNCCL's watchdog got stuck "
     hang = lines(tmp_path, capsys, caught(2, 8), stuck + "for 480 seconds without making progress in monitoring")

@@ -202,3 +202,11 @@ def test_edges_beyond_what_is_held_at_once_are_merged(monkeypatch: pytest.Monkey
     assert rows(log, "edges", *EDGE) == rows(parsed(text), "edges", *EDGE)
     assert len(rows(log, "edges", "channel")) == 30
     assert set(rows(log, "edges", "lines")) == {10}
+
+
+def test_adapters_that_nccl_merges_are_each_read():
+    """NCCL 2.21 on makes one device of the ports of an adapter."""
+    log = parsed(
+        "n7:1:2 [0] NCCL INFO NET/IB : Using [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB} [1]mlx5_4:1/RoCE [RO]; OOB ib0\n"
+    )
+    assert rows(log, "communicators", "interfaces") == [["mlx5_0:1/IB", "mlx5_1:1/IB", "mlx5_4:1/RoCE"]]

@@ -22,6 +22,7 @@ from jitter.core.formatting import (
 Rows = Sequence[Mapping[str, Any]]
 _MOST: Final = THRESHOLDS.sentences.max_named
 _LIMITS: Final = THRESHOLDS.evidence
+_SIGKILL: Final = 9
 _SINGLE: Final = _LIMITS.single_value_bytes
 MAX_MEASUREMENTS: Final = _MOST
 """Sentences that a verdict begins with."""
@@ -202,6 +203,20 @@ def _last_rank(recorded: Rows) -> Iterator[str]:
         yield (
             f"rank {rank} enters {len(lags)} of {format_count(len(counted), 'collective')} last: its kernel is shorter "
             f"than the median rank's by {format_time(median(lags))}, which the other ranks wait"
+        )
+
+
+def describe_exits(rows: Rows) -> Iterator[str]:
+    """Name the rank that torchrun saw fail first, on the node whose launcher saw it first."""
+    first = [row for row in rows if row["is_first"] and row["rank"] is not None and row["exit_code"] is not None]
+    if first:
+        row = min(first, key=lambda row: (row["time_ns"] is None, row["time_ns"] or 0, row["rank"]))
+        code = row["exit_code"]
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        killed = ", as the system does that is out of memory, and the scheduler" if code == -_SIGKILL else ""
+        where = f" on {row['host']}" if row["host"] is not None else ""
+        yield escape_control(
+            f"the first process that torchrun saw fail is rank {row['rank']}{where}, with {how}{killed}"
         )
 
 

@@ -113,6 +113,10 @@ class AccountThresholds(NamedTuple):
     """Nanoseconds. A smaller change is none: times are whole ns, and what is computed from them is nearly so."""
     collectives_beside: int = 3
     """Collectives beside one kernel that are told apart: 2 to the power of 2 + 2 × that many ends are computed."""
+    steps_back: int = 8
+    """Steps before one that are charged for what its ranks come with: accumulated gradients take so many at most."""
+    cells_kept: int = 1_000_000
+    """Operations of all ranks in those steps: they stay in memory, 150 B each. One step always does."""
 
 
 class LaunchedWorkThresholds(NamedTuple):

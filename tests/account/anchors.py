@@ -50,15 +50,16 @@ class Anchors:
         """Return the head of the latest of some times: what they share that are the latest in either setting."""
         return self.common(binding(inputs))
 
-    def anchor(self, inputs: Sequence[Node], ranks: Collection[int]) -> Node | None:
-        """Return from where the latest of some times is measured; None: from the end of the step before.
+    def anchor(self, inputs: Sequence[Node], ranks: Collection[int], border: Node | None) -> Node | None:
+        """Return from where the latest of some times is measured; None: from the border, or the end of the step before.
 
         That is the latest collective, with all these ranks, through which all inputs go that can matter.
         """
         chosen = binding(inputs)
         while True:
             number = self.attended(self.common(chosen), ranks)
-            since = self.change_before if number < 0 else self.collectives[number].moved.change
+            root = self.change_before if border is None else border.change
+            since = root if number < 0 else self.collectives[number].moved.change
             least = max(min(one.r, one.b + since) for one in inputs)
             more = [one for one in inputs if one not in chosen and max(one.r, one.b + since) > least]
             if not more:

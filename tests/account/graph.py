@@ -74,7 +74,8 @@ def tape_run(analysis: RunAnalysis) -> list[TapedStep]:
         one = _StepTape(analysis, tape, state, recorded).run()
         if one.end is not None:
             one.loss_ns = one.end.change - state.saved
-            one.shares = tape.shares(one.end, state.saved)
+            one.shares = tape.shares(one.end, THRESHOLDS.account.steps_back)
+            tape.ends.append(one.end)
             state.saved = one.end.change
         found.append(one)
     return found
@@ -149,11 +150,16 @@ class _StepTape:
     def place(self) -> int:
         return int(self.job.first[self.team]) + self.op
 
+    @property
+    def border(self) -> Node | None:
+        """The rank's end of the step, for operations after it."""
+        end_cell = int(self.end_cells[self.rank])
+        end = self.ends.get(end_cell) if 0 <= end_cell < self.cell else None
+        return end if end is not None and end.is_known else None
+
     def put(self, node: Node) -> Node:
         """Put a node of the current operation on the tape."""
-        end_cell = self.end_cells[self.rank]
-        node.rank, node.place = self.rank, self.op
-        node.is_tail = 0 <= end_cell < self.cell
+        node.rank, node.place, node.border = self.rank, self.op, self.border
         self.tape.put(node)
         return node
 
@@ -188,7 +194,8 @@ class _StepTape:
         for one in inputs[1:]:
             r, b = later(r, one.r), later(b, one.b)
         known = [one for one in inputs if one.is_known]
-        anchor = self.anchors.anchor(known, list(ranks)) if known else None
+        border = self.border if list(ranks) == [self.rank] else None
+        anchor = self.anchors.anchor(known, list(ranks), border) if known else None
         head = self.anchors.head_of_latest(known) if known else -1
         return Latest(r=r, b=b, step=self.recorded.number, head=head, inputs=tuple(known), anchor=anchor)
 
@@ -276,7 +283,9 @@ class _StepTape:
         thread, before = self.launches.get((self.rank, int(job.stream[self.place])), (-1, None))
         is_plain = job.first_wait[self.place] == job.first_wait[self.place + 1] and thread == job.thread[self.place]
         if isinstance(ready, Latest) and len(ready.inputs) == 2 and is_plain and before is not None and before.is_known:
-            ready.anchor = before  # both inputs follow the launch before
+            end = int(self.end_cells[self.rank])
+            if self.row + before.place > end or self.cell <= end:  # else measured from the step's end
+                ready.anchor = before  # both inputs follow the launch before
         return self.sum(ready, *delays)
 
     def slot(self, places: int) -> Time:
@@ -369,7 +378,7 @@ class _StepTape:
         moved = self.sum(last, transfer)
         for one in (last, moved):
             if one is not None:
-                one.rank = one.place = None  # of all its ranks
+                one.rank = one.place = one.border = None  # of all its ranks
         return moved
 
     def carry_ends(self) -> None:

@@ -2,7 +2,8 @@
 
 Slow and obvious: one Python object a node, and Shapley values by their definition. `r` is a node's value in the upper
 setting (recorded), `b` in the lower one (baseline), and its change is `r - b`. A time moves with the times that it is
-computed from, so a multiplier on it is passed on to these, until it comes to the end of the step before.
+computed from, so a multiplier on it is passed on to these. A step's loss is the change of its end, multiplier 1, less
+that of the end of the step before, multiplier -1.
 """
 
 import heapq
@@ -45,8 +46,8 @@ class Node:
     rank: int | None = None
     """None for what is of no single rank."""
     place: int | None = None
-    is_tail: bool = False
-    """Whether it belongs to an operation after the end of its step."""
+    border: "Node | None" = None
+    """Its rank's end of the step, if it follows that: from where it is measured, if from no collective."""
     head: int = -1
     """The latest collective of its step through which it goes in both settings; -1 for none. See `anchors`."""
     number: int = -1
@@ -127,25 +128,36 @@ class Tape:
     """The nodes in the order in which they were computed."""
 
     nodes: list[Node] = field(default_factory=list)
+    ends: list[Node] = field(default_factory=list)
+    """Of the steps, as far as they are known."""
 
     def put(self, node: Node) -> None:
         node.number = len(self.nodes)
         self.nodes.append(node)
 
-    def shares(self, end: Node, change_before: float) -> Shares:
-        """Return the shares of how much more a step's end changes than that of the step before."""
-        return _Pass(self, end, change_before).shares()
+    def end_before(self, step: int) -> Node | None:
+        """Return the last known end of the steps before one; None if there is none."""
+        return max((end for end in self.ends if end.step < step), key=lambda end: end.step, default=None)
+
+    def shares(self, end: Node, steps_back: int) -> Shares:
+        """Return the shares of how much more a step's end changes than that of the step before.
+
+        What lies more than `steps_back` steps before it is carried.
+        """
+        return _Pass(self, end, steps_back).shares()
 
 
 class _Pass:
-    """One pass backwards, from a step's end to the end of the step before."""
+    """One pass backwards, from a step's end."""
 
-    def __init__(self, tape: Tape, end: Node, change_before: float) -> None:
-        self.tape, self.step, self.change_before = tape, end.step, change_before
-        self.multiplier = {end.number: 1.0}
-        self.waiting = [-end.number]
+    def __init__(self, tape: Tape, end: Node, steps_back: int) -> None:
+        self.tape, self.step, self.first = tape, end.step, end.step - steps_back
+        self.multiplier: dict[int, float] = {}
+        self.waiting: list[int] = []
         """Numbers below 0 of the nodes that have a multiplier: a heap, the last on the tape first."""
         self.found: Shares = defaultdict(float)
+        self.give(end, 1.0)
+        self.give_end_before(end, -1.0)
 
     def shares(self) -> Shares:
         while self.waiting:
@@ -158,10 +170,11 @@ class _Pass:
         if isinstance(node, Leaf):
             self.charge(node, node.kind, weight * node.change)
             return
-        is_here = node.step == self.step or (node.step == self.step - 1 and node.is_tail)
         is_left = isinstance(node, Slot) and any(one.step != node.step for one in node.inputs)
-        if not is_here or is_left or isinstance(node, Given):
-            self.charge(node, "carried", weight * (node.change - self.change_before), step=self.step)
+        if node.step < self.first or is_left or isinstance(node, Given):
+            before = self.end_before(node)
+            self.charge(node, "carried", weight * (node.change - (0.0 if before is None else before.change)))
+            self.give_end_before(node, weight)
             return
         if isinstance(node, Beside):
             self.charge(node, "overlap", weight * self.pass_on_beside(node, weight))
@@ -177,16 +190,30 @@ class _Pass:
             changed = sum(one.change * part for one in node.inputs)
         self.charge(node, "unexplained", weight * (node.change - changed))
 
-    def since(self, node: Anchored) -> tuple[Node | None, float]:
-        """Return from where a node is measured, and how much that changed."""
-        anchor = node.anchor
-        if node.step != self.step and not (anchor is not None and anchor.is_tail):
-            anchor = None
-        return anchor, self.change_before if anchor is None else anchor.change
+    def end_before(self, node: Node) -> Node | None:
+        """Return the end of the step before a node's; before the steps that are charged, the last of these."""
+        return self.tape.end_before(max(node.step, self.first))
+
+    def give_end_before(self, node: Node, weight: float) -> None:
+        """Give the end of the step before a node's its multiplier, unless that step is charged no more."""
+        before = self.end_before(node)
+        if before is not None and before.step >= self.first:
+            self.give(before, weight)
+
+    def since(self, node: Anchored) -> float:
+        """Return how much that changed from which a node is measured."""
+        anchor = node.anchor or node.border or self.end_before(node)
+        return 0.0 if anchor is None else anchor.change
+
+    def give_anchor(self, node: Anchored, weight: float) -> None:
+        if (anchor := node.anchor or node.border) is not None:
+            self.give(anchor, weight)
+        else:
+            self.give_end_before(node, weight)
 
     def pass_on_latest(self, node: Latest, weight: float) -> None:
         """Give each input the part of its change that is one of the latest, and the anchor the rest."""
-        anchor, since = self.since(node)
+        since = self.since(node)
         if (one := dominating(node.inputs, since)) is not None:
             self.give(one, weight)
             return
@@ -195,12 +222,11 @@ class _Pass:
             if part != 0.0:
                 self.give(one, weight * part / (one.change - since))
                 rest -= part / (one.change - since)
-        if anchor is not None:
-            self.give(anchor, weight * rest)
+        self.give_anchor(node, weight * rest)
 
     def pass_on_beside(self, node: Beside, weight: float) -> float:
         """Give the times, and charge the work, of a kernel beside collectives their parts; return what is left, ns."""
-        anchor, since = self.since(node)
+        since = self.since(node)
         left, rest = node.change - since, 1.0
         for one, part in parts_beside(node, since):
             left -= part
@@ -211,8 +237,7 @@ class _Pass:
             share = part / change if abs(change) > TINY_NS else float(one is node.start)
             self.give(one, weight * share)
             rest -= share
-        if anchor is not None:
-            self.give(anchor, weight * rest)
+        self.give_anchor(node, weight * rest)
         return left
 
     def give(self, node: Node, multiplier: float) -> None:
@@ -222,9 +247,9 @@ class _Pass:
             heapq.heappush(self.waiting, -node.number)
         self.multiplier[node.number] = self.multiplier.get(node.number, 0.0) + multiplier
 
-    def charge(self, node: Node, kind: str, share: float, step: int | None = None) -> None:
+    def charge(self, node: Node, kind: str, share: float) -> None:
         place = None if kind == "carried" else node.place
-        self.found[Charge(node.step if step is None else step, node.rank, kind, place)] += share
+        self.found[Charge(node.step, node.rank, kind, place)] += share
 
 
 def dominating(inputs: Sequence[Node], since: float) -> Node | None:

@@ -244,10 +244,11 @@ def common_ancestor(first: int, second: int, parent: Ints) -> int:
 
 
 @compiled
-def find_anchor(graph: StepGraph, count: int, rank: int, group: int) -> int:
-    """Return the instance from which a maximum is measured; -1 for the end of the step before.
+def find_anchor(graph: StepGraph, count: int, rank: int, group: int, shift: float) -> int:
+    """Return the instance from which a maximum is measured; -1 for none.
 
-    It is of one `rank`, or of the arrivals of a `group` (-1: of none).
+    It is of one `rank`, or of the arrivals of a `group` (-1: of none). Without one it is measured from what is later by
+    `shift` in the upper setting, ns.
     """
     heads, inputs = graph.heads, graph.inputs
     latest_upper = latest_lower = -math.inf
@@ -261,7 +262,7 @@ def find_anchor(graph: StepGraph, count: int, rank: int, group: int) -> int:
             is_first = False
     while True:
         anchor = attended_head(graph, anchor, rank, group)
-        since = heads.moved[anchor] if anchor >= 0 else graph.shift
+        since = heads.moved[anchor] if anchor >= 0 else shift
         level = -math.inf
         for at in range(count):
             level = max(level, min(inputs.upper[at], inputs.lower[at] + since))
@@ -275,10 +276,13 @@ def find_anchor(graph: StepGraph, count: int, rank: int, group: int) -> int:
 
 
 @compiled
-def head_moved(graph: StepGraph, head: int, rank: int) -> float:
-    """Return how much later a node's head is in the upper setting, ns; NaN where the node's rank does not attend it."""
+def head_moved(graph: StepGraph, head: int, rank: int, shift: float) -> float:
+    """Return how much later a node's head is in the upper setting, ns; NaN where the node's rank does not attend it.
+
+    `shift` is that of nodes without a head.
+    """
     if head < 0:
-        return graph.shift
+        return shift
     if not is_attended(graph, graph.structure.group[head], rank, -1):
         return math.nan
     return float(graph.heads.moved[head])

@@ -27,7 +27,7 @@ class LossClass(IntEnum):
     OVERLAP = 5
     """Time that kernels lose beside collectives and that no single cause owes."""
     CARRIED = 6
-    """Left by steps before the one before."""
+    """Left by steps that are gone through no more."""
     UNEXPLAINED = 7
     """What the graph does not tell: unknown times, rounding."""
 
@@ -55,7 +55,7 @@ class Losses:
     """Rows of one step, (rows,) each; -1 for what a row has not."""
 
     origin: Ints
-    """Number in the run of the step of the self time: the step, or the one before it."""
+    """Number in the run of the step of the self time: the step, or one before it."""
     rank: Ints
     team: Ints
     loss_class: Ints
@@ -68,7 +68,8 @@ class Losses:
     loss_ns: Floats
     """The share of the step's loss."""
     excess_ns: Floats
-    """Own time above the baseline, whether the step ends later for it or not; NaN where there is none."""
+    """Own time above the baseline, whether the step ends later for it or not; NaN where there is none, or a row of an
+    earlier step has it."""
 
     def __len__(self) -> int:
         return len(self.rank)

@@ -44,11 +44,12 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import COMPUTE, SYNC
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
-from jitter.core.numeric.selection import later
 
 _LIMITS: Final = THRESHOLDS.account
 # for compiled loops, which know no classes
 _UNCHANGED_NS: Final = _LIMITS.unchanged_ns
+_NO_MULTIPLIER: Final = 1e-12
+"""A smaller multiplier is the rounding of those of several ranks that add up to none."""
 _COLLECTIVES_BESIDE: Final = _LIMITS.collectives_beside
 SUBSETS_BESIDE: Final = 2 ** (2 + 2 * _LIMITS.collectives_beside)
 """The ends of a kernel that are computed at most: of its start, its work, and start and end of each collective."""
@@ -118,6 +119,15 @@ class Stretches(NamedTuple):
         return Stretches(self.variance, self.bias, *np.zeros((4, len(self.varied))))
 
 
+class Border(NamedTuple):
+    """From where an operation's maxima are measured that no collective of its step anchors."""
+
+    cell: int
+    """The rank's end of the step, for what follows it; -1: the end of the step before."""
+    shift: float
+    """How much later that is in the upper setting, ns."""
+
+
 class Beside(NamedTuple):
     """Work arrays for kernels beside collectives."""
 
@@ -132,10 +142,8 @@ class Beside(NamedTuple):
 class Charges(NamedTuple):
     """What one pass backwards carries along and fills in."""
 
-    border: Ints
-    """(ranks,) the last operation of each rank that is none of the pass: what comes to it, or to one before it, is
-    carried; -1 for none.
-    """
+    ends: Ints
+    """(ranks,) the operation with which the step ends for each; -1 if unknown."""
     multiplier: Multipliers
     shares: Shares
     beside: Beside
@@ -152,7 +160,6 @@ def share_step(graph: StepGraph, charges: Charges) -> None:
             share_collective(graph, charges, low)
             continue
         share_operations(graph, charges, block, low, high)
-        carry_operations(graph, charges, block, low, high)
 
 
 @compiled
@@ -160,40 +167,33 @@ def share_collective(graph: StepGraph, charges: Charges, number: int) -> None:
     """Divide the multipliers of a collective's ends, of all groups, among transfer and arrivals."""
     job, structure, collectives, step = graph.job, graph.structure, graph.collectives, graph.step
     upper, lower, shift, heads, inputs = graph.upper, graph.lower, graph.shift, graph.heads, graph.inputs
-    border, multiplier, shares, stretches = charges.border, charges.multiplier, charges.shares, charges.stretches
+    ends, multiplier, shares, stretches = charges.ends, charges.multiplier, charges.shares, charges.stretches
     for at in range(collectives.first[number], collectives.first[number + 1]):
         rank, op = collectives.rank[at], collectives.place[at]
         cell = step.row[rank] + op
-        if step.row[rank] < 0 or not multiplier.touched[rank] or isnan(step.start[cell]) or op <= border[rank]:
-            continue  # what comes to one up to the border is carried
+        if step.row[rank] < 0 or not multiplier.touched[rank] or isnan(step.start[cell]):
+            continue
         stream = job.stream[job.first[step.team[rank]] + op]
         whole = multiplier.stream[rank, stream]
         if whole != 0.0:
             multiplier.stream[rank, stream] = 0.0
             count = list_stream_inputs(graph, cell, op)
-            pass_on(graph, multiplier, rank, 0, stream, count, whole)
+            pass_on(graph, border_before(graph, rank, op, ends[rank]), multiplier, rank, 0, stream, count, whole)
         if not isnan(upper.nodes.end[cell] - lower.nodes.end[cell]):
             multiplier.group[collectives.group[at]] += multiplier.end[cell]
             multiplier.end[cell] = 0.0
     for group in range(collectives.first_group[number], collectives.first_group[number + 1]):
         whole = multiplier.group[group]
-        if whole == 0.0:
-            continue
         multiplier.group[group] = 0.0
+        if abs(whole) < _NO_MULTIPLIER:
+            continue
         shares.passed[group] = whole
         count = list_arrivals(graph, group)
-        change, is_carried = heads.moved[structure.instance[group]], False
-        for index in range(count):
-            at = inputs.which[index]
-            is_carried = is_carried or collectives.place[at] <= border[collectives.rank[at]]
-        first = collectives.rank[inputs.which[0]]
-        if is_carried:
-            shares.carried[first] += whole * (change - shift)
-            continue
+        change, first = heads.moved[structure.instance[group]], collectives.rank[inputs.which[0]]
         transfer = upper.transfer[group] - lower.transfer[group]
         transfer = 0.0 if isnan(transfer) else transfer
         shares.transfer[group] += whole * transfer
-        anchor = find_anchor(graph, count, -1, group)
+        anchor = find_anchor(graph, count, -1, group, shift)
         since = heads.moved[anchor] if anchor >= 0 else shift
         anchored = divide_maximum(count, inputs.upper, inputs.lower, since, inputs.factor, inputs.order)
         if anchor >= 0:
@@ -212,63 +212,32 @@ def share_collective(graph: StepGraph, charges: Charges, number: int) -> None:
 
 
 @compiled
-def carry_operations(graph: StepGraph, charges: Charges, block: int, first: int, last: int) -> None:
-    """Charge what comes to operations up to the border, of those from `first` up to but not including `last`."""
-    job, collectives, step, shift = graph.job, graph.collectives, graph.step, graph.shift
-    border, multiplier, shares = charges.border, charges.multiplier, charges.shares
-    nodes, others = graph.upper.nodes, graph.lower.nodes
-    for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
-        rank = collectives.member[member]
-        if step.row[rank] < 0 or not multiplier.touched[rank]:
-            continue
-        carried = 0.0
-        for op in range(min(last, border[rank] + 1) - 1, first - 1, -1):
-            place, cell = job.first[step.team[rank]] + op, step.row[rank] + op
-            thread, stream = job.thread[place], job.stream[place]
-            if multiplier.back[rank, thread] != 0.0 and not isnan(nodes.back[cell] - others.back[cell]):
-                carried += multiplier.back[rank, thread] * (nodes.back[cell] - others.back[cell] - shift)
-                multiplier.back[rank, thread] = 0.0
-            if job.kind[place] == SYNC:
-                continue
-            if multiplier.end[cell] != 0.0:
-                carried += multiplier.end[cell] * known(nodes.end[cell] - others.end[cell] - shift)
-            if multiplier.start[cell] != 0.0:
-                carried += multiplier.start[cell] * known(nodes.start[cell] - others.start[cell] - shift)
-            if multiplier.stream[rank, stream] != 0.0:
-                end = later(nodes.end[cell], nodes.free[cell]) - later(others.end[cell], others.free[cell])
-                if not isnan(end):
-                    carried += multiplier.stream[rank, stream] * (end - shift)
-                    multiplier.stream[rank, stream] = 0.0
-        shares.carried[rank] += carried
-
-
-@compiled
 def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
     graph: StepGraph, charges: Charges, block: int, first: int, last: int
 ) -> None:
     """Pass the multipliers of operations of a block's ranks on to what they follow.
 
-    The operations are those after the border from `first` up to but not including `last`.
+    The operations are those from `first` up to but not including `last`.
     """
     job, structure, collectives, step = graph.job, graph.structure, graph.collectives, graph.step
     upper, lower, heads, inputs = graph.upper, graph.lower, graph.heads, graph.inputs
-    border, multiplier, shares, stretches = charges.border, charges.multiplier, charges.shares, charges.stretches
+    ends, multiplier, shares, stretches = charges.ends, charges.multiplier, charges.shares, charges.stretches
     for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
         rank = collectives.member[member]
-        team, row, low = step.team[rank], step.row[rank], max(first, border[rank] + 1)
-        if row < 0 or not multiplier.touched[rank] or low >= last:
+        team, row = step.team[rank], step.row[rank]
+        if row < 0 or not multiplier.touched[rank]:
             continue
         has_launches, slower, unexplained = job.has_launches[team], job.interference[team], 0.0
         launch_ns, stream_ns, first_kernel = job.launch_ns[team], job.stream_ns[team], job.first_kernel[team]
         # numbers from 0 up, in parts of the arrays, need no test for places counted from the end
-        begin, end = job.first[team] + low, job.first[team] + last
+        begin, end = job.first[team] + first, job.first[team] + last
         of_thread, of_stream, before = job.thread[begin:end], job.stream[begin:end], structure.thread_before[begin:end]
         follows_call, follows_stream = structure.follows_call[begin:end], structure.follows_stream[begin:end]
         launch_before = structure.launch_before[begin:end]
         usual = cut_self_times(graph.baseline, begin, end)
-        begin, end = collectives.first_place[block] + low, collectives.first_place[block] + last
+        begin, end = collectives.first_place[block] + first, collectives.first_place[block] + last
         is_coupled = structure.is_coupled[begin:end]
-        begin, end = row + low, row + last
+        begin, end = row + first, row + last
         recorded, calls, of_start = (
             cut_self_times(graph.self_times, begin, end),
             step.call[begin:end],
@@ -277,12 +246,14 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
         nodes, others = cut_nodes(upper.nodes, begin, end), cut_nodes(lower.nodes, begin, end)
         by_end, by_start = multiplier.end[begin:end], multiplier.start[begin:end]
         by_launch_after = multiplier.launch[begin:end]
-        head, since = -1, graph.shift
-        for behind in range(last - low):
-            at = last - low - 1 - behind
-            op, thread, stream = low + at, of_thread[at], of_stream[at]
+        head, since, border = -2, graph.shift, Border(-1, graph.shift)
+        for behind in range(last - first):
+            at = last - first - 1 - behind
+            op, thread, stream = first + at, of_thread[at], of_stream[at]
             place, cell = job.first[team] + op, row + op
             gpu = host = ended = started = 0.0
+            if behind == 0 or op == ends[rank]:
+                head, border = -2, border_before(graph, rank, op, ends[rank])
             if stream >= 0 and isnan(nodes.start[at]):
                 # the rank has not the operation: what waits for it waits for the one before it
                 multiplier.stream[rank, stream] += by_end[at]
@@ -295,7 +266,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                         ended = whole
                     else:
                         count = list_stream_inputs(graph, cell, op)
-                        pass_on(graph, multiplier, rank, thread, stream, count, whole)
+                        pass_on(graph, border, multiplier, rank, thread, stream, count, whole)
                 if by_end[at] != 0.0:
                     ended += by_end[at]
                     by_end[at] = 0.0
@@ -314,7 +285,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                         shares.overlap[cell] += ended * (took - usually_took - work)
                         started = ended
                     else:
-                        gpu = share_beside(graph, charges, rank, op, recorded.gpu[at], usual.gpu[at], ended)
+                        gpu = share_beside(graph, charges, border, rank, op, recorded.gpu[at], usual.gpu[at], ended)
                 if by_start[at] != 0.0:
                     started += by_start[at]
                     by_start[at] = 0.0
@@ -325,10 +296,12 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                 is_alone = is_known and follows_stream[at]
                 if of_start[at] != head:
                     head = of_start[at]
-                    since = head_moved(graph, head, rank)
+                    since = head_moved(graph, head, rank, border.shift)
                 by_launch, count = 0.0, 2
                 base, since_base = launch_before[at] if is_alone else -1, math.nan
-                if base > border[rank] and not isnan(upper.nodes.start[row + base]):
+                # what follows the step's end is measured from that, not from a launch before it
+                is_same_side = base > ends[rank] or op <= ends[rank]
+                if base >= 0 and is_same_side and not isnan(upper.nodes.start[row + base]):
                     since_base = upper.nodes.back[row + base] - lower.nodes.back[row + base]
                     since_base += 0.0 * (begun - usually_begun + free - usually_free)  # all must be known
                 reference = since if isnan(since_base) else since_base
@@ -350,7 +323,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     moved = max(begun, free) - max(usually_begun, usually_free)
                 else:
                     count = list_start_inputs(graph, rank, op)
-                    moved = pass_on(graph, multiplier, rank, thread, stream, count, started)
+                    moved = pass_on(graph, border, multiplier, rank, thread, stream, count, started)
                     if count > 0 and inputs.goes[0] == RETURN:
                         by_launch = inputs.factor[0]
                 change = nodes.start[at] - others.start[at] - moved
@@ -380,7 +353,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     part = START if op <= first_kernel else CPU
                     pass_by(stretches, heads.back[cell], team, part, whole)
                 else:
-                    unexplained += share_call(graph, charges, rank, op)
+                    unexplained += share_call(graph, charges, border, rank, op)
             if gpu != 0.0:
                 shares.gpu[cell] += gpu
             if host != 0.0:
@@ -389,7 +362,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
 
 
 @compiled
-def share_call(graph: StepGraph, charges: Charges, rank: int, op: int) -> float:
+def share_call(graph: StepGraph, charges: Charges, border: Border, rank: int, op: int) -> float:
     """Pass the multiplier of a call's return on to all that it waits for; return what stays unexplained."""
     job, step, heads, inputs = graph.job, graph.step, graph.heads, graph.inputs
     self_times, baseline, upper, lower = graph.self_times, graph.baseline, graph.upper, graph.lower
@@ -401,7 +374,7 @@ def share_call(graph: StepGraph, charges: Charges, rank: int, op: int) -> float:
     multiplier.back[rank, thread] = 0.0
     head = heads.back[row + previous] if previous >= 0 else -1
     count = list_call_inputs(graph, rank, op, head)
-    moved = pass_on(graph, multiplier, rank, thread, stream, count, whole)
+    moved = pass_on(graph, border, multiplier, rank, thread, stream, count, whole)
     in_call = self_times.call[cell] - baseline.call[place]
     unexplained = whole * (upper.nodes.back[cell] - lower.nodes.back[cell] - in_call - moved)
     shares.host[cell] += whole * in_call
@@ -415,8 +388,17 @@ def share_call(graph: StepGraph, charges: Charges, rank: int, op: int) -> float:
     shares.host[cell] += whole * host
     pass_by(stretches, heads.back[cell], team, START if op <= job.first_kernel[team] else CPU, whole)
     count = list_since_inputs(graph, row, rank, place)
-    moved = pass_on(graph, multiplier, rank, thread, stream, count, whole)
+    moved = pass_on(graph, border, multiplier, rank, thread, stream, count, whole)
     return float(unexplained + whole * (called - host - moved))
+
+
+@compiled
+def border_before(graph: StepGraph, rank: int, op: int, end: int) -> Border:
+    """Return from where an operation of a rank is measured whose step ends with the operation `end`, -1 if unknown."""
+    upper, lower, cell = graph.upper.nodes, graph.lower.nodes, graph.step.row[rank] + end
+    if end < 0 or op <= end or isnan(upper.end[cell] - lower.end[cell]):
+        return Border(-1, graph.shift)
+    return Border(cell, upper.end[cell] - lower.end[cell])
 
 
 @compiled
@@ -428,7 +410,7 @@ def pass_by(stretches: Stretches, head: int, team: int, part: int, whole: float)
 
 @compiled
 def share_beside(  # noqa: PLR0912, PLR0915  # one formula
-    graph: StepGraph, charges: Charges, rank: int, op: int, work: float, usual_work: float, whole: float
+    graph: StepGraph, charges: Charges, border: Border, rank: int, op: int, work: float, usual_work: float, whole: float
 ) -> float:
     """Divide the multiplier of the end of a kernel beside collectives; return the share of its work.
 
@@ -456,7 +438,7 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
             anchor = common_ancestor(anchor, heads.end[row + node], heads.parent)
         node = collective_before[first + node]
     anchor = attended_head(graph, anchor, rank, -1)
-    since = heads.moved[anchor] if anchor >= 0 else graph.shift
+    since = heads.moved[anchor] if anchor >= 0 else border.shift
     # begins with the lower setting, measured from the anchor
     node = collective_before[first + op]
     for _ in range(LOOK_BACK):
@@ -505,6 +487,8 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
             multiplier.end[row + node] += whole * part
     if anchor >= 0:
         multiplier.group[graph.structure.group[anchor]] += whole * (1 - passed)
+    elif border.cell >= 0:
+        multiplier.end[border.cell] += whole * (1 - passed)
     charges.shares.overlap[cell] += whole * rest
     return float(gpu)
 
@@ -534,23 +518,34 @@ def share_slot(graph: StepGraph, charges: Charges, rank: int, cell: int, whole: 
 
 @compiled
 def pass_on(
-    graph: StepGraph, multiplier: Multipliers, rank: int, thread: int, stream: int, count: int, whole: float
+    graph: StepGraph,
+    border: Border,
+    multiplier: Multipliers,
+    rank: int,
+    thread: int,
+    stream: int,
+    count: int,
+    whole: float,
 ) -> float:
     """Divide a multiplier among the inputs of a maximum of one rank; return how much later it is, ns.
 
-    Without inputs it is as late as the end of the step before.
+    Without inputs it is as late as the border.
     """
     heads, inputs, row = graph.heads, graph.inputs, graph.step.row[rank]
     if count == 0:
-        return graph.shift
+        if border.cell >= 0:
+            multiplier.end[border.cell] += whole
+        return border.shift
     if count == 1:
         inputs.factor[0] = 1.0
     else:
-        anchor = find_anchor(graph, count, rank, -1)
-        since = heads.moved[anchor] if anchor >= 0 else graph.shift
+        anchor = find_anchor(graph, count, rank, -1, border.shift)
+        since = heads.moved[anchor] if anchor >= 0 else border.shift
         anchored = divide_maximum(count, inputs.upper, inputs.lower, since, inputs.factor, inputs.order)
         if anchor >= 0:
             multiplier.group[graph.structure.group[anchor]] += whole * anchored
+        elif border.cell >= 0:
+            multiplier.end[border.cell] += whole * anchored
     for index in range(count):
         part = whole * inputs.factor[index]
         if inputs.goes[index] == RETURN:

@@ -1,6 +1,7 @@
 """The account of each step in turn: the replay with the baseline, and what the difference is owed to."""
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import isnan
@@ -44,6 +45,7 @@ from jitter.core.numeric.arrays import Bools, Floats, Ints, joined
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
 
+_LIMITS: Final = THRESHOLDS.account
 _OWN_ROW_NS: Final = THRESHOLDS.rounding_ns
 _CLASSES: Final = (*OWN_CLASSES, LossClass.OVERLAP)
 """Classes of a rank with places."""
@@ -89,18 +91,18 @@ class _Compared:
 
 
 class StepShares(NamedTuple):
-    """Shares of a step that lie in it, or in the step before."""
+    """Shares of a step's loss that lie in it, or in one step before it."""
 
     number: int
     """In the run, of the step in which they lie."""
     graph: StepGraph
     border: Ints
-    """As in `Charges`."""
+    """(ranks,) the last operation whose time above the baseline stands in another step's rows; -1 for none."""
     touched: Bools
     """(ranks,) which have shares."""
     shares: Shares
     carried: Floats
-    """(ranks,) what the step owes to how its ranks came to it."""
+    """(ranks,) what is owed to how the ranks came to it, as far as no step before it has that."""
 
 
 class LossRows(NamedTuple):
@@ -155,9 +157,11 @@ class Account:
         self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
         self._shift = 0.0
         """How much later than with the baseline the step before ends, ns."""
-        self._last: _Compared | None = None
-        self._rooms = [_room(0, 0) for _ in range(2)]
-        """Of the last steps, the latest last: one is divided, and its tail is of the one before."""
+        cells = int(np.diff(job.first) @ np.diff(job.first_rank))
+        self._past = deque[_Compared](maxlen=max(1, min(_LIMITS.steps_back, _LIMITS.cells_kept // max(cells, 1))))
+        """The steps before, the latest last: what a step's ranks come with was lost in them."""
+        self._rooms = deque[_Room]()
+        """Of the steps before and of the one that is divided, the latest last."""
         self._own_row_ns = own_row_ns
         self._rows = _loss_rows(1024, len(run.rank_numbers))
         self._multiplier: Multipliers | None = None
@@ -172,14 +176,15 @@ class Account:
 
     def _divide(self, now: _Compared) -> StepAccount:
         """Divide a step's loss; give it every step in order."""
-        before, self._last = self._last, now
         if not len(now.ends):
+            self._past.append(now)
             none = np.empty(0, np.int64)
             nothing = _losses(self._rows, 0)
             return StepAccount(now.number, np.nan, nothing, nothing, none, np.empty(0), 0.0)
         noise = self._noise[now.number]
         stretches = Stretches(noise.variance, noise.bias, *np.zeros((4, len(self._structure.group) + 1)))
-        shared = self._share(now, before, stretches)
+        shared = self._share(now, stretches)
+        self._past.append(now)
         losses = self._list_losses(shared)
         passed = shared[0].shares.passed
         groups = np.flatnonzero(passed)
@@ -195,8 +200,8 @@ class Account:
 
     def _compare(self, step: RecordedStep, baseline: SelfTimes) -> _Compared:
         """Find the times of a step in both settings."""
-        room = self._rooms.pop(0)
-        if len(room.lower.end) != len(step.times.start):
+        room = self._rooms.popleft() if len(self._rooms) > len(self._past) == self._past.maxlen else None
+        if room is None or len(room.lower.end) != len(step.times.start):
             room = _room(len(step.times.start), len(self._structure.group))
         self._rooms.append(room)
         usual = repaired_transfers(step, self._usual[step.number])
@@ -258,38 +263,52 @@ class Account:
             follow_queue(job, times, rank, nodes, pending, holders, slot, holder)
         return slot, holder
 
-    def _share(self, now: _Compared, before: _Compared | None, stretches: Stretches) -> list[StepShares]:
-        """Return the shares that lie in the step, and those that lie in the step before, if there are any."""
-        graph, ends, shift = now.graph, now.ends, now.graph.shift
-        multiplier, shares = self._cleared(graph, 0)
-        cells = graph.step.row[ends] + now.last[ends]
-        multiplier.end[cells] = 1 / len(ends)
-        multiplier.touched[ends] = True
+    def _share(self, now: _Compared, stretches: Stretches) -> list[StepShares]:
+        """Return the shares that lie in the step, and those that lie in each step before it, the latest first.
+
+        The step ends later than the one before: the pass begins with a multiplier of 1 at its end and of -1 at the end
+        of the step before, from which the step's maxima are measured. What comes to a step that is no longer kept is
+        carried, as are ranks' sums below that of a row.
+        """
+        multiplier, shares = self._cleared(now.graph, 0)
+        _seed_end(now, 1.0, multiplier)
+        cells = now.graph.step.row[now.ends] + now.last[now.ends]
         for weight in (stretches.reached, stretches.entered):
-            np.add.at(weight, graph.heads.end[cells] + 1, 1 / len(ends))
-        every = np.full(len(self._run.rank_numbers), -1, np.int64)
-        share_step(graph, Charges(every, multiplier, shares, self._beside, stretches))
-        touched, remaining = multiplier.touched.copy(), (multiplier.left + multiplier.stream, multiplier.back.copy())
-        if before is None or not any(values.any() for values in remaining):
-            return [StepShares(now.number, graph, every, touched, shares, _carried(graph, *remaining))]
-        there = (before.graph.step.row >= 0) & ~now.fresh
-        ended, back = (np.where(there[:, None], values, 0.0) for values in remaining)
-        carried = _carried(graph, remaining[0] - ended, remaining[1] - back)
-        of_step = StepShares(now.number, graph, every, touched, shares, carried)
-        # what lies in the step before is measured from the same end
-        graph = before.graph._replace(shift=shift)
-        multiplier, shares = self._cleared(graph, 1)
-        multiplier.stream[:], multiplier.back[:] = ended, back
-        self._seed_carried(graph.step, multiplier)
-        multiplier.touched[:] = multiplier.stream.any(axis=1) | multiplier.back.any(axis=1) | multiplier.touched
-        border = np.where(before.last >= 0, before.last, np.iinfo(np.int64).max)
-        tail = stretches.cleared()
-        share_step(graph, Charges(border, multiplier, shares, self._beside, tail))
-        # what follows the last collective of the step before leads to the first one of this step
-        stretches.varied[0] += tail.varied.sum()
-        stretches.biased[0] += tail.biased.sum()
-        carried = _carried(graph, multiplier.left + multiplier.stream, multiplier.back)
-        return [of_step, StepShares(before.number, graph, border, multiplier.touched, shares, carried)]
+            np.add.at(weight, now.graph.heads.end[cells] + 1, 1 / len(now.ends))
+        shared: list[StepShares] = []
+        of, border = now, np.full(len(self._run.rank_numbers), -1, np.int64)
+        for earlier in (*reversed(self._past), None):
+            passed = stretches if of is now else stretches.cleared()
+            share_step(of.graph, Charges(of.last, multiplier, shares, self._beside, passed))
+            if len(shared) == 1:
+                # what follows the last collective of the step before leads to the first one of this step
+                stretches.varied[0] += max(passed.varied.sum(), 0.0)
+                stretches.biased[0] += max(passed.biased.sum(), 0.0)
+            touched, ended, back = (
+                multiplier.touched.copy(),
+                multiplier.left + multiplier.stream,
+                multiplier.back.copy(),
+            )
+            carried = _carried(of.graph, ended, back)
+            if earlier is None or not np.abs(carried).max() > self._own_row_ns:
+                shared.append(StepShares(of.number, of.graph, border, touched, shares, carried))
+                break
+            there, upper, lower = earlier.graph.step.row >= 0, of.graph.upper.before, of.graph.lower.before
+            handed = [
+                np.where((there & ~of.fresh)[:, None] & ~np.isnan(known), whole, 0.0)
+                for whole, known in ((ended, upper.stream_end - lower.stream_end), (back, upper.back - lower.back))
+            ]
+            carried -= _carried(of.graph, *handed)
+            shared.append(StepShares(of.number, of.graph, border, touched, shares, carried))
+            every = np.full(len(border), np.iinfo(np.int64).max - 1)
+            border = np.where(earlier.last >= 0, earlier.last, every) if of is now else every
+            of = earlier
+            multiplier, shares = self._cleared(of.graph, len(shared))
+            multiplier.stream[:], multiplier.back[:] = handed
+            self._seed_carried(of.graph.step, multiplier)
+            multiplier.touched[:] |= multiplier.stream.any(axis=1) | multiplier.back.any(axis=1)
+            _seed_end(of, -float(sum(values.sum() for values in handed)), multiplier)
+        return shared
 
     def _seed_carried(self, times: StepTimes, multiplier: Multipliers) -> None:
         """Hand what a step awaits of operations of the step before, whose `times` they are, to their ends."""
@@ -367,6 +386,13 @@ class Account:
         return self._multiplier, self._shares[slot]
 
 
+def _seed_end(of: _Compared, whole: float, multiplier: Multipliers) -> None:
+    """Give a step's end, the mean over ranks, a multiplier."""
+    if len(of.ends):
+        multiplier.end[of.graph.step.row[of.ends] + of.last[of.ends]] += whole / len(of.ends)
+        multiplier.touched[of.ends] = True
+
+
 def _carried(graph: StepGraph, ends: Floats, back: Floats) -> Floats:
     """Return, (ranks,), what a step owes to how its ranks came to it, for the multipliers of its carried state."""
     upper, lower = graph.upper.before, graph.lower.before
@@ -421,7 +447,8 @@ def list_large_shares(
     border, touched, shares = of_step.border, of_step.touched, of_step.shares
     has_overlap = len(shares.overlap) > 0
     for rank in range(len(step.row)):
-        team, row, low = step.team[rank], step.row[rank], border[rank] + 1
+        team, row = step.team[rank], step.row[rank]
+        low = 0 if touched[rank] else border[rank] + 1
         size = job.first[team + 1] - job.first[team] - low
         if row < 0 or size <= 0:
             continue
@@ -436,6 +463,7 @@ def list_large_shares(
             host = known(recorded.host[at] - usual.host[at]) + recorded.call[at] - usual.call[at]
             host -= recorded.lead[at] - usual.lead[at]
             gpu = known(recorded.delay[at] - usual.delay[at]) + recorded.gpu[at] - usual.gpu[at]
+            is_new = low + at > border[rank]
             if not touched[rank]:
                 excess[rank, host_class] += host
                 excess[rank, GPU] += gpu
@@ -449,9 +477,10 @@ def list_large_shares(
                     position, share, above = GPU + 1, shares.overlap[begin + at], 0.0
                 if abs(share) < least_ns:
                     sums[rank, position] += share
-                    excess[rank, position] += above
+                    excess[rank, position] += above if is_new else 0.0
                     continue
                 loss_class = position if position <= GPU else OVERLAP
+                above = above if is_new else math.nan
                 add_row(rows, count, number, structure.rank[rank], team, loss_class, low + at, share, above)
                 add_to_rank(rows.of_rank, rank, share)
                 count += 1
@@ -507,8 +536,6 @@ def list_shares_of_rank(of_step: StepShares, rank: int, count: int, rows: LossRo
     if row < 0:
         return count
     for place in range(job.first[team + 1] - job.first[team]):
-        if place <= of_step.border[rank]:
-            continue
         cell, at = row + place, job.first[team] + place
         if shares.host[cell] != 0:
             loss_class = (

@@ -1,4 +1,4 @@
-"""Pipeline stages that have more layers than the others, or run theirs more slowly: every micro-batch waits for them.
+"""Pipeline stages that have more layers than the others, or longer ones: every micro-batch waits for them.
 
 A stage has no peers, but the stages have each other. GPU times are compared by the kernels' names: where a stage has
 more layers, or a slow GPU, most of its time is in names that take longer there. An embedding or a loss, which one stage
@@ -121,7 +121,8 @@ def find_unequal_stages(
             f"{format_count(len(others), 'stage')}: the loss, which compares ranks of a stage, does not contain it"
         )
         why = (
-            f"its kernels take {format_percent(pace - 1)} longer than kernels of the same names on other stages"
+            f"its kernels take {format_percent(pace - 1)} longer than kernels of the same names on other stages: more "
+            "work in launches of a fixed size, or slow GPUs"
             if is_slow
             else "kernels of the same names take as long there as on other stages: it has more of them"
         )

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from jitter.analysis.account.losses import CLASSES_OF_PART, LossClass
+from jitter.analysis.account.losses import CLASSES_OF_PART
 from jitter.analysis.account.noise import Noise, noise_of_operations
 from jitter.analysis.account.step_account import StepAccount
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
@@ -481,18 +481,6 @@ class RunAnalysis:
                 of_group = transfers.setdefault(place, {})
                 of_group[number] = of_group.get(number, 0.0) + ns
         return own_ns, transfers
-
-    @cached_property
-    def carried_ns(self) -> Floats:
-        """What is charged to how late ranks came to a step, (steps, ranks), ns; ranks by number, 0 without a loss."""
-        ranks = self.run.rank_numbers
-        order = np.argsort(ranks)  # teams, and so ranks, need not ascend
-        carried_ns = np.zeros((len(self.keys), len(ranks)))
-        for number in np.flatnonzero(~np.isnan(self.step_ns) & ~np.isnan(self.loss_ns)).tolist():
-            rows = self.accounts[number].losses.of([LossClass.CARRIED])
-            numbers = order[np.searchsorted(ranks, rows.rank, sorter=order)]
-            np.add.at(carried_ns[number], numbers, rows.loss_ns)
-        return carried_ns
 
     @property
     def accounts(self) -> list[StepAccount]:

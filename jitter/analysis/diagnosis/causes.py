@@ -277,6 +277,14 @@ def _unaffected_kernels(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match({"share": format_percent(share)}) if share >= THRESHOLDS.min_unaffected_share else None
 
 
+def _whole_stage(evidence: "Evidence", late: "Outlier") -> Match | None:
+    stage = evidence.stage_as_late(late.rank, late.part)
+    if not stage:
+        return None
+    values = {**_same_work(evidence, late).values, "ranks": format_ranks(sorted(stage))}
+    return Match(values, (_SAME_WORK.format(**values),))
+
+
 def _same_work(evidence: "Evidence", late: "Outlier") -> Match:
     work = evidence.workload(late)
     return Match(
@@ -320,6 +328,7 @@ STALLED_LOADING: Final = "the input pipeline stalled"
 WAITS_FOR_UNRECORDED: Final = "ranks were not recorded: part of this time may be waiting for them"
 USUAL_LOADING: Final = "they do not explain the late start"
 _LOADING: Final = "its data-loading ranges take {own} per step{others}"
+_SAME_WORK: Final = "{same} of {operations} have the same launch shape as {where}"
 _TRANSFERS: Final = "from the last arrival to the end, {collectives} per step take {taken} ({baseline} {usual})"
 
 # fmt: off
@@ -351,7 +360,9 @@ RULES: Final = (
          lambda _, late: None if late.pace is None else Match({"longer": format_percent(late.pace - 1)}),
          "its kernels take {longer} longer than the other ranks' for the same launch size, which varies over ranks "
          "and steps"),
-    Rule("gpu_compute", _GPU, "likely", _same_work, "{same} of {operations} have the same launch shape as {where}"),
+    Rule("gpu_time", _GPU, "unknown", _whole_stage,
+         "the whole pipeline stage is slower ({ranks}): more work in launches of a fixed size, or slow GPUs"),
+    Rule("gpu_compute", _GPU, "likely", _same_work, _SAME_WORK),
     Rule("communication", _TRANSFER, "unknown", _waits_for_unrecorded, _TRANSFERS),
     Rule("slow_network", _TRANSFER, "likely",
          lambda evidence, slow: None if slow.known_gain_ns is None else _slow_transfers(evidence, slow), _TRANSFERS),

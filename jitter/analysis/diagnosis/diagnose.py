@@ -7,8 +7,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from jitter.analysis.detection.likely_communication import CommunicationSurvey, survey_communication
 from jitter.analysis.detection.pricing import GainRange
 from jitter.analysis.detection.run_analysis import RunAnalysis
@@ -44,7 +42,7 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
     beside = group_job_findings(evidence)
     steps = answer_steps(evidence, [*groups, *beside], ttke_extremes)
     loss = _sum_loss(steps)
-    shares = _limit_to_loss(_add_carried(analysis, groups, gains), loss.ns)
+    shares = _limit_to_loss([analysis.loss_of(group.scenario) for group in groups], loss.ns)
     ranges = _gain_ranges(evidence, groups, gains, loss)
     priced = [PricedGroup(*row) for row in zip(groups, gains, shares, ranges, strict=True)]
     priced += [PricedGroup(group, group.known_gain_ns or 0.0, group.known_gain_ns or 0.0) for group in beside]
@@ -75,25 +73,6 @@ def diagnose(analysis: RunAnalysis, evidence: Evidence, ttke_extremes: TtkeExtre
         warm_up=describe_warm_up(analysis),
     )
     return limit_to_communication(diagnosis, survey_communication(run))
-
-
-def _add_carried(analysis: RunAnalysis, groups: Sequence[FindingGroup], gains: Sequence[float]) -> list[float]:
-    """Return what is charged to each group, ns, with what its ranks carry into the steps after it.
-
-    A rank that ends its steps late, as after a slow transfer at their end, holds up the steps that follow: their
-    accounts have the lateness, not its cause. A group is charged at most what fixing it saves.
-    """
-    shares = [analysis.loss_of(group.scenario) for group in groups]
-    columns, left = analysis.run.number_of, np.maximum(analysis.carried_ns, 0.0)
-    for at in sorted(range(len(groups)), key=lambda at: shares[at] - gains[at]):
-        after = sorted({number + later for number in groups[at].steps for later in (1, 2)} & set(range(len(left))))
-        place = np.ix_(after, [columns[rank] for rank in groups[at].group.ranks if rank in columns])
-        carried_ns = float(left[place].sum())
-        taken_ns = min(carried_ns, max(gains[at] - shares[at], 0.0))
-        if taken_ns > 0:
-            left[place] *= 1 - taken_ns / carried_ns
-            shares[at] += taken_ns
-    return shares
 
 
 def _limit_to_loss(shares: Sequence[float], loss_ns: int | None) -> list[float]:

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import jitter
+from jitter.analysis.account import step_account
 from jitter.analysis.execution import run_reader
 from jitter.analysis.execution.activity_reader import ActivityReader
 from jitter.analysis.execution.self_times import follow_step
 from jitter.analysis.replay import run_steps
+from jitter.analysis.thresholds import THRESHOLDS
 from jitter.comparison.build_document import build_document
 from jitter.core.step_key import StepKey
 from jitter.simulate import Fault, simulate
@@ -30,7 +32,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_self_times_of_one_step_at_most_are_kept_while_the_next_one_is_read(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The account keeps the step before, whose tail delays the next one; nothing else keeps any."""
+    """The account of large steps keeps the step before, whose tail delays the next one; nothing else keeps any."""
     steps: list[list[weakref.ref[Any]]] = []
     kept: list[int] = []
 
@@ -41,6 +43,7 @@ def test_self_times_of_one_step_at_most_are_kept_while_the_next_one_is_read(
         return own
 
     monkeypatch.setattr(run_reader, "_ROWS_KEPT", 0)
+    monkeypatch.setattr(step_account, "_LIMITS", THRESHOLDS.account._replace(cells_kept=0))
     monkeypatch.setattr(run_steps, "follow_step", followed)
     lake = jitter.open(root)
     assert lake.diagnose().culprits

@@ -36,10 +36,10 @@ def test_a_stage_with_more_layers_is_found_and_priced(tmp_path, name: str):
     assert any("it has more of them" in line for line in found.evidence)
 
 
-def test_a_slow_gpu_that_is_a_stage_by_itself_is_no_matter_of_layers(tmp_path):
+def test_a_slow_gpu_that_is_a_stage_by_itself_may_have_more_work(tmp_path):
     job = LayoutJob(24, shape="pipeline", row=4, ranks=4, slow=(2, 1.2))
     (found,) = ingest_job(job, tmp_path).diagnose().culprits
-    assert (found.scope, found.ranks, found.cause, found.confidence) == ("rank", (2,), "gpu_compute", "high")
+    assert (found.scope, found.ranks, found.cause, found.confidence) == ("rank", (2,), "gpu_time", "high")
     assert found.gain_ns == pytest.approx(true_cost_ns(job, job.healthy()), rel=0.1)
 
 

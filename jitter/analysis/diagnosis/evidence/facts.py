@@ -20,6 +20,7 @@ from jitter.analysis.diagnosis.evidence.recorded_work import (
     explain_by_side_work,
     side_work_times,
 )
+from jitter.analysis.diagnosis.evidence.stages import stages_of_ranks
 from jitter.analysis.diagnosis.evidence.workload import (
     WorkloadComparison,
     compare_for_work,
@@ -135,6 +136,18 @@ class Evidence:
         """Return how many other ranks these ranks were compared with; of several teams the fewest."""
         run = self.analysis.run
         return min(run.sizes[run.team_of[rank]] for rank in ranks if rank in run.team_of) - 1
+
+    @cached_property
+    def _stages(self) -> Mapping[int, frozenset[int]]:
+        return stages_of_ranks(self.analysis.run)
+
+    def stage_as_late(self, rank: int, part: TimePart) -> frozenset[int]:
+        """Return the ranks of a rank's pipeline stage if all stand out by this part in nearly all steps; else none."""
+        least = THRESHOLDS.nearly_all_share * len(self.analysis.keys)
+        members = (member for candidate in self.analysis.candidates for member in candidate.members)
+        late = {member.rank for member in members if member.part is part and len(member.steps) >= least}
+        stage = self._stages.get(rank, frozenset())
+        return stage if stage <= late and len(set(self._stages.values())) > 1 else frozenset()
 
     def is_doubtful(self, ranks: Collection[int], *, communication: bool) -> bool:
         """Return whether something that was not recorded may explain a finding about these ranks as well."""

@@ -21,7 +21,10 @@ from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_percent
 from jitter.core.numeric.arrays import Floats
 
-STAGE_KINDS: Final[Mapping[FindingKind, Cause]] = {"unequal_stages": "unequal_stages", "slow_stage": "gpu_compute"}
+STAGE_KINDS: Final[Mapping[FindingKind, tuple[Cause, CauseCertainty]]] = {
+    "unequal_stages": ("unequal_stages", "likely"),
+    "slow_stage": ("gpu_time", "unknown"),
+}
 """The causes of findings that compare pipeline stages."""
 
 
@@ -198,7 +201,7 @@ def _group_jobs(candidates: Sequence[Finding], evidence: Evidence) -> list[Findi
 def _group_job(job: Finding, evidence: Evidence) -> FindingGroup:
     if job.kind in STAGE_KINDS:
         group = RankGroup("rank" if len(job.ranks) == 1 else "ranks", job.ranks)
-        return FindingGroup((job,), group, STAGE_KINDS[job.kind], "likely", job.evidence)
+        return FindingGroup((job,), group, *STAGE_KINDS[job.kind], job.evidence)
     cause, certainty, sentences = find_cause(evidence, job)
     is_whole_job = job.kind == "slow_steps" and len(job.ranks) == len(evidence.locations)
     if is_whole_job or job.kind not in ("late_together", "slow_steps"):
@@ -245,12 +248,15 @@ _HOST_PARTS = tuple(part for part in OWN_PARTS if part != TimePart.GPU)
 
 
 class OwnLosses:
-    """What is charged to each rank's own time, by step and part."""
+    """What is charged to each rank's own time, by part and the step of that time, whichever step ends later for it."""
 
     def __init__(self, evidence: Evidence, timed: Sequence[int]) -> None:
         analysis = evidence.analysis
         self.ranks = sorted(analysis.run.team_of)
-        by_class = np.stack([account.losses.by_rank(self.ranks) for account in analysis.accounts])
+        by_class = np.zeros((len(analysis.accounts), len(self.ranks), len(LossClass)))
+        for account in analysis.accounts:
+            for origin in np.unique(account.losses.origin).tolist():
+                by_class[origin] += account.losses.where(account.losses.origin == origin).by_rank(self.ranks)
         self.own_ns: Floats = np.stack([by_class[:, :, CLASSES_OF_PART[part]].sum(axis=2) for part in OWN_PARTS], 2)
         """(steps, ranks, own parts)."""
         self.of_ranks_ns: Floats = by_class[:, :, RANK_CLASSES].sum(axis=2)

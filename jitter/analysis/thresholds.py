@@ -111,6 +111,8 @@ class AccountThresholds(NamedTuple):
 
     unchanged_ns: float = 1e-3
     """Nanoseconds. A smaller change is none: times are whole ns, and what is computed from them is nearly so."""
+    no_multiplier: float = 1e-12
+    """Of a step's end. A smaller multiplier is the rounding of those of several ranks that add up to none."""
     collectives_beside: int = 3
     """Collectives beside one kernel that are told apart: 2 to the power of 2 + 2 × that many ends are computed."""
     steps_back: int = 8

@@ -48,8 +48,7 @@ from jitter.core.numeric.compilation import compiled
 _LIMITS: Final = THRESHOLDS.account
 # for compiled loops, which know no classes
 _UNCHANGED_NS: Final = _LIMITS.unchanged_ns
-_NO_MULTIPLIER: Final = 1e-12
-"""A smaller multiplier is the rounding of those of several ranks that add up to none."""
+_NO_MULTIPLIER: Final = _LIMITS.no_multiplier
 _COLLECTIVES_BESIDE: Final = _LIMITS.collectives_beside
 SUBSETS_BESIDE: Final = 2 ** (2 + 2 * _LIMITS.collectives_beside)
 """The ends of a kernel that are computed at most: of its start, its work, and start and end of each collective."""

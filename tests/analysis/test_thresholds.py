@@ -37,6 +37,7 @@ NOT_THRESHOLDS = {
     "diagnosis/diagnosis.py": {"_REPR_LENGTH"},
     "diagnosis/hang/facts.py": {"_BEFORE_ALL", "_LARGEST_GROUP"},
     "diagnosis/hang/find_hang.py": {"_MOST_CALLS", "_MOST_LAST_CALLS"},
+    "diagnosis/hang/nccl_calls.py": {"_LARGEST"},
 }
 
 

@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from pathlib import PurePath
+from signal import SIGKILL
 from statistics import median, median_low
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -22,7 +23,6 @@ from jitter.core.formatting import (
 Rows = Sequence[Mapping[str, Any]]
 _MOST: Final = THRESHOLDS.sentences.max_named
 _LIMITS: Final = THRESHOLDS.evidence
-_SIGKILL: Final = 9
 _SINGLE: Final = _LIMITS.single_value_bytes
 MAX_MEASUREMENTS: Final = _MOST
 """Sentences that a verdict begins with."""
@@ -213,7 +213,7 @@ def describe_exits(rows: Rows) -> Iterator[str]:
         row = min(first, key=lambda row: (row["time_ns"] is None, row["time_ns"] or 0, row["rank"]))
         code = row["exit_code"]
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        killed = ", as the system does that is out of memory, and the scheduler" if code == -_SIGKILL else ""
+        killed = ", as the system does that is out of memory, and the scheduler" if code == -SIGKILL else ""
         where = f" on {row['host']}" if row["host"] is not None else ""
         yield escape_control(
             f"the first process that torchrun saw fail is rank {row['rank']}{where}, with {how}{killed}"

@@ -268,7 +268,7 @@ class Account:
 
         The step ends later than the one before: the pass begins with a multiplier of 1 at its end and of -1 at the end
         of the step before, from which the step's maxima are measured. What comes to a step that is no longer kept is
-        carried, as are ranks' sums below that of a row.
+        carried, as are ranks' sums below that of a row in the steps before the last.
         """
         multiplier, shares = self._cleared(now.graph, 0)
         _seed_end(now, 1.0, multiplier)
@@ -290,7 +290,8 @@ class Account:
                 multiplier.back.copy(),
             )
             carried = _carried(of.graph, ended, back)
-            if earlier is None or not np.abs(carried).max() > self._own_row_ns:
+            least_ns = 0.0 if of is now else self._own_row_ns
+            if earlier is None or not np.abs(carried).max() > least_ns:
                 shared.append(StepShares(of.number, of.graph, border, touched, shares, carried))
                 break
             there, upper, lower = earlier.graph.step.row >= 0, of.graph.upper.before, of.graph.lower.before

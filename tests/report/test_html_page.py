@@ -454,8 +454,7 @@ def test_the_legend_of_the_split_names_the_parts(tmp_path):
     lake = report_job(tmp_path / "lake", ranks=3, steps=2, late=(1, 1, 5, 400_000))
     grid = Figures(lake).split()
     (legend,) = grid.select({"type": Legend})
-    # what the first step leaves is no part of the others
-    assert [item.label.value for item in legend.items] == ["late start", "CPU", "GPU", "communication", "rest"]
+    assert [item.label.value for item in legend.items] == ["late start", "CPU", "GPU", "communication"]
 
 
 def test_host_time_after_the_last_launch_is_drawn_on_its_own(tmp_path):

@@ -45,7 +45,7 @@ def test_what_slows_every_step_is_not_cleared(tmp_path: Path):
     run = simulate(small("pipeline", steps=STEPS), [Fault.parse("slow_gpu:rank=2,factor=2")])
     found = ingest_run(run, tmp_path).diagnose()
     (culprit,) = found.culprits
-    assert (culprit.ranks, culprit.cause, culprit.is_beyond_loss) == ((2,), "gpu_compute", True)
+    assert (culprit.ranks, culprit.cause, culprit.is_beyond_loss) == ((2,), "gpu_time", True)
     said = "Ranks 0-3 each run a program of their own: a fault that slows one of them in every step cannot be seen"
     assert [note for note in found.notes if note.startswith(said)]
 

@@ -319,8 +319,8 @@ def _one_rank(
     """Return the rank and part with most of the loss, if no finding has `named` it.
 
     The rank must have the largest share step after step, or stand out in single steps: chance may cause such a stall,
-    but it did cost the time. In one step nothing repeats but the arrival at collectives: without that, the loss must be
-    `is_above_noise`.
+    but it did cost the time. In few steps its last arrivals at collectives count as well; in one, nothing else repeats,
+    and a loss that `is_above_noise` is enough.
     """
     analysis, run = evidence.analysis, evidence.analysis.run
     column, part_number = np.unravel_index(np.argmax(charged.totals_ns), charged.totals_ns.shape)
@@ -331,8 +331,11 @@ def _one_rank(
         return None  # a rank without peers has no other ranks' median
     mine = charged.own_ns[:, column, part]
     times, steps = charged.count_last(int(column))
-    tried = _count_arrivals(evidence, rank) if steps == 1 else (times, steps)
-    is_repeated = chance_of_repetition(*tried, len(charged.ranks)) <= THRESHOLDS.max_lead_chance
+    repeated = [] if steps == 1 else [(times, steps)]
+    if steps < THRESHOLDS.few_steps:
+        repeated.append(_count_arrivals(evidence, rank))
+    chances = [chance_of_repetition(*tried, len(charged.ranks)) for tried in repeated]
+    is_repeated = min(chances) <= THRESHOLDS.max_lead_chance
     standouts = analysis.standouts[run.team_of[rank], part]
     (at,) = standouts.columns([rank])
     is_far = standouts.sigmas[:, at] >= THRESHOLDS.outlier_sigmas

@@ -2,8 +2,7 @@
 # pyproject.toml or requirements.lock change. `make TARGET PYTHON=python` uses the active environment as it is.
 VENV ?= .venv
 CPUS := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-# one more than processors: some tests wait for servers, browsers and files
-JOBS ?= $(shell [ $(CPUS) -lt 8 ] && echo $$(($(CPUS) + 1)) || echo 8)
+JOBS ?= $(shell [ $(CPUS) -lt 8 ] && echo $(CPUS) || echo 8)
 ifeq ($(origin PYTHON),undefined)
 PYTHON := $(VENV)/bin/python
 RUNTIME := $(VENV)/.runtime

@@ -143,11 +143,12 @@ def _refuse_other_logs(root: Path, paths: Sequence[Path]) -> None:
     from shlex import join
 
     from jitter.lake.folder import LakeFolder
-    from jitter.lake.log_records import intact_log_records
 
     folder = LakeFolder(root)
     if not folder.is_lake or folder.intact_records()[0]:
         return
+    from jitter.lake.log_records import intact_log_records  # after that: it loads numpy, see `run_ingest`
+
     given = [path.resolve() for path in paths]
     files = [Path(record.file) for record in intact_log_records(root)[0]]
     others = sorted({file.parent for file in files})

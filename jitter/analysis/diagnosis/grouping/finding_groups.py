@@ -319,8 +319,8 @@ def _one_rank(
     """Return the rank and part with most of the loss, if no finding has `named` it.
 
     The rank must have the largest share step after step, or stand out in single steps: chance may cause such a stall,
-    but it did cost the time. In few steps its last arrivals at collectives count as well; in one, nothing else repeats,
-    and a loss that `is_above_noise` is enough.
+    but it did cost the time. In few steps those count as well in which it arrives last at more collectives than any
+    other rank. In one step nothing repeats but these arrivals: without them, the loss must be `is_above_noise`.
     """
     analysis, run = evidence.analysis, evidence.analysis.run
     column, part_number = np.unravel_index(np.argmax(charged.totals_ns), charged.totals_ns.shape)
@@ -331,10 +331,10 @@ def _one_rank(
         return None  # a rank without peers has no other ranks' median
     mine = charged.own_ns[:, column, part]
     times, steps = charged.count_last(int(column))
-    repeated = [] if steps == 1 else [(times, steps)]
-    if steps < THRESHOLDS.few_steps:
-        repeated.append(_count_arrivals(evidence, rank))
-    chances = [chance_of_repetition(*tried, len(charged.ranks)) for tried in repeated]
+    tried = [_count_arrivals(evidence, rank)] if steps == 1 else [(times, steps)]
+    if 1 < steps < THRESHOLDS.few_steps:
+        tried.append(_count_steps_held_up(evidence, rank))
+    chances = [chance_of_repetition(*counts, len(charged.ranks)) for counts in tried]
     is_repeated = min(chances) <= THRESHOLDS.max_lead_chance
     standouts = analysis.standouts[run.team_of[rank], part]
     (at,) = standouts.columns([rank])
@@ -371,6 +371,13 @@ def _count_arrivals(evidence: Evidence, rank: int) -> tuple[int, int]:
     return sum(step_arrivals.last_at.get(rank, 0) for step_arrivals in arrivals), sum(
         step_arrivals.met_at.get(rank, 0) for step_arrivals in arrivals
     )
+
+
+def _count_steps_held_up(evidence: Evidence, rank: int) -> tuple[int, int]:
+    """Return in how many steps the rank arrives last at more collectives than any other rank, and of how many."""
+    met = [step_arrivals.last_at for step_arrivals in evidence.analysis.arrivals if step_arrivals.are_any]
+    others = [max((times for other, times in last_at.items() if other != rank), default=0) for last_at in met]
+    return sum(last_at.get(rank, 0) > most for last_at, most in zip(met, others, strict=True)), len(met)
 
 
 def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:

@@ -72,9 +72,10 @@ notebooks: $(DEVELOPMENT)  ## run the notebooks and keep their outputs, figures 
 	$(PYTHON) -m tests.notebooks.render
 
 picture: PLACE = /tmp/jitter-picture
+picture: JITTER = $(if $(findstring /,$(PYTHON)),$(abspath $(PYTHON)),$(PYTHON)) -m jitter
 picture: $(RUNTIME)  ## make data/report.png anew: the page of the sample in Chromium
 	rm -rf $(PLACE) && mkdir -p $(PLACE) && cp -r data/sample $(PLACE)/traces
-	cd $(PLACE) && $(PYTHON) -m jitter ingest traces --quiet && $(PYTHON) -m jitter report --html
+	cd $(PLACE) && $(JITTER) ingest traces --quiet && $(JITTER) report --html
 	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --disable-background-networking \
 		--user-data-dir=$(PLACE)/profile --virtual-time-budget=8000 --window-size=1440,870 \
 		--screenshot=$(CURDIR)/data/report.png file://$(PLACE)/jitter-report.html

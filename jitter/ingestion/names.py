@@ -221,7 +221,7 @@ _BATCHES: Final = tuple(
         # vLLM: requests (tokens) of the prefill and of the decode part; newer versions add sums after the tokens
         r"execute_(?:model )?context_(?P<prefills>\d+)\((?P<prefill_tokens>\d+)?[^)]*\)"
         r"[_ ]generation_(?P<decodes>\d+)\((?P<decode_tokens>\d+)?[^)]*\)",
-        # before these it counted requests that are new, and those that ran before
+        # older versions of vLLM count new requests and those that ran before
         r"execute_new_(?P<prefills>\d+)_cached_(?P<decodes>\d+)",
         # TensorRT-LLM; it states no tokens of decoding requests, which may be several a request
         r"\[Executor\] _forward_step(?: \d+)?: (?P<prefills>\d+) ctx reqs, (?:(?P<prefill_tokens>\d+) ctx tokens, )?"

@@ -96,7 +96,7 @@ class StepShares(NamedTuple):
     number: int
     """In the run, of the step in which they lie."""
     graph: StepGraph
-    border: Ints
+    last_listed: Ints
     """(ranks,) the last operation whose time above the baseline stands in another step's rows; -1 for none."""
     touched: Bools
     """(ranks,) which have shares."""
@@ -276,7 +276,7 @@ class Account:
         for weight in (stretches.reached, stretches.entered):
             np.add.at(weight, now.graph.heads.end[cells] + 1, 1 / len(now.ends))
         shared: list[StepShares] = []
-        of, border = now, np.full(len(self._run.rank_numbers), -1, np.int64)
+        of, last_listed = now, np.full(len(self._run.rank_numbers), -1, np.int64)
         for earlier in (*reversed(self._past), None):
             passed = stretches if of is now else stretches.cleared()
             share_step(of.graph, Charges(of.last, multiplier, shares, self._beside, passed))
@@ -284,15 +284,12 @@ class Account:
                 # what follows the last collective of the step before leads to the first one of this step
                 stretches.varied[0] += max(passed.varied.sum(), 0.0)
                 stretches.biased[0] += max(passed.biased.sum(), 0.0)
-            touched, ended, back = (
-                multiplier.touched.copy(),
-                multiplier.left + multiplier.stream,
-                multiplier.back.copy(),
-            )
+            touched, back = multiplier.touched.copy(), multiplier.back.copy()
+            ended = multiplier.left + multiplier.stream
             carried = _carried(of.graph, ended, back)
             least_ns = 0.0 if of is now else self._own_row_ns
             if earlier is None or not np.abs(carried).max() > least_ns:
-                shared.append(StepShares(of.number, of.graph, border, touched, shares, carried))
+                shared.append(StepShares(of.number, of.graph, last_listed, touched, shares, carried))
                 break
             there, upper, lower = earlier.graph.step.row >= 0, of.graph.upper.before, of.graph.lower.before
             handed = [
@@ -300,9 +297,9 @@ class Account:
                 for whole, known in ((ended, upper.stream_end - lower.stream_end), (back, upper.back - lower.back))
             ]
             carried -= _carried(of.graph, *handed)
-            shared.append(StepShares(of.number, of.graph, border, touched, shares, carried))
-            every = np.full(len(border), np.iinfo(np.int64).max - 1)
-            border = np.where(earlier.last >= 0, earlier.last, every) if of is now else every
+            shared.append(StepShares(of.number, of.graph, last_listed, touched, shares, carried))
+            every = np.full(len(last_listed), np.iinfo(np.int64).max - 1)
+            last_listed = np.where(earlier.last >= 0, earlier.last, every) if of is now else every
             of = earlier
             multiplier, shares = self._cleared(of.graph, len(shared))
             multiplier.stream[:], multiplier.back[:] = handed
@@ -445,11 +442,11 @@ def list_large_shares(
 ) -> int:
     """List the shares of own time that have rows of their own, and sum up the others; see `list_losses`."""
     job, step, structure, number = of_step.graph.job, of_step.graph.step, of_step.graph.structure, of_step.number
-    border, touched, shares = of_step.border, of_step.touched, of_step.shares
+    last_listed, touched, shares = of_step.last_listed, of_step.touched, of_step.shares
     has_overlap = len(shares.overlap) > 0
     for rank in range(len(step.row)):
         team, row = step.team[rank], step.row[rank]
-        low = 0 if touched[rank] else border[rank] + 1
+        low = 0 if touched[rank] else last_listed[rank] + 1
         size = job.first[team + 1] - job.first[team] - low
         if row < 0 or size <= 0:
             continue
@@ -464,7 +461,7 @@ def list_large_shares(
             host = known(recorded.host[at] - usual.host[at]) + recorded.call[at] - usual.call[at]
             host -= recorded.lead[at] - usual.lead[at]
             gpu = known(recorded.delay[at] - usual.delay[at]) + recorded.gpu[at] - usual.gpu[at]
-            is_new = low + at > border[rank]
+            is_new = low + at > last_listed[rank]
             if not touched[rank]:
                 excess[rank, host_class] += host
                 excess[rank, GPU] += gpu

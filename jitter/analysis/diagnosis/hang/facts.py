@@ -163,7 +163,7 @@ def _first_mismatch(rows: list[Row]) -> list[Row]:
 
 
 def _separate_unnamed(timeouts: list[Row]) -> list[Row]:
-    """Return the timeouts; those that name no group are of several ones where one rank or number has several calls.
+    """Return the timeouts, those without a group apart where one rank, or one number, has several calls.
 
     Each group numbers its calls by itself, so that only equal calls under one number are likely to be of one group.
     """

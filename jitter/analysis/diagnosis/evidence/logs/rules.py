@@ -517,7 +517,7 @@ def _faults_of_program(logs: JobLogs) -> Iterator[Match]:
 
 
 def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Match]]:
-    """Return the errors of each GPU and switch: how often each number, and what is told of them."""
+    """Return what is told of the errors of each GPU and switch, with how often each error number occurs."""
     by_gpu: dict[_Gpu, Counter[int]] = defaultdict(Counter)
     files: dict[tuple[object, ...], set[str]] = defaultdict(set)
     for row in logs.gpu_errors:

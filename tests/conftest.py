@@ -37,7 +37,7 @@ def pytest_configure() -> None:
         compilation.compile_loops(compilation.WORTH_COMPILING)
         reduce_gc()  # as in the commands
     os.fsync = lambda _descriptor: None
-    workers.cpu_count = lambda: 1  # of small jobs, worker processes take longer than the work
+    workers.cpu_count = lambda: 1  # an ingest converts here: worker processes take longer than a small job
     durability._syncfs = lambda: lambda _descriptor: 0
 
 
@@ -75,7 +75,7 @@ def own_traces(traces: Path, tmp_path: Path) -> Path:
 def small_lake(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a lake made from `traces`."""
     root = tmp_path_factory.mktemp("lakes") / "lake"
-    assert jitter.ingest([traces], root, executor=jitter.LocalExecutor()).refused == []
+    assert jitter.ingest([traces], root).refused == []
     return root
 
 
@@ -83,7 +83,7 @@ def small_lake(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sample_lake(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
     """Return the lake of `data/sample`: in step 2003 the host of rank 5 stalls before kernel 17."""
     root = tmp_path_factory.mktemp("sample") / "lake"
-    assert jitter.ingest([SAMPLE], root, executor=jitter.LocalExecutor()).refused == []
+    assert jitter.ingest([SAMPLE], root).refused == []
     return jitter.open(root)
 
 

@@ -44,7 +44,7 @@ def diagnose(
     job = Job(ranks=8, steps=5, kernels=80, seed=4, shape=shape)  # type: ignore[arg-type]
     with kernel_names(names):
         write(simulate(job, [Fault.parse(FAULTS[fault])]), folder / "traces", form)
-    jitter.ingest([folder / "traces"], folder / "lake", collective=collective, executor=jitter.LocalExecutor())
+    jitter.ingest([folder / "traces"], folder / "lake", collective=collective)
     return jitter.open(folder / "lake").diagnose()
 
 

@@ -80,7 +80,7 @@ def test_traces_are_read_as_they_ran(tmp_path):
         ran = write_job(job, folder)
         document = json.loads((folder / "rank-3.pt.trace.json").read_text())
         assert document["distributedInfo"] == {"backend": "nccl", "rank": 3, "world_size": 6}
-        jitter.ingest([folder], tmp_path / f"{naming}-lake", executor=jitter.LocalExecutor())
+        jitter.ingest([folder], tmp_path / f"{naming}-lake")
         lake = jitter.open(tmp_path / f"{naming}-lake")
         assert sorted(lake.ranks) == list(range(6))
         # the first step has no known time

@@ -32,7 +32,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
             trace.execute("UPDATE TARGET_INFO_SYSTEM_ENV SET value = value || ? WHERE name = 'Hostname'", (COMMANDS,))
             trace.execute("UPDATE TARGET_INFO_GPU SET name = name || ?", (COMMANDS,))
     root = folder / "lake"
-    assert main(["ingest", str(traces), "-o", str(root), "--quiet", "--jobs", "1"]) == 0
+    assert main(["ingest", str(traces), "-o", str(root), "--quiet"]) == 0
     return root
 
 

@@ -107,10 +107,10 @@ def test_inspect_tells_what_ingest_does(traces: Path, tmp_path: Path, capsys: py
         connection.commit()
     (mixed / "cut.sqlite").write_bytes((mixed / "rank2.sqlite").read_bytes()[:60_000])
     (mixed / "report.qdrep").write_bytes(b"x")
-    assert main(["inspect", str(mixed), "--json", "--jobs", "1"]) == 0
+    assert main(["inspect", str(mixed), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["schema_version"] == 1
-    report = jitter.ingest([mixed], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([mixed], tmp_path / "lake")
     promised = {
         (file["file"], rank["rank"], step["step"], step["kernels"])
         for file in said["files"]
@@ -134,17 +134,17 @@ def test_inspect_has_the_notes_of_an_ingest(traces: Path, tmp_path: Path, capsys
     folder.mkdir()
     shutil.copy(traces / "rank0.sqlite", folder)
     (folder / "linked").symlink_to(traces)
-    assert main(["inspect", str(folder), "--json", "--jobs", "1"]) == 0
+    assert main(["inspect", str(folder), "--json"]) == 0
     printed = capsys.readouterr()
     notes = json.loads(printed.out)["notes"]
     assert notes[0] == f"{folder / 'linked'}: a link to a folder, which is not followed: name the folder itself"
     assert [line for line in printed.err.splitlines() if line.startswith("note: ")] == [f"note: {n}" for n in notes]
-    report = jitter.ingest([folder], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([folder], tmp_path / "lake")
     assert set(notes) <= set(report.warnings)
 
 
 def inspect(capsys: pytest.CaptureFixture[str], folder: Path, expect: str) -> tuple[int, str]:
-    status = main(["inspect", str(folder), "--jobs", "1", "--expect", expect])
+    status = main(["inspect", str(folder), "--expect", expect])
     return status, capsys.readouterr().out.splitlines()[-1]
 
 
@@ -166,7 +166,7 @@ def test_a_rank_and_a_step_that_are_missing(own_traces: Path, capsys: pytest.Cap
         "of the expected 5 ranks x 4 steps, missing: ranks 1,3-4 (3 of 5); epoch 1 step 2001 on rank 2; "
         "1 of 4 steps on every rank (recorded: epoch 1 steps 2000-2002)"
     )
-    assert main(["inspect", str(own_traces), "--jobs", "1", "--expect", "5x4", "--json"]) == 3
+    assert main(["inspect", str(own_traces), "--expect", "5x4", "--json"]) == 3
     assert json.loads(capsys.readouterr().out)["expected"] == {
         "ranks": 5,
         "steps": 4,
@@ -177,7 +177,7 @@ def test_a_rank_and_a_step_that_are_missing(own_traces: Path, capsys: pytest.Cap
 
 
 def test_nothing_expected_is_null(traces: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["inspect", str(traces / "rank0.sqlite"), "--json", "--jobs", "1"]) == 0
+    assert main(["inspect", str(traces / "rank0.sqlite"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["expected"] is None
 
 

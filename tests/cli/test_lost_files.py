@@ -34,7 +34,7 @@ def damage(path: Path, how: str) -> None:
 def two_ranks(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake that rank 2 was never in."""
     root = tmp_path_factory.mktemp("two") / "lake"
-    jitter.ingest([traces / "rank0.sqlite", traces / "rank1.sqlite"], root, executor=jitter.LocalExecutor())
+    jitter.ingest([traces / "rank0.sqlite", traces / "rank1.sqlite"], root)
     return root
 
 

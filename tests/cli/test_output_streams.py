@@ -222,7 +222,7 @@ def test_each_write_of_an_ingest_may_be_the_one_that_does_not_fit(
     traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     """One line names the file, exit 3; with space, the same command gives the same lake."""
-    words = ["ingest", str(traces / "rank0.sqlite"), "--jobs", "1", "--quiet", "-o"]
+    words = ["ingest", str(traces / "rank0.sqlite"), "--quiet", "-o"]
     assert main([*words, str(tmp_path / "whole")]) == 0
     whole = content(tmp_path / "whole")
     really, really_open = Path.write_bytes, Path.open
@@ -279,7 +279,7 @@ def test_a_volume_that_is_nearly_full(volume: Path, traces: Path, capsys: pytest
     filler = volume / "filler"
     for left_kb in range(0, 180, 20):
         filler.write_bytes(bytes((400 - left_kb) << 10))
-        code = main(["ingest", str(traces), "-o", str(volume / "lake"), "--jobs", "1"])
+        code = main(["ingest", str(traces), "-o", str(volume / "lake")])
         said = capsys.readouterr().err
         assert code in (0, 3)
         if code:
@@ -287,5 +287,5 @@ def test_a_volume_that_is_nearly_full(volume: Path, traces: Path, capsys: pytest
             assert first.startswith("jitter: ")
             assert str(volume) in first
         filler.unlink()
-    assert jitter.ingest([traces], volume / "lake", executor=jitter.LocalExecutor()).refused == []
+    assert jitter.ingest([traces], volume / "lake").refused == []
     assert len(jitter.open(volume / "lake").ranks) == 3

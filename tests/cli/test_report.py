@@ -101,7 +101,7 @@ def here(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def test_traces_are_ingested_reported_and_drawn(here: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["report", "traces", "--jobs", "1"]) == ExitCode.DONE
+    assert main(["report", "traces"]) == ExitCode.DONE
     out, err = capsys.readouterr()
     assert "Rank 1 (node0000): late kernel launches (CPU), kernel 9" in " ".join(out.split())
     assert out.splitlines()[-1] == "jitter-report.html"
@@ -113,10 +113,10 @@ def test_traces_are_ingested_reported_and_drawn(here: Path, capsys: pytest.Captu
 def test_a_second_report_ingests_only_what_is_new(here: Path, capsys: pytest.CaptureFixture[str]):
     (late,) = here.glob("traces/rank3*")
     late.rename(here / late.name)
-    assert main(["report", "traces", "--jobs", "1"]) == ExitCode.DONE
+    assert main(["report", "traces"]) == ExitCode.DONE
     assert "3 ranks, 4 steps" in capsys.readouterr().err
     (here / late.name).rename(late)
-    assert main(["report", "traces", "--jobs", "1"]) == ExitCode.DONE
+    assert main(["report", "traces"]) == ExitCode.DONE
     out, err = capsys.readouterr()
     assert "1 rank, 4 steps" in err
     assert "3 sources" in err
@@ -124,7 +124,7 @@ def test_a_second_report_ingests_only_what_is_new(here: Path, capsys: pytest.Cap
 
 
 def test_the_lake_of_traces_is_chosen(here: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["report", "traces", "-L", "mine", "--json", "--jobs", "1"]) == ExitCode.DONE
+    assert main(["report", "traces", "-L", "mine", "--json"]) == ExitCode.DONE
     out = capsys.readouterr().out
     assert json.loads(out)["run"]["ranks"] == 4
     assert {path.name for path in here.iterdir()} == {"traces", "mine"}
@@ -135,20 +135,18 @@ def test_the_lake_of_traces_is_chosen(here: Path, capsys: pytest.CaptureFixture[
 
 
 def test_the_options_of_ingest_apply_to_traces_alone(here: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["report", "traces", "--step-pattern", "step(?P<step>1)-", "--json", "--jobs", "1"]) == ExitCode.DONE
+    assert main(["report", "traces", "--step-pattern", "step(?P<step>1)-", "--json"]) == ExitCode.DONE
     assert json.loads(capsys.readouterr().out)["run"]["steps"] == 1
     assert main(["report", "--rank", "1"]) == ExitCode.USAGE
     assert "--rank is for traces" in capsys.readouterr().err
 
 
 def test_a_step_pattern_that_matches_nothing_shows_the_markers(here: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["ingest", "traces", "--step-pattern", r"batch (?P<step>\d+)", "--jobs", "1"]) == ExitCode.DONE
+    assert main(["ingest", "traces", "--step-pattern", r"batch (?P<step>\d+)"]) == ExitCode.DONE
     notes = [line for line in capsys.readouterr().err.splitlines() if "--step-pattern" in line]
     assert len(notes) == 1  # not one a rank
     assert "matches no range of the trace; ranges with numbers (N): 'epochN_stepN-rankN-" in notes[0]
-    assert (
-        main(["ingest", "traces", "--step-pattern", r"step(?P<step>\d+)", "-o", "good", "--jobs", "1"]) == ExitCode.DONE
-    )
+    assert main(["ingest", "traces", "--step-pattern", r"step(?P<step>\d+)", "-o", "good"]) == ExitCode.DONE
     assert "--step-pattern" not in capsys.readouterr().err
 
 
@@ -160,7 +158,7 @@ def test_a_folder_without_traces_is_unusable(here: Path, capsys: pytest.CaptureF
 
 
 def test_a_lake_among_traces_is_wrong_usage(here: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["ingest", "traces", "--jobs", "1"]) == ExitCode.DONE
+    assert main(["ingest", "traces"]) == ExitCode.DONE
     assert main(["report", "jitter-lake", "traces"]) == ExitCode.USAGE
     assert main(["report", "jitter-lake", "-L", "other"]) == ExitCode.USAGE
     assert "jitter-lake: is a lake" in capsys.readouterr().err
@@ -184,7 +182,7 @@ class TestForms:
     @pytest.fixture
     def lake(self, here: Path, capsys: pytest.CaptureFixture[str]) -> Path:
         """Return the lake of the working directory."""
-        assert main(["ingest", "traces", "--jobs", "1"]) == ExitCode.DONE
+        assert main(["ingest", "traces"]) == ExitCode.DONE
         capsys.readouterr()
         return here
 

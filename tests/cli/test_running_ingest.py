@@ -12,12 +12,10 @@ from jitter.core.errors import DamagedFileError
 from jitter.lake.folder import LakeFolder
 from tests.support.killed_process import fork, wait_for
 
-HERE = jitter.LocalExecutor()
-
 
 @pytest.fixture
 def half(traces: Path, tmp_path: Path) -> Path:
-    jitter.ingest([traces / "rank0.sqlite", traces / "rank1.sqlite"], tmp_path / "lake", executor=HERE)
+    jitter.ingest([traces / "rank0.sqlite", traces / "rank1.sqlite"], tmp_path / "lake")
     return tmp_path / "lake"
 
 
@@ -73,7 +71,7 @@ def test_what_another_ingest_replaces_meanwhile_is_read_again(
     def diagnose(lake: Lake, *arguments: object, **options: object) -> object:
         calls.append(lake.ranks)
         if len(calls) == 1:
-            jitter.ingest([traces / "rank1.sqlite"], half, rank_map=ranks, replace=True, executor=HERE)
+            jitter.ingest([traces / "rank1.sqlite"], half, rank_map=ranks, replace=True)
             raise DamagedFileError(f"{half}/kernels/epoch=1/step=2001/rank=1.parquet: cannot be read (gone)")
         return really(lake, *arguments, **options)  # type: ignore[arg-type]
 

@@ -276,7 +276,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             write(run, traces, form, **options)
             write_logs(run, traces)
             found[f"{name}-{form}"] = lake = folder / f"{name}-{form}" / "lake"
-            report = jitter.ingest([traces], lake, executor=jitter.LocalExecutor(), label="fabric")
+            report = jitter.ingest([traces], lake, label="fabric")
             assert len(report.logs.added) == 3
     return found
 

@@ -226,7 +226,7 @@ def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, jitter.Lake]:
     root, found = tmp_path_factory.mktemp("kinds"), {}
     for name, kinds in MIXTURES.items():
         traces = write_serving(root / name, ServingJob(kinds=kinds, slow_rank=None))
-        assert not jitter.ingest([traces], root / f"{name}-lake", executor=jitter.LocalExecutor()).refused
+        assert not jitter.ingest([traces], root / f"{name}-lake").refused
         found[name] = jitter.open(root / f"{name}-lake")
     return found
 

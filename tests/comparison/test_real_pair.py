@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 def lakes(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
     for name, trace in (("before", BEFORE), ("after", AFTER)):
-        assert jitter.ingest([trace], folder / name, executor=jitter.LocalExecutor()).refused == []
+        assert jitter.ingest([trace], folder / name).refused == []
     return folder
 
 

@@ -21,9 +21,9 @@ pytestmark = [
 def test_a_recording_against_itself(source, tmp_path):
     if not (TRACES / source).exists():
         pytest.skip(f"JITTER_TRACES has no {source}")
-    report = jitter.ingest([TRACES / source], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([TRACES / source], tmp_path / "lake")
     if report.refused:
-        jitter.ingest([TRACES / source], tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
+        jitter.ingest([TRACES / source], tmp_path / "lake", rank=0)
     document = load_run(tmp_path / "lake")
     content = encode_document(document)
     assert len(content) < MAX_DOCUMENT_BYTES

@@ -16,7 +16,7 @@ def lake_of_logs(folder, seconds):
         (folder / f"{name}.log").write_text(
             f"step 10\n{{'train_runtime': {value}, 'train_samples_per_second': 36.4}}\n"
         )
-    jitter.ingest([folder], folder / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([folder], folder / "lake")
     return load_run(folder / "lake")
 
 
@@ -49,7 +49,7 @@ def test_speeds_by_step_are_medians(tmp_path):
         lines = [f"step={at}, skipped=0 iteration {at}/ 20 | elapsed time per iteration (ms): {1000 * 100 / rate:.1f} |"
                  f" global batch size: 64 |" for at in range(1, 20)]  # fmt: skip
         (folder / "train.log").write_text("\n".join(lines))
-        jitter.ingest([folder], folder / "lake", executor=jitter.LocalExecutor())
+        jitter.ingest([folder], folder / "lake")
         runs.append(load_run(folder / "lake"))
     (line,) = comparison_document(jitter.compare(*runs))["throughput"]
     assert (line["quantity"], line["base"], line["new"]) == ("step_s", 1.0, 0.8)

@@ -42,7 +42,7 @@ def the_run() -> Any:
 def tables(folder: Path, format_name: str, **options: Any) -> Tables:
     traces = folder / "traces"
     write(the_run(), traces, format_name, **options)
-    report = jitter.ingest([traces], folder / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([traces], folder / "lake")
     assert report.refused == []
     assert report.other_files == 0
     assert len(report.added) == JOB.ranks
@@ -116,7 +116,7 @@ def test_collectives_by_their_calls(tmp_path: Path):
     write(the_run(), tmp_path / "kineto", "kineto", layout="rocm")
     said = {}
     for name in ("with", "without", "rocpd", "kineto"):
-        jitter.ingest([tmp_path / name], tmp_path / f"{name}-lake", executor=jitter.LocalExecutor())
+        jitter.ingest([tmp_path / name], tmp_path / f"{name}-lake")
         kernels = pd.concat(
             pd.read_parquet(path) for path in (tmp_path / f"{name}-lake" / "kernels").rglob("*.parquet")
         )

@@ -28,7 +28,7 @@ def make_lake(folder: Path, faults: list[str], **job: Any) -> Path:
         [Fault.parse(fault) for fault in faults],
     )
     write(run, folder / "traces", "nsys")
-    assert jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor()).refused == []
+    assert jitter.ingest([folder / "traces"], folder / "lake").refused == []
     return folder / "lake"
 
 

@@ -38,9 +38,9 @@ pytestmark = pytest.mark.skipif(not SOURCES, reason="JITTER_TRACES names no fold
 
 def _lake(source: Path, root: Path) -> "jitter.Lake | None":
     """Ingest it, as rank 0 if nothing tells its rank; None if nothing in it can be read."""
-    report = jitter.ingest([source], root, executor=jitter.LocalExecutor())
+    report = jitter.ingest([source], root)
     if report.refused and all("--rank " in str(error) for error in report.refused):
-        report = jitter.ingest([source], root, executor=jitter.LocalExecutor(), rank=0)
+        report = jitter.ingest([source], root, rank=0)
     try:
         return jitter.open(root)
     except LakeError:
@@ -137,9 +137,7 @@ def test_steps_with_more_work_are_no_late_launches(tmp_path: Path):
 
 @pytest.mark.skipif(not (TRACES / "rocprof/v3-csv").exists(), reason="needs rocprof/v3-csv")
 def test_a_recording_without_a_complete_step_clears_nobody(tmp_path: Path):
-    report = jitter.ingest(
-        [TRACES / "rocprof/v3-csv/prefill_kernel_trace.csv"], tmp_path, executor=jitter.LocalExecutor(), rank=0
-    )
+    report = jitter.ingest([TRACES / "rocprof/v3-csv/prefill_kernel_trace.csv"], tmp_path, rank=0)
     assert report.refused == []
     found = jitter.open(tmp_path).diagnose()
     assert found.verdict == "No rank recorded a step completely, so jitter cannot be measured."

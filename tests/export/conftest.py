@@ -15,5 +15,5 @@ def twelve_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     faults = [Fault.parse("cpu_stall:rank=9,step=2001,kernel=5,ms=3")]
     write(simulate(Job(ranks=12, steps=3, kernels=24, first_step=2000), faults), folder, "nsys")
     root = tmp_path_factory.mktemp("lakes") / "lake"
-    jitter.ingest([folder], root, executor=jitter.LocalExecutor())
+    jitter.ingest([folder], root)
     return root

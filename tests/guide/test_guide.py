@@ -281,7 +281,7 @@ def test_recommended_name_of_an_nsys_export_is_understood(tmp_path: Path):
 
 def _inspected(written: Path, renamed: Path) -> None:
     shutil.move(written, renamed)
-    (finding,) = inspect([renamed], executor=jitter.LocalExecutor()).sources
+    (finding,) = inspect([renamed]).sources
     (record,) = finding.records
     assert (record.rank, record.rank_told_by, record.steps_from) == (12, "file name", "marker")
 
@@ -293,7 +293,7 @@ def test_recommended_names_of_rocprofv3_are_understood(tmp_path: Path):
         tail = re.search(r"(?:kernel|hip|marker|memory|rccl|agent)\w*\.csv$", file.name)
         assert tail is not None, file.name
         shutil.move(file, tmp_path / "traces" / f"rank-12_{tail[0]}")
-    (finding,) = inspect([tmp_path / "traces"], executor=jitter.LocalExecutor()).sources
+    (finding,) = inspect([tmp_path / "traces"]).sources
     (record,) = finding.records
     assert (record.rank, record.rank_told_by, record.steps_from) == (12, "file name", "marker")
 
@@ -303,7 +303,7 @@ def test_recommended_name_of_a_rocpd_database_is_understood(tmp_path: Path, envi
     run = simulate(Job(ranks=13, steps=2, kernels=16, marker="iteration"))
     written = write(run, tmp_path / "written", "rocpd", environment=environment)
     shutil.move(written[-1], tmp_path / "rank-12_results.db")
-    (finding,) = inspect([tmp_path / "rank-12_results.db"], executor=jitter.LocalExecutor()).sources
+    (finding,) = inspect([tmp_path / "rank-12_results.db"]).sources
     (record,) = finding.records
     assert (record.rank, record.rank_told_by, record.steps_from) == (12, told_by, "marker")
 

@@ -55,12 +55,12 @@ def test_an_archive_is_what_its_files_are(form: str, tmp_path: Path):
     pack(tmp_path / "packed" / form, TRACES)
     lakes = [tmp_path / "lake-plain", tmp_path / "lake-packed"]
     for folder, lake in zip((plain, tmp_path / "packed"), lakes, strict=True):
-        assert not jitter.ingest([folder], lake, executor=jitter.LocalExecutor()).refused
+        assert not jitter.ingest([folder], lake).refused
     of_plain, of_packed = (jitter.open(lake) for lake in lakes)
     rows = "SELECT * FROM kernels ORDER BY rank, ordinal"
     assert of_packed.sql(rows, arrow=True).to_pylist() == of_plain.sql(rows, arrow=True).to_pylist()
     assert [one.file_digest for one in of_packed.sources] == [one.file_digest for one in of_plain.sources]
-    again = jitter.ingest([tmp_path / "packed"], lakes[1], executor=jitter.LocalExecutor())
+    again = jitter.ingest([tmp_path / "packed"], lakes[1])
     assert (again.unchanged, again.added) == (2, [])
     assert [one.name for one in (tmp_path / "packed").iterdir()] == [form]
 
@@ -134,7 +134,7 @@ def test_an_archive_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_messages_name_the_members_of_an_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     pack(tmp_path / "packed" / "a.tar.gz", TRACES | {"job/rank2.json": text(small()[:1])})
-    assert main(["inspect", str(tmp_path / "packed"), "--jobs", "1"]) == 0
+    assert main(["inspect", str(tmp_path / "packed")]) == 0
     said = capsys.readouterr().out
     assert [line.split()[0] for line in said.splitlines() if "kernels" in line] == [
         "a.tar.gz/job/rank0.json",
@@ -142,14 +142,14 @@ def test_messages_name_the_members_of_an_archive(tmp_path: Path, capsys: pytest.
     ]
     assert "not usable: a.tar.gz/job/rank2.json: " in said
     (tmp_path / "map.csv").write_text("a.tar.gz/job/rank0.json,0\n")
-    names_members = ["inspect", str(tmp_path / "packed"), "--jobs", "1", "--rank-map", str(tmp_path / "map.csv")]
+    names_members = ["inspect", str(tmp_path / "packed"), "--rank-map", str(tmp_path / "map.csv")]
     assert main(names_members) == 0
     assert "rank 0 (by --rank-map)" in capsys.readouterr().out
 
 
 def test_a_report_on_an_archive_is_on_its_recordings_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = pack(tmp_path / "packed" / "a.tar.gz", TRACES)
-    main(["report", str(path), "-L", str(tmp_path / "lake"), "--jobs", "1"])
+    main(["report", str(path), "-L", str(tmp_path / "lake")])
     assert "added to" in (said := capsys.readouterr().err)
     assert "the whole lake" not in said
 

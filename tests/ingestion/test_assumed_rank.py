@@ -30,7 +30,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def take(paths: list[Path], lake: Path, **options: object) -> "jitter.IngestReport":
-    return jitter.ingest(paths, lake, executor=jitter.LocalExecutor(), **options)  # type: ignore[arg-type]
+    return jitter.ingest(paths, lake, **options)  # type: ignore[arg-type]
 
 
 def told(lake: Path) -> dict[int | None, str | None]:
@@ -112,8 +112,8 @@ def test_one_of_several_ranks_is_not_taken_as_rank_0(traces: Path, tmp_path: Pat
 
 
 def test_inspect_tells_what_an_ingest_assumes(traces: Path):
-    (one,) = inspect([traces / "a.json"], executor=jitter.LocalExecutor()).sources
+    (one,) = inspect([traces / "a.json"]).sources
     assert [record.rank for record in one.records] == [0]
     assert any("taken as rank 0" in warning for warning in one.warnings)
-    both = inspect([traces / "a.json", traces / "b.json"], executor=jitter.LocalExecutor()).sources
+    both = inspect([traces / "a.json", traces / "b.json"]).sources
     assert [one.records for one in both] == [(), ()]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from jitter import LocalExecutor
 from jitter.core.errors import UsageError
 from jitter.ingestion.ingest import ingest
 from jitter.ingestion.names import compile_collective_pattern
@@ -127,12 +126,12 @@ def test_a_pattern_must_name_something(expression: str):
 
 def test_a_declaration_is_kept_and_asks_for_reading_again(tmp_path: Path):
     write(simulate(Job(ranks=2, steps=2, kernels=20, seed=1)), tmp_path / "t", "nsys")
-    first = ingest([tmp_path / "t"], tmp_path / "lake", executor=LocalExecutor())
+    first = ingest([tmp_path / "t"], tmp_path / "lake")
     assert {record.collective_pattern for record in first.added} == {None}
-    again = ingest([tmp_path / "t"], tmp_path / "lake", collective="layer_norm", executor=LocalExecutor())
+    again = ingest([tmp_path / "t"], tmp_path / "lake", collective="layer_norm")
     assert (again.unchanged, len(again.added)) == (0, 2)
     assert {record.collective_pattern for record in again.added} == {"layer_norm"}
-    assert ingest([tmp_path / "t"], tmp_path / "lake", executor=LocalExecutor()).unchanged == 2
+    assert ingest([tmp_path / "t"], tmp_path / "lake").unchanged == 2
     rows = read_kernels(next((tmp_path / "lake" / "kernels").rglob("rank=0.parquet")), ["kernel_name", "kind"])
     kinds = {kind for name, kind in zip(*(c.to_pylist() for c in rows.columns), strict=True) if "layer_norm" in name}
     assert kinds == {"collective"}

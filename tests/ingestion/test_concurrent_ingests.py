@@ -47,7 +47,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, list[Pat
     """Each node's traces, and the lake that one process makes of all."""
     folder = tmp_path_factory.mktemp("shared")
     write(simulate(Job(ranks=NODES * RANKS_EACH, steps=4, kernels=40)), folder / "traces", "nsys")
-    jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([folder / "traces"], folder / "lake")
     paths = [folder / "traces" / f"rank{rank}.sqlite" for rank in range(NODES * RANKS_EACH)]
     return {f"node{n}": paths[n * RANKS_EACH : (n + 1) * RANKS_EACH] for n in range(NODES)}, folder / "lake"
 
@@ -88,7 +88,7 @@ def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path,
     traces, lake = tmp_path / "traces", tmp_path / "lake"
     write(simulate(Job(ranks=2, steps=6, kernels=30, marker="none")), traces, "nsys")
     paths = [traces / f"rank{rank}.sqlite" for rank in range(2)]
-    jitter.ingest([traces], tmp_path / "whole", executor=jitter.LocalExecutor())
+    jitter.ingest([traces], tmp_path / "whole")
     whole = _starts(tmp_path / "whole")
     _forget_before(paths[1], records(tmp_path / "whole")[1]["steps"][1]["start_ns"])
     nodes: list[subprocess.Popen[bytes]] = []
@@ -101,7 +101,7 @@ def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path,
         return number(*arguments)
 
     monkeypatch.setattr(step_numbering, "number_steps", while_another_comes)
-    jitter.ingest([paths[0]], lake, executor=jitter.LocalExecutor())
+    jitter.ingest([paths[0]], lake)
     _, err = nodes[0].communicate(timeout=120)
     assert nodes[0].returncode == 0, err
     found = _starts(lake)
@@ -141,7 +141,7 @@ def test_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_the_lock_of_a_dead_node_is_told_and_can_be_broken(tmp_path: Path):
     traces, lake, dead = tmp_path / "traces", tmp_path / "lake", "node\x1b]0;9-0123456789ab-77-0123456789abcdef"
     write(simulate(Job(ranks=2, steps=6, kernels=24, marker="none")), traces, "nsys")
-    assert main(["ingest", str(traces / "rank0.sqlite"), "-o", str(lake), "--quiet", "--jobs", "1"]) == 0
+    assert main(["ingest", str(traces / "rank0.sqlite"), "-o", str(lake), "--quiet"]) == 0
     (lake / ".staging" / dead).mkdir(parents=True)
     lock = lake / ".staging" / "numbering"
     lock.write_text(dead)
@@ -192,16 +192,16 @@ def test_what_another_publishes_meanwhile_is_not_overwritten(own_traces: Path, t
     def another_node(done: int, total: int) -> None:
         if not during:
             during.append(done)
-            assert not jitter.ingest([other], lake, rank=1, executor=jitter.LocalExecutor()).refused
+            assert not jitter.ingest([other], lake, rank=1).refused
 
-    report = jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor(), progress=another_node)
+    report = jitter.ingest([own_traces], lake, progress=another_node)
     assert during
     (error,) = report.refused
     assert f"{own_traces / 'rank1.sqlite'}: rank 1 has 3 steps" in str(error)
     assert f"from {other}" in str(error)
     in_turn = tmp_path / "in turn"
-    jitter.ingest([other], in_turn, rank=1, executor=jitter.LocalExecutor())
-    jitter.ingest([own_traces], in_turn, executor=jitter.LocalExecutor())
+    jitter.ingest([other], in_turn, rank=1)
+    jitter.ingest([own_traces], in_turn)
     assert content(lake) == content(in_turn)
 
 

@@ -13,7 +13,7 @@ from tests.support.lake_content import content, records
 
 
 def _ingest(*arguments: object) -> int:
-    return main(["ingest", "--jobs", "1", *map(str, arguments)])
+    return main(["ingest", *map(str, arguments)])
 
 
 def _damages(good: bytes) -> dict[str, bytes]:
@@ -77,7 +77,7 @@ def test_a_file_that_may_not_be_read(
 
 
 def test_a_lake_is_no_trace(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    jitter.ingest([traces], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([traces], tmp_path / "lake")
     before = content(tmp_path / "lake")
     capsys.readouterr()
     assert _ingest(tmp_path / "lake", "-o", tmp_path / "other") == 3
@@ -136,7 +136,7 @@ def test_secrets_stay_in_the_trace(own_traces: Path, tmp_path: Path):
         (own_traces / "rank1.sqlite").read_bytes()[:50_000]
     )  # refused: its record too
     lake = tmp_path / "lake"
-    jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
+    jitter.ingest([own_traces], lake)
     files = [path for path in lake.rglob("*") if path.is_file()]
     assert len(files) > 10
     for path in files:

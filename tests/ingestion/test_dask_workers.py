@@ -77,7 +77,7 @@ def _ingest(traces: Path, lake: Path, scheduler_file: Path, *words: str) -> "sub
 
 
 def test_a_worker_killed_in_the_middle(mortal: Path, dask_cluster: StartCluster, tmp_path: Path):
-    jitter.ingest([mortal], tmp_path / "here", executor=jitter.LocalExecutor())
+    jitter.ingest([mortal], tmp_path / "here")
     (mortal / "rank1.deaths").write_text("1")
     processes = dask_cluster(2, forgiven=3)
     done = _ingest(mortal, tmp_path / "there", tmp_path / "scheduler.json")

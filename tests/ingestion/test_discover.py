@@ -225,7 +225,7 @@ def test_tables_made_of_a_recording_are_no_note_beside_it(own_traces: Path):
 
 def test_a_chakra_trace_with_the_name_of_a_rank_is_refused(own_traces: Path, tmp_path: Path):
     (own_traces / "rank3.sqlite").write_text(CHAKRA)
-    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest(own_traces, tmp_path / "lake")
     (error,) = report.refused
     assert "one of the Chakra execution traces" in error.message
     assert len(report.added) == 3

@@ -103,7 +103,7 @@ def test_steps_and_phases(framework: str, tmp_path: Path):
     script, phases = PHASES[framework]
     for rank in range(2):
         _write(tmp_path / "traces", f"node1_{rank}.pt.trace.json", script(), rank)
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     assert report.refused == []
     assert {record["rank"]: [step["step"] for step in record["steps"]] for record in records(tmp_path / "lake")} == {
         rank: list(range(1, STEPS + 1)) for rank in range(2)
@@ -167,7 +167,7 @@ def test_batches_are_steps(marker: str, tmp_path: Path):
 
     for rank in range(2):
         _write(tmp_path / "traces", f"rank{rank}.json", script(rank), rank)
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     assert report.refused == []
     assert [[step["step"] for step in record["steps"]] for record in records(tmp_path / "lake")] == [
         list(range(11, 11 + STEPS))

@@ -18,11 +18,11 @@ JOB = Job(ranks=2, steps=6, kernels=16, marker="profiler", epoch=None)
 
 
 def ingest(folder: Path, lake: Path) -> int:
-    return main(["ingest", str(folder), "-o", str(lake), "--jobs", "1"])
+    return main(["ingest", str(folder), "-o", str(lake)])
 
 
 def check_whole(traces: Path, lake: Path, scratch: Path) -> None:
-    jitter.ingest(traces, scratch, executor=jitter.LocalExecutor())
+    jitter.ingest(traces, scratch)
     assert kernel_files(lake) == kernel_files(scratch)
     for one, other in zip(records(lake), records(scratch), strict=True):
         assert one["digest"] == other["digest"]

@@ -41,7 +41,7 @@ def repeated(unit: bytes, total: int) -> Iterator[bytes]:
 def ingested(folder: Path) -> IngestReport:
     """Ingest a folder within bounds of time and memory."""
     began_s, before_kb = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    report = jitter.ingest(folder / "in", folder / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest(folder / "in", folder / "lake")
     assert time.process_time() - began_s < SLOWEST_S
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < LARGEST_KB
     assert [error for error in map(str, report.refused) if "bug" in error or "\n" in error] == []

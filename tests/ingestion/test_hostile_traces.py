@@ -39,7 +39,7 @@ def ingested(folder: Path, content: str | bytes, name: str = "rank-0.json") -> I
     path = folder / "in" / name
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     began_s, before_kb = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    report = jitter.ingest(folder / "in", folder / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest(folder / "in", folder / "lake")
     assert time.process_time() - began_s < SLOWEST_S
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 1_500_000
     for error in report.refused:

@@ -28,7 +28,7 @@ def kineto(tmp_path: Path) -> Path:
 
 
 def ingest(folder: Path) -> IngestReport:
-    return jitter.ingest(folder, folder.parent / "lake", executor=jitter.LocalExecutor())
+    return jitter.ingest(folder, folder.parent / "lake")
 
 
 def refusals(lake: Path) -> list[str]:
@@ -181,7 +181,7 @@ def test_a_world_size_that_counts_nodes_is_ignored(tmp_path: Path):
 def test_steps_of_a_cut_trace_that_lack_kernels_are_cut(tmp_path: Path, share: float):
     folder = tmp_path / "t"
     (path,) = write(simulate(Job(ranks=1, steps=6, kernels=40)), folder, "kineto", zipped=False)
-    whole = jitter.ingest(folder, tmp_path / "whole", executor=jitter.LocalExecutor()).added[0]
+    whole = jitter.ingest(folder, tmp_path / "whole").added[0]
     assert not any(step.cut for step in whole.steps)
     kernels = {step.key: step.kernels for step in whole.steps}
     content = path.read_bytes()

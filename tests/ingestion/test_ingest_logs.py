@@ -16,7 +16,6 @@ from jitter.logs import SCHEMAS
 from jitter.logs.declared import ColumnsParser
 from jitter.simulate import Job, simulate, write, write_logs
 
-HERE = jitter.LocalExecutor()
 EVIDENCE = Path(os.environ.get("JITTER_EVIDENCE", "absent"))
 
 
@@ -50,35 +49,35 @@ def test_equal_clocks_of_two_hosts_are_two_logs(tmp_path: Path):
     for name in ("node0000", "node0001"):
         text = "timestamp, index, clocks.current.sm [MHz]\n2024/06/10 06:13:19.000, 0, 1980 MHz\n"
         (folder / f"nvidia-smi-{name}.csv").write_text(text)
-    report = jitter.ingest([folder], tmp_path / "lake", executor=HERE)
+    report = jitter.ingest([folder], tmp_path / "lake")
     assert (len(report.logs.added), report.logs.unchanged) == (2, 0)
-    again = jitter.ingest([folder], tmp_path / "lake", executor=HERE)
+    again = jitter.ingest([folder], tmp_path / "lake")
     assert (len(again.logs.added), again.logs.unchanged) == (0, 2)
 
 
 def test_beside_traces_and_again(logs: Path, tmp_path: Path):
     write(simulate(Job(ranks=2, steps=2, kernels=16)), logs, "nsys")
-    first = jitter.ingest([logs], tmp_path / "lake", executor=HERE)
+    first = jitter.ingest([logs], tmp_path / "lake")
     assert (len(first.added), len(first.logs.added), first.other_files) == (2, 3, 0)
-    again = jitter.ingest([logs], tmp_path / "lake", executor=HERE)
+    again = jitter.ingest([logs], tmp_path / "lake")
     assert (len(again.logs.added), again.logs.unchanged) == (0, 3)
 
 
 def test_a_changed_log_replaces_its_former_content(logs: Path, tmp_path: Path):
     (path,) = logs.glob("nccl-tests*")
-    jitter.ingest([path], tmp_path / "lake", executor=HERE)
+    jitter.ingest([path], tmp_path / "lake")
     before = jitter.open(tmp_path / "lake").log_table("bandwidth").num_rows
     lines = path.read_text().splitlines()
     rows = [line for line in lines if line.split()[:1] and line.split()[0].isdigit()]
     path.write_text("\n".join(line for line in lines if line != rows[0]) + "\n")
-    jitter.ingest([path], tmp_path / "lake", executor=HERE)
+    jitter.ingest([path], tmp_path / "lake")
     lake = jitter.open(tmp_path / "lake")
     assert (len(lake.logs), lake.log_table("bandwidth").num_rows) == (1, before - 2)
     assert len(list((tmp_path / "lake" / "logs" / "bandwidth").iterdir())) == 1
 
 
 def test_the_label_names_what_the_logs_belong_to(logs: Path, tmp_path: Path):
-    jitter.ingest([logs], tmp_path / "lake", executor=HERE, label="before the repair")
+    jitter.ingest([logs], tmp_path / "lake", label="before the repair")
     table = jitter.open(tmp_path / "lake").log_table("bandwidth")
     assert set(table["label"].to_pylist()) == {"before the repair"}
 
@@ -88,7 +87,7 @@ def test_broken_lines_are_problems(logs: Path, tmp_path: Path):
     text = path.read_text().splitlines()
     at = next(n for n, line in enumerate(text) if line.split()[:1] and line.split()[0].isdigit())
     path.write_text("\n".join([*text[:at], text[at][:60], *text[at + 1 :]]) + "\n")
-    jitter.ingest([path], tmp_path / "lake", executor=HERE)
+    jitter.ingest([path], tmp_path / "lake")
     found = jitter.open(tmp_path / "lake").sql("select file, rank, problem from problems", arrow=True).to_pylist()
     assert [(row["file"], row["rank"]) for row in found] == [(str(path), None)]
     assert "1 line" in found[0]["problem"]
@@ -96,13 +95,13 @@ def test_broken_lines_are_problems(logs: Path, tmp_path: Path):
 
 def test_other_texts_are_left_alone(tmp_path: Path):
     (tmp_path / "notes.txt").write_text("NCCL is slow today, all_reduce reaches 3 GB/s\n")
-    report = jitter.ingest([tmp_path / "notes.txt"], tmp_path / "lake", executor=HERE)
+    report = jitter.ingest([tmp_path / "notes.txt"], tmp_path / "lake")
     assert (report.logs.added, len(report.rejected)) == ([], 1)
     assert not (tmp_path / "lake").exists()
 
 
 def test_inspect_lists_logs(logs: Path, capsys: pytest.CaptureFixture[str]):
-    found = inspect([logs], executor=HERE).sources
+    found = inspect([logs]).sources
     assert {one.format for one in found} == {"nccl-tests", "nccl-debug", "nvidia-smi"}
     assert main(["inspect", str(logs), "--json"]) == 0
     files = json.loads(capsys.readouterr().out)["files"]
@@ -118,7 +117,7 @@ def test_a_bug_of_a_parser_stops_no_other_log(logs: Path, tmp_path: Path, monkey
         raise KeyError("timestamp")
 
     monkeypatch.setattr(ColumnsParser, "line", fail)
-    report = jitter.ingest([logs], tmp_path / "lake", executor=HERE)
+    report = jitter.ingest([logs], tmp_path / "lake")
     assert {name for log in report.logs.added for name in log.formats} == {"nccl-tests", "nccl-debug"}
     (error,) = report.refused
     assert "could not be read: KeyError: 'timestamp'" in str(error)
@@ -137,7 +136,7 @@ def test_inspect_lists_a_damaged_dump_without_records(tmp_path: Path, capsys: py
 
 
 def test_every_relation_is_documented(logs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    jitter.ingest([logs], tmp_path / "lake", executor=HERE)
+    jitter.ingest([logs], tmp_path / "lake")
     assert main(["query", str(tmp_path / "lake"), "--relations"]) == 0
     told = capsys.readouterr().out
     for name, schema in SCHEMAS.items():
@@ -149,7 +148,7 @@ def test_every_relation_is_documented(logs: Path, tmp_path: Path, capsys: pytest
 def test_real_logs(tmp_path: Path):
     for name in ("inspector", "gpu_health", "nccl_debug"):
         shutil.copytree(EVIDENCE / name, tmp_path / "logs" / name)
-    jitter.ingest([tmp_path / "logs"], tmp_path / "lake", executor=HERE)
+    jitter.ingest([tmp_path / "logs"], tmp_path / "lake")
     lake = jitter.open(tmp_path / "lake")
     edges = lake.sql(
         "select count(*) as n, bool_and(gdr) as gdr from edges "
@@ -199,11 +198,11 @@ def write_inspector(lake: "jitter.Lake", path: Path, first_rank: int, larger: in
 def test_sizes_that_contradict_the_traces_are_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     traces = tmp_path / "traces"
     write(simulate(Job(ranks=2, steps=2, kernels=16), []), traces, "kineto")
-    jitter.ingest([traces], tmp_path / "lake", executor=HERE)
+    jitter.ingest([traces], tmp_path / "lake")
     lake = jitter.open(tmp_path / "lake")
     before = lake.sql("select size_bytes from kernels where kind = 'collective'", arrow=True).to_pylist()
     count = write_inspector(lake, tmp_path / "inspector.log", 1, 512) // 2
-    jitter.ingest([tmp_path / "inspector.log"], tmp_path / "lake", executor=HERE)
+    jitter.ingest([tmp_path / "inspector.log"], tmp_path / "lake")
     lake = jitter.open(tmp_path / "lake")
     (problem,) = lake.sql("select rank, file, problem from problems where file like '%.log'", arrow=True).to_pylist()
     assert (problem["rank"], Path(problem["file"]).name) == (1, "inspector.log")

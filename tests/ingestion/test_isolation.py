@@ -65,7 +65,7 @@ def test_whatever_a_reader_raises_refuses_one_file(
 ):
     (own_traces / "one.bad").write_text("x")
     monkeypatch.setitem(readers(), "failing", Failing(where, error))
-    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest(own_traces, tmp_path / "lake")
     assert len(report.added) == 3
     (refusal,) = report.refused
     assert "one.bad" in refusal.message
@@ -80,7 +80,7 @@ def test_a_sniff_that_raises_is_named_once_and_skipped(
 ):
     (own_traces / "notes.txt").write_text("x")
     monkeypatch.setitem(readers(), "failing", Failing("sniff", ValueError("no")))
-    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest(own_traces, tmp_path / "lake")
     assert (len(report.added), report.refused) == (3, [])
     (note,) = report.warnings
     assert note.startswith("reader 'failing' failed to examine")
@@ -130,7 +130,7 @@ def test_a_flipped_bit_in_a_table_name(own_traces: Path, tmp_path: Path):
     content = bad.read_bytes()
     at = content.index(b"rocpd_op")
     bad.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
-    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest(own_traces, tmp_path / "lake")
     assert len(report.added) == 3
     assert ["rank9.rpd" in str(error) for error in report.refused] == [True]
 
@@ -142,7 +142,7 @@ def test_only_regular_files_are_opened(own_traces: Path, tmp_path: Path):
     (own_traces / "loop").symlink_to("loop")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(own_traces / "s"))
-        report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
+        report = jitter.ingest(own_traces, tmp_path / "lake")
     assert len(report.added) == 3
     (_, error), *_ = discover([own_traces / "rank7.sqlite"]).unreadable
     assert "rank7.sqlite: a pipe, not a file" in str(error)
@@ -175,7 +175,7 @@ def test_files_of_known_kinds_are_said_once_a_kind(own_traces: Path, tmp_path: P
     (own_traces / "f.json").write_text('{"schema": "1.1.1-chakra.0.0.4", "pid": 7, "nodes": []}')
     pq.write_table(pa.table({"op_name": ["mm"], "start": [1], "dur": [2]}), own_traces / "ops.parquet")
     pq.write_table(pa.table({"text": ["a"], "label": [1]}), own_traces / "dataset.parquet")
-    report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest(own_traces, tmp_path / "lake")
     assert (len(report.added), report.other_files) == (3, 9)
     assert [error.message.partition(": ")[2] for error in report.refused] == [
         "a damaged trace (1 bytes; no reader recognizes them)"

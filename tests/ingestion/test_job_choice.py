@@ -59,7 +59,7 @@ def _move_clock(path: Path, by_ns: int) -> None:
 
 
 def ingest(folder: Path, *more: str) -> int:
-    return main(["ingest", str(folder), "-o", str(folder.parent / "lake"), "--jobs", "1", *more])
+    return main(["ingest", str(folder), "-o", str(folder.parent / "lake"), *more])
 
 
 def taken(folder: Path) -> set[str]:
@@ -105,7 +105,7 @@ def test_two_jobs_of_similar_size(given: Path, jobs, capsys: pytest.CaptureFixtu
     assert "16 kernels a step" in line
     for folder in "ab":
         assert f"`jitter ingest {given / folder}`" in err
-    report = jitter.ingest(given, given.parent / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest(given, given.parent / "lake")
     assert [type(error) for error in report.refused] == [UndecidedJobError] * (8 + kept)
     assert ingest(given / "b") == 0
 
@@ -169,7 +169,7 @@ def test_later_steps_and_other_formats_are_the_same_job(given: Path, jobs):
     for rank, first in ((0, 0), (1, 0), (0, 10), (1, 10)):
         put(jobs(replace(JOB, ranks=2, first_step=first)), [rank], given, f"from{first}-")
     put(jobs(replace(JOB, ranks=4), "kineto"), [2, 3], given)
-    report = jitter.ingest(given, given.parent / "lake", executor=jitter.LocalExecutor(), same_job=False)
+    report = jitter.ingest(given, given.parent / "lake", same_job=False)
     assert [type(error) for error in report.refused] == [OtherJobError] * 2  # world size 4
     assert ingest(given, "--same-job") == 0
     assert len(taken(given)) == 6
@@ -186,7 +186,7 @@ def test_a_lake_that_holds_the_stale_fragment(given: Path, jobs, capsys: pytest.
     command = f"jitter ingest {given} -o {given.parent / 'lake'} --replace"
     assert command in err
     assert kernel_files(given.parent / "lake") == before
-    assert main([*command.split()[1:], "--jobs", "1"]) == 0
+    assert main([*command.split()[1:]]) == 0
     assert taken(given) == NEW
 
 
@@ -210,13 +210,13 @@ def test_ranks_without_markers_beside_one_with_markers(given: Path, jobs, capsys
 def test_inspect_shows_the_jobs(given: Path, jobs, capsys: pytest.CaptureFixture[str]):
     put(jobs(JOB), range(4), given)
     put(jobs(LARGER), [1], given, "a-old-")
-    assert main(["inspect", str(given), "--jobs", "1"]) == 0
+    assert main(["inspect", str(given)]) == 0
     out = capsys.readouterr().out
     assert "2 jobs, of which a lake holds one" in out
     assert "1. taken: 4 ranks, world size 8" in out
     assert "2. left out: rank 1, world size 16" in out
     assert "a-old-rank1.sqlite  nsys" in out
-    assert main(["inspect", str(given), "--jobs", "1", "--json"]) == 0
+    assert main(["inspect", str(given), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [job["taken"] for job in found["jobs"]] == [True, False]
     assert {Path(file["file"]).name: file["job"] for file in found["files"]} == {
@@ -224,7 +224,7 @@ def test_inspect_shows_the_jobs(given: Path, jobs, capsys: pytest.CaptureFixture
         **{f"rank{rank}.sqlite": 0 for rank in range(4)},
     }
     put(jobs(LARGER), range(4, 8), given, "a-old-")
-    assert main(["inspect", str(given), "--jobs", "1"]) == 3
+    assert main(["inspect", str(given)]) == 3
     assert "none is clearly the largest" in capsys.readouterr().out
 
 

@@ -47,7 +47,7 @@ def _no_children_left(process: subprocess.Popen[bytes]) -> bool:
 
 
 def test_kill_9_at_random_moments(traces: Path, tmp_path: Path):
-    jitter.ingest([traces], tmp_path / "whole", executor=jitter.LocalExecutor())
+    jitter.ingest([traces], tmp_path / "whole")
     whole = content(tmp_path / "whole")
     lake = tmp_path / "lake"
     chance = random.Random(7)
@@ -60,7 +60,7 @@ def test_kill_9_at_random_moments(traces: Path, tmp_path: Path):
         process.kill()
         assert _no_children_left(process)
         assert process.returncode in (-signal.SIGKILL, 0)
-    report = jitter.ingest([traces], lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest([traces], lake)
     assert not report.refused
     assert content(lake) == whole
     assert not (lake / ".staging").exists()
@@ -68,7 +68,7 @@ def test_kill_9_at_random_moments(traces: Path, tmp_path: Path):
 
 def test_what_was_converted_before_the_end_is_not_converted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     write(simulate(Job(ranks=12, steps=2, kernels=16)), tmp_path / "traces", "nsys")
-    jitter.ingest([tmp_path / "traces"], tmp_path / "whole", executor=jitter.LocalExecutor())
+    jitter.ingest([tmp_path / "traces"], tmp_path / "whole")
     lake = tmp_path / "lake"
     converted = 0
 
@@ -81,9 +81,9 @@ def test_what_was_converted_before_the_end_is_not_converted_again(tmp_path: Path
 
     monkeypatch.setattr(workers, "convert", end_early)
     with pytest.raises(KeyboardInterrupt):
-        jitter.ingest([tmp_path / "traces"], lake, executor=jitter.LocalExecutor())
+        jitter.ingest([tmp_path / "traces"], lake)
     monkeypatch.undo()
-    report = jitter.ingest([tmp_path / "traces"], lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path / "traces"], lake)
     assert (report.unchanged, len(report.added)) == (10, 2)
     assert content(lake) == content(tmp_path / "whole")
 
@@ -93,16 +93,16 @@ def test_killed_at_every_write(own_traces: Path, tmp_path: Path):
     """Each change of the lake makes, renames or removes a file or folder: die before each, in two readings."""
     told = tmp_path / "map.csv"
     told.write_text("rank0.sqlite,10\nrank1.sqlite,11\nrank2.sqlite,1\n")
-    jitter.ingest([own_traces], tmp_path / "first", executor=jitter.LocalExecutor())
+    jitter.ingest([own_traces], tmp_path / "first")
     first = content(tmp_path / "first")
-    jitter.ingest([own_traces], tmp_path / "first", rank_map=told, executor=jitter.LocalExecutor())
+    jitter.ingest([own_traces], tmp_path / "first", rank_map=told)
     second = content(tmp_path / "first")
     assert second != first
     for options, before, expected in (({}, None, first), ({"rank_map": told}, first, second)):
         lake = tmp_path / f"lake{len(options)}"
         if before is not None:
-            jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
-        read_again = partial(jitter.ingest, [own_traces], lake, executor=jitter.LocalExecutor(), **options)
+            jitter.ingest([own_traces], lake)
+        read_again = partial(jitter.ingest, [own_traces], lake, **options)
         for death in range(0, 10_000, of_all(1, 2)):
             if (code := run_killed(read_again, lake, death)) != KILLED:
                 assert code == 0
@@ -140,15 +140,15 @@ def test_ctrl_c(traces: Path, tmp_path: Path):
     assert out == b""
     assert err.split() == [b"interrupted"]
     assert not (lake / ".staging").exists()
-    jitter.ingest([traces], lake, executor=jitter.LocalExecutor())
-    jitter.ingest([traces], tmp_path / "whole", executor=jitter.LocalExecutor())
+    jitter.ingest([traces], lake)
+    jitter.ingest([traces], tmp_path / "whole")
     assert content(lake) == content(tmp_path / "whole")
 
 
 def test_a_full_disk_leaves_nothing_that_no_record_accounts_for(
     own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    jitter.ingest([own_traces], tmp_path / "whole", executor=jitter.LocalExecutor())
+    jitter.ingest([own_traces], tmp_path / "whole")
     lake = tmp_path / "lake"
     really, moved = os.replace, 0
 
@@ -162,9 +162,9 @@ def test_a_full_disk_leaves_nothing_that_no_record_accounts_for(
     with monkeypatch.context() as full:
         full.setattr(os, "replace", replace)
         with pytest.raises(OSError, match="No space"):
-            jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
+            jitter.ingest([own_traces], lake)
     held = {path.relative_to(lake) for record in LakeFolder(lake).records() for path in files_of_record(record)}
     assert {path.relative_to(lake) for path in (lake / "kernels").rglob("*.parquet")} <= held
     assert not (lake / ".staging").exists()
-    jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
+    jitter.ingest([own_traces], lake)
     assert content(lake) == content(tmp_path / "whole")

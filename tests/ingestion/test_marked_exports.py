@@ -28,14 +28,14 @@ def _steps(lake: Path) -> list[tuple[int | None, int, int]]:
 @pytest.mark.parametrize("marker", ["talk", "profiler", "iteration"])
 def test_every_style(simulated_traces: Callable[..., Path], tmp_path: Path, marker: str):
     folder = simulated_traces({"ranks": 1, "marker": marker, "first_step": 7})
-    jitter.ingest([folder], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([folder], tmp_path / "lake")
     assert _steps(tmp_path / "lake") == [(1 if marker == "talk" else None, step, 16) for step in (7, 8)]
 
 
 def test_a_step_without_marker_is_outside_and_counted(own_traces: Path, tmp_path: Path):
     path = _change(own_traces / "rank0.sqlite", "DELETE FROM NVTX_EVENTS WHERE text LIKE 'epoch1_step2001%'")
-    whole = jitter.ingest([own_traces / "rank1.sqlite"], tmp_path / "whole", executor=jitter.LocalExecutor()).added[0]
-    record = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor()).added[0]
+    whole = jitter.ingest([own_traces / "rank1.sqlite"], tmp_path / "whole").added[0]
+    record = jitter.ingest([path], tmp_path / "lake").added[0]
     assert [step.step for step in record.steps] == [2000, 2002]
     assert record.outside_steps == whole.outside_steps + 16
     assert f"{record.outside_steps} kernels lie outside every step" in record.problems
@@ -48,7 +48,7 @@ def test_lost_kernels_cut_their_step(own_traces: Path, tmp_path: Path):
         "CUPTI_ACTIVITY_KIND_RUNTIME WHERE start > (SELECT start FROM NVTX_EVENTS WHERE text LIKE '%step2001-%') "
         "AND start < (SELECT \"end\" FROM NVTX_EVENTS WHERE text LIKE '%step2001-%') ORDER BY start DESC LIMIT 5)",
     )
-    record = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor()).added[0]
+    record = jitter.ingest([path], tmp_path / "lake").added[0]
     assert [step.cut for step in record.steps] == [False, True, False]
     lost = record.steps[1].launches_without_kernel
     assert 0 < lost <= 5
@@ -58,7 +58,7 @@ def test_lost_kernels_cut_their_step(own_traces: Path, tmp_path: Path):
 
 def test_an_open_last_range_is_cut_and_holds_the_rest(own_traces: Path, tmp_path: Path):
     path = _change(own_traces / "rank0.sqlite", "UPDATE NVTX_EVENTS SET \"end\" = NULL WHERE text LIKE '%step2002-%'")
-    record = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor()).added[0]
+    record = jitter.ingest([path], tmp_path / "lake").added[0]
     assert [step.end_ns is None for step in record.steps] == [False, False, True]
     assert [step.cut for step in record.steps] == [False, False, True]
     assert [step.kernels for step in record.steps] == [16, 16, 18]  # two more were launched after its real end
@@ -68,7 +68,7 @@ def test_an_open_last_range_is_cut_and_holds_the_rest(own_traces: Path, tmp_path
 def test_numbers_begun_anew(own_traces: Path, tmp_path: Path):
     anew = "UPDATE NVTX_EVENTS SET text = replace(replace(text, 'epoch1_', ''), 'step2002', 'step2000')"
     path = _change(own_traces / "rank0.sqlite", anew)
-    record = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor()).added[0]
+    record = jitter.ingest([path], tmp_path / "lake").added[0]
     assert [(step.epoch, step.step) for step in record.steps] == [(None, 2000), (None, 2001)]
     assert any(problem.startswith("step 2000 is marked 2 times without an epoch") for problem in record.problems)
     assert record.outside_steps == 8 + 16
@@ -77,7 +77,7 @@ def test_numbers_begun_anew(own_traces: Path, tmp_path: Path):
         "UPDATE NVTX_EVENTS SET text = 'epoch2_' || text WHERE start = (SELECT max(start) FROM NVTX_EVENTS "
         "WHERE text LIKE 'step2000%')",
     )
-    jitter.ingest([path], tmp_path / "two", executor=jitter.LocalExecutor())
+    jitter.ingest([path], tmp_path / "two")
     assert {Path(p).parent.as_posix() for p in kernel_files(tmp_path / "two")} == {
         "kernels/step=2000",
         "kernels/step=2001",
@@ -94,7 +94,7 @@ def test_ranges_within_a_step_are_no_steps(own_traces: Path, tmp_path: Path):
     path = _change(
         own_traces / "rank0.sqlite", within.format(1000, 0, 0), within.format(3000, 1, 0), within.format(9000, 2, 5)
     )
-    record = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor()).added[0]
+    record = jitter.ingest([path], tmp_path / "lake").added[0]
     assert [(step.epoch, step.step, step.kernels) for step in record.steps] == [(1, n, 16) for n in (2000, 2001, 2002)]
 
 
@@ -109,13 +109,13 @@ def test_pieces_of_a_step_are_one(own_traces: Path, tmp_path: Path):
         'UPDATE whole SET start = "end" - 20000',
         "INSERT INTO NVTX_EVENTS SELECT * FROM whole",
     )
-    jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor())
-    jitter.ingest([own_traces / "rank1.sqlite"], tmp_path / "whole", executor=jitter.LocalExecutor())
+    jitter.ingest([path], tmp_path / "lake")
+    jitter.ingest([own_traces / "rank1.sqlite"], tmp_path / "whole")
     assert _steps(tmp_path / "lake") == _steps(tmp_path / "whole")
 
 
 def test_autograds_thread_launches_into_the_step(own_traces: Path, tmp_path: Path):
-    jitter.ingest([own_traces / "rank0.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([own_traces / "rank0.sqlite"], tmp_path / "lake")
     for path in kernel_files(tmp_path / "lake"):
         rows = pq.read_table(tmp_path / "lake" / path, partitioning=None)
         assert len(set(rows["launch_thread"].to_pylist())) == 2
@@ -123,7 +123,7 @@ def test_autograds_thread_launches_into_the_step(own_traces: Path, tmp_path: Pat
 
 def test_without_markers_no_kernel_is_lost(simulated_traces: Callable[..., Path], tmp_path: Path):
     folder = simulated_traces({"ranks": 2, "steps": 5, "kernels": 24, "marker": "none"})
-    report = jitter.ingest([folder], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([folder], tmp_path / "lake")
     assert report.refused == []
     for record in report.added:
         assert record.steps_from == "repetition"
@@ -131,5 +131,5 @@ def test_without_markers_no_kernel_is_lost(simulated_traces: Callable[..., Path]
         assert any("no step markers" in problem for problem in record.problems)
         assert {step.kernels for step in record.steps[:-1]} == {24}
     assert len({tuple(step.step for step in record.steps) for record in report.added}) == 1
-    second = jitter.ingest([folder], tmp_path / "lake", executor=jitter.LocalExecutor())
+    second = jitter.ingest([folder], tmp_path / "lake")
     assert (second.added, second.unchanged) == ([], 2)

@@ -75,7 +75,7 @@ def _labelled(rank: int, event: dict[str, Any]) -> None:
 
 
 def _ingest(path: Path, folder: Path) -> IngestReport:
-    return jitter.ingest([path], folder / "lake", executor=jitter.LocalExecutor())
+    return jitter.ingest([path], folder / "lake")
 
 
 def _kernels(lake: Path, rank: int) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def test_ranks_of_a_fused_trace_equal_those_of_their_own_traces(run: Path, tmp_p
     assert sorted((record.rank, record.device) for record in report.added) == [
         (rank, rank % NODE) for rank in range(RANKS)
     ]
-    jitter.ingest([run / "kineto"], tmp_path / "own", executor=jitter.LocalExecutor())
+    jitter.ingest([run / "kineto"], tmp_path / "own")
     for rank in range(RANKS):
         fused, own = (_kernels(tmp_path / name, rank) for name in ("lake", "own"))
         shift = fused[0]["start_ns"] - own[0]["start_ns"]
@@ -226,7 +226,7 @@ def test_a_merged_recording_beside_the_ranks_own_is_left_out(run: Path, tmp_path
     assert {Path(record.file).name for record in report.added} == {
         f"rank-{rank}.pt.trace.json.gz" for rank in range(NODE)
     }
-    own = jitter.ingest([run / "kineto"], tmp_path / "own", executor=jitter.LocalExecutor())
+    own = jitter.ingest([run / "kineto"], tmp_path / "own")
     assert {(record.rank, record.kernels) for record in report.added} <= {
         (record.rank, record.kernels) for record in own.added
     }
@@ -238,7 +238,7 @@ def test_a_merged_recording_is_read_if_one_rank_has_none_of_its_own(run: Path, t
     for rank in range(NODE - 1):
         shutil.copy(run / f"kineto/rank-{rank}.pt.trace.json.gz", tmp_path / "traces")
     merged.rename(tmp_path / "traces/merged.json")
-    report = jitter.ingest([tmp_path / "traces/merged.json"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path / "traces/merged.json"], tmp_path / "lake")
     assert sorted(record.rank for record in report.added) == list(range(NODE))
     again = _ingest(tmp_path / "traces", tmp_path)
     assert not any("merged into one file" in str(error) for error in again.refused)

@@ -66,7 +66,7 @@ def calls(tmp_path: Path) -> list[list[str]]:
 
 
 def ingest(folder: Path, lake: Path, nsys: Path | None = None) -> "jitter.IngestReport":
-    return jitter.ingest(folder, lake, nsys=nsys, executor=jitter.LocalExecutor())
+    return jitter.ingest(folder, lake, nsys=nsys)
 
 
 def test_reports_give_the_lake_of_their_exports(
@@ -86,7 +86,7 @@ def test_reports_give_the_lake_of_their_exports(
 
 def test_the_export_of_an_unchanged_report_is_reused(reports: Path, tmp_path: Path, nsys: Callable[..., Path]):
     program = nsys()
-    assert all(one.records for one in inspect(reports, nsys=program, executor=jitter.LocalExecutor()).sources)
+    assert all(one.records for one in inspect(reports, nsys=program).sources)
     (reports / "rank1.nsys-rep").rename(reports / "moved-rank1.nsys-rep")
     assert len(ingest(reports, tmp_path / "lake", program).added) == 3
     assert len(calls(tmp_path)) == 3

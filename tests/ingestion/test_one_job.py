@@ -29,7 +29,7 @@ def lake(tmp_path: Path) -> Path:
 
 
 def take(folder: Path, lake: Path, **options: bool) -> IngestReport:
-    return jitter.ingest(folder, lake, executor=jitter.LocalExecutor(), **options)  # type: ignore[arg-type]
+    return jitter.ingest(folder, lake, **options)  # type: ignore[arg-type]
 
 
 def later_steps(folder: Path, **changes: object) -> Path:
@@ -70,7 +70,7 @@ def test_more_steps_of_the_same_job(lake: Path, tmp_path: Path):
 def test_another_program_on_the_same_rank(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     rename_kernels(later_steps(tmp_path / "b"), 0.8)
     before = kernel_files(lake)
-    assert main(["ingest", str(tmp_path / "b"), "-o", str(lake), "--jobs", "1"]) == 3
+    assert main(["ingest", str(tmp_path / "b"), "-o", str(lake)]) == 3
     err = capsys.readouterr().err
     (line,) = [line for line in err.splitlines() if line.startswith("left out")]
     assert "rank 0 shares 2" in line
@@ -175,7 +175,7 @@ def test_a_restart_of_the_job(lake: Path, tmp_path: Path):
 def test_report_of_another_jobs_traces(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     rename_kernels(later_steps(tmp_path / "b"), 0.8)
     page = tmp_path / "page.html"
-    assert main(["report", str(tmp_path / "b"), "-L", str(lake), "-o", str(page), "--jobs", "1"]) == 3
+    assert main(["report", str(tmp_path / "b"), "-L", str(lake), "-o", str(page)]) == 3
     out, err = capsys.readouterr()
     assert "recorded in another job than the one in the lake" in err
     assert not page.exists()
@@ -194,7 +194,7 @@ def test_other_steps_of_one_rank_at_the_same_time(lake: Path, tmp_path: Path):
 def test_the_same_steps_again(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     """What a user types after a change of the program: one refusal for all ranks, and how to see the second run."""
     write(simulate(replace(JOB, seed=3)), tmp_path / "b", "nsys")
-    assert main(["report", str(tmp_path / "b"), "-L", str(lake), "--jobs", "1"]) == 3
+    assert main(["report", str(tmp_path / "b"), "-L", str(lake)]) == 3
     (line, hint, _) = capsys.readouterr().err.splitlines()
     assert "(and 1 more recording for the same reason)" in line
     assert "report -L LAKE" in hint
@@ -203,10 +203,10 @@ def test_the_same_steps_again(lake: Path, tmp_path: Path, capsys: pytest.Capture
 def test_report_names_the_other_steps_of_the_lake(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     later_steps(tmp_path / "b")
     page = str(tmp_path / "page.html")
-    assert main(["report", str(tmp_path / "b"), "-L", str(lake), "-o", page, "--jobs", "1"]) == 0
+    assert main(["report", str(tmp_path / "b"), "-L", str(lake), "-o", page]) == 0
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "the whole lake" in line]
     assert "steps 0 to 1" in line
     assert f"from {tmp_path / 'a'}" in line
     both = [str(tmp_path / "a"), str(tmp_path / "b")]
-    assert main(["report", *both, "-L", str(lake), "-o", page, "--force", "--jobs", "1"]) == 0
+    assert main(["report", *both, "-L", str(lake), "-o", page, "--force"]) == 0
     assert "the whole lake" not in capsys.readouterr().err

@@ -28,7 +28,7 @@ def rivals(tmp_path: Path) -> Path:
 
 def test_refused_with_both_names(rivals: Path, capsys: pytest.CaptureFixture[str]):
     lake = rivals / "lake"
-    arguments = ["ingest", str(rivals / "a"), str(rivals / "b"), "-o", str(lake), "--jobs", "1"]
+    arguments = ["ingest", str(rivals / "a"), str(rivals / "b"), "-o", str(lake)]
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert out == ""
@@ -38,10 +38,10 @@ def test_refused_with_both_names(rivals: Path, capsys: pytest.CaptureFixture[str
     assert "rank 1 has 2 steps (epoch 1, step 1 to epoch 1, step 2) in " in line
     assert line.endswith("too, which was recorded nearer in time to the other ranks")
     assert "--replace" in err
-    jitter.ingest([rivals / "a"], rivals / "alone", executor=jitter.LocalExecutor())
+    jitter.ingest([rivals / "a"], rivals / "alone")
     assert kernel_files(lake) == kernel_files(rivals / "alone")
     assert main([*arguments, "--strict"]) == 3
-    assert main(["ingest", str(rivals / "b"), "-o", str(lake), "--jobs", "1"]) == 3  # nothing of it is in
+    assert main(["ingest", str(rivals / "b"), "-o", str(lake)]) == 3  # nothing of it is in
     assert kernel_files(lake) == kernel_files(rivals / "alone")
 
 
@@ -50,7 +50,7 @@ def test_replace_takes_the_newer(rivals: Path, order: str):
     _make_newer(rivals / "b/rank1.sqlite")
     lake = rivals / "lake"
     for folder in order:
-        assert jitter.ingest([rivals / folder], lake, replace=True, executor=jitter.LocalExecutor()).refused == []
+        assert jitter.ingest([rivals / folder], lake, replace=True).refused == []
     _check_replaced(rivals, lake)
 
 
@@ -64,8 +64,8 @@ def _make_newer(path: Path) -> None:
 
 
 def _check_replaced(rivals: Path, lake: Path) -> None:
-    jitter.ingest([rivals / "b"], rivals / "newer", executor=jitter.LocalExecutor())
-    jitter.ingest([rivals / "a"], rivals / "older", executor=jitter.LocalExecutor())
+    jitter.ingest([rivals / "b"], rivals / "newer")
+    jitter.ingest([rivals / "a"], rivals / "older")
     for path in kernel_files(lake):
         newer = path in kernel_files(rivals / "newer")
         source = rivals / ("newer" if newer else "older") / path
@@ -80,12 +80,12 @@ def _check_replaced(rivals: Path, lake: Path) -> None:
 def test_killed_while_replacing(rivals: Path):
     _make_newer(rivals / "b/rank1.sqlite")
     lake = rivals / "lake"
-    jitter.ingest([rivals / "a"], lake, executor=jitter.LocalExecutor())
+    jitter.ingest([rivals / "a"], lake)
     deaths = 0
-    replace = partial(jitter.ingest, [rivals / "b"], lake, replace=True, executor=jitter.LocalExecutor())
+    replace = partial(jitter.ingest, [rivals / "b"], lake, replace=True)
     while run_killed(replace, lake, deaths) == KILLED:
         # whatever is there is told of by exactly one record
-        jitter.ingest([rivals / "a"], lake, executor=jitter.LocalExecutor())
+        jitter.ingest([rivals / "a"], lake)
         accounted = {
             f"kernels/epoch=1/step={s['step']}/rank={r['rank']}.parquet" for r in records(lake) for s in r["steps"]
         }
@@ -99,12 +99,12 @@ def test_killed_while_replacing(rivals: Path):
 def test_a_refused_source_takes_nothing_from_others(rivals: Path, capsys: pytest.CaptureFixture[str]):
     """Two processes of one report claim rank 1, which another source holds: not even --replace lets it in."""
     lake = rivals / "lake"
-    jitter.ingest([rivals / "a"], lake, executor=jitter.LocalExecutor())
+    jitter.ingest([rivals / "a"], lake)
     before = content(lake)
     write(simulate(Job(ranks=2, steps=3, kernels=16, seed=9)), rivals / "c", "nsys", ranks_per_report=2)
     (report,) = (rivals / "c").iterdir()
     (rivals / "map.csv").write_text(f"{report.name},0,1\n{report.name},1,1\n")
-    arguments = ["ingest", str(report), "-o", str(lake), "--jobs", "1", "--rank-map", str(rivals / "map.csv")]
+    arguments = ["ingest", str(report), "-o", str(lake), "--rank-map", str(rivals / "map.csv")]
     assert main([*arguments, "--replace"]) == 3
     err = capsys.readouterr().err
     assert "two of its GPUs are both rank 1" in err

@@ -173,7 +173,7 @@ def test_order_of_trust(tmp_path: Path):
     found = []
     for level in TRUST:
         lake = tmp_path / f"lake{TRUST.index(level)}"
-        report = jitter.ingest([path], lake, rank=9 if level == "--rank" else None, executor=jitter.LocalExecutor())
+        report = jitter.ingest([path], lake, rank=9 if level == "--rank" else None)
         found += [(r.rank, r.rank_told_by) for r in report.added] or [str(report.refused[0])]
         path = _forget(path, level)
     assert "NVTX 'MPI Rank 3' says rank 3, and step marker says rank 0" in found[1]
@@ -189,7 +189,7 @@ def test_order_of_trust(tmp_path: Path):
 def test_device_order_is_a_guess_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     write(simulate(Job(ranks=2, steps=2, kernels=16, marker="iteration")), tmp_path / "t", "nsys", ranks_per_report=2)
     lake = tmp_path / "lake"
-    assert main(["ingest", str(tmp_path / "t"), "-o", str(lake), "--jobs", "1"]) == 0
+    assert main(["ingest", str(tmp_path / "t"), "-o", str(lake)]) == 0
     assert [(r["rank"], r["device"], r["rank_told_by"]) for r in records(lake)] == [
         (0, 0, "device order"),
         (1, 1, "device order"),
@@ -205,7 +205,7 @@ def test_two_processes_that_say_the_same_rank(tmp_path: Path):
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("UPDATE NVTX_EVENTS SET text = replace(text, '-rank1', '-rank0')")
         connection.commit()
-    report = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([path], tmp_path / "lake")
     assert report.added == []
     assert "two of its GPUs are both rank 0 in epoch 1, step 0 (devices 0 and 1)" in str(report.refused[0])
     (record,) = records(tmp_path / "lake")
@@ -245,7 +245,7 @@ def test_a_map_that_is_not_there(traces: Path, tmp_path: Path, capsys: pytest.Ca
 def test_a_map_names_files_in_any_way(traces: Path, tmp_path: Path):
     told = tmp_path / "map.csv"
     told.write_text(f"file,rank\n{traces / 'rank0.sqlite'},20\n{traces.name}/rank1.sqlite,21\nrank9.sqlite,29\n")
-    report = jitter.ingest([traces], tmp_path / "lake", rank_map=told, executor=jitter.LocalExecutor())
+    report = jitter.ingest([traces], tmp_path / "lake", rank_map=told)
     assert [(r.rank, r.rank_told_by) for r in report.added] == [
         (20, "--rank-map"),
         (21, "--rank-map"),
@@ -259,15 +259,13 @@ def test_a_map_that_leaves_a_device_out(tmp_path: Path):
     write(simulate(Job(ranks=2, steps=2, kernels=16)), tmp_path / "t", "nsys", ranks_per_report=2)
     (path,) = (tmp_path / "t").iterdir()
     (tmp_path / "map.csv").write_text(f"{path.name},0,4\n")
-    report = jitter.ingest([path], tmp_path / "lake", rank_map=tmp_path / "map.csv", executor=jitter.LocalExecutor())
+    report = jitter.ingest([path], tmp_path / "lake", rank_map=tmp_path / "map.csv")
     assert "--rank-map does not name device 1" in str(report.refused[0])
 
 
 def test_a_map_for_another_device_is_no_guess(traces: Path, tmp_path: Path):
     (tmp_path / "map.csv").write_text("rank1.sqlite,5,4\n")
-    report = jitter.ingest(
-        [traces / "rank1.sqlite"], tmp_path / "lake", rank_map=tmp_path / "map.csv", executor=jitter.LocalExecutor()
-    )
+    report = jitter.ingest([traces / "rank1.sqlite"], tmp_path / "lake", rank_map=tmp_path / "map.csv")
     assert report.added == []
     assert "--rank-map does not name device 1" in str(report.refused[0])
 

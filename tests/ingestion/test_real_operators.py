@@ -49,7 +49,7 @@ def test_nsys_against_plain_sql(name: str, tmp_path: Path):
         found = (operators[-1] if operators else None), ("/".join(others) or None)
         expected.setdefault((kernel_start, kernel_end), set()).add(found)
     lake = tmp_path / "lake"
-    jitter.ingest(path, lake, executor=jitter.LocalExecutor(), rank=0 if name.startswith("extrap") else None)
+    jitter.ingest(path, lake, rank=0 if name.startswith("extrap") else None)
     rows = jitter.open(lake).sql(
         "select start_ns, end_ns, operator, scope from kernels where kind <> 'memory'", arrow=True
     )
@@ -78,7 +78,7 @@ def test_waits_in_the_operating_system(tmp_path: Path):
         ).fetchall()
     assert len(expected) >= 5
     assert sum(name == "off CPU" for name, *_ in expected) >= 5
-    jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor(), rank=0)
+    jitter.ingest(path, tmp_path / "lake", rank=0)
     rows = jitter.open(tmp_path / "lake").sql(
         "select name, start_ns, end_ns from host where kind = 'operation' and step is not null", arrow=True
     )
@@ -112,7 +112,7 @@ def real_trace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         document = json.load(file, parse_float=Decimal)
     root = tmp_path_factory.mktemp("real") / "lake"
-    jitter.ingest(path, root, executor=jitter.LocalExecutor(), rank=0)
+    jitter.ingest(path, root, rank=0)
     events = document["traceEvents"] if isinstance(document, dict) else document
     return RealTrace(name, events, jitter.open(root))
 

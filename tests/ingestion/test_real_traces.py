@@ -30,7 +30,7 @@ def _sql(path: Path, query: str, *values: int) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("path", EXPORTS, ids=lambda path: path.name)
 def test_every_kernel_is_accounted_for(path: Path, tmp_path: Path):
     lake = tmp_path / "lake"
-    report = jitter.ingest([path], lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest([path], lake)
     assert report.refused == []
     if any(record["rank_told_by"] == "assumption" for record in records(lake)):
         (note,) = [warning for warning in report.warnings if "taken as rank 0" in warning]
@@ -56,4 +56,4 @@ def test_every_kernel_is_accounted_for(path: Path, tmp_path: Path):
             assert (words in said) == bool(record[count])
         assert "no step markers" in said or record["steps_from"] == "marker"
     assert len(kernel_files(lake)) == sum(len(record["steps"]) for record in found)
-    assert jitter.ingest([path], lake, executor=jitter.LocalExecutor()).unchanged == 1
+    assert jitter.ingest([path], lake).unchanged == 1

@@ -11,11 +11,11 @@ from tests.support.lake_content import content, kernel_files, records
 
 def test_nothing_new(traces: Path, tmp_path: Path):
     lake = tmp_path / "lake"
-    first = jitter.ingest([traces], lake, executor=jitter.LocalExecutor())
+    first = jitter.ingest([traces], lake)
     assert (len(first.added), first.unchanged, first.refused) == (3, 0, [])
     before = {p: (p.stat().st_mtime_ns, p.stat().st_ino) for p in lake.rglob("*.parquet")}
     whole = content(lake)
-    second = jitter.ingest([traces], lake, executor=jitter.LocalExecutor())
+    second = jitter.ingest([traces], lake)
     assert (second.added, second.unchanged, second.refused) == ([], 3, [])
     assert {p: (p.stat().st_mtime_ns, p.stat().st_ino) for p in lake.rglob("*.parquet")} == before
     assert content(lake) == whole
@@ -23,54 +23,54 @@ def test_nothing_new(traces: Path, tmp_path: Path):
 
 def test_a_new_rank_adds_only_itself(traces: Path, tmp_path: Path):
     lake = tmp_path / "lake"
-    jitter.ingest([traces / "rank0.sqlite", traces / "rank2.sqlite"], lake, executor=jitter.LocalExecutor())
+    jitter.ingest([traces / "rank0.sqlite", traces / "rank2.sqlite"], lake)
     before = {p: p.stat().st_mtime_ns for p in lake.rglob("*.parquet")}
-    report = jitter.ingest([traces], lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest([traces], lake)
     assert ([record.rank for record in report.added], report.unchanged) == ([1], 2)
     assert {p: p.stat().st_mtime_ns for p in before} == before
-    jitter.ingest([traces], tmp_path / "whole", executor=jitter.LocalExecutor())
+    jitter.ingest([traces], tmp_path / "whole")
     assert content(lake) == content(tmp_path / "whole")
 
 
 def test_a_moved_file_is_the_same_file(own_traces: Path, tmp_path: Path):
     lake = tmp_path / "lake"
-    jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
+    jitter.ingest([own_traces], lake)
     before = content(lake, tmp_path)
     (own_traces / "elsewhere").mkdir()
     (own_traces / "rank1.sqlite").rename(own_traces / "elsewhere" / "one.sqlite")
-    report = jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest([own_traces], lake)
     assert (report.added, report.unchanged, report.refused) == ([], 3, [])
     after = content(lake, tmp_path)
     changed = {path for path in after if after[path] != before[path]}
     (digest,) = (record["digest"] for record in records(lake) if record["rank"] == 1)
     assert changed == {f"sources/{digest}.json", "catalog.sqlite"}
     assert after[f"sources/{digest}.json"]["file"] == "own/elsewhere/one.sqlite"
-    assert jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor()).unchanged == 3
+    assert jitter.ingest([own_traces], lake).unchanged == 3
 
 
 def test_the_same_content_under_two_names(own_traces: Path, tmp_path: Path):
     (own_traces / "rank1b.sqlite").write_bytes((own_traces / "rank1.sqlite").read_bytes())
     lake = tmp_path / "lake"
-    report = jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest([own_traces], lake)
     assert [record.rank for record in report.added] == [0, 1, 2]
     assert report.refused == []
     (warning,) = report.warnings
     assert "rank1b.sqlite" in warning
     assert "rank1.sqlite" in warning
-    assert jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor()).unchanged == 4
+    assert jitter.ingest([own_traces], lake).unchanged == 4
 
 
 def test_another_rank_leaves_nothing_of_the_old(own_traces: Path, tmp_path: Path):
     lake, fresh = tmp_path / "lake", tmp_path / "fresh"
     one = own_traces / "rank1.sqlite"
-    jitter.ingest([one], lake, executor=jitter.LocalExecutor())
-    assert jitter.ingest([one], lake, rank=1, executor=jitter.LocalExecutor()).unchanged == 1
-    jitter.ingest([one], lake, rank=7, executor=jitter.LocalExecutor())
-    jitter.ingest([one], fresh, rank=7, executor=jitter.LocalExecutor())
+    jitter.ingest([one], lake)
+    assert jitter.ingest([one], lake, rank=1).unchanged == 1
+    jitter.ingest([one], lake, rank=7)
+    jitter.ingest([one], fresh, rank=7)
     assert content(lake) == content(fresh)
     assert {Path(path).name for path in kernel_files(lake)} == {"rank=7.parquet"}
     # an option that is not given does not count
-    assert jitter.ingest([one], lake, executor=jitter.LocalExecutor()).unchanged == 1
+    assert jitter.ingest([one], lake).unchanged == 1
 
 
 def test_another_rank_pattern_or_map_is_read_again(own_traces: Path, tmp_path: Path):
@@ -78,9 +78,9 @@ def test_another_rank_pattern_or_map_is_read_again(own_traces: Path, tmp_path: P
         (own_traces / old).rename(own_traces / new)
     lake = tmp_path / "lake"
     for pattern, expected in ((r"(\d)_\d+", [3, 4, 5]), (r"\d_(?P<rank>\d+)", [40, 41, 42])):
-        report = jitter.ingest([own_traces], lake, rank_pattern=pattern, executor=jitter.LocalExecutor())
+        report = jitter.ingest([own_traces], lake, rank_pattern=pattern)
         assert [record.rank for record in report.added] == expected
-        assert jitter.ingest([own_traces], lake, rank_pattern=pattern, executor=jitter.LocalExecutor()).unchanged == 3
+        assert jitter.ingest([own_traces], lake, rank_pattern=pattern).unchanged == 3
         assert [record["rank"] for record in records(lake)] == expected
     told = tmp_path / "map.csv"
     for ranks in ((41, 40, 42), (1, 2, 0)):
@@ -90,10 +90,10 @@ def test_another_rank_pattern_or_map_is_read_again(own_traces: Path, tmp_path: P
                 for name, rank in zip(("3_40.sqlite", "4_41.sqlite", "5_42.sqlite"), ranks, strict=True)
             )
         )
-        report = jitter.ingest([own_traces], lake, rank_map=told, replace=True, executor=jitter.LocalExecutor())
+        report = jitter.ingest([own_traces], lake, rank_map=told, replace=True)
         assert report.refused == []
         assert [r["rank"] for r in sorted(records(lake), key=lambda r: r["file"])] == list(ranks)
-    jitter.ingest([own_traces], tmp_path / "fresh", rank_map=told, executor=jitter.LocalExecutor())
+    jitter.ingest([own_traces], tmp_path / "fresh", rank_map=told)
     assert content(lake) == content(tmp_path / "fresh")
 
 
@@ -103,40 +103,40 @@ def test_devices_told_the_other_way_round(tmp_path: Path):
     lake, told = tmp_path / "lake", tmp_path / "map.csv"
     for ranks in ((0, 1), (1, 0)):
         told.write_text("file,device,rank\n" + "".join(f"{report.name},{d},{r}\n" for d, r in enumerate(ranks)))
-        assert jitter.ingest([report], lake, rank_map=told, executor=jitter.LocalExecutor()).refused == []
+        assert jitter.ingest([report], lake, rank_map=told).refused == []
         assert {record["device"]: record["rank"] for record in records(lake)} == dict(enumerate(ranks))
-    jitter.ingest([report], tmp_path / "fresh", rank_map=told, executor=jitter.LocalExecutor())
+    jitter.ingest([report], tmp_path / "fresh", rank_map=told)
     assert content(lake) == content(tmp_path / "fresh")
 
 
 def test_another_step_pattern_leaves_nothing_of_the_old(own_traces: Path, tmp_path: Path):
     lake, fresh = tmp_path / "lake", tmp_path / "fresh"
-    jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
+    jitter.ingest([own_traces], lake)
     pattern = r"step200(?P<step>\d+)-rank(?P<rank>\d+)"
-    report = jitter.ingest([own_traces], lake, step_pattern=pattern, executor=jitter.LocalExecutor())
+    report = jitter.ingest([own_traces], lake, step_pattern=pattern)
     assert len(report.added) == 3
-    jitter.ingest([own_traces], fresh, step_pattern=pattern, executor=jitter.LocalExecutor())
+    jitter.ingest([own_traces], fresh, step_pattern=pattern)
     assert content(lake) == content(fresh)
     assert {Path(path).parent.name for path in kernel_files(lake)} == {"step=0", "step=1", "step=2"}
     assert not (lake / "kernels" / "epoch=1").exists()
-    assert jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor()).unchanged == 3
+    assert jitter.ingest([own_traces], lake).unchanged == 3
 
 
 def test_a_file_that_failed_goes_in_once_corrected(own_traces: Path, tmp_path: Path):
     lake = tmp_path / "lake"
     good = (own_traces / "rank1.sqlite").read_bytes()
     (own_traces / "rank1.sqlite").write_bytes(good[: len(good) // 2])
-    report = jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest([own_traces], lake)
     assert [record.rank for record in report.added] == [0, 2]
     assert len(report.refused) == 1
     refused = [record for record in records(lake) if record["rank"] is None]
     assert [Path(record["file"]).name for record in refused] == ["rank1.sqlite"]
     assert refused[0]["problems"] == [str(report.refused[0])]
-    assert len(jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor()).refused) == 1
+    assert len(jitter.ingest([own_traces], lake).refused) == 1
     (own_traces / "rank1.sqlite").write_bytes(good)
-    report = jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest([own_traces], lake)
     assert ([record.rank for record in report.added], report.refused) == ([1], [])
-    jitter.ingest([own_traces], tmp_path / "fresh", executor=jitter.LocalExecutor())
+    jitter.ingest([own_traces], tmp_path / "fresh")
     assert content(lake) == content(tmp_path / "fresh")
     assert jitter.open(lake).rejected == []
 
@@ -150,10 +150,10 @@ def test_a_rank_that_could_not_be_told_goes_in_once_told(own_traces: Path, tmp_p
         connection.execute("DROP TABLE IF EXISTS META_DATA_CAPTURE")
         connection.commit()
     lake = tmp_path / "lake"
-    report = jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest([own_traces], lake)
     (error,) = report.refused
     assert str(nameless) in str(error)
     assert all(way in str(error) for way in ("--rank ", "--rank-map", "--rank-pattern"))
-    jitter.ingest([nameless], lake, rank=1, executor=jitter.LocalExecutor())
+    jitter.ingest([nameless], lake, rank=1)
     assert [record["rank"] for record in records(lake)] == [0, 1, 2]
-    assert jitter.ingest([own_traces], lake, executor=jitter.LocalExecutor()).refused == []
+    assert jitter.ingest([own_traces], lake).refused == []

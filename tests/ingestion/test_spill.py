@@ -16,17 +16,17 @@ pytestmark = pytest.mark.slow
 def test_on_disk_as_in_memory(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     traces = tmp_path / "traces"
     write(simulate(Job(ranks=2, steps=5, kernels=40)), traces, kind)
-    jitter.ingest([traces], tmp_path / "memory", executor=jitter.LocalExecutor())
+    jitter.ingest([traces], tmp_path / "memory")
     monkeypatch.setattr(sorted_rows, "RUN_BYTES", 4096)
     spilled = _watch(monkeypatch)
-    jitter.ingest([traces], tmp_path / "disk", executor=jitter.LocalExecutor())
+    jitter.ingest([traces], tmp_path / "disk")
     assert len({*map(id, spilled)}) == 2 * len(("activities", "calls", "activities in launch order"))
     assert content(tmp_path / "disk") == content(tmp_path / "memory")
 
 
 def test_a_small_one_writes_no_file(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     spilled = _watch(monkeypatch)
-    jitter.ingest([traces], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([traces], tmp_path / "lake")
     assert spilled == []
 
 

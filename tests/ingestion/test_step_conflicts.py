@@ -23,7 +23,7 @@ def traces(tmp_path: Path) -> Path:
 
 
 def ingest(traces: Path) -> IngestReport:
-    return jitter.ingest([traces], traces.parent / "lake", executor=jitter.LocalExecutor())
+    return jitter.ingest([traces], traces.parent / "lake")
 
 
 def edit(path: Path, statement: str) -> None:

@@ -128,7 +128,7 @@ def trace(path: Path, sequence: list[str]) -> None:
 def test_ingest_says_how_steps_were_guessed(tmp_path: Path):
     (tmp_path / "t").mkdir()
     trace(tmp_path / "t" / "rank0.json", [name for n in range(3) for name in step(n, odd=True, layers=5)])
-    (record,) = jitter.ingest(tmp_path / "t", tmp_path / "lake", executor=jitter.LocalExecutor()).added
+    (record,) = jitter.ingest(tmp_path / "t", tmp_path / "lake").added
     size = len(step(0, odd=True, layers=5))
     assert [one.kernels for one in record.steps] == [size, size, size]
     assert record.has_guessed_steps
@@ -142,6 +142,6 @@ def test_ingest_says_how_steps_were_guessed(tmp_path: Path):
 def test_one_kernel_is_no_step(tmp_path: Path):
     (tmp_path / "t").mkdir()
     trace(tmp_path / "t" / "rank0.json", ["gemm"] * 50)
-    (record,) = jitter.ingest(tmp_path / "t", tmp_path / "lake", executor=jitter.LocalExecutor()).added
+    (record,) = jitter.ingest(tmp_path / "t", tmp_path / "lake").added
     assert (record.steps_from, [one.kernels for one in record.steps]) == ("whole capture", [50])
     assert any("only a single kernel repeats" in problem for problem in record.problems)

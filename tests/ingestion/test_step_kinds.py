@@ -66,7 +66,7 @@ def test_markers_with_a_kind_and_no_number_are_steps():
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp(request.param)
     traces = write_serving(root / "traces", ServingJob(engine=request.param))
-    assert not jitter.ingest([traces], root / "lake", executor=jitter.LocalExecutor()).refused
+    assert not jitter.ingest([traces], root / "lake").refused
     return root / "lake"
 
 

@@ -119,7 +119,7 @@ class _Buggy:
 def test_a_readers_bug_stops_nobody_else(own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (own_traces / "rank0b.buggy").write_bytes(b"x")
     monkeypatch.setitem(readers(), "buggy", _Buggy())
-    report = jitter.ingest([own_traces], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([own_traces], tmp_path / "lake")
     assert len(report.added) == 3
     (error,) = report.refused
     assert "rank0b.buggy: reader 'buggy' failed: ZeroDivisionError: an unforeseen file" in str(error)
@@ -136,7 +136,7 @@ def test_processes_and_this_one_do_the_same(traces: Path, tmp_path: Path):
         executor=jitter.PoolExecutor(2),
         progress=lambda done, total: seen.append((done, total)),
     )
-    jitter.ingest([traces], tmp_path / "one", executor=jitter.LocalExecutor())
+    jitter.ingest([traces], tmp_path / "one")
     assert content(tmp_path / "many") == content(tmp_path / "one")
     size = sum(path.stat().st_size for path in traces.iterdir())
     assert seen[-1] == (size, size)

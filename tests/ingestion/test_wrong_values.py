@@ -43,7 +43,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory):
 
 
 def take(folder: Path, lake: Path) -> SourceRecord:
-    report = jitter.ingest(folder, lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest(folder, lake)
     assert report.refused == []
     (record,) = report.added
     found = [activities(jitter.open(lake), 0, step.key) for step in record.steps]

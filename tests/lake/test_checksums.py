@@ -153,7 +153,7 @@ def test_kept_answers_that_were_edited_are_not_used(lake: Path):
 def test_a_damaged_record_is_cured_by_an_ingest(lake: Path, ingested: Path, wanted: tuple[object, ...]):
     path = sorted((lake / "sources").iterdir())[1]
     path.write_bytes(b"")
-    report = jitter.ingest([ingested.parent / "traces"], lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest([ingested.parent / "traces"], lake)
     assert [record.name for record in report.added] == [path.name]
     assert not report.refused
     assert answers(lake) == wanted
@@ -164,7 +164,7 @@ def test_an_ingest_names_the_damaged_records_that_stay(lake: Path, ingested: Pat
     path = sorted((lake / "sources").iterdir())[1]
     path.write_bytes(b"{}")
     other = next(Path(record.file) for record in LakeFolder(ingested).records() if record.name != path.name)
-    report = jitter.ingest([other], lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest([other], lake)
     assert [rejected.path for rejected in report.rejected] == [path]
     assert "the record is damaged" in report.refused[0].message
 
@@ -174,7 +174,7 @@ def test_an_ingest_leaves_a_newer_lake_alone(lake: Path, ingested: Path):
     path.write_bytes(change(json.loads(path.read_bytes()) | {"record_version": 99}))
     before = {p: p.read_bytes() for p in lake.rglob("*") if p.is_file()}
     with pytest.raises(LakeError, match="written by another version of jitter"):
-        jitter.ingest([ingested.parent / "traces"], lake, executor=jitter.LocalExecutor())
+        jitter.ingest([ingested.parent / "traces"], lake)
     assert {p: p.read_bytes() for p in lake.rglob("*") if p.is_file()} == before
 
 
@@ -183,9 +183,9 @@ def test_replace_reads_damaged_sources_again(lake: Path, ingested: Path, damage:
     traces = [ingested.parent / "traces"]
     lost = next((lake / "host/rank=1").iterdir()) if damage == "host" else lake / STEP / "rank=1.parquet"
     flip(lost, 777)
-    assert jitter.ingest(traces, lake, executor=jitter.LocalExecutor()).unchanged == 4
+    assert jitter.ingest(traces, lake).unchanged == 4
     assert [problem.file for problem in verify_lake(lake).problems] == [lost]
-    report = jitter.ingest(traces, lake, replace=True, executor=jitter.LocalExecutor())
+    report = jitter.ingest(traces, lake, replace=True)
     assert ([record.rank for record in report.added], report.unchanged) == ([1], 3)
     assert not verify_lake(lake).problems
     assert lost.read_bytes() == (ingested / lost.relative_to(lake)).read_bytes()
@@ -232,7 +232,7 @@ def test_verify_compares_the_traces(tmp_path: Path, capsys: pytest.CaptureFixtur
     for format_ in ("nsys", "rocprof-csv"):
         write(simulate(Job(ranks=2, steps=2, kernels=16, marker="iteration")), tmp_path / format_ / "traces", format_)
         lake = tmp_path / format_ / "lake"
-        jitter.ingest([tmp_path / format_ / "traces"], lake, executor=jitter.LocalExecutor())
+        jitter.ingest([tmp_path / format_ / "traces"], lake)
         assert main(["verify", str(lake), "--sources"]) == 0
         assert "2 sources unchanged" in capsys.readouterr().err
         records = LakeFolder(lake).records()

@@ -138,7 +138,7 @@ def test_a_record_of_the_impossible_is_damaged(root: Path, field: str, value: ob
     path.write_bytes(seal_json(json.dumps(record, indent=1).encode()))
     with pytest.raises(LakeError, match="the record is damaged"):
         LakeFolder(root).records()
-    assert jitter.ingest([traces], root, replace=True, executor=jitter.LocalExecutor()).refused == []
+    assert jitter.ingest([traces], root, replace=True).refused == []
     assert len(LakeFolder(root).records()) == 3
 
 

@@ -126,14 +126,14 @@ STEP = [
 @pytest.fixture(scope="module")
 def lake(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("layout") / "lake"
-    assert not jitter.ingest([traces], root, executor=jitter.LocalExecutor()).refused
+    assert not jitter.ingest([traces], root).refused
     return root
 
 
 @pytest.fixture(scope="module")
 def without_epoch(simulated_traces: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("layout") / "lake"
-    jitter.ingest([simulated_traces({"marker": "profiler"})], root, executor=jitter.LocalExecutor())
+    jitter.ingest([simulated_traces({"marker": "profiler"})], root)
     return root
 
 
@@ -259,7 +259,7 @@ def test_catalogue_is_the_records(lake: Path):
 
 
 def test_a_lost_stale_or_broken_catalogue_is_rebuilt(traces: Path, tmp_path: Path):
-    jitter.ingest([traces / "rank0.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([traces / "rank0.sqlite"], tmp_path / "lake")
     path = tmp_path / "lake" / "catalog.sqlite"
     good = catalogue(path)
     path.unlink()

@@ -24,8 +24,6 @@ from tests.support.fuzz_depth import fuzz, of_all
 from tests.support.lake_content import content
 from tests.support.power_cut import POWER_CUTS, Tree, WriteLog, after_power_cut, mixed_cut, write_log, write_tree
 
-HERE = jitter.LocalExecutor()
-
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -82,7 +80,7 @@ class Answers:
     def _ask(folder: Path, held: frozenset[tuple[str, int]]) -> dict[str, Any]:
         lake = folder / hashlib.blake2b(repr(sorted(held)).encode(), digest_size=4).hexdigest()
         for file, rank in sorted(held, key=lambda one: one[1]):
-            jitter.ingest([file], lake, rank=rank, executor=HERE)
+            jitter.ingest([file], lake, rank=rank)
         code, out, _ = run("report", lake, "--json")
         assert code == 0
         return _without_notes(json.loads(out))
@@ -129,8 +127,8 @@ def test_an_ingest_again_gives_the_same_lake(recordings: Path, tmp_path: Path):
     place = tmp_path / "first"
     place.mkdir()
     with write_log(place) as log:
-        jitter.ingest([recordings], place / "lake", executor=HERE)
-    again = partial(jitter.ingest, [recordings], executor=HERE)
+        jitter.ingest([recordings], place / "lake")
+    again = partial(jitter.ingest, [recordings])
     answers = Answers(tmp_path)
     outcomes = check_every_cut(log, again, primary(place / "lake"), tmp_path, 1, answers)
     assert outcomes["answered"] > of_all(5, 1)
@@ -155,8 +153,8 @@ def test_another_reading_replaces_the_first_or_not(recordings: Path, tmp_path: P
     ranks.write_text("rank0.sqlite,1\nrank1.sqlite,5\n")
     place = tmp_path / "first"
     place.mkdir()
-    jitter.ingest([recordings], place / "lake", executor=HERE)
-    read_again = partial(jitter.ingest, [recordings], rank_map=ranks, replace=True, executor=HERE)
+    jitter.ingest([recordings], place / "lake")
+    read_again = partial(jitter.ingest, [recordings], rank_map=ranks, replace=True)
     with write_log(place) as log:
         read_again(place / "lake")
     check_every_cut(log, read_again, primary(place / "lake"), tmp_path, 1, Answers(tmp_path))
@@ -171,11 +169,11 @@ def test_logs(recordings: Path, tmp_path: Path):
         "timestamp, index, clocks.sm [MHz], power.draw [W], temperature.gpu\n"
         "2025/01/01 00:00:00.000, 0, 1980 MHz, 600.00 W, 60\n"
     )
-    jitter.ingest([recordings / "rank0.sqlite"], tmp_path / "first" / "lake", executor=HERE)
+    jitter.ingest([recordings / "rank0.sqlite"], tmp_path / "first" / "lake")
     with write_log(tmp_path / "first") as log:
-        report = jitter.ingest([logs], tmp_path / "first" / "lake", executor=HERE)
+        report = jitter.ingest([logs], tmp_path / "first" / "lake")
     assert len(report.logs.added) == 1
-    again = partial(jitter.ingest, [logs], executor=HERE)
+    again = partial(jitter.ingest, [logs])
     check_every_cut(log, again, primary(tmp_path / "first" / "lake"), tmp_path, 1, Answers(tmp_path))
 
 
@@ -186,8 +184,8 @@ def test_without_a_sync_of_the_file_system_files_are_synced(recordings: Path, tm
     place = tmp_path / "first"
     place.mkdir()
     with write_log(place) as log, patch.object(durability, "sync_file_system", lambda folder: False):
-        jitter.ingest([recordings / "rank0.sqlite"], place / "lake", executor=HERE)
-    again = partial(jitter.ingest, [recordings / "rank0.sqlite"], executor=HERE)
+        jitter.ingest([recordings / "rank0.sqlite"], place / "lake")
+    again = partial(jitter.ingest, [recordings / "rank0.sqlite"])
     check_every_cut(log, again, primary(place / "lake"), tmp_path, 1, Answers(tmp_path))
     left = primary_of(after_power_cut(log, len(log), POWER_CUTS[0]), tmp_path / "end")
     assert left == primary(place / "lake")
@@ -195,7 +193,7 @@ def test_without_a_sync_of_the_file_system_files_are_synced(recordings: Path, tm
 
 @pytest.fixture
 def lake(recordings: Path, tmp_path: Path) -> Path:
-    jitter.ingest([recordings], tmp_path / "lake", executor=HERE)
+    jitter.ingest([recordings], tmp_path / "lake")
     return tmp_path / "lake"
 
 
@@ -215,10 +213,10 @@ def test_what_a_record_names_and_is_not_there_is_read_again(
     path.unlink()
     if damage != "missing":
         path.write_bytes(new[damage])
-    report = jitter.ingest([recordings], lake, executor=HERE)
+    report = jitter.ingest([recordings], lake)
     assert (len(report.added), report.unchanged) == (1, 1)
     assert any(f"read again, because {path} is missing or cut" in text for text in report.warnings)
-    assert jitter.ingest([recordings], lake, executor=HERE).unchanged == 2
+    assert jitter.ingest([recordings], lake).unchanged == 2
     after = primary(lake)
     assert after[path.relative_to(lake).as_posix()] == whole[path.relative_to(lake).as_posix()]
     assert after.keys() == whole.keys()
@@ -243,7 +241,7 @@ def test_a_lost_mark_is_written_again(recordings: Path, lake: Path, mark: bytes 
     if mark is not None:
         path.write_bytes(mark)
     assert main(["report", str(lake)]) == 0
-    assert jitter.ingest([recordings], lake, executor=HERE).unchanged == 2
+    assert jitter.ingest([recordings], lake).unchanged == 2
     assert path.read_bytes() == before
 
 
@@ -256,5 +254,5 @@ def test_a_folder_of_something_else_gets_no_mark(recordings: Path, there: dict[s
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     with pytest.raises(LakeError, match="no lake of jitter's"):
-        jitter.ingest([recordings], folder, executor=HERE)
+        jitter.ingest([recordings], folder)
     assert {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} == there.keys()

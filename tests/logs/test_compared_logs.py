@@ -16,7 +16,7 @@ def test_benchmarks_with_and_without_a_plugin(tmp_path, capsys):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "all_reduce.log").write_text(as_printed(table))
-        jitter.ingest([folder], folder / "lake", executor=jitter.LocalExecutor())
+        jitter.ingest([folder], folder / "lake")
         runs.append(load_run(folder / "lake"))
     found = comparison_document(jitter.compare(*runs))
     last = found["bandwidths"][-1]
@@ -35,7 +35,7 @@ def test_a_change_that_helps_large_messages_only_shows_by_size(tmp_path):
     for name, table in (("plugin", PLUGIN), ("gdr", PLUGIN_AND_GDR)):
         (folder := tmp_path / name).mkdir()
         (folder / "all_reduce.log").write_text(as_printed(table))
-        jitter.ingest([folder], folder / "lake", executor=jitter.LocalExecutor())
+        jitter.ingest([folder], folder / "lake")
         folders.append(folder / "lake")
     found = comparison_document(jitter.compare(*folders))["bandwidths"]
     by_size = {one["size_bytes"]: one["ratio"] for one in found if one["in_place"]}

@@ -25,7 +25,7 @@ def test_a_hole_of_a_terabyte(form: str, is_cut: bool, tmp_path: Path):
     with path.open("r+b") as file:
         file.truncate(TERABYTE)
     begun = time.monotonic()
-    report = jitter.ingest(path, tmp_path / "lake", rank=0, executor=jitter.LocalExecutor())
+    report = jitter.ingest(path, tmp_path / "lake", rank=0)
     assert time.monotonic() - begun < 60
     assert "bug" not in "".join(map(str, report.refused))
     if is_cut:
@@ -42,5 +42,5 @@ def test_a_gzip_file_is_refused_by_what_is_read(tmp_path: Path):
             file.write(event * 10_000)
     with path.open("ab") as file:
         file.write(bytes(1 << 20))
-    (error,) = jitter.ingest(path, tmp_path / "lake", executor=jitter.LocalExecutor()).refused
+    (error,) = jitter.ingest(path, tmp_path / "lake").refused
     assert "unpack to more than 6" in str(error)

@@ -180,7 +180,7 @@ def test_an_ingest_refuses_the_file_of_a_broken_reader(
     csv_trace(own_traces, 9)
     monkeypatch.setitem(readers(), "rpd", Broken(fault))
     monkeypatch.setattr(Broken, "name", "rpd")
-    report = jitter.ingest([own_traces], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([own_traces], tmp_path / "lake")
     assert sorted(record.rank or 0 for record in report.added) == [0, 1, 2]
     (error,) = report.refused
     assert "bug of reader 'rpd'" in str(error)
@@ -191,25 +191,25 @@ def test_an_ingest_refuses_the_file_of_a_broken_reader(
 
 def test_a_newer_reader_version_is_said_and_replace_reads_again(own_traces: Path, tmp_path: Path, monkeypatch):
     lake = tmp_path / "lake"
-    jitter.ingest(own_traces, lake, executor=jitter.LocalExecutor())
-    assert jitter.ingest(own_traces, lake, executor=jitter.LocalExecutor()).warnings == []
+    jitter.ingest(own_traces, lake)
+    assert jitter.ingest(own_traces, lake).warnings == []
     monkeypatch.setattr(type(readers()["nsys"]), "version", readers()["nsys"].version + 1)
-    report = jitter.ingest(own_traces, lake, executor=jitter.LocalExecutor())
+    report = jitter.ingest(own_traces, lake)
     assert (report.unchanged, report.added) == (3, [])
     (note,) = report.warnings
     assert note.startswith("3 sources were read by version 1 of the reader 'nsys', and version 2 is installed")
     assert "--replace" in note
-    report = jitter.ingest(own_traces, lake, executor=jitter.LocalExecutor(), replace=True)
+    report = jitter.ingest(own_traces, lake, replace=True)
     assert (report.unchanged, [record.reader_version for record in report.added]) == (0, [2, 2, 2])
-    assert jitter.ingest(own_traces, lake, executor=jitter.LocalExecutor()).warnings == []
+    assert jitter.ingest(own_traces, lake).warnings == []
 
 
 def test_one_path_or_several(own_traces: Path, tmp_path: Path):
     for number, paths in enumerate((own_traces, str(own_traces), [own_traces], (str(own_traces),))):
-        report = jitter.ingest(paths, tmp_path / f"lake{number}", executor=jitter.LocalExecutor())
+        report = jitter.ingest(paths, tmp_path / f"lake{number}")
         assert sorted(record.rank or 0 for record in report.added) == [0, 1, 2]
     with pytest.raises(UnreadableTraceError, match="nowhere: no such file or directory"):
-        jitter.ingest(tmp_path / "nowhere", tmp_path / "lake", executor=jitter.LocalExecutor())
+        jitter.ingest(tmp_path / "nowhere", tmp_path / "lake")
     assert not (tmp_path / "lake").exists()
     with pytest.raises(UsageError, match="no path given"):
-        jitter.ingest([], tmp_path / "lake", executor=jitter.LocalExecutor())
+        jitter.ingest([], tmp_path / "lake")

@@ -21,7 +21,7 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def ingested(source: Path, lake: str) -> IngestReport:
-    return jitter.ingest(source, source.parents[1] / lake, rank=0, executor=jitter.LocalExecutor())
+    return jitter.ingest(source, source.parents[1] / lake, rank=0)
 
 
 def kernels(report: IngestReport) -> list[tuple[int, int]]:

@@ -49,7 +49,7 @@ def test_mutated(name: str, sources: dict[str, Path], tmp_path: Path, capfd: pyt
         files = sorted(path for path in copy.rglob("*") if path.is_file())
         target = pick.choice(files) if source.is_dir() or pick.random() < 0.3 else copy / source.name
         target.write_bytes(mutate(target.read_bytes(), pick))
-        report = jitter.ingest(copy, tmp_path / f"lake{seed}", rank=0, executor=jitter.LocalExecutor())
+        report = jitter.ingest(copy, tmp_path / f"lake{seed}", rank=0)
         for error in report.refused:
             assert "bug" not in str(error)
             assert "\n" not in str(error)

@@ -22,7 +22,7 @@ RUN = simulate(JOB, [Fault.parse("cpu_stall:rank=1,step=6,kernel=17,ms=2")])
 
 
 def lake_of(folder: Path) -> jitter.Lake:
-    report = jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([folder / "traces"], folder / "lake")
     assert (report.refused, len(report.added)) == ([], JOB.ranks)
     return jitter.open(folder / "lake")
 

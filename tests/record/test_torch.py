@@ -70,7 +70,7 @@ def test_two_processes(python: str, tmp_path: Path, stacks: bool):
             f"ProfilerStep#{step}" for step in (3, 4, 5)
         ]
         assert any(event.get("cat") == "python_function" for event in trace["traceEvents"]) == stacks
-    report = jitter.ingest(tmp_path / "traces", tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest(tmp_path / "traces", tmp_path / "lake")
     assert len(report.refused) == 2  # processors only
     assert all("no GPU activity" in error.message for error in report.refused)
 

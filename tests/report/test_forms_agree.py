@@ -51,7 +51,7 @@ def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     for path in write(simulate(job, [Fault.parse(fault) for fault in faults]), folder / "traces", "kineto"):
         if any(path.name.startswith(f"rank-{rank}.") for rank in missing):
             path.unlink()
-    assert jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor()).refused == []
+    assert jitter.ingest([folder / "traces"], folder / "lake").refused == []
     return jitter.open(folder / "lake")
 
 

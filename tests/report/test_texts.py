@@ -302,7 +302,7 @@ def test_a_fact_is_in_one_warning(tmp_path):
     traces.mkdir()
     for rank in range(1, 8):
         shutil.copy(SAMPLE / f"rank{rank}.sqlite", traces)
-    jitter.ingest([traces], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([traces], tmp_path / "lake")
     lake = jitter.open(tmp_path / "lake")
     facts = facts_of(lake)
     warnings = report_document(lake.diagnose(), facts)["run"]["warnings"]

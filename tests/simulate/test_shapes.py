@@ -309,7 +309,7 @@ def test_a_job_of_any_shape_arrives(tmp_path: Path, shape: str, form: str):
 def test_numbers_of_collectives_in_their_groups(tmp_path: Path):
     run = the_run("tensor_data")
     write(run, tmp_path / "traces", "kineto", sequence=True)
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     kernels = rows(tmp_path / "lake", "kernels")
     collectives = kernels[kernels["kind"] == "collective"].sort_values("start_ns")
     for (_, _), own in collectives.groupby(["rank", "group_name"]):

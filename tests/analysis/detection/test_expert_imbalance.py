@@ -107,7 +107,7 @@ def test_the_longest_rank_of_each_layer(
     times_us = np.round(100 * rng.uniform(0.5, 1.5, (STEPS, LAYERS, RANKS)), 2)
     times_us[2, :, 3] *= 2  # one rank is long in each layer
     write_job(tmp_path / "traces", times_us, groups, collective)
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     assert main(["steps", str(tmp_path / "lake"), "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert len(rows) == STEPS

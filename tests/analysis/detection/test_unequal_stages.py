@@ -92,5 +92,5 @@ def test_a_stage_with_more_layers_is_found_although_a_recording_of_another_one_e
 def _ingest_without(folder: Path, rank: int, is_lost: Callable[[Event], bool]) -> "jitter.Lake":
     """Ingest the traces of a folder, one of them without its lost events."""
     remove_events((folder / "traces").glob(f"*rank-{rank}.*"), is_lost)
-    jitter.ingest([folder / "traces"], folder / "partial", executor=jitter.LocalExecutor())
+    jitter.ingest([folder / "traces"], folder / "partial")
     return jitter.open(folder / "partial")

@@ -107,7 +107,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chance = random.Random(7)
     for number, rank in enumerate(RANKS):
         export(folder / f"report{number}.sqlite", rank, chance.randrange(10**6, 10**12))
-    assert main(["ingest", str(folder), "-o", str(folder / "lake"), "--jobs", "1", "--quiet"]) == 0
+    assert main(["ingest", str(folder), "-o", str(folder / "lake"), "--quiet"]) == 0
     return folder / "lake"
 
 

@@ -18,7 +18,7 @@ RANK_OF_FILE = r"rank(?P<rank>\d+)"
 
 
 def ingested(folder: Path, tmp_path: Path) -> "jitter.ingest.IngestReport":
-    return jitter.ingest([folder], tmp_path / "lake", executor=jitter.LocalExecutor(), rank_pattern=RANK_OF_FILE)
+    return jitter.ingest([folder], tmp_path / "lake", rank_pattern=RANK_OF_FILE)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

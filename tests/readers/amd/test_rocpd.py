@@ -98,14 +98,14 @@ def test_the_plan_reads_no_table_more_than_once(tmp_path: Path):
 )
 def test_ranks_of_launchers(tmp_path: Path, environment: str, told: str):
     sample(tmp_path / "traces", environment=environment)
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     assert sorted((record.rank, record.rank_told_by) for record in report.added) == [(0, told), (1, told)]
     assert {record.host for record in report.added} == {"node0000"}
 
 
 def test_nothing_else_of_the_environment_leaves(tmp_path: Path):
     sample(tmp_path / "traces")
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     for file in (tmp_path / "lake").rglob("*"):
         if file.is_file():
             content = file.read_bytes()
@@ -116,11 +116,11 @@ def test_nothing_else_of_the_environment_leaves(tmp_path: Path):
 
 def test_ranks_nobody_recorded(tmp_path: Path):
     sample(tmp_path / "traces", environment="none")
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     assert len(report.refused) == 2
     assert "%env{RANK}%" in str(report.refused[0])
     sample(tmp_path / "named", environment="none", names="rank")
-    report = jitter.ingest([tmp_path / "named"], tmp_path / "other", executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path / "named"], tmp_path / "other")
     assert [(record.rank, record.rank_told_by) for record in report.added] == [(0, "file name"), (1, "file name")]
 
 
@@ -153,7 +153,7 @@ def test_several_sessions_in_one_database(tmp_path: Path):
     assert sorted(p.rank or 0 for p in found.recording.processes) == [0, 1]
     starts = {k["start_ns"]: (one.launch(k) or {})["start_ns"] for one in apart for k in one.kernels}
     assert {k["start_ns"]: (found.launch(k) or {})["start_ns"] for k in found.kernels} == starts
-    report = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([path], tmp_path / "lake")
     assert sorted(record.rank or 0 for record in report.added) == [0, 1]
 
 
@@ -162,13 +162,13 @@ def test_two_databases_of_one_guid(tmp_path: Path):
     (path, other) = sample(tmp_path / "traces")
     copy = path.with_name("copy_results.db")
     copy.write_bytes(path.read_bytes())
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     assert sorted(record.rank or 0 for record in report.added) == [0, 1]
     assert any("the same content" in warning for warning in report.warnings)
     suffix = suffix_of(copy)
     change(copy, f'DELETE FROM "rocpd_kernel_dispatch{suffix}" WHERE id > 40')
-    report = jitter.ingest([copy, other], tmp_path / "second", executor=jitter.LocalExecutor())
-    report = jitter.ingest([path], tmp_path / "second", executor=jitter.LocalExecutor())
+    report = jitter.ingest([copy, other], tmp_path / "second")
+    report = jitter.ingest([path], tmp_path / "second")
     (error,) = report.refused
     assert "rank 0 has" in str(error)
     assert copy.name in str(error)
@@ -268,10 +268,10 @@ def test_an_empty_database_is_no_trace(tmp_path: Path):
         database.commit()
     path.with_name("zero_results.db").write_bytes(b"")
     sample(tmp_path / "good")
-    report = jitter.ingest([tmp_path], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path], tmp_path / "lake")
     assert (len(report.added), report.other_files) == (2, 1)
     assert ["zero_results.db: a damaged trace (0 bytes)" in str(error) for error in report.refused] == [True]
-    report = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([path], tmp_path / "lake")
     assert "not a trace that jitter reads" in str(report.refused[0])
 
 
@@ -286,7 +286,7 @@ def test_tables_of_an_unknown_schema(tmp_path: Path):
 def test_the_same_run_as_csv_is_no_second_recording(tmp_path: Path):
     write(simulate(JOB), tmp_path, "rocprof-csv")
     sample(tmp_path, names="rank")
-    report = jitter.ingest([tmp_path], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path], tmp_path / "lake")
     assert {record.format for record in report.added} == {"rocpd"}
     assert (len(report.added), report.refused, report.other_files) == (2, [], 0)
 

@@ -96,7 +96,7 @@ def test_forms_of_a_run_are_one_recording(tmp_path: Path):
 
 def test_ranks_from_numbers_behind_a_word(tmp_path: Path):
     sample(tmp_path / "traces")
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     assert sorted((record.rank, record.rank_told_by) for record in report.added) == [(0, "file name"), (1, "file name")]
 
 

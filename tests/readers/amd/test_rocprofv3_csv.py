@@ -118,14 +118,14 @@ def test_headings_in_any_case_and_order(tmp_path: Path):
 def test_ranks_from_names(tmp_path: Path):
     for names, told in (("rank", "file name"), ("number", "file name")):
         sample(tmp_path / names, names=names)
-        report = jitter.ingest([tmp_path / names], tmp_path / f"{names}-lake", executor=jitter.LocalExecutor())
+        report = jitter.ingest([tmp_path / names], tmp_path / f"{names}-lake")
         assert [(r.rank, r.rank_told_by) for r in report.added] == [(0, told), (1, told)]
         assert (report.refused, report.other_files) == ([], 0)
 
 
 def test_a_process_id_tells_nothing(tmp_path: Path):
     sample(tmp_path / "traces", names="process")
-    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     assert report.added == []
     assert len(report.refused) == 2
     assert "%env{RANK}%" in str(report.refused[0])
@@ -169,10 +169,10 @@ def test_a_neighbour_is_no_companion(tmp_path: Path):
 
 def test_a_changed_companion_is_read_again(tmp_path: Path):
     sample(tmp_path / "traces")
-    assert len(jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor()).added) == 2
+    assert len(jitter.ingest([tmp_path / "traces"], tmp_path / "lake").added) == 2
     marker = tmp_path / "traces" / "rank-1_marker_api_trace.csv"
     marker.write_text(marker.read_text().replace("ProfilerStep#1", "ProfilerStep#9"))
-    again = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor(), replace=True)
+    again = jitter.ingest([tmp_path / "traces"], tmp_path / "lake", replace=True)
     assert (again.unchanged, [record.rank for record in again.added]) == (1, [1])
 
 
@@ -185,7 +185,7 @@ def test_missing_companions(tmp_path: Path):
     first, second = found.recording.problems
     assert "hip_api_trace.csv" in first
     assert "--marker-trace" in second
-    report = jitter.ingest([tmp_path], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([tmp_path], tmp_path / "lake")
     assert len(report.added) == 2
     assert all(not record.has_launches for record in report.added)
     assert any("no launches were recorded" in problem for problem in report.added[0].problems)

@@ -366,7 +366,7 @@ def test_launches_of_other_devices_join(tmp_path: Path, category: str, name: str
     launch = call(name, ts=90, correlation=5, cat=category)
     recording, rows = read(write(tmp_path / "rank0.json", [step(), launch, kernel("gemm", ts=100, correlation=5)]))
     assert [(recording.names[row["name"]], row["correlation"]) for row in rows["calls"]] == [(name, 5)]
-    jitter.ingest([tmp_path / "rank0.json"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([tmp_path / "rank0.json"], tmp_path / "lake")
     found = read_kernels(next((tmp_path / "lake").rglob("rank=0.parquet")), ["launch_name", "launch_start_ns"])
     assert found.to_pylist() == [{"launch_name": name, "launch_start_ns": 90_000}]
 
@@ -408,7 +408,7 @@ def test_a_custom_kernel_with_collective_arguments_is_communication(tmp_path: Pa
     renamed = kernel("ncclDevKernel_SendRecv", ts=140, correlation=3, **(SEND | {"Collective name": "all_to_allv"}))
     events = [step(), kernel(ts=100), custom, renamed, *(call(ts=80 + n, correlation=n) for n in (1, 2, 3))]
     write(tmp_path / "rank0.json", events)
-    jitter.ingest([tmp_path / "rank0.json"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([tmp_path / "rank0.json"], tmp_path / "lake")
     found = read_kernels(next((tmp_path / "lake").rglob("rank=0.parquet")), ["kind", "collective", "group_size"])
     assert [tuple(row.values()) for row in found.to_pylist()] == [
         ("compute", None, None),
@@ -428,7 +428,7 @@ def test_peers_of_sends_and_receives(tmp_path: Path):
         *(call(ts=80 + n, correlation=n) for n in (1, 2, 3)),
     ]
     write(tmp_path / "rank2.json", events)
-    jitter.ingest([tmp_path / "rank2.json"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([tmp_path / "rank2.json"], tmp_path / "lake")
     peers = read_kernels(next((tmp_path / "lake").rglob("rank=2.parquet")), ["source_rank", "destination_rank"])
     assert [tuple(row.values()) for row in peers.to_pylist()] == [(2, 4), (0, 2), (None, None)]
 
@@ -460,7 +460,7 @@ def test_hosts_reach_the_lake(tmp_path: Path):
     paths = write_run(run, tmp_path / "traces", "kineto", names="host")
     for path in paths[3:]:  # another process than the one inside
         path.rename(path.with_name(path.name.replace("_", "_9", 1)))
-    jitter.ingest([tmp_path / "traces"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
     truth = {one.rank: one.host for one in run.ranks()}
     assert jitter.open(tmp_path / "lake").hosts == truth | {3: None}
 
@@ -495,7 +495,7 @@ def test_traces_of_paddle(tmp_path: Path, unit: str):
     header = {"schemaVersion": "1.0.1", "displayTimeUnit": "ms", "span_indx": "0"}
     path = tmp_path / "host_gpu-7pid_42_time_2024_01_02_03_04_05_678901.paddle_trace.json"
     path.write_text(json.dumps(header | {"traceEvents": paddle, "ExtraInfo": {}}))
-    report = jitter.ingest([path], tmp_path / "lake", executor=jitter.LocalExecutor())
+    report = jitter.ingest([path], tmp_path / "lake")
     (record,) = report.added
     assert (record.profiler_version, record.host, [one.step for one in record.steps]) == (
         "Paddle schema 1.0.1",

@@ -20,7 +20,7 @@ def pack(data: bytes) -> bytes:
 
 
 def ingest(folder: Path, lake: Path) -> IngestReport:
-    return jitter.ingest(folder, lake, executor=jitter.LocalExecutor())
+    return jitter.ingest(folder, lake)
 
 
 @pytest.fixture

@@ -156,7 +156,7 @@ def test_real_call_chains_name_the_program(tmp_path: Path):
     chains = CallChains(SqliteTables(TRACES / "pipit_saxpy-mpi-cuda.sqlite"))
     assert "saxpy-mpi-cuda!main" in chains.functions
     assert not any(one.startswith("lib") or "cudaMemcpy" in one for one in chains.functions)
-    jitter.ingest([TRACES / "pipit_saxpy-mpi-cuda.sqlite"], tmp_path / "lake", executor=jitter.LocalExecutor())
+    jitter.ingest([TRACES / "pipit_saxpy-mpi-cuda.sqlite"], tmp_path / "lake")
     rows = jitter.open(tmp_path / "lake").sql(
         "select kind, source_line, count(*) as n from kernels group by all order by n", arrow=True
     )

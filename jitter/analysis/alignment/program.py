@@ -4,9 +4,10 @@ Ranks and steps with equal sequences need nothing more. Other sequences are alig
 has no partner by name takes the place of one of the same kind that stands alone too (an autotuned kernel has another
 name and the same work), else it gets a place of its own, which the others leave empty.
 
-Launches tell the order of all operations. Without them only the order within each stream is known: which of two
-streams starts first varies between ranks and steps. Then each stream is a list of its own, and the lists are joined in
-the order of the usual starts.
+Launches tell the order of all operations, but not that of the streams of one launch, a graph's: there the starts do,
+for what waits for another operation starts after it. Without launches only the order within each stream is known: which
+of two streams starts first varies between ranks and steps. Then each stream is a list of its own, and the lists are
+joined in the order of the usual starts.
 
 The kernel index (`kernel_index`) numbers the kernels of one step's reference, and gives a kernel of another name none.
 """
@@ -75,6 +76,8 @@ class Example(NamedTuple):
     """The recorded collective operations; empty where none is recorded."""
     starts_ns: Sequence[float] | None = None
     """The starts on the GPU, where no launches are recorded: operations are in the order of these. Else None."""
+    graphs: Sequence[tuple[Sequence[int], Sequence[float]]] = ()
+    """The operations of each launch that runs on several streams, and their starts on the GPU, ns."""
 
 
 @dataclass(frozen=True)
@@ -88,16 +91,18 @@ class Program:
     """The commonest; its operations are all in the program under their own names."""
     progress: tuple[float, ...] = ()
     """Without launches how far the main stream usually is when each operation starts, in its kernels."""
+    recorded_order: tuple[int, ...] = ()
+    """The places in the order of the rows of recordings, in which streams of one launch come one after the other."""
 
     def fit(self, signature: Signature, example: Example) -> None:
         """Add the places of a signature that the program was not made from; operations without a place get -1."""
         words: dict[_Word, int] = {}
         usual = self.progress or [0.0] * len(self.operations)
         order = [
-            _Place(op, words.setdefault(_word(op), len(words)), [at])
-            for op, at in zip(self.operations, usual, strict=True)
+            _Place(self.operations[at], words.setdefault(_word(self.operations[at]), len(words)), [usual[at]])
+            for at in self.recorded_order
         ]
-        number = {id(place): at for at, place in enumerate(order)}
+        number = {id(place): at for at, place in zip(self.recorded_order, order, strict=True)}
         placed = np.full(len(example.names), -1, np.int64)
         for lane in _lanes(example, order):
             on_lane = [place for place in order if example.starts_ns is None or place.operation.stream == lane.number]
@@ -180,7 +185,8 @@ def lay_out(
         for at, progress in enumerate(lane_progress)
     )
     lanes = list(order_of_lane.values())
-    order = [lanes[number][at] for _, number, at in joined]
+    recorded = [lanes[number][at] for _, number, at in joined]
+    order = _order_graphs(recorded, [(placed[signature], content(signature).graphs) for signature in ranked])
     numbers = {id(place): at for at, place in enumerate(order)}
     return Program(
         tuple(place.operation for place in order),
@@ -190,11 +196,33 @@ def lay_out(
         },
         ranked[0],
         tuple(progress for progress, _, _ in joined),
+        tuple(numbers[id(place)] for place in recorded),
     )
 
 
 _MOST_PROGRESS: Final = 256
 """Signatures that tell the order between streams."""
+
+
+def _order_graphs(
+    recorded: Sequence[_Place],
+    examples: Sequence[tuple[Sequence[_Place], Sequence[tuple[Sequence[int], Sequence[float]]]]],
+) -> list[_Place]:
+    """Return the places with those of each graph by start, its first one, which has the launch, before them.
+
+    Whatever waits for another operation of its graph starts after it, on any rank and in any step.
+    """
+    at = {id(place): (number, 0.0) for number, place in enumerate(recorded)}
+    ordered: set[int] = set()
+    for places, graphs in examples:
+        for rows, starts_ns in graphs:
+            first, _ = at[id(places[rows[0]])]
+            for row, start_ns in zip(rows[1:], starts_ns[1:], strict=True):
+                place = id(places[row])
+                if place not in ordered:
+                    ordered.add(place)
+                    at[place] = first, start_ns - min(starts_ns) + 1.0
+    return sorted(recorded, key=lambda place: at[id(place)])
 
 
 def _lanes(example: Example, order: Sequence[_Place]) -> list[_Lane]:

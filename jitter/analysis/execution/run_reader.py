@@ -23,7 +23,7 @@ from jitter.analysis.execution.step_times import IdenticalRanks, StepActivities,
 from jitter.analysis.metrics.recorded_sizes import COLUMNS as SIZE_COLUMNS
 from jitter.analysis.metrics.recorded_sizes import RecordedSizes
 from jitter.core.arrow import to_list
-from jitter.core.numeric.arrays import Floats, Ints, begins_of, joined
+from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, joined, unknown_value
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
 from jitter.lake.records import RankStepRecord, SourceRecord, commonest_kind
@@ -327,8 +327,11 @@ class RunReader:
             (names[row], numbers[streams[row]], threads[row], collectives[row]) if row >= 0 else next(calls)
             for row in group.row.tolist()
         ]
-        starts_ns = group.times[group.ranks.tolist().index(rank), 0].tolist() if is_timed else None
-        return Example(group.kind.tolist(), *map(list, zip(*operations, strict=True)))._replace(starts_ns=starts_ns)
+        times = group.times[group.ranks.tolist().index(rank)]
+        example = Example(group.kind.tolist(), *map(list, zip(*operations, strict=True)))
+        if is_timed:
+            return example._replace(starts_ns=times[0].tolist())
+        return example._replace(graphs=_graphs_on_streams(group.row, np.array(example.streams), times))
 
     def groups(self, key: StepKey) -> dict[int, dict[int, Group | None]]:
         """Return by rank and row in the step (ordinal) the group of the collective there."""
@@ -344,3 +347,20 @@ class RunReader:
             for at, place, code in zip(of_rank.tolist(), places.tolist(), codes.tolist(), strict=True):
                 groups_of[read.ranks[at]][place] = groups[code]
         return groups_of
+
+
+def _graphs_on_streams(row: Ints, stream: Ints, times: IntTimes) -> list[tuple[list[int], list[float]]]:
+    """Return the operations of each launch that runs on several streams, and their starts.
+
+    `row` and `stream` are (operations,), `times` (4, activities).
+    """
+    operations = np.flatnonzero(row >= 0)
+    start, called = times[0][row[operations]], times[2][row[operations]]
+    is_known = called[1:] != unknown_value(times.dtype)
+    begins = np.flatnonzero(np.append(True, ~is_known | (np.diff(called) != 0)))
+    launches = zip(np.split(operations, begins[1:]), np.split(start, begins[1:]), strict=True)
+    return [
+        (members.tolist(), starts.tolist())
+        for members, starts in launches
+        if len(members) > 1 and (stream[members] != stream[members[0]]).any()
+    ]

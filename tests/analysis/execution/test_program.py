@@ -177,3 +177,20 @@ def test_without_launches_a_kernel_that_is_missing_moves_no_other_of_its_name():
     assert names == "AXBXCXD"
     assert places[0] == [0, 1, 2, 3, 4, 5, 6]
     assert places[2:] == [[0, 2, 3, 4, 5, 6], [0, 1, 2, 3, 4, 6]]
+
+
+def test_streams_of_one_launch_are_in_the_order_of_their_starts():
+    """Rows of one launch come stream by stream. X starts beside B, and Y after C, which has to wait for X."""
+    graph = ([1, 2, 3, 4, 5], [5.0, 10.0, 30.0, 12.0, 40.0])
+    rows = example("cS cA cB cC nX nY cE")._replace(graphs=[graph])
+    program = lay_out({("graph", b""): 2}, lambda _: rows, {})
+    assert names(program) == "cS cA cB nX cC nY cE"
+    assert program.places["graph", b""].tolist() == [0, 1, 2, 4, 3, 5, 6]
+    program.fit(("new", b""), example("cS cA cB cQ cC nX nY cE"))
+    assert program.places["new", b""].tolist() == [0, 1, 2, -1, 4, 3, 5, 6]
+
+
+def test_the_first_row_of_a_launch_has_the_launch():
+    graph = ([0, 1, 2], [20.0, 30.0, 10.0])
+    program = lay_out({("graph", b""): 1}, lambda _: example("cA cB nX")._replace(graphs=[graph]), {})
+    assert names(program) == "cA nX cB"

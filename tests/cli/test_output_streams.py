@@ -17,35 +17,29 @@ import pytest
 
 import jitter
 from jitter.cli import main
+from tests.support.forked_command import run_forked
 from tests.support.lake_content import content
 
 pytestmark = pytest.mark.slow
 
-JITTER = [sys.executable, "-m", "jitter"]
 FULL = Path("/dev/full")
 
 
-def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def shell(line: str) -> subprocess.CompletedProcess[str]:
     """Run one line of bash in which `jitter` is ours."""
-    start = f'jitter() {{ {" ".join(JITTER)} "$@"; }}; '
-    return subprocess.run(
-        ["bash", "-c", start + line],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-        timeout=100,
-    )
+    start = f'jitter() {{ {sys.executable} -m jitter "$@"; }}; '
+    return subprocess.run(["bash", "-c", start + line], capture_output=True, text=True, check=False, timeout=100)
 
 
-@pytest.mark.parametrize("verb", ["table", "steps", "report", "export --csv {out}", "query"])
+@pytest.mark.parametrize("verb", ["table", "steps", "report", "export --csv {out}", "query 'from kernels'"])
 def test_a_pipe_that_nobody_reads_is_no_error(verb: str, small_lake: Path, tmp_path: Path):
-    words = (
-        verb.format(out=tmp_path / "out").replace(" ", f" {small_lake} ", 1) if " " in verb else f"{verb} {small_lake}"
-    )
-    text = '"from kernels"' if verb == "query" else ""
-    done = shell(f"jitter {words} {text} 2> >(grep -v -e 'the costliest' >&2) | true; echo ${{PIPESTATUS[0]}}")
-    assert (done.stdout, done.stderr) == ("0\n", "")
+    name, *words = shlex.split(verb.format(out=tmp_path / "out"))
+    read, write = os.pipe()
+    os.close(read)
+    done = run_forked(name, small_lake, *words, stdout=write)
+    os.close(write)
+    said = [line for line in done.stderr.splitlines() if "the costliest" not in line]
+    assert (done.returncode, said) == (0, [])
 
 
 def test_another_pipe_that_breaks_is_not_done(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
@@ -62,17 +56,31 @@ def test_another_pipe_that_breaks_is_not_done(monkeypatch: pytest.MonkeyPatch, c
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
-@pytest.mark.parametrize("verb", ["steps {lake}", "table {lake} --step 2000 --unmatched", "query {lake} 'select 1'"])
+@pytest.mark.parametrize("verb", ["table {lake} --step 2000 --unmatched", "query {lake} 'select 1'"])
 def test_a_full_disk_below_stdout_is_told_however_little_is_written(verb: str, small_lake: Path):
-    done = shell(f"jitter {verb.format(lake=small_lake)} > {FULL}")
+    with FULL.open("w") as full:
+        done = run_forked(*shlex.split(verb.format(lake=small_lake)), stdout=full.fileno())
+    assert_full(done)
+
+
+def assert_full(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 3
     assert done.stderr.splitlines()[0] == "jitter: stdout cannot be written: No space left on device"
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+def test_streams_of_a_process_of_its_own(small_lake: Path):
+    """Python says nothing at its end either: neither of a full disk nor of closed streams."""
+    assert_full(shell(f"jitter steps {small_lake} > {FULL}"))
+    done = shell(f"jitter steps {small_lake} >&-")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert shell("jitter steps nowhere 2>&-").returncode == 3
+
+
 @pytest.mark.parametrize("verb", ["steps {lake}", "table {lake} --step 2000", "query {lake} 'select 1'"])
 def test_a_closed_stdout_is_no_bug(verb: str, small_lake: Path):
-    done = shell(f"jitter {verb.format(lake=small_lake)} >&-")
+    done = run_forked(*shlex.split(verb.format(lake=small_lake)), closed=1)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -137,10 +145,11 @@ def test_a_file_that_cannot_be_written_is_said(
     assert not out.exists()
 
 
-def test_letters_that_stdout_lacks_are_escaped(small_lake: Path):
-    done = shell(f"jitter report -v {small_lake} && jitter query {small_lake} --relations", PYTHONIOENCODING="ascii")
+@pytest.mark.parametrize(("words", "shown"), [("report -v {lake}", "\\xb7 "), ("query {lake} --relations", "")])
+def test_letters_that_stdout_lacks_are_escaped(words: str, shown: str, small_lake: Path):
+    done = run_forked(*words.format(lake=small_lake).split(), encoding="ascii")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "\\xb7 " in done.stdout  # ·
+    assert shown in done.stdout  # ·
 
 
 @pytest.mark.parametrize("verb", ["inspect", "ingest"])
@@ -149,41 +158,30 @@ def test_one_trace_whose_name_is_not_utf8_stops_no_other(verb: str, traces: Path
     folder.mkdir()
     (folder / "rank0.sqlite").write_bytes((traces / "rank0.sqlite").read_bytes())
     (folder / os.fsdecode(b"rank\xff1.sqlite")).write_bytes((traces / "rank1.sqlite").read_bytes())
-    to_lake = f"-o {tmp_path / 'lake'}" if verb == "ingest" else ""
-    done = shell(f"jitter {verb} {folder} {to_lake} --jobs 1 2>&1")
+    done = run_forked(verb, folder, *(["-o", tmp_path / "lake"] if verb == "ingest" else []))
+    said = done.stdout + done.stderr
     assert done.returncode == 0
-    assert f"{folder}/rank?1.sqlite: its name is not UTF-8" in done.stdout
-    assert ("1 rank, 3 steps" if verb == "ingest" else "rank0.sqlite  nsys") in done.stdout
+    assert f"{folder}/rank?1.sqlite: its name is not UTF-8" in said
+    assert ("1 rank, 3 steps" if verb == "ingest" else "rank0.sqlite  nsys") in said
 
 
 def test_a_lake_whose_name_is_not_utf8_is_refused(traces: Path, tmp_path: Path):
     name = tmp_path / os.fsdecode(b"l\xff")
     for words in (["ingest", traces, "-o", name], ["report", name]):
-        done = subprocess.run([*JITTER, *words], capture_output=True, check=False)
+        done = run_forked(*words)
         assert done.returncode == 2
-        assert b"the path of a lake must be UTF-8" in done.stderr
+        assert "the path of a lake must be UTF-8" in done.stderr
     assert not name.exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "code"), [("--version", 0), ("nonsense", 2), ("steps {lake}", 0), ("steps nowhere", 3)]
-)
+@pytest.mark.parametrize(("words", "code"), [("--version", 0), ("nonsense", 2), ("steps {lake}", 0)])
 def test_a_closed_stderr_is_no_matter(words: str, code: int, small_lake: Path):
-    assert shell(f"jitter {words.format(lake=small_lake)} 2>&-").returncode == code
+    assert run_forked(*words.format(lake=small_lake).split(), closed=2).returncode == code
 
 
-def run(*words: object, most_bytes: int, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command whose files cannot grow beyond a size."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
-
-    command = [sys.executable, "-m", "jitter", *map(str, words)]
-    # compiled loops are cached in files, which the limit would cut
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=cwd, env=environment, preexec_fn=limit, timeout=100
-    )
+def limit_files() -> None:
+    """Let no file of this process grow beyond 6 kB."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, 6000))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +196,7 @@ def run(*words: object, most_bytes: int, cwd: Path) -> subprocess.CompletedProce
     ],
 )
 def test_a_sample_that_does_not_fit_names_the_file(form: str, options: list[str], name: str, tmp_path: Path):
-    done = run("sample", "s", "--ranks", 2, "--format", form, *options, most_bytes=6000, cwd=tmp_path)
+    done = run_forked("sample", "s", "--ranks", 2, "--format", form, *options, cwd=tmp_path, prepare=limit_files)
     first, hint = done.stderr.splitlines()
     assert done.returncode == 3
     assert first.startswith("jitter: s/")

@@ -9,11 +9,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-import jitter
 from jitter.simulate import Fault, Run, write
 from tests.accuracy.cases import Case, case
 from tests.accuracy.waits import Found, broken, compare
-from tests.support.simulated import PartialRun
+from tests.support.simulated import PartialRun, ingest_traces, true_gain_ns
 
 COSTLY: Final = 0.02
 """A fault that gains more than this part of the steps' time must be found."""
@@ -90,9 +89,9 @@ def _about(one: Case) -> tuple[int, str, str, float, str, str]:
 
 
 def _score(one: Case, folder: Path, begun: float) -> Score:
-    lake_path = _traces(one, folder / "traces", lambda _step: True)
+    _traces(one, folder / "traces", lambda _step: True)
     written = time.perf_counter()
-    lake = _lake(lake_path, folder / "lake")
+    lake = ingest_traces(folder)
     ingested = time.perf_counter()
     diagnosis = lake.diagnose()
     culprits = list(diagnosis.culprits)
@@ -110,7 +109,7 @@ def _score(one: Case, folder: Path, begun: float) -> Score:
             verdicts.append(
                 Verdict(fault.kind, bool(mine) and innocent, gain, told, _steps_right(one.run, fault, exact))
             )
-    gain = _total(one.run) - _total(one.run.without(*matched)) if matched else 0
+    gain = true_gain_ns(one.run, *matched) if matched else 0
     halves = _halves(one, folder) if one.seed % HALVES_EVERY == 0 else (0, 0)
     return Score(
         *_about(one),
@@ -126,7 +125,7 @@ def _score(one: Case, folder: Path, begun: float) -> Score:
     )
 
 
-def _traces(one: Case, folder: Path, wanted: Any) -> Path:
+def _traces(one: Case, folder: Path, wanted: Any) -> None:
     """Write what was recorded of the wanted steps."""
     steps = one.run.job.step_numbers
 
@@ -136,26 +135,11 @@ def _traces(one: Case, folder: Path, wanted: Any) -> Path:
 
     # it does what the formats ask of a run
     write(PartialRun(one.run, one.absent, sees), folder, one.form)  # type: ignore[arg-type]
-    return folder
-
-
-def _lake(traces: Path, lake: Path) -> Any:
-    report = jitter.ingest([traces], lake, executor=jitter.LocalExecutor())
-    if report.refused:
-        raise RuntimeError(f"{len(report.refused)} traces were refused: {report.refused[0]}")
-    return jitter.open(lake)
-
-
-def _total(run: Run) -> int:
-    """From the first step's last meeting of all ranks to the last step's, in global time."""
-    ends = run.last_collective_ends()
-    return ends[-1] - ends[0]
 
 
 def _gains(run: Run) -> dict[Fault, int]:
     """The true gain of a repair of each fault alone."""
-    total = _total(run)
-    return {fault: total - _total(run.without(fault)) for fault in run.faults}
+    return {fault: true_gain_ns(run, fault) for fault in run.faults}
 
 
 def _costly(one: Case, gain: int) -> bool:
@@ -225,8 +209,8 @@ def _neighbours(run: Run, ranks: Sequence[int] | frozenset[int]) -> frozenset[in
 
 def _halves(one: Case, folder: Path) -> tuple[int, int]:
     """The rules of a lake of odd steps alone, on the even ones of what ran."""
-    traces = _traces(one, folder / "odd", lambda step: step % 2 == 1)
-    lake = _lake(traces, folder / "odd-lake")
+    _traces(one, folder / "odd" / "traces", lambda step: step % 2 == 1)
+    lake = ingest_traces(folder / "odd")
     return broken(one.run, lake, [step for step in one.run.job.step_numbers if step % 2 == 0])
 
 

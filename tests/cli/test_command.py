@@ -10,6 +10,7 @@ import pytest
 import jitter
 from jitter import cli
 from jitter.cli import main
+from tests.support.forked_command import run_forked
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +32,6 @@ VERBS = (
     "sample",
     "explain",
 )
-JITTER = [sys.executable, "-m", "jitter"]
 
 
 def test_every_verb_helps_with_an_example(capsys: pytest.CaptureFixture[str]):
@@ -45,9 +45,9 @@ def test_every_verb_helps_with_an_example(capsys: pytest.CaptureFixture[str]):
 
 
 def test_the_module_and_the_version():
-    done = subprocess.run([*JITTER, "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"jitter, version {jitter.__version__}\n"
-    assert done.stderr == ""
+    command = [sys.executable, "-m", "jitter", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"jitter, version {jitter.__version__}\n", "")
 
 
 @pytest.mark.parametrize(
@@ -131,13 +131,8 @@ def test_interrupted_is_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_in_a_pipe_it_draws_nothing_and_stdout_is_data_only(traces: Path, tmp_path: Path):
-    done = subprocess.run(
-        [*JITTER, "ingest", str(traces), "-o", str(tmp_path / "lake"), "--jobs", "1"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == ""
+    done = run_forked("ingest", traces, "-o", tmp_path / "lake")
+    assert (done.returncode, done.stdout) == (0, "")
     assert "\x1b" not in done.stderr
     assert "\r" not in done.stderr
     assert "3 ranks, 3 steps" in done.stderr.splitlines()[-1]

@@ -2,11 +2,8 @@
 
 import csv
 import json
-import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +14,7 @@ import jitter
 from jitter.cli import main
 from jitter.core.step_key import StepKey
 from jitter.ingestion.inspect import Expectation, MissingSteps, find_missing
+from tests.support.forked_command import run_forked
 from tests.support.records import source_record, step_record
 
 TALK = (
@@ -75,15 +73,8 @@ def test_inspect_writes_nothing(traces: Path, tmp_path: Path):
     for name in ("here", "tmp"):
         (tmp_path / name).mkdir()
     before = _state(traces)
-    done = subprocess.run(
-        [sys.executable, "-m", "jitter", "inspect", str(traces), "--jobs", "1"],
-        cwd=tmp_path / "here",
-        env=os.environ | {"TMPDIR": str(tmp_path / "tmp")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
+    done = run_forked("inspect", traces, cwd=tmp_path / "here", temporary=tmp_path / "tmp")
+    assert (done.returncode, done.stderr) == (0, "")
     assert [line.split("  ")[0] for line in done.stdout.splitlines() if not line.startswith("    ")] == [
         str(traces / f"rank{rank}.sqlite") for rank in range(3)
     ]

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -15,6 +13,7 @@ from jitter.comparison.document import decode_document
 from jitter.comparison.gates import Result, check_findings, parse_causes, parse_limit
 from jitter.core.errors import UsageError
 from jitter.simulate import Fault, Job, simulate
+from tests.support.forked_command import run_forked
 from tests.support.simulated import ingest_run
 from tests.support.version_1_baseline import written_by_version_1
 
@@ -215,34 +214,15 @@ def test_what_is_damaged_is_never_a_result(lakes, tmp_path, capsys):
     assert check(capsys, lakes / "base/lake", *arguments)[0] == 3
 
 
-@pytest.mark.slow
 def test_a_full_disk_is_never_a_result(lakes):
-    command = [sys.executable, "-m", "jitter", "check", str(lakes / "base" / "lake"), "--max-loss", "99%"]
     with open("/dev/full", "w") as full:  # noqa: PTH123
-        assert subprocess.run(command, stdout=full, stderr=subprocess.DEVNULL, check=False).returncode == 3
+        found = run_forked("check", lakes / "base" / "lake", "--max-loss", "99%", stdout=full.fileno())
+    assert found.returncode == 3
 
 
-@pytest.mark.slow
 def test_a_reader_that_leaves_does_not_change_the_result(lakes):
-    command = [sys.executable, "-m", "jitter", "check", str(lakes / "slow" / "lake"), "--baseline"]
-    command += [str(lakes / "base.json"), "--max-regression", "3%"]
+    words = ("--baseline", lakes / "base.json", "--max-regression", "3%")
     read, write = os.pipe()
     os.close(read)
-    try:
-        assert subprocess.run(command, stdout=write, stderr=subprocess.DEVNULL, check=False).returncode == 1
-    finally:
-        os.close(write)
-
-
-@pytest.mark.slow
-def test_a_killed_check_is_never_a_result(lakes):
-    """Kill -9 at moments over the whole run: the exit status is the signal's, or the result of a finished check."""
-    command = [sys.executable, "-m", "jitter", "check", str(lakes / "slow" / "lake"), "--max-loss", "99%"]
-    for moment in range(6):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        try:
-            process.wait(0.1 + 0.25 * moment)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        said = process.communicate()[0]
-        assert process.returncode == -9 or (process.returncode == 0 and said.startswith(b"PASS"))
+    assert run_forked("check", lakes / "slow" / "lake", *words, stdout=write).returncode == 1
+    os.close(write)

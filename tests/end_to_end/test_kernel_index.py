@@ -12,9 +12,10 @@ import pytest
 import jitter
 from jitter.cli import main
 from jitter.report.views.step_grid import StepGrid
-from jitter.simulate import Fault, Job, simulate, write
+from jitter.simulate import Fault, Job, simulate
 from tests.support.json_report import differing
 from tests.support.report_lakes import view_of
+from tests.support.simulated import ingest_run
 
 STEP = 2003
 STALLED = 5
@@ -27,9 +28,7 @@ def make_lake(folder: Path, faults: list[str], **job: Any) -> Path:
         Job(**({"ranks": 8, "steps": 5, "kernels": 60, "first_step": 2000, "seed": 7} | job)),
         [Fault.parse(fault) for fault in faults],
     )
-    write(run, folder / "traces", "nsys")
-    assert jitter.ingest([folder / "traces"], folder / "lake").refused == []
-    return folder / "lake"
+    return ingest_run(run, folder, "nsys").root
 
 
 @pytest.fixture(scope="module")

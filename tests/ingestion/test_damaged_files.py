@@ -2,13 +2,13 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import jitter
 from jitter.cli import main
+from tests.support.forked_command import run_forked
 from tests.support.lake_content import content, records
 
 
@@ -148,7 +148,6 @@ def test_secrets_stay_in_the_trace(own_traces: Path, tmp_path: Path):
 
 def test_nothing_is_left_in_the_temporary_folder(traces: Path, tmp_path: Path):
     (tmp_path / "tmp").mkdir()
-    run = [sys.executable, "-m", "jitter", "ingest", str(traces / "rank0.sqlite"), "-o", str(tmp_path / "lake")]
-    done = subprocess.run(run, env=os.environ | {"TMPDIR": str(tmp_path / "tmp")}, capture_output=True, check=True)
-    assert done.stdout == b""
+    done = run_forked("ingest", traces / "rank0.sqlite", "-o", tmp_path / "lake", temporary=tmp_path / "tmp")
+    assert (done.returncode, done.stdout) == (0, "")
     assert list((tmp_path / "tmp").iterdir()) == []

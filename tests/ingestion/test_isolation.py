@@ -58,8 +58,11 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("where", ["files", "open", "batches"])
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [("files", ERRORS[0]), *(("open", error) for error in ERRORS), ("batches", ERRORS[1])],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
 def test_whatever_a_reader_raises_refuses_one_file(
     own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, error: Exception
 ):
@@ -95,8 +98,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("source", BROKEN)
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(("source", "jobs"), [*((source, 1) for source in BROKEN), ("x = = 1", 2)])
 def test_a_broken_third_party_reader_is_named_and_skipped(
     own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, jobs: int
 ):
@@ -109,14 +111,11 @@ def test_a_broken_third_party_reader_is_named_and_skipped(
     assert BROKEN[source] in note
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_an_invalid_entry_point_is_named_and_skipped(
-    own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
-):
+def test_an_invalid_entry_point_is_named_and_skipped(own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """`not-a-module_reader:READER` names no module that Python could import."""
     (own_traces / "notes.txt").write_text("x")
     with added_reader("not-a-module", "", tmp_path / "site", monkeypatch):
-        report = jitter.ingest(own_traces, tmp_path / "lake", executor=jitter.PoolExecutor(jobs))
+        report = jitter.ingest(own_traces, tmp_path / "lake")
     assert (len(report.added), report.refused) == (3, [])
     (note,) = report.warnings
     assert "reader 'not-a-module' (not-a-module_reader:READER) cannot be loaded" in note

@@ -92,13 +92,12 @@ class RealTrace(NamedTuple):
 
 
 KINETO = [
-    *(f"amd-4rank/rank-{rank}" for rank in range(4)),
+    "amd-4rank/rank-0",
     "hta/df_index_resolver",
     "hta/mi250_minitoy_train_ROCm6_2_kineto",
     "hta/nccl_data",
     "hta/rank-0.Apr_03_18_51_38.1102.pt.trace",
     "hta/sampled-pair/sampled_rank-0",
-    "hta/sampled-pair/sampled_rank-1",
     "tracelens/b200_eager_trace",
     "tracelens/resnet_act_checkpoint",
     "tracelens/vllm_graph_execution",

@@ -124,10 +124,8 @@ STEP = [
 
 
 @pytest.fixture(scope="module")
-def lake(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("layout") / "lake"
-    assert not jitter.ingest([traces], root).refused
-    return root
+def lake(small_lake: Path) -> Path:
+    return small_lake
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from jitter.cli import main
 from jitter.cli.commands import query
 from jitter.core.errors import UsageError
 from jitter.simulate import Job, simulate
+from tests.support.forked_command import run_forked
 from tests.support.simulated import ingest_run
 
 
@@ -122,13 +123,8 @@ def test_a_lake_by_any_path(lake_root: Path, tmp_path: Path, monkeypatch: pytest
 
 def test_nothing_is_left_behind(lake_root: Path, tmp_path: Path):
     before = state(lake_root)
-    subprocess.run(
-        [sys.executable, "-m", "jitter", "query", str(lake_root), "select count(*) from metrics, host"],
-        cwd=tmp_path,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-        check=True,
-        capture_output=True,
-    )
+    words = ("query", lake_root, "select count(*) from metrics, host")
+    assert run_forked(*words, cwd=tmp_path, temporary=tmp_path).returncode == 0
     assert state(lake_root) == before
     assert list(tmp_path.iterdir()) == []
 

@@ -18,9 +18,9 @@ from jitter.report.markdown import render_markdown
 from jitter.report.terminal import print_report
 from jitter.report.text.questions import answer_questions
 from jitter.report.views.run_overview import build_run_overview
-from jitter.simulate import Fault, Job, simulate, write
+from jitter.simulate import Fault, Job, simulate
 from tests.support.fuzz_depth import fuzz, some_of
-from tests.support.simulated import small
+from tests.support.simulated import ingest_partial_run, small
 
 pytestmark = fuzz
 
@@ -48,11 +48,8 @@ JOBS: dict[str, tuple[Job, list[str], tuple[int, ...]]] = {
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
     job, faults, missing = JOBS[request.param]
     folder = tmp_path_factory.mktemp("forms")
-    for path in write(simulate(job, [Fault.parse(fault) for fault in faults]), folder / "traces", "kineto"):
-        if any(path.name.startswith(f"rank-{rank}.") for rank in missing):
-            path.unlink()
-    assert jitter.ingest([folder / "traces"], folder / "lake").refused == []
-    return jitter.open(folder / "lake")
+    run = simulate(job, [Fault.parse(fault) for fault in faults])
+    return ingest_partial_run(run, folder, absent=frozenset(missing))
 
 
 @pytest.fixture(scope="module")

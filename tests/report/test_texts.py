@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, simulate
 from tests.support.lakes import RankLake, lake_of
 from tests.support.report_lakes import report_job, report_lake, step_rows
-from tests.support.simulated import ingest_run, small
+from tests.support.simulated import ingest_run, ingest_traces, small
 
 JOBS: dict[str, tuple[Job, list[str]]] = {
     "healthy": (small(ranks=8, steps=5), []),
@@ -298,12 +297,7 @@ def test_holes_cut_and_left_out(tmp_path):
 
 def test_a_fact_is_in_one_warning(tmp_path):
     """A rank that is missing, and kernels outside steps, which each record counts as well."""
-    traces = tmp_path / "traces"
-    traces.mkdir()
-    for rank in range(1, 8):
-        shutil.copy(SAMPLE / f"rank{rank}.sqlite", traces)
-    jitter.ingest([traces], tmp_path / "lake")
-    lake = jitter.open(tmp_path / "lake")
+    lake = ingest_traces(tmp_path, *(SAMPLE / f"rank{rank}.sqlite" for rank in range(1, 8)))
     facts = facts_of(lake)
     warnings = report_document(lake.diagnose(), facts)["run"]["warnings"]
     (missing,) = [one for one in warnings if "ank 0" in one]

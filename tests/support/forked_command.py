@@ -17,12 +17,13 @@ def run_forked(
     closed: int | None = None,
     encoding: str = "utf-8",
     cwd: Path | None = None,
+    temporary: Path | None = None,
     prepare: Callable[[], object] = bool,
 ) -> "CompletedProcess[str]":
     """Run `jitter` with these words in a forked process.
 
     `stdout` is the file descriptor that it writes to (default: it is read); the descriptor `closed`, 1 or 2, is closed.
-    `prepare` runs before the command.
+    `temporary` is the folder of its temporary files. `prepare` runs before the command.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
 
@@ -37,6 +38,8 @@ def run_forked(
                 os.close(closed)
             if cwd is not None:
                 os.chdir(cwd)
+            if temporary is not None:
+                os.environ["TMPDIR"], tempfile.tempdir = str(temporary), None
             prepare()
             code = main([*map(str, words)])
             if sys.stderr is not None:

@@ -53,7 +53,7 @@ def ingest_run(run: Run, folder: Path, form: str = "kineto", rejected: int = 0, 
 def ingest_traces(folder: Path, *traces: Path, rejected: int = 0) -> "jitter.Lake":
     """Ingest these traces, or those in `folder / "traces"`, to `folder / "lake"`, and open it."""
     report = jitter.ingest(traces or [folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
-    assert len(report.refused) == rejected
+    assert len(report.refused) == rejected, report.refused
     return jitter.open(folder / "lake")
 
 

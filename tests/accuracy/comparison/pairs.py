@@ -11,15 +11,15 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-import jitter
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import Document
 from jitter.comparison.gates import Result, check_regression
 from jitter.comparison.model import Comparison
 from jitter.comparison.runs import load_run
-from jitter.simulate import Job, Run, simulate, write
+from jitter.simulate import Job, Run, simulate
 from jitter.simulate.shapes import SHAPES
 from tests.accuracy.comparison.changes import KINDS, Change, make_change
+from tests.support.simulated import ingest_run
 
 HEALTHY: Final = 11_000_000
 CHANGED: Final = 12_000_000
@@ -133,11 +133,7 @@ def score(seed: int, is_changed: bool) -> Score:
 
 def _document(run: Run) -> Document:
     with tempfile.TemporaryDirectory(prefix="jitter-pair-") as name:
-        folder = Path(name)
-        write(run, folder / "traces", "kineto")
-        report = jitter.ingest([folder / "traces"], folder / "lake", executor=jitter.LocalExecutor())
-        assert report.refused == []
-        return load_run(folder / "lake")
+        return load_run(ingest_run(run, Path(name)).root)
 
 
 def _step_ns(run: Run) -> float:

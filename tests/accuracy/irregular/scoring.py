@@ -123,14 +123,9 @@ def ingest_job(job: IrregularJob, folder: Path) -> tuple["jitter.Lake", float]:
 
 def _score(job: IrregularJob, fault: str) -> IrregularScore:
     with tempfile.TemporaryDirectory(prefix="jitter-irregular-", dir=_folder()) as folder:
-        traces_at = Path(folder) / "traces"
-        traces_at.mkdir()
-        traces = write_job(job, traces_at)
-        lake = Path(folder) / "lake"
-        report = jitter.ingest([traces_at], lake, executor=jitter.LocalExecutor())
-        if report.refused:
-            raise RuntimeError(f"{len(report.refused)} traces were refused: {report.refused[0]}")
-        opened = jitter.open(lake)
+        (Path(folder) / "traces").mkdir()
+        traces = write_job(job, Path(folder) / "traces")
+        opened = ingest_traces(Path(folder))
         diagnosis = opened.diagnose()
         inferred = sum(one.provenance == "inferred" for one in opened.dependencies())
     findings = tuple(

@@ -7,6 +7,7 @@ import numpy as np
 import jitter
 from tests.accuracy.irregular.kineto_trace import write_trace
 from tests.accuracy.layouts.job import LayoutJob, duration_ns, run_job
+from tests.support.simulated import ingest_traces
 
 
 def ingest_job(job: LayoutJob, folder: Path) -> "jitter.Lake":
@@ -17,8 +18,7 @@ def ingest_job(job: LayoutJob, folder: Path) -> "jitter.Lake":
     for rank, trace in enumerate(run_job(job)):
         named = job.naming != "none"
         write_trace(at, rank, job.ranks, trace, 1e9 + float(clocks[rank]), rank % 8, with_groups=named)
-    jitter.ingest([at], folder / "lake", executor=jitter.LocalExecutor())
-    return jitter.open(folder / "lake")
+    return ingest_traces(folder)
 
 
 def true_cost_ns(job: LayoutJob, without: LayoutJob) -> float:

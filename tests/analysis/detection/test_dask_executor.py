@@ -43,7 +43,7 @@ def test_the_same_answers_although_a_worker_dies(
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as report:
         while not (busy := [process for process in processes if _is_at_it(process.pid)]):
             assert report.poll() is None
-            time.sleep(0.001)
+            time.sleep(0.02)
         busy[0].send_signal(signal.SIGKILL)
         told, said = report.communicate(timeout=120)
     assert report.returncode == 0, said

@@ -20,7 +20,7 @@ from tests.accuracy.scoring import Score, score
 from tests.accuracy.table import misses, table, targets
 from tests.accuracy.waits import _reach, _Wait, broken, compare
 from tests.support.fuzz_depth import IS_WHOLE, fuzz, of_all
-from tests.support.simulated import PartialRun
+from tests.support.simulated import PartialRun, run_ns, true_gain_ns
 from tests.support.true_dependencies import true_dependencies
 
 SMALL = {"ranks": 4, "gpus_per_node": 2, "steps": 5, "kernels": 110, "seed": 8, "epoch": None, "marker": "profiler"}
@@ -158,9 +158,9 @@ def test_who_knows_everything_meets_every_target(monkeypatch: pytest.MonkeyPatch
     for seed in tenth(REPORTED)[:: of_all(1, 3)]:
         one = case(seed)
         gains = scoring._gains(one.run)
-        known = [fault for fault, gain in gains.items() if gain > 0.01 * scoring._total(one.run)]
+        known = [fault for fault, gain in gains.items() if gain > 0.01 * run_ns(one.run)]
         said = [culprit(fault.cause, *sorted(fault.ranks), gain_ns=gains[fault]) for fault in known]
-        repaired = scoring._total(one.run) - scoring._total(one.run.without(*known)) if known else 0
+        repaired = true_gain_ns(one.run, *known) if known else 0
         scores.append(scored(monkeypatch, one.run, *said, repaired=repaired, made=one))
     assert [target for target in targets(scores) if not target.met] == []
     assert {verdict.kind for one in scores for verdict in one.verdicts} >= {"slow_gpu", "late_start", "slow_cpu"}
@@ -174,7 +174,7 @@ def scored(
     lake = truthful(run)
     lake.said = SimpleNamespace(culprits=culprits, what_if=SimpleNamespace(culprits_repaired_ns=repaired))
     monkeypatch.setattr(scoring, "_traces", lambda one, folder, wanted: folder)
-    monkeypatch.setattr(scoring, "_lake", lambda traces, folder: lake)
+    monkeypatch.setattr(scoring, "ingest_traces", lambda folder: lake)
     nobody: frozenset[int] = frozenset()
     one = made or Case(1, run, "made", "nsys", nobody, nobody, nobody)
     monkeypatch.setattr(scoring, "case", lambda seed: one)

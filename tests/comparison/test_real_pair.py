@@ -1,8 +1,6 @@
 """Two recordings of one program on 2 × H100: the later one is slower because its hosts launch late."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
@@ -10,12 +8,11 @@ import jitter
 from jitter.cli import main
 from jitter.comparison.model import comparison_document
 from jitter.comparison.runs import load_run
+from tests.support.real_recordings import EVIDENCE, TRACES, needs_evidence, needs_traces
 
-BEFORE = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "nsys" / "nsysai_mfu_2gpu_before.sqlite"
-AFTER = Path(os.environ.get("JITTER_EVIDENCE", "/nonexistent")) / "compare" / "mfu_2gpu_after.sqlite"
-pytestmark = pytest.mark.skipif(
-    not (BEFORE.is_file() and AFTER.is_file()), reason="needs the recordings of JITTER_TRACES and JITTER_EVIDENCE"
-)
+BEFORE = TRACES / "nsys" / "nsysai_mfu_2gpu_before.sqlite"
+AFTER = EVIDENCE / "compare" / "mfu_2gpu_after.sqlite"
+pytestmark = [needs_traces, needs_evidence]
 
 
 @pytest.fixture(scope="module")

@@ -1,26 +1,18 @@
 """Real recordings (JITTER_TRACES): each has a document, and is the same as itself or not comparable with a reason."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 import jitter
 from jitter.comparison.document import MAX_DOCUMENT_BYTES, decode_document, encode_document
 from jitter.comparison.runs import load_run
+from tests.support.real_recordings import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("JITTER_TRACES", "/nonexistent"))
 SOURCES = ("kineto/amd-4rank", "kineto/hta/df_index_resolver.json.gz", "kineto/hta/sampled-pair", "rocprof/v3-json")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not TRACES.is_dir(), reason="JITTER_TRACES names no folder with real traces"),
-]
+pytestmark = [pytest.mark.slow, needs_traces]
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_recording_against_itself(source, tmp_path):
-    if not (TRACES / source).exists():
-        pytest.skip(f"JITTER_TRACES has no {source}")
     report = jitter.ingest([TRACES / source], tmp_path / "lake")
     if report.refused:
         jitter.ingest([TRACES / source], tmp_path / "lake", rank=0)

@@ -1,7 +1,6 @@
 """Real traces (JITTER_TRACES names their folder): each is diagnosed in silence, and replayed to the nanosecond."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from jitter.report.markdown import render_markdown
 from jitter.report.text.questions import answer_questions
 from jitter.report.text.step_table import format_steps
 from jitter.report.views.run_overview import build_run_overview
+from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.replay_assertions import assert_replay_matches_recording
 
-TRACES = Path(os.environ.get("JITTER_TRACES", "/nonexistent"))
 JOBS = [
     TRACES / "kineto/amd-4rank",
     TRACES / "kineto/hta/sampled-pair",
@@ -33,7 +32,7 @@ SOURCES = [
     *sorted((TRACES / "rocprof").glob("v3-csv*/*kernel_trace.csv")),
     *sorted((TRACES / "rocprof/rpd").glob("*.rpd")),
 ]
-pytestmark = pytest.mark.skipif(not SOURCES, reason="JITTER_TRACES names no folder with real traces")
+pytestmark = needs_traces
 
 
 def _lake(source: Path, root: Path) -> "jitter.Lake | None":
@@ -70,7 +69,6 @@ def test_every_form_of_report_in_silence(source: Path, tmp_path: Path, capsys: p
     assert_replay_matches_recording(lake)
 
 
-@pytest.mark.skipif(not (TRACES / "nsys/nsysai_mfu_2gpu_before.sqlite").exists(), reason="needs nsysai_mfu_2gpu_before")
 def test_rank_1_launches_late_in_step_6(tmp_path: Path):
     lake = _lake(TRACES / "nsys/nsysai_mfu_2gpu_before.sqlite", tmp_path / "lake")
     assert lake is not None
@@ -78,7 +76,6 @@ def test_rank_1_launches_late_in_step_6(tmp_path: Path):
     assert (step["max_rank"], step["cause"]) == (1, "cpu_launch")
 
 
-@pytest.mark.skipif(not (TRACES / "kineto/amd-4rank").exists(), reason="needs kineto/amd-4rank")
 def test_rank_3_launches_late_in_every_form(tmp_path: Path):
     """Rank 3 is the last one at 15 of 15 large all-reduces, by its launches; three steps make that a lead."""
     lake = _lake(TRACES / "kineto/amd-4rank", tmp_path / "lake")
@@ -107,7 +104,6 @@ def test_rank_3_launches_late_in_every_form(tmp_path: Path):
     assert "stands out" not in found.verdict
 
 
-@pytest.mark.skipif(not (TRACES / "rocprof/v3-json").exists(), reason="needs rocprof/v3-json")
 def test_waiting_of_a_single_rank_is_no_slow_gpu(tmp_path: Path):
     """Its slow steps are long in collectives, on several streams, without launches: no sign of a slow GPU.
 
@@ -123,7 +119,6 @@ def test_waiting_of_a_single_rank_is_no_slow_gpu(tmp_path: Path):
     assert found.verdict.startswith("Only one rank was recorded, so jitter between ranks cannot be measured")
 
 
-@pytest.mark.skipif(not (TRACES / "rocprof/rpd").exists(), reason="needs rocprof/rpd")
 def test_steps_with_more_work_are_no_late_launches(tmp_path: Path):
     """Steps 0 and 1 of an inference server read prompts: 154 ms on the GPU, 5.3 ms in the others."""
     lake = _lake(TRACES / "rocprof/rpd/mytrace.rpd", tmp_path / "lake")
@@ -135,7 +130,6 @@ def test_steps_with_more_work_are_no_late_launches(tmp_path: Path):
     assert first.gain_ns > 0.8 * (found.loss.ns or 0)
 
 
-@pytest.mark.skipif(not (TRACES / "rocprof/v3-csv").exists(), reason="needs rocprof/v3-csv")
 def test_a_recording_without_a_complete_step_clears_nobody(tmp_path: Path):
     report = jitter.ingest([TRACES / "rocprof/v3-csv/prefill_kernel_trace.csv"], tmp_path, rank=0)
     assert report.refused == []

@@ -1,7 +1,6 @@
 """Logs of a job go into the lake, beside traces or alone."""
 
 import json
-import os
 import pickle
 import shutil
 from pathlib import Path
@@ -15,8 +14,7 @@ from jitter.ingestion.inspect import inspect
 from jitter.logs import SCHEMAS
 from jitter.logs.declared import ColumnsParser
 from jitter.simulate import Job, simulate, write, write_logs
-
-EVIDENCE = Path(os.environ.get("JITTER_EVIDENCE", "absent"))
+from tests.support.real_recordings import EVIDENCE, needs_evidence
 
 
 @pytest.fixture
@@ -144,7 +142,7 @@ def test_every_relation_is_documented(logs: Path, tmp_path: Path, capsys: pytest
         assert [line.split()[0] for line in part.splitlines()[1:]] == schema.names
 
 
-@pytest.mark.skipif(not EVIDENCE.is_dir(), reason="JITTER_EVIDENCE names no folder with real logs")
+@needs_evidence
 def test_real_logs(tmp_path: Path):
     for name in ("inspector", "gpu_health", "nccl_debug"):
         shutil.copytree(EVIDENCE / name, tmp_path / "logs" / name)

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import os
 import re
 import sqlite3
 import sys
@@ -15,9 +14,9 @@ import numpy as np
 import pytest
 
 import jitter
+from tests.support.real_recordings import TRACES, needs_traces
 
-TRACES = os.environ.get("JITTER_TRACES")
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(TRACES is None, reason="no real traces: set JITTER_TRACES")]
+pytestmark = [pytest.mark.slow, needs_traces]
 DETAIL = re.compile(r", (?:seq|op_id|sizes|input_op_ids) = .*", re.DOTALL)
 OPERATOR = re.compile(r"[\w.$]+(?:::[\w.$]+)+|nccl[A-Z]\w*|\w+Backward\d*|record_param_comms")
 
@@ -27,7 +26,7 @@ NSYS = ["nsysai_h100_2gpu_1s", "nsysai_mfu_2gpu_before", "extrap_concurrent16", 
 
 @pytest.mark.parametrize("name", NSYS)
 def test_nsys_against_plain_sql(name: str, tmp_path: Path):
-    path = Path(TRACES or "", "nsys", f"{name}.sqlite")
+    path = TRACES / "nsys" / f"{name}.sqlite"
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
         kernels = connection.execute(
             """SELECT k.start, k.end, r.start, r.globalTid FROM CUPTI_ACTIVITY_KIND_KERNEL k
@@ -61,7 +60,7 @@ def test_nsys_against_plain_sql(name: str, tmp_path: Path):
 
 def test_waits_in_the_operating_system(tmp_path: Path):
     """Long calls of the thread that launches, and its times off the CPU, in the step, are operations of the host."""
-    path = Path(TRACES or "", "nsys", "extrap_exgpu_s1000.sqlite")
+    path = TRACES / "nsys" / "extrap_exgpu_s1000.sqlite"
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
         expected = connection.execute(
             """WITH launches AS (SELECT r.start, r.globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME r
@@ -107,7 +106,7 @@ KINETO = [
 @pytest.fixture(scope="module", params=KINETO)
 def real_trace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RealTrace:
     *folders, name = request.param.split("/")
-    path = next(Path(TRACES or "", "kineto", *folders).glob(f"{name}.json*"))
+    path = next(Path(TRACES, "kineto", *folders).glob(f"{name}.json*"))
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         document = json.load(file, parse_float=Decimal)
     root = tmp_path_factory.mktemp("real") / "lake"

@@ -1,6 +1,5 @@
 """Real exports (JITTER_TRACES names their folder): each goes in, or is refused with the way out; no kernel is lost."""
 
-import os
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -11,10 +10,10 @@ import pytest
 
 import jitter
 from tests.support.lake_content import kernel_files, records
+from tests.support.real_recordings import TRACES, needs_traces
 
-FOLDER = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "nsys"
-EXPORTS = sorted(FOLDER.glob("*.sqlite"))
-pytestmark = pytest.mark.skipif(not EXPORTS, reason="JITTER_TRACES names no folder with real traces")
+EXPORTS = sorted(TRACES.glob("nsys/*.sqlite"))
+pytestmark = needs_traces
 
 _KERNELS = "SELECT globalPid >> 24 & 16777215, deviceId, count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL GROUP BY 1, 2"
 _NAMES = """SELECT s.value, count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL k JOIN StringIds s ON s.id = k.demangledName

@@ -8,8 +8,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 
-from log_reading import EVIDENCE, counted, parsed
+from log_reading import counted, parsed
 from published_logs import CPU_32, SINGLE_NODE, as_printed
+
+from tests.support.real_recordings import EVIDENCE
 
 # one row of these rests on several lines, so that a damaged line may change rows of other lines
 MERGED = ("communicators", "bindings", "topology", "mpi_ranks")

@@ -1,17 +1,11 @@
 """Helpers of the log tests: parse a text as if it were a file, and compare tables as sets of rows."""
 
 import io
-import os
 from collections import Counter
 from functools import partial
-from pathlib import Path, PurePath
-
-import pytest
+from pathlib import PurePath
 
 from jitter.logs import ParsedLog, parse_blocks
-
-EVIDENCE = Path(os.environ.get("JITTER_EVIDENCE") or "/nonexistent")
-needs_evidence = pytest.mark.skipif(not EVIDENCE.is_dir(), reason="JITTER_EVIDENCE names no folder of real logs")
 
 
 def parsed(text: str | bytes, name: str = "run/job.log") -> ParsedLog:

@@ -6,11 +6,12 @@ import time
 
 import pytest
 from damage import differences, logs
-from log_reading import EVIDENCE, needs_evidence, parsed
+from log_reading import parsed
 from test_declared import CASES
 
 from jitter.logs import sniff
 from tests.support.fuzz_depth import fuzz, of_all, some_of
+from tests.support.real_recordings import EVIDENCE, needs_evidence
 
 WATCHDOG = """\
 (Worker[rank=9] pid=309) [rank9]:[E129 16:38:47.569 P.cpp:683] [Rank 1] Watchdog caught collective operation timeout: \

@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
-from log_reading import EVIDENCE, needs_evidence, parsed, rows
+from log_reading import parsed, rows
 
 from jitter.logs import parse, sniff
+from tests.support.real_recordings import EVIDENCE, needs_evidence
 
 MEGATRON = (
     " [2025-05-27 15:23:07] iteration        1/    24000 | consumed samples:          1024 | elapsed time per "

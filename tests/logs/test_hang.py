@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from log_reading import EVIDENCE, needs_evidence, rows
+from log_reading import rows
 
 from jitter.cli import main
 from jitter.lake.integrity.checksums import seal_json
 from jitter.lake.log_records import intact_log_records
 from jitter.logs import parse
+from tests.support.real_recordings import EVIDENCE, needs_evidence
 
 BASE_NS = 1_724_779_239_000_000_000
 WORLD = {"0": ("default_pg", range(8))}

@@ -1,10 +1,11 @@
 """Clocks, errors, bindings and topologies of a machine, each as its tool prints it."""
 
 import pytest
-from log_reading import EVIDENCE, needs_evidence, parsed, rows
+from log_reading import parsed, rows
 from published_logs import FIRST, LUMI_NODES, SECOND, affinity_listing
 
 from jitter.logs import parse, sniff
+from tests.support.real_recordings import EVIDENCE, needs_evidence
 
 CLOCKS = ("time_ns", "device", "sm_mhz", "power_w", "temp_c", "reasons")
 NOON = 1714564800_000_000_000  # 2024-05-01 12:00:00 UTC

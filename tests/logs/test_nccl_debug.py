@@ -3,9 +3,10 @@
 from collections import Counter
 
 import pytest
-from log_reading import EVIDENCE, needs_evidence, parsed, rows
+from log_reading import parsed, rows
 
 from jitter.logs import parse, sniff
+from tests.support.real_recordings import EVIDENCE, needs_evidence
 
 EDGE = ("channel", "from_rank", "to_rank", "transport", "nic", "gdr", "lines")
 HEAD = "node-1:12:34 [0] NCCL INFO "

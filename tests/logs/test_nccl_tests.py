@@ -3,10 +3,11 @@
 import json
 
 import pytest
-from log_reading import EVIDENCE, needs_evidence, parsed, rows
+from log_reading import parsed, rows
 from published_logs import TABLES, as_printed
 
 from jitter.logs import parse, sniff
+from tests.support.real_recordings import EVIDENCE, needs_evidence
 
 COLUMNS = ("size_bytes", "in_place", "time_us", "algbw", "busbw")
 

@@ -3,11 +3,12 @@
 import json
 
 import pytest
-from log_reading import EVIDENCE, needs_evidence, parsed, rows
+from log_reading import parsed, rows
 from published_logs import BIGBIRD, CPU_8, CPU_32, GPT_J, GPU_8_NCCL, HEADER, ruled, tabbed
 
 from jitter.cli import main
 from jitter.logs import SCHEMAS, parse, sniff
+from tests.support.real_recordings import EVIDENCE, needs_evidence
 
 
 @pytest.mark.parametrize(

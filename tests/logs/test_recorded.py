@@ -6,9 +6,10 @@ import time
 from typing import Any
 
 import pytest
-from log_reading import EVIDENCE, needs_evidence, parsed, rows
+from log_reading import parsed, rows
 
 from jitter.logs import bandwidth, parse, sniff
+from tests.support.real_recordings import EVIDENCE, needs_evidence
 
 COLUMNS = ("rank", "group_name", "sequence", "collective", "size_bytes", "duration_ns", "timing")
 

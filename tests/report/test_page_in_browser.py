@@ -1,9 +1,7 @@
 """The page in a browser without a network: it draws, tells on hover, shows what is picked, and asks for nothing."""
 
 import io
-import os
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +11,7 @@ import jitter
 from jitter.cli import main
 from jitter.report.html import render_html
 from tests.support.chromium import INK, PLACE, VIEW
+from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.report_lakes import report_job, report_lake, step_rows
 from tests.support.simulated import sampled_lake
 
@@ -22,7 +21,7 @@ FIGURES = ("excess", "step_time", "self_excess", "ranks", "gap", "duration", "wa
 """Of the first screen."""
 FOLDED = ("step_split", "map", "strip", "ttke", "launch_latency")
 OPEN_ALL = "for (const one of document.querySelectorAll('details')) one.open = true"
-REAL = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "kineto" / "amd-4rank"
+REAL = TRACES / "kineto" / "amd-4rank"
 EVIL = "evil<img src=x onerror=window.pwned=1>"
 
 
@@ -278,7 +277,7 @@ def test_what_was_not_recorded_is_not_drawn(browser, tmp_path):
     clean(page, path)
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="JITTER_TRACES does not name a folder with kineto/amd-4rank")
+@needs_traces
 def test_real_traces(browser, tmp_path):
     assert main(["ingest", str(REAL), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
     path = written(jitter.open(tmp_path / "lake"), tmp_path / "page.html")

@@ -1,16 +1,11 @@
 """Reads a recording of AMD's profilers whole, and joins kernels with their calls the slow way."""
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from jitter.readers import Reader, Recording, readers
 from tests.support.reading import Row, read_rows
-
-TRACES = Path(os.environ["JITTER_TRACES"], "rocprof") if "JITTER_TRACES" in os.environ else None
-needs_traces = pytest.mark.skipif(TRACES is None, reason="JITTER_TRACES names no folder of real traces")
+from tests.support.real_recordings import TRACES
 
 
 class Read(NamedTuple):
@@ -36,8 +31,7 @@ class Read(NamedTuple):
 
 
 def real(name: str) -> Path:
-    assert TRACES is not None
-    return TRACES / name
+    return TRACES / "rocprof" / name
 
 
 def read(path: Path) -> Read:

@@ -1,6 +1,5 @@
 """What all ranks lose alike, and a slow network."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,9 @@ from jitter.report.text.questions import answer_questions
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, Run, simulate, write
 from jitter.simulate.job_logs import write_logs
+from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.simulated import ingest_run, ingest_traces, step_ns, true_gain_ns
 
-TRACES = Path(os.environ.get("JITTER_TRACES", "absent"))
-needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="JITTER_TRACES names no folder with real traces")
 SHORT: dict[str, Any] = {"ranks": 4, "steps": 6, "kernels": 60, "seed": 3}
 
 

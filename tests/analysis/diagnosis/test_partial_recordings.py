@@ -1,6 +1,5 @@
 """Ranks of which a part of the recording is lost: the answers hold for what is left."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from jitter.report.html import render_html
 from jitter.report.json_report import render_json
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Run, simulate, write
+from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.recorded_events import list_events, open_ranges, remove_events
 from tests.support.simulated import PartialRun, ingest_partial_run, ingest_traces, small
 
@@ -122,10 +122,9 @@ def test_the_baseline_of_a_collective_that_no_step_has_whole(tmp_path: Path):
     render_html(lake)
 
 
-@pytest.mark.skipif("JITTER_TRACES" not in os.environ, reason="needs real traces")
+@needs_traces
 def test_the_page_of_two_ranks_of_a_real_job(tmp_path: Path):
-    traces = Path(os.environ["JITTER_TRACES"], "kineto", "hta", "sampled-pair")
-    assert "<html" in render_html(ingest_traces(tmp_path, traces))
+    assert "<html" in render_html(ingest_traces(tmp_path, TRACES / "kineto" / "hta" / "sampled-pair"))
 
 
 def test_a_transfer_takes_no_longer_than_recorded_where_ranks_lack_the_step(tmp_path: Path):

@@ -15,7 +15,8 @@ from jitter.readers.amd.rows import Agents
 from jitter.readers.columns import to_int64
 from jitter.readers.csv_file import _ValidUtf8
 from jitter.simulate import Job, simulate, write
-from tests.support.amd_traces import needs_traces, read, real
+from tests.support.amd_traces import read, real
+from tests.support.real_recordings import needs_traces
 
 JOB = Job(ranks=2, steps=2, kernels=30, seed=3, epoch=None, marker="profiler")
 API = '"Domain","Function","Process_Id","Thread_Id","Correlation_Id","Start_Timestamp","End_Timestamp"\n'

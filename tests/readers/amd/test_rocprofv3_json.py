@@ -13,7 +13,8 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.kernels import is_collective
 from jitter.readers import json_document, readers
 from jitter.readers.json_document import JsonStream
-from tests.support.amd_traces import needs_traces, read, real
+from tests.support.amd_traces import read, real
+from tests.support.real_recordings import needs_traces
 
 KINDS = ["NONE", "HIP_RUNTIME_API", "MARKER_CORE_API", "KERNEL_DISPATCH", "MEMORY_COPY", "RCCL_API"]
 OPERATIONS = {1: ["hipMalloc", "hipLaunchKernel"], 2: ["roctxMarkA", "roctxRangePushA"], 5: ["ncclAllReduce"]}

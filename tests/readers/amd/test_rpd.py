@@ -9,7 +9,8 @@ import pytest
 
 from jitter.core.errors import UnreadableTraceError
 from jitter.readers import readers
-from tests.support.amd_traces import needs_traces, read, real
+from tests.support.amd_traces import read, real
+from tests.support.real_recordings import needs_traces
 
 DDL = (
     "CREATE TABLE rocpd_string (id INTEGER PRIMARY KEY AUTOINCREMENT, string TEXT NOT NULL)",

@@ -1,7 +1,6 @@
 """Real traces against an oracle that reads the same file. They lie where JITTER_TRACES says."""
 
 import gzip
-import os
 import zlib
 from pathlib import Path
 
@@ -11,13 +10,13 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.readers import readers
 from jitter.readers.kineto import READER
 from tests.support.kineto_traces import as_read, events_in, expected, read
+from tests.support.real_recordings import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("JITTER_TRACES", "/nonexistent"))
 KINETO = sorted((TRACES / "kineto").rglob("*.json.gz"))
 OTHERS = [path for path in sorted(TRACES.rglob("*.json*")) if path not in KINETO]
 LARGE = 30_000_000
 
-pytestmark = pytest.mark.skipif(not KINETO, reason="JITTER_TRACES does not name a folder with kineto traces")
+pytestmark = needs_traces
 
 
 def content_of(path: Path) -> bytes:

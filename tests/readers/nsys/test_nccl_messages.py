@@ -1,6 +1,5 @@
 """Sizes of collectives from NCCL's NVTX payloads, by the launch inside NCCL's range."""
 
-import os
 import sqlite3
 import struct
 from contextlib import closing
@@ -16,6 +15,7 @@ from jitter.readers.nsys.batches import SCHEDULING_COLUMNS, CallChains, ThreadSc
 from jitter.readers.nsys.tables import SqliteTables
 from jitter.simulate import Fault, Job, simulate
 from tests.support.nsys_exports import FORMS, Row, call, export, kernel, marker, memory, read, string, write
+from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.simulated import ingest_run
 
 ENTRIES = [
@@ -109,10 +109,6 @@ def test_copies_and_fills_have_their_bytes(tmp_path: Path, form: str, table: str
     rows = [memory(**({"copyKind": 1} if table == "MEMCPY" else {"value": 0}))]
     _, found = read(write(tmp_path / "export", form, export(**{f"CUPTI_ACTIVITY_KIND_{table}": rows})))
     assert [row["size_bytes"] for row in found["activities"] if row["is_memory"]] == [4096]
-
-
-TRACES = Path(os.environ.get("JITTER_TRACES", "absent")) / "nsys"
-needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="JITTER_TRACES names no folder with the real traces")
 
 
 def events(*rows: tuple[int | None, ...]) -> pa.RecordBatch:

@@ -1,6 +1,5 @@
 """Real exports, against plain SQL."""
 
-import os
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -10,10 +9,10 @@ import pytest
 
 from jitter.readers.nsys import READER
 from tests.support import nsys_exports as nsys
+from tests.support.real_recordings import TRACES, needs_traces
 
-TRACES = Path(os.environ.get("JITTER_TRACES", "/nonexistent")) / "nsys"
-EXPORTS = sorted(TRACES.glob("*.sqlite"))
-pytestmark = pytest.mark.skipif(not EXPORTS, reason="JITTER_TRACES has no exports of Nsight Systems")
+EXPORTS = sorted(TRACES.glob("nsys/*.sqlite"))
+pytestmark = needs_traces
 
 
 @pytest.fixture(scope="module", params=EXPORTS, ids=lambda path: path.stem)

@@ -2,30 +2,28 @@
 
 import gzip
 import json
-import os
-from pathlib import Path
 
 import pytest
 
 from jitter.analysis.metrics.collective_calls import UNKNOWN
 from jitter.analysis.metrics.communication import Communication, tabulate_collectives, tabulate_ranks, tabulate_steps
+from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.simulated import ingest_traces
 
-TRACES = Path(os.environ.get("JITTER_TRACES", "absent")) / "kineto" / "amd-4rank"
-
-pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="JITTER_TRACES names no folder with the real traces")
+JOB = TRACES / "kineto" / "amd-4rank"
+pytestmark = needs_traces
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Communication:
-    return ingest_traces(tmp_path_factory.mktemp("amd"), TRACES).measure_collectives()
+    return ingest_traces(tmp_path_factory.mktemp("amd"), JOB).measure_collectives()
 
 
 def parsed_all_reduces() -> list[list[tuple[float, int]]]:
     """Duration in µs and bytes of each rank's all-reduces, in their order, straight from the JSON."""
     ranks = []
     for rank in range(4):
-        with gzip.open(TRACES / f"rank-{rank}.json.gz", "rt") as file:
+        with gzip.open(JOB / f"rank-{rank}.json.gz", "rt") as file:
             events = json.load(file)["traceEvents"]
         kernels = sorted(
             (e for e in events if e.get("cat") == "kernel" and e["name"].startswith("nccl")), key=lambda e: e["ts"]

@@ -90,17 +90,6 @@ class Losses:
         sums_ns: Floats = np.bincount(self.loss_class, self.loss_ns, len(LossClass)).astype(np.float64)
         return sums_ns
 
-    def by_rank(self, ranks: Sequence[int]) -> Floats:
-        """Return, (ranks, classes), the sums of the shares of these ranks, which must ascend."""
-        sums_ns = np.zeros((len(ranks), len(LossClass)))
-        is_of_ranks = np.isin(self.rank, ranks)
-        np.add.at(
-            sums_ns,
-            (np.searchsorted(ranks, self.rank[is_of_ranks]), self.loss_class[is_of_ranks]),
-            self.loss_ns[is_of_ranks],
-        )
-        return sums_ns
-
 
 def join_losses(parts: Sequence[Losses]) -> Losses:
     """Return all rows of several tables."""

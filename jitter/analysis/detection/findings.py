@@ -1,9 +1,9 @@
 """What stands out, one type for all of it; and findings about many ranks: at random, in clusters, in slow steps."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from jitter.analysis.detection.deviations import (
     sigma_within,
     spread_within_steps,
 )
-from jitter.analysis.detection.recurrence import is_random
+from jitter.analysis.detection.recurrence import chance_of_repetition, is_random
 from jitter.analysis.detection.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
@@ -134,7 +134,7 @@ def join_late_ranks(outliers: Sequence[Outlier]) -> list[Finding]:
     first: to leave out some of them would hide what fixing all of them saves.
     """
     single = sorted(outliers, key=lambda outlier: -outlier.excess_ns)
-    clusters = sorted(divide_by_part_and_steps(single, THRESHOLDS.main_share), key=len)
+    clusters = sorted(divide_by_steps(single, part_and_measure), key=len)
     joined: list[Finding] = []
     while len(single) + len(joined) > THRESHOLDS.max_priced_outliers and clusters:
         members = clusters.pop()
@@ -148,19 +148,42 @@ def join_late_ranks(outliers: Sequence[Outlier]) -> list[Finding]:
     return sorted(every, key=lambda candidate: -candidate.excess_ns)[: THRESHOLDS.max_priced_outliers]
 
 
-def divide_by_part_and_steps(outliers: Sequence[Outlier], share: float) -> list[list[Outlier]]:
-    """Divide outliers by part, and by steps: the Jaccard index of each one's and the first one's steps."""
-    clusters: list[tuple[set[int], list[Outlier]]] = []
-    for outlier in outliers:
-        steps = set(outlier.steps)
-        for first_steps, members in clusters:
-            is_alike = len(first_steps & steps) >= share * len(first_steps | steps)
-            if is_alike and members[0].part is outlier.part and (members[0].pace is None) is (outlier.pace is None):
-                members.append(outlier)
+class _Late(Protocol):
+    @property
+    def rank(self) -> int: ...
+    @property
+    def steps(self) -> Collection[int]: ...
+    @property
+    def excess_ns(self) -> float: ...
+
+
+_LateT = TypeVar("_LateT", bound=_Late)
+
+
+def divide_by_steps(late: Iterable[_LateT], kind: Callable[[_LateT], object] = lambda _: None) -> list[list[_LateT]]:
+    """Divide what is late into clusters of one kind, of which any two are late in the same steps, the worst first.
+
+    At least `main_share` of the steps of both are steps of each (the Jaccard index).
+    """
+    clusters: list[tuple[object, list[set[int]], list[_LateT]]] = []
+    for one in sorted(late, key=lambda one: (-one.excess_ns, one.rank)):
+        steps = set(one.steps)
+        for of_kind, steps_of_members, members in clusters:
+            if kind(one) == of_kind and all(
+                len(other & steps) >= THRESHOLDS.main_share * len(other | steps) for other in steps_of_members
+            ):
+                members.append(one)
+                if steps not in steps_of_members:
+                    steps_of_members.append(steps)
                 break
         else:
-            clusters.append((steps, [outlier]))
-    return [members for _, members in clusters]
+            clusters.append((kind(one), [steps], [one]))
+    return [members for *_, members in clusters]
+
+
+def part_and_measure(outlier: Outlier) -> tuple[TimePart, bool]:
+    """Return what outliers must share to be one: the part of their time, and whether it is measured by its pace."""
+    return outlier.part, outlier.pace is not None
 
 
 def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> tuple[list[Outlier], list[Finding]]:
@@ -185,7 +208,7 @@ def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> 
         return list(outliers), []
     # as many of them in one step as in the fullest one are no chance: what all ranks share
     fullest, count = int(of_step.max()), int(of_step.sum())
-    if binomial_tail(fullest, count, 1 / steps) * steps <= THRESHOLDS.medium_chance:
+    if chance_of_repetition(fullest, count, 1 / steps) <= THRESHOLDS.medium_chance:
         return list(outliers), []
     sentence = (
         f"{format_count(count, 'event')} on {format_count(len(single), 'rank')}, each on one rank in one step: "

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from jitter.analysis.detection.findings import Finding, divide_by_part_and_steps
+from jitter.analysis.detection.findings import Finding, divide_by_steps, part_and_measure
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario
@@ -56,7 +56,7 @@ class Pricing:
         }
         outliers = [candidate.members[0] for candidate, _ in late.values()]
         kept = []
-        for alike in divide_by_part_and_steps(outliers, THRESHOLDS.main_share):
+        for alike in divide_by_steps(outliers, part_and_measure):
             members = [late[id(outlier)] for outlier in alike]
             least = self.min_gain_ns(members[0][0].steps)
             if sum(loss_ns for _, loss_ns in members) >= THRESHOLDS.much_more * least:

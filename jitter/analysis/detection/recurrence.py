@@ -54,7 +54,7 @@ def decide_recurrence(standouts: Standouts, ranks: Collection[int], seen: int) -
     events = int(of_steps.sum())
     if late.any():
         together = int(of_steps[late].max())
-        if together > 1 and binomial_tail(together, events, 1 / steps) * steps < THRESHOLDS.max_chance:
+        if together > 1 and chance_of_repetition(together, events, 1 / steps) < THRESHOLDS.max_chance:
             return Recurrence("together")
     if is_late[:, columns].any() and is_random(is_late.sum(axis=0)):
         return Recurrence("no")
@@ -110,6 +110,17 @@ def count_more_steps(seen: int, elsewhere: int, share: float, steps: int) -> int
     return None
 
 
+def chance_of_repetition(times: int, of: int, share: float) -> float:
+    """Return the probability that chance makes so many of all times fall on one share of what they may fall on.
+
+    The binomial tail, times how many such shares there are.
+
+    >>> round(chance_of_repetition(3, 3, 1 / 4), 4), chance_of_repetition(2, 2, 1 / 2)
+    (0.0625, 0.5)
+    """
+    return min(1.0, binomial_tail(times, of, share) / share)
+
+
 def _is_repeated(times: int, elsewhere: int, share: float) -> bool:
     """Return whether so many of the times that ranks stand out seldom fall on one share of the ranks by chance."""
-    return binomial_tail(times, times + elsewhere, share) / share < THRESHOLDS.max_chance
+    return chance_of_repetition(times, times + elsewhere, share) < THRESHOLDS.max_chance

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from jitter.analysis.account.losses import CLASSES_OF_PART
+from jitter.analysis.account.charges import Charges, sum_charges
 from jitter.analysis.account.noise import Noise, noise_of_operations
 from jitter.analysis.account.step_account import StepAccount
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
@@ -450,37 +450,21 @@ class RunAnalysis:
 
     def loss_of(self, scenario: Scenario) -> float:
         """Return the part of the loss, ns, that is charged to what the scenario repairs."""
-        own_ns, transfers = self._charged
-        columns, loss_ns = self.run.number_of, 0.0
         paces = {(rank, int(TimePart.GPU)): steps for rank, (_, steps) in scenario.paces.items()}
-        for (rank, part), steps in [*scenario.own.items(), *paces.items()]:
-            if rank in columns:
-                loss_ns += float(own_ns[part, sorted(steps), columns[rank]].sum())
+        loss_ns = sum(
+            float(self.charges.of_part(TimePart(part))[sorted(steps), self.charges.column(rank)].sum())
+            for (rank, part), steps in [*scenario.own.items(), *paces.items()]
+            if rank in self.run.team_of
+        )
         for group, steps in scenario.transfers.items():
-            loss_ns += sum(ns for number, ns in transfers.get(group, {}).items() if number in steps)
+            loss_ns += sum(ns for number, ns in self.charges.transfers_ns.get(group, {}).items() if number in steps)
         return loss_ns
 
     @cached_property
-    def _charged(self) -> tuple[Floats, dict[tuple[int, int], dict[int, float]]]:
-        """What is charged to own time, (parts, steps, ranks), and by (collective, group) and step to transfers, ns.
-
-        Ranks are by number. Of steps of known time; the step is that of the own time or transfer.
-        """
-        ranks = self.run.rank_numbers
-        order = np.argsort(ranks)  # teams, and so ranks, need not ascend
-        own_ns = np.zeros((len(OWN_PARTS), len(self.keys), len(ranks)))
-        transfers: dict[tuple[int, int], dict[int, float]] = {}
-        for account in (self.accounts[number] for number in np.flatnonzero(~np.isnan(self.step_ns)).tolist()):
-            for part in OWN_PARTS:
-                rows = account.losses.of(CLASSES_OF_PART[part])
-                numbers = order[np.searchsorted(ranks, rows.rank, sorter=order)]
-                np.add.at(own_ns[part], (rows.origin, numbers), rows.loss_ns)
-            rows = account.losses.of(CLASSES_OF_PART[TimePart.TRANSFER])
-            places = zip(rows.collective.tolist(), rows.group.tolist(), strict=True)
-            for place, number, ns in zip(places, rows.origin.tolist(), rows.loss_ns.tolist(), strict=True):
-                of_group = transfers.setdefault(place, {})
-                of_group[number] = of_group.get(number, 0.0) + ns
-        return own_ns, transfers
+    def charges(self) -> Charges:
+        """What is charged to ranks and transfers, for steps of known time."""
+        counted = [self.accounts[number].losses for number in np.flatnonzero(~np.isnan(self.step_ns)).tolist()]
+        return sum_charges(counted, sorted(self.run.team_of), len(self.keys))
 
     @property
     def accounts(self) -> list[StepAccount]:

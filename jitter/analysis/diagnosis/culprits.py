@@ -200,10 +200,8 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
 
 def _lost_most(group: FindingGroup, evidence: Evidence) -> int:
     """Return the rank to which most of the loss by the group's parts is charged; of equals the lowest."""
-    ranks = sorted(group.group.ranks)
-    classes = [loss_class for part in group.parts for loss_class in CLASSES_OF_PART[part]]
-    steps = [evidence.analysis.accounts[number].losses for number in group.steps]
-    lost = np.sum([losses.by_rank(ranks)[:, classes].sum(axis=1) for losses in steps], axis=0)
+    ranks, charges = sorted(group.group.ranks), evidence.analysis.charges
+    lost = sum(charges.of_part(part)[np.ix_(group.steps, charges.columns(ranks))].sum(axis=0) for part in group.parts)
     return ranks[int(np.argmax(lost))]
 
 

@@ -117,8 +117,9 @@ def _charged(examined: RunAnalysis, column: Mapping[int, int]) -> tuple[Doubles,
     rank_shares, transfers = np.full((2, len(column), len(examined.keys)), np.nan)
     for number, account in enumerate(examined.accounts):
         of_ranks = account.losses.of(OWN_CLASSES)
-        charged: list[int] = np.unique(of_ranks.rank).tolist()
-        rank_shares[[column[rank] for rank in charged], number] = of_ranks.by_rank(charged).sum(axis=1)
+        at = np.searchsorted(list(column), of_ranks.rank)
+        rank_shares[at, number] = 0.0
+        np.add.at(rank_shares[:, number], at, of_ranks.loss_ns)
         of_groups = account.losses.of([LossClass.TRANSFER])
         shared: dict[tuple[int, int], float] = {}
         groups = zip(of_groups.collective.tolist(), of_groups.group.tolist(), strict=True)

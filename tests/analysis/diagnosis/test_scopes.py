@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.findings import of_one_rank
+from jitter.analysis.detection.findings import divide_by_steps
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.culprits import describe_step_pattern, format_ordinal
 from jitter.analysis.diagnosis.evidence.workload import compare_launch_shapes
-from jitter.analysis.diagnosis.grouping.finding_groups import LateRank, _by_steps
 from jitter.analysis.diagnosis.grouping.scopes import (
     RankGroup,
     assign_nodes,
@@ -126,13 +125,10 @@ def test_the_chance_of_sharing_against_all_draws(groups, drawn: int):
 def test_any_two_ranks_of_a_cluster_share_steps():
     """Rank 1 shares half of its steps with rank 0 and with rank 2, which share none."""
 
-    def late(rank: int, steps: tuple[int, ...], excess: float) -> LateRank:
-        outlier = Outlier(0, rank, TimePart.GPU, steps, excess, 9.0)
-        return LateRank(rank, (of_one_rank(outlier),))
-
-    members = [late(1, (1, 2, 3, 4), 5.0), late(0, (1, 2), 4.0), late(2, (3, 4), 3.0)]
+    rows = [(1, (1, 2, 3, 4), 5.0), (0, (1, 2), 4.0), (2, (3, 4), 3.0)]
+    members = [Outlier(0, rank, TimePart.GPU, steps, excess, 9.0) for rank, steps, excess in rows]
     for order in permutations(members):
-        found = [[one.rank for one in cluster] for cluster in _by_steps(order, 0.5)]
+        found = [[one.rank for one in cluster] for cluster in divide_by_steps(order)]
         assert found == [[1, 0], [2]]
 
 

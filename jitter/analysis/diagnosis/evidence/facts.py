@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitter.analysis.account.losses import CLASSES_OF_PART, OWN_CLASSES, LossClass, Losses
+from jitter.analysis.account.losses import OWN_CLASSES, LossClass, Losses
 from jitter.analysis.detection.findings import Finding
 from jitter.analysis.detection.pricing import Pricing
 from jitter.analysis.detection.run_analysis import RunAnalysis
@@ -168,8 +168,8 @@ class Evidence:
             return self._excess_ns(finding.worst, number)
         if finding.known_gain_ns is not None:
             return finding.excess_ns / len(finding.steps) if number in finding.steps else 0.0
-        rows = self.analysis.accounts[number].losses.of(CLASSES_OF_PART[finding.part])
-        return float(rows.loss_ns[np.isin(rows.rank, finding.ranks)].sum())
+        charges = self.analysis.charges
+        return float(charges.of_part(finding.part)[number, charges.columns(finding.ranks)].sum())
 
     def _excess_ns(self, outlier: Outlier, number: int) -> float:
         team = self.analysis.deviations_of(outlier.team)
@@ -231,10 +231,9 @@ class Evidence:
 
     def lost_by_launches(self, rank: int, steps: Sequence[int]) -> tuple[float, float]:
         """Return what the job lost in these steps by late launches of a rank, and by all of the rank's own time, ns."""
-        by_class = np.sum(
-            [self.analysis.accounts[number].losses.of(OWN_CLASSES, rank).by_class() for number in steps], 0
-        )
-        return float(by_class[LossClass.LAUNCH] + by_class[LossClass.AFTER]), float(by_class.sum())
+        charges = self.analysis.charges
+        by_class = charges.ranks_ns[list(steps), charges.column(rank)].sum(axis=0)
+        return float(by_class[LossClass.LAUNCH] + by_class[LossClass.AFTER]), float(by_class[list(OWN_CLASSES)].sum())
 
     def waits_for_unrecorded(self, slow: Finding) -> bool:
         """Return whether slow collectives have members without a recording, which their ranks may wait for.

@@ -7,9 +7,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass
-from jitter.analysis.detection.findings import Finding, FindingKind, of_one_rank
-from jitter.analysis.detection.significance import binomial_tail
+from jitter.analysis.detection.findings import Finding, FindingKind, divide_by_steps, of_one_rank
+from jitter.analysis.detection.recurrence import chance_of_repetition
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import Judgement, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
@@ -19,7 +18,6 @@ from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_percent
-from jitter.core.numeric.arrays import Floats
 
 STAGE_KINDS: Final[Mapping[FindingKind, tuple[Cause, CauseCertainty]]] = {
     "unequal_stages": ("unequal_stages", "likely"),
@@ -147,7 +145,7 @@ def _by_rank(candidates: Sequence[Finding]) -> list[LateRank]:
 def _group_ranks(members: Sequence[LateRank], evidence: Evidence) -> list[FindingGroup]:
     """Return groups of ranks that are late in the same steps, by their place, each with the cause of its worst rank."""
     groups = []
-    for alike in _by_steps(members, THRESHOLDS.main_share):
+    for alike in divide_by_steps(members):
         by_rank = {late.rank: late for late in alike}
         masked = [rank for rank, late in by_rank.items() if _is_masked(late, evidence)]
         for group in group_late_ranks(by_rank, evidence.locations, masked):
@@ -165,21 +163,6 @@ def _is_masked(late: LateRank, evidence: Evidence) -> bool:
         return False
     least = min(evidence.pricing.min_gain_ns(candidate.steps) for candidate in late.candidates)
     return max(evidence.analysis.gains([candidate.repair for candidate in late.candidates])) < least
-
-
-def _by_steps(members: Sequence[LateRank], share: float) -> list[list[LateRank]]:
-    """Divide ranks into clusters of which any two are late in the same steps: with at least this Jaccard index."""
-    clusters: list[list[LateRank]] = []
-    for late in sorted(members, key=lambda late_rank: (-late_rank.excess_ns, late_rank.rank)):
-        for cluster in clusters:
-            if all(
-                len(clustered.steps & late.steps) >= share * len(clustered.steps | late.steps) for clustered in cluster
-            ):
-                cluster.append(late)
-                break
-        else:
-            clusters.append([late])
-    return clusters
 
 
 def _describe_place(group: RankGroup) -> tuple[str, ...]:
@@ -247,35 +230,6 @@ def _place_of_groups(slow: Finding, evidence: Evidence) -> RankGroup:
 _HOST_PARTS = tuple(part for part in OWN_PARTS if part != TimePart.GPU)
 
 
-class OwnLosses:
-    """What is charged to each rank's own time, by part and the step of that time, whichever step ends later for it."""
-
-    def __init__(self, evidence: Evidence, timed: Sequence[int]) -> None:
-        analysis = evidence.analysis
-        self.ranks = sorted(analysis.run.team_of)
-        by_class = np.zeros((len(analysis.accounts), len(self.ranks), len(LossClass)))
-        for account in analysis.accounts:
-            for origin in np.unique(account.losses.origin).tolist():
-                by_class[origin] += account.losses.where(account.losses.origin == origin).by_rank(self.ranks)
-        self.own_ns: Floats = np.stack([by_class[:, :, CLASSES_OF_PART[part]].sum(axis=2) for part in OWN_PARTS], 2)
-        """(steps, ranks, own parts)."""
-        self.of_ranks_ns: Floats = by_class[:, :, RANK_CLASSES].sum(axis=2)
-        """(steps, ranks), how early or late they came to the step included."""
-        transfers = sum(float(account.losses.by_class()[LossClass.TRANSFER]) for account in analysis.accounts)
-        self.all_ns = float(np.maximum(self.of_ranks_ns.sum(axis=0), 0).sum()) + max(transfers, 0.0)
-        """What is charged to ranks and to communication, over the run."""
-        self.timed = tuple(timed)
-        """Positions in the run of the steps with a loss."""
-
-        self.totals_ns: Floats = np.maximum(self.own_ns.sum(axis=0), 0)
-        """(ranks, own parts), over the run."""
-
-    def count_last(self, column: int) -> tuple[int, int]:
-        """Return in how many steps the rank of a column has the largest share, and of how many."""
-        of_steps = self.of_ranks_ns[self.of_ranks_ns.max(axis=1) > 0]
-        return int((np.argmax(of_steps, axis=1) == column).sum()), len(of_steps)
-
-
 def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float) -> list[FindingGroup]:
     """Return `groups` of findings, which save `saved_ns`, and the lead that explains the loss where they do not.
 
@@ -294,27 +248,22 @@ def add_lead(evidence: Evidence, groups: Sequence[FindingGroup], saved_ns: float
         return [*groups]
     if saved_ns >= THRESHOLDS.main_share * loss_ns:
         return [*groups]
-    charged = OwnLosses(evidence, timed)
     named = {(one.rank, one.part) for group in groups for one in group.outliers}
     is_above_noise = loss_ns > THRESHOLDS.loss_noise_factor * analysis.loss_from_noise(timed)
-    lead = _one_rank(evidence, charged, named, time_ns, is_above_noise)
+    lead = _one_rank(evidence, named, time_ns, is_above_noise)
     if lead is not None:
         return [*groups, lead]
     pauses = [group for group in groups if all(one.kind == "random_pauses" for one in group.candidates)]
     others = [group for group in groups if group not in pauses]
     named = {(one.rank, one.part) for group in others for one in group.outliers}
-    lead = _every_rank(evidence, charged, named, time_ns) if is_above_noise else None
+    lead = _every_rank(evidence, named, timed, time_ns) if is_above_noise else None
     if lead is None:
         return [*groups]
     return [*(group for group in groups if group not in pauses or group.parts != lead.parts), lead]
 
 
 def _one_rank(
-    evidence: Evidence,
-    charged: OwnLosses,
-    named: Collection[tuple[int, TimePart]],
-    time_ns: float,
-    is_above_noise: bool,
+    evidence: Evidence, named: Collection[tuple[int, TimePart]], time_ns: float, is_above_noise: bool
 ) -> FindingGroup | None:
     """Return the rank and part with most of the loss, if no finding has `named` it.
 
@@ -322,19 +271,20 @@ def _one_rank(
     but it did cost the time. In few steps those count as well in which it arrives last at more collectives than any
     other rank. In one step nothing repeats but these arrivals: without them, the loss must be `is_above_noise`.
     """
-    analysis, run = evidence.analysis, evidence.analysis.run
-    column, part_number = np.unravel_index(np.argmax(charged.totals_ns), charged.totals_ns.shape)
-    rank, part = charged.ranks[int(column)], OWN_PARTS[int(part_number)]
-    if charged.totals_ns[column, part] < THRESHOLDS.main_share * charged.all_ns or (rank, part) in named:
+    analysis, run, charges = evidence.analysis, evidence.analysis.run, evidence.analysis.charges
+    totals_ns = charges.totals_ns()
+    column, part_number = np.unravel_index(np.argmax(totals_ns), totals_ns.shape)
+    rank, part = charges.ranks[int(column)], OWN_PARTS[int(part_number)]
+    if totals_ns[column, part] < THRESHOLDS.main_share * charges.all_ns() or (rank, part) in named:
         return None
     if any(size < 2 for size in run.sizes.values()):
         return None  # a rank without peers has no other ranks' median
-    mine = charged.own_ns[:, column, part]
-    times, steps = charged.count_last(int(column))
+    mine = charges.of_part(part)[:, column]
+    times, steps = charges.count_last(int(column))
     tried = [_count_arrivals(evidence, rank)] if steps == 1 else [(times, steps)]
     if 1 < steps < THRESHOLDS.few_steps:
         tried.append(_count_steps_held_up(evidence, rank))
-    chances = [chance_of_repetition(*counts, len(charged.ranks)) for counts in tried]
+    chances = [chance_of_repetition(*counts, 1 / len(charges.ranks)) for counts in tried]
     is_repeated = min(chances) <= THRESHOLDS.max_lead_chance
     standouts = analysis.standouts[run.team_of[rank], part]
     (at,) = standouts.columns([rank])
@@ -356,7 +306,7 @@ def _one_rank(
     where = f"{times} of {format_count(steps, 'step')}"
     why = f"it has the largest share of the loss {'of the only step' if len(run.keys) == 1 else f'in {where}'}"
     if is_stall:
-        share = format_percent(gain / float(analysis.loss_ns[list(charged.timed)].sum()))
+        share = format_percent(gain / float(np.nansum(analysis.loss_ns[~np.isnan(analysis.step_ns)])))
         why = f"what it takes longer in {format_count(len(late), 'step')} is {share} of the loss"
     location = evidence.locations[rank]
     cause, certainty, sentences = find_cause(evidence, candidate)
@@ -389,20 +339,19 @@ def _describe_arrivals(evidence: Evidence, rank: int) -> tuple[str, ...]:
 
 
 def _every_rank(
-    evidence: Evidence, charged: OwnLosses, named: Collection[tuple[int, TimePart]], time_ns: float
+    evidence: Evidence, named: Collection[tuple[int, TimePart]], steps: Sequence[int], time_ns: float
 ) -> FindingGroup | None:
     """Return late launches on all ranks but those `named`, if they are most of the loss, and no rank has most."""
-    run = evidence.analysis.run
-    steps = charged.timed
-    totals = np.maximum(charged.own_ns[list(steps)].sum(axis=0), 0)
-    for column, rank in enumerate(charged.ranks):
-        totals[column, [part for part in OWN_PARTS if (rank, part) in named]] = 0.0
+    run, charges = evidence.analysis.run, evidence.analysis.charges
+    totals = charges.totals_ns()
+    for rank, named_part in named:
+        totals[charges.column(rank), named_part] = 0.0
     part = max(_HOST_PARTS, key=lambda host_part: float(totals[:, host_part].sum()))
     of_ranks, whole = totals[:, part], float(totals[:, part].sum())
-    if whole <= 0 or whole < THRESHOLDS.main_share * charged.all_ns:
+    if whole <= 0 or whole < THRESHOLDS.main_share * charges.all_ns():
         return None
-    others = [rank for rank in charged.ranks if (rank, part) not in named]
-    candidate = Finding("launch_bound", part, dict.fromkeys(others, steps), whole, sigmas=0.0)
+    others = [rank for rank in charges.ranks if (rank, part) not in named]
+    candidate = Finding("launch_bound", part, dict.fromkeys(others, tuple(steps)), whole, sigmas=0.0)
     (gain,) = evidence.analysis.gains([candidate.repair])
     if gain < THRESHOLDS.min_clear_share * time_ns:
         return None
@@ -410,19 +359,8 @@ def _every_rank(
     if of_ranks[first] > THRESHOLDS.max_share_of_one_rank * whole:
         return None
     involved = int((of_ranks > 0).sum())
-    most = ", ".join(f"{charged.ranks[at]} ({100 * of_ranks[at] / whole:.0f}%)" for at in (first, second))
+    most = ", ".join(f"{charges.ranks[at]} ({100 * of_ranks[at] / whole:.0f}%)" for at in (first, second))
     why = f"{involved} of {format_count(len(run.team_of), 'rank')} hold up the job in turn, most of it ranks {most}"
     cause: Cause = "late_start" if part == TimePart.START else "cpu_launch"
     group = RankGroup("job", tuple(others))
     return FindingGroup((candidate,), group, cause, "likely", (why,), is_lead=True)
-
-
-def chance_of_repetition(times: int, steps: int, ranks: int) -> float:
-    """Return the probability that chance makes some rank the last one in at least `times` of `steps` steps.
-
-    Binomial tail with 1 / ranks, times the number of ranks.
-
-    >>> round(chance_of_repetition(3, 3, 4), 4), chance_of_repetition(2, 2, 2)
-    (0.0625, 0.5)
-    """
-    return min(1.0, ranks * binomial_tail(times, steps, 1 / ranks))

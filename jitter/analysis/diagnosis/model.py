@@ -281,7 +281,7 @@ class Culprit:
     @property
     def is_of_program(self) -> bool:
         """Whether all ranks lose alike to the program, so that it is no jitter."""
-        return self.rung in ("sync", "launch", "overlap")
+        return self.scope == "job" and self.rung in ("sync", "launch", "overlap", "balance")
 
     @property
     def is_hidden(self) -> bool:

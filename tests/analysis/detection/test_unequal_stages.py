@@ -59,6 +59,8 @@ def test_a_stage_that_a_loss_makes_longer_is_a_limit_of_the_program_and_no_fault
     assert found.ranks == tuple(sorted(rank for rank in busy if busy[rank] > mean))
     assert len(found.ranks) == len(busy) / job.stages
     assert 0 < found.loss_ns <= longest - mean < longest  # a step is no shorter than its longest stage
+    assert diagnosis.headline == found
+    assert "divide the layers anew; it costs " in diagnosis.verdict
 
 
 def test_equal_stages_of_one_rank_have_no_finding(tmp_path):

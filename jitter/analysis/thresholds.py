@@ -167,6 +167,11 @@ class EvidenceThresholds(NamedTuple):
     """Moves per step. Fewer explain no late launches in most steps."""
     lower_clock: float = 0.95
     """Of the other GPUs' median clock. A lower median is a lower clock."""
+    lower_power_cap: float = 0.95
+    """Of the power cap that most GPUs have. A GPU with a lower one is slower under load; one that draws so much of its
+    own cap is at it."""
+    min_corrected: int = 10
+    """Errors of a PCIe link that were corrected. Links of healthy hosts have a few."""
     same_run_ns: int = 3_600_000_000_000
     """Nanoseconds. A recording that ends longer before a hang, or after it, tells nothing of it."""
     small_message_bytes: int = 4096

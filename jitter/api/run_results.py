@@ -174,10 +174,9 @@ class RunResults:
         return replace(diagnosis, measurements=tuple(said), notes=(*diagnosis.notes, *others))
 
     def _with_hang(self, diagnosis: "Diagnosis", *, has_steps: bool) -> "Diagnosis":
-        relations = {"process_groups", "collective_timeouts", "ras", "nccl_calls", "exits"}
+        relations = {"process_groups", "collective_timeouts", "ras", "nccl_calls"}
         if not any(relations & set(log.relations) for log in self._lake.logs):
             return diagnosis
-        from jitter.analysis.diagnosis.evidence.logs.measurements import describe_exits
         from jitter.analysis.diagnosis.hang.find_hang import describe_last_kernels, find_hang
         from jitter.analysis.diagnosis.hang.nccl_calls import describe_calls, find_hang_in_calls, join_hangs
         from jitter.analysis.diagnosis.hang.ras import describe_ras, find_hang_in_ras
@@ -187,9 +186,9 @@ class RunResults:
         hang, health = find_hang(read("recorded"), read("process_groups"), read("collective_timeouts")), read("ras")
         calls, is_confirmed = read("nccl_calls").to_pylist(), bool(read("collective_timeouts").num_rows)
         hang = join_hangs(hang, find_hang_in_calls(calls, is_confirmed=is_confirmed))
-        exits = tuple(describe_exits(read("exits").to_pylist()))
-        sentences = (*describe_ras(health.to_pylist()), *describe_calls(calls), *exits)
-        hang = find_hang_in_ras(health.to_pylist()) if hang is None else hang.with_evidence(sentences)
+        sentences = (*describe_ras(health.to_pylist()), *describe_calls(calls))
+        exits = [fact.words for fact in diagnosis.facts if fact.kind == "exit"]
+        hang = find_hang_in_ras(health.to_pylist()) if hang is None else hang.with_evidence((*sentences, *exits))
         if hang is None:
             groups = read("process_groups").to_pylist()
             ranks = {row["rank"] for row in groups if row["rank"] is not None}
@@ -208,7 +207,8 @@ class RunResults:
         if has_steps:
             at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
             hang = hang.with_evidence(describe_last_kernels(self._lake, at, hang.operation.since_ns))
-        return replace(diagnosis, hang=hang)
+        facts = tuple(fact for fact in diagnosis.facts if fact.kind != "exit")
+        return replace(diagnosis, hang=hang, facts=facts)
 
     def _logs(self, steps: Steps) -> "JobLogs":
         from jitter.analysis.diagnosis.evidence.logs.job_logs import EVIDENCE_RELATIONS, JobLogs

@@ -123,6 +123,8 @@ class _PatternParser(_DeclaredParser):
         """Values for all rows that follow."""
         self._row: tuple[str, dict[str, Any]] | None = None
         """A row that further lines complete, with its relation."""
+        self._owner: int | None = None
+        """The rank whose lines complete it: a launcher mixes those of several."""
         self._section = ""
         self._number = 0
 
@@ -163,7 +165,8 @@ class _PatternParser(_DeclaredParser):
         if values is None:
             return
         if rule.relation is None:
-            _update(self._head if self._row is None else self._row[1], values, is_new=self._row is None)
+            if self._row is None or rank == self._owner:
+                _update(self._head if self._row is None else self._row[1], values, is_new=self._row is None)
             return
         open_row = {} if self._row is None else {name: self._row[1].get(name) for name in _OF_GPU}
         values = {**self._head, **open_row, **values}
@@ -172,6 +175,7 @@ class _PatternParser(_DeclaredParser):
             self._number += 1
         if rule.is_begin:
             self.finish()
+            self._owner = rank
             self._row = (rule.relation, {key: value for key, value in values.items() if value is not None})
         else:
             self.add_row(rule.relation, values, f"{prefix} {before}", rank)

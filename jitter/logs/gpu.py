@@ -5,6 +5,7 @@ driver 535 `clocks_throttle_reasons.*`. Times since boot, or without a year, are
 """
 
 import re
+from functools import partial
 from typing import Any, Final
 
 from jitter.logs.declared import Columns, Patterns, Rule, Values
@@ -183,6 +184,15 @@ def _amdgpu(match: re.Match[str], before: str) -> Values:
     }
 
 
+def _cuda_failure(match: re.Match[str], before: str) -> Values:
+    return _of_host(before) | {"manner": f"CUDA error: {match['what']}", "stated_by": "program"}
+
+
+def _incident(match: re.Match[str], before: str, kind: str) -> dict[str, Any]:
+    return {"count": 1, **match.groupdict(), "kind": kind}
+
+
+_BOXED: Final = r"\|\s*(?P<bus_id>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
 _CARD: Final = re.compile(r"\s*(?:\d{10},|\d{4}-\d\d-\d\d[T ][\d:.+]+,)?(?:card)?\d{1,4},")
 _METRIC: Final = r"DCGM_FI_DEV_(?P<name>%s)\{(?P<labels>[^{}]*)\} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{13}))?"
 
@@ -205,6 +215,33 @@ FORMATS: Final = (
         ),
         row=re.compile(r"\s*\d.*,"),
         values=_nvidia_row,
+    ),
+    # `nvidia-smi`: a box of two or three lines a GPU, first number, PCI address and errors, then temperature and power
+    Patterns(
+        "nvidia-smi-table",
+        (b"| 000000", b"|   000000", b"W |"),
+        (
+            Rule(re.compile(rf"^\s*\|\s+(?P<device>\d{{1,4}})\s+\S.{{0,80}}?{_BOXED}"), "gpu_clocks", is_begin=True),
+            Rule(
+                re.compile(
+                    r"^\s*\|\s*(?:N/A|ERR!|\d{1,3}%)\s+(?:(?P<temp_c>\d{1,3})C|\S{1,9})\s+P\d{1,2}\s+"
+                    r"(?:(?P<power_w>\d{1,6})W|\S{1,9})\s*/\s*(?P<power_cap_w>\d{1,6})W\s*\|"
+                )
+            ),
+        ),
+    ),
+    Patterns(
+        "nvidia-smi-table",
+        (b"| 000000", b"|   000000"),
+        (
+            Rule(
+                re.compile(rf"{_BOXED}\s+\w+\s*\|\s*(?P<count>[1-9]\d{{0,17}}) \|"),
+                "gpu_errors",
+                values=lambda match, before: (
+                    match.groupdict() | {"memory": "uncorrected errors since the driver began"}
+                ),
+            ),
+        ),
     ),
     # an indented report, GPU after GPU; the number of a GPU is its place in the report
     Patterns(
@@ -349,18 +386,16 @@ FORMATS: Final = (
             else {}
         ),
     ),
-    # `NVRM: Xid (PCI:0000:9b:00): 119, …`, `nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, …` of dmesg and syslog
+    # dmesg and syslog: drivers of GPUs and adapters, and the kernel's own lines of processes and of the PCI bus
     Patterns(
         "kernel-log",
-        (b"Xid (",),
-        (Rule(re.compile(r"\bS?Xid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]{7,16})\): (?P<code>\d{1,6})\b"), "gpu_errors"),),
-        mention=re.compile(r"\bS?Xid \("),
-    ),
-    # `mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN` of an InfiniBand port, `… ens1f0np0: Link down` of Ethernet
-    Patterns(
-        "kernel-log",
-        (b"mlx5_core ",),
+        (b"Xid (", b"mlx5_core ", b"amdgpu ", b" AER: ", b"soft lockup", b" blocked for more ", b"Killed process "),
         (
+            # `NVRM: Xid (PCI:0000:9b:00): 119, …`, `nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, …`
+            Rule(
+                re.compile(r"\bS?Xid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]{7,16})\): (?P<code>\d{1,6})\b"), "gpu_errors"
+            ),
+            # `mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN` of InfiniBand, `… ens1f0np0: Link down` of Ethernet
             Rule(
                 re.compile(
                     r"\bmlx5_core [0-9a-f:.]{7,16}:? (?P<nic>[\w.-]{1,64}): (?:Port: (?P<link>\d{1,3}) )?"
@@ -369,13 +404,7 @@ FORMATS: Final = (
                 "links",
                 values=_mlx5,
             ),
-        ),
-    ),
-    # `amdgpu 0000:05:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block`, `… GPU reset begin!`
-    Patterns(
-        "kernel-log",
-        (b"amdgpu ",),
-        (
+            # `amdgpu 0000:05:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block`, `GPU reset begin!`
             Rule(
                 re.compile(
                     r"\bamdgpu (?P<bus_id>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]): .{0,120}?"
@@ -385,13 +414,50 @@ FORMATS: Final = (
                 "gpu_errors",
                 values=_amdgpu,
             ),
+            # aer.c; to 6.9 `Corrected error received: 0000:02:00.0`, later `Correctable error message received from …`
+            Rule(
+                re.compile(
+                    r" AER: (?:Multiple )?(?P<detail>Correct|Uncorrect)(?:ed|able)(?: \((?:Non-)?Fatal\))? error "
+                    r"(?:message )?received(?::| from) (?P<bus_id>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])"
+                ),
+                "incidents",
+                values=lambda match, before: (
+                    _incident(match, before, "pcie") | {"detail": f"{match['detail']}ed".lower()}
+                ),
+            ),
+            # watchdog.c, hung_task.c, oom_kill.c
+            Rule(
+                re.compile(
+                    r"\bsoft lockup - CPU#\d{1,6} stuck for (?P<seconds>\d{1,9})s! \[(?P<detail>[^\]]{1,32}?):\d"
+                ),
+                "incidents",
+                values=partial(_incident, kind="soft_lockup"),
+            ),
+            Rule(
+                re.compile(
+                    r"\bINFO: task (?P<detail>\S.{0,31}?):\d{1,10} blocked for more than (?P<seconds>\d{1,9}) seconds"
+                ),
+                "incidents",
+                values=partial(_incident, kind="hung_task"),
+            ),
+            Rule(
+                re.compile(r"\bKilled process \d{1,10} \((?P<process>[^()]{1,32})\)"),
+                "exits",
+                values=lambda match, before: match.groupdict() | {"manner": "lack of memory", "stated_by": "system"},
+            ),
         ),
+        mention=re.compile(r"\bS?Xid \("),
     ),
     # NCCL's net_ib.cc, ibvwrap.cc and the plug-ins made after them; 2.4 to 2.12 print `error` for `status=`
     Patterns(
         "nccl-debug",
-        (b"Got completion ", b" async ", b"Call to ibv_"),
+        (b"Got completion ", b" async ", b"Call to ibv_", b" Cuda failure "),
         (
+            Rule(
+                re.compile(r"(?<=NCCL WARN )Cuda failure (?:\d{1,4} )?'(?P<what>(?!driver shutting)[^']{3,100})'"),
+                "exits",
+                values=_cuda_failure,
+            ),
             Rule(
                 re.compile(
                     r"NET/IB\w{0,16} ?: ?Got completion (?:from peer \S{1,300} )?with (?:status=|error )"

@@ -50,7 +50,10 @@ _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
     placement.JobstepParser,
     placement.NvidiaTopologyParser,
     placement.RocmTopologyParser,
-    *(declared.parser for declared in (placement.BINDINGS, placement.EXITS, *gpu.FORMATS, *throughput.FORMATS)),
+    *(
+        declared.parser
+        for declared in (placement.BINDINGS, placement.EXITS, placement.SLURM, *gpu.FORMATS, *throughput.FORMATS)
+    ),
 )
 
 

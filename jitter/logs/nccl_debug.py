@@ -121,11 +121,13 @@ _NONE: Final = re.compile(
     rb"|Could not find: .{0,255}libnccl-net"
 )
 _NO_IB: Final = re.compile(rb"NET/IB ?: No (?:\w+ )?device found")
+_NO_P2P: Final = re.compile(rb"P2P is disabled between|NCCL_P2P_DISABLE set by environment to [1-9]")
 _VERSION: Final = re.compile(rb"(?:NCCL|RCCL) version ?:? ?(\d[\w.+-]*)")
 _NEWEST: Final = (2, 30)
 
 INTERESTING: Final = re.compile(
-    rb" n[rR]anks |Using network|NET/\w+ ?: |NET/OFI |Bootstrap ?: Using|CCL version|NET plugin|net plugin"
+    rb" n[rR]anks |Using network|NET/\w+ ?: |NET/OFI |Bootstrap ?: Using|CCL version|NET plugin"
+    rb"|net plugin|P2P is dis|P2P_DIS"
 )
 """Messages that may state one of these; all other messages are skipped."""
 
@@ -143,6 +145,7 @@ class _Process:
     interfaces: list[str] = field(default_factory=list)
     bootstrap: str | None = None
     lacks_ib: bool = False
+    lacks_p2p: bool = False
     members: dict[tuple[str, int], dict[str, object]] = field(default_factory=dict)
 
 
@@ -174,6 +177,8 @@ class Communicators:
             ]
         elif _NO_IB.match(message):
             process.lacks_ib = True
+        elif _NO_P2P.match(message):
+            process.lacks_p2p = True
         elif match := _BOOTSTRAP.match(message):
             process.bootstrap = process.bootstrap or match[1].decode()
         elif match := _VERSION.search(message):
@@ -219,8 +224,9 @@ class Communicators:
                 "plugin": plugin,
                 "interfaces": process.interfaces or ([process.bootstrap] if process.bootstrap else None),
                 "lacks_ib": process.lacks_ib or None,
+                "lacks_p2p": process.lacks_p2p or None,
             }
-            stated = process.network or process.transport or process.plugin or process.interfaces
+            stated = process.network or process.transport or process.plugin or process.interfaces or process.lacks_p2p
             for member in process.members.values() or ([{}] if stated else []):
                 tables.add("communicators", **common, **member)
 

@@ -1,4 +1,4 @@
-"""CPUs and GPUs that ranks are bound to, and what of a host is near each GPU."""
+"""CPUs and GPUs that ranks are bound to, what of a host is near each GPU, and how processes ended."""
 
 import re
 from typing import Final
@@ -63,7 +63,10 @@ EXITS: Final = Patterns(
     (
         # torch/distributed/elastic/multiprocessing/errors/__init__.py
         Rule(
-            re.compile(r"^\s*\[\d{1,6}\]:\s*$"), "exits", is_begin=True, values=lambda match, before: {"is_first": True}
+            re.compile(r"^\s*\[\d{1,6}\]:\s*$"),
+            "exits",
+            is_begin=True,
+            values=lambda match, before: {"is_first": True, "stated_by": "torchrun"},
         ),
         Rule(
             re.compile(r"^\s*time\s+: (?P<day>\d{4}-\d\d-\d\d)_(?P<time>\d\d:\d\d:\d\d)\s*$"),
@@ -75,6 +78,39 @@ EXITS: Final = Patterns(
     ),
     opens=re.compile(r"^\s*Root Cause \(first observed failure\):"),
     closes=re.compile(r"^\s*={10,}\s*$"),
+)
+
+
+def _ended(match: re.Match[str], before: str) -> Values:
+    return match.groupdict() | {"exit_code": match["code"], "stated_by": "srun"}
+
+
+SLURM: Final = Patterns(
+    "slurm",
+    (b"srun: error: ", b"oom_kill event", b"oom-kill event"),
+    (
+        # a task is a rank where srun starts each rank, and a node where it starts torchrun
+        Rule(
+            re.compile(
+                r"\bsrun: error: (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253}): tasks? (?P<tasks>[\d,-]{1,200}): "
+                r"(?P<manner>Exited with exit code (?P<code>\d{1,3})|[A-Z][a-zA-Z ]{2,40})"
+            ),
+            "exits",
+            values=_ended,
+        ),
+        Rule(
+            re.compile(r"\bsrun: error: Node failure on (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253})"),
+            "exits",
+            values=lambda match, before: match.groupdict() | {"manner": "node failure", "stated_by": "slurmctld"},
+        ),
+        Rule(
+            re.compile(
+                r"(?:\bslurmstepd-(?P<host>[A-Za-z0-9][\w.-]{0,253}): )?\berror: Detected \d{1,9} oom[_-]kill event"
+            ),
+            "exits",
+            values=lambda match, before: match.groupdict() | {"manner": "lack of memory", "stated_by": "system"},
+        ),
+    ),
 )
 
 

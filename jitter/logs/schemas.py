@@ -53,6 +53,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("plugin", pa.string(), "network plug-in: its name, `none` (NCCL's own transports) or `failed`"),
         ("interfaces", _STRINGS, "interfaces of the network; of the bootstrap where the source names no others"),
         ("lacks_ib", pa.bool_(), "whether NCCL says that it found no InfiniBand device"),
+        ("lacks_p2p", pa.bool_(), "whether NCCL says that GPUs of the host do not reach each other's memory (P2P)"),
     ),
     "edges": _schema(
         ("channel", pa.int32(), "number of the channel"),
@@ -139,6 +140,10 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         _RANK,
         _HOST,
         ("exit_code", pa.int32(), "exit code of the rank's process; the negative number of the signal that ended it"),
+        ("tasks", pa.string(), "processes that ended so, as Slurm numbers what it starts: `0-2,5`; no ranks"),
+        ("manner", pa.string(), "how it ended: Out Of Memory, Exited with exit code 1, CUDA error: …, lack of memory"),
+        ("process", pa.string(), "name of the process that the system killed"),
+        ("stated_by", pa.string(), "torchrun, srun, slurmctld (of a node), system (of lack of memory) or program"),
         ("is_first", pa.bool_(), "whether it is the first exit that the launcher of its node observed"),
     ),
     "gpu_clocks": _schema(
@@ -160,6 +165,21 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("code", pa.int32(), "number of the Xid (under 10000) or SXid; null for a counter"),
         ("memory", pa.string(), "what of the GPU's memory nvidia-smi counts: uncorrectable errors, remapped rows, …"),
         ("count", pa.int64(), "value of the counter"),
+    ),
+    "incidents": _schema(
+        _TIME,
+        _RANK,
+        _HOST,
+        _DEVICE,
+        _BUS_ID,
+        ("kind", pa.string(), "soft_lockup, hung_task, pcie or allocator"),
+        (
+            "detail",
+            pa.string(),
+            "the process; corrected or uncorrected; for an allocator, what counts since the beginning",
+        ),
+        ("count", pa.int64(), "how often it happened, by the line"),
+        ("seconds", pa.float64(), "for how long it lasted so far"),
     ),
     "links": _schema(
         _TIME,

@@ -1,4 +1,4 @@
-"""What a training program prints of its own speed, and the operators' times of PyTorch's profiler and of rocprof."""
+"""What a training program prints of its speed and failures; operators' times of PyTorch's profiler and of rocprof."""
 
 import re
 from typing import Final
@@ -57,6 +57,34 @@ def _operator(row: Values, context: Context) -> Values:
 
 
 FORMATS: Final = (
+    # DeepSpeed's stage3.py, of rank 0 alone and since the step before; torchtitan's metrics.py, since the beginning
+    Patterns(
+        "training-log",
+        (
+            b" allocator cache flushes",
+            b" memory allocation retries",
+            b"CUDA out of mem",
+            b"CUDA error: ",
+            b"HIP error: ",
+        ),
+        (
+            Rule(
+                re.compile(r"\b(?P<count>\d{1,9}) pytorch allocator cache flushes since last step"),
+                "incidents",
+                values=lambda match, before: {"kind": "allocator", "count": match["count"], "rank": 0},
+            ),
+            Rule(
+                re.compile(r"\b(?P<count>\d{1,9}) (?P<detail>CUDA|XPU|HIP) memory allocation retries"),
+                "incidents",
+                values=lambda match, before: match.groupdict() | {"kind": "allocator"},
+            ),
+            Rule(
+                re.compile(r"Error: (?P<manner>(?:CUDA|HIP) (?:out of memory|error: [a-zA-Z][a-zA-Z '()-]{2,100}))"),
+                "exits",
+                values=lambda match, before: match.groupdict() | {"stated_by": "program"},
+            ),
+        ),
+    ),
     # Hugging Face's Trainer, at its end; several results in a line
     Patterns(
         "train-runtime",

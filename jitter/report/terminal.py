@@ -62,8 +62,8 @@ class Limits(NamedTuple):
 _LIMITS: Final = (
     Limits(3, 4, 3, 4, 3, 2, 8),
     Limits(2, 3, 2, 3, 3, 1, 6),
-    Limits(1, 2, 1, 2, 2, 1, 4),
-    Limits(1, 1, 1, 1, 0, 0, 2),
+    Limits(2, 2, 1, 2, 2, 1, 4),
+    Limits(2, 1, 1, 1, 0, 0, 2),
 )
 """Tried in this order until the report fits."""
 
@@ -104,7 +104,7 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
             rows.append(("jitter", cost))
         yield _grid(rows)
     elif hang is None or diagnosis.steps:
-        yield _text(verdict, "bold")
+        yield _text(" ".join((*diagnosis.measurements, verdict)), "bold")
     if others := list(_others(diagnosis, limits)):
         yield _grid(others)
     if limits.steps and any(finding.rung == "ranks" for finding in diagnosis.culprits):

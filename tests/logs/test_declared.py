@@ -114,6 +114,45 @@ AMDGPU = (
     "[8391.7] amdgpu 0000:05:00.0: amdgpu: socket: 0 3 new uncorrectable hardware errors detected in umc block\n"
     "[8392.7] amdgpu 0000:05:00.0: amdgpu: 0 uncorrectable hardware errors\n"
 )
+SMI = """\
++-----------------------------------------------------------------------------------------+
+| NVIDIA-SMI 570.86.15              Driver Version: 570.86.15      CUDA Version: 12.8     |
+|=========================================+========================+======================|
+|   0  NVIDIA H100 80GB HBM3          On  |   00000000:1B:00.0 Off |                    0 |
+| N/A   64C    P0            640W /  700W |   71234MiB /  81559MiB |    100%      Default |
+|                                         |                        |             Disabled |
+|  11  Tesla V100-SXM2...  On   | 00000000:29:00.0 Off |                    2 |
+| N/A   34C    P0    N/A / 300W |      0MiB / 16384MiB |      0%      Default |
+|   3  ERR!                On   | 00000000:9B:00.0 Off |                 ERR! |
+| ERR!  ERR! ERR!    ERR! / ERR! |      0MiB / 16384MiB |      0%      Default |
+"""
+HOST = (
+    "[Sun Feb 23 16:24:18 2025] pcieport 0000:a0:01.1: AER: Multiple Corrected error received: 0000:a1:00.0\n"
+    "2025-02-23T16:24:18.5+01:00 n8 kernel: pcieport 0000:a0:01.1: AER: Uncorrectable (Non-Fatal) error message "
+    "received from 0000:a1:00.0\n2025-02-23T16:24:18.5+01:00 n8 kernel: watchdog: BUG: soft lockup - CPU#3 stuck for "
+    "22s! [python:1234]\nFeb 23 16:24:18 n7 kernel: [ 1.4] INFO: task kworker/u8:2:4321 blocked for more than 120 "
+    "seconds.\n"
+)
+KILLED = (
+    "Feb 23 16:24:18 n7 kernel: Memory cgroup out of memory: Killed process 571 (python) total-vm:2071252kB\n"
+    "slurmstepd-n5: error: Detected 1 oom-kill event(s) in StepId=9.0. Some of your processes may have been killed\n"
+    "slurmstepd: error: Detected 2 oom_kill events in StepId=9.0. Some of the step tasks have been OOM Killed.\n"
+    "srun: error: n5: task 0: Out Of Memory\nsrun: error: n6: tasks 0-2,5: Exited with exit code 134\n"
+    "srun: error: Node failure on n9\nsrun: launch/slurm: _step_signal: Terminating StepId=9.0\n"
+)
+FAILED = (
+    "[rank62]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 19.14 GiB. GPU 6 has a total capacity\n"
+    "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered\nCUDA error: quoted\n"
+)
+WARNED = (
+    "n7:185:188 [0] transport.cc:154 NCCL WARN Cuda failure 'invalid argument'\n"
+    "n8:185:188 [0] NCCL WARN Cuda failure 700 'an illegal memory access was encountered'\n"
+    "n9:185:188 [0] enqueue.cc:1 NCCL WARN Cuda failure 'driver shutting down'\n"
+)
+FLUSHED = (
+    "[2024-04-08 13:02:16,577] [WARNING] [stage3.py:2069:step] 27 pytorch allocator cache flushes since last step. "
+    "this happens\n[rank3]:[titan] 2025-06-16 22:31:04,970 - root - WARNING - 37 CUDA memory allocation retries.\n"
+)
 
 CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
     (
@@ -207,6 +246,45 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         [(1741718000 * 10**9, "n3.cluster", 8, -9, True)],
     ),
     (
+        "nvidia-smi-table", SMI, "gpu_clocks", ("device", "bus_id", "power_w", "power_cap_w", "temp_c"),
+        [
+            (0, "0000:1b:00", 640.0, 700.0, 64.0), (11, "0000:29:00", None, 300.0, 34.0),
+            (3, "0000:9b:00", None, None, None),
+        ],
+    ),
+    (
+        "nvidia-smi-table", SMI, "gpu_errors", ("bus_id", "memory", "count"),
+        [("0000:29:00", "uncorrected errors since the driver began", 2)],
+    ),
+    (
+        "kernel-log", HOST, "incidents", ("time_ns", "host", "bus_id", "kind", "detail", "seconds"),
+        [
+            (1740327858 * 10**9, None, "0000:a1:00", "pcie", "corrected", None),
+            (1740324258_500_000_000, "n8", "0000:a1:00", "pcie", "uncorrected", None),
+            (1740324258_500_000_000, "n8", None, "soft_lockup", "python", 22.0),
+            (None, "n7", None, "hung_task", "kworker/u8:2", 120.0),
+        ],
+    ),
+    (
+        "slurm", KILLED, "exits", ("stated_by", "host", "tasks", "exit_code", "process", "manner"),
+        [
+            ("system", "n5", None, None, None, "lack of memory"), ("system", None, None, None, None, "lack of memory"),
+            ("srun", "n5", "0", None, None, "Out Of Memory"),
+            ("srun", "n6", "0-2,5", 134, None, "Exited with exit code 134"),
+            ("slurmctld", "n9", None, None, None, "node failure"),
+            ("system", "n7", None, None, "python", "lack of memory"),
+        ],
+    ),
+    (
+        "training-log", FAILED, "exits", ("rank", "manner"),
+        [(62, "CUDA out of memory"), (3, "CUDA error: uncorrectable ECC error encountered")],
+    ),
+    (
+        "nccl-debug", WARNED, "exits", ("host", "manner"),
+        [("n7", "CUDA error: invalid argument"), ("n8", "CUDA error: an illegal memory access was encountered")],
+    ),
+    ("training-log", FLUSHED, "incidents", ("rank", "kind", "count"), [(0, "allocator", 27), (3, "allocator", 37)]),
+    (
         "kernel-log", PORTS, "links", ("host", "nic", "link", "counter", "count"),
         [("n3", "mlx5_5", 1, "link down events", 1), (None, "ens1f0np0", None, "link down events", 1)],
     ),
@@ -266,6 +344,13 @@ def test_lines_become_rows(
     # after other lines, and behind the prefix of a launcher, the same is read
     prefixed = "".join(f"[1,0]<stdout>:{line}\n" for line in ("loss 1.0", *text.splitlines()))
     assert len(rows(parsed(prefixed), relation, *columns)) == len(expected)
+
+
+def test_boxes_of_two_hosts_are_not_mixed() -> None:
+    first, second = SMI.splitlines()[3:5], SMI.splitlines()[6:8]
+    mixed = f"0: {first[0]}\n1: {second[0]}\n0: {first[1]}\n1: {second[1]}\n"
+    caps = rows(parsed(mixed), "gpu_clocks", "bus_id", "power_cap_w")
+    assert caps == [("0000:1b:00", None), ("0000:29:00", 300.0)]
 
 
 def test_a_row_with_too_few_values_is_counted() -> None:

@@ -211,3 +211,11 @@ def test_adapters_that_nccl_merges_are_each_read():
         "n7:1:2 [0] NCCL INFO NET/IB : Using [0]={[0] mlx5_0:1/IB, [1] mlx5_1:1/IB} [1]mlx5_4:1/RoCE [RO]; OOB ib0\n"
     )
     assert rows(log, "communicators", "interfaces") == [["mlx5_0:1/IB", "mlx5_1:1/IB", "mlx5_4:1/RoCE"]]
+
+
+def test_hosts_without_access_between_gpus():
+    said = "P2P is disabled between connected GPUs 2 and 1. You can repress this message with NCCL_IGNORE_D.\n"
+    text = "".join(f"n{host}:{pid}:9 [1] NCCL INFO {said}" for host in (1, 2) for pid in (7, 8))
+    text += "n3:7:9 [0] NCCL INFO NCCL_P2P_DISABLE set by environment to 1.\nn4:7:9 [0] NCCL INFO Using network IB\n"
+    found = rows(parsed(text), "communicators", "host", "lacks_p2p")
+    assert found == [("n1", True), ("n1", True), ("n2", True), ("n2", True), ("n3", True), ("n4", None)]

@@ -138,3 +138,14 @@ def test_logs_of_another_folder_are_refused_with_what_to_type(tmp_path, monkeypa
     assert "100 samples/s" not in capsys.readouterr().out
     assert main(["report", "b", "--quiet", "--same-job"]) == 0
     assert main(["report", "a", "b", "--quiet"]) == 0
+
+
+def test_the_screen_tells_what_a_training_log_measured_and_how_it_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    text = (
+        "{'train_runtime': 100.2, 'train_samples_per_second': 12.1}\n[rank3]: RuntimeError: CUDA error: unknown error\n"
+    )
+    printed = report(tmp_path / "log", text, capsys)
+    assert printed.startswith("The training: 100 s, 12.1 samples/s")
+    assert "logs       Rank 3 failed: CUDA error: unknown error." in printed

@@ -172,7 +172,7 @@ class Seen:
     of: int
 
 
-FactKind = Literal["network", "gpu_clock", "gpu_error", "placement", "profiler", "contradiction"]
+FactKind = Literal["network", "gpu_clock", "gpu_error", "host", "placement", "profiler", "exit", "contradiction"]
 
 
 @dataclass(frozen=True)

@@ -356,6 +356,11 @@ def unsupported_format(path: Path) -> UnsupportedFormat | None:
         return None
 
 
+_TEXT: Final = "text, and neither JSON nor CSV of a profiler"
+_JSON_LIST: Final = re.compile(rb'\[\s*(?:[{\["\]]|(?:-?\d[\d.eE+-]{0,40}|true|false|null)\s*(?:,\s|\]\s*$))')
+"""A log's line may begin with `[2026-01-01 12:00:00,123]`, `[rank0]:` or `[0] `."""
+
+
 def describe_nearest(path: Path) -> str:
     """Return what a file that no reader accepts resembles, and why it is not that."""
     size = path.stat().st_size
@@ -369,9 +374,9 @@ def describe_nearest(path: Path) -> str:
     if not head:
         return "its packed data is damaged from the beginning on"
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if text.startswith((b"{", b"[")):
+    if text.startswith(b"{") or _JSON_LIST.match(text):
         return _describe_json(text)
-    return _describe_text(text)
+    return _TEXT if text.startswith(b"[") else _describe_text(text)
 
 
 def _describe_text(text: bytes) -> str:
@@ -380,7 +385,7 @@ def _describe_text(text: bytes) -> str:
     columns = [word.strip().strip('"') for word in text.partition(b"\n")[0].decode("utf-8", "replace").split(",")]
     if len(columns) > 1:
         return f"a table with the columns {_listed(columns)}, where rocprof's have a kernel's name and its times in ns"
-    return "text, and neither JSON nor CSV of a profiler"
+    return _TEXT
 
 
 def _describe_database(path: Path) -> str:

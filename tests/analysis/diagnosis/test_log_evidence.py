@@ -456,3 +456,87 @@ def test_links_and_memory_errors_of_a_gpu_are_of_its_rank():
         ("PCIe link of GPU 1: 8 of 16 lanes (rank 1) on node0", (1,)),
         ("GPU 1 of node0 (rank 1): DRAM errors 4 (nvidia-smi)", (1,)),
     ]
+
+
+def capped(device: int, cap: float, drawn: float | None, host: str = "node0") -> dict[str, Any]:
+    row = {"host": host, "device": device, "bus_id": None, "time_ns": None, "sm_mhz": None, "reasons": None}
+    return row | {"power_cap_w": cap, "power_w": drawn}
+
+
+@pytest.mark.parametrize(("drawn", "certainty"), [(498.0, "certain"), (72.0, "likely"), (None, "likely")])
+def test_a_gpu_with_a_lower_power_cap(drawn: float | None, certainty: str):
+    equal = [capped(gpu, 700.0, 690.0) for gpu in range(4)]
+    assert find_facts(JobLogs(gpu_clocks=equal)) == ()
+    (fact,) = find_facts(JobLogs(gpu_clocks=[*equal[:1], capped(1, 500.0, drawn), *equal[2:]], places=NODE0))
+    assert fact.words == "GPU 1 of node0: power cap 500 W, most GPUs: 700 W"
+    assert (fact.certainty, fact.ranks, fact.causes) == (certainty, (1,), ("gpu_compute", "gpu_time"))
+    node = [capped(gpu, 500.0, drawn, "node1") for gpu in range(3)]
+    assert words(JobLogs(gpu_clocks=[*equal, *node]), "gpu_clock") == [
+        "3 GPUs of node1: power cap 500 W, most GPUs: 700 W"
+    ]
+
+
+def incident(kind: str, **more: Any) -> dict[str, Any]:
+    row = {"time_ns": None, "rank": None, "host": None, "device": None, "bus_id": None, "detail": None}
+    return row | {"kind": kind, "count": 1, "seconds": None} | more
+
+
+def test_incidents_of_hosts_and_ranks():
+    places = {1: RankPlace("node0", 1, "0000:29:00")}
+    logs = JobLogs(
+        incidents=[
+            *(incident("soft_lockup", host="node0", detail="python", seconds=seconds) for seconds in (22.0, 48.0)),
+            incident("hung_task", detail="python", seconds=120.0),
+            *(incident("allocator", rank=0, count=count) for count in (2, 3)),
+            *(incident("allocator", rank=1, count=count, detail="CUDA") for count in (4, 9)),
+            *[incident("pcie", host="node0", bus_id="0000:29:00", detail="corrected")] * 9,
+            incident("pcie", host="node0", bus_id="0000:29:00", detail="uncorrected"),
+        ],
+        places=places,
+    )
+    said = "PyTorch's allocator ran out of GPU memory {} times and freed its cache"
+    assert [(one.words, one.ranks, bool(one.causes), one.is_item) for one in find_facts(logs)] == [
+        (f"rank 0: {said.format(5)}", (0,), True, True),
+        (f"rank 1: {said.format(9)}", (1,), True, True),
+        ("on node0: a processor was held in the kernel for 48 s by python (2 times)", (), True, True),
+        ("on a host: python was blocked in the kernel for more than 120 s", (), False, True),
+        ("the device at 0000:29:00 of node0 (rank 1): 9 corrected PCIe errors", (1,), True, False),
+        ("the device at 0000:29:00 of node0 (rank 1): 1 uncorrected PCIe error", (1,), True, True),
+    ]
+
+
+def test_how_processes_ended_is_told_and_blames_nobody():
+    names = ("rank", "host", "exit_code", "tasks", "manner", "process", "stated_by", "is_first", "time_ns")
+
+    def ended(**values: Any) -> dict[str, Any]:
+        return dict.fromkeys(names) | values
+
+    logs = JobLogs(
+        exits=[
+            *(ended(stated_by="system", host=host, process="python") for host in ("n7", "n1", "n7")),
+            ended(stated_by="srun", host="n7", tasks="0-7", manner="Killed"),
+            ended(stated_by="srun", host="n8", tasks="8", manner="Terminated"),
+            ended(stated_by="slurmctld", host="n9"),
+            ended(stated_by="an enemy"),
+            ended(rank=8, exit_code=-9, is_first=True),
+            *(ended(stated_by="program", rank=rank, manner="CUDA out of memory") for rank in (3, 4)),
+        ]
+    )
+    killed = "the first process that torchrun saw fail is rank 8, with signal 9"
+    assert [(one.words, one.causes) for one in find_facts(logs)] == [
+        (f"{killed}, as the system does that is out of memory, and the scheduler", ()),
+        ("ranks 3-4 failed: CUDA out of memory", ()),
+        ("the system killed python on n1, n7 for lack of memory", ()),
+        ("Slurm lost nodes: n9", ()),
+        ("the first that srun saw end: task 0-7 on n7, Killed", ()),
+    ]
+
+
+def test_hosts_whose_gpus_do_not_reach_each_other():
+    lacking = [communicator(rank, lacks_p2p=True if rank > 1 else None) for rank in range(4)]
+    places = {rank: RankPlace(f"node{rank // 2}", rank % 2) for rank in range(4)}
+    (fact,) = find_facts(JobLogs(communicators=lacking, places=places))
+    said = "do not reach each other's memory (P2P is disabled)"
+    assert (fact.words, fact.ranks) == (f"GPUs of node1 {said}, unlike those of the other hosts", (2, 3))
+    everywhere = JobLogs(communicators=[communicator(rank, lacks_p2p=True) for rank in range(4)])
+    assert [(one.words, one.is_item) for one in find_facts(everywhere)] == [(f"GPUs of a host {said}", False)]

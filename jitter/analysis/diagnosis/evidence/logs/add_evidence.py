@@ -4,6 +4,7 @@ Logs never make a culprit: the traces state what is lost. A fact that names the 
 speaks for its cause is evidence of it; every other fact is an item of its own.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -16,7 +17,7 @@ from jitter.analysis.diagnosis.model import SLOW_LINKS, Cause, CauseCertainty, C
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import short_host
 
-_OF_TIMES: Final[tuple[FactKind, ...]] = ("gpu_clock", "gpu_error")
+_OF_TIMES: Final[tuple[FactKind, ...]] = ("gpu_clock", "gpu_error", "host")
 """Facts of samples and events: those of a finding's steps count for it."""
 _OF_LINKS: Final[tuple[Cause, ...]] = (*SLOW_LINKS, "exposed_communication")
 """Causes whose times alone do not tell which of the ranks has them."""
@@ -45,14 +46,20 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
     )
     shared = tuple(_join(culprit, of_all, logs, diagnosis) for culprit in diagnosis.of_all_ranks)
     stated = [fact for culprit in (*culprits, *shared) for fact in culprit.facts]
-    subjects = {fact.subject for fact in stated}
-    explained_ranks = {(fact.kind, rank) for fact in stated for rank in fact.ranks}
+    told: dict[object, set[Cause]] = defaultdict(set)
+    for fact in stated:
+        for subject in (fact.subject, *((fact.kind, rank) for rank in fact.ranks)):
+            told[subject].update(fact.causes)
+
+    def is_told(fact: Fact, subject: object) -> bool:
+        return subject in told and (not fact.causes or not told[subject].isdisjoint(fact.causes))
+
     items = [
         fact
         for fact in facts
         if fact.is_item
-        and fact.subject not in subjects
-        and not (fact.ranks and all((fact.kind, rank) in explained_ranks for rank in fact.ranks))
+        and not is_told(fact, fact.subject)
+        and not (fact.ranks and all(is_told(fact, (fact.kind, rank)) for rank in fact.ranks))
     ]
     notes = [text for text in _time_notes(logs, run) if text not in diagnosis.notes]
     items += _errors_of_another_time(logs, run)
@@ -113,9 +120,13 @@ def _locate(culprit: Culprit, facts: list[Fact], logs: JobLogs) -> Culprit:
 
 
 def _errors_of_another_time(logs: JobLogs, run: JobLogs) -> Iterator[Fact]:
-    """Yield errors of GPUs at another time than the steps: evidence of no finding, and no less worth a look."""
-    of_run = {id(row) for row in run.gpu_errors}
-    others = replace(logs, gpu_errors=[row for row in logs.gpu_errors if id(row) not in of_run])
+    """Yield errors of GPUs and hosts at another time than the steps: evidence of nothing, and no less worth a look."""
+    of_run = {id(row) for row in (*run.gpu_errors, *run.incidents)}
+    others = replace(
+        logs,
+        gpu_errors=[row for row in logs.gpu_errors if id(row) not in of_run],
+        incidents=[row for row in logs.incidents if id(row) not in of_run],
+    )
     for fact in find_facts(others, _OF_TIMES[1:]):
         yield replace(fact, words=f"{fact.words}, at another time than the steps", causes=(), certainty="unknown")
 

@@ -22,6 +22,8 @@ EVIDENCE_RELATIONS: Final = (
     "edges",
     "gpu_clocks",
     "gpu_errors",
+    "incidents",
+    "exits",
     "links",
     "bindings",
     "topology",
@@ -64,6 +66,8 @@ class JobLogs:
     edges: Rows = ()
     gpu_clocks: Rows = ()
     gpu_errors: Rows = ()
+    incidents: Rows = ()
+    exits: Rows = ()
     links: Rows = ()
     bindings: Rows = ()
     topology: Rows = ()
@@ -159,7 +163,7 @@ class JobLogs:
         )
 
     def during(self, steps: Sequence[StepKey], margin_ns: int = _LIMITS.log_sampling_ns) -> "JobLogs":
-        """Return the logs with GPU clocks and errors of these steps' times only, and of `margin_ns` around them.
+        """Return the logs with clocks, errors and incidents of these steps' times only, and of `margin_ns` around them.
 
         Rows without a time stay, and all rows if the time of none of the steps is known.
         """
@@ -170,6 +174,7 @@ class JobLogs:
             self,
             gpu_clocks=_within(self.gpu_clocks, times, margin_ns),
             gpu_errors=_within(self.gpu_errors, times, margin_ns),
+            incidents=_within(self.incidents, times, margin_ns),
         )
 
 

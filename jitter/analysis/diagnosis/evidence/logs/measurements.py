@@ -17,6 +17,7 @@ from jitter.core.formatting import (
     format_count,
     format_percent,
     format_quantity,
+    format_ranks,
     format_time,
 )
 
@@ -36,6 +37,8 @@ _SPEEDS: Final = {
 }
 
 
+_SOURCES: Final = ("torchrun", "program", "system", "slurmctld", "srun")
+"""Of how processes ended, the most telling first."""
 _Table = tuple[str, int | None, str]
 """Operation, ranks and source."""
 NO_HOSTS: Final[Mapping[str, Iterable[str]]] = MappingProxyType({})
@@ -207,6 +210,29 @@ def _last_rank(recorded: Rows) -> Iterator[str]:
 
 
 def describe_exits(rows: Rows) -> Iterator[str]:
+    """Tell which process failed first, by its launcher, and which failed for what, by the system or the program."""
+    alike: dict[tuple[str, str | None], list[Mapping[str, Any]]] = defaultdict(list)
+    for row in rows:
+        source = row["stated_by"] or "torchrun"  # as older versions read it
+        what = {"system": "process", "program": "manner"}.get(source)
+        if source in _SOURCES:
+            alike[source, what and row[what]].append(row)
+    sentences = list(_first_exit(alike["torchrun", None]))
+    for (source, what), ended in sorted(alike.items(), key=lambda item: _SOURCES.index(item[0][0])):
+        ranks = sorted({row["rank"] for row in ended if row["rank"] is not None})
+        if source == "program":
+            sentences.append(f"{format_ranks(ranks) if ranks else f'a process{_on(ended)}'} failed: {what}")
+        elif source == "system":
+            sentences.append(f"the system killed {what or 'a process'}{_on(ended)} for lack of memory")
+        elif source == "slurmctld":
+            sentences.append(f"Slurm lost nodes:{_on(ended).removeprefix(' on')}")
+        elif source == "srun":
+            first = ended[0]
+            sentences.append(f"the first that srun saw end: task {first['tasks']}{_on([first])}, {first['manner']}")
+    yield from map(escape_control, dict.fromkeys(sentences))
+
+
+def _first_exit(rows: Rows) -> Iterator[str]:
     """Name the rank that torchrun saw fail first, on the node whose launcher saw it first."""
     first = [row for row in rows if row["is_first"] and row["rank"] is not None and row["exit_code"] is not None]
     if first:
@@ -214,10 +240,13 @@ def describe_exits(rows: Rows) -> Iterator[str]:
         code = row["exit_code"]
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         killed = ", as the system does that is out of memory, and the scheduler" if code == -SIGKILL else ""
-        where = f" on {row['host']}" if row["host"] is not None else ""
-        yield escape_control(
-            f"the first process that torchrun saw fail is rank {row['rank']}{where}, with {how}{killed}"
-        )
+        yield f"the first process that torchrun saw fail is rank {row['rank']}{_on([row])}, with {how}{killed}"
+
+
+def _on(rows: Rows) -> str:
+    hosts = sorted({row["host"] for row in rows if row["host"] is not None})
+    more = f" and {len(hosts) - _MOST} more" if len(hosts) > _MOST else ""
+    return f" on {', '.join(hosts[:_MOST])}{more}" if hosts else ""
 
 
 def describe_proxies(recorded: Rows) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, get_args
 import numpy as np
 
 from jitter.analysis.diagnosis.evidence.logs.job_logs import JobLogs, Rows
-from jitter.analysis.diagnosis.evidence.logs.measurements import describe_proxies
+from jitter.analysis.diagnosis.evidence.logs.measurements import describe_exits, describe_proxies
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty, Fact, FactKind
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
@@ -21,6 +21,7 @@ from jitter.core.formatting import (
     format_ranks,
     format_time,
 )
+from jitter.lake.rank_places import short_host
 
 _LIMITS: Final = THRESHOLDS.evidence
 _MOST: Final = THRESHOLDS.sentences.max_named
@@ -286,6 +287,19 @@ def _without_gdr(logs: JobLogs) -> Iterator[Match]:
         yield Match({"without": len(without), "all": format_count(len(network), "network connection")})
 
 
+def _without_p2p(logs: JobLogs) -> Iterator[Match]:
+    """Find hosts whose GPUs do not reach each other's memory; of all hosts, worth a word beside slow communication."""
+    hosts = {short_host(row["host"]) for row in logs.communicators if row["host"]}
+    lacking = {short_host(row["host"]) for row in logs.communicators if row["host"] and row.get("lacks_p2p")}
+    if lacking and lacking == hosts:
+        yield Match({"where": "a host", "others": ""}, is_item=False)
+    elif lacking:
+        ranks = tuple(sorted(rank for rank, node in logs.nodes.items() if node in lacking))
+        host = next(iter(lacking)) if len(lacking) == 1 else None
+        values = {"where": _listed(sorted(map(str, lacking))), "others": ", unlike those of the other hosts"}
+        yield Match(values, ranks, host, certainty="likely", causes=_NETWORK if ranks or host else ())
+
+
 def _below_benchmark(logs: JobLogs) -> Iterator[Match]:
     for row in logs.slow_network:
         size, reached = f"{row.size_bytes:,}", f"{row.busbw:.1f} of {row.baseline_busbw:.1f}"
@@ -460,6 +474,34 @@ def _describe_clocks(alike: Sequence[_SlowClock], limits: str) -> Match:
     )
 
 
+def _power_caps(logs: JobLogs) -> Iterator[Match]:
+    """Find GPUs whose power is capped lower than most GPUs'; at its cap, a slow GPU is slow for that."""
+    caps = {
+        gpu: (median(known), rows)
+        for gpu, rows in _clock_rows(logs).items()
+        if (known := [row["power_cap_w"] for row in rows if row.get("power_cap_w")])
+    }
+    counts = Counter(cap for cap, _ in caps.values())
+    usual = max(counts, key=lambda cap: (counts[cap], cap), default=0.0)
+    alike: dict[tuple[str | None, float], list[_Gpu]] = defaultdict(list)
+    for gpu, (cap, _) in caps.items():
+        if cap < _LIMITS.lower_power_cap * usual:
+            alike[gpu.host, cap].append(gpu)
+    for (host, cap), gpus in sorted(alike.items(), key=str):
+        ranks = tuple(sorted({rank for gpu in gpus for rank in logs.ranks_of_gpu(*gpu)}))
+        drawn = [row["power_w"] for gpu in gpus for row in caps[gpu][1] if row.get("power_w") is not None]
+        is_at_cap = bool(drawn) and median(drawn) >= _LIMITS.lower_power_cap * cap
+        where = f" of {host}" if host is not None else ""
+        yield Match(
+            {"gpus": gpus[0].name if len(gpus) == 1 else f"{len(gpus)} GPUs{where}", "cap": cap, "usual": usual},
+            ranks,
+            host,
+            gpus[0].device if len(gpus) == 1 else None,
+            certainty="certain" if is_at_cap else "likely",
+            causes=_GPU_CAUSES if ranks else (),
+        )
+
+
 def _all_limited(logs: JobLogs) -> Iterator[Match]:
     by_gpu = _clock_rows(logs)
     samples = sum(row["reasons"] is not None for rows in by_gpu.values() for row in rows)
@@ -570,6 +612,49 @@ def _memory(logs: JobLogs) -> Iterator[Match]:
 
 def _is_of_switch(code: int) -> bool:
     return code >= 10_000  # SXids
+
+
+# ---- hosts
+
+
+def _incidents(kind: str) -> Callable[[JobLogs], Iterator[Match]]:
+    """Return a rule that finds the ranks, GPUs and hosts with incidents of a kind."""
+
+    def find(logs: JobLogs) -> Iterator[Match]:
+        alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
+        for row in logs.incidents:
+            if row["kind"] == kind:
+                detail = row["detail"] if kind == "pcie" else None
+                alike[row["rank"], row["host"], row["bus_id"], detail].append(row)
+        for (rank, host, bus_id, detail), rows in sorted(alike.items(), key=str):
+            of_gpu = logs.ranks_of_gpu(host, None, bus_id) if bus_id is not None else ()
+            ranks = (rank,) if rank is not None else of_gpu
+            device = f"the device at {bus_id}" if bus_id is not None else None
+            of_host = host if device is not None else f"on {host or 'a host'}"
+            named = [f"rank {rank}"] if rank is not None else [name for name in (device, of_host) if name is not None]
+            subject = " of ".join(named)
+            if of_gpu:
+                subject += f" ({format_ranks(of_gpu)})"
+            counts = [row["count"] or 1 for row in rows]
+            # a count since the beginning of the program grows
+            count = max(counts) if any(row["detail"] for row in rows) and kind == "allocator" else sum(counts)
+            seconds = max(row["seconds"] or 0 for row in rows)
+            yield Match(
+                {
+                    "subject": subject,
+                    "detail": detail or rows[0]["detail"],
+                    "times": f" ({count} times)" if count > 1 else "",
+                    "n": format_count(count, "time"),
+                    "errors": format_count(count, f"{detail} PCIe error"),
+                    "seconds": f"{seconds:.0f}",
+                },
+                ranks,
+                host,
+                causes=None if ranks or host is not None else (),  # of an unknown host: evidence of no rank
+                is_item=detail != "corrected" or count >= _LIMITS.min_corrected,
+            )
+
+    return find
 
 
 # ---- placement
@@ -702,6 +787,9 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("network", _NETWORK, "unknown", _without_gdr,
          "{without} of {all} do not use GPUDirect RDMA (GDR)",
          "check NCCL_NET_GDR_LEVEL and the driver's peer memory module"),
+    Rule("network", _NETWORK, "unknown", _without_p2p,
+         "GPUs of {where} do not reach each other's memory (P2P is disabled){others}",
+         "check NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, the IOMMU, and PCIe access control (ACS)"),
     Rule("network", _NETWORK, "unknown", _links, "{what}"),
     Rule("network", _NETWORK, "unknown",
          lambda logs: (Match({"said": sentence}) for sentence in describe_proxies(logs.proxied)), "{said}",
@@ -714,6 +802,9 @@ RULES: Final[tuple[Rule, ...]] = (
          "trace is believed, which records each kernel; the log may be of another GPU, so its clocks are not used"),
     Rule("gpu_clock", _GPU_CAUSES, "certain", _clocks, "{told}", "check the GPU's cooling and its power limit",
          "GPU{reason}"),
+    Rule("gpu_clock", _GPU_CAUSES, "likely", _power_caps,
+         "{gpus}: power cap {cap:,.0f} W, most GPUs: {usual:,.0f} W", "give the GPU the power limit of the others",
+         "GPU's power is capped at {cap:,.0f} of {usual:,.0f} W"),
     Rule("gpu_clock", _GPU_CAUSES, "unknown", _all_limited,
          "{gpus} are limited by {by} ({n} of {all} samples)", "check the cooling and the power limits"),
     Rule("gpu_error", _GPU_CAUSES, "likely", _errors,
@@ -724,6 +815,18 @@ RULES: Final[tuple[Rule, ...]] = (
          "fault of the GPU"),
     Rule("gpu_error", _GPU_CAUSES, "likely", _memory,
          "{gpu}: {what}{source}", "reset the GPU; replace it where errors come back"),
+    Rule("exit", (), "unknown", lambda logs: (Match({"said": text}) for text in describe_exits(logs.exits)), "{said}"),
+    Rule("host", (*_HOST_CAUSES, "sync_calls"), "likely", _incidents("allocator"),
+         "{subject}: PyTorch's allocator ran out of GPU memory {n} and freed its cache",
+         "use less memory, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
+    Rule("host", _HOST_CAUSES, "likely", _incidents("soft_lockup"),
+         "{subject}: a processor was held in the kernel for {seconds} s by {detail}{times}",
+         "read the host's kernel log for what holds it"),
+    Rule("host", _HOST_CAUSES, "likely", _incidents("hung_task"),
+         "{subject}: {detail} was blocked in the kernel for more than {seconds} s{times}",
+         "check the host's file systems and its driver: that is what such a process waits for"),
+    Rule("host", (*_NETWORK, "blocking_copies", "serial_copies"), "unknown", _incidents("pcie"),
+         "{subject}: {errors}", "check the slot, the riser and the link's speed"),
     Rule("placement", _HOST_CAUSES, "likely", _shared_threads,
          "rank {rank} shares {shared} of {threads} with {others}", "bind each rank to CPU cores of its own",
          "launches late on shared hardware threads", is_item=False),

@@ -63,7 +63,8 @@ _LIMITS: Final = (
     Limits(3, 4, 3, 4, 3, 2, 8),
     Limits(2, 3, 2, 3, 3, 1, 6),
     Limits(2, 2, 1, 2, 2, 1, 4),
-    Limits(2, 1, 1, 1, 0, 0, 2),
+    Limits(2, 2, 1, 2, 0, 1, 4),
+    Limits(1, 1, 1, 1, 0, 0, 2),
 )
 """Tried in this order until the report fits."""
 

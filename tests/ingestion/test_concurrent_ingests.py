@@ -20,26 +20,24 @@ from jitter.core.errors import LakeError
 from jitter.ingestion import step_numbering
 from jitter.lake import staging
 from jitter.simulate import Job, simulate, write
+from tests.support.forked_command import ForkedCommand
 from tests.support.lake_content import catalogue_is_records, content, records
 
 pytestmark = pytest.mark.slow
 
 HOLDER = rf"the run with process id {os.getpid()} on {re.escape(socket.gethostname())} has been numbering"
 
-# as on a machine of that name
-NODE = """
-import socket, sys
-name = sys.argv.pop(1)
-socket.gethostname = lambda: name
-from jitter.cli import main
-sys.exit(main())
-"""
 NODES, RANKS_EACH = 4, 2
 
 
-def _node(name: str, traces: list[Path], lake: Path) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-c", NODE, name, "ingest", *map(str, traces), "-o", str(lake), "--jobs", "1", "--quiet"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+def _node(name: str, traces: list[Path], lake: Path) -> ForkedCommand:
+    """Start an ingest as on a machine of that name."""
+
+    def prepare() -> None:
+        socket.gethostname = lambda: name
+        staging._here.cache_clear()
+
+    return ForkedCommand("ingest", *traces, "-o", lake, "--quiet", prepare=prepare)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +54,8 @@ def test_all_at_once(shared: tuple[dict[str, list[Path]], Path], tmp_path: Path)
     nodes, whole = shared
     lake = tmp_path / "lake"
     processes = [_node(name, traces, lake) for name, traces in nodes.items()]
-    for process in processes:
-        _, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
+    for done in [process.finish() for process in processes]:
+        assert done.returncode == 0, done.stderr
     assert catalogue_is_records(lake)
     assert content(lake) == content(whole)
 
@@ -68,18 +65,17 @@ def test_one_is_killed_and_runs_again(shared: tuple[dict[str, list[Path]], Path]
     lake = tmp_path / "lake"
     processes = {name: _node(name, traces, lake) for name, traces in nodes.items()}
     victim = processes["node2"]
-    while victim.poll() is None and not list(lake.glob(".staging/node2-*/*/*.parquet")):
+    while victim.is_running and not list(lake.glob(".staging/node2-*/*/*.parquet")):
         time.sleep(0.002)
     victim.kill()
-    said = {name: process.communicate(timeout=120)[1] for name, process in processes.items()}
-    assert {name: p.returncode for name, p in processes.items()} == {
+    done = {name: process.finish() for name, process in processes.items()}
+    assert {name: process.returncode for name, process in done.items()} == {
         name: -signal.SIGKILL if name == "node2" else 0 for name in nodes
-    }, said
+    }, done
     (left,) = (lake / ".staging").iterdir()  # for its own node to clear away: from elsewhere it may be alive
     assert left.name.startswith("node2-")
-    again = _node("node2", nodes["node2"], lake)
-    _, err = again.communicate(timeout=120)
-    assert again.returncode == 0, err
+    again = _node("node2", nodes["node2"], lake).finish()
+    assert again.returncode == 0, again.stderr
     assert content(lake) == content(whole)
 
 
@@ -91,19 +87,20 @@ def test_steps_without_markers_get_the_same_numbers_on_all_nodes(tmp_path: Path,
     jitter.ingest([traces], tmp_path / "whole")
     whole = _starts(tmp_path / "whole")
     _forget_before(paths[1], records(tmp_path / "whole")[1]["steps"][1]["start_ns"])
-    nodes: list[subprocess.Popen[bytes]] = []
+    nodes: list[ForkedCommand] = []
     number = step_numbering.number_steps
 
     def while_another_comes(*arguments: Any) -> Any:
+        monkeypatch.setattr(step_numbering, "number_steps", number)
         nodes.append(_node("node1", [paths[1]], lake))
-        while nodes[0].poll() is None and not list(lake.glob(".staging/node1-*/numbering")):
+        while nodes[0].is_running and not list(lake.glob(".staging/node1-*/numbering")):
             time.sleep(0.01)
         return number(*arguments)
 
     monkeypatch.setattr(step_numbering, "number_steps", while_another_comes)
     jitter.ingest([paths[0]], lake)
-    _, err = nodes[0].communicate(timeout=120)
-    assert nodes[0].returncode == 0, err
+    done = nodes[0].finish()
+    assert done.returncode == 0, done.stderr
     found = _starts(lake)
     assert found[0] == whole[0]
     assert {step: start for step, start in found[1].items() if step > 1} == {

@@ -20,11 +20,10 @@ from jitter.ingestion.convert import Task
 from jitter.ingestion.discovery.discover import discover
 from tests.support.added_reader import added_reader
 from tests.support.dask_cluster import StartCluster, address_of
+from tests.support.forked_command import ForkedCommand, run_forked
 from tests.support.lake_content import content
 
 pytestmark = pytest.mark.slow
-
-JITTER = [sys.executable, "-m", "jitter"]
 
 PLUGIN = """
 import os, signal
@@ -60,39 +59,32 @@ def mortal(own_traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         yield own_traces
 
 
-def _ingest(traces: Path, lake: Path, scheduler_file: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [
-        sys.executable,
-        "-m",
-        "jitter",
-        "ingest",
-        traces.name,
-        "-o",
-        lake.name,
-        "--scheduler",
-        address_of(scheduler_file),
-        *words,
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=traces.parent, timeout=120)
+def _ingest(traces: Path, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Ingest to the lake `lake` in the cluster whose address is in the folder, too."""
+    return run_forked("ingest", traces, "-o", folder / "lake", "--scheduler", _address(folder), *words)
+
+
+def _address(folder: Path) -> str:
+    return address_of(folder / "scheduler.json")
 
 
 def test_a_worker_killed_in_the_middle(mortal: Path, dask_cluster: StartCluster, tmp_path: Path):
     jitter.ingest([mortal], tmp_path / "here")
     (mortal / "rank1.deaths").write_text("1")
     processes = dask_cluster(2, forgiven=3)
-    done = _ingest(mortal, tmp_path / "there", tmp_path / "scheduler.json")
+    done = _ingest(mortal, tmp_path)
     assert done.returncode == 0, done.stderr
     assert (mortal / "rank1.deaths").read_text() == "0"
-    codes = [process.poll() for process in processes]
+    codes = [process.exitcode for process in processes]
     assert sorted(codes, key=str) == [-signal.SIGKILL, None]
     (mortal / "rank1.deaths").unlink()
-    assert content(tmp_path / "there") == content(tmp_path / "here")
+    assert content(tmp_path / "lake") == content(tmp_path / "here")
 
 
 def test_a_source_that_kills_its_workers_is_given_up(mortal: Path, dask_cluster: StartCluster, tmp_path: Path):
     (mortal / "rank1.deaths").write_text("9")
     dask_cluster(3, forgiven=1)
-    done = _ingest(mortal, tmp_path / "lake", tmp_path / "scheduler.json")
+    done = _ingest(mortal, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "rank1.mortal: workers that read it died, one after the other (2)" in done.stderr
     assert (mortal / "rank1.deaths").read_text() == "7"
@@ -109,10 +101,9 @@ def test_no_scheduler(traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_scheduler_without_workers_is_told_and_given_up(traces: Path, dask_cluster: StartCluster, tmp_path: Path):
     dask_cluster(0, forgiven=1)
-    address = address_of(tmp_path / "scheduler.json")
-    command = [*JITTER, "ingest", str(traces), "-o", str(tmp_path / "lake"), "--scheduler", address, "--wait", "4"]
+    address = _address(tmp_path)
     began_s = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = _ingest(traces, tmp_path, "--wait", "4")
     assert time.monotonic() - began_s < 4 + 20  # on a loaded machine
     assert done.returncode == 3
     assert done.stderr.splitlines() == [
@@ -126,7 +117,7 @@ def test_a_scheduler_without_workers_is_told_and_given_up(traces: Path, dask_clu
 def test_workers_that_are_all_lost_are_not_waited_for(mortal: Path, dask_cluster: StartCluster, tmp_path: Path):
     (mortal / "rank1.deaths").write_text("9")
     dask_cluster(1, forgiven=9)
-    done = _ingest(mortal, tmp_path / "lake", tmp_path / "scheduler.json", "--wait", "2")
+    done = _ingest(mortal, tmp_path, "--wait", "2")
     assert done.returncode == 3
     assert "the Dask scheduler has had no worker for 2 s" in done.stderr
     assert "Traceback" not in done.stderr
@@ -137,10 +128,8 @@ def test_workers_of_another_version_are_refused_by_name(traces: Path, dask_clust
     other.mkdir(parents=True)
     (other / "__init__.py").write_text("")
     (other / "_version.py").write_text('__version__ = "0.0.1"\n')
-    dask_cluster(1, forgiven=1, PYTHONPATH=str(other.parent))
-    address = address_of(tmp_path / "scheduler.json")
-    command = [*JITTER, "ingest", str(traces), "-o", str(tmp_path / "lake"), "--scheduler", address]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    dask_cluster(1, forgiven=1, fresh={"PYTHONPATH": str(other.parent)})
+    done = _ingest(traces, tmp_path)
     assert done.returncode == 3
     what, cure = done.stderr.splitlines()
     versions = rf"has jitter 0\.0\.1, and this process has jitter {__version__}"
@@ -151,26 +140,27 @@ def test_workers_of_another_version_are_refused_by_name(traces: Path, dask_clust
 def test_a_scheduler_killed_midway_is_one_line(mortal: Path, dask_cluster: StartCluster, tmp_path: Path):
     (mortal / "rank1.deaths").write_text("1")  # its worker's death is the moment
     dask_cluster(1, forgiven=9)
-    address = address_of(tmp_path / "scheduler.json")
-    command = [*JITTER, "ingest", str(mortal), "-o", str(tmp_path / "lake"), "--scheduler", address]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as ingest:
-        until = time.monotonic() + 60
-        while (mortal / "rank1.deaths").read_text() != "0" and time.monotonic() < until:
-            time.sleep(0.05)
-        dask_cluster.scheduler.kill()
-        began_s = time.monotonic()
-        _, said = ingest.communicate(timeout=60)
+    address = _address(tmp_path)
+    ingest = ForkedCommand("ingest", mortal, "-o", tmp_path / "lake", "--scheduler", address)
+    until = time.monotonic() + 60
+    while (mortal / "rank1.deaths").read_text() != "0" and time.monotonic() < until:
+        time.sleep(0.05)
+    dask_cluster.scheduler.kill()
+    began_s = time.monotonic()
+    done = ingest.finish()
     assert time.monotonic() - began_s < 20
-    assert ingest.returncode == 3, said
-    assert said.splitlines() == [
-        f"jitter: {address}: the Dask scheduler is gone",
-        "  run it again: what was written already is kept",
-    ]
+    assert (done.returncode, done.stderr.splitlines()) == (
+        3,
+        [
+            f"jitter: {address}: the Dask scheduler is gone",
+            "  run it again: what was written already is kept",
+        ],
+    )
 
 
 def test_a_request_to_a_scheduler_that_just_died_is_one_line(dask_cluster: StartCluster, tmp_path: Path):
     dask_cluster(1, forgiven=0)
-    executor = jitter.DaskExecutor(address_of(tmp_path / "scheduler.json"))
+    executor = jitter.DaskExecutor(_address(tmp_path))
 
     def ask_a_dead_scheduler() -> None:
         with dask_client.connect(executor) as cluster:

@@ -10,6 +10,7 @@ import jitter
 from jitter.cli import main
 from jitter.lake.layout import times_file
 from jitter.simulate import Job, simulate, write
+from tests.support.fuzz_depth import fuzz, of_all
 from tests.support.killed_process import KILLED, run_killed
 from tests.support.lake_content import content, kernel_files, records
 
@@ -77,6 +78,7 @@ def _check_replaced(rivals: Path, lake: Path) -> None:
     assert len(claims) == len(set(claims)) == len(kernel_files(lake))
 
 
+@fuzz
 def test_killed_while_replacing(rivals: Path):
     _make_newer(rivals / "b/rank1.sqlite")
     lake = rivals / "lake"
@@ -91,7 +93,7 @@ def test_killed_while_replacing(rivals: Path):
         }
         assert kernel_files(lake) == accounted
         assert set((lake / "times").iterdir()) == {lake / times_file(record["digest"]) for record in records(lake)}
-        deaths += 1
+        deaths += of_all(1, 4)
     assert deaths > 4
     _check_replaced(rivals, lake)
 

@@ -1,35 +1,45 @@
 """Commands in forked processes: with streams and limits of their own, without the time that modules take to load."""
 
+import logging
 import os
+import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 from jitter.cli import main
-from tests.support.killed_process import fork, wait_for
+from tests.support.killed_process import fork
+
+_WITHIN_S = 120
 
 
-def run_forked(
-    *words: object,
-    stdout: int | None = None,
-    closed: int | None = None,
-    encoding: str = "utf-8",
-    cwd: Path | None = None,
-    temporary: Path | None = None,
-    prepare: Callable[[], object] = bool,
-) -> "CompletedProcess[str]":
-    """Run `jitter` with these words in a forked process.
+class ForkedCommand:
+    """A running command `jitter` with these words.
 
     `stdout` is the file descriptor that it writes to (default: it is read); the descriptor `closed`, 1 or 2, is closed.
     `temporary` is the folder of its temporary files. `prepare` runs before the command.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+
+    def __init__(
+        self,
+        *words: object,
+        stdout: int | None = None,
+        closed: int | None = None,
+        encoding: str = "utf-8",
+        cwd: Path | None = None,
+        temporary: Path | None = None,
+        prepare: Callable[[], object] = bool,
+    ) -> None:
+        self._words = [*map(str, words)]
+        self._files = [tempfile.TemporaryFile() for _ in range(2)]  # noqa: SIM115
+        self._code: int | None = None
 
         def command() -> None:
-            files = {"stdout": out.fileno() if stdout is None else stdout, "stderr": err.fileno()}
-            for number, (name, file) in enumerate(files.items(), 1):
+            files = [self._files[0].fileno() if stdout is None else stdout, self._files[1].fileno()]
+            for number, (name, file) in enumerate(zip(("stdout", "stderr"), files, strict=True), 1):
                 os.dup2(file, number)
                 stream = None if number == closed else open(number, "w", encoding=encoding, closefd=False)  # noqa: SIM115
                 setattr(sys, name, stream)
@@ -40,12 +50,43 @@ def run_forked(
                 os.chdir(cwd)
             if temporary is not None:
                 os.environ["TMPDIR"], tempfile.tempdir = str(temporary), None
+            logging.getLogger().handlers.clear()  # pytest's
             prepare()
-            code = main([*map(str, words)])
+            code = main(self._words)
             if sys.stderr is not None:
                 sys.stderr.flush()
             os._exit(code)
 
-        code = wait_for(fork(command))
-        texts = [(file.seek(0), file.read().decode(errors="surrogateescape"))[1] for file in (out, err)]
-    return CompletedProcess([*map(str, words)], code, *texts)
+        self._child = fork(command)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        if self._code is None:
+            ended, status = os.waitpid(self._child, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if ended else None
+        return self._code is None
+
+    def kill(self) -> None:
+        """Kill it, unless it has ended."""
+        if self.is_running:
+            os.kill(self._child, signal.SIGKILL)
+
+    def finish(self) -> "CompletedProcess[str]":
+        """Wait for its end and return exit code and texts."""
+        until = time.monotonic() + _WITHIN_S
+        while self.is_running:
+            if time.monotonic() > until:
+                self.kill()
+            time.sleep(0.002)
+        texts = []
+        for file in self._files:
+            file.seek(0)
+            texts.append(file.read().decode(errors="surrogateescape"))
+            file.close()
+        return CompletedProcess(self._words, self._code or 0, *texts)
+
+
+def run_forked(*words: object, **options: object) -> "CompletedProcess[str]":
+    """Run a command to its end; the options are those of `ForkedCommand`."""
+    return ForkedCommand(*words, **options).finish()  # type: ignore[arg-type]

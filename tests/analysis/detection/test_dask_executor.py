@@ -38,7 +38,7 @@ def _command(lake: Path, *words: str) -> list[str]:
 def test_the_same_answers_although_a_worker_dies(
     lake: Path, dask_cluster: StartCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    processes = dask_cluster(2, forgiven=3)
+    processes = dask_cluster(2, forgiven=3, fresh={})
     command = _command(lake, "--scheduler", address_of(tmp_path / "scheduler.json"))
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as report:
         while not (busy := [process for process in processes if _is_at_it(process.pid)]):

@@ -192,6 +192,9 @@ def _afflict(  # noqa: PLR0912  # one branch for each kind of fault
         rows = np.flatnonzero([fault.on_kernel(kernel) for kernel in _next_kernels(ops)])
         for times in (durations.cpu, durations.call):
             _stretch(times, rows, columns, fault)
+    elif fault.kind == "slow_copies":
+        rows = np.flatnonzero([op.copy in ("h2d", "d2h") for op in ops])
+        _stretch(durations.duration, rows, columns, fault)
     elif fault.kind in ("slow_gpu", "unequal_work"):
         rows = np.flatnonzero([op.kind == "compute" and fault.on_kernel(op.kernel) for op in ops])
         _stretch(durations.duration, rows, columns, fault)

@@ -15,6 +15,7 @@ CAUSES = {
     "gpu_compute",
     "workload_imbalance",
     "gpu_time",
+    "slow_copies",
     "communication",
     "slow_network",
     "sync_calls",

@@ -111,6 +111,16 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             job_advice="execute the same kernels more slowly: check the GPUs' clocks, power and cooling",
             remedy="a GPU at full speed (check clocks, power, temperature, neighbours)",
         ),
+        "slow_copies": CauseInfo(
+            words="slow copies between host and GPU",
+            side="GPU",
+            part=TimePart.GPU,
+            advice="copies between host and GPU more slowly: check how much it copies, then its PCIe link and the NUMA "
+            "node of its host memory",
+            job_advice="copy between host and GPU more slowly: check how much they copy, then PCIe links and the NUMA "
+            "nodes of host memory",
+            remedy="copies at full speed (check their size, the PCIe link, NUMA binding, pinned memory)",
+        ),
         "communication": CauseInfo(
             words="slow communication",
             side="network",
@@ -271,6 +281,13 @@ def _stated_work(evidence: "Evidence", late: "Outlier") -> Match | None:
     return Match(more=sentences) if sentences else None
 
 
+def _slow_copies(evidence: "Evidence", late: "Outlier") -> Match | None:
+    work = evidence.workload(late)
+    if not work.excess_ns or work.copies_ns < THRESHOLDS.main_share * work.excess_ns:
+        return None
+    return Match({"share": format_percent(work.copies_ns / work.excess_ns)})
+
+
 def _unaffected_kernels(evidence: "Evidence", late: "Outlier") -> Match | None:
     work = evidence.workload(late)
     share = 0.0 if work.own_steps else work.unaffected_share(THRESHOLDS.unaffected_factor)
@@ -353,6 +370,8 @@ RULES: Final = (
          "{share} of the excess GPU time is in {operations} with another kernel name or launch shape than "
          "{where}{extra}"),
     Rule("workload_imbalance", _GPU, "certain", _stated_work),
+    Rule("slow_copies", _GPU, "likely", _slow_copies,
+         "{share} of the excess GPU time is in copies between host and GPU"),
     Rule("gpu_time", _GPU, "unknown", _unaffected_kernels,
          "kernels with {share} of the GPU time are hardly slower, all others are, with the same launch shapes: more "
          "work in launches of a fixed size, or a cause that slows some kernels only"),

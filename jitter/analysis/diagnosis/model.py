@@ -18,6 +18,7 @@ Cause = Literal[
     "gpu_compute",
     "workload_imbalance",
     "gpu_time",
+    "slow_copies",
     "communication",
     "slow_network",
     "sync_calls",

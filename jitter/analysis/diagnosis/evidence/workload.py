@@ -12,6 +12,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import undisturbed_times
+from jitter.analysis.replay.ladder import mask_operations
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints, spread_positions
 from jitter.core.numeric.stats import lower_median
@@ -27,6 +28,8 @@ class WorkloadComparison:
     differing_ns: float = 0.0
     """Of it, what more work explains: larger launches, in proportion; other kernels, or ones that most ranks lack.
     Of other kernels what is beyond the pace of the equal ones."""
+    copies_ns: float = 0.0
+    """Of it, what copies between host and GPU took longer."""
     operations: int = 0
     """How many operations took longer."""
     differing: int = 0
@@ -65,6 +68,7 @@ class WorkloadComparison:
         return WorkloadComparison(
             self.excess_ns + other.excess_ns,
             self.differing_ns + other.differing_ns,
+            self.copies_ns + other.copies_ns,
             self.operations + other.operations,
             self.differing + other.differing,
             self.extra + other.extra,
@@ -78,6 +82,7 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
     run, team, rank = analysis.run, outlier.team, outlier.rank
     own_steps = run.sizes[team] == 1 or outlier.is_of_all_ranks
     comparison = WorkloadComparison(own_steps=own_steps)
+    copies = mask_operations(run).host_copies[slice(*run.job.first[team : team + 2].tolist())]
     for number in steps:
         key = analysis.keys[number]
         if rank not in run.ranks(key, team):
@@ -90,10 +95,12 @@ def compare_workload(analysis: RunAnalysis, outlier: Outlier, steps: Sequence[in
         gpu = np.nan_to_num(undisturbed_times(run.job, team, recorded.start[:, 0], recorded.end[:, 0]))
         gpu[run.collective_places(team)] = 0.0
         rows = np.hstack([run.file_rows(step, team, ranks) for step, ranks in peers])
+        baseline = _baseline(analysis, outlier, number)
+        comparison += WorkloadComparison(copies_ns=float(np.maximum(gpu - baseline, 0.0)[copies & (gpu > 0)].sum()))
         comparison += compare_launch_shapes(
             rows,
             gpu,
-            _baseline(analysis, outlier, number),
+            baseline,
             [(step, peer) for step, ranks in peers for peer in ranks].index((key, rank)),
             [shapes for step, ranks in peers for shapes in analysis.lake.launch_shapes(step, ranks)],
         )
@@ -117,7 +124,7 @@ def compare_for_work(times: tuple[tuple[int, float, float], ...]) -> WorkloadCom
     `times` are each one's name as a number, time and expected time, ns.
     """
     late = [took - expected for _, took, expected in times if took > expected]
-    return WorkloadComparison(sum(late), 0.0, len(late), times=times)
+    return WorkloadComparison(sum(late), operations=len(late), times=times)
 
 
 def compare_launch_shapes(
@@ -150,9 +157,9 @@ def compare_launch_shapes(
     return WorkloadComparison(
         float(late[slow].sum()),
         float(explained[slow].sum()),
-        int(slow.sum()),
-        int((explained[slow] > 0).sum()),
-        int(lacked[slow].sum()),
+        operations=int(slow.sum()),
+        differing=int((explained[slow] > 0).sum()),
+        extra=int(lacked[slow].sum()),
         times=_times(rows_of[:, column], gpu, baseline, shapes[column]),
     )
 

@@ -126,9 +126,8 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
         else lake.analyze([analysis.keys[number] for number in alike.tolist()])
     )
     places = alike if of_kind is analysis else np.arange(len(alike))
-    of_kind.accounts  # noqa: B018  # the pass gives the baselines too
-    baselines = [of_kind.steps.baselines[number] for number in places.tolist()]
-    usual = find_usual_step(of_kind.run, baselines, of_kind.baseline_transfers[places[0]])
+    medians = [of_kind.baselines[number] for number in places.tolist()]
+    usual = find_usual_step(of_kind.run, medians, of_kind.baseline_transfers[places[0]])
     near = _near_median(of_kind, places, times_ns)
     jitter = _jitter(of_kind, usual, near)
     return {
@@ -321,7 +320,7 @@ def _slow_steps(analysis: "RunAnalysis", usual: UsualRun, near: Sequence[int]) -
         SelfTimes(
             *(
                 np.where(np.isnan(values[usual.cells]), instead, values[usual.cells])
-                for values, instead in zip(analysis.steps.baselines[number], usual.step.own, strict=True)
+                for values, instead in zip(analysis.baselines[number], usual.step.own, strict=True)
             )
         )
         for number in numbers

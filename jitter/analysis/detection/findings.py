@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -69,12 +69,6 @@ class Finding:
     is_incomplete: bool = False
     """Whether slow transfers are of groups with members that were not recorded."""
 
-    def in_run(self, numbers: Ints) -> "Finding":
-        """Return the finding of a run of which only the steps `numbers` were looked at."""
-        steps_of_rank = {rank: places_in(numbers, steps) for rank, steps in self.steps_of_rank.items()}
-        members = tuple(replace(member, steps=places_in(numbers, member.steps)) for member in self.members)
-        return replace(self, steps_of_rank=steps_of_rank, members=members)
-
     @property
     def repair(self) -> Scenario:
         """The what-if scenario in which its excess is gone."""
@@ -103,28 +97,36 @@ class Finding:
         return tuple(sorted({step for steps in self.steps_of_rank.values() for step in steps}))
 
 
-def places_in(numbers: Ints, steps: Sequence[int]) -> tuple[int, ...]:
-    """Return the positions in the run of steps that are given by their positions among the steps `numbers`."""
-    return tuple(numbers[list(steps)].tolist())
+def join_outliers(
+    kind: FindingKind,
+    members: Sequence[Outlier],
+    *evidence: str,
+    are_late_together: bool = False,
+    gain_ns: float | None = None,
+) -> Finding:
+    """Return the finding of one or several ranks that stand out with one part of their time.
 
-
-def join_outliers(kind: FindingKind, members: Sequence[Outlier], chance: float, evidence: str = "") -> Finding:
-    """Return the finding of one or several ranks that stand out with one part of their time."""
+    Ranks that are late together, each by as much, lose the time of one. Of ranks with different chances the least
+    certain one counts, of random events the most certain one.
+    """
+    chances = [outlier.chance for outlier in members]
+    excess_ns = [outlier.excess_ns for outlier in members]
     return Finding(
         kind,
         members[0].part,
         {outlier.rank: outlier.steps for outlier in members},
-        sum(outlier.excess_ns for outlier in members),
+        excess_ns[0] if are_late_together else sum(excess_ns),
         max(outlier.sigmas for outlier in members),
-        (evidence,) if evidence else (),
-        chance,
+        evidence,
+        min(chances) if kind == "random_pauses" else max(chances),
         tuple(members),
+        gain_ns,
     )
 
 
 def of_one_rank(outlier: Outlier) -> Finding:
     """Return the finding that a rank stands out."""
-    return join_outliers("late_rank", [outlier], outlier.chance)
+    return join_outliers("late_rank", [outlier])
 
 
 def join_late_ranks(outliers: Sequence[Outlier]) -> list[Finding]:
@@ -141,7 +143,7 @@ def join_late_ranks(outliers: Sequence[Outlier]) -> list[Finding]:
         if len(members) < THRESHOLDS.min_repeats:
             break
         sentence = f"{format_count(len(members), 'rank')} are late in the same steps"
-        joined.append(join_outliers("late_together", members, max(outlier.chance for outlier in members), sentence))
+        joined.append(join_outliers("late_together", members, sentence))
         ranks = {(outlier.rank, outlier.part) for outlier in members}
         single = [outlier for outlier in single if (outlier.rank, outlier.part) not in ranks]
     every = [*joined, *map(of_one_rank, single)]
@@ -214,16 +216,15 @@ def split_random_events(outliers: Sequence[Outlier], ranks: int, steps: int) -> 
         f"{format_count(count, 'event')} on {format_count(len(single), 'rank')}, each on one rank in one step: "
         "no rank has more of them than chance gives"
     )
-    return others, [join_outliers("random_pauses", single, min(outlier.chance for outlier in single), sentence)]
+    return others, [join_outliers("random_pauses", single, sentence)]
 
 
-class _Clusters(NamedTuple):
+class Clusters(NamedTuple):
     """One team's ranks, cut into a fast and a slow cluster by one part of their time."""
 
-    fast: Ints
-    """Columns."""
-    slow: Ints
-    """Columns."""
+    fast: tuple[int, ...]
+    """Ranks, ascending, as are the slow ones."""
+    slow: tuple[int, ...]
     excess_ns: float
     """Per step, of the clusters' means."""
     gap_ns: float
@@ -232,7 +233,7 @@ class _Clusters(NamedTuple):
     """The excess in standard deviations within the clusters."""
 
 
-def _cut_ranks(deviations: TeamDeviations, part: TimePart, usual_step_ns: float) -> _Clusters | None:
+def _cut_ranks(deviations: TeamDeviations, part: TimePart, usual_step_ns: float) -> Clusters | None:
     """Return the clusters of one team's ranks; None if they are one.
 
     The ranks' medians over steps are cut where the clusters' means differ most, in standard deviations within them.
@@ -246,20 +247,21 @@ def _cut_ranks(deviations: TeamDeviations, part: TimePart, usual_step_ns: float)
     levels = np.nanmedian(relative_ns, axis=0)
     order = np.argsort(levels)
     ordered = levels[order]
+    best = None
     share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
     floor = max(share * float(np.nanmedian(deviations.usual_ns[part])), 1.0)
-    clusters = []
     for cut in range(1, ranks - 1):
         low, high = ordered[:cut], ordered[cut:]
         sigma, gap_ns = max(float(sigma_within(low, high)), floor), float(high[0] - low[-1])
-        if gap_ns >= THRESHOLDS.cluster_gap_sigmas * sigma:
-            excess_ns = float(high.mean() - low.mean())
-            clusters.append(_Clusters(order[:cut], order[cut:], excess_ns, gap_ns, excess_ns / sigma))
-    best = max(clusters, key=lambda cluster: cluster.sigmas, default=None)
+        excess_ns = float(high.mean() - low.mean())
+        if gap_ns >= THRESHOLDS.cluster_gap_sigmas * sigma and (best is None or excess_ns / sigma > best.sigmas):
+            fast, slow = (tuple(np.sort(deviations.ranks[columns]).tolist()) for columns in np.split(order, [cut]))
+            best = Clusters(fast, slow, excess_ns, gap_ns, excess_ns / sigma)
     if best is None or best.sigmas < THRESHOLDS.outlier_sigmas:
         return None
     is_much = best.excess_ns >= THRESHOLDS.min_clear_share * usual_step_ns
-    return best if is_much and differ_steadily(relative_ns, best.slow, best.fast) else None
+    of_fast, of_slow = np.split(order, [len(best.fast)])
+    return best if is_much and differ_steadily(relative_ns, of_slow, of_fast) else None
 
 
 def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequence[Outlier]) -> list[Finding]:
@@ -278,16 +280,16 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequenc
         clusters = _cut_ranks(deviations, part, known_median(step_ns))
         if clusters is None or not 2 <= len(clusters.fast) <= ranks / 2:
             continue
-        slow = tuple(sorted(deviations.ranks[clusters.slow].tolist()))
-        if set(slow) <= {outlier.rank for outlier in outliers if outlier.part is part}:
+        if set(clusters.slow) <= {outlier.rank for outlier in outliers if outlier.part is part}:
             continue
         every, excess_ns = tuple(range(steps)), clusters.excess_ns
         chance = float(student_tail(clusters.sigmas, THRESHOLDS.max_degrees)) * ranks * len(OWN_PARTS)
-        members = tuple(
-            Outlier(deviations.team, rank, part, every, excess_ns * steps, clusters.sigmas, chance) for rank in slow
-        )
+        members = [
+            Outlier(deviations.team, rank, part, every, excess_ns * steps, clusters.sigmas, chance)
+            for rank in clusters.slow
+        ]
         sentence = (
-            f"ranks {format_numbers(slow)} take {format_time(excess_ns)} per step longer than the other "
+            f"ranks {format_numbers(clusters.slow)} take {format_time(excess_ns)} per step longer than the other "
             f"{format_count(len(clusters.fast), 'rank')}, and differ less among themselves"
         )
         gain = None  # of equal halves the lower median is the fast one's: the loss contains it
@@ -295,14 +297,11 @@ def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequenc
             sentence += ": the loss, which compares with the median rank, does not contain it"
             # they are late together: the step is shorter by what one of them takes longer
             gain = excess_ns * timed
-        whole_ns, of_ranks = excess_ns * steps, dict.fromkeys(slow, every)
-        findings.append(
-            Finding("two_clusters", part, of_ranks, whole_ns, clusters.sigmas, (sentence,), chance, members, gain)
-        )
+        findings.append(join_outliers("two_clusters", members, sentence, are_late_together=True, gain_ns=gain))
     return findings
 
 
-def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: Floats) -> list[Finding]:
+def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: Floats, numbers: Ints) -> Finding | None:
     """Return the steps in which all ranks are slow: the step would be longer than usual even without its loss.
 
     It names the ranks of all teams that are slow then, by at least half of what slows the largest team's usual rank.
@@ -311,17 +310,18 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
         teams: the deviations of each team; the usual times of the one with most ranks say in which part.
         step_ns: (steps,) each step's time, NaN where unknown.
         loss_ns: (steps,) each step's loss.
+        numbers: (steps,) their positions in the run.
 
     """
     largest = max(teams, key=lambda team: len(team.ranks), default=None)
     if largest is None or len(largest.ranks) < 2:
-        return []  # a single rank cannot be told from all of them
+        return None  # a single rank cannot be told from all of them
     # a short step after a long one has a negative loss, which does not make it a slow one
     base = (step_ns - np.maximum(np.nan_to_num(loss_ns), 0.0))[:, None]
     is_known = ~np.isnan(base[:, 0])
     count = int(is_known.sum())
     if count < THRESHOLDS.min_repeats:
-        return []
+        return None
     sigma = qn_sigma(base)
     level = float(quiet_level(base, sigma)[0])
     least = max(float(sigma[0]), THRESHOLDS.host_spread_share * level / THRESHOLDS.outlier_sigmas)
@@ -330,34 +330,34 @@ def find_slow_steps(teams: Sequence[TeamDeviations], step_ns: Floats, loss_ns: F
     tails = np.where(is_known, student_tail(excess / noise, THRESHOLDS.tail_degrees), 1.0)
     slow = is_known & (excess >= THRESHOLDS.host_spread_share * level) & (excess >= THRESHOLDS.outlier_sigmas * noise)
     if not slow.any() or 2 * slow.sum() > count:
-        return []
+        return None
     chance = binomial_tail(int(slow.sum()), count, float(tails[slow].max()))
     if chance > THRESHOLDS.max_chance:
-        return []
+        return None
     usual = largest.usual_ns[:, :, 0]
     excess_of_part = np.nan_to_num(usual[:, slow] - lower_median(usual[:, is_known & ~slow])).sum(axis=1)
     gain = float(excess[slow].sum())
     part = TimePart(int(np.argmax(excess_of_part)))
     if excess_of_part[part] < THRESHOLDS.main_share * gain:
-        return []  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
-    steps = tuple(np.flatnonzero(slow).tolist())
+        return None  # the time is in none of the ranks' own parts: communication, or waiting for what was not recorded
+    steps = tuple(numbers[slow].tolist())
     sigmas = float((excess / noise)[slow].max())
     share = float(np.median(_slower_shares(largest, part, slow, is_known)))
-    members = tuple(
+    members = [
         Outlier(team.team, rank, part, steps, gain, sigmas, chance, is_of_all_ranks=True)
         for team in teams
         for rank, slower_share in zip(
             team.ranks.tolist(), _slower_shares(team, part, slow, is_known).tolist(), strict=True
         )
         if slower_share >= THRESHOLDS.main_share * share
-    )
+    ]
     ranks = tuple(sorted(member.rank for member in members))
     subject = "all ranks" if len(ranks) == sum(len(team.ranks) for team in teams) else f"ranks {format_numbers(ranks)}"
     sentence = (
         f"in {format_count(len(steps), 'step')} {subject} take {format_time(gain / len(steps))} longer than in the "
         "other steps: the loss, which compares ranks within a step, does not contain it"
     )
-    return [Finding("slow_steps", part, dict.fromkeys(ranks, steps), gain, sigmas, (sentence,), chance, members, gain)]
+    return join_outliers("slow_steps", members, sentence, are_late_together=True, gain_ns=gain)
 
 
 def _sigma_of_medians(team: TeamDeviations) -> Floats:
@@ -390,21 +390,11 @@ def _slower_shares(team: TeamDeviations, part: TimePart, slow: Bools, is_known: 
     return shares
 
 
-class FastRanks(NamedTuple):
-    """The fast ranks of one team, and how far the others are behind."""
-
-    fast: tuple[int, ...]
-    slow: tuple[int, ...]
-    behind_ns: float
-    """GPU time per step of the fastest slow rank above that of the slowest fast one."""
-
-
-def find_fast_ranks(deviations: TeamDeviations, usual_step_ns: float) -> FastRanks | None:
-    """Return the ranks of a team, less than half of it, whose GPUs are much faster than all others; None if none."""
+def find_fast_ranks(deviations: TeamDeviations, usual_step_ns: float) -> Clusters | None:
+    """Return the clusters of a team of which a minority has much faster GPUs than all others; None if none has."""
     clusters = _cut_ranks(deviations, TimePart.GPU, usual_step_ns)
     if clusters is None or len(clusters.fast) >= len(clusters.slow):
         return None
     if clusters.gap_ns * clusters.sigmas < THRESHOLDS.outlier_sigmas * clusters.excess_ns:
         return None  # the slow ranks spread widely: the fast ones may be the end of that
-    fast, slow = (tuple(sorted(deviations.ranks[columns].tolist())) for columns in (clusters.fast, clusters.slow))
-    return FastRanks(fast, slow, clusters.gap_ns)
+    return clusters

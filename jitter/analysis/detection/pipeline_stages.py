@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations
-from jitter.analysis.detection.findings import Finding
+from jitter.analysis.detection.findings import Finding, FindingKind, join_outliers
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import KernelCounts
@@ -70,7 +70,7 @@ def _weighted_median(values: Sequence[tuple[float, float]]) -> float:
 def find_unequal_stages(
     run: RunModel,
     teams: Sequence[TeamDeviations],
-    baselines: Mapping[int, SelfTimes],
+    baselines: Sequence[SelfTimes],
     counts: Callable[[Sequence[int]], KernelCounts],
     gains: Callable[[Sequence[Scenario]], list[float]],
 ) -> list[Finding]:
@@ -79,19 +79,19 @@ def find_unequal_stages(
     Args:
         run: its model.
         teams: the deviations of each team.
-        baselines: by step the medians of self times, (operations of all teams,).
+        baselines: each step's medians of self times, (operations of all teams,).
         counts: returns the kernels that these ranks recorded and lost.
         gains: returns what scenarios save, ns.
 
     """
-    if run.misses_partners or not baselines:
+    if run.misses_partners:
         return []  # what the stages wait for is not known
     exchanging = find_exchanging_teams(run)
     stages = []
     for team in teams:
         usual_ns = team.usual_ns[TimePart.GPU, :, 0]
         is_whole = _whole_steps(counts(team.ranks.tolist()))
-        whole = [number for number in np.flatnonzero(is_whole & ~np.isnan(usual_ns)).tolist() if number in baselines]
+        whole = np.flatnonzero(is_whole & ~np.isnan(usual_ns)).tolist()
         # without launches a kernel counts where it starts: such a stage is compared with others alike only
         is_alike = bool(run.job.has_launches[team.team]) == bool(run.job.has_launches.any())
         # the usual time of a stage of one rank is that of its steps
@@ -126,24 +126,11 @@ def find_unequal_stages(
             if is_slow
             else "kernels of the same names take as long there as on other stages: it has more of them"
         )
-        members = tuple(
+        members = [
             Outlier(stage.team, rank, TimePart.GPU, every, excess * len(every), sigmas, chance) for rank in stage.ranks
-        )
-        steps = dict.fromkeys(stage.ranks, every)
-        evidence = (sentence, why)
-        findings.append(
-            Finding(
-                "slow_stage" if is_slow else "unequal_stages",
-                TimePart.GPU,
-                steps,
-                excess * len(every),
-                sigmas,
-                evidence,
-                chance,
-                members,
-                gain,
-            )
-        )
+        ]
+        kind: FindingKind = "slow_stage" if is_slow else "unequal_stages"
+        findings.append(join_outliers(kind, members, sentence, why, are_late_together=True, gain_ns=gain))
     return findings
 
 

@@ -12,7 +12,7 @@ from jitter.analysis.account.step_account import StepAccount
 from jitter.analysis.detection.deviations import TeamDeviations, collect_deviations
 from jitter.analysis.detection.expert_imbalance import ExpertImbalance
 from jitter.analysis.detection.findings import (
-    FastRanks,
+    Clusters,
     Finding,
     find_clusters,
     find_fast_ranks,
@@ -39,7 +39,7 @@ from jitter.analysis.detection.slow_communication import (
 )
 from jitter.analysis.detection.standouts import Outlier, Standouts, find_standouts
 from jitter.analysis.execution.run_reader import RunReader
-from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS, SelfTimes, TimePart
 from jitter.analysis.metrics.bandwidth_baseline import Baseline
 from jitter.analysis.replay.run_steps import RunSteps
 from jitter.analysis.replay.what_if import Scenario, baseline_transfers, together
@@ -89,6 +89,11 @@ class RunAnalysis:
         seen = self._executor.measure()
         self.steps.baselines.update((number, step_statistics.baseline) for number, step_statistics in enumerate(seen))
         return seen
+
+    @property
+    def baselines(self) -> list[SelfTimes]:
+        """Each step's medians of self times, (operations of all teams,)."""
+        return [seen.baseline for seen in self._seen]
 
     @cached_property
     def arrivals(self) -> list[Arrivals]:
@@ -389,20 +394,21 @@ class RunAnalysis:
         """Clusters of ranks and steps that are slow for all, whose saving is no part of the loss."""
         slow_steps = [finding for finding in self._slow_steps if finding is not self.warm_up]
         clusters = [finding for finding in self._clusters if finding.known_gain_ns is not None]
-        stages = find_unequal_stages(
-            self.run, self.deviations, self.steps.baselines, self.lake.kernel_counts, self.gains
-        )
+        stages = find_unequal_stages(self.run, self.deviations, self.baselines, self.lake.kernel_counts, self.gains)
         return clusters + slow_steps + stages
 
     @cached_property
     def _slow_steps(self) -> list[Finding]:
-        return [
-            finding.in_run(numbers)
-            for numbers in self.steps.of_kinds
-            for finding in find_slow_steps(
-                [team.of_steps(numbers) for team in self.deviations], self.step_ns[numbers], self.loss_ns[numbers]
+        found = (
+            find_slow_steps(
+                [team.of_steps(numbers) for team in self.deviations],
+                self.step_ns[numbers],
+                self.loss_ns[numbers],
+                numbers,
             )
-        ]
+            for numbers in self.steps.of_kinds
+        )
+        return [finding for finding in found if finding is not None]
 
     @cached_property
     def warm_up(self) -> Finding | None:
@@ -419,8 +425,8 @@ class RunAnalysis:
         )
 
     @cached_property
-    def fast_ranks(self) -> list[FastRanks]:
-        """Few ranks of a team that are much faster than its others: a doubt, and no finding."""
+    def fast_ranks(self) -> list[Clusters]:
+        """The clusters of teams of which few ranks are much faster than the others: a doubt, and no finding."""
         fast_by_team = (find_fast_ranks(team, self.usual_step_ns) for team in self.deviations)
         return [team_ranks for team_ranks in fast_by_team if team_ranks is not None]
 

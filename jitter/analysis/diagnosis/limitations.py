@@ -278,7 +278,7 @@ def _describe_fast_ranks(evidence: Evidence, culprits: Sequence[Culprit]) -> Ite
         if not named.issuperset(gap.slow):
             verb = "needs" if len(gap.fast) == 1 else "need"
             yield capitalize(
-                f"{format_ranks(gap.fast)} {verb} {format_time(gap.behind_ns)} of GPU time per step less than "
+                f"{format_ranks(gap.fast)} {verb} {format_time(gap.gap_ns)} of GPU time per step less than "
                 f"{format_ranks(gap.slow)}: unless there is less work there, the others are slow, which the loss "
                 "does not show."
             )

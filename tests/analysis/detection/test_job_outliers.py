@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jitter.analysis.detection.deviations import TeamDeviations, subtract_median_of_others
-from jitter.analysis.detection.findings import find_clusters, find_fast_ranks, find_slow_steps
+from jitter.analysis.detection.findings import Finding, find_clusters, find_fast_ranks, find_slow_steps
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
 from jitter.simulate import Fault, simulate
@@ -26,6 +26,11 @@ def team(gpu_ns: np.ndarray, usual_ns: np.ndarray | None = None) -> TeamDeviatio
     if usual_ns is not None:
         usual[TimePart.GPU, :, 0] = usual_ns
     return TeamDeviations(0, np.arange(ranks), subtract_median_of_others(own), np.full((3, steps, 1), 100.0), usual)
+
+
+def slow_steps(teams: list[TeamDeviations], step_ns: np.ndarray, loss_ns: np.ndarray | None = None) -> Finding | None:
+    loss_ns = np.full(len(step_ns), 1e4) if loss_ns is None else loss_ns
+    return find_slow_steps(teams, step_ns, loss_ns, np.arange(len(step_ns)))
 
 
 def gpus(seed: int, ranks: int, spread: float) -> np.ndarray:
@@ -99,10 +104,11 @@ def test_steps_in_which_all_ranks_are_slow():
     own = gpus(1, 8, 0.003)
     steps = np.array([np.nan, *(STEP + np.random.default_rng(2).normal(0, 3e3, 7))])
     usual = np.full(8, 0.8 * STEP)
-    assert find_slow_steps([team(own, usual)], steps, np.full(8, 1e4)) == []
+    assert slow_steps([team(own, usual)], steps) is None
     steps[[3, 6]] += 0.3 * STEP
     usual[[3, 6]] += 0.3 * STEP
-    (found,) = find_slow_steps([team(own, usual)], steps, np.full(8, 1e4))
+    found = slow_steps([team(own, usual)], steps)
+    assert found is not None
     assert (found.kind, found.part, found.steps, found.ranks) == ("slow_steps", TimePart.GPU, (3, 6), tuple(range(8)))
     assert found.known_gain_ns == pytest.approx(0.6 * STEP, rel=0.05)
 
@@ -113,8 +119,8 @@ def test_steps_that_are_slow_because_the_median_rank_is_by_chance(spread: float,
     own = 0.8 * STEP * (1 + spread * np.random.default_rng(1).standard_normal((5, 6)))
     longer = np.array([0.0, 0.0, 0.0, 0.1, 0.1]) * STEP
     steps = STEP + longer + np.array([np.nan, 0.0, 6e3, 0.0, 4e3])
-    found = find_slow_steps([team(own, 0.8 * STEP + longer)], steps, np.full(5, 1e4))
-    assert [one.steps for one in found] == ([(3, 4)] if is_slow else [])
+    found = slow_steps([team(own, 0.8 * STEP + longer)], steps)
+    assert (found and found.steps) == ((3, 4) if is_slow else None)
 
 
 def test_all_teams_that_are_slow_in_these_steps_are_named():
@@ -130,7 +136,8 @@ def test_all_teams_that_are_slow_in_these_steps_are_named():
         replace(team(gpus(1, ranks, 0.003), usual[at]), team=at, ranks=np.arange(ranks) + 10 * at)
         for at, ranks in enumerate((4, 2, 2, 2))
     ]
-    (found,) = find_slow_steps(stages, steps, np.full(8, 1e4))
+    found = slow_steps(stages, steps)
+    assert found is not None
     assert found.ranks == (0, 1, 2, 3, 10, 11)
 
 
@@ -138,7 +145,7 @@ def test_a_step_that_is_slow_by_its_loss_is_not_slow_for_all():
     steps, loss = np.full(8, STEP), np.full(8, 1e4)
     steps[3] += 0.3 * STEP
     loss[3] += 0.3 * STEP
-    assert find_slow_steps([team(gpus(1, 8, 0.003))], steps, loss) == []
+    assert slow_steps([team(gpus(1, 8, 0.003))], steps, loss) is None
 
 
 @pytest.mark.parametrize("late", [(4, 5, 6, 7), (0, 1, 2, 3)])
@@ -165,7 +172,8 @@ def test_ranks_that_are_not_slow_in_slow_steps_are_not_named(late: tuple[int, ..
     own[np.ix_([3, 6], late)] += 0.3 * STEP
     steps = np.array([np.nan, *(STEP + np.random.default_rng(2).normal(0, 3e3, 7))])
     steps[[3, 6]] += 0.3 * STEP
-    (found,) = find_slow_steps([team(own, np.median(own, axis=1))], steps, np.full(8, 1e4))
+    found = slow_steps([team(own, np.median(own, axis=1))], steps)
+    assert found is not None
     assert (found.steps, found.ranks) == ((3, 6), late)
     assert "all ranks" not in found.evidence[0]
 
@@ -199,7 +207,7 @@ def test_fewer_than_half_are_fast(ranks: int, fast: tuple[int, ...]):
     assert found is not None
     assert found.fast == fast
     assert found.slow == tuple(rank for rank in range(ranks) if rank not in fast)
-    assert found.behind_ns == pytest.approx(0.12 * STEP, rel=0.1)
+    assert found.gap_ns == pytest.approx(0.12 * STEP, rel=0.1)
 
 
 @pytest.mark.parametrize(("ranks", "fast"), [(2, (0,)), (4, (0, 1)), (4, (0, 1, 2)), (8, (1, 2, 3, 4, 5, 6))])

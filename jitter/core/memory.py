@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 _TRIM_THRESHOLD: Final = -1
-_MMAP_THRESHOLD: Final = -3
+_MMAP_MAX: Final = -4
 _ARENA_MAX: Final = -8
 _KEPT_BYTES: Final = 1 << 30
-_LARGEST_ARRAY_BYTES: Final = 32 << 20
-"""The most that glibc accepts as threshold."""
 
 
 def keep_freed_memory() -> None:
@@ -30,7 +28,7 @@ def keep_freed_memory() -> None:
 
             pa.set_memory_pool(pa.system_memory_pool())
         library.mallopt(_ARENA_MAX, 1)  # what one thread frees another one reuses
-        library.mallopt(_MMAP_THRESHOLD, _LARGEST_ARRAY_BYTES)
+        library.mallopt(_MMAP_MAX, 0)  # a threshold would spare no array above 32 MiB
         library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 

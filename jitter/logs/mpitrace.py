@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from jitter.logs.line_parser import Context, LineParser, split_prefix
 
-_START: Final = re.compile(r"Data for MPI rank (\d{1,9}) of \d+")
+_START: Final = re.compile(r"Data for MPI rank (\d{1,9}) of (\d{1,9})")
 _CALL: Final = re.compile(r"\s*(MPIX?_\w+)\s+(\d{1,18})\s+(\d+\.\d+)\s+(\d+\.\d+)\s*")
 _BUCKET: Final = re.compile(r"\s*(\d{1,18})\s+(\d+\.\d+)\s+(\d+\.\d+)\s*")
 _BUCKETS_OF: Final = re.compile(r"\s*(MPIX?_\w+)\s.*#calls")
@@ -38,6 +38,12 @@ class MpitraceParser(LineParser):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._rank = 0
+        self._world_size: int | None = None
+        self._ranks_of_run: set[int] = set()
+        """Ranks whose profiles the file has of the run that is read."""
+        self._runs = 0
+        """Runs of the file so far."""
+        self._run = ""
         self._call: str | None = None
         self._in_distributions = False
         self._after_blank = False
@@ -53,7 +59,8 @@ class MpitraceParser(LineParser):
         text = split_prefix(line)[1].rstrip()
         if match := _START.search(text):
             self._end_profile()
-            self._rank, self._call, self._columns = int(match[1]), None, []
+            self._begin_profile(int(match[1]), int(match[2]))
+            self._call, self._columns = None, []
             self._in_distributions = False
             self._values = {}
             self.is_open = True
@@ -75,6 +82,16 @@ class MpitraceParser(LineParser):
     def finish(self) -> None:
         """Add the ranks of the last profile."""
         self._end_profile()
+
+    def _begin_profile(self, rank: int, world_size: int) -> None:
+        """Begin the profile of another rank, or of another run: that of a rank which the run has, or of more ranks."""
+        if rank in self._ranks_of_run or world_size != self._world_size:
+            self._runs += 1
+            self._ranks_of_run.clear()
+        self._ranks_of_run.add(rank)
+        self._rank, self._world_size = rank, world_size
+        name = self.context.path.name.removesuffix(f".{rank}")
+        self._run = name if self._runs == 1 else f"{name} ({self._runs})"
 
     def _read_row(self, text: str) -> None:
         if match := _BUCKETS_OF.match(text):
@@ -104,7 +121,13 @@ class MpitraceParser(LineParser):
 
     def _add_call(self, call: str, average: float | None, calls: str, seconds: str) -> None:
         self.add(
-            "mpi_calls", rank=self._rank, call=call, average_bytes=average, calls=int(calls), seconds=float(seconds)
+            "mpi_calls",
+            run=self._run,
+            rank=self._rank,
+            call=call,
+            average_bytes=average,
+            calls=int(calls),
+            seconds=float(seconds),
         )
 
     def _read_value(self, name: str, value: float) -> None:
@@ -131,11 +154,9 @@ class MpitraceParser(LineParser):
             return
         self._summary.pop(int(cells[0]), None)
         size = row.get("size(MB)", row.get("size(MiB)"))
-        self.add(
-            "mpi_ranks",
-            rank=int(cells[0]),
+        self._add_rank(
+            int(cells[0]),
             host=host,
-            communication_order=self._order.get(int(cells[0])),
             memory_bytes=round(float(size) * _MEBI) if size else None,
             **{column: float(row[name]) for name, column in _TIMES.items() if name in row},
             switches=int(row["switches"]) if "switches" in row else None,
@@ -144,10 +165,14 @@ class MpitraceParser(LineParser):
     def _end_rank(self) -> None:
         values, self._values = self._values, None
         if values:
-            self.add("mpi_ranks", rank=self._rank, communication_order=self._order.get(self._rank), **values)
+            self._add_rank(self._rank, **values)
 
     def _end_profile(self) -> None:
         self._end_rank()
         for rank, seconds in self._summary.items():
-            self.add("mpi_ranks", rank=rank, communication_s=seconds, communication_order=self._order.get(rank))
+            self._add_rank(rank, communication_s=seconds)
         self._summary, self._order = {}, {}
+
+    def _add_rank(self, rank: int, **values: Any) -> None:
+        named = {"run": self._run, "world_size": self._world_size, "communication_order": self._order.get(rank)}
+        self.add("mpi_ranks", rank=rank, **named, **values)

@@ -16,6 +16,11 @@ def _schema(*fields: tuple[str, pa.DataType, str]) -> pa.Schema:
 _SOURCE: Final = pa.field("source", pa.string(), nullable=False, metadata={"description": "the file it was read from"})
 _RANK: Final = ("rank", pa.int32(), "global rank")
 _HOST: Final = ("host", pa.string(), "name of the host, as the source prints it")
+_MPI_RUN: Final = (
+    "run",
+    pa.string(),
+    "name of the profile's file without the rank, and the number of a later run in it",
+)
 _DEVICE: Final = ("device", pa.int32(), "number of the GPU on its host")
 _BUS_ID: Final = ("bus_id", pa.string(), "PCI address domain:bus:device, hexadecimal, without the function")
 _TIME: Final = ("time_ns", pa.int64(), "as printed, in ns since 1970; a time without a zone is taken as UTC")
@@ -210,6 +215,7 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("near_nics", _STRINGS, "NICs with the shortest path that stays in the NUMA node"),
     ),
     "mpi_calls": _schema(
+        _MPI_RUN,
         _RANK,
         ("call", pa.string(), "MPI function"),
         ("average_bytes", pa.float64(), "average size of the bucket; null: the call's total"),
@@ -217,8 +223,10 @@ SCHEMAS: Final[dict[str, pa.Schema]] = {
         ("seconds", pa.float64(), "time in the calls"),
     ),
     "mpi_ranks": _schema(
+        _MPI_RUN,
         _RANK,
         _HOST,
+        ("world_size", pa.int32(), "ranks of the run"),
         ("communication_s", pa.float64(), "time in MPI"),
         ("elapsed_s", pa.float64(), "time from MPI_Init to MPI_Finalize"),
         ("memory_bytes", pa.int64(), "largest resident set"),

@@ -104,8 +104,13 @@ def _sections(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Itera
         elif first.rung != "ranks" and (cost := describe_jitter(diagnosis)):
             rows.append(("jitter", cost))
         yield _grid(rows)
+    elif diagnosis.measurements and not diagnosis.steps:  # what logs alone say comes first
+        yield _text(diagnosis.measurements[0], "bold")
+        yield _grid([*_listed("measured", diagnosis.measurements[1 : limits.facts]), ("jitter", verdict)])
     elif hang is None or diagnosis.steps:
-        yield _text(" ".join((*diagnosis.measurements, verdict)), "bold")
+        yield _text(verdict, "bold")
+    if diagnosis.steps and diagnosis.measurements:
+        yield _grid(list(_listed("measured", diagnosis.measurements[: limits.facts])))
     if others := list(_others(diagnosis, limits)):
         yield _grid(others)
     if limits.steps and any(finding.rung == "ranks" for finding in diagnosis.culprits):

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from published_logs import CPU_32
+from published_logs import CPU_8, CPU_32, GPU_8_NCCL
 
 from jitter.analysis.diagnosis.evidence.logs.measurements import describe_measurements
 from jitter.cli import main
@@ -127,3 +127,19 @@ def test_published_mpitrace_profile(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "Rank 0 uses 28.5 CPUs, 3.40% of it in the system, memory 1.23 GB" in notes
     assert "Rank 0 has 634,913 context switches, the other ranks 257,482 (median)" in notes
     assert verdict.endswith("The lake holds logs and no traces, so jitter is unknown: ingest the job's traces too.")
+
+
+def test_profiles_of_several_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """A rank's calls are compared with its own run's time, on the first screen too."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / "notes.txt").write_text(CPU_32 + GPU_8_NCCL + CPU_8)
+    assert main(["report", str(folder), "-L", str(tmp_path / "lake"), "-o", str(tmp_path / "page.html")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    shares = [
+        "MPI takes 251 of 318 s (79.1%) on rank 0 of 32, 250 s of it in MPI_Allreduce.",
+        "MPI takes 109 of 672 s (16.3%) on rank 0 of 8, 109 s of it in MPI_Allreduce.",
+        "MPI takes 6 of 50 s (12.2%) on rank 0 of 8, 6 s of it in MPI_Allreduce.",
+    ]
+    assert said.startswith(shares[0])
+    assert [share in said for share in shares] == [True, True, True]

@@ -21,7 +21,8 @@ from jitter.core.formatting import (
     format_time,
 )
 
-Rows = Sequence[Mapping[str, Any]]
+Row = Mapping[str, Any]
+Rows = Sequence[Row]
 _MOST: Final = THRESHOLDS.sentences.max_named
 _LIMITS: Final = THRESHOLDS.evidence
 _SINGLE: Final = _LIMITS.single_value_bytes
@@ -281,26 +282,41 @@ def _training(rows: Rows) -> Iterator[str]:
 
 
 def _time_in_mpi(ranks: Rows, calls: Rows) -> Iterator[str]:
-    timed = [
-        row for row in ranks if row["communication_s"] is not None and row["elapsed_s"] and row["rank"] is not None
-    ]
-    if not timed:
-        return
-    totals = [row for row in calls if row["average_bytes"] is None and row["seconds"]]
-    profiled = {total["rank"] for total in totals}
-    by_share = sorted(timed, key=lambda row: row["communication_s"] / row["elapsed_s"])
-    detailed = [row for row in by_share if row["rank"] in profiled] or by_share
-    row = detailed[(len(detailed) - 1) // 2]
-    share = row["communication_s"] / row["elapsed_s"]
-    of_rank = [total for total in totals if total["rank"] == row["rank"]]
-    most = max(of_rank, key=lambda total: total["seconds"], default=None)
-    call = "" if most is None else f", {most['seconds']:,.0f} s of it in {most['call']}"
-    yield (
-        f"MPI takes {row['communication_s']:,.0f} of {row['elapsed_s']:,.0f} s ({format_percent(share)}) on "
-        f"rank {row['rank']}{call}"
-    )
-    if most is not None:
-        yield from _small_messages(calls, most)
+    """Tell each run's time in MPI, the one with the largest share first; then which calls and ranks have it."""
+    timed: dict[str | None, list[Row]] = defaultdict(list)
+    for row in ranks:
+        if row["communication_s"] is not None and row["elapsed_s"] and row["rank"] is not None:
+            timed[row["run"]].append(row)
+    details: list[str] = []
+    profiled = {(total["run"], total["rank"]) for total in calls if total["average_bytes"] is None and total["seconds"]}
+    typical = {}
+    for run, rows in timed.items():
+        by_share = sorted(rows, key=_share_in_mpi)
+        detailed = [row for row in by_share if (run, row["rank"]) in profiled] or by_share
+        typical[run] = detailed[(len(detailed) - 1) // 2]
+    for run, row in sorted(typical.items(), key=lambda item: -_share_in_mpi(item[1])):
+        of_run = [call for call in calls if call["run"] == run]
+        totals = [call for call in of_run if call["average_bytes"] is None and call["rank"] == row["rank"]]
+        most = max(totals, key=lambda total: total["seconds"], default=None)
+        call = f", {most['seconds']:,.0f} s of it in {most['call']}" if most is not None and most["seconds"] else ""
+        of_all = f" of {row['world_size']}" if len(typical) > 1 and row["world_size"] else ""
+        yield (
+            f"MPI takes {row['communication_s']:,.0f} of {row['elapsed_s']:,.0f} s "
+            f"({format_percent(_share_in_mpi(row))}) on rank {row['rank']}{of_all}{call}"
+        )
+        if most is not None:
+            details += _small_messages(of_run, most)
+        details += _compare_ranks([row for row in ranks if row["run"] == run])
+        details += _processors(timed[run])
+    yield from details
+
+
+def _share_in_mpi(row: Row) -> float:
+    return float(row["communication_s"] / row["elapsed_s"])
+
+
+def _compare_ranks(ranks: Rows) -> Iterator[str]:
+    """Tell the least, the median and the most time of a run's ranks in MPI."""
     row_of_rank = {row["rank"]: row for row in ranks if row["communication_s"] is not None}
     if len(row_of_rank) > 1:
         ordered = sorted(row_of_rank.values(), key=lambda row: float(row["communication_s"]))
@@ -310,7 +326,6 @@ def _time_in_mpi(ranks: Rows, calls: Rows) -> Iterator[str]:
         named = zip(("least", "median", "most"), (ordered[0], middle, ordered[-1]), strict=True)
         times = ", ".join(f"{row['communication_s']:,.0f} s on rank {row['rank']} ({what})" for what, row in named)
         yield f"MPI takes {times}: the other ranks wait for the rank with the least"
-    yield from _processors(timed)
 
 
 def _small_messages(calls: Rows, most: Mapping[str, Any]) -> Iterator[str]:

@@ -44,8 +44,16 @@ def without_notes(out: str) -> object:
     return found
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-@pytest.mark.parametrize("part", ["kernels/epoch=1/step=2001/rank=2.parquet", "host/rank=2", "sources"])
+KERNELS = "kernels/epoch=1/step=2001/rank=2.parquet"
+
+
+@pytest.mark.parametrize(
+    ("part", "how"),
+    [
+        *((KERNELS, how) for how in DAMAGES),
+        *((part, how) for part in ("host/rank=2", "sources") for how in ("gone", "cut")),
+    ],
+)
 def test_a_report_goes_on_without_a_damaged_rank(
     how: str, part: str, small_lake: Path, two_ranks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -93,7 +101,7 @@ def test_every_verb_goes_on_without_a_damaged_rank_and_says_so(
     monkeypatch.chdir(tmp_path)
     for lake, to in ((small_lake, "lake"), (two_ranks, "two")):
         shutil.copytree(lake, tmp_path / to)
-    lost = Path("lake/kernels/epoch=1/step=2001/rank=2.parquet")
+    lost = Path("lake", KERNELS)
     damage(lost, "cut")
     said, files = {}, {}
     for lake in ("two", "lake"):
@@ -118,7 +126,7 @@ def test_a_part_of_a_run_is_neither_judged_nor_kept(
 ):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(small_lake, tmp_path / "lake")
-    lost = Path("lake/kernels/epoch=1/step=2001/rank=2.parquet")
+    lost = Path("lake", KERNELS)
     damage(lost, "cut")
     verbs = 2 if words[0] == "history" else 1
     assert main([*words[:verbs], "lake", *words[verbs:]]) == 3
@@ -131,7 +139,7 @@ def test_a_part_of_a_run_is_neither_judged_nor_kept(
 def test_kernels_of_a_damaged_file_are_not_exported(small_lake: Path, tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(small_lake, tmp_path / "lake")
-    lost = Path("lake/kernels/epoch=1/step=2001/rank=2.parquet")
+    lost = Path("lake", KERNELS)
     damage(lost, "cut")
     assert main(["export", "lake", "--csv", "out"]) == 0
     assert len(list(Path("out").iterdir())) == 8

@@ -156,27 +156,19 @@ def test_steps_leave_the_others_out(root: Path, capsys: pytest.CaptureFixture[st
 
 
 SORTS: dict[str, tuple[Job, list[str]]] = {
-    "one rank": (small(ranks=1), []),
     "one rank, slow once": (small(ranks=1, steps=7), ["cpu_stall:rank=0,step=4,kernel=9,ms=5"]),
     "one step": (small(steps=1), ["slow_gpu:rank=1,factor=2"]),
     "one rank and one step": (small(ranks=1, steps=1), []),
-    "two ranks": (small(ranks=2), ["slow_gpu:rank=1,factor=1.5"]),
     "epochs": (small(marker="talk", epoch=3), ["slow_gpu:rank=1,factor=1.5"]),
     "a slow host": (small(ranks=8, gpus_per_node=4), ["slow_cpu:ranks=4-7,factor=5"]),
     "slow collectives": (small(steps=8), ["slow_collective:steps=4-5,factor=20"]),
-    "more work": (small(steps=5), ["unequal_work:rank=2,factor=1.8"]),
-    "late starts": (small(steps=6), ["late_start:rank=1,every=2,ms=6"]),
     "two faults": (small(steps=6), ["slow_gpu:rank=0,factor=1.6", "late_start:rank=3,step=4,ms=9"]),
 }
 CULPRITS: dict[str, list[tuple[str, list[int], str]]] = {
-    "one rank": [],
     "one rank and one step": [],
-    "two ranks": [("rank", [1], "gpu_compute")],
     "epochs": [("rank", [1], "gpu_compute")],
     "a slow host": [("host", [4, 5, 6, 7], "cpu_launch")],
     "slow collectives": [("job", [0, 1, 2, 3], "communication")],
-    "more work": [("rank", [2], "workload_imbalance")],
-    "late starts": [("rank", [1], "late_start")],
     "two faults": [("rank", [0], "gpu_compute"), ("rank", [3], "late_start")],
 }
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import jitter
-from jitter.cli import run
+from jitter.cli import main
 from jitter.core.step_key import StepKey
 from jitter.ingestion.ingest import IngestReport
 from jitter.lake.rank_coverage import rank_coverage
@@ -20,11 +21,16 @@ from tests.readers.test_contract import SOURCES
 from tests.support import kineto_traces, nsys_exports
 
 
-@pytest.fixture
-def kineto(tmp_path: Path) -> Path:
-    folder = tmp_path / "t"
+@pytest.fixture(scope="module")
+def four_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("four")
     write(simulate(Job(ranks=4, steps=5, kernels=30)), folder, "kineto")
     return folder
+
+
+@pytest.fixture
+def kineto(four_ranks: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(four_ranks, tmp_path / "t"))
 
 
 def ingest(folder: Path) -> IngestReport:
@@ -46,7 +52,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_rank_among_good_ones(kineto: Path, damage: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_damaged_rank_among_good_ones(kineto: Path, damage: str):
     (bad,) = kineto.glob("*2*")
     bad.write_bytes(DAMAGES[damage])
     report = ingest(kineto)
@@ -57,10 +63,7 @@ def test_a_damaged_rank_among_good_ones(kineto: Path, damage: str, monkeypatch: 
     assert refusals(report.lake) == [bad.name]
     assert any("rank 2 has no recording" in note for note in report.warnings)
     assert [Path(record.file).name for record in jitter.open(report.lake).rejected] == [bad.name]
-    monkeypatch.setattr("sys.argv", ["jitter", "ingest", str(kineto), "-o", str(report.lake), "--strict"])
-    with pytest.raises(SystemExit) as end:
-        run()
-    assert end.value.code == 3
+    assert main(["ingest", str(kineto), "-o", str(report.lake), "--strict"]) == 3
 
 
 def test_all_ranks_empty(tmp_path: Path):

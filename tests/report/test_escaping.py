@@ -10,7 +10,6 @@ from markdown_it import MarkdownIt
 import jitter
 from jitter.analysis.diagnosis.model import KernelLocation
 from jitter.core.names.kernels import short_name
-from jitter.report.html import render_html
 from jitter.report.markdown import render_markdown
 from jitter.report.text.cells import Measure, Shortened, percent_cell, render_cell, render_prose, time_cell
 from jitter.report.text.fix_list import describe_place, name_first_kernel
@@ -18,7 +17,7 @@ from jitter.report.text.questions import answer_questions
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, simulate
 from tests.support.page import Text
-from tests.support.report_lakes import report_job, report_lake, step_rows
+from tests.support.report_lakes import report_lake, step_rows
 from tests.support.simulated import ingest_run, small
 
 COMMANDS = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
@@ -100,19 +99,22 @@ def test_an_unknown_value_has_an_empty_cell_in_a_copy():
     assert 'data-raw=""' in str(time_cell(None))
 
 
-def test_no_backtick_is_shown_on_the_page(tmp_path):
+def test_no_backtick_is_shown_on_the_page(sample_page):
     """Guide and evidence quote code as `this`, for terminals."""
-    lake = report_job(tmp_path / "lake", ranks=3)
-    assert "`" not in Text(render_html(lake)).all
+    assert "`" not in Text(sample_page).all
 
 
 def lake_of(folder: Path, *faults: str, **job: object) -> "jitter.Lake":
     return ingest_run(simulate(small(**job), [Fault.parse(fault) for fault in faults]), folder)
 
 
-def test_the_kernel_named_is_that_of_the_range(tmp_path: Path):
-    lake = lake_of(tmp_path, "late_start:ranks=4-7,ms=5", ranks=16, steps=5, gpus_per_node=4)
-    found = lake.diagnose()
+@pytest.fixture(scope="module")
+def late_node(tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
+    return lake_of(tmp_path_factory.mktemp("late"), "late_start:ranks=4-7,ms=5", ranks=16, steps=5, gpus_per_node=4)
+
+
+def test_the_kernel_named_is_that_of_the_range(late_node: "jitter.Lake"):
+    found = late_node.diagnose()
     (culprit,) = found.culprits
     assert culprit.kernel_index is not None
     assert describe_place(culprit) == "kernel 0"
@@ -144,10 +146,9 @@ def test_several_findings_each_name_their_evidence(tmp_path: Path):
     assert all(line.startswith(("Rank 1", "Rank 5")) for line in evidence)
 
 
-def test_a_node_without_a_name_is_still_the_answer(tmp_path: Path):
-    lake = lake_of(tmp_path, "late_start:ranks=4-7,ms=5", ranks=16, steps=5, gpus_per_node=4)
-    assert lake.diagnose().culprits[0].scope == "host"
-    node = next(one.answer for one in answer_questions(lake.diagnose(), {}) if one.question == "Which node?")
+def test_a_node_without_a_name_is_still_the_answer(late_node: "jitter.Lake"):
+    assert late_node.diagnose().culprits[0].scope == "host"
+    node = next(one.answer for one in answer_questions(late_node.diagnose(), {}) if one.question == "Which node?")
     assert node == "The node of ranks 4-7: all its ranks are slow. The traces do not name the hosts."
 
 

@@ -62,8 +62,25 @@ def lake(sample_lake):
 
 
 @pytest.fixture(scope="module")
-def page(lake):
-    return render_html(lake)
+def page(sample_page):
+    return sample_page
+
+
+def sampled(folder, options):
+    """The lake of a small job with these options of `jitter sample`, and its page."""
+    lake = sampled_lake(folder, f"--ranks 4 --kernels 60 {options}")
+    return lake, render_html(lake)
+
+
+@pytest.fixture(scope="module")
+def two_faults(tmp_path_factory):
+    faults = "--fault slow_gpu:rank=1,factor=1.25 --fault cpu_stall:rank=2,step=3,kernel=30,ms=1.5"
+    return sampled(tmp_path_factory.mktemp("two_faults"), f"--steps 6 {faults}")
+
+
+@pytest.fixture(scope="module")
+def slow_link(tmp_path_factory):
+    return sampled(tmp_path_factory.mktemp("slow_link"), "--steps 5 --fault slow_link:rank=1,factor=8 --evidence")
 
 
 def test_the_answers_are_the_diagnosis(page, lake):
@@ -82,10 +99,9 @@ def test_the_answers_are_the_diagnosis(page, lake):
         assert fact in text
 
 
-def test_the_evidence_of_a_finding_is_on_the_page_once(tmp_path):
-    faults = "--fault slow_gpu:rank=1,factor=1.5 --fault cpu_stall:rank=5,step=3,kernel=20,ms=8"
-    lake = sampled_lake(tmp_path, f"--steps 8 {faults}")
-    text, culprits = _without_spaces(Text(render_html(lake)).all), lake.diagnose().culprits
+def test_the_evidence_of_a_finding_is_on_the_page_once(two_faults):
+    lake, page = two_faults
+    text, culprits = _without_spaces(Text(page).all), lake.diagnose().culprits
     assert len(culprits) == 2
     assert [text.count(_without_spaces(line)) for one in culprits for line in one.evidence] == [
         1 for one in culprits for line in one.evidence
@@ -315,9 +331,8 @@ def test_a_finding_without_a_saving_is_not_said_to_save_nothing(lake):
 
 
 def test_a_healthy_run_is_calm(tmp_path):
-    lake = sampled_lake(tmp_path, "--ranks 4 --steps 5 --kernels 60")
+    lake, page = sampled(tmp_path, "--steps 5")
     assert not lake.diagnose().culprits
-    page = render_html(lake)
     headline, diagnosis = find_first_lines(RunReport(lake)), lake.diagnose()
     told = dict(headline.rows)["jitter"] if diagnosis.findings else headline.text
     assert diagnosis.verdict.startswith(told)
@@ -332,10 +347,9 @@ def test_a_healthy_run_is_calm(tmp_path):
     assert '<header class="calm">' in page
 
 
-def test_the_page_opens_a_step_of_the_headline(tmp_path):
-    faults = "--fault slow_gpu:rank=1,factor=1.25 --fault cpu_stall:rank=2,step=3,kernel=30,ms=1.5"
-    lake = sampled_lake(tmp_path, f"--ranks 4 --steps 6 --kernels 60 {faults}")
-    page, diagnosis = render_html(lake), lake.diagnose()
+def test_the_page_opens_a_step_of_the_headline(two_faults):
+    lake, page = two_faults
+    diagnosis = lake.diagnose()
     assert (diagnosis.headline.ranks, diagnosis.costliest.max_rank) == ((1,), 2)
     assert sources(page, "kernels")["shown:view"]["max_rank"][0] == 1
     opened = choose_embedded_steps(RunReport(lake))[0]
@@ -344,10 +358,9 @@ def test_the_page_opens_a_step_of_the_headline(tmp_path):
     assert page_data(page)["steps"][0]["label"] == str(opened.key.step)
 
 
-def test_jitter_noise_is_grey_under_a_finding_of_the_network(tmp_path):
-    lake = sampled_lake(tmp_path, "--ranks 4 --steps 5 --kernels 60 --fault slow_link:rank=1,factor=8 --evidence")
+def test_jitter_noise_is_grey_under_a_finding_of_the_network(slow_link):
+    lake, page = slow_link
     assert [one.rung for one in lake.diagnose().culprits] == ["network"]
-    page = render_html(lake)
     assert list(sources(page, "kernels")["shown:view"]["is_calm"]) == [True]
     (colours,) = (m["attributes"] for m in models(item(page)) if m["attributes"].get("name") == "excess:colours")
     assert colours["palette"] == colors.LIGHT_HEAT_PALETTE  # of the transfers above the benchmark: the headline
@@ -357,10 +370,9 @@ def test_jitter_noise_is_grey_under_a_finding_of_the_network(tmp_path):
     assert {name for name, tags in layers.items() if not tags[3]} == {"layer:network", "shown:excess"}
 
 
-def test_a_slow_network_is_seen_in_map_and_strip(tmp_path):
+def test_a_slow_network_is_seen_in_map_and_strip(slow_link):
     """The map shows what each rank's transfers take beyond the benchmark, the strip transfer and benchmark."""
-    lake = sampled_lake(tmp_path, "--ranks 4 --steps 5 --kernels 60 --fault slow_link:rank=1,factor=8 --evidence")
-    page = render_html(lake)
+    lake, page = slow_link
     shown = sources(page, "kernels")["shown:collectives"]
     expected = np.array(shown["expected_ns"])
     assert (np.array(shown["most_ns"])[expected > 0] > 2 * expected[expected > 0]).all()
@@ -381,8 +393,8 @@ def test_a_step_without_a_path_says_how_its_max_rank_was_told(tmp_path):
     assert told == f"In {step.key}, the ranks share no collective; {who} has the largest time to kernel end."
 
 
-def test_words_that_the_page_uses_are_explained(tmp_path):
-    text = Text(render_html(report_job(tmp_path / "lake"))).all
+def test_words_that_the_page_uses_are_explained(page):
+    text = Text(page).all
     told = text[text.index("How to read this") :]
     for word in ("Loss", "Cohort", "Gain", "Own time", "Share of the loss", "Excess", "Began to diverge", "Deviation"):
         assert word in told

@@ -380,8 +380,9 @@ def test_figures_that_are_side_by_side_on_the_screen_are_so_on_paper(browser, pa
     clean(page, path)
 
 
-def test_the_page_is_small_and_painted_at_once(browser, tmp_path, sample_lake):
-    path = written(sample_lake, tmp_path / "page.html")
+def test_the_page_is_small_and_painted_at_once(browser, tmp_path, sample_page):
+    path = tmp_path / "page.html"
+    path.write_text(sample_page, encoding="utf-8")
     assert path.stat().st_size < 1_500_000
     page = opened(browser, path)
     assert "late" in page.locator(".answer").inner_text()

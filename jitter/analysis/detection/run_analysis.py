@@ -183,8 +183,15 @@ class RunAnalysis:
 
         Then operations waited for other ones than the inferred dependencies say: no loss and no saving holds.
         """
-        run_ns = float(self.total(self.assumed_step_ns))
-        return float(self.total(self.loss_ns)) < -THRESHOLDS.min_cost_share * run_ns
+        return self.prolonged_ns > THRESHOLDS.min_cost_share * float(self.total(self.assumed_step_ns))
+
+    @property
+    def prolonged_ns(self) -> float:
+        """How much longer than recorded the run would take with every own time at the baseline; below 0: shorter.
+
+        What the first of consecutive steps lost counts here: the step after it may give that back.
+        """
+        return -float(np.nansum(self.loss_ns))
 
     @property
     def usual_step_ns(self) -> float:

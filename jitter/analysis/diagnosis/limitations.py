@@ -253,10 +253,10 @@ def _describe_model_error(evidence: Evidence, loss: Loss) -> Iterator[str]:
     """Say that the replay contradicts the recording: by more than the clocks err, jitter would make the run shorter."""
     analysis = evidence.analysis
     error_ns = max((quality.uncertainty_ns or 0 for quality in analysis.qualities), default=0) * len(analysis.keys)
-    if loss.ns is not None and loss.ns < -max(error_ns, THRESHOLDS.later_ns * len(analysis.keys)):
+    if loss.ns is not None and analysis.prolonged_ns > max(error_ns, THRESHOLDS.later_ns * len(analysis.keys)):
         yield (
-            f"Replayed with every rank at the median, the run takes {format_time(-loss.ns)} longer than recorded: what "
-            "waits for what is not fully known, so savings may be wrong."
+            f"Replayed with every rank at the median, the run takes {format_time(analysis.prolonged_ns)} longer than "
+            "recorded: what waits for what is not fully known, so savings may be wrong."
         )
 
 

@@ -227,10 +227,7 @@ def settle_halves(total: Floats) -> tuple[Floats, Bools]:
         return total, is_split
     levels = compare_with_one_rank(total[known_steps])
     low, high = np.split(np.sort(levels, axis=1), 2, axis=1)
-    sigma = sigma_within(low, high)
-    is_split[known_steps] = (high.mean(axis=1) - low.mean(axis=1) >= THRESHOLDS.outlier_sigmas * sigma) & (
-        high[:, 0] - low[:, -1] >= THRESHOLDS.cluster_gap_sigmas * sigma
-    )
+    is_split[known_steps] = separate_clusters(low, high) >= THRESHOLDS.outlier_sigmas
     settled = total.copy()
     settled[known_steps] = np.where(
         is_split[known_steps, None], levels - low.mean(axis=1, keepdims=True), total[known_steps]
@@ -251,6 +248,18 @@ def spread_within_steps(apart: Floats, is_split: Bools) -> Floats:
     if is_split.any():
         spread[is_split, 0] = sigma_within(*np.split(np.sort(apart[is_split], axis=1), 2, axis=1))
     return spread
+
+
+def separate_clusters(low: Floats, high: Floats, least_sigma: float = 0.0) -> Floats:
+    """Return how far the means of two clusters are apart, in standard deviations within them; 0 without a gap.
+
+    Their values lie along the last axis and ascend; `least_sigma` is the least standard deviation.
+    """
+    sigma = np.maximum(sigma_within(low, high), least_sigma)
+    has_gap = high[..., 0] - low[..., -1] >= THRESHOLDS.cluster_gap_sigmas * sigma
+    apart = high.mean(axis=-1) - low.mean(axis=-1)
+    sigmas: Floats = np.where(has_gap & (apart > 0), apart / np.maximum(sigma, np.finfo(np.float64).tiny), 0.0)
+    return sigmas
 
 
 def sigma_within(low: Floats, high: Floats) -> Floats:

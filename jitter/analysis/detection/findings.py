@@ -10,7 +10,7 @@ import numpy as np
 from jitter.analysis.detection.deviations import (
     TeamDeviations,
     compare_with_one_rank,
-    sigma_within,
+    separate_clusters,
     spread_within_steps,
 )
 from jitter.analysis.detection.recurrence import chance_of_repetition, is_random
@@ -247,21 +247,17 @@ def _cut_ranks(deviations: TeamDeviations, part: TimePart, usual_step_ns: float)
     levels = np.nanmedian(relative_ns, axis=0)
     order = np.argsort(levels)
     ordered = levels[order]
-    best = None
     share = THRESHOLDS.gpu_spread_share if part is TimePart.GPU else THRESHOLDS.host_spread_share
     floor = max(share * float(np.nanmedian(deviations.usual_ns[part])), 1.0)
-    for cut in range(1, ranks - 1):
-        low, high = ordered[:cut], ordered[cut:]
-        sigma, gap_ns = max(float(sigma_within(low, high)), floor), float(high[0] - low[-1])
-        excess_ns = float(high.mean() - low.mean())
-        if gap_ns >= THRESHOLDS.cluster_gap_sigmas * sigma and (best is None or excess_ns / sigma > best.sigmas):
-            fast, slow = (tuple(np.sort(deviations.ranks[columns]).tolist()) for columns in np.split(order, [cut]))
-            best = Clusters(fast, slow, excess_ns, gap_ns, excess_ns / sigma)
-    if best is None or best.sigmas < THRESHOLDS.outlier_sigmas:
+    sigmas = [float(separate_clusters(ordered[:cut], ordered[cut:], floor)) for cut in range(1, ranks - 1)]
+    cut = 1 + int(np.argmax(sigmas))
+    (low, high), (fast, slow) = np.split(ordered, [cut]), np.split(order, [cut])
+    excess_ns = float(high.mean() - low.mean())
+    is_much = excess_ns >= THRESHOLDS.min_clear_share * usual_step_ns
+    if sigmas[cut - 1] < THRESHOLDS.outlier_sigmas or not is_much or not differ_steadily(relative_ns, slow, fast):
         return None
-    is_much = best.excess_ns >= THRESHOLDS.min_clear_share * usual_step_ns
-    of_fast, of_slow = np.split(order, [len(best.fast)])
-    return best if is_much and differ_steadily(relative_ns, of_slow, of_fast) else None
+    named = [tuple(np.sort(deviations.ranks[columns]).tolist()) for columns in (fast, slow)]
+    return Clusters(named[0], named[1], excess_ns, float(high[0] - low[-1]), sigmas[cut - 1])
 
 
 def find_clusters(deviations: TeamDeviations, step_ns: Floats, outliers: Sequence[Outlier]) -> list[Finding]:

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from jitter.analysis.detection.findings import Finding, divide_by_steps, part_and_measure
 from jitter.analysis.detection.run_analysis import RunAnalysis
+from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS
@@ -37,31 +38,26 @@ class Pricing:
         scenarios = [candidate.repair for candidate in candidates]
         gains, losses = self._analysis.gains(scenarios), list(map(self._analysis.loss_of, scenarios))
         most = self.most(scenarios, gains)
-        kept = set(map(id, self._worth_fixing_together(candidates, losses)))
+        together = self._worth_fixing_together(candidates, losses)
         costs = [
             (max(gain_ns, loss_ns), candidate)
             for candidate, gain_ns, most_ns, loss_ns in zip(candidates, gains, most, losses, strict=True)
-            if self.is_worth_fixing(candidate, most_ns, loss_ns) or id(candidate) in kept
+            if self.is_worth_fixing(candidate, most_ns, loss_ns) or not together.isdisjoint(candidate.members)
         ]
         return [candidate for _, candidate in sorted(costs, key=lambda cost: -cost[0])]
 
-    def _worth_fixing_together(self, candidates: Sequence[Finding], losses_ns: Sequence[float]) -> list[Finding]:
+    def _worth_fixing_together(self, candidates: Sequence[Finding], losses_ns: Sequence[float]) -> set[Outlier]:
         """Return ranks that are late in the same steps and share a loss: each of a node's GPUs has an eighth of it."""
-        if self._analysis.are_uncoupled:
-            return []
-        late = {
-            id(candidate.members[0]): (candidate, max(loss_ns, 0.0))
+        loss_of = {
+            candidate.members[0]: max(loss_ns, 0.0)
             for candidate, loss_ns in zip(candidates, losses_ns, strict=True)
-            if candidate.kind == "late_rank" and candidate.part is not TimePart.TRANSFER
+            if candidate.kind == "late_rank" and not self._analysis.are_uncoupled
         }
-        outliers = [candidate.members[0] for candidate, _ in late.values()]
-        kept = []
-        for alike in divide_by_steps(outliers, part_and_measure):
-            members = [late[id(outlier)] for outlier in alike]
-            least = self.min_gain_ns(members[0][0].steps)
-            if sum(loss_ns for _, loss_ns in members) >= THRESHOLDS.much_more * least:
-                fair_ns = sum(loss_ns for _, loss_ns in members) / len(members)
-                kept += [candidate for candidate, loss_ns in members if loss_ns >= fair_ns / 2]
+        kept: set[Outlier] = set()
+        for alike in divide_by_steps(loss_of, part_and_measure):
+            shared_ns = sum(loss_of[outlier] for outlier in alike)
+            if shared_ns >= THRESHOLDS.much_more * self.min_gain_ns(alike[0].steps):
+                kept.update(outlier for outlier in alike if loss_of[outlier] >= shared_ns / len(alike) / 2)
         return kept
 
     @cached_property

@@ -104,9 +104,8 @@ def group_findings(evidence: Evidence) -> list[FindingGroup]:
     candidates = evidence.pricing.worth_fixing
     by_cause: dict[tuple[Cause, TimePart], list[LateRank]] = {}
     groups = _group_communication(candidates, evidence) + _group_jobs(candidates, evidence)
-    for late in _by_rank(candidates):
-        judged = find_cause(evidence, late.candidates[0])
-        by_cause.setdefault((judged.cause, late.candidates[0].part), []).append(late._replace(judgement=judged))
+    for late in _by_rank(candidates, evidence):
+        by_cause.setdefault((late.judgement.cause, late.candidates[0].part), []).append(late)
     for members in by_cause.values():
         groups += _group_ranks(members, evidence)
     return groups
@@ -117,8 +116,8 @@ class LateRank(NamedTuple):
 
     rank: int
     candidates: tuple[Finding, ...]
-    judgement: Judgement | None = None
-    """None where it is not known yet."""
+    judgement: Judgement
+    """Of the first finding."""
 
     @property
     def excess_ns(self) -> float:
@@ -129,16 +128,16 @@ class LateRank(NamedTuple):
         return {step for one in self.candidates for step in one.steps}
 
 
-def _by_rank(candidates: Sequence[Finding]) -> list[LateRank]:
+def _by_rank(candidates: Sequence[Finding], evidence: Evidence) -> list[LateRank]:
     """Return each rank's findings; a host that is slow throughout, also before the first kernel, is one thing."""
     late = {(one.ranks[0], one.part): one for one in candidates if one.kind == "late_rank"}
     merged = []
     for (rank, part), finding in late.items():
         start, cpu = late.get((rank, TimePart.START)), late.get((rank, TimePart.CPU))
         if start is None or cpu is None or start.excess_ns > cpu.excess_ns or part == TimePart.GPU:
-            merged.append(LateRank(rank, (finding,)))
+            merged.append(LateRank(rank, (finding,), find_cause(evidence, finding)))
         elif part == TimePart.CPU:
-            merged.append(LateRank(rank, (finding, start)))
+            merged.append(LateRank(rank, (finding, start), find_cause(evidence, finding)))
     return merged
 
 
@@ -151,7 +150,7 @@ def _group_ranks(members: Sequence[LateRank], evidence: Evidence) -> list[Findin
         for group in group_late_ranks(by_rank, evidence.locations, masked):
             chosen = [by_rank[rank] for rank in group.ranks]
             worst = max(chosen, key=lambda late: late.excess_ns)
-            cause, certainty, sentences = worst.judgement or find_cause(evidence, worst.candidates[0])
+            cause, certainty, sentences = worst.judgement
             candidates = tuple(one for late in chosen for one in late.candidates)
             groups.append(FindingGroup(candidates, group, cause, certainty, (*_describe_place(group), *sentences)))
     return groups
@@ -209,10 +208,9 @@ def _group_communication(candidates: Sequence[Finding], evidence: Evidence) -> l
     groups, links = [], list[LateRank]()
     for slow in (candidate for candidate in candidates if candidate.part is TimePart.TRANSFER):
         if len(slow.ranks) == 1 and not evidence.waits_for_unrecorded(slow):
-            links.append(LateRank(slow.ranks[0], (slow,)))
+            links.append(LateRank(slow.ranks[0], (slow,), find_cause(evidence, slow)))
         else:
-            cause, certainty, sentences = find_cause(evidence, slow)
-            groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), cause, certainty, sentences))
+            groups.append(FindingGroup((slow,), _place_of_groups(slow, evidence), *find_cause(evidence, slow)))
     return groups + _group_ranks(links, evidence)
 
 

@@ -1,13 +1,14 @@
 """Log formats as declarations: patterns whose named groups are columns, and tables whose header names the columns.
 
 A value's text becomes the type of its column in `SCHEMAS`. A row without a time, a host, a rank or a label of its own
-has what stands before it in the line: a date, the host of a syslog line, the rank of a launcher's prefix.
+has what stands before it in the line: a date, the host of a syslog line or of NCCL's, the rank of a launcher's prefix.
 """
 
 import csv
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import pyarrow.types as kinds
@@ -21,16 +22,25 @@ _SYSLOG: Final = re.compile(
     r"(?:<\d+>)?(?:[A-Z][a-z]{2} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT\S{1,64}) "
     r"(?P<host>[A-Za-z0-9][\w.-]*) kernel(?:\[\d+\])?: "
 )
+_NCCL: Final = re.compile(
+    r"(?P<host>[A-Za-z0-9][\w.-]{0,253}):\d{1,10}:\d{1,10} (?:\[\d{1,4}\] )?\S{0,255} ?NCCL WARN $"
+)
+KILLED: Final[Values] = {"manner": "lack of memory", "stated_by": "system"}
 _OF_GPU: Final = ("time_ns", "host", "device", "bus_id")
 """What other rows take from the row that is not complete yet."""
 _BY_NAME: Final[Mapping[str, Callable[[str], Any]]] = {"time_ns": time_ns, "bus_id": bus_address}
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)  # where a line of the format occurs: most files hold few formats
 
 
 @dataclass(frozen=True)
 class Rule:
     """What a line states by a pattern."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     """May occur several times in a line."""
     relation: str | None = None
     """The relation that gets a row; None: the values belong to the rows of the lines that follow."""
@@ -38,7 +48,9 @@ class Rule:
     """Whether the lines that follow complete the row."""
     values: Callable[[re.Match[str], str], Values | None] | None = None
     """Returns the values from the match and the text before it, in place of the groups; None: the line states none."""
-    section: re.Pattern[str] | None = None
+    fixed: Values | None = None
+    """Values of every row."""
+    section: str | None = None
     """The title of the section in which the rule counts."""
     numbered: str | None = None
     """Column with the number of the row since the beginning of the report."""
@@ -51,12 +63,12 @@ class Patterns:
     format: str
     triggers: tuple[bytes, ...]
     rules: tuple[Rule, ...]
-    mention: re.Pattern[str] | None = None
+    mention: str | None = None
     """A line that holds it more often than a rule matches is broken."""
-    opens: re.Pattern[str] | None = None
+    opens: str | None = None
     """The line from which on all lines are read."""
-    closes: re.Pattern[str] | None = None
-    section: re.Pattern[str] | None = None
+    closes: str | None = None
+    section: str | None = None
     """The title of a section."""
 
     def parser(self, context: Context) -> LineParser:
@@ -73,16 +85,16 @@ class Columns:
     relation: str
     columns: Mapping[str, str]
     """By column of the relation, a pattern of its names in headers, the best first."""
-    header: re.Pattern[str]
-    row: re.Pattern[str]
+    header: str
+    row: str
     """The beginning of a row; a row without as many values is broken."""
-    words: re.Pattern[str] | None = None
+    words: str | None = None
     """The values are words, and what this matches is no word."""
-    gaps: re.Pattern[str] | None = None
+    gaps: str | None = None
     """What separates the values; without `words` and `gaps` they are separated by commas."""
     values: Callable[[Values, Context], Values] = lambda row, context: {}
     """Returns more values of a row, which is by name in the header."""
-    closes: re.Pattern[str] | None = None
+    closes: str | None = None
 
     def parser(self, context: Context) -> LineParser:
         """Return a parser for one file."""
@@ -96,7 +108,7 @@ class _DeclaredParser(LineParser):
     def add_row(self, relation: str, values: Values, before: str = "", rank: int | None = None) -> None:
         """Add a row with the values as the columns hold them."""
         row = {"label": self.context.label, "rank": rank, "time_ns": time_ns(before)}
-        if host := _SYSLOG.search(before):
+        if host := _SYSLOG.search(before) or _NCCL.search(before[-600:]):
             row["host"] = host["host"]
         schema = SCHEMAS[relation]
         for name, value in values.items():
@@ -132,26 +144,26 @@ class _PatternParser(_DeclaredParser):
         """Read what a line states."""
         declared = self._declared
         prefix, text, rank = split_prefix(line)
-        if declared.opens and declared.opens.search(text):
+        if declared.opens and _compiled(declared.opens).search(text):
             self.finish()
             self._head, self._section, self._number, self.is_open = {}, "", 0, True
-        elif declared.closes and declared.closes.search(text):
+        elif declared.closes and _compiled(declared.closes).search(text):
             self.finish()
             self.is_open = False
             return
-        if declared.section and (title := declared.section.fullmatch(text)):
+        if declared.section and (title := _compiled(declared.section).fullmatch(text)):
             self._section = title[1]
             return
         match_count = 0
         for rule in declared.rules:
             at = 0
-            if rule.section is None or rule.section.search(self._section):
-                for match in rule.pattern.finditer(text):
+            if rule.section is None or _compiled(rule.section).search(self._section):
+                for match in _compiled(rule.pattern).finditer(text):
                     self._take(rule, match, text[at : match.start()], prefix, rank)
                     at, match_count = match.end(), match_count + 1
             if at:
                 break
-        if declared.mention and len(declared.mention.findall(text)) > match_count:
+        if declared.mention and len(_compiled(declared.mention).findall(text)) > match_count:
             self.context.problems.broken(self.format, number)
 
     def finish(self) -> None:
@@ -164,6 +176,7 @@ class _PatternParser(_DeclaredParser):
         values = rule.values(match, before) if rule.values else match.groupdict()
         if values is None:
             return
+        values = {**(rule.fixed or {}), **values}
         if rule.relation is None:
             if self._row is None or rank == self._owner:
                 _update(self._head if self._row is None else self._row[1], values, is_new=self._row is None)
@@ -203,15 +216,15 @@ class ColumnsParser(_DeclaredParser):
         """Read a header or a row."""
         declared = self._declared
         _, text, rank = split_prefix(line)
-        if declared.header.search(text):
+        if _compiled(declared.header).search(text):
             names = list(self._cells(text.strip()))
             at = dict(_columns_of(names, declared.columns))
             if at:
                 self._names, self._at, self.is_open = names, at, True
-        elif declared.closes and declared.closes.search(text):
+        elif declared.closes and _compiled(declared.closes).search(text):
             self.is_open = False
         elif self._names and text.strip():
-            self._read_row(list(self._cells(text.strip())), bool(declared.row.match(text)), rank)
+            self._read_row(list(self._cells(text.strip())), bool(_compiled(declared.row).match(text)), rank)
 
     def _read_row(self, cells: list[str], is_like_row: bool, rank: int | None) -> None:
         if len(cells) != len(self._names):
@@ -232,9 +245,9 @@ class ColumnsParser(_DeclaredParser):
 
     def _cells(self, text: str) -> Iterator[str]:
         if self._declared.words:
-            yield from self._declared.words.sub("", text).split()
+            yield from _compiled(self._declared.words).sub("", text).split()
         elif self._declared.gaps:
-            yield from self._declared.gaps.split(text)
+            yield from _compiled(self._declared.gaps).split(text)
         elif text.count('"') % 2 == 0:
             yield from (cell.strip() for cell in next(csv.reader([text], skipinitialspace=True, strict=True), []))
 

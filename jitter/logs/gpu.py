@@ -5,10 +5,9 @@ driver 535 `clocks_throttle_reasons.*`. Times since boot, or without a year, are
 """
 
 import re
-from functools import partial
 from typing import Any, Final
 
-from jitter.logs.declared import Columns, Patterns, Rule, Values
+from jitter.logs.declared import KILLED, Columns, Patterns, Rule, Values
 from jitter.logs.line_parser import Context
 from jitter.logs.values import bus_address, number, time_ns
 
@@ -139,40 +138,24 @@ _STATUS: Final = {
 }
 """`ibv_wc_status` of rdma-core's verbs.h."""
 _EVENT: Final[Values] = {"count": 1, "is_event": True}
-_NCCL_HEAD: Final = re.compile(r"([A-Za-z0-9][\w.-]{0,253}):\d{1,10}:\d{1,10} (?:\[\d{1,4}\] )?\S{0,255} ?NCCL WARN $")
-
-
-def _of_host(before: str) -> dict[str, Any]:
-    """Return the host of a record of NCCL, from the text between the prefix and the message."""
-    head = _NCCL_HEAD.search(before[-600:])
-    return {"host": head[1]} if head else {}
 
 
 def _completion(match: re.Match[str], before: str) -> Values:
     status = match["status"]
     words = f" ({_STATUS[status]})" if status in _STATUS else ""
-    return _of_host(before) | {
-        "nic": match["nic"],
-        "counter": f"NCCL transfers with status {status}{words}",
-        **_EVENT,
-    }
+    return {"nic": match["nic"], "counter": f"NCCL transfers with status {status}{words}"}
 
 
 def _async_event(match: re.Match[str], before: str) -> Values | None:
     event = match["event"].strip()
     if not re.search("err|fatal|catastrophic", event):
         return None
-    return _of_host(before) | {"nic": match["nic"], "link": match["link"], "counter": event, **_EVENT}
+    return {"nic": match["nic"], "link": match["link"], "counter": event}
 
 
 def _failed_call(match: re.Match[str], before: str) -> Values:
     why = f" ({match['why']})" if match["why"] else ""
-    stated = {"nic": match["nic"], "link": match["link"], "counter": f"{match['call']} failed{why}", **_EVENT}
-    return _of_host(before) | stated
-
-
-def _mlx5(match: re.Match[str], before: str) -> Values:
-    return {"nic": match["nic"], "link": match["link"], "counter": "link down events", **_EVENT}
+    return {"nic": match["nic"], "link": match["link"], "counter": f"{match['call']} failed{why}"}
 
 
 def _amdgpu(match: re.Match[str], before: str) -> Values:
@@ -184,16 +167,8 @@ def _amdgpu(match: re.Match[str], before: str) -> Values:
     }
 
 
-def _cuda_failure(match: re.Match[str], before: str) -> Values:
-    return _of_host(before) | {"manner": f"CUDA error: {match['what']}", "stated_by": "program"}
-
-
-def _incident(match: re.Match[str], before: str, kind: str) -> dict[str, Any]:
-    return {"count": 1, **match.groupdict(), "kind": kind}
-
-
 _BOXED: Final = r"\|\s*(?P<bus_id>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])"
-_CARD: Final = re.compile(r"\s*(?:\d{10},|\d{4}-\d\d-\d\d[T ][\d:.+]+,)?(?:card)?\d{1,4},")
+_CARD: Final = r"\s*(?:\d{10},|\d{4}-\d\d-\d\d[T ][\d:.+]+,)?(?:card)?\d{1,4},"
 _METRIC: Final = r"DCGM_FI_DEV_(?P<name>%s)\{(?P<labels>[^{}]*)\} (?P<value>\d[\d.e+]*)(?: (?P<ms>\d{13}))?"
 
 FORMATS: Final = (
@@ -210,10 +185,8 @@ FORMATS: Final = (
             "power_cap_w": r"enforced\.power\.limit.*|power\.limit.*",
             "temp_c": r"temperature\.gpu.*",
         },
-        re.compile(
-            r"^(?=.*(?:clocks|power\.|temperature))\s*[a-z_][\w.]*(?: \[[^\]]*\])?(?:, *[a-z_][\w.]*(?: \[[^\]]*\])?)+$"
-        ),
-        row=re.compile(r"\s*\d.*,"),
+        r"^(?=.*(?:clocks|power\.|temperature))\s*[a-z_][\w.]*(?: \[[^\]]*\])?(?:, *[a-z_][\w.]*(?: \[[^\]]*\])?)+$",
+        row=r"\s*\d.*,",
         values=_nvidia_row,
     ),
     # `nvidia-smi`: a box of two or three lines a GPU, first number, PCI address and errors, then temperature and power
@@ -221,12 +194,10 @@ FORMATS: Final = (
         "nvidia-smi-table",
         (b"| 000000", b"|   000000", b"W |"),
         (
-            Rule(re.compile(rf"^\s*\|\s+(?P<device>\d{{1,4}})\s+\S.{{0,80}}?{_BOXED}"), "gpu_clocks", is_begin=True),
+            Rule(rf"^\s*\|\s+(?P<device>\d{{1,4}})\s+\S.{{0,80}}?{_BOXED}", "gpu_clocks", is_begin=True),
             Rule(
-                re.compile(
-                    r"^\s*\|\s*(?:N/A|ERR!|\d{1,3}%)\s+(?:(?P<temp_c>\d{1,3})C|\S{1,9})\s+P\d{1,2}\s+"
-                    r"(?:(?P<power_w>\d{1,6})W|\S{1,9})\s*/\s*(?P<power_cap_w>\d{1,6})W\s*\|"
-                )
+                r"^\s*\|\s*(?:N/A|ERR!|\d{1,3}%)\s+(?:(?P<temp_c>\d{1,3})C|\S{1,9})\s+P\d{1,2}\s+"
+                r"(?:(?P<power_w>\d{1,6})W|\S{1,9})\s*/\s*(?P<power_cap_w>\d{1,6})W\s*\|"
             ),
         ),
     ),
@@ -235,11 +206,9 @@ FORMATS: Final = (
         (b"| 000000", b"|   000000"),
         (
             Rule(
-                re.compile(rf"{_BOXED}\s+\w+\s*\|\s*(?P<count>[1-9]\d{{0,17}}) \|"),
+                rf"{_BOXED}\s+\w+\s*\|\s*(?P<count>[1-9]\d{{0,17}}) \|",
                 "gpu_errors",
-                values=lambda match, before: (
-                    match.groupdict() | {"memory": "uncorrected errors since the driver began"}
-                ),
+                fixed={"memory": "uncorrected errors since the driver began"},
             ),
         ),
     ),
@@ -248,47 +217,47 @@ FORMATS: Final = (
         "nvidia-smi-q",
         (b"NVSMI LOG",),
         (
-            Rule(re.compile(r"^Timestamp\s+: (?P<time_ns>.+)")),
+            Rule(r"^Timestamp\s+: (?P<time_ns>.+)"),
             Rule(
-                re.compile(r"^GPU (?P<bus_id>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$"),
+                r"^GPU (?P<bus_id>[0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$",
                 "gpu_clocks",
                 is_begin=True,
                 numbered="device",
             ),
-            Rule(re.compile(r"^\s+([A-Z][A-Za-z ]*?)\s+: (Active|Not Active)\s*$"), values=_stated_reason),
-            Rule(re.compile(r"^\s+GPU Current Temp\s+: (?P<temp_c>\d+)")),
+            Rule(r"^\s+([A-Z][A-Za-z ]*?)\s+: (Active|Not Active)\s*$", values=_stated_reason),
+            Rule(r"^\s+GPU Current Temp\s+: (?P<temp_c>\d+)"),
             Rule(
-                re.compile(r"^\s+(?:Instantaneous |Average )?Power Draw\s+: (?P<power_w>\d[\d.]*)"),
-                section=re.compile(r"^(?!.*(?i:module|memory))"),
+                r"^\s+(?:Instantaneous |Average )?Power Draw\s+: (?P<power_w>\d[\d.]*)",
+                section=r"^(?!.*(?i:module|memory))",
             ),
             Rule(
-                re.compile(r"^\s+(?:Enforced|Current) Power Limit\s+: (?P<power_cap_w>\d[\d.]*)"),
-                section=re.compile(r"^(?!.*(?i:module|memory))"),
+                r"^\s+(?:Enforced|Current) Power Limit\s+: (?P<power_cap_w>\d[\d.]*)",
+                section=r"^(?!.*(?i:module|memory))",
             ),
-            Rule(re.compile(r"^\s+SM\s+: (?P<sm_mhz>\d+)"), section=re.compile(r"^Clocks$")),
+            Rule(r"^\s+SM\s+: (?P<sm_mhz>\d+)", section=r"^Clocks$"),
             Rule(
-                re.compile(r"^\s+Current\s+: (\d+)x\s*$"),
+                r"^\s+Current\s+: (\d+)x\s*$",
                 "links",
-                section=re.compile("^Link Width$"),
+                section="^Link Width$",
                 values=lambda match, before: {"counter": "PCIe lanes", "count": match[1]},
             ),
             Rule(
-                re.compile(r"^\s+((?:DRAM|SRAM) Uncorrectable\w*(?: \w+)*?)\s+: ([1-9]\d*)\s*$"),
+                r"^\s+((?:DRAM|SRAM) Uncorrectable\w*(?: \w+)*?)\s+: ([1-9]\d*)\s*$",
                 "gpu_errors",
                 values=lambda match, before: {"memory": f"{match[1]} errors", "count": match[2]},
             ),
             Rule(
-                re.compile(r"^\s+(?:Uncorrectable Error|(Pending))\s+: ([1-9]\d*|Yes)\s*$"),
+                r"^\s+(?:Uncorrectable Error|(Pending))\s+: ([1-9]\d*|Yes)\s*$",
                 "gpu_errors",
-                section=re.compile("^Remapped Rows$"),
+                section="^Remapped Rows$",
                 values=lambda match, before: {
                     "memory": "row remapping pending" if match[1] else "rows remapped for uncorrectable errors",
                     "count": match[2].replace("Yes", "1"),
                 },
             ),
         ),
-        opens=re.compile("NVSMI LOG"),
-        section=re.compile(r"\s+([A-Z][\w ()]*?)\s*"),
+        opens="NVSMI LOG",
+        section=r"\s+([A-Z][\w ()]*?)\s*",
     ),
     # `dcgmi dmon -e 100,112,150,155`: short names of fields (dcgm_fields.cpp), no times
     Columns(
@@ -296,9 +265,9 @@ FORMATS: Final = (
         (b"Entity",),
         "gpu_clocks",
         {"sm_mhz": "SMCLK", "power_w": "POWER", "temp_c": "TMPTR"},
-        re.compile(r"^\s*#?\s*Entity\s"),
-        words=re.compile(r"GPU[ -](?=\d)|#"),
-        row=re.compile(r"\s*GPU[ -]\d{1,4}\s"),
+        r"^\s*#?\s*Entity\s",
+        words=r"GPU[ -](?=\d)|#",
+        row=r"\s*GPU[ -]\d{1,4}\s",
         values=_dcgmi_row,
     ),
     # `nvidia-smi dmon`, with `-o DT` each row's date and time
@@ -307,9 +276,9 @@ FORMATS: Final = (
         (b" pclk",),
         "gpu_clocks",
         {"device": "gpu", "sm_mhz": "pclk", "power_w": "pwr", "temp_c": "gtemp"},
-        re.compile(r"^\s*#\s*(?:Date\s+)?(?:Time\s+)?gpu\s.*\bpclk\b"),
-        words=re.compile("#"),
-        row=re.compile(r"\s*(?:\d{8}\s+)?(?:\d\d:\d\d:\d\d\s+)?\d{1,4}\s"),
+        r"^\s*#\s*(?:Date\s+)?(?:Time\s+)?gpu\s.*\bpclk\b",
+        words="#",
+        row=r"\s*(?:\d{8}\s+)?(?:\d\d:\d\d:\d\d\s+)?\d{1,4}\s",
         values=_dmon_row,
     ),
     # DCGM's exporter for Prometheus: a line a metric and GPU
@@ -318,18 +287,18 @@ FORMATS: Final = (
         (b"DCGM_FI_DEV_",),
         (
             Rule(
-                re.compile("^" + _METRIC % "SM_CLOCK|GPU_TEMP|POWER_USAGE|CLOCK_THROTTLE_REASONS|CLOCKS_EVENT_REASONS"),
+                "^" + _METRIC % "SM_CLOCK|GPU_TEMP|POWER_USAGE|CLOCK_THROTTLE_REASONS|CLOCKS_EVENT_REASONS",
                 "gpu_clocks",
                 values=_dcgm_metric,
             ),
-            Rule(re.compile("^" + _METRIC % "XID_ERRORS"), "gpu_errors", values=_dcgm_metric),
+            Rule("^" + _METRIC % "XID_ERRORS", "gpu_errors", values=_dcgm_metric),
             Rule(
-                re.compile("^" + _METRIC % r"NVLINK_(?:CRC_FLIT|CRC_DATA|REPLAY|RECOVERY)_ERROR_COUNT_TOTAL"),
+                "^" + _METRIC % r"NVLINK_(?:CRC_FLIT|CRC_DATA|REPLAY|RECOVERY)_ERROR_COUNT_TOTAL",
                 "links",
                 values=_dcgm_counter,
             ),
             Rule(
-                re.compile("^" + _METRIC % "ECC_DBE_VOL_TOTAL|UNCORRECTABLE_REMAPPED_ROWS|ROW_REMAP_FAILURE"),
+                "^" + _METRIC % "ECC_DBE_VOL_TOTAL|UNCORRECTABLE_REMAPPED_ROWS|ROW_REMAP_FAILURE",
                 "gpu_errors",
                 values=_dcgm_counter,
             ),
@@ -341,18 +310,16 @@ FORMATS: Final = (
         (b"Concise Info", b"SCLK"),
         (
             Rule(
-                re.compile(
-                    r"^\s*(?P<device>\d{1,4})\s+(?:\d+\s+0x\w+,\s+\w+\s+)?(?P<temp_c>\d+(?:\.\d+)?\s?°?[cC]|N/A)\s+"
-                    r"(?P<power_w>\d+(?:\.\d+)?W|N/A)\s+(?:\S+, \S+, \S+\s+)?(?P<sm_mhz>\d+M[hH]z|None|N/A)\s+"
-                    r"(?:\S+\s+){3}(?P<cap>\S+)(?:\s.*)?$"
-                ),
+                r"^\s*(?P<device>\d{1,4})\s+(?:\d+\s+0x\w+,\s+\w+\s+)?(?P<temp_c>\d+(?:\.\d+)?\s?°?[cC]|N/A)\s+"
+                r"(?P<power_w>\d+(?:\.\d+)?W|N/A)\s+(?:\S+, \S+, \S+\s+)?(?P<sm_mhz>\d+M[hH]z|None|N/A)\s+"
+                r"(?:\S+\s+){3}(?P<cap>\S+)(?:\s.*)?$",
                 "gpu_clocks",
                 values=_watts,
             ),
         ),
-        mention=re.compile(r"^\s*\d{1,4}\s+\S+.*\d%"),
-        opens=re.compile("Concise Info|SCLK.{0,255}MCLK"),
-        closes=re.compile("End of ROCm"),
+        mention=r"^\s*\d{1,4}\s+\S+.*\d%",
+        opens="Concise Info|SCLK.{0,255}MCLK",
+        closes="End of ROCm",
     ),
     # `rocm-smi --csv`, `amd-smi metric --csv`: what a column is called has changed from version to version
     Columns(
@@ -367,7 +334,7 @@ FORMATS: Final = (
             "power_cap_w": r"Max Graphics Package Power \(W\)|Current Power Cap \(W\)|power_cap|power_limit",
             "bus_id": r"PCI Bus|gpu_bdf|bdf",
         },
-        re.compile(r"^\s*(?:timestamp,)?(?:device|gpu),", re.IGNORECASE),
+        r"(?i)^\s*(?:timestamp,)?(?:device|gpu),",
         row=_CARD,
         values=_amd_row,
     ),
@@ -377,9 +344,9 @@ FORMATS: Final = (
         (b"GFX_CL",),
         "gpu_clocks",
         {"device": "GPU", "sm_mhz": "GFX_CLOCK|GFX_CLK", "power_w": "POWER", "temp_c": "GPU_TEMP|GPU_T"},
-        re.compile(r"^\s*(?:TIMESTAMP\s+)?GPU\s.*\bGFX_CL(?:OC)?K\b"),
-        words=re.compile(r"(?<=[\d/A]) (?:W|°C|%|MHz|[MG]B)(?=\s|$)"),
-        row=re.compile(r"\s*(?:\d{10}\s+)?\d{1,4}\s"),
+        r"^\s*(?:TIMESTAMP\s+)?GPU\s.*\bGFX_CL(?:OC)?K\b",
+        words=r"(?<=[\d/A]) (?:W|°C|%|MHz|[MG]B)(?=\s|$)",
+        row=r"\s*(?:\d{10}\s+)?\d{1,4}\s",
         values=lambda row, context: (
             {"time_ns": int(stamp) * 1_000_000_000}
             if re.fullmatch(r"\d{10}", stamp := row.get("TIMESTAMP", ""))
@@ -392,96 +359,83 @@ FORMATS: Final = (
         (b"Xid (", b"mlx5_core ", b"amdgpu ", b" AER: ", b"soft lockup", b" blocked for more ", b"Killed process "),
         (
             # `NVRM: Xid (PCI:0000:9b:00): 119, …`, `nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, …`
-            Rule(
-                re.compile(r"\bS?Xid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]{7,16})\): (?P<code>\d{1,6})\b"), "gpu_errors"
-            ),
+            Rule(r"\bS?Xid \((?:PCI:)?(?P<bus_id>[0-9a-fA-F:.]{7,16})\): (?P<code>\d{1,6})\b", "gpu_errors"),
             # `mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN` of InfiniBand, `… ens1f0np0: Link down` of Ethernet
             Rule(
-                re.compile(
-                    r"\bmlx5_core [0-9a-f:.]{7,16}:? (?P<nic>[\w.-]{1,64}): (?:Port: (?P<link>\d{1,3}) )?"
-                    r"Link (?:DOWN|down)\b"
-                ),
+                r"\bmlx5_core [0-9a-f:.]{7,16}:? (?P<nic>[\w.-]{1,64}): (?:Port: (?P<link>\d{1,3}) )?"
+                r"Link (?:DOWN|down)\b",
                 "links",
-                values=_mlx5,
+                fixed={"counter": "link down events", **_EVENT},
             ),
             # `amdgpu 0000:05:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block`, `GPU reset begin!`
             Rule(
-                re.compile(
-                    r"\bamdgpu (?P<bus_id>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]): .{0,120}?"
-                    r"(?:(?P<error>(?:\b(?P<count>[1-9]\d{0,17}) (?:new )?)?uncorrectable hardware errors?\b)"
-                    r"(?:\(\w{1,80}\))? detected(?: in (?P<block>\w{1,40}) block)?|GPU reset begin)"
-                ),
+                r"\bamdgpu (?P<bus_id>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]): .{0,120}?"
+                r"(?:(?P<error>(?:\b(?P<count>[1-9]\d{0,17}) (?:new )?)?uncorrectable hardware errors?\b)"
+                r"(?:\(\w{1,80}\))? detected(?: in (?P<block>\w{1,40}) block)?|GPU reset begin)",
                 "gpu_errors",
                 values=_amdgpu,
             ),
             # aer.c; to 6.9 `Corrected error received: 0000:02:00.0`, later `Correctable error message received from …`
             Rule(
-                re.compile(
-                    r" AER: (?:Multiple )?(?P<detail>Correct|Uncorrect)(?:ed|able)(?: \((?:Non-)?Fatal\))? error "
-                    r"(?:message )?received(?::| from) (?P<bus_id>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])"
-                ),
+                r" AER: (?:Multiple )?(?P<how>Correct|Uncorrect)(?:ed|able)(?: \((?:Non-)?Fatal\))? error "
+                r"(?:message )?received(?::| from) (?P<bus_id>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])",
                 "incidents",
-                values=lambda match, before: (
-                    _incident(match, before, "pcie") | {"detail": f"{match['detail']}ed".lower()}
-                ),
+                values=lambda match, before: {"bus_id": match["bus_id"], "detail": f"{match['how']}ed".lower()},
+                fixed={"kind": "pcie", "count": 1},
             ),
             # watchdog.c, hung_task.c, oom_kill.c
             Rule(
-                re.compile(
-                    r"\bsoft lockup - CPU#\d{1,6} stuck for (?P<seconds>\d{1,9})s! \[(?P<detail>[^\]]{1,32}?):\d"
-                ),
+                r"\bsoft lockup - CPU#\d{1,6} stuck for (?P<seconds>\d{1,9})s! \[(?P<detail>[^\]]{1,32}?):\d",
                 "incidents",
-                values=partial(_incident, kind="soft_lockup"),
+                fixed={"kind": "soft_lockup", "count": 1},
             ),
             Rule(
-                re.compile(
-                    r"\bINFO: task (?P<detail>\S.{0,31}?):\d{1,10} blocked for more than (?P<seconds>\d{1,9}) seconds"
-                ),
+                r"\bINFO: task (?P<detail>\S.{0,31}?):\d{1,10} blocked for more than (?P<seconds>\d{1,9}) seconds",
                 "incidents",
-                values=partial(_incident, kind="hung_task"),
+                fixed={"kind": "hung_task", "count": 1},
             ),
-            Rule(
-                re.compile(r"\bKilled process \d{1,10} \((?P<process>[^()]{1,32})\)"),
-                "exits",
-                values=lambda match, before: match.groupdict() | {"manner": "lack of memory", "stated_by": "system"},
-            ),
+            Rule(r"\bKilled process \d{1,10} \((?P<process>[^()]{1,32})\)", "exits", fixed=KILLED),
         ),
-        mention=re.compile(r"\bS?Xid \("),
+        mention=r"\bS?Xid \(",
     ),
     # NCCL's net_ib.cc, ibvwrap.cc and the plug-ins made after them; 2.4 to 2.12 print `error` for `status=`
     Patterns(
         "nccl-debug",
-        (b"Got completion ", b" async ", b"Call to ibv_", b" Cuda failure "),
+        (b"Got completion ", b" async ", b"Call to ibv_", b" Cuda failure ", b"NET/OFI Request"),
         (
             Rule(
-                re.compile(r"(?<=NCCL WARN )Cuda failure (?:\d{1,4} )?'(?P<what>(?!driver shutting)[^']{3,100})'"),
+                r"(?<=NCCL WARN )Cuda failure (?:\d{1,4} )?'(?P<what>(?!driver shutting)[^']{3,100})'",
                 "exits",
-                values=_cuda_failure,
+                values=lambda match, before: {"manner": f"CUDA error: {match['what']}"},
+                fixed={"stated_by": "program"},
             ),
             Rule(
-                re.compile(
-                    r"NET/IB\w{0,16} ?: ?Got completion (?:from peer \S{1,300} )?with (?:status=|error )"
-                    r"(?P<status>\d{1,3})(?=\D)(?:.{0,400} hca (?P<nic>[\w.-]{1,64})\s*$)?"
-                ),
+                r"NET/IB\w{0,16} ?: ?Got completion (?:from peer \S{1,300} )?with (?:status=|error )"
+                r"(?P<status>\d{1,3})(?=\D)(?:.{0,400} hca (?P<nic>[\w.-]{1,64})\s*$)?",
                 "links",
                 values=_completion,
+                fixed=_EVENT,
             ),
             Rule(
-                re.compile(
-                    r"NET/IB\w{0,16} ?: (?:(?P<nic>[\w.-]{1,64}):(?P<link>\d{1,3}) )?(?:Got (?:non-fatal )?async event|"
-                    r"async fatal event(?: on \w{1,16} \(\w{1,20}\))?) ?: ?(?P<event>[a-zA-Z][a-zA-Z -]{2,80})"
-                ),
+                r"NET/OFI Request .{0,40}?completed with error\. RC: \d{1,4}\. Error: (?P<why>[\w (),:-]{1,80})",
+                "links",
+                values=lambda match, before: {"counter": f"OFI requests failed ({match['why']})"},
+                fixed=_EVENT,
+            ),
+            Rule(
+                r"NET/IB\w{0,16} ?: (?:(?P<nic>[\w.-]{1,64}):(?P<link>\d{1,3}) )?(?:Got (?:non-fatal )?async event|"
+                r"async fatal event(?: on \w{1,16} \(\w{1,20}\))?) ?: ?(?P<event>[a-zA-Z][a-zA-Z -]{2,80})",
                 "links",
                 values=_async_event,
+                fixed=_EVENT,
             ),
             Rule(
-                re.compile(
-                    r"\bCall to (?P<call>ibv_\w{1,40}) failed"
-                    r"(?: with (?:error )?(?:\d{1,4} )?(?P<why>[A-Z][a-z ]{2,60}))?"
-                    r"(?:.{0,60}? on dev (?P<nic>[\w.-]{1,64}):(?P<link>\d{1,3}))?"
-                ),
+                r"\bCall to (?P<call>ibv_\w{1,40}) failed"
+                r"(?: with (?:error )?(?:\d{1,4} )?(?P<why>[A-Z][a-z ]{2,60}))?"
+                r"(?:.{0,60}? on dev (?P<nic>[\w.-]{1,64}):(?P<link>\d{1,3}))?",
                 "links",
                 values=_failed_call,
+                fixed=_EVENT,
             ),
         ),
     ),
@@ -490,10 +444,8 @@ FORMATS: Final = (
         (b"detected NVSwitch ",),
         (
             Rule(
-                re.compile(
-                    r"detected NVSwitch (?:non-)?fatal error (?P<code>\d{1,6}) on fid \d+ on NVSwitch pci bus id "
-                    r"(?P<bus_id>[0-9a-fA-F:.]{7,16})"
-                ),
+                r"detected NVSwitch (?:non-)?fatal error (?P<code>\d{1,6}) on fid \d+ on NVSwitch pci bus id "
+                r"(?P<bus_id>[0-9a-fA-F:.]{7,16})",
                 "gpu_errors",
             ),
         ),
@@ -504,49 +456,37 @@ FORMATS: Final = (
         (b"(UUID: GPU-", b": NVIDIA "),
         (
             Rule(
-                re.compile(
-                    r"^\s+Link (?P<link>\d{1,3}): (?P<counter>[A-Z][\w ]*?) ?[Ee]rrors?: (?P<count>\d{1,18})\s*$"
-                ),
-                "links",
+                r"^\s+Link (?P<link>\d{1,3}): (?P<counter>[A-Z][\w ]*?) ?[Ee]rrors?: (?P<count>\d{1,18})\s*$", "links"
             ),
-            Rule(
-                re.compile(r"^\s+Link (?P<link>\d{1,3}): (?:(?P<speed>[\d.]+) GB/s|<inactive>)\s*$"),
-                "links",
-                values=_link_speed,
-            ),
-            Rule(re.compile(r"^GPU (?P<device>\d{1,4}): (?:NVIDIA |.*\(UUID: GPU-)")),
+            Rule(r"^\s+Link (?P<link>\d{1,3}): (?:(?P<speed>[\d.]+) GB/s|<inactive>)\s*$", "links", values=_link_speed),
+            Rule(r"^GPU (?P<device>\d{1,4}): (?:NVIDIA |.*\(UUID: GPU-)"),
         ),
-        opens=re.compile(r"^GPU \d{1,4}: (?:NVIDIA |.*\(UUID: GPU-)"),
+        opens=r"^GPU \d{1,4}: (?:NVIDIA |.*\(UUID: GPU-)",
     ),
     Patterns(
         "ibstat",
         (b"CA '",),
         (
-            Rule(re.compile(r"^\s*CA '(?P<nic>[\w.-]{1,64})'")),
-            Rule(re.compile(r"^\s*Port (?P<link>\d{1,3}):\s*$"), "links", is_begin=True),
-            Rule(re.compile(r"^\s*State: (?P<state>[A-Z]\w+)")),
-            Rule(
-                re.compile(r"^\s*Rate: (?P<rate>[\d.]+)"),
-                values=lambda match, before: {"gb_per_s": float(match["rate"]) / 8},
-            ),
+            Rule(r"^\s*CA '(?P<nic>[\w.-]{1,64})'"),
+            Rule(r"^\s*Port (?P<link>\d{1,3}):\s*$", "links", is_begin=True),
+            Rule(r"^\s*State: (?P<state>[A-Z]\w+)"),
+            Rule(r"^\s*Rate: (?P<rate>[\d.]+)", values=lambda match, before: {"gb_per_s": float(match["rate"]) / 8}),
         ),
-        opens=re.compile(r"^\s*CA '"),
+        opens=r"^\s*CA '",
     ),
     # of the counters those of errors, and `PortXmitWait`: times at which the port had data and could not send
     Patterns(
         "perfquery",
         (b"Port counters:", b"Port extended counters:"),
         (
-            Rule(re.compile(r"^# Port (?:extended )?counters: Lid \d+ port (?P<link>\d{1,3})")),
+            Rule(r"^# Port (?:extended )?counters: Lid \d+ port (?P<link>\d{1,3})"),
             Rule(
-                re.compile(
-                    r"^(?P<counter>SymbolErrorCounter|LinkErrorRecoveryCounter|LinkDownedCounter|PortRcvErrors|"
-                    r"PortXmitDiscards|LocalLinkIntegrityErrors|ExcessiveBufferOverrunErrors|PortXmitWait):"
-                    r"\.*(?P<count>\d{1,18})\s*$"
-                ),
+                r"^(?P<counter>SymbolErrorCounter|LinkErrorRecoveryCounter|LinkDownedCounter|PortRcvErrors|"
+                r"PortXmitDiscards|LocalLinkIntegrityErrors|ExcessiveBufferOverrunErrors|PortXmitWait):"
+                r"\.*(?P<count>\d{1,18})\s*$",
                 "links",
             ),
         ),
-        opens=re.compile("^# Port (?:extended )?counters:"),
+        opens="^# Port (?:extended )?counters:",
     ),
 )

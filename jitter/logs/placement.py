@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from jitter.logs.declared import Patterns, Rule, Values
+from jitter.logs.declared import KILLED, Patterns, Rule, Values
 from jitter.logs.line_parser import Context, LineParser, decoded, split_prefix
 from jitter.logs.values import cpu_list, cpu_mask
 
@@ -39,21 +39,19 @@ BINDINGS: Final = Patterns(
     (
         # `taskset -p`; scripts put rank and GPUs before it: `3 -- GPUS 0,1 -- pid …`, `Rank 3 --> pid …`
         Rule(
-            re.compile(r"pid \d+'s (?:current|new) affinity (?P<form>mask|list): (?P<cpus>[0-9a-fA-F,x-]+)"),
+            r"pid \d+'s (?:current|new) affinity (?P<form>mask|list): (?P<cpus>[0-9a-fA-F,x-]+)",
             "bindings",
             values=_taskset,
         ),
         # Slurm's `--cpu-bind=verbose`
         Rule(
-            re.compile(
-                r"cpu[-_]bind(?:[-_]\w+)?=\w+ - (?P<host>[A-Za-z0-9][\w.-]*), task +(?P<rank>\d{1,9}) +\d+ +\[\d+\]: "
-                r"mask (?P<cpus>0x[0-9a-fA-F]+)"
-            ),
+            r"cpu[-_]bind(?:[-_]\w+)?=\w+ - (?P<host>[A-Za-z0-9][\w.-]*), task +(?P<rank>\d{1,9}) +\d+ +\[\d+\]: "
+            r"mask (?P<cpus>0x[0-9a-fA-F]+)",
             "bindings",
             values=lambda match, before: match.groupdict() | {"cpus": cpu_mask(match["cpus"])},
         ),
     ),
-    mention=re.compile(r"pid \d+'s (?:current|new) affinity"),
+    mention=r"pid \d+'s (?:current|new) affinity",
 )
 
 
@@ -62,27 +60,18 @@ EXITS: Final = Patterns(
     (b"Root Cause (first observed failure):",),
     (
         # torch/distributed/elastic/multiprocessing/errors/__init__.py
+        Rule(r"^\s*\[\d{1,6}\]:\s*$", "exits", is_begin=True, fixed={"is_first": True, "stated_by": "torchrun"}),
         Rule(
-            re.compile(r"^\s*\[\d{1,6}\]:\s*$"),
-            "exits",
-            is_begin=True,
-            values=lambda match, before: {"is_first": True, "stated_by": "torchrun"},
-        ),
-        Rule(
-            re.compile(r"^\s*time\s+: (?P<day>\d{4}-\d\d-\d\d)_(?P<time>\d\d:\d\d:\d\d)\s*$"),
+            r"^\s*time\s+: (?P<day>\d{4}-\d\d-\d\d)_(?P<time>\d\d:\d\d:\d\d)\s*$",
             values=lambda match, before: {"time_ns": f"{match['day']} {match['time']}"},
         ),
-        Rule(re.compile(r"^\s*host\s+: (?P<host>[A-Za-z0-9][\w.-]{0,253})\s*$")),
-        Rule(re.compile(r"^\s*rank\s+: (?P<rank>\d{1,9}) \(local_rank: \d{1,6}\)\s*$")),
-        Rule(re.compile(r"^\s*exitcode\s*: (?P<exit_code>-?\d{1,9}) \(pid: \d{1,9}\)")),
+        Rule(r"^\s*host\s+: (?P<host>[A-Za-z0-9][\w.-]{0,253})\s*$"),
+        Rule(r"^\s*rank\s+: (?P<rank>\d{1,9}) \(local_rank: \d{1,6}\)\s*$"),
+        Rule(r"^\s*exitcode\s*: (?P<exit_code>-?\d{1,9}) \(pid: \d{1,9}\)"),
     ),
-    opens=re.compile(r"^\s*Root Cause \(first observed failure\):"),
-    closes=re.compile(r"^\s*={10,}\s*$"),
+    opens=r"^\s*Root Cause \(first observed failure\):",
+    closes=r"^\s*={10,}\s*$",
 )
-
-
-def _ended(match: re.Match[str], before: str) -> Values:
-    return match.groupdict() | {"exit_code": match["code"], "stated_by": "srun"}
 
 
 SLURM: Final = Patterns(
@@ -91,24 +80,20 @@ SLURM: Final = Patterns(
     (
         # a task is a rank where srun starts each rank, and a node where it starts torchrun
         Rule(
-            re.compile(
-                r"\bsrun: error: (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253}): tasks? (?P<tasks>[\d,-]{1,200}): "
-                r"(?P<manner>Exited with exit code (?P<code>\d{1,3})|[A-Z][a-zA-Z ]{2,40})"
-            ),
+            r"\bsrun: error: (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253}): tasks? (?P<tasks>[\d,-]{1,200}): "
+            r"(?P<manner>Exited with exit code (?P<exit_code>\d{1,3})|[A-Z][a-zA-Z ]{2,40})",
             "exits",
-            values=_ended,
+            fixed={"stated_by": "srun"},
         ),
         Rule(
-            re.compile(r"\bsrun: error: Node failure on (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253})"),
+            r"\bsrun: error: Node failure on (?P<host>[A-Za-z0-9][\w.,\[\]-]{0,253})",
             "exits",
-            values=lambda match, before: match.groupdict() | {"manner": "node failure", "stated_by": "slurmctld"},
+            fixed={"manner": "node failure", "stated_by": "slurmctld"},
         ),
         Rule(
-            re.compile(
-                r"(?:\bslurmstepd-(?P<host>[A-Za-z0-9][\w.-]{0,253}): )?\berror: Detected \d{1,9} oom[_-]kill event"
-            ),
+            r"(?:\bslurmstepd-(?P<host>[A-Za-z0-9][\w.-]{0,253}): )?\berror: Detected \d{1,9} oom[_-]kill event",
             "exits",
-            values=lambda match, before: match.groupdict() | {"manner": "lack of memory", "stated_by": "system"},
+            fixed=KILLED,
         ),
     ),
 )

@@ -69,19 +69,19 @@ FORMATS: Final = (
         ),
         (
             Rule(
-                re.compile(r"\b(?P<count>\d{1,9}) pytorch allocator cache flushes since last step"),
+                r"\b(?P<count>\d{1,9}) pytorch allocator cache flushes since last step",
                 "incidents",
-                values=lambda match, before: {"kind": "allocator", "count": match["count"], "rank": 0},
+                fixed={"kind": "allocator", "rank": 0},
             ),
             Rule(
-                re.compile(r"\b(?P<count>\d{1,9}) (?P<detail>CUDA|XPU|HIP) memory allocation retries"),
+                r"\b(?P<count>\d{1,9}) (?P<detail>CUDA|XPU|HIP) memory allocation retries",
                 "incidents",
-                values=lambda match, before: match.groupdict() | {"kind": "allocator"},
+                fixed={"kind": "allocator"},
             ),
             Rule(
-                re.compile(r"Error: (?P<manner>(?:CUDA|HIP) (?:out of memory|error: [a-zA-Z][a-zA-Z '()-]{2,100}))"),
+                r"Error: (?P<manner>(?:CUDA|HIP) (?:out of memory|error: [a-zA-Z][a-zA-Z '()-]{2,100}))",
                 "exits",
-                values=lambda match, before: match.groupdict() | {"stated_by": "program"},
+                fixed={"stated_by": "program"},
             ),
         ),
     ),
@@ -91,14 +91,12 @@ FORMATS: Final = (
         (b"'train_runtime'", b'"train_runtime"'),
         (
             Rule(
-                re.compile(
-                    rf"['\"]train_runtime['\"]?\s*:\s*['\"]?(?P<seconds>{_NUMBER})\b(?:(?:(?!train_runtime).)*?"
-                    rf"['\"]train_samples_per_second['\"]?\s*:\s*['\"]?(?P<samples_per_s>{_NUMBER})\b)?"
-                ),
+                rf"['\"]train_runtime['\"]?\s*:\s*['\"]?(?P<seconds>{_NUMBER})\b(?:(?:(?!train_runtime).)*?"
+                rf"['\"]train_samples_per_second['\"]?\s*:\s*['\"]?(?P<samples_per_s>{_NUMBER})\b)?",
                 "throughput",
             ),
         ),
-        mention=re.compile(r"['\"]train_runtime['\"]"),
+        mention=r"['\"]train_runtime['\"]",
     ),
     Patterns(
         "training-log",
@@ -121,69 +119,55 @@ FORMATS: Final = (
         (
             # Megatron-LM training.py; its forks put other values between
             Rule(
-                re.compile(
-                    r"\biteration +(?P<step>\d+)/ *\d+ \|.{0,500}?"
-                    rf"elapsed time per iteration \(ms\): +(?P<ms>{_NUMBER})"
-                    rf"(?:.{{0,500}}?throughput per GPU \(TFLOP/s/GPU\): +(?P<tflops>{_NUMBER}))?"
-                    r"(?:.{0,500}?global batch size: +(?P<batch>\d+))?"
-                ),
+                r"\biteration +(?P<step>\d+)/ *\d+ \|.{0,500}?"
+                rf"elapsed time per iteration \(ms\): +(?P<ms>{_NUMBER})"
+                rf"(?:.{{0,500}}?throughput per GPU \(TFLOP/s/GPU\): +(?P<tflops>{_NUMBER}))?"
+                r"(?:.{0,500}?global batch size: +(?P<batch>\d+))?",
                 "throughput",
                 values=_megatron,
             ),
             # DeepSpeed utils/timer.py
             Rule(
-                re.compile(
-                    r"(?:global_step=|stop\] \d+/)(?P<step>\d+), RunningAvgSamplesPerSec=[^,]+, "
-                    rf"CurrSamplesPerSec=(?P<samples_per_s>{_NUMBER})"
-                ),
+                r"(?:global_step=|stop\] \d+/)(?P<step>\d+), RunningAvgSamplesPerSec=[^,]+, "
+                rf"CurrSamplesPerSec=(?P<samples_per_s>{_NUMBER})",
                 "throughput",
             ),
             # torchtitan components/metrics.py
             Rule(
-                re.compile(
-                    r"\bstep: *(?P<step>\d+)  .{0,500}? [tw]ps: +(?P<tokens_per_s>[\d,]+)"
-                    r"(?:  tflops: +(?P<tflops>[\d.,]+))?"
-                ),
+                r"\bstep: *(?P<step>\d+)  .{0,500}? [tw]ps: +(?P<tokens_per_s>[\d,]+)"
+                r"(?:  tflops: +(?P<tflops>[\d.,]+))?",
                 "throughput",
             ),
             # nanoGPT's train.py: a step of all its micro batches
             Rule(
-                re.compile(rf"(?:^|\s)iter (?P<step>\d+): loss [^,]{{1,20}}, time (?P<ms>{_NUMBER})ms, mfu "),
+                rf"(?:^|\s)iter (?P<step>\d+): loss [^,]{{1,20}}, time (?P<ms>{_NUMBER})ms, mfu ",
                 "throughput",
                 values=lambda match, before: {"step": match["step"], "seconds": float(match["ms"]) / 1e3},
             ),
             # LitGPT: `iter` counts micro batches
             Rule(
-                re.compile(
-                    r"\biter +(?P<at>\d+) step +(?P<step>\d+) ?[|:].{0,200}? iter time: "
-                    rf"(?P<time>{_NUMBER}) ?(?P<unit>m?s)\b"
-                ),
+                r"\biter +(?P<at>\d+) step +(?P<step>\d+) ?[|:].{0,200}? iter time: "
+                rf"(?P<time>{_NUMBER}) ?(?P<unit>m?s)\b",
                 "throughput",
                 values=_litgpt,
             ),
             # NeMo 2 and 1; after other values
             Rule(
-                re.compile(
-                    r"\bglobal_step(?:: |=)(?P<step>\d+)\b.{0,500}?"
-                    rf"train_step_timing in s(?:: |=)(?P<seconds>{_NUMBER})"
-                ),
+                r"\bglobal_step(?:: |=)(?P<step>\d+)\b.{0,500}?"
+                rf"train_step_timing in s(?:: |=)(?P<seconds>{_NUMBER})",
                 "throughput",
             ),
             # fairseq; `wps`: words a second of all ranks, `wpb`: words of a step
             Rule(
-                re.compile(
-                    rf" wps=(?P<rate>{_NUMBER}), ups=[^,]{{1,40}}, wpb=(?P<words>{_NUMBER}), bsz=(?P<batch>{_NUMBER}), "
-                    r"num_updates=(?P<step>\d+)"
-                ),
+                rf" wps=(?P<rate>{_NUMBER}), ups=[^,]{{1,40}}, wpb=(?P<words>{_NUMBER}), bsz=(?P<batch>{_NUMBER}), "
+                r"num_updates=(?P<step>\d+)",
                 "throughput",
                 values=_fairseq,
             ),
             # timm's train.py: the last batch, and in brackets the mean
             Rule(
-                re.compile(
-                    r"Train: (?P<epoch>\d+) \[ *(?P<at>\d+)/(?P<of>\d+) .{0,200}?"
-                    rf"Time: (?P<seconds>{_NUMBER})s, +(?P<samples_per_s>{_NUMBER})/s "
-                ),
+                r"Train: (?P<epoch>\d+) \[ *(?P<at>\d+)/(?P<of>\d+) .{0,200}?"
+                rf"Time: (?P<seconds>{_NUMBER})s, +(?P<samples_per_s>{_NUMBER})/s ",
                 "throughput",
                 values=lambda match, before: (
                     match.groupdict() | {"step": int(match["epoch"]) * int(match["of"]) + int(match["at"])}
@@ -191,29 +175,22 @@ FORMATS: Final = (
             ),
             # detectron2 `iter: 19 …  time: 0.35 …  data_time: …`, mmengine `[1][ 50/7330] …  time: 0.21  data_time: …`
             Rule(
-                re.compile(
-                    r"(?:\biter: (?P<step>\d+) |\[(?P<epoch>\d+)\]\[ *(?P<at>\d+)/(?P<of>\d+)\] ).{0,500}?"
-                    rf" time: (?P<seconds>{_NUMBER}) .{{0,60}}?data_time: "
-                ),
+                r"(?:\biter: (?P<step>\d+) |\[(?P<epoch>\d+)\]\[ *(?P<at>\d+)/(?P<of>\d+)\] ).{0,500}?"
+                rf" time: (?P<seconds>{_NUMBER}) .{{0,60}}?data_time: ",
                 "throughput",
                 values=_of_epoch,
             ),
             # MLPerf; what `step` counts differs between programs
             Rule(
-                re.compile(
-                    r'"key": "tracked_stats", "value": \{[^{}]{0,200}?"throughput": ' rf"(?P<samples_per_s>{_NUMBER})"
-                ),
+                r'"key": "tracked_stats", "value": \{[^{}]{0,200}?"throughput": ' rf"(?P<samples_per_s>{_NUMBER})",
                 "throughput",
             ),
             # Composer
-            Rule(re.compile(rf"\bthroughput/samples_per_sec: (?P<samples_per_s>{_NUMBER})"), "throughput"),
-            Rule(re.compile(rf"\bthroughput/device/tokens_per_sec: (?P<tokens_per_s>{_NUMBER})"), "throughput"),
+            Rule(rf"\bthroughput/samples_per_sec: (?P<samples_per_s>{_NUMBER})", "throughput"),
+            Rule(rf"\bthroughput/device/tokens_per_sec: (?P<tokens_per_s>{_NUMBER})", "throughput"),
             # Horovod's synthetic benchmarks; tf_cnn_benchmarks
-            Rule(
-                re.compile(rf"Total img/sec on (?P<ranks>\d{{1,7}}) \w+\(s\): (?P<samples_per_s>{_NUMBER})"),
-                "throughput",
-            ),
-            Rule(re.compile(rf"(?:^|\s)total images/sec: (?P<samples_per_s>{_NUMBER})"), "throughput"),
+            Rule(rf"Total img/sec on (?P<ranks>\d{{1,7}}) \w+\(s\): (?P<samples_per_s>{_NUMBER})", "throughput"),
+            Rule(rf"(?:^|\s)total images/sec: (?P<samples_per_s>{_NUMBER})", "throughput"),
         ),
     ),
     # `prof.key_averages().table()` of PyTorch's profiler (torch/autograd/profiler_util.py `_build_table`), or a copy
@@ -223,11 +200,11 @@ FORMATS: Final = (
         (b"Self CPU %", b"Self CPU total %"),
         "operators",
         {"name": "Name", "calls": "# of Calls|Number of Calls"},
-        re.compile(r"^(?=.*Self CPU)(?=.*%).*Name"),
-        row=re.compile(r".*%"),
-        gaps=re.compile(r"\t+ *| {2,}"),
+        r"^(?=.*Self CPU)(?=.*%).*Name",
+        row=r".*%",
+        gaps=r"\t+ *| {2,}",
         values=_operator,
-        closes=re.compile(r"Self \w+ time total: |^\s*$"),
+        closes=r"Self \w+ time total: |^\s*$",
     ),
     # `*_stats.csv` of rocprof and rocprofv3; the file's name tells calls on the host from work on the GPU
     Columns(
@@ -235,8 +212,8 @@ FORMATS: Final = (
         (b"TotalDurationNs",),
         "operators",
         {"name": "Name"},
-        re.compile(r"Name.{0,40}Calls.{0,40}TotalDurationNs"),
-        row=re.compile(r"."),
+        r"Name.{0,40}Calls.{0,40}TotalDurationNs",
+        row=r".",
         values=_rocprof,
     ),
 )

@@ -84,6 +84,8 @@ def test_every_row_matches_its_example(row: CollectiveName):
         ("void (anonymous namespace)::ar_fusion_pull_kernel<8u, true, true>(ArFusionParams)", "all_reduce", "SGLang"),
         ("_all_gather_kernel_inner", "all_gather", "SGLang"),
         ("void aiter::cross_device_reduce_2stage_naive<__half, 8>(aiter::RankData*)", "all_reduce", "vLLM"),
+        ("void vllm::sm70_cross_device_reduce_sum2_1stage_push<4>(vllm::RankData*)", "all_reduce", "vLLM"),
+        ("mcclKernel_AllReduce_RING_SIMPLE_Sum___mt_bfloat16", "all_reduce", "NCCL"),
         ("_ZN5aiter33reduce_scatter_cross_device_storeIDF16bLi8EEEvPNS_8RankDataE", "reduce_scatter", "aiter"),
         ("void <unnamed>::multimem_all_reduce_kernel<c10::BFloat16, 16>(int)", "all_reduce", "PyTorch"),
         ("void (anonymous namespace)::multimem_all_gather_kernel<16>(char*)", "all_gather", "PyTorch"),

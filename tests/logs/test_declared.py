@@ -102,6 +102,8 @@ NCCL_NET = (
     "n8:34:35 [0] net_ib.cc:25 NCCL WARN NET/IB : mlx5_1:2 Got non-fatal async event: client reregistration(17)\n"
     "n8:34:35 [0] ibvwrap.cc:26 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_3:1, "
     "curr state INIT\nn8:34:35 [0] ibvwrap.cc:26 NCCL WARN Call to ibv_create_qp failed\n"
+    "n5:4:5 [0] ofi_process_cq:82 NCCL WARN NET/OFI Request 0x7f completed with error. RC: 21. Error: unknown error. "
+    "Completed length: 0, Request: { dev: 0, size: 0, state: CREATED, type: SEND }\n"
 )
 PORTS = (
     "Feb 14 05:03:41 n3 kernel: mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN\n"
@@ -215,7 +217,7 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
             ("n7", "mlx5_6", None, "NCCL transfers with status 12 (no answer from the peer, retries exceeded)", 1),
             ("n8", None, None, "port error", 1), ("n9.x.org", None, None, "NCCL transfers with status 99", 1),
             ("n8", "mlx5_1", 2, "port error", 1), ("n8", "mlx5_3", 1, "ibv_modify_qp failed (Connection timed out)", 1),
-            ("n8", None, None, "ibv_create_qp failed", 1),
+            ("n8", None, None, "ibv_create_qp failed", 1), ("n5", None, None, "OFI requests failed (unknown error)", 1),
         ],
     ),
     (

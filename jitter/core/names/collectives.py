@@ -52,8 +52,8 @@ COLLECTIVE_NAMES: Final = (
     # memory `ncclSymDevKernel_…` (2.27) and `ncclSymkDevKernel_…` (2.28); RCCL the same or `rcclKernel_…`, and one
     # kernel for all operations: `ncclDevKernel_Generic`, `rcclGenericKernel`; CTran `ncclKernelAllGatherCtranDirect`
     CollectiveName(
-        r"(?:\w+::)*(?:nccl|rccl)(?:Symk?)?(?:Dev)?(?:Kernel|[A-Z]\w*Kernel)(?![a-z])\w*", _BY_WORDS,
-        "NCCL, RCCL, CTran", "NVIDIA/nccl src/device/generate.py",
+        r"(?:\w+::)*(?:nccl|rccl|mccl)(?:Symk?)?(?:Dev)?(?:Kernel|[A-Z]\w*Kernel)(?![a-z])\w*", _BY_WORDS,
+        "NCCL, RCCL, CTran, MCCL", "NVIDIA/nccl src/device/generate.py",
         "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
     ),
     CollectiveName(
@@ -79,7 +79,7 @@ COLLECTIVE_NAMES: Final = (
         "void mscclpp::executionKernel<__half, mscclpp::LL8Packet, true>(int, __half*, __half*, __half*)",
     ),
     CollectiveName(
-        r"(?:\w+::)*cross_device_reduce_[12]stage(?:_\w+)?", "all_reduce", "vLLM, SGLang, aiter",
+        r"(?:\w+::)*(?:sm\d\d_)?cross_device_reduce_(?:sum2_)?[12]stage(?:_\w+)?", "all_reduce", "vLLM, SGLang, aiter",
         "vllm-project/vllm csrc/custom_all_reduce.cuh",
         "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals, vllm::Signal*)",
     ),

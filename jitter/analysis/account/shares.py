@@ -138,7 +138,7 @@ class Beside(NamedTuple):
     """(subsets of the inputs,)."""
 
 
-class Charges(NamedTuple):
+class BackwardPass(NamedTuple):
     """What one pass backwards carries along and fills in."""
 
     ends: Ints
@@ -150,23 +150,23 @@ class Charges(NamedTuple):
 
 
 @compiled
-def share_step(graph: StepGraph, charges: Charges) -> None:
+def share_step(graph: StepGraph, backward: BackwardPass) -> None:
     """Go back through a step with the multipliers of its nodes and fill in its shares."""
     instructions = graph.structure.instructions
     for at in range(instructions.shape[0] - 1, -1, -1):
         block, low, high = instructions[at, 0], instructions[at, 1], instructions[at, 2]
         if block < 0:
-            share_collective(graph, charges, low)
+            share_collective(graph, backward, low)
             continue
-        share_operations(graph, charges, block, low, high)
+        share_operations(graph, backward, block, low, high)
 
 
 @compiled
-def share_collective(graph: StepGraph, charges: Charges, number: int) -> None:
+def share_collective(graph: StepGraph, backward: BackwardPass, number: int) -> None:
     """Divide the multipliers of a collective's ends, of all groups, among transfer and arrivals."""
     job, structure, collectives, step = graph.job, graph.structure, graph.collectives, graph.step
     upper, lower, shift, heads, inputs = graph.upper, graph.lower, graph.shift, graph.heads, graph.inputs
-    ends, multiplier, shares, stretches = charges.ends, charges.multiplier, charges.shares, charges.stretches
+    ends, multiplier, shares, stretches = backward.ends, backward.multiplier, backward.shares, backward.stretches
     for at in range(collectives.first[number], collectives.first[number + 1]):
         rank, op = collectives.rank[at], collectives.place[at]
         cell = step.row[rank] + op
@@ -212,7 +212,7 @@ def share_collective(graph: StepGraph, charges: Charges, number: int) -> None:
 
 @compiled
 def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
-    graph: StepGraph, charges: Charges, block: int, first: int, last: int
+    graph: StepGraph, backward: BackwardPass, block: int, first: int, last: int
 ) -> None:
     """Pass the multipliers of operations of a block's ranks on to what they follow.
 
@@ -220,7 +220,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
     """
     job, structure, collectives, step = graph.job, graph.structure, graph.collectives, graph.step
     upper, lower, heads, inputs = graph.upper, graph.lower, graph.heads, graph.inputs
-    ends, multiplier, shares, stretches = charges.ends, charges.multiplier, charges.shares, charges.stretches
+    ends, multiplier, shares, stretches = backward.ends, backward.multiplier, backward.shares, backward.stretches
     for member in range(collectives.first_member[block], collectives.first_member[block + 1]):
         rank = collectives.member[member]
         team, row = step.team[rank], step.row[rank]
@@ -284,7 +284,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                         shares.overlap[cell] += ended * (took - usually_took - work)
                         started = ended
                     else:
-                        gpu = share_beside(graph, charges, border, rank, op, recorded.gpu[at], usual.gpu[at], ended)
+                        gpu = share_beside(graph, backward, border, rank, op, recorded.gpu[at], usual.gpu[at], ended)
                 if by_start[at] != 0.0:
                     started += by_start[at]
                     by_start[at] = 0.0
@@ -352,7 +352,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     part = START if op <= first_kernel else CPU
                     pass_by(stretches, heads.back[cell], team, part, whole)
                 else:
-                    unexplained += share_call(graph, charges, border, rank, op)
+                    unexplained += share_call(graph, backward, border, rank, op)
             if gpu != 0.0:
                 shares.gpu[cell] += gpu
             if host != 0.0:
@@ -361,11 +361,11 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
 
 
 @compiled
-def share_call(graph: StepGraph, charges: Charges, border: Border, rank: int, op: int) -> float:
+def share_call(graph: StepGraph, backward: BackwardPass, border: Border, rank: int, op: int) -> float:
     """Pass the multiplier of a call's return on to all that it waits for; return what stays unexplained."""
     job, step, heads, inputs = graph.job, graph.step, graph.heads, graph.inputs
     self_times, baseline, upper, lower = graph.self_times, graph.baseline, graph.upper, graph.lower
-    multiplier, shares, stretches = charges.multiplier, charges.shares, charges.stretches
+    multiplier, shares, stretches = backward.multiplier, backward.shares, backward.stretches
     team, row = step.team[rank], step.row[rank]
     place, cell = job.first[team] + op, row + op
     thread, stream, previous = job.thread[place], job.stream[place], graph.structure.thread_before[place]
@@ -378,7 +378,7 @@ def share_call(graph: StepGraph, charges: Charges, border: Border, rank: int, op
     unexplained = whole * (upper.nodes.back[cell] - lower.nodes.back[cell] - in_call - moved)
     shares.host[cell] += whole * in_call
     if stream >= 0 and count > 1:
-        share_slot(graph, charges, rank, cell, whole * inputs.factor[1])
+        share_slot(graph, backward, rank, cell, whole * inputs.factor[1])
     whole *= inputs.factor[0]
     if whole == 0.0 or inputs.goes[0] != SELF:
         return float(unexplained)
@@ -409,7 +409,14 @@ def pass_by(stretches: Stretches, head: int, team: int, part: int, whole: float)
 
 @compiled
 def share_beside(  # noqa: PLR0912, PLR0915  # one formula
-    graph: StepGraph, charges: Charges, border: Border, rank: int, op: int, work: float, usual_work: float, whole: float
+    graph: StepGraph,
+    backward: BackwardPass,
+    border: Border,
+    rank: int,
+    op: int,
+    work: float,
+    usual_work: float,
+    whole: float,
 ) -> float:
     """Divide the multiplier of the end of a kernel beside collectives; return the share of its work.
 
@@ -417,7 +424,7 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
     collective beside it. They are measured from the anchor, as in a maximum.
     """
     nodes, others, heads, inputs = graph.upper.nodes, graph.lower.nodes, graph.heads, graph.inputs
-    multiplier, beside, collective_before = charges.multiplier, charges.beside, graph.job.collective_before
+    multiplier, beside, collective_before = backward.multiplier, backward.beside, graph.job.collective_before
     team, row = graph.step.team[rank], graph.step.row[rank]
     first, factor = graph.job.first[team], 1 + graph.job.interference[team]
     cell, anchor = row + op, heads.start[row + op]
@@ -488,18 +495,18 @@ def share_beside(  # noqa: PLR0912, PLR0915  # one formula
         multiplier.group[graph.structure.group[anchor]] += whole * (1 - passed)
     elif border.cell >= 0:
         multiplier.end[border.cell] += whole * (1 - passed)
-    charges.shares.overlap[cell] += whole * rest
+    backward.shares.overlap[cell] += whole * rest
     return float(gpu)
 
 
 @compiled
-def share_slot(graph: StepGraph, charges: Charges, rank: int, cell: int, whole: float) -> None:
+def share_slot(graph: StepGraph, backward: BackwardPass, rank: int, cell: int, whole: float) -> None:
     """Pass the multiplier of a queue place on to the launches that held it in the two settings, half each."""
     upper, lower, multiplier, shares, row = (
         graph.upper,
         graph.lower,
-        charges.multiplier,
-        charges.shares,
+        backward.multiplier,
+        backward.shares,
         graph.step.row[rank],
     )
     change = upper.slot[cell] - lower.slot[cell]

@@ -14,8 +14,8 @@ from jitter.analysis.account.losses import OWN_CLASSES, LossClass, Losses
 from jitter.analysis.account.noise import Noise, loss_of_stretches
 from jitter.analysis.account.shares import (
     SUBSETS_BESIDE,
+    BackwardPass,
     Beside,
-    Charges,
     Multipliers,
     Shares,
     Stretches,
@@ -279,7 +279,7 @@ class Account:
         of, last_listed = now, np.full(len(self._run.rank_numbers), -1, np.int64)
         for earlier in (*reversed(self._past), None):
             passed = stretches if of is now else stretches.cleared()
-            share_step(of.graph, Charges(of.last, multiplier, shares, self._beside, passed))
+            share_step(of.graph, BackwardPass(of.last, multiplier, shares, self._beside, passed))
             if len(shared) == 1:
                 # what follows the last collective of the step before leads to the first one of this step
                 stretches.varied[0] += max(passed.varied.sum(), 0.0)

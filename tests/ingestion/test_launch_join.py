@@ -234,9 +234,9 @@ def told(oddities: Oddities, folder: Path) -> dict[str, Any]:
 PLACES = ("memory", "files")
 CASES = [
     pytest.param(place, seed, id=f"{place}-{seed}")
-    for seed in range(of_all(60, 24))
+    for seed in range(of_all(60, 12))
     for place in PLACES
-    if place == "memory" or seed < of_all(30, 12)
+    if place == "memory" or seed < of_all(30, 6)
 ]
 """The random captures, by the place of their rows and seed."""
 

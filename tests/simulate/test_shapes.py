@@ -43,7 +43,7 @@ def global_times(recording: RankRecording) -> tuple[Any, Any, Any, Any]:
 
 
 @fuzz
-@pytest.mark.parametrize(("shape", "modifier"), some_of(product(SHAPES, MODIFIERS), 2))
+@pytest.mark.parametrize(("shape", "modifier"), some_of(product(SHAPES, MODIFIERS), 4))
 def test_against_the_oracle(shape: str, modifier: str):
     faults = [
         Fault.parse("cpu_stall:rank=1,step=11,kernel=17,ms=0.7"),

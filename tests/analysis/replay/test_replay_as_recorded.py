@@ -27,7 +27,7 @@ MISSING = {"pipeline": "5"}
 
 
 @fuzz
-@pytest.mark.parametrize(("shape", "option"), some_of(product(SHAPES, OPTIONS), 2))
+@pytest.mark.parametrize(("shape", "option"), some_of(product(SHAPES, OPTIONS), 4))
 def test_of_every_shape(tmp_path: Path, shape: str, option: str):
     job = small(shape, **OPTIONS[option])
     run = simulate(job, [Fault.parse("slow_cpu:rank=1,step=2,factor=3"), Fault.parse("slow_gpu:rank=2,factor=1.3")])

@@ -10,6 +10,7 @@ their exchanges: these are matched pair by pair, and then the collectives that s
 receives that state a group of more than two ranks: the peer is one of these ranks, and none waits for the others.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isnan
@@ -544,6 +545,8 @@ class _Common(NamedTuple):
     operation: str | None
     end_ns: Floats
     """(steps,) on the clock of the first rank."""
+    took: Floats
+    """(steps, 1, ranks) how long each rank is in it."""
 
 
 def infer_attended(
@@ -589,7 +592,8 @@ def infer_attended(
             if (labels == 0).all() and len(units) > 1:
                 offset = clocks.offset_ns[:, [column[rank] for rank in ranks]]
                 end_ns = lower_median(unit.end[:, at] - offset + offset[:, :1])[:, 0]
-                common.append(_Common(number, at, operations[places[at]].collective, end_ns))
+                took = (unit.end - unit.start)[:, at : at + 1]
+                common.append(_Common(number, at, operations[places[at]].collective, end_ns, took))
             numbers = sorted(set(labels.tolist()) - {ALONE})
             # one object each: matching takes each object's hash once, and a group may list hundreds of ranks
             group_of = dict(zip(numbers, map(Group, with_absent_ranks(ranks, labels, absent)), strict=True))
@@ -711,27 +715,35 @@ def _shared_by_units(
     waiting = list(common)
     count = 0
     while waiting:
-        first, together = waiting[0], [waiting[0]]
-        for candidate in waiting[1:]:
-            at, there = (column[units[one.unit].members[0][1]] for one in (first, candidate))
-            if (
-                candidate.operation != first.operation
-                or clocks.component[at] != clocks.component[there]
-                or candidate.unit in {member.unit for member in together}
-            ):
-                continue
-            apart = first.end_ns - candidate.end_ns - (clocks.offset_ns[:, at] - clocks.offset_ns[:, there])
-            known_ns = apart[~np.isnan(apart)]
-            if len(known_ns) and np.abs(known_ns).max() <= THRESHOLDS.group_inference.max_spread_ns:
-                together.append(candidate)
-        waiting = [member for member in waiting if member not in together]
-        if len(together) > 1:
-            ranks = sorted(rank for member in together for _, rank in units[member.unit].members)
-            for member in together:
-                for team, rank in units[member.unit].members:
+        first, *others = waiting
+        apart_ns = [_apart_ns(first, candidate, units, clocks, column) for candidate in others]
+        together = {first.unit: first}
+        for at in np.argsort(apart_ns, kind="stable").tolist():  # of a unit's collectives the one that ends nearest
+            if apart_ns[at] <= _LIMITS.max_spread_ns:
+                together.setdefault(others[at].unit, others[at])
+        waiting = [candidate for candidate in others if together.get(candidate.unit) is not candidate]
+        # units that take equally long leave together by chance: then the last rank of each waits for none
+        took = np.concatenate([member.took for member in together.values()], axis=2)
+        of_unit = np.repeat(np.arange(len(together)), [member.took.shape[2] for member in together.values()])
+        if len(together) > 1 and waits_more(took, of_unit, np.zeros_like(of_unit)):
+            ranks = sorted(rank for unit in together for _, rank in units[unit].members)
+            for unit, member in together.items():
+                for team, rank in units[unit].members:
                     group_at[rank, unknown[team][member.collective]] = Group(tuple(ranks), f"shared {count}")
             count += 1
     return group_at
+
+
+def _apart_ns(
+    first: _Common, second: _Common, units: Sequence[_Unit], clocks: _JointClocks, column: Mapping[int, int]
+) -> float:
+    """Return how far apart two units leave their collectives at most; infinity if these cannot be the same one."""
+    at, there = (column[units[member.unit].members[0][1]] for member in (first, second))
+    if second.operation != first.operation or clocks.component[at] != clocks.component[there]:
+        return math.inf
+    apart = first.end_ns - second.end_ns - (clocks.offset_ns[:, at] - clocks.offset_ns[:, there])
+    known_ns = apart[~np.isnan(apart)]
+    return float(np.abs(known_ns).max(initial=0.0)) if len(known_ns) else math.inf
 
 
 def _unknown_places(team_of: Mapping[int, int], attended: Attended) -> dict[int, list[int]]:

@@ -172,3 +172,37 @@ def test_messages_of_two_ranks_in_both_directions_are_matched_by_their_streams()
         frozenset((found.blocks[member.block].ranks, member.place) for member in collective.members)
         for collective in found.collectives
     } == {frozenset({((0,), first), ((1,), second)}) for first, second in [(0, 0), (1, 2), (2, 1), (3, 3)]}
+
+
+@pytest.mark.parametrize("apart_ns", [5e3, 75e3])
+def test_collectives_of_two_stages_that_end_near_each_other_are_apart(apart_ns: float):
+    """Each stage reduces among its replicas, and all ranks the norm, 25 µs after the later stage is through.
+
+    Either the stages' own collectives end together by chance, or one stage's ends nearest to the norm's.
+    """
+    message, norm = (Operation(name, COLLECTIVE, 1, 0, name) for name in ("send_recv", "all_reduce"))
+    programs = {
+        stage: Program((*[message] * 4, norm._replace(name=name), norm), {("", b""): np.arange(6)}, ("", b""))
+        for stage, name in enumerate(("all_reduce_bf16", "all_reduce_f32"))
+    }
+    chance = np.random.default_rng(3)
+    steps = []
+    for number in range(6):
+        sent = number * 1e7 + chance.uniform(1e5, 2e5, (4, 2)).cumsum(axis=0)
+        left = sent.max() + np.array([1e6 - apart_ns, 1e6])
+        step = {}
+        for stage in (0, 1):
+            ranks = np.array([0, 1]) + 2 * stage
+            end = np.vstack([sent, np.full((2, 2), left[stage])])
+            end[5] = left.max() + 25e3
+            start = end - 1.2e5 - chance.uniform(0, 1e4, end.shape)
+            start[4, 0] = end[4, 0] - 1e5
+            start[5] = left[stage] + 1e4
+            step[stage] = ranks, start + CLOCKS[ranks], end + CLOCKS[ranks]
+        steps.append(step)
+    team_of = {0: 0, 1: 0, 2: 1, 3: 1}
+    attended = {rank: [(place, None) for place in range(6)] for rank in team_of}
+    inferred, _ = infer_attended(programs, team_of, attended, steps)
+    of_rank = {rank: {place: group and group.ranks for place, group in places} for rank, places in inferred.items()}
+    assert [of_rank[rank][4] for rank in team_of] == [(0, 1), (0, 1), (2, 3), (2, 3)]
+    assert [of_rank[rank][5] for rank in team_of] == [(0, 1, 2, 3)] * 4

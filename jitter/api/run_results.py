@@ -139,7 +139,7 @@ class RunResults:
         diagnosis = replace(diagnosis, efficiency=(*diagnosis.efficiency, *bounds))
         if not steps:
             diagnosis = self._with_measurements(diagnosis)
-        return replace(answers, diagnosis=self._with_hang(diagnosis, has_steps=bool(steps)))
+        return replace(answers, diagnosis=self._with_hang(diagnosis, logs, has_steps=bool(steps)))
 
     def _look_at_located(self, diagnosis: "Diagnosis") -> "Diagnosis":
         """Point at the recording of the rank that logs name: its step, in place of another rank's kernels."""
@@ -173,10 +173,11 @@ class RunResults:
         said, others = sentences[:MAX_MEASUREMENTS], sentences[MAX_MEASUREMENTS:]
         return replace(diagnosis, measurements=tuple(said), notes=(*diagnosis.notes, *others))
 
-    def _with_hang(self, diagnosis: "Diagnosis", *, has_steps: bool) -> "Diagnosis":
+    def _with_hang(self, diagnosis: "Diagnosis", logs: "JobLogs", *, has_steps: bool) -> "Diagnosis":
         relations = {"process_groups", "collective_timeouts", "ras", "nccl_calls"}
         if not any(relations & set(log.relations) for log in self._lake.logs):
             return diagnosis
+        from jitter.analysis.diagnosis.evidence.logs.add_evidence import select_facts_of_hang
         from jitter.analysis.diagnosis.hang.find_hang import describe_last_kernels, find_hang
         from jitter.analysis.diagnosis.hang.nccl_calls import describe_calls, find_hang_in_calls, join_hangs
         from jitter.analysis.diagnosis.hang.ras import describe_ras, find_hang_in_ras
@@ -187,8 +188,7 @@ class RunResults:
         calls, is_confirmed = read("nccl_calls").to_pylist(), bool(read("collective_timeouts").num_rows)
         hang = join_hangs(hang, find_hang_in_calls(calls, is_confirmed=is_confirmed))
         sentences = (*describe_ras(health.to_pylist()), *describe_calls(calls))
-        exits = [fact.words for fact in diagnosis.facts if fact.kind == "exit"]
-        hang = find_hang_in_ras(health.to_pylist()) if hang is None else hang.with_evidence((*sentences, *exits))
+        hang = find_hang_in_ras(health.to_pylist()) if hang is None else hang.with_evidence(sentences)
         if hang is None:
             groups = read("process_groups").to_pylist()
             ranks = {row["rank"] for row in groups if row["rank"] is not None}
@@ -207,8 +207,9 @@ class RunResults:
         if has_steps:
             at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
             hang = hang.with_evidence(describe_last_kernels(self._lake, at, hang.operation.since_ns))
-        facts = tuple(fact for fact in diagnosis.facts if fact.kind != "exit")
-        return replace(diagnosis, hang=hang, facts=facts)
+        told = select_facts_of_hang(diagnosis.facts, hang.culprits, logs)
+        hang = hang.with_evidence([fact.words for fact in told])
+        return replace(diagnosis, hang=hang, facts=tuple(fact for fact in diagnosis.facts if fact not in told))
 
     def _logs(self, steps: Steps) -> "JobLogs":
         from jitter.analysis.diagnosis.evidence.logs.job_logs import EVIDENCE_RELATIONS, JobLogs

@@ -538,3 +538,48 @@ def test_a_log_that_an_older_jitter_read_is_read_again(dumps, capsys):
     assert main(["report", str(lake), "--json"]) == 0
     assert "1 log was read by an older jitter, which took less from them: ingest them again." in capsys.readouterr().out
     assert "older jitter" not in json.dumps(report(dumps, capsys))
+
+
+def test_what_logs_state_of_the_gpu_and_the_host_of_the_rank_to_blame(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Rank 3 is behind; Xid 79 of its GPU and a blocked task of its host are evidence, that of another host is not."""
+    group = "[PG ID 0 PG GUID 0(default_pg) Rank"
+    timeout = (
+        "WorkNCCL(SeqNum=19, OpType=ALLREDUCE, NumelIn=8, NumelOut=8, Timeout(ms)=600000) ran for 600010 milliseconds"
+    )
+    lines = [
+        *(
+            f"n{rank // 2}:42{rank}:43 [{rank % 2}] NCCL INFO comm 0x7f rank {rank} nranks 4 cudaDev {rank % 2} "
+            f"busId 1{rank}000 - Init COMPLETE"
+            for rank in range(4)
+        ),
+        *(
+            f"[rank{rank}]:[E1] [Rank {rank}] Watchdog caught collective operation timeout: {timeout}"
+            for rank in (0, 1, 2)
+        ),
+        *(
+            f"[rank{rank}]:[E1] {group} {rank}] failure detected by watchdog at work sequence id: 19 PG status: last "
+            "enqueued work: 20, last completed work: 18"
+            for rank in (0, 1, 2)
+        ),
+        f"[rank3]:[E1] {group} 3] Received a dump signal due to a collective timeout from rank 0. Last enqueued NCCL "
+        "work: 18, last completed NCCL work: 18.",
+        *(f"Nov 26 11:49:20 n{host} kernel: INFO: task python:1 blocked for more than 120 seconds." for host in (0, 1)),
+        "Nov 26 11:49:20 n1 kernel: NVRM: Xid (PCI:0000:13:00): 79, pid=1, GPU has fallen off the bus.",
+        "[rank3]: RuntimeError: CUDA error: unknown error",
+    ]
+    (tmp_path / "job.log").write_text("\n".join(lines) + "\n")
+    assert main(["ingest", str(tmp_path / "job.log"), "-o", str(tmp_path / "lake"), "--quiet"]) == 0
+    capsys.readouterr()
+    assert main(["report", str(tmp_path / "lake"), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["hang"]["culprit_ranks"] == [3]
+    assert document["hang"]["evidence"][1:] == [
+        "Xid 79 of GPU 1 (rank 3) on n1",
+        "rank 3 failed: CUDA error: unknown error",
+        "on n1: python was blocked in the kernel for more than 120 s",
+    ]
+    assert [fact["words"] for fact in document["facts"]] == [
+        "on n0: python was blocked in the kernel for more than 120 s"
+    ]

@@ -5,7 +5,7 @@ speaks for its cause is evidence of it; every other fact is an item of its own.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,6 +19,7 @@ from jitter.lake.rank_places import short_host
 
 _OF_TIMES: Final[tuple[FactKind, ...]] = ("gpu_clock", "gpu_error", "host")
 """Facts of samples and events: those of a finding's steps count for it."""
+_OF_HANG: Final[tuple[FactKind, ...]] = ("gpu_error", "host", "network")
 _OF_LINKS: Final[tuple[Cause, ...]] = (*SLOW_LINKS, "exposed_communication")
 """Causes whose times alone do not tell which of the ranks has them."""
 _ORDER: Final[tuple[CauseCertainty, ...]] = ("unknown", "likely", "certain")
@@ -70,6 +71,20 @@ def add_log_evidence(diagnosis: Diagnosis, logs: JobLogs) -> Diagnosis:
         facts=tuple(items),
         notes=(*diagnosis.notes, *notes),
     )
+
+
+def select_facts_of_hang(facts: Iterable[Fact], culprits: Sequence[int], logs: JobLogs) -> list[Fact]:
+    """Return how processes ended, and what logs state of the GPUs, the hosts and the links of the ranks to blame."""
+    hosts = {short_host(logs.places[rank].host) for rank in culprits if rank in logs.places} - {None}
+    return [
+        fact
+        for fact in facts
+        if fact.kind == "exit"
+        or (
+            fact.kind in _OF_HANG
+            and (set(fact.ranks) & set(culprits) if fact.ranks else short_host(fact.host) in hosts)
+        )
+    ]
 
 
 def _join(culprit: Culprit, facts: tuple[Fact, ...], logs: JobLogs, diagnosis: Diagnosis) -> Culprit:

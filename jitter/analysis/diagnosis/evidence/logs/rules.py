@@ -40,6 +40,7 @@ _EXPECTED: Final = frozenset(("its power cap",))
 _GPU_CAUSES: Final[tuple[Cause, ...]] = ("gpu_compute", "gpu_time")
 _HOST_CAUSES: Final[tuple[Cause, ...]] = ("cpu_launch", "late_start", "cpu_after", "launch_bound")
 _NETWORK: Final[tuple[Cause, ...]] = ("communication", "slow_network", "exposed_communication")
+_OF_PCIE: Final[tuple[Cause, ...]] = (*_NETWORK, "slow_copies", "blocking_copies", "serial_copies")
 _LANES: Final = "PCIe lanes"
 _LINK_ERRORS: Final = frozenset((74, 137))
 """Xid numbers of NVLink."""
@@ -340,7 +341,8 @@ def _links(logs: JobLogs) -> Iterator[Match]:
         number = f" ({format_count(counts['down'], 'link')})" if counts["down"] else number
         of_rank = f" ({format_ranks(ranks)})" if ranks else ""
         where = f" on {host}" if host is not None else ""
-        yield Match({"what": f"{what}{number}{of_rank}{where}"}, ranks, host, device)
+        causes = _OF_PCIE if what.startswith("PCIe") else None
+        yield Match({"what": f"{what}{number}{of_rank}{where}"}, ranks, host, device, causes=causes)
 
 
 # ---- GPUs
@@ -825,7 +827,7 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("host", _HOST_CAUSES, "likely", _incidents("hung_task"),
          "{subject}: {detail} was blocked in the kernel for more than {seconds} s{times}",
          "check the host's file systems and its driver: that is what such a process waits for"),
-    Rule("host", (*_NETWORK, "blocking_copies", "serial_copies"), "unknown", _incidents("pcie"),
+    Rule("host", _OF_PCIE, "unknown", _incidents("pcie"),
          "{subject}: {errors}", "check the slot, the riser and the link's speed"),
     Rule("placement", _HOST_CAUSES, "likely", _shared_threads,
          "rank {rank} shares {shared} of {threads} with {others}", "bind each rank to CPU cores of its own",

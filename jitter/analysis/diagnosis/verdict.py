@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from jitter.analysis.diagnosis.causes import CAUSES, STALLED_LOADING, USUAL_LOADING, WAITS_FOR_UNRECORDED
 from jitter.analysis.diagnosis.hang.rules import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
-from jitter.analysis.diagnosis.loss.split import describe_split, main_rank
+from jitter.analysis.diagnosis.loss.split import describe_split, main_rank, sum_by_rank
 from jitter.analysis.diagnosis.model import SLOW_LINKS, Conclusion, Culprit, Loss, StepAnswer
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
@@ -245,7 +245,7 @@ def _describe_no_finding(diagnosis: "Diagnosis") -> str:
     if conclusion.status == "unknown":
         return "no rank can be blamed or cleared"
     subject = "recorded rank" if conclusion.doubts else "rank, host or link"
-    hint = _slowest(diagnosis.loss, diagnosis.steps)
+    hint = _slowest(diagnosis)
     network = "" if conclusion.unverified_transfers is None else f"; {describe_unverified_network(conclusion)}"
     return f"no {subject} stands out above the run's noise{hint}{network}"
 
@@ -339,15 +339,22 @@ def _is_bound(culprit: Culprit) -> bool:
     return culprit.cause == "exposed_communication"
 
 
-def _slowest(loss: Loss, steps: Sequence[StepAnswer]) -> str:
-    """Name the rank with the largest share of most steps' loss, where the loss is not small: a hint."""
+def _slowest(diagnosis: "Diagnosis") -> str:
+    """Name the rank with the largest share of most steps' loss, where the loss is not small: a hint, and its cost."""
+    loss, steps = diagnosis.loss, diagnosis.steps
     counts = Counter(step.max_rank for step in steps if step.max_rank is not None)
     if not counts or (loss.fraction or 0.0) < THRESHOLDS.min_cost_share:
         return ""
     rank, times = counts.most_common(1)[0]
     if times * 2 <= len(steps) or len(steps) == 1:
         return ""
-    return f", although rank {rank} is the slowest in {times} of {len(steps)} steps"
+    lost_ns, small = sum_by_rank(diagnosis.split)[rank], ""
+    if loss.ns and loss.fraction and 0 < (fraction := loss.fraction * lost_ns / loss.ns) < THRESHOLDS.min_cost_share:
+        small = (
+            f": {format_time(lost_ns)} ({format_percent(fraction)}), and what costs less than "
+            f"{THRESHOLDS.min_cost_share:.0%} is no finding"
+        )
+    return f", although rank {rank} is the slowest in {times} of {len(steps)} steps{small}"
 
 
 def name_culprit(culprit: Culprit) -> str:

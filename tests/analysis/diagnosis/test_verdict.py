@@ -130,6 +130,10 @@ def test_who_is_often_last_is_worth_a_look_where_jitter_costs():
     assert verdict(Loss(3 * MS, 0.1), [], steps, 4, QUIET).endswith(
         f"no rank, host or link stands out above the run's noise{hint}"
     )
+    split = (LossShare("gpu", 3 * MS, 0.03, (RankShare(3, 900_000), RankShare(1, 800_000))),)
+    assert verdict(Loss(3 * MS, 0.03), [], steps, 4, QUIET, split).endswith(
+        "in 2 of 3 steps: 900 µs (0.90%), and what costs less than 1% is no finding."
+    )
     assert "slowest" not in verdict(Loss(3 * MS, 0.001), [], steps, 4, QUIET)
     assert "slowest" not in verdict(Loss(3 * MS, 0.1), [], steps[1:], 4, QUIET)
     assert "slowest" not in verdict(Loss(3 * MS, 0.1), [], steps[:1], 4, QUIET)

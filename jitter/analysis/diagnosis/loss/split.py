@@ -61,17 +61,18 @@ def describe_ranks(share: LossShare) -> str:
 
 def describe_ranks_of_loss(split: Sequence[LossShare]) -> str:
     """Return the ranks with the most of the loss, all parts together; empty if no rank has any."""
-    return _list_ranks(dict(_sum_by_rank(split).most_common()))
+    return _list_ranks(dict(sum_by_rank(split).most_common()))
 
 
 def main_rank(split: Sequence[LossShare]) -> int | None:
     """Return the rank that has most of the loss; None if no rank has."""
     whole = sum(share.ns for share in split)
-    rank, ns = next(iter(_sum_by_rank(split).most_common(1)), (None, 0))
+    rank, ns = next(iter(sum_by_rank(split).most_common(1)), (None, 0))
     return rank if ns > THRESHOLDS.max_share_of_one_rank * whole > 0 else None
 
 
-def _sum_by_rank(split: Sequence[LossShare]) -> Counter[int]:
+def sum_by_rank(split: Sequence[LossShare]) -> Counter[int]:
+    """Return what each rank has of the loss, all parts together, ns."""
     sums: Counter[int] = Counter()
     for share in split:
         sums.update({one.rank: one.ns for one in share.ranks})

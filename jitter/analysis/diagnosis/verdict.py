@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.causes import CAUSES, STALLED_LOADING, USUAL_LOAD
 from jitter.analysis.diagnosis.hang.rules import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank, sum_by_rank
-from jitter.analysis.diagnosis.model import SLOW_LINKS, Conclusion, Culprit, Loss, StepAnswer
+from jitter.analysis.diagnosis.model import SLOW_LINKS, Conclusion, Culprit, Loss
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import (
     capitalize,

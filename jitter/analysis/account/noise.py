@@ -18,7 +18,7 @@ class Noise(NamedTuple):
 
 
 def noise_of_operations(variance: Floats, sizes: list[int]) -> Noise:
-    """Return the noise for these variances, (teams, START/CPU/GPU) in ns², NaN where unknown, and sizes of teams."""
+    """Return the noise for variances, (…, teams, START/CPU/GPU) in ns², NaN where unknown, and the sizes of teams."""
     known_variance = np.nan_to_num(variance)
     below = np.array([-expected_lower_median(size) for size in sizes])
     return Noise(known_variance, np.sqrt(known_variance) * below[:, None])

@@ -81,7 +81,7 @@ def decide_repetition(times: int, elsewhere: int, share: float, steps: int) -> R
 def is_random(events: Ints, odds: float = 1.0) -> bool:
     """Return whether events, (ranks,) how many each rank has, show that any rank can have them.
 
-    At least `min_random_ranks` ranks have some, the rank with the most has no more than chance gives, and the events
+    At least `min_repeats` ranks have some, the rank with the most has no more than chance gives, and the events
     are at least `odds` times as likely if all ranks can have them as if only these can.
     """
     count, hit, ranks = int(events.sum()), int((events > 0).sum()), len(events)

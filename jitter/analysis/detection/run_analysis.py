@@ -155,15 +155,6 @@ class RunAnalysis:
         """Return one team's deviations."""
         return next(deviations for deviations in self.deviations if deviations.team == team)
 
-    def variance_of(self, number: int, team: int, part: TimePart) -> float:
-        """Return the noise variance, ns², of one operation's own time of a part in the run's `number`th step.
-
-        The part's variance over the step is divided equally among its operations.
-        """
-        size, first = len(self.run.programs[team].operations), self.run.programs[team].first_kernel + 1
-        operations = {TimePart.START: first, TimePart.CPU: size - first, TimePart.GPU: size}[part]
-        return float(self.deviations_of(team).noise_ns[part, number, 0]) ** 2 / max(operations, 1)
-
     @property
     def is_unexplained(self) -> bool:
         """Whether waits of hosts that no call records, and that no end explains, make every price doubtful."""
@@ -448,14 +439,14 @@ class RunAnalysis:
 
     @cached_property
     def noise(self) -> list[Noise]:
-        """The noise of the operations of each step."""
-        teams = sorted(self.run.programs)
-        sizes = [self.run.sizes[team] for team in teams]
-        noise_of_steps = []
-        for number in range(len(self.keys)):
-            variance = [[self.variance_of(number, team, part) for part in OWN_PARTS] for team in teams]
-            noise_of_steps.append(noise_of_operations(np.array(variance).reshape(-1, len(OWN_PARTS)), sizes))
-        return noise_of_steps
+        """The noise of the operations of each step: a part's variance over the step, divided equally among them."""
+        size, before = np.diff(self.run.job.first), self.run.job.first_kernel + 1
+        operations = np.maximum(np.stack([before, size - before, size], axis=1), 1)
+        of_teams = np.array([team.noise_ns[:, :, 0].T for team in self.deviations])  # (teams, steps, parts)
+        of_steps = of_teams.reshape(len(size), len(self.keys), len(OWN_PARTS)).swapaxes(0, 1)
+        sizes = [self.run.sizes[team] for team in sorted(self.run.programs)]
+        noise = noise_of_operations(np.ascontiguousarray(of_steps**2 / operations), sizes)
+        return [Noise(*of_step) for of_step in zip(*noise, strict=True)]
 
     def loss_from_noise(self, steps: Iterable[int]) -> float:
         """Return the loss, ns, that operations which vary by themselves cause in some steps of the run."""

@@ -10,7 +10,7 @@ from jitter.analysis.diagnosis.grouping.finding_groups import FindingGroup
 from jitter.analysis.diagnosis.limitations import lacks_common_step
 from jitter.analysis.diagnosis.loss.split import split_step
 from jitter.analysis.diagnosis.model import KernelLocation, StepAnswer
-from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
 
@@ -124,8 +124,7 @@ def _first_late(number: int, classes: Collection[LossClass], evidence: Evidence)
     shares = shares.where(np.argsort(shares.place, kind="stable"))
     variances = np.zeros(len(LossClass))
     for part in OWN_PARTS:
-        variance = evidence.analysis.variance_of(number, int(shares.team[0]), TimePart(part))
-        variances[list(CLASSES_OF_PART[part])] = np.nan_to_num(variance)
+        variances[list(CLASSES_OF_PART[part])] = evidence.analysis.noise[number].variance[shares.team[0], part]
     # of ranks that are equally late each is charged a part of what it is late, so also of its noise
     with np.errstate(divide="ignore", invalid="ignore"):
         charged = np.clip(np.nan_to_num(shares.loss_ns / shares.excess_ns, nan=1.0), 0, 1)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass, Losses
-from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
+from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.core.numeric.arrays import Floats
 
 
@@ -29,14 +30,15 @@ class Charges:
         """Return where some ranks stand."""
         return [self.column(rank) for rank in ranks]
 
-    def of_part(self, part: TimePart) -> Floats:
-        """Return (steps, ranks) what is charged to a part of own time."""
-        part_ns: Floats = self.ranks_ns[:, :, CLASSES_OF_PART[part]].sum(axis=2)
-        return part_ns
+    @cached_property
+    def own_ns(self) -> Floats:
+        """(own parts, steps, ranks) what is charged to the parts of own time."""
+        return np.array([self.ranks_ns[:, :, CLASSES_OF_PART[part]].sum(axis=2) for part in OWN_PARTS])
 
     def totals_ns(self) -> Floats:
         """Return (ranks, own parts) the sums over the run; 0 for a rank that shortens it."""
-        return np.maximum([self.of_part(part).sum(axis=0) for part in OWN_PARTS], 0.0).T
+        totals_ns: Floats = np.maximum(self.own_ns.sum(axis=1), 0.0).T
+        return totals_ns
 
     def all_ns(self) -> float:
         """Return what is charged to ranks, how early or late they came to a step included, and to communication."""

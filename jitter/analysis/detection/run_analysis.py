@@ -456,7 +456,7 @@ class RunAnalysis:
         """Return the part of the loss, ns, that is charged to what the scenario repairs."""
         paces = {(rank, int(TimePart.GPU)): steps for rank, (_, steps) in scenario.paces.items()}
         loss_ns = sum(
-            float(self.charges.of_part(TimePart(part))[sorted(steps), self.charges.column(rank)].sum())
+            float(self.charges.own_ns[part, sorted(steps), self.charges.column(rank)].sum())
             for (rank, part), steps in [*scenario.own.items(), *paces.items()]
             if rank in self.run.team_of
         )

@@ -54,7 +54,7 @@ def make_culprit(
     elif not by_rank:
         rank = _most_often_last(group, evidence)
     losses = _losses_of(group, rank, evidence)
-    excess_of_steps = [evidence.excess_of_step(group.candidates, number) for number in range(len(analysis.keys))]
+    excess_of_steps = evidence.excess_of_steps(group.candidates).tolist()
     location = evidence.locations[rank]
     ranks = group.group.ranks
     recorded = rank if rank in ranks else ranks[0]
@@ -201,8 +201,8 @@ def _losses_of(group: FindingGroup, rank: int, evidence: Evidence) -> Mapping[in
 def _lost_most(group: FindingGroup, evidence: Evidence) -> int:
     """Return the rank to which most of the loss by the group's parts is charged; of equals the lowest."""
     ranks, charges = sorted(group.group.ranks), evidence.analysis.charges
-    lost = sum(charges.of_part(part)[np.ix_(group.steps, charges.columns(ranks))].sum(axis=0) for part in group.parts)
-    return ranks[int(np.argmax(lost))]
+    lost = charges.own_ns[np.ix_(sorted(group.parts), group.steps, charges.columns(ranks))]
+    return ranks[int(np.argmax(lost.sum(axis=(0, 1))))]
 
 
 def _longest_pauses(group: FindingGroup, evidence: Evidence) -> tuple[Pause, ...]:

@@ -28,6 +28,7 @@ from jitter.analysis.diagnosis.evidence.workload import (
 )
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage
 from jitter.lake.rank_places import RankPlace
@@ -157,31 +158,35 @@ class Evidence:
         # what a rank without peers waits for is known from the groups of its collectives alone
         return self.peers(ranks) < 1 and (self.has_unrecorded_ranks or self.analysis.run.matching.lacks_groups)
 
-    def excess_of_step(self, findings: Iterable[Finding], number: int) -> float:
-        """Return the findings' excess, ns, in the run's `number`th step, also where it does not stand out."""
-        return sum(self._excess_of_finding(finding, number) for finding in findings)
+    def excess_of_steps(self, findings: Iterable[Finding]) -> Floats:
+        """Return (steps,) the findings' excess, ns, also where it does not stand out."""
+        total_ns: Floats = np.sum([self._excess_of_finding(finding) for finding in findings], axis=0)
+        return total_ns
 
-    def _excess_of_finding(self, finding: Finding, number: int) -> float:
+    def _excess_of_finding(self, finding: Finding) -> Floats:
+        steps = len(self.analysis.keys)
         if finding.part is TimePart.TRANSFER:
-            return self.analysis.collective_excess_ns(finding, number)
+            return np.array([self.analysis.collective_excess_ns(finding, number) for number in range(steps)])
         if finding.kind == "late_rank":
-            return self._excess_ns(finding.worst, number)
+            return self._excess_ns(finding.worst)
         if finding.known_gain_ns is not None:
-            return finding.excess_ns / len(finding.steps) if number in finding.steps else 0.0
+            return np.where(np.isin(np.arange(steps), finding.steps), finding.excess_ns / len(finding.steps), 0.0)
         charges = self.analysis.charges
-        return float(charges.of_part(finding.part)[number, charges.columns(finding.ranks)].sum())
+        of_ranks: Floats = charges.own_ns[finding.part][:, charges.columns(finding.ranks)].sum(axis=1)
+        return of_ranks
 
-    def _excess_ns(self, outlier: Outlier, number: int) -> float:
+    def _excess_ns(self, outlier: Outlier) -> Floats:
+        """Return (steps,) a rank's own time above its peers'."""
         team = self.analysis.deviations_of(outlier.team)
         if outlier.pace is not None:
             team = self.analysis.launched_work[outlier.team].deviations
         column = np.searchsorted(team.ranks, outlier.rank)
-        return float(np.nan_to_num(team.total_ns[outlier.part, number, column]))
+        return np.nan_to_num(team.total_ns[outlier.part, :, column])
 
     def worst_steps(self, outlier: Outlier) -> list[int]:
         """Return the steps with the most excess, as positions in the run; the cause is decided from these."""
-        ordered = sorted(outlier.steps, key=lambda number: -self._excess_ns(outlier, number))
-        return ordered[: THRESHOLDS.tried_steps]
+        excess_ns = self._excess_ns(outlier)
+        return sorted(outlier.steps, key=lambda number: -excess_ns[number])[: THRESHOLDS.tried_steps]
 
     def workload(self, outlier: Outlier) -> WorkloadComparison:
         """Compare the work of an outlier's GPU operations with the other ranks', in its worst steps."""

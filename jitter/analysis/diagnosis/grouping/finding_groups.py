@@ -277,7 +277,7 @@ def _one_rank(
         return None
     if any(size < 2 for size in run.sizes.values()):
         return None  # a rank without peers has no other ranks' median
-    mine = charges.of_part(part)[:, column]
+    mine = charges.own_ns[part, :, column]
     times, steps = charges.count_last(int(column))
     tried = [_count_arrivals(evidence, rank)] if steps == 1 else [(times, steps)]
     if 1 < steps < THRESHOLDS.few_steps:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from jitter.analysis.account.losses import CLASSES_OF_PART
+from jitter.analysis.account.losses import CLASSES_OF_PART, RANK_CLASSES, LossClass
 from jitter.analysis.execution.self_times import OWN_PARTS
 from jitter.analysis.replay.what_if import Scenario
 from tests.accuracy.layouts.job import LayoutJob
@@ -23,3 +23,8 @@ def test_each_rank_is_charged_its_own_losses_whatever_the_order_of_teams(tmp_pat
             charged = sum(one.losses.of(CLASSES_OF_PART[part], rank).loss_ns.sum() for one in timed)
             assert analysis.loss_of(Scenario({(rank, part): every})) == pytest.approx(charged, abs=1)
     assert analysis.loss_of(Scenario({(2, part): every for part in OWN_PARTS})) > 100e3
+    # what a lead is weighed by: the first step, of unknown time, lost its part too, and does not count
+    of_ranks = [sum(one.losses.of(RANK_CLASSES, rank).loss_ns.sum() for one in timed) for rank in analysis.run.team_of]
+    transfers = sum(one.losses.of([LossClass.TRANSFER]).loss_ns.sum() for one in timed)
+    assert len(analysis.accounts[0].losses)
+    assert analysis.charges.all_ns() == pytest.approx(sum(max(ns, 0.0) for ns in (*of_ranks, transfers)), abs=1)

@@ -210,18 +210,25 @@ def _order_graphs(
 ) -> list[_Place]:
     """Return the places with those of each graph by start, its first one, which has the launch, before them.
 
-    Whatever waits for another operation of its graph starts after it, on any rank and in any step.
+    Whatever waits for another operation of its graph starts after it, on any rank and in any step. A place that the
+    first of the examples lacks starts where it does between the others of its stream.
     """
     at = {id(place): (number, 0.0) for number, place in enumerate(recorded)}
-    ordered: set[int] = set()
+    usual: dict[int, float] = {}
+    """By place, when it starts after its graph's begin, ns."""
     for places, graphs in examples:
         for rows, starts_ns in graphs:
-            first, _ = at[id(places[rows[0]])]
-            for row, start_ns in zip(rows[1:], starts_ns[1:], strict=True):
-                place = id(places[row])
-                if place not in ordered:
-                    ordered.add(place)
-                    at[place] = first, start_ns - min(starts_ns) + 1.0
+            begin, begun_ns = id(places[rows[0]]), min(starts_ns)
+            own = {id(places[row]): start_ns - begun_ns for row, start_ns in zip(rows, starts_ns, strict=True)}
+            stream = {id(places[row]): places[row].operation.stream for row in rows}
+            known, first = own.keys() & usual.keys(), at[begin][0]
+            for place in own.keys() - known:
+                beside = sorted((own[there], usual[there]) for there in known if stream[there] == stream[place])
+                own_ns, usual_ns = np.array(beside).reshape(-1, 2).T
+                usual[place] = float(np.interp(own[place], own_ns, usual_ns)) if beside else own[place] + 1.0
+            if begin not in known:
+                usual[begin] = 0.0
+            at |= {place: (first, usual[place]) for place in own}
     return sorted(recorded, key=lambda place: at[id(place)])
 
 

@@ -194,3 +194,13 @@ def test_the_first_row_of_a_launch_has_the_launch():
     graph = ([0, 1, 2], [20.0, 30.0, 10.0])
     program = lay_out({("graph", b""): 1}, lambda _: example("cA cB nX")._replace(graphs=[graph]), {})
     assert names(program) == "cA nX cB"
+
+
+def test_what_the_first_example_lacks_stays_in_the_order_of_its_stream():
+    """The other example is of a rank that is twice as slow: its kernel L ran between B and C."""
+    usual = example("cA cB cC nX")._replace(graphs=[([0, 1, 2, 3], [0.0, 10.0, 20.0, 15.0])])
+    slow = example("cA cB cL cC nX")._replace(graphs=[([0, 1, 2, 3, 4], [0.0, 20.0, 29.0, 40.0, 30.0])])
+    rows = {"usual": usual, "slow": slow}
+    program = lay_out({("usual", b""): 2, ("slow", b""): 1}, lambda signature: rows[signature[0]], {})
+    assert names(program) == "cA cB cL nX cC"
+    assert program.places["slow", b""].tolist() == [0, 1, 2, 4, 3]

@@ -228,7 +228,7 @@ def _order_graphs(
                 usual[place] = float(np.interp(own[place], own_ns, usual_ns)) if beside else own[place] + 1.0
             if begin not in known:
                 usual[begin] = 0.0
-            at |= {place: (first, usual[place]) for place in own}
+            at |= {place: (first, usual[place]) for place in own.keys() - known}
     return sorted(recorded, key=lambda place: at[id(place)])
 
 

@@ -130,7 +130,7 @@ def test_intervals_span_batches_and_threads():
 @needs_traces
 @pytest.mark.parametrize("name", ["pipit_saxpy-mpi-cuda", "extrap_exgpu_s1000"])
 def test_real_scheduling_against_plain_sql(name: str):
-    path = TRACES / f"{name}.sqlite"
+    path = TRACES / "nsys" / f"{name}.sqlite"
     moves, longest, before = 0, 0, {}
     with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as export:
         query = "select globalTid, start, cpu, isSchedIn from SCHED_EVENTS order by start, isSchedIn"
@@ -149,10 +149,10 @@ def test_real_scheduling_against_plain_sql(name: str):
 
 @needs_traces
 def test_real_call_chains_name_the_program(tmp_path: Path):
-    chains = CallChains(SqliteTables(TRACES / "pipit_saxpy-mpi-cuda.sqlite"))
+    chains = CallChains(SqliteTables(TRACES / "nsys" / "pipit_saxpy-mpi-cuda.sqlite"))
     assert "saxpy-mpi-cuda!main" in chains.functions
     assert not any(one.startswith("lib") or "cudaMemcpy" in one for one in chains.functions)
-    jitter.ingest([TRACES / "pipit_saxpy-mpi-cuda.sqlite"], tmp_path / "lake")
+    jitter.ingest([TRACES / "nsys" / "pipit_saxpy-mpi-cuda.sqlite"], tmp_path / "lake")
     rows = jitter.open(tmp_path / "lake").sql(
         "select kind, source_line, count(*) as n from kernels group by all order by n", arrow=True
     )

@@ -72,7 +72,7 @@ def test_what_was_read_is_what_sql_sees(path: Path) -> None:
 
 
 def test_what_an_mpi_job_under_slurm_says_of_itself() -> None:
-    recording, rows = nsys.read(TRACES / "pipit_saxpy-mpi-cuda.sqlite")
+    recording, rows = nsys.read(TRACES / "nsys" / "pipit_saxpy-mpi-cuda.sqlite")
     (process,) = recording.processes
     assert (process.rank, process.rank_from) == (0, "NVTX 'MPI Rank 0'")
     assert (process.launcher_rank, process.launcher_rank_from) == (0, "PMI_RANK")

@@ -79,6 +79,22 @@ class Example(NamedTuple):
     graphs: Sequence[tuple[Sequence[int], Sequence[float]]] = ()
     """The operations of each launch that runs on several streams, and their starts on the GPU, ns."""
 
+    def by_start(self) -> "Example":
+        """Return the example with the operations of each graph in the order of their starts, as without launches."""
+        if not self.graphs:
+            return self
+        order = list(range(len(self.names)))
+        for rows, starts_ns in self.graphs:
+            for row, at in zip(rows, np.argsort(starts_ns, kind="stable").tolist(), strict=True):
+                order[row] = rows[at]
+        return self._replace(
+            kind=[self.kind[row] for row in order],
+            names=[self.names[row] for row in order],
+            streams=[self.streams[row] for row in order],
+            threads=[self.threads[row] for row in order],
+            collectives=[self.collectives[row] for row in order] if self.collectives else (),
+        )
+
 
 @dataclass(frozen=True)
 class Program:

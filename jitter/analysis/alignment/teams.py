@@ -78,16 +78,21 @@ def _split(
         cohort = min(cohort_of[rank] for rank in waiting)
         mine = {rank: signature for rank, signature in waiting.items() if cohort_of[rank] == cohort}
         commonest = find_commonest(mine)
-        usual_order = example(commonest)
-        if usual_order.starts_ns is None:
+        usual_order = example(commonest).by_start()
+        if usual_order.starts_ns is None and not usual_order.graphs:
             alike = {signature for signature in set(mine.values()) if _alike(places[signature], places[commonest])}
         else:
-            alike = {signature for signature in set(mine.values()) if _share_streams(example(signature), usual_order)}
-        # a stage exchanges with other neighbours, or after other work; without launches the order of streams varies
+            alike = {
+                signature
+                for signature in set(mine.values())
+                if _share_streams(example(signature).by_start(), usual_order)
+            }
+        # a stage exchanges with other neighbours, or after other work; without launches, and in graphs, the order of
+        # streams varies
         streams = _streams_of_exchanges(usual_order)
         for signature in alike - {commonest} if streams else ():
-            order = example(signature)
-            is_ordered = order.starts_ns is None
+            order = example(signature).by_start()
+            is_ordered = order.starts_ns is None and not order.graphs
             if (is_ordered and _streams_of_exchanges(order) != streams) or _is_reordered(order, usual_order):
                 alike.remove(signature)
         members = [rank for rank, signature in mine.items() if signature in alike]
@@ -110,10 +115,10 @@ def _alike(places: tuple[Ints, int], reference: tuple[Ints, int]) -> bool:
 
 
 def _share_streams(example: Example, reference: Example) -> bool:
-    """Return whether two ranks without launches run as many collectives on each stream, but for one at a step's bound.
+    """Return whether two ranks without launches, or with graphs, run as many collectives on each stream.
 
-    How much work is done before each varies with the time at which the streams run, but not before an exchange, which
-    waits for the work before it.
+    A step's bound may cut off one. How much work is done before each varies with the time at which the streams run, but
+    not before an exchange, which waits for the work before it.
     """
     first, second = _count_collectives(example), _count_collectives(reference)
     is_alike = len(first) == len(second) and all(

@@ -56,6 +56,21 @@ def test_stages_of_one_layer_that_exchange_with_other_neighbours_are_apart():
     assert teams_of(second, second, third, third) == [0, 0, 1, 1]
 
 
+def test_stages_that_are_graphs_are_apart():
+    """The rows of a graph come stream by stream: only the starts tell which passes the exchanges are between."""
+    stages = []
+    for order in ("FFFBFBFBBB", "FFBFBFBFBB"):
+        did = example_of(passes(order))
+        streams = [int(kind == COLLECTIVE) for kind in did.kind]
+        rows = sorted(range(len(streams)), key=streams.__getitem__)  # stable
+        recorded = Example(*([column[row] for row in rows] for column in (did.kind, did.names, streams)), streams)
+        collectives = [did.collectives[row] for row in rows]
+        stages.append(recorded._replace(collectives=collectives, graphs=[(range(len(rows)), [*map(float, rows)])]))
+    second, third = stages
+    assert second.by_start().names == passes("FFFBFBFBBB")
+    assert teams_of(second, second, third, third) == [0, 0, 1, 1]
+
+
 def test_other_kernels_at_the_same_places_are_one_team():
     usual = passes("FFFBFBFBBB")
     chosen = [f"{name}_tile64" if name.startswith("gemm") else name for name in usual]

@@ -180,9 +180,9 @@ class RunAnalysis:
     def prolonged_ns(self) -> float:
         """How much longer than recorded the run would take with every own time at the baseline; below 0: shorter.
 
-        What the first of consecutive steps lost counts here: the step after it may give that back.
+        The least, with what the first of consecutive steps lost, which the step after it may give back, or without.
         """
-        return -float(np.nansum(self.loss_ns))
+        return -max(float(np.nansum(self.loss_ns)), float(self.total(self.loss_ns)))
 
     @property
     def usual_step_ns(self) -> float:

@@ -19,7 +19,7 @@ def render_html(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
     """Return the page for these steps of the lake; all by default."""
     report = RunReport(lake, steps)
     wanted = [step.key for step in choose_embedded_steps(report)] if report.steps else []
-    return render_page(report, list(report.sections(wanted)), live=False)
+    return render_page(report, report.sections(wanted), live=False)
 
 
 def choose_embedded_steps(report: RunReport) -> list[StepAnswer]:

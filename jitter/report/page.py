@@ -4,7 +4,7 @@ import base64
 import gzip
 import json
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -107,20 +107,27 @@ def template_environment() -> Environment:
 
 
 def render_page(
-    report: RunReport, read: Sequence[tuple[StepGrid, StepSection, StepTables | None]], *, live: bool
+    report: RunReport, read: Iterable[tuple[StepGrid, StepSection, StepTables | None]], *, live: bool
 ) -> str:
-    """Return the page with the details of the steps that were read, the first of them in view; none for no such step.
+    """Return the page with the details of the steps that are read, the first of them in view; none for no such step.
 
     A written page holds these steps, a live page fetches any other one.
     """
     title = str(report.lake.root)
-    if not read:
+    sections: list[StepSection] = []
+    payloads: list[dict[str, Any]] = []
+    durations = first_tables = None
+    for grid, section, tables in read:
+        if durations is None:
+            durations, first_tables = report.durations(grid), tables
+        sections.append(section)
+        payloads.append(step_payload(report, grid, section, tables))
+        del grid  # else it stays in memory while the next one is read
+    if durations is None:
         return render_document(title, render_body(report, [], None, [], live=live), {}, live=live)
-    sections, durations = [section for _, section, _ in read], report.durations(read[0][0])
-    payloads = [step_payload(report, grid, section, tables) for grid, section, tables in read]
     places = range(len(report.run.steps)) if live else {section.place for section in sections}
     items = draw_figures(report, sections, durations, places)
-    body = render_body(report, sections, read[0][2], list(items), live=live)
+    body = render_body(report, sections, first_tables, list(items), live=live)
     return render_document(title, body, items, page_data(report, payloads, durations, live=live), live=live)
 
 

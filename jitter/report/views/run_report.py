@@ -143,13 +143,15 @@ class RunReport:
     def sections(self, keys: Sequence[StepKey]) -> Iterator[tuple[StepGrid, StepSection, StepTables]]:
         """Yield grid, section and tables of those of these steps that a rank recorded completely.
 
-        The next one is read meanwhile.
+        The next one is read meanwhile, unless the steps are large.
         """
-        for key, (columns, tables) in map_ahead(lambda key: (key, self._tables(key)), keys, 1):
+        ahead = min(1, self.examined.run.ahead)
+        for key, (columns, tables) in map_ahead(lambda key: (key, self._tables(key)), keys, ahead):
             with self.lake.keep_columns(key, columns):
                 grid = StepGrid(self.lake, self.answer(key))
                 if not grid.empty:
                     yield grid, self.section(grid), tables
+            del columns, grid  # else they stay in memory while the next step is read
 
     def _tables(self, key: StepKey) -> tuple[StepColumns, StepTables]:
         """Read a step and return the columns that its section needs, and its tables."""

@@ -145,7 +145,7 @@ class RunReport:
 
         The next one is read meanwhile, unless the steps are large.
         """
-        ahead = min(1, self.examined.run.ahead)
+        ahead = min(1, self.examined.run.ahead) if keys else 0  # a lake of logs alone has no run
         for key, (columns, tables) in map_ahead(lambda key: (key, self._tables(key)), keys, ahead):
             with self.lake.keep_columns(key, columns):
                 grid = StepGrid(self.lake, self.answer(key))

@@ -175,6 +175,7 @@ def lay_out(
     words: dict[_Word, int] = {}
     order_of_lane: dict[int, list[_Place]] = {}
     placed: dict[Signature, list[_Place]] = {}
+    graphs: list[tuple[list[_Place], Sequence[tuple[Sequence[int], Sequence[float]]]]] = []
     ranked = sorted(counts, key=lambda signature: (-counts[signature], signature))
     if content(ranked[0]).starts_ns is not None:
         steps_of_size: Counter[int] = Counter()
@@ -183,7 +184,8 @@ def lay_out(
         ranked.sort(key=lambda signature: (-steps_of_size[sizes[signature]], -sizes[signature]))
     for signature in ranked:
         place_of_row: dict[int, _Place] = {}
-        for lane in _lanes(content(signature), list(chain.from_iterable(order_of_lane.values()))):
+        example = content(signature)
+        for lane in _lanes(example, list(chain.from_iterable(order_of_lane.values()))):
             operation_words = [words.setdefault(_word(op), len(words)) for op in lane.operations]
             places = _merge(order_of_lane.setdefault(lane.number, []), lane, operation_words)
             place_of_row |= zip(lane.rows, places, strict=True)
@@ -191,6 +193,7 @@ def lay_out(
                 if len(place.progress) < _MOST_PROGRESS:
                     place.progress.append(progress)
         placed[signature] = [place for _, place in sorted(place_of_row.items())]
+        graphs.append((placed[signature], example.graphs))
     usual = [
         list(accumulate((median_low(place.progress or [0.0]) for place in lane), max))
         for lane in order_of_lane.values()
@@ -202,7 +205,7 @@ def lay_out(
     )
     lanes = list(order_of_lane.values())
     recorded = [lanes[number][at] for _, number, at in joined]
-    order = _order_graphs(recorded, [(placed[signature], content(signature).graphs) for signature in ranked])
+    order = _order_graphs(recorded, graphs)
     numbers = {id(place): at for at, place in enumerate(order)}
     return Program(
         tuple(place.operation for place in order),

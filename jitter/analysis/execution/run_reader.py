@@ -358,9 +358,10 @@ def _graphs_on_streams(row: Ints, stream: Ints, times: IntTimes) -> list[tuple[l
     start, called = times[0][row[operations]], times[2][row[operations]]
     is_known = called[1:] != unknown_value(times.dtype)
     begins = np.flatnonzero(np.append(True, ~is_known | (np.diff(called) != 0)))
-    launches = zip(np.split(operations, begins[1:]), np.split(start, begins[1:]), strict=True)
-    return [
-        (members.tolist(), starts.tolist())
-        for members, starts in launches
-        if len(members) > 1 and (stream[members] != stream[members[0]]).any()
-    ]
+    launches = np.stack([begins, np.append(begins[1:], len(operations))], axis=1)
+    graphs = []
+    for first, last in launches[np.diff(launches, axis=1)[:, 0] > 1].tolist():  # most launches run one operation
+        members = operations[first:last]
+        if (stream[members] != stream[members[0]]).any():
+            graphs.append((members.tolist(), start[first:last].tolist()))
+    return graphs

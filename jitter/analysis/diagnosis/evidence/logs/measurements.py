@@ -212,7 +212,7 @@ def _last_rank(recorded: Rows) -> Iterator[str]:
 
 def describe_exits(rows: Rows) -> Iterator[str]:
     """Tell which process failed first, by its launcher, and which failed for what, by the system or the program."""
-    alike: dict[tuple[str, str | None], list[Mapping[str, Any]]] = defaultdict(list)
+    alike: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
     for row in rows:
         source = row["stated_by"] or "torchrun"  # as older versions read it
         what = {"system": "process", "program": "manner"}.get(source)
@@ -265,7 +265,7 @@ def describe_proxies(recorded: Rows) -> Iterator[str]:
 
 def _training(rows: Rows) -> Iterator[str]:
     """Say what training logs time: the median of their steps, or the whole run."""
-    by_log: dict[tuple[str, bool], list[Mapping[str, Any]]] = defaultdict(list)
+    by_log: dict[tuple[str, bool], list[Row]] = defaultdict(list)
     for row in rows:
         by_log[row["source"], row["step"] is not None].append(row)
     for (source, has_steps), of_log in by_log.items():

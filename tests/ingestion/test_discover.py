@@ -151,7 +151,6 @@ KNOWN = {
         "Perfetto traces of other tools, or packed",
         "rocprofv3",
     ),
-    "tpu.trace.json.gz": (gzip.compress(XLA.encode()), "traces of JAX or TensorFlow", "give the .xplane.pb"),
     "report1_cuda_gpu_trace.csv": (
         b"Start (ns),Duration (ns),CorrId,GrdX,Name\n1,2,3,4,gemm\n",
         "tables of `nsys stats`",

@@ -64,6 +64,7 @@ SOURCES = {
         lambda folder: encoded(folder / "rank0_results.pftrace", perfetto_traces.recorded),
     ),
     "xplane": ("xplane", lambda folder: encoded(folder / "node0.xplane.pb", xplane_traces.recorded)),
+    "xla json": ("xplane", lambda folder: encoded(folder / "node0.trace.json.gz", xplane_traces.recorded_json)),
 }
 
 

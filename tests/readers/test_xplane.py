@@ -10,11 +10,11 @@ import pytest
 import jitter
 from jitter.core.errors import UnreadableTraceError
 from jitter.ingestion.discovery.discover import discover
-from jitter.readers.xplane import READER
+from jitter.readers.xplane import READER, trace_json
 from jitter.simulate import Fault, Job, RankRecording, simulate, write
 from jitter.simulate.capture import CaptureOptions, apply_capture
 from tests.support.reading import Row, read_rows
-from tests.support.xplane_traces import Plane, blob, integer, recorded, space, write_run
+from tests.support.xplane_traces import Plane, blob, integer, recorded, recorded_json, space, viewer_json, write_run
 
 METRICS = ("duration", "gap", "ttke", "launch_latency")
 JOB = Job(ranks=3, steps=3, kernels=48, seed=11, first_step=5, epoch=None, marker="profiler", gpus_per_node=2)
@@ -49,6 +49,27 @@ def test_same_tables_as_another_format(graphs: Any, tmp_path: Path):
     told = {one.rank: (one.host, one.pid, one.utc_offset_ns) for one in xplane.sources}
     assert told == {own.rank: (own.host, own.pid, own.clock.utc_epoch_ns) for own in RUN.ranks()}
     assert {one.rank_told_by for one in xplane.sources} == {"file name"}
+
+
+@pytest.mark.parametrize("graphs", ["off", "node"])
+def test_same_tables_from_the_viewers_json_alone(graphs: Any, tmp_path: Path):
+    ranks = [apply_capture(own, CaptureOptions(graphs=graphs)) for own in RUN.ranks()]
+    folder = write_run(ranks, tmp_path / "json" / "traces", "trace.json.gz")
+    for path in list(folder.rglob("*.trace.json.gz")):
+        path.with_name("perfetto_trace.json.gz").write_bytes(path.read_bytes())  # JAX's copy is not read twice
+    lake = lake_of(tmp_path / "json")
+    assert_same_tables(lake, tmp_path, graphs, "stream", "grid_x", "block_x")
+    told = {one.rank: (one.host, one.pid, one.utc_offset_ns) for one in lake.sources}
+    assert told == {own.rank: (own.host, None, None) for own in RUN.ranks()}
+    for source in lake.sources:
+        assert any("without the .xplane.pb" in problem for problem in source.problems)
+    write_run(ranks, tmp_path / "xplane" / "traces")
+    columns = "rank, step, ordinal, kernel_name, kind, operator, scope, launch_thread, correlation_id"
+    both = [
+        one.sql(f"SELECT {columns} FROM kernels ORDER BY rank, step, ordinal")
+        for one in (lake, lake_of(tmp_path / "xplane"))
+    ]
+    pd.testing.assert_frame_equal(*both)
 
 
 def test_the_hlo_operation_is_the_operator(tmp_path: Path):
@@ -89,6 +110,64 @@ def test_the_viewers_files_beside_it_are_no_recordings(tmp_path: Path):
         path.with_name(name).write_bytes(gzip.compress(viewer))
     found = discover([tmp_path])
     assert ([source.path for source in found.sources], found.others, found.notes) == ([path], 0, [])
+
+
+def test_the_json_of_a_session_whose_xplane_is_lost(tmp_path: Path):
+    path = one_file(tmp_path / "a", b"").with_name("host.trace.json.gz")
+    path.write_bytes(recorded_json(rank()))
+    found = discover([tmp_path])
+    assert [source.path for source in found.sources] == [path]
+    assert [error for error, _ in found.unreadable] == [tmp_path / "a" / "host.xplane.pb"]
+
+
+def json_file(folder: Path, events: list[str]) -> Path:
+    """A trace of one GPU and one host thread, with these further events."""
+    head = b'{"displayTimeUnit":"ns","metadata":{"highres-ticks":true},"traceEvents":['
+    named = viewer_json([gpu_plane()]).removeprefix(head).removesuffix(b"{}]}").decode()
+    host = '{"ph":"M","pid":701,"name":"process_name","args":{"name":"/host:CPU"}},'
+    folder.mkdir(exist_ok=True)
+    path = folder / "host.trace.json"
+    path.write_bytes(head + "".join([named, host, *(f"{event}," for event in events)]).encode() + b"{}]}")
+    return path
+
+
+def test_a_json_of_a_million_events_lacks_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(trace_json, "_MOST_EVENTS", 1000)
+    for count in (998, 999):  # and the kernel
+        path = json_file(tmp_path / "a", ['{"ph":"X","pid":701,"tid":1,"ts":1,"dur":1,"name":"$a.py:1"}'] * count)
+        recording, _ = read_rows(READER, path)
+        assert recording.is_incomplete == (count == 999)
+        assert any("as many" in problem for problem in recording.problems) == (count == 999)
+
+
+def test_times_of_the_json_have_all_digits(tmp_path: Path):
+    event = '{"ph":"X","pid":1,"tid":7,"ts":%s,"dur":%s,"name":"k","args":{"correlation_id":"5"}}'
+    times = [("2.0070000000000001", "0.001"), ("3.123", "9.9999999999999995e-07"), ("4000000000.123", "5")]
+    rows = rows_of(json_file(tmp_path / "a", [event % one for one in times]))["activities"][1:]
+    assert [(row["start_ns"], row["end_ns"]) for row in rows] == [
+        (2007, 2008),
+        (3123, 3123),
+        (4_000_000_000_123, 4_000_000_005_123),
+    ]
+
+
+def test_the_operation_of_recent_versions(tmp_path: Path):
+    kernel = '{"ph":"X","pid":1,"tid":7,"ts":9,"dur":1,"name":"k","args":{"correlation_id":"5","hlo_op":"dot.3",'
+    kernel += '"tf_op":"XlaModule:","name":"jit(step)/mlp/dot_general"}}'
+    call = '{"ph":"X","pid":701,"tid":41,"ts":8,"dur":1,"name":"cuLaunchKernel","args":{"correlation_id":"5"}}'
+    rows = rows_of(json_file(tmp_path / "a", [call, kernel]))["operators"]
+    assert [(row["name"], row["is_module"]) for row in rows] == [("jit(step)/mlp/dot_general", True), ("dot.3", False)]
+
+
+@pytest.mark.parametrize("value", ["null", "[]", '"x"', "1e400", "123456789012345678901234567890", "-1"])
+@pytest.mark.parametrize("member", ["pid", "tid", "ts", "dur", "name", "args", "correlation_id", "step_num"])
+def test_any_value_of_any_member_of_the_json(member: str, value: str, tmp_path: Path):
+    members = {"ph": '"X"', "pid": "701", "tid": "41", "ts": "8", "dur": "1", "name": '"n"'}
+    args = {"step_num": '"3"'} | ({"correlation_id": '"5"'} if member == "correlation_id" else {})
+    (args if member in args else members)[member] = value
+    members.setdefault("args", "{" + ",".join(f'"{key}":{told}' for key, told in args.items()) + "}")
+    event = "{" + ",".join(f'"{key}":{told}' for key, told in members.items()) + "}"
+    assert len(rows_of(json_file(tmp_path / "a", [event]))["activities"]) == 1
 
 
 def test_statistics_as_texts(tmp_path: Path):
@@ -149,6 +228,11 @@ def test_a_file_without_gpus_says_so(tmp_path: Path):
     host.add(41, "python", "train", 0, 900, step_num=12)
     with pytest.raises(UnreadableTraceError, match="no GPU activity"):
         rows_of(one_file(tmp_path / "a", space([host])))
+    tpu = json_file(tmp_path / "a", [])
+    tpu.write_bytes(tpu.read_bytes().replace(b"/device:GPU:0", b"/device:TPU:0"))
+    assert READER.sniff(tpu)
+    with pytest.raises(UnreadableTraceError, match="holds activities of TPUs"):
+        rows_of(tpu)
     with pytest.raises(UnreadableTraceError, match="holds activities of TPUs"):
         rows_of(one_file(tmp_path / "a", space([host, Plane("/device:TPU:0")])))
 

@@ -1,5 +1,10 @@
-"""XPlane files for tests, written field by field: messages of xplane.proto, and recordings of simulated jobs."""
+"""XPlane files for tests, written field by field: messages of xplane.proto, and recordings of simulated jobs.
 
+The same planes as the viewer's JSON, as XLA's xplane_to_trace_events.cc and trace_events_to_json.cc write it.
+"""
+
+import gzip
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -37,6 +42,8 @@ class Plane:
         self.event_names: dict[str, int] = {}
         self.stat_names: dict[str, int] = {}
         self.own: list[bytes] = []
+        self.events: list[tuple[int, str, int, int, dict[str, int | str]]] = []
+        """Line, name, start and end in ns, statistics of each event."""
 
     def stat(self, name: str, value: int | str, *, as_text: bool = False) -> bytes:
         head = integer(1, self.stat_names.setdefault(name, len(self.stat_names) + 1))
@@ -52,6 +59,8 @@ class Plane:
         event += integer(2, start_ns * 1000) + integer(3, (end_ns - start_ns) * 1000)
         event += b"".join(blob(4, self.stat(key, value)) for key, value in stats.items() if value is not None)
         self.lines.setdefault(line, (line_name, []))[1].append(event)
+        told = {key: value for key, value in stats.items() if value is not None}
+        self.events.append((line, name, start_ns, end_ns, told))
 
     def encode(self) -> bytes:
         lines = [
@@ -72,8 +81,29 @@ def space(planes: Iterable[Plane], host: str | None = None) -> bytes:
     return b"".join(blob(1, plane.encode()) for plane in planes) + names
 
 
-def recorded(own: RankRecording) -> bytes:
-    """Return the file of one rank of a simulated job, as a JAX process with one GPU writes it."""
+def viewer_json(planes: Iterable[Plane]) -> bytes:
+    """Return what the viewer shows of the planes: GPUs and the host's threads, statistics as texts."""
+    shown = [(701 if plane.name == "/host:CPU" else 1 + at, plane) for at, plane in enumerate(planes)]
+    shown = [(pid, plane) for pid, plane in shown if plane.name.startswith(("/host:CPU", "/device:"))]
+    events: list[dict[str, Any]] = []
+    for pid, plane in sorted(shown, key=lambda one: one[0]):
+        events.append({"ph": "M", "pid": pid, "name": "process_name", "args": {"name": plane.name}})
+        for tid, (name, _) in sorted(plane.lines.items()):
+            if name:
+                events.append({"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": name}})
+            events.append({"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}})
+    for pid, plane in sorted(shown, key=lambda one: one[0], reverse=True):
+        for tid, name, start_ns, end_ns, stats in plane.events:
+            times = {"ts": start_ns * 1000 / 1e6, "dur": max(1000 * (end_ns - start_ns), 1) / 1e6}
+            event: dict[str, Any] = {"ph": "X", "pid": pid, "tid": tid, **times, "name": name}
+            told = {key: str(value) for key, value in sorted(stats.items()) if not key.startswith("_r")}
+            events.append(event | ({"args": told} if told else {}))
+    document = {"displayTimeUnit": "ns", "metadata": {"highres-ticks": True}, "traceEvents": [*events, {}]}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def planes_of(own: RankRecording) -> list[Plane]:
+    """Return the planes of one rank of a simulated job, as a JAX process with one GPU has them."""
     begun = own.clock.utc_epoch_ns
     metadata, host, gpu, task = (
         Plane(name) for name in ("/host:metadata", "/host:CPU", f"/device:GPU:{own.device}", "Task Environment")
@@ -108,13 +138,23 @@ def recorded(own: RankRecording) -> bytes:
             launch = int(own.launch_start_ns[at]), int(own.launch_end_ns[at])
             name = "cudaGraphLaunch" if heads[at] else op.call
             host.add(thread, "", name, *launch, correlation_id=number)
-    return space([metadata, host, gpu, task], own.host)
+    return [metadata, host, gpu, task]
 
 
-def write_run(ranks: Iterable[RankRecording], folder: Path) -> Path:
+def recorded(own: RankRecording) -> bytes:
+    """Return the file of one rank of a simulated job."""
+    return space(planes_of(own), own.host)
+
+
+def recorded_json(own: RankRecording) -> bytes:
+    """Return the viewer's file of one rank of a simulated job."""
+    return gzip.compress(viewer_json(planes_of(own)), 1)
+
+
+def write_run(ranks: Iterable[RankRecording], folder: Path, ending: str = "xplane.pb") -> Path:
     """Write each rank as JAX does, with a log folder per rank."""
     for own in ranks:
-        path = folder / f"rank{own.rank}" / "plugins" / "profile" / "2026_01_02_03_04_05" / f"{own.host}.xplane.pb"
+        path = folder / f"rank{own.rank}" / "plugins" / "profile" / "2026_01_02_03_04_05" / f"{own.host}.{ending}"
         path.parent.mkdir(parents=True)
-        path.write_bytes(recorded(own))
+        path.write_bytes(recorded(own) if ending == "xplane.pb" else recorded_json(own))
     return folder

@@ -258,7 +258,6 @@ _SHOWN_CHARACTERS: Final = 40
 _PACKED: Final = r"(?:\.gz|\.zst)?$"
 _EXPORT: Final = "export the report as SQLite: `nsys export -t sqlite --lazy=false REPORT.nsys-rep`"
 _AMD: Final = "record with `rocprofv3 --sys-trace -f rocpd` or `-f csv`"
-_XPROF: Final = "give the .xplane.pb, which JAX writes beside it and which has all events"
 _PYTORCH: Final = "export PyTorch profiles with `prof.export_chrome_trace(...)`"
 _KERNEL_TRACE: Final = "record without counters: `rocprofv3 --kernel-trace`"
 _OTHER_DEVICE: Final = "jitter reads recordings of CUDA, ROCm and XPU devices"
@@ -305,8 +304,6 @@ _FORMATS: Final = tuple(
         ("PyTorch execution traces", _EXECUTION, "",
          r'\s*\{\s*"schema"\s*:\s*"[\d.]{1,20}"\s*,\s*"pid"\s*:.{0,400}?"nodes"\s*:\s*\['),
         ("Chakra execution traces", _EXECUTION, r"\.et$"),
-        ("traces of JAX or TensorFlow", _XPROF, "",
-         r'\s*\{.{0,400}?"traceEvents".{0,8000}?"/(?:device:[GTC]PU:\d+|host:CPU)'),
         ("Nsight Systems exports as JSON", _EXPORT, "", rf'\s*\{{.{{0,60000}}?"[^"]{{0,80}}(?:{_NSYS_TABLE})'),
         ("Nsight Systems exports as JSON", _EXPORT, "",
          r'\s*\{.{0,60000}?"(?:CudaEvent|NvtxEvent|TraceProcessEvent|GlobalVid|globalTid)"'),

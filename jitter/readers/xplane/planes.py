@@ -1,4 +1,4 @@
-"""Reader of XPlane files (`.xplane.pb`), which JAX's and TensorFlow's profiler writes: one process, all its GPUs.
+"""Planes of an XPlane file (`.xplane.pb`): one process, all its GPUs. Python frames are left out.
 
 The format is tsl/profiler/protobuf/xplane.proto. A file is a sequence of planes; a plane has lines of events, and after
 them the names of its events and statistics by number. GPU planes (`/device:GPU:0`) have a line per stream, host planes
@@ -7,37 +7,19 @@ one per thread. Times are ps after the line's time in ns, which counts from the 
 
 import mmap
 import re
-from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
-from jitter.readers import Advance, Batch, Files, Process, Reader, Recording, make_batch
-from jitter.readers.protobuf import MORE, MOST_ROWS, RowBatches, Span, fields, message, signed, text_at, varint
+from jitter.readers import Advance, Batch, Recording
+from jitter.readers.protobuf import MORE, Span, fields, message, signed, text_at, varint
+from jitter.readers.xplane.rows import GPU, HOST, NO_GPU_HINT, STREAM, TPU, WANTED, XlaRows
 
-_GPU: Final = re.compile(r"/device:GPU:(\d{1,9})")
-_TPU: Final = "/device:TPU:"
-_HOST: Final = re.compile(r"/host:(?:CPU|CUPTI|ROCTRACER)")
 _PLANE: Final = re.compile(rb"/(?:device|host):|Task Environment")
-_STREAM: Final = re.compile(r"Stream ?#?\d*")
-"""Lines that xprof derives from the streams' (`Steps`, `XLA Ops`) are other views of the same activities."""
-_WANTED: Final = (
-    *("correlation_id", "step_num", "hlo_op", "tf_op", "kernel_details", "memcpy_details", "memset_details", "_src"),
-)
-"""Statistics of events that are read."""
-_SHAPE: Final = re.compile(r"grid:(\d{1,10}),(\d{1,10}),(\d{1,10}) block:(\d{1,10}),(\d{1,10}),(\d{1,10})")
-_SIZE: Final = re.compile(r"(?:size|num_bytes):(\d{1,18})")
-_RANK_FOLDER: Final = re.compile(r"(?i)(?:.*[^a-z])?(?:rank|process|proc|worker|task)[-_.]?(\d{1,6})")
-_SESSION_FOLDERS: Final = ("plugins", "profile")
-"""A session's file is LOGDIR/plugins/profile/TIME/HOST.xplane.pb."""
 
 _EVENT_NAME, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STAT, _EVENT_COUNT = 0x08, 0x10, 0x18, 0x22, 0x28
 _STAT_NUMBER, _STAT_REFERENCE = 0x08, 0x38
@@ -45,59 +27,19 @@ _STAT_INTEGERS: Final = frozenset({0x18, 0x20, _STAT_REFERENCE})
 """First bytes of fields: number and kind."""
 
 
-class XPlaneReader:
-    """Reads the activities of GPUs, the calls and annotations of host threads; Python frames are left out."""
-
-    name = "xplane"
-    version = 1
-
-    def sniff(self, path: Path) -> bool:
-        try:
-            with path.open("rb") as file:
-                head = file.read(512)
-        except OSError:
-            return False
-        if head[:1] != b"\x0a":
-            return False
-        try:
-            for number, _, start, stop in fields(head, *message(head, 1)):
-                if number == 2:
-                    return _PLANE.match(head[start:stop]) is not None
-        except (ValueError, IndexError):
-            pass
+def is_xplane(path: Path) -> bool:
+    """Return whether a file begins with a plane of XLA's profiler. Raises OSError."""
+    with path.open("rb") as file:
+        head = file.read(512)
+    if head[:1] != b"\x0a":
         return False
-
-    def files(self, path: Path) -> Files:
-        others = [path.with_name(name) for name in (f"{_host(path)}.trace.json.gz", "perfetto_trace.json.gz")]
-        return Files((path,), tuple(other for other in others if other.exists()))
-
-    def open(self, path: Path) -> tuple[Recording, Callable[[Advance], Iterator[Batch]]]:
-        """Return the recording and its batches; raises OSError."""
-        host = _host(path)
-        recording = Recording(
-            path,
-            "xplane",
-            processes=[Process(None, host or None)],
-            rank_in_name=_rank_of_folder(path),
-            rank_hint="give each process a log folder of its own, named after its rank: "
-            "jax.profiler.start_trace(f'traces/rank{jax.process_index()}')",
-        )
-        return recording, _File(recording).batches
-
-
-READER: Reader = XPlaneReader()
-
-
-def _host(path: Path) -> str:
-    return path.name.removesuffix(".pb").removesuffix(".xplane")
-
-
-def _rank_of_folder(path: Path) -> int | None:
-    folders = path.absolute().parts[:-1]
-    if tuple(folders[-3:-1]) == _SESSION_FOLDERS and len(folders) > 3:
-        match = _RANK_FOLDER.fullmatch(folders[-4])
-        return int(match[1]) if match else None
-    return None
+    try:
+        for number, _, start, stop in fields(head, *message(head, 1)):
+            if number == 2:
+                return _PLANE.match(head[start:stop]) is not None
+    except (ValueError, IndexError):
+        pass
+    return False
 
 
 @dataclass
@@ -121,16 +63,12 @@ class _Event(NamedTuple):
     stats: dict[str, Any]
 
 
-class _File:
+class XPlaneFile:
     """One file that is being read."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._rows = RowBatches(recording)
-        self._calls = [array("q") for _ in range(4)]
-        """Correlation, thread, begin and return of each call."""
-        self._of_hlo = [array("q") for _ in range(3)]
-        """Correlation, name of the HLO operation, name of the framework's operation of each kernel; -1: none."""
+        self._rows = XlaRows(recording)
         self._nameless = 0
         self._is_cut = False
         self._begun_ns: int | None = None
@@ -146,20 +84,20 @@ class _File:
             try:
                 with self._damage():
                     self._read_planes(data, planes)
-                for plane in sorted(planes, key=lambda plane: _GPU.fullmatch(plane.name) is not None):
+                for plane in sorted(planes, key=lambda plane: GPU.fullmatch(plane.name) is not None):
                     with self._damage():
                         yield from self._plane(data, plane)
                     advance(plane.size)
                     size -= plane.size
             finally:
                 data.release()
-        if not any(_GPU.fullmatch(plane.name) for plane in planes):
-            tpus = any(plane.name.startswith(_TPU) for plane in planes)
+        if not any(GPU.fullmatch(plane.name) for plane in planes):
+            tpus = any(plane.name.startswith(TPU) for plane in planes)
             raise UnreadableTraceError(
                 f"{path}: holds activities of TPUs, which jitter does not read" if tpus else f"{path}: no GPU activity",
-                "jitter compares what GPUs do: record on GPUs, with JAX's CUDA or ROCm plug-in (`jitter record jax`)",
+                NO_GPU_HINT,
             )
-        yield from self._operators()
+        yield from self._rows.operators()
         yield from self._rows.flush()
         self._finish()
         advance(size)
@@ -228,20 +166,21 @@ class _File:
             plane.own[plane.stats.get(number, "")] = plane.stats.get(value[1]) if isinstance(value, tuple) else value
 
     def _plane(self, data: memoryview, plane: _Plane) -> Iterator[Batch]:
-        gpu = _GPU.fullmatch(plane.name)
-        if gpu is None and not _HOST.fullmatch(plane.name):
+        gpu = GPU.fullmatch(plane.name)
+        if gpu is None and not HOST.fullmatch(plane.name):
             return
         names: dict[int, str] = {}
         for line in plane.lines:
             head, events = self._line(data, line)
-            if gpu is not None and head.name and not _STREAM.match(head.name):
+            if gpu is not None and head.name and not STREAM.match(head.name):
                 continue
             for event in self._events(data, plane, head, events):
                 name = names.get(event.name) or names.setdefault(event.name, text_at(data, plane.events[event.name]))
+                of_event = head.number, name, event.start_ns, event.end_ns, event.stats
                 if gpu is None:
-                    self._add_host(head.number, name, event)
+                    self._rows.add_host(*of_event)
                 else:
-                    self._add_gpu(int(gpu[1]), head.number, name, event)
+                    self._rows.add_gpu(int(gpu[1]), *of_event)
                 if self._rows.is_full:
                     yield from self._rows.flush()
 
@@ -261,7 +200,7 @@ class _File:
         return _Line(number, name, time_ns), events
 
     def _events(self, data: memoryview, plane: _Plane, line: "_Line", spans: Iterator[Span]) -> Iterator[_Event]:
-        wanted = {number: name for number, name in plane.stats.items() if name in _WANTED}
+        wanted = {number: name for number, name in plane.stats.items() if name in WANTED}
         for start, stop in spans:
             name, offset, took, raw_stats = _event(bytes(data[start:stop]), wanted)
             if name is None:
@@ -277,84 +216,12 @@ class _File:
             stats = {of: plane.stats.get(value[1], "") if type(value) is tuple else value for of, value in raw_stats}
             yield _Event(name, begin, end_ns, stats)
 
-    def _add_host(self, thread: int, name: str, event: _Event) -> None:
-        stats, times = event.stats, (event.start_ns, event.end_ns)
-        correlation, step = stats.get("correlation_id"), stats.get("step_num")
-        if isinstance(correlation, int):
-            self._rows.add("calls", 0, thread, self._rows.name(name), *times, signed(correlation))
-            for column, value in zip(self._calls, (signed(correlation), thread, *times), strict=True):
-                column.append(value)
-        elif step is not None:
-            number = step if isinstance(step, str) else str(signed(step))
-            self._rows.add("ranges", 0, thread, f"{name}#step_num={number}#", *times)
-        elif "_src" not in stats and not name.startswith("$"):  # neither the runtime's own nor a Python frame
-            self._rows.add("ranges", 0, thread, name, *times)
-
-    def _add_gpu(self, device: int, stream: int, name: str, event: _Event) -> None:
-        stats = event.stats
-        shape: tuple[int | None, ...] = (None,) * 6
-        size = None
-        copied = stats.get("memcpy_details", stats.get("memset_details"))
-        is_memory = copied is not None or name.lower().startswith(("memcpy", "memset"))
-        if is_memory and isinstance(copied, str):
-            size = _size(copied)
-        elif isinstance(stats.get("kernel_details"), str):
-            shape = _shape(stats["kernel_details"])
-        correlation = stats.get("correlation_id")
-        number = signed(correlation) if isinstance(correlation, int) and correlation else None
-        times = event.start_ns, event.end_ns
-        name_number = self._rows.name(name)
-        self._rows.add("activities", 0, device, stream, name_number, is_memory, *times, number, *shape, size)
-        operations = [stats.get(of) for of in ("hlo_op", "tf_op")]
-        if number is not None and any(operations):
-            names = [self._rows.name(each) if isinstance(each, str) and each else -1 for each in operations]
-            for column, value in zip(self._of_hlo, (number, *names), strict=True):
-                column.append(value)
-
-    def _operators(self) -> Iterator[Batch]:
-        """Yield the HLO operation, and around it the framework's, of each call that launched a kernel."""
-        calls, of_hlo = (
-            [np.frombuffer(column, np.int64) for column in columns] for columns in (self._calls, self._of_hlo)
-        )
-        order = np.argsort(calls[0], kind="stable")
-        _, first = np.unique(of_hlo[0], return_index=True)  # a graph's launch has the operation of its first kernel
-        place = np.searchsorted(calls[0][order], of_hlo[0][first])
-        has_call = place < len(order)
-        call = order[place[has_call]]
-        launched = first[has_call][calls[0][call] == of_hlo[0][first][has_call]]
-        call = call[calls[0][call] == of_hlo[0][first][has_call]]
-        for names, is_module in ((of_hlo[2][launched], True), (of_hlo[1][launched], False)):
-            for at in np.array_split(np.flatnonzero(names >= 0), max(1, len(names) // MOST_ROWS)):
-                rows = call[at]
-                columns = {
-                    "process": pa.array(np.zeros(len(at), np.int32)),
-                    "thread": pa.array(calls[1][rows]),
-                    "name": pa.array(names[at].astype(np.int32)),
-                    "is_module": pa.array(np.full(len(at), is_module)),
-                    "start_ns": pa.array(calls[2][rows]),
-                    "end_ns": pa.array(calls[3][rows]),
-                }
-                if len(at):
-                    yield make_batch("operators", columns)
-
 
 class _Line(NamedTuple):
     number: int
     """A stream, or a thread."""
     name: str
     time_ns: int
-
-
-@lru_cache(maxsize=65536)
-def _shape(details: str) -> tuple[int | None, ...]:
-    match = _SHAPE.search(details)
-    return (None,) * 6 if match is None else tuple(map(int, match.groups()))
-
-
-@lru_cache(maxsize=65536)
-def _size(details: str) -> int | None:
-    match = _SIZE.search(details)
-    return int(match[1]) if match else None
 
 
 def _map_entry(data: memoryview, at: int, end: int) -> tuple[int, Span]:
@@ -394,7 +261,7 @@ def _event(  # noqa: PLR0912  # one branch per field, in one loop: most bytes of
                 kind = data[after] if after < stop else 0
                 if data[at] == _STAT_NUMBER and kind in _STAT_INTEGERS:
                     integer, after = varint(data, after + 1)
-                    stats.append((of, ("ref", integer) if kind == _STAT_REFERENCE else integer))
+                    stats.append((of, ("ref", integer) if kind == _STAT_REFERENCE else signed(integer)))
                 else:
                     stats.append((of, _stat(data, at, stop)[1]))
             at = stop
@@ -421,7 +288,7 @@ def _stat(data: memoryview | bytes, at: int, end: int) -> tuple[int, Any]:
         if number == 1:
             stat_number = value
         elif number in (3, 4):
-            stat_value = value
+            stat_value = signed(value)
         elif number == 5:
             stat_value = text_at(data, (start, stop))
         elif number == 7:

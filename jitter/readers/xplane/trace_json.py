@@ -1,0 +1,152 @@
+"""Traces of XLA's profiler as JSON (`HOST.trace.json.gz`), which TensorBoard's viewer shows.
+
+XLA makes them of the planes (tsl/profiler/convert): a process a plane, a thread a line, statistics as texts in `args`,
+times in µs with digits down to ps. They hold the first million events, and neither the wall clock nor the process.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw
+
+from jitter.core.compression import CHUNK_BYTES, read_chunks, read_head
+from jitter.core.errors import UnreadableTraceError
+from jitter.core.formatting import format_count
+from jitter.readers import Advance, Batch, Recording
+from jitter.readers.chrome_trace import EventList, parse_header
+from jitter.readers.columns import LARGEST_NS, parse_integer
+from jitter.readers.xplane.rows import GPU, HOST, NO_GPU_HINT, STREAM, TPU, WANTED, XlaRows
+
+_HEAD: Final = re.compile(
+    rb'\s*\{.{0,400}?"traceEvents".{0,60000}?"process_name".{0,100}?"/(?:device:[A-Z]{1,16}:\d|host:CPU)', re.DOTALL
+)
+_HEAD_BYTES: Final = 1 << 16
+_MOST_EVENTS: Final = 1_000_000
+"""Events that XLA writes, the first by their start; it leaves the rest out and says nothing."""
+_PS_PER_US: Final = 1_000_000
+_VALUES: Final = msgspec.json.Decoder(list[Raw])
+
+
+def is_trace_json(path: Path) -> bool:
+    """Return whether a JSON file, maybe packed, is a trace of XLA's profiler. Raises OSError."""
+    return _HEAD.match(read_head(path, _HEAD_BYTES)) is not None
+
+
+class TraceJson:
+    """One trace that is being read."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._rows = XlaRows(recording)
+        self._planes: dict[int, str] = {}
+        """Names of planes by the number of the process."""
+        self._lines: dict[tuple[int, int], str] = {}
+        self._events = self._invalid = 0
+
+    def batches(self, advance: Advance) -> Iterator[Batch]:
+        """Yield all rows, then complete the recording."""
+        path, problems = self._recording.path, self._recording.problems
+        rest_bytes = path.stat().st_size
+
+        def count(size: int) -> None:
+            nonlocal rest_bytes
+            rest_bytes -= size
+            advance(size)
+
+        pieces = read_chunks(path, CHUNK_BYTES, count, problems)
+        text = next(pieces, b"")
+        header = parse_header(text)
+        if header is None:
+            raise UnreadableTraceError(
+                f"{path}: no list of trace events begins in it", "copy it again, or record again"
+            )
+        events = EventList(pieces, text[header.start :], header.start, _decode, lambda event: "ph" in event)
+        for some in events:
+            for event in some:
+                self._add(event)
+                if self._rows.is_full:
+                    yield from self._rows.flush()
+        advance(rest_bytes)  # the rest of a file that was not read to its end
+        planes = self._planes.values()
+        if not any(GPU.fullmatch(plane) for plane in planes):
+            what = "holds activities of TPUs, which jitter does not read"
+            is_tpu = any(plane.startswith(TPU) for plane in planes)
+            raise UnreadableTraceError(f"{path}: {what if is_tpu else 'no GPU activity'}", NO_GPU_HINT)
+        yield from self._rows.operators()
+        yield from self._rows.flush()
+        self._recording.is_incomplete = self._events >= _MOST_EVENTS or events.tail is None or bool(events.damage)
+        problems += [*events.problems(), *self._problems()]
+
+    def _add(self, event: dict[str, Any]) -> None:
+        kind, name, args = (event.get(member) for member in ("ph", "name", "args"))
+        process, thread = parse_integer(event.get("pid")), parse_integer(event.get("tid"))
+        args = args if isinstance(args, dict) else {}
+        if kind == "M" and process is not None and isinstance(args.get("name"), str):
+            if name == "process_name":
+                self._planes[process] = args["name"]
+            elif name == "thread_name" and thread is not None:
+                self._lines[process, thread] = args["name"]
+        if kind != "X":
+            return
+        self._events += 1
+        if process is None or thread is None or not isinstance(name, str):
+            self._invalid += 1
+            return
+        plane, line = self._planes.get(process, ""), self._lines.get((process, thread), "")
+        gpu = GPU.fullmatch(plane)
+        if gpu is None and not HOST.fullmatch(plane):
+            return
+        if gpu is not None and line and not STREAM.match(line):
+            return
+        times = _times_ns(event.get("ts"), event.get("dur"))
+        if times is None:
+            self._invalid += 1
+            return
+        stats = {key: args[key] for key in WANTED if key in args}
+        if gpu is None:
+            self._rows.add_host(thread, name, *times, stats)
+        else:
+            self._rows.add_gpu(int(gpu[1]), thread, name, *times, stats)
+
+    def _problems(self) -> Iterator[str]:
+        yield (
+            "read from the viewer's JSON, without the .xplane.pb that XLA writes beside it: the time of day and the "
+            "process are unknown"
+        )
+        if self._events >= _MOST_EVENTS:
+            yield (
+                f"XLA writes the first {_MOST_EVENTS:,} events to this file, and it has as many: events after them are "
+                "missing, the .xplane.pb has all"
+            )
+        if self._invalid:
+            yield f"{format_count(self._invalid, 'event')} without a possible time, thread or name left out"
+        yield from self._rows.problems()
+
+
+def _decode(text: bytes) -> list[Any]:
+    """Return the events of a JSON list, of other values empty ones: XLA's list ends with such a one."""
+    try:
+        values = msgspec.json.decode(text)
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        values = [_decode_value(value) for value in _VALUES.decode(text)]
+    return [value if isinstance(value, dict) else {} for value in values]
+
+
+def _decode_value(text: Raw) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        return None
+
+
+def _times_ns(ts: object, dur: object) -> tuple[int, int] | None:
+    """Return start and end, ns, of an event's time and duration, µs; None for no possible ones."""
+    if not isinstance(ts, int | float) or not isinstance(dur, int | float) or dur < 0:
+        return None
+    if not abs(ts) < LARGEST_NS // 1000 or not dur < LARGEST_NS // 1000:
+        return None
+    start_ps = round(ts * _PS_PER_US)
+    return start_ps // 1000, (start_ps + round(dur * _PS_PER_US)) // 1000

@@ -310,6 +310,7 @@ class _Run:
             recording.path: error for recording, error in left_out_errors(choice, self._folder.root)
         }
         errors |= {merged.recording.path: merged.error for merged in choice.merged}
+        self._report.warnings += [] if choice.warning is None else [choice.warning]
         if choice.taken is None:
             for _, outcome in new:
                 self._publisher.withdraw(outcome)

@@ -165,6 +165,27 @@ def test_a_rank_that_only_one_of_two_runs_has(given: Path, jobs):
     assert taken(given) == {f"again-rank{rank}.sqlite" for rank in range(8)}
 
 
+ON_TWO_HOSTS = replace(JOB, gpus_per_node=4, steps=3)
+
+
+def test_a_host_whose_clock_is_wrong(given: Path, jobs, capsys: pytest.CaptureFixture[str]):
+    put(jobs(ON_TWO_HOSTS), range(4), given)
+    put(jobs(ON_TWO_HOSTS), range(4, 8), given, later_ns=1000 * 10**9)
+    assert ingest(given) == 0
+    assert taken(given) == NEW
+    assert "the clocks of hosts differ by up to 1000 s (node0000 to node0001)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("other", [
+    replace(JOB, steps=3),  # on the host of the first ranks
+    replace(ON_TWO_HOSTS, gpu_scale=3.0),  # at another pace
+])  # fmt: skip
+def test_ranks_of_another_run_are_no_wrong_clock(given: Path, jobs, other: Job):
+    put(jobs(ON_TWO_HOSTS), range(4), given)
+    put(jobs(other), range(4, 8), given, later_ns=1000 * 10**9)
+    assert ingest(given) == 3
+
+
 def test_later_steps_and_other_formats_are_the_same_job(given: Path, jobs):
     for rank, first in ((0, 0), (1, 0), (0, 10), (1, 10)):
         put(jobs(replace(JOB, ranks=2, first_step=first)), [rank], given, f"from{first}-")

@@ -423,6 +423,8 @@ class JobChoice(NamedTuple):
     """Whether the lake held the job before."""
     merged: Sequence[MergedRecording] = ()
     """Recordings that belong to no job: they hold what others hold."""
+    warning: str | None = None
+    """Why recordings that seem to be of two runs are taken for one."""
 
 
 def choose_job(
@@ -449,6 +451,8 @@ def choose_job(
         job.add(recording)
     else:
         return JobChoice([job], job, bool(in_lake))
+    if not in_lake and (on_clocks := _on_wrong_clocks(recordings)) is not None:
+        return on_clocks
     groups: list[RecordedJob] = []
     # in order of time, the recordings of a first run come before those of a second one
     for recording in sorted(recordings, key=lambda recording: (recording.utc_range or (0, 0), str(recording.path))):
@@ -461,6 +465,41 @@ def choose_job(
     (rank_steps, ranks), *others = (job.size for job in jobs)
     is_clear = all(rank_steps >= CLEAR_RATIO * other[0] and ranks >= other[1] for other in others)
     return JobChoice(jobs, jobs[0] if is_clear else None, False)
+
+
+def _on_wrong_clocks(recordings: Sequence[GivenRecording]) -> JobChoice | None:
+    """Return the one job of recordings that only the clocks of their hosts tell apart; None if they may be of two runs.
+
+    A second run would record a rank again, or run on a host of the first, or at another pace: here no step is recorded
+    twice, the ranks of a host agree on the time, and over all steps two ranks differ by the same time, but for a step's.
+    """
+    job = RecordedJob()
+    hosts: dict[str, RecordedJob] = {}
+    for recording in recordings:
+        if job.find_mismatch(recording.ranks) is not None:
+            return None
+        job.add(recording)
+        for rank in recording.ranks:
+            of_host = hosts.setdefault(rank.record.host or "", RecordedJob(is_one_run=True))
+            if not rank.record.host or of_host.find_mismatch([rank]) is not None:
+                return None
+            of_host._add_rank(rank)
+    starts = {rank: {step.key: step.start_ns for step in rank.record.steps} for rank in job.ranks}
+    if len({(rank.rank, key) for rank, of_rank in starts.items() for key in of_rank}) < sum(map(len, starts.values())):
+        return None
+    reference = max(starts, key=lambda rank: len(starts[rank]))
+    for rank, of_rank in starts.items():
+        ahead = [start_ns - starts[reference][key] for key, start_ns in of_rank.items() if key in starts[reference]]
+        if ahead and max(ahead) - min(ahead) > max(_longest_step(rank), _longest_step(reference)):
+            return None
+    begun = {host: of_host.utc_range[0] for host, of_host in hosts.items() if of_host.utc_range is not None}
+    first, last = min(begun, key=begun.__getitem__), max(begun, key=begun.__getitem__)
+    apart = format_time(begun[last] - begun[first])
+    warning = (
+        f"the clocks of hosts differ by up to {apart} ({first} to {last}): taken for one run, since no rank is recorded "
+        "twice and all keep one pace; two runs belong into lakes of their own"
+    )
+    return JobChoice([job], job, is_in_lake=False, warning=warning)
 
 
 def _distinct_programs(ranks: Iterable[RecordedRank]) -> list[RecordedRank]:

@@ -470,8 +470,9 @@ def choose_job(
 def _on_wrong_clocks(recordings: Sequence[GivenRecording]) -> JobChoice | None:
     """Return the one job of recordings that only the clocks of their hosts tell apart; None if they may be of two runs.
 
-    A second run would record a rank again, or run on a host of the first, or at another pace: here no step is recorded
-    twice, the ranks of a host agree on the time, and over all steps two ranks differ by the same time, but for a step's.
+    A second run would record a rank again, or run on a host of the first, or at another pace: here no step is
+    recorded twice, the ranks of a host agree on the time, and over all steps two ranks differ by the same time, but for
+    a step's.
     """
     job = RecordedJob()
     hosts: dict[str, RecordedJob] = {}
@@ -496,8 +497,8 @@ def _on_wrong_clocks(recordings: Sequence[GivenRecording]) -> JobChoice | None:
     first, last = min(begun, key=begun.__getitem__), max(begun, key=begun.__getitem__)
     apart = format_time(begun[last] - begun[first])
     warning = (
-        f"the clocks of hosts differ by up to {apart} ({first} to {last}): taken for one run, since no rank is recorded "
-        "twice and all keep one pace; two runs belong into lakes of their own"
+        f"the clocks of hosts differ by up to {apart} ({first} to {last}): taken for one run, since no rank is "
+        "recorded twice and all keep one pace; two runs belong into lakes of their own"
     )
     return JobChoice([job], job, is_in_lake=False, warning=warning)
 

@@ -38,7 +38,7 @@ Shares = dict[Charge, float]
 """ns."""
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, repr=False)
 class Node:
     r: float
     b: float
@@ -63,47 +63,47 @@ class Node:
         return math.isfinite(self.change)
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, repr=False)
 class Leaf(Node):
     """A self time or a transfer, of a class."""
 
     kind: str
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, repr=False)
 class Given(Node):
     """A time that is as recorded, but for what was saved before: what it waited for is unknown."""
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, repr=False)
 class Sum(Node):
     """A time, the first input, plus self times, plus a constant."""
 
     inputs: tuple[Node, ...]
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, repr=False)
 class Mean(Node):
     """The mean of some times."""
 
     inputs: tuple[Node, ...]
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, repr=False)
 class Anchored(Node):
     """A time that is measured from an earlier one: the anchor, or the end of the step before if it is None."""
 
     anchor: Node | None
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, repr=False)
 class Latest(Anchored):
     """The latest of some times."""
 
     inputs: tuple[Node, ...]
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, repr=False)
 class Beside(Anchored):
     """The end of a kernel that takes `factor` times as long beside collectives, in whole ns after its start."""
 
@@ -116,7 +116,7 @@ class Beside(Anchored):
     factor: float
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, repr=False)
 class Slot(Node):
     """The start that frees a place of the launch queue: of a launch in r, maybe of another one in b."""
 

@@ -12,6 +12,7 @@ from jitter.analysis.account.step_account import Account
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.job_arrays import state_before
 from jitter.analysis.replay.replay import Change, replay_step
+from tests.account.changed_jobs import CHANGED, analyzed_changed
 from tests.account.exact import LINK, exact_shares
 from tests.account.graph import TapedStep, baseline_transfers, tape_run
 from tests.account.jobs import (
@@ -33,6 +34,7 @@ NS = 1.0
 """Largest difference of a share."""
 Sums = Counter[tuple[int, int | None, str]]
 """ns by (step of the self time, number of the rank, class); the step of what is carried or unexplained is -1."""
+TAPED = [*some_of(JOBS, 3), *CHANGED]
 SOME_SHAPES = ["data", "overlapped", "tensor", "sharded", "expert", "tensor and data", "queue"]
 
 
@@ -79,12 +81,13 @@ def by_player(steps: list[StepAccount]) -> Counter[int]:
 
 @pytest.fixture(scope="module")
 def job(request: pytest.FixtureRequest) -> Iterator[TapedJob]:
-    with JOBS[request.param]() as analysis:
+    name = request.param
+    with analyzed_changed(name) if name in CHANGED else JOBS[name]() as analysis:
         yield TapedJob(analysis, tape_run(analysis))
 
 
 @fuzz
-@pytest.mark.parametrize("job", some_of(JOBS, 3), indirect=True)
+@pytest.mark.parametrize("job", TAPED, indirect=True)
 def test_the_tape_is_the_replay_in_both_settings(job: TapedJob):
     analysis, steps = job
     run, instructions, ranks = analysis.run, analysis.run.schedule.array(), len(analysis.run.rank_numbers)
@@ -104,7 +107,7 @@ def test_the_tape_is_the_replay_in_both_settings(job: TapedJob):
 
 
 @fuzz
-@pytest.mark.parametrize("job", some_of(JOBS, 3), indirect=True)
+@pytest.mark.parametrize("job", [one for one in TAPED if one != "a slow host"], indirect=True)
 def test_every_share_is_that_of_the_tape(job: TapedJob):
     for way in WAYS:
         with run_loops(way):

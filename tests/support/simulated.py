@@ -1,7 +1,7 @@
 """A simulated job as profilers saw it, ingested and examined; and what its files say of each rank's step."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import jitter
 from jitter.cli import main
@@ -84,6 +86,18 @@ def accept_changed_files(lake: "jitter.Lake") -> "jitter.Lake":
         folder.write_record(msgspec.structs.replace(record, steps=steps, host_checksum=None))
     folder.close()
     return jitter.open(lake.root)
+
+
+def rewrite_kernels(lake: "jitter.Lake", change: Callable[[pa.Table], Mapping[str, Any]]) -> "jitter.Lake":
+    """Replace columns in each of a lake's kernels files, by name as `change` returns them; open the lake anew."""
+    for path in sorted((lake.root / "kernels").rglob("*.parquet")):
+        rows = pq.read_table(path, partitioning=None)
+        for name, values in change(rows).items():
+            at = rows.schema.get_field_index(name)
+            field = rows.schema.field(at)
+            rows = rows.set_column(at, field, pa.array(values, field.type))
+        pq.write_table(rows, path)
+    return accept_changed_files(lake)
 
 
 class OnDisk(NamedTuple):

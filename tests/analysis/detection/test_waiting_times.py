@@ -39,7 +39,7 @@ def in_collectives(rows: pd.DataFrame) -> dict[tuple[object, int], int]:
 
 def test_from_each_ones_arrival_to_the_last_ones(lake: "jitter.Lake"):
     """The last rank is in it for the shortest time; an absent rank waits for nobody and nobody for it."""
-    analysis = lake.analyze()
+    analysis, answers = lake.analyze(), lake.diagnose().steps
     seen = 0
     for number, (key, arrivals) in enumerate(zip(analysis.keys, analysis.arrivals, strict=True)):
         ranks = [rank for rank in lake.cohorts if (number, rank) not in ABSENT]
@@ -50,5 +50,6 @@ def test_from_each_ones_arrival_to_the_last_ones(lake: "jitter.Lake"):
         }
         assert arrivals.waited_ns == pytest.approx(waited, abs=1e-3)
         assert min(waited.values()) >= 0
+        assert answers[number].min_rank == max(waited, key=lambda rank: (waited[rank], -rank))
         seen += max(waited.values()) > 1e6
     assert seen == len(analysis.keys) == 4

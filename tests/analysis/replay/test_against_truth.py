@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import jitter
@@ -16,7 +14,7 @@ from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.self_times import CPU, GPU, START
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay, together
 from jitter.simulate import Fault, Job, Run, simulate
-from tests.support.simulated import accept_changed_files, ingest_partial_run, ingest_run, small
+from tests.support.simulated import ingest_partial_run, ingest_run, rewrite_kernels, small
 
 pytestmark = pytest.mark.slow
 
@@ -83,14 +81,8 @@ def test_loss_and_gains_are_those_of_the_same_job_without(tmp_path: Path, name: 
 
 
 def forget_launches(lake: "jitter.Lake") -> "jitter.Lake":
-    for path in (lake.root / "kernels").rglob("*.parquet"):
-        rows = pq.read_table(path, partitioning=None)
-        for name in ("launch_name", "launch_start_ns", "launch_end_ns", "launch_thread"):
-            at = rows.schema.get_field_index(name)
-            field = rows.schema.field(at)
-            rows = rows.set_column(at, field, pa.nulls(rows.num_rows, field.type))
-        pq.write_table(rows, path)
-    return accept_changed_files(lake)
+    launches = ("launch_name", "launch_start_ns", "launch_end_ns", "launch_thread")
+    return rewrite_kernels(lake, lambda rows: dict.fromkeys(launches, [None] * rows.num_rows))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from jitter.simulate.shapes import SHAPES
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.loops import WAYS, run_loops
 from tests.support.replay_assertions import assert_replay_matches_recording
-from tests.support.simulated import accept_changed_files, ingest_partial_run, ingest_run, small
+from tests.support.simulated import accept_changed_files, ingest_partial_run, ingest_run, rewrite_kernels, small
 
 pytestmark = pytest.mark.slow
 
@@ -93,20 +93,15 @@ def test_of_a_full_launch_queue_where_ranks_do_not_run_the_same_kernels(tmp_path
 def test_of_groups_that_cannot_be_right(tmp_path: Path):
     """Two ranks meet in two groups, each in the other order."""
     orders = {0: ["one", "two"], 1: ["two", "one"]}
-    lake = ingest_run(simulate(small("tensor_parallel", ranks=2)), tmp_path)
-    for path in (lake.root / "kernels").rglob("*.parquet"):
-        rows = pq.read_table(path, partitioning=None)
+
+    def cross(rows: pa.Table) -> dict[str, list[str | None]]:
         names = rows["group_name"].to_pylist()
         crossing = [at for at, kind in enumerate(rows["kind"].to_pylist()) if kind == "collective"][:2]
         for at, name in zip(crossing, orders[rows["rank"][0].as_py()], strict=True):
             names[at] = name
-        # who takes part would tell more than a name
-        for column, values in (("group_name", names), ("group_ranks", [None] * len(names))):
-            place = rows.schema.get_field_index(column)
-            field = rows.schema.field(place)
-            rows = rows.set_column(place, field, pa.array(values, field.type))
-        pq.write_table(rows, path)
-    lake = accept_changed_files(lake)
+        return {"group_name": names, "group_ranks": [None] * len(names)}  # who takes part would tell more than a name
+
+    lake = rewrite_kernels(ingest_run(simulate(small("tensor_parallel", ranks=2)), tmp_path), cross)
     examined = lake.analyze()
     assert len(examined.run.schedule.uncoupled) == 1
     assert len(examined.run.matching.collectives) > 2

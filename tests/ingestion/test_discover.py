@@ -198,18 +198,12 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_a_file_that_the_user_named(name: str, tmp_path: Path):
+def test_a_file_that_the_user_named_is_an_error_and_one_in_a_folder_a_note(name: str, tmp_path: Path):
     content, kind, instead = KNOWN[name]
     (tmp_path / name).write_bytes(content)
     ((path, error),) = discover([tmp_path / name]).unreadable
     assert error.message == f"{path}: one of the {kind}, which jitter does not read"
     assert instead in (error.hint or "")
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_a_file_in_a_folder_is_a_note(name: str, tmp_path: Path):
-    content, kind, instead = KNOWN[name]
-    (tmp_path / name).write_bytes(content)
     found = discover([tmp_path])
     assert (found.unreadable, found.others) == ([], 1)
     (note,) = found.notes

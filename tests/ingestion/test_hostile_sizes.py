@@ -16,7 +16,7 @@ from jitter.core import compression
 from jitter.ingestion.ingest import IngestReport
 from jitter.ingestion.transform.capture import LONGEST_NAME
 from tests.support import nsys_exports
-from tests.support.fuzz_depth import fuzz, of_all
+from tests.support.fuzz_depth import fuzz, of_all, some_of
 from tests.support.kineto_traces import call, kernel, step
 
 pytestmark = pytest.mark.slow
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.slow
 SLOWEST_S = 60
 """A bound of processor time, not a measure: each takes a few seconds."""
 LARGEST_KB = 1_200_000
-UNIT_BYTES = 20_000_000
-BOMB_BYTES = 10_000_000_000
+UNIT_BYTES = 2_000_000
+BOMB_BYTES = 1_000_000_000
 HEAD = json.dumps({"schemaVersion": 1, "traceEvents": [step(), call(), kernel("gemm")]})[:-2]
 EVENT = ", " + json.dumps(kernel("gemm", ts=500.0, correlation=7))
 
@@ -60,8 +60,8 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("content", BOMBS)
-def test_a_bomb_of_10_gigabytes_is_refused(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """The ratio is that of a file of 10 GB; the limit is scaled to a twentieth, 10 times the file's size."""
+def test_a_bomb_is_refused(content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The limit is scaled to a twentieth: 10 times the file's size."""
     monkeypatch.setattr(compression, "MOST_RATIO", 10)
     monkeypatch.setattr(compression, "SMALL_BYTES", 1 << 20)
     head, unit = BOMBS[content]
@@ -80,7 +80,7 @@ def test_a_bomb_of_10_gigabytes_is_refused(content: str, tmp_path: Path, monkeyp
 
 
 @fuzz
-@pytest.mark.parametrize("content", BOMBS)
+@pytest.mark.parametrize("content", some_of(BOMBS, 2))
 def test_time_is_linear_in_the_unpacked_size(content: str, tmp_path: Path):
     """Below the limit, four times the content takes at most about four times the processor time."""
     head, unit = BOMBS[content]
@@ -98,19 +98,20 @@ def test_time_is_linear_in_the_unpacked_size(content: str, tmp_path: Path):
     assert took_s[4 * small] < 6 * took_s[small] + 2
 
 
-def test_the_limit_holds_for_compressed_rocprofv3_json(tmp_path: Path):
+def test_the_limit_holds_for_compressed_rocprofv3_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "in").mkdir()
     path = tmp_path / "in" / "rank-0_results.json.gz"
+    monkeypatch.setattr(compression, "SMALL_BYTES", 1 << 20)
     with path.open("wb") as file:
         file.write(gzip.compress(b'{"rocprofiler-sdk-tool": ['))
-        file.writelines(repeated(b" ", 1_000_000_000))
+        file.writelines(repeated(b" ", 100_000_000))
     (error,) = ingested(tmp_path).refused
     assert "over 200 times as many" in error.message
 
 
-def test_a_name_of_100_mb_in_a_trace_of_pytorch_is_cut(tmp_path: Path):
+def test_a_name_of_20_mb_in_a_trace_of_pytorch_is_cut(tmp_path: Path):
     (tmp_path / "in").mkdir()
-    kernels = [kernel(name, correlation=n, ts=100.0 * n) for n, name in enumerate(["a", "k" * 100_000_000, "b"], 1)]
+    kernels = [kernel(name, correlation=n, ts=100.0 * n) for n, name in enumerate(["a", "k" * 20_000_000, "b"], 1)]
     events = [step(), *(call(correlation=n, ts=100.0 * n - 10) for n in (1, 2, 3)), *kernels]
     (tmp_path / "in" / "rank-0.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     (record,) = ingested(tmp_path).added
@@ -119,13 +120,13 @@ def test_a_name_of_100_mb_in_a_trace_of_pytorch_is_cut(tmp_path: Path):
     assert "cut to 65,536 characters: 1 name of kernels or calls" in record.problems
 
 
-def test_a_name_of_100_mb_in_an_nsys_export_is_cut(tmp_path: Path):
+def test_a_name_of_20_mb_in_an_nsys_export_is_cut(tmp_path: Path):
     (tmp_path / "in").mkdir()
     path = nsys_exports.write(tmp_path / "in" / "rank0.sqlite", "sqlite", nsys_exports.export())
     with closing(sqlite3.connect(path)) as database:
         query = "SELECT demangledName FROM CUPTI_ACTIVITY_KIND_KERNEL LIMIT 1"
         (name,) = database.execute(query).fetchone()
-        database.execute("UPDATE StringIds SET value = ? WHERE id = ?", ("k" * 100_000_000, name))
+        database.execute("UPDATE StringIds SET value = ? WHERE id = ?", ("k" * 20_000_000, name))
         database.commit()
     (record,) = ingested(tmp_path).added
     assert any("cut to 65,536 characters: 1 name of kernels or calls" in problem for problem in record.problems)
@@ -139,7 +140,7 @@ def test_a_hole_in_a_trace_loses_the_events_in_it(filler: bytes, tmp_path: Path)
     content = bytearray((HEAD + "".join(events) + "]}").encode())
     first = content.index(b'"k100"')
     content[first : first + 3_000] = filler * 3_000
-    content[first:first] = filler * 10_000_000
+    content[first:first] = filler * 1_000_000
     (tmp_path / "in" / "rank-0.json").write_bytes(content)
     (record,) = ingested(tmp_path).added
     assert 180 <= record.kernels < 200
@@ -148,7 +149,7 @@ def test_a_hole_in_a_trace_loses_the_events_in_it(filler: bytes, tmp_path: Path)
 
 def test_a_string_of_raw_tabs_is_left_out_in_bounded_time(tmp_path: Path):
     (tmp_path / "in").mkdir()
-    text = HEAD + ', {"ph": "X", "cat": "kernel", "name": "' + "a\t" * 3_000_000 + '"}' + EVENT + "]}"
+    text = HEAD + ', {"ph": "X", "cat": "kernel", "name": "' + "a\t" * 1_000_000 + '"}' + EVENT + "]}"
     (tmp_path / "in" / "rank-0.json").write_text(text)
     (record,) = ingested(tmp_path).added
     assert record.kernels == 2

@@ -53,15 +53,15 @@ def trace(events: list[dict[str, Any]]) -> str:
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":', '{"traceEvents":[{"args":'])
-def test_a_million_deep_nesting(tmp_path: Path, opening: str):
+def test_deep_nesting(tmp_path: Path, opening: str):
     good = trace([step(0), launch(0), kernel(0)])
-    content = good[:-2] + ", " + opening * 1_000_000
+    content = good[:-2] + ", " + opening * 200_000
     report = ingested(tmp_path, content)
     assert report.refused or any("damaged" in problem or "cut" in problem for problem in report.added[0].problems)
 
 
 def test_nesting_beside_the_events(tmp_path: Path):
-    deep = "[" * 1_000_000 + "]" * 1_000_000
+    deep = "[" * 200_000 + "]" * 200_000
     content = f'{{"schemaVersion": 1, "x": {deep}, ' + trace([step(0), launch(0), kernel(0)])[1:]
     report = ingested(tmp_path, content)
     assert report.added or report.refused

@@ -108,8 +108,9 @@ def test_the_longest_rank_of_each_layer(
     times_us[2, :, 3] *= 2  # one rank is long in each layer
     write_job(tmp_path / "traces", times_us, groups, collective)
     jitter.ingest([tmp_path / "traces"], tmp_path / "lake")
-    assert main(["steps", str(tmp_path / "lake"), "--format", "json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["rows"]
+    lake = jitter.open(tmp_path / "lake")
+    columns = ["expert_wait_ns", "expert_imbalance", "expert_rank"]
+    rows = lake.sql(f"SELECT {', '.join(columns)} FROM steps ORDER BY step", arrow=True).to_pylist()
     assert len(rows) == STEPS
     for row, of_step in zip(rows, times_us, strict=True):
         waits = [(of_step[:, ranks].max(axis=1) - of_step[:, ranks].mean(axis=1)).sum() for ranks in groups]
@@ -117,13 +118,15 @@ def test_the_longest_rank_of_each_layer(
         of_group = of_step[:, worst]
         assert row["expert_wait_ns"] == pytest.approx(1000 * max(waits), abs=100)
         ratio = of_group.max(axis=1).sum() / of_group.mean(axis=1).sum()
-        assert row["expert_imbalance"] == pytest.approx(ratio, abs=6e-4)  # printed with three decimals
+        assert row["expert_imbalance"] == pytest.approx(ratio, rel=1e-6)
         assert row["expert_rank"] == worst[int(of_group.sum(axis=0).argmax())]
-    lake = jitter.open(tmp_path / "lake")
-    answers = lake.sql("SELECT expert_wait_ns, expert_rank FROM steps ORDER BY step", arrow=True).to_pylist()
-    assert answers == [{name: row[name] for name in ("expert_wait_ns", "expert_rank")} for row in rows]
-    assert main(["steps", str(tmp_path / "lake")]) == 0
-    assert f"{rows[2]['expert_imbalance']:.2f} (3)" in capsys.readouterr().out
+    if (grouping, collective) == ("all", "all_to_allv"):
+        assert main(["steps", str(tmp_path / "lake"), "--format", "json"]) == 0
+        printed = json.loads(capsys.readouterr().out)["rows"]
+        for row, exact in zip(printed, rows, strict=True):
+            assert [row[name] for name in columns] == pytest.approx([*exact.values()], abs=6e-4)  # three decimals
+        assert main(["steps", str(tmp_path / "lake")]) == 0
+        assert f"{rows[2]['expert_imbalance']:.2f} (3)" in capsys.readouterr().out
 
 
 def test_a_job_without_experts_says_nothing_of_them(small_lake: Path, capsys: pytest.CaptureFixture[str]):

@@ -40,21 +40,21 @@ def test_unrelated_late_ranks_are_cut_to_those_with_the_most_excess():
     assert join_late_ranks(found) == [of_one_rank(one) for one in found[: -MOST - 1 : -1]]
 
 
-DEVICE_1 = "+".join(map(str, range(1, 112, 4)))
+DEVICE_1 = "+".join(map(str, range(1, 84, 3)))
 
 
 @pytest.mark.parametrize(
-    ("size", "ranks", "scope", "said"),
+    ("size", "gpus_per_node", "ranks", "scope", "said"),
     [
-        (64, "0-27", "ranks", "they are all ranks of 7 hosts"),
-        (112, DEVICE_1, "device", "device 1 is late on 28 hosts"),
+        (64, 4, "0-27", "ranks", "they are all ranks of 7 hosts"),
+        (84, 3, DEVICE_1, "device", "device 1 is late on 28 hosts"),
     ],
 )
 def test_many_late_ranks_are_found_with_what_fixing_all_saves(
-    tmp_path: Path, size: int, ranks: str, scope: str, said: str
+    tmp_path: Path, size: int, gpus_per_node: int, ranks: str, scope: str, said: str
 ):
     fault = Fault.parse(f"slow_gpu:ranks={ranks},factor=1.3")
-    run = simulate(small(ranks=size, gpus_per_node=4, steps=4, noise=0.005, seed=8), [fault])
+    run = simulate(small(ranks=size, gpus_per_node=gpus_per_node, steps=3, kernels=24, noise=0.005, seed=8), [fault])
     found = ingest_run(run, tmp_path).diagnose()
     (culprit, *_) = found.culprits
     assert (culprit.scope, set(culprit.ranks), culprit.cause) == (scope, set(fault.ranks), "gpu_compute")

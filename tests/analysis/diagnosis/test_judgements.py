@@ -71,7 +71,7 @@ def test_a_clock_that_is_slow_for_a_part_of_a_step_is_seen_by_kernels_that_occur
     assert found.unaffected_share(0.3) == 0.0
 
 
-JOB = {"ranks": 8, "steps": 10, "kernels": 60, "gpus_per_node": 4, "marker": "profiler", "epoch": None, "seed": 3}
+JOB = {"ranks": 8, "steps": 10, "kernels": 40, "gpus_per_node": 4, "marker": "profiler", "epoch": None, "seed": 3}
 
 
 def find(folder: Path, *faults: str, **more: object) -> tuple[Culprit, ...]:

@@ -1,7 +1,7 @@
 """What a finding is about: a rank, a node, a group of ranks in a ring."""
 
 from collections.abc import Sequence
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
 from tests.accuracy.irregular.engine import Comm, Item, Op, RankTrace
 from tests.accuracy.irregular.kineto_trace import write_trace
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.simulated import ingest_traces
 
 TWO_HOSTS = {rank: RankPlace(f"n{rank // 4}", rank % 4) for rank in range(8)}
@@ -330,12 +331,15 @@ def diagnose(job: Job, folder: Path, **fault: float) -> tuple[Any, float]:
     return ingest_traces(folder, job.write(folder / "traces", traces)).diagnose(), (time - job.run()[0]) * 1e3
 
 
-@pytest.mark.parametrize("rings", [((*range(8),),), ((0, 1, 2, 3), (4, 5, 6, 7)), COLUMNS])
+@fuzz
 @pytest.mark.parametrize(
     ("fault", "rank", "cause"),
     [({"slow": 1.2}, SLOW, "gpu_compute"), ({"late_us": 400.0}, LATE, "late_start")],
 )
-@pytest.mark.parametrize("states_groups", [True, False])
+@pytest.mark.parametrize(
+    ("states_groups", "rings"),
+    some_of(product([True, False], [((*range(8),),), ((0, 1, 2, 3), (4, 5, 6, 7)), COLUMNS]), 2),
+)
 def test_a_rank_that_its_ring_waits_for(
     tmp_path: Path, rings: Any, fault: Any, rank: int, cause: str, *, states_groups: bool
 ) -> None:

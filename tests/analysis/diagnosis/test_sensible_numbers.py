@@ -196,7 +196,7 @@ JOBS = {
 @pytest.fixture(scope="module", params=JOBS)
 def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> "jitter.Lake":
     shape, faults = JOBS[request.param]
-    run = simulate(small(shape, ranks=8, steps=7), [Fault.parse(fault) for fault in faults])
+    run = simulate(small(shape, ranks=8, steps=5), [Fault.parse(fault) for fault in faults])
     return ingest_run(run, tmp_path_factory.mktemp("account"))
 
 
@@ -258,7 +258,7 @@ def charged_to(culprit: Culprit, rows: pd.DataFrame) -> float:
 
 def test_ranks_that_are_equally_late_have_equal_shares(tmp_path: Path):
     shape, faults = JOBS["two ranks that are equally late"]
-    run = simulate(small(shape, ranks=8, steps=7), [Fault.parse(fault) for fault in faults])
+    run = simulate(small(shape, ranks=8, steps=5), [Fault.parse(fault) for fault in faults])
     found = ingest_run(run, tmp_path).diagnose()
     late = [one for one in found.culprits if one.cause == "late_start"]
     assert sorted(rank for one in late for rank in one.ranks) == [1, 6]

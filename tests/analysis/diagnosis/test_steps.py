@@ -1,5 +1,6 @@
 """What is said of single steps: how they start, where they diverge, what is slow for all ranks; one step alone."""
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from jitter.query.diagnosis_rows import steps_table
 from jitter.report.text.step_table import format_steps
 from jitter.simulate import Fault, Job, Run, simulate
 from jitter.simulate.shapes import SHAPES
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.lakes import RankLake, collective, kernel, lake_of
 from tests.support.simulated import ingest_run, small
 
@@ -83,9 +85,15 @@ def test_a_pause_before_the_inputs_are_copied_is_of_the_step_that_needs_them(tmp
 STEP = 2
 
 
-@pytest.mark.parametrize("kernel", [3, 9, 17, 26])
+@fuzz
 @pytest.mark.parametrize(
-    "fault", ["cpu_stall:rank=2,step=2,kernel={},ms=4", "slow_gpu:rank=2,step=2,kernels={},factor=150"]
+    ("fault", "kernel"),
+    some_of(
+        product(
+            ["cpu_stall:rank=2,step=2,kernel={},ms=4", "slow_gpu:rank=2,step=2,kernels={},factor=150"], [3, 9, 17, 26]
+        ),
+        3,
+    ),
 )
 def test_it_is_the_faults_kernel(tmp_path: Path, fault: str, kernel: int):
     run = simulate(small("data_parallel", gpus_per_node=4), [Fault.parse(fault.format(kernel))])

@@ -5,6 +5,7 @@ import random
 import shutil
 import sqlite3
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from jitter.cli import main
 from jitter.report.json_report import report_document
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, Run, simulate, write
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.recorded_events import remove_events
 from tests.support.simulated import ingest_partial_run, ingest_traces, run_ns, small, true_gain_ns
 
@@ -90,9 +92,18 @@ def test_steps_that_one_rank_lacks_may_be_slow_by_the_network(tmp_path: Path):
     assert [key.step for key in culprit.steps] == [2, 3, 4]
 
 
-@pytest.mark.parametrize("form", ["kineto", "nsys"])
-@pytest.mark.parametrize("shape", ["data_parallel", "tensor_parallel", "sharded"])
-@pytest.mark.parametrize("fault", ["slow_gpu:rank=6,factor=1.4", "cpu_stall:rank=6,kernel=20,ms=2", None])
+@fuzz
+@pytest.mark.parametrize(
+    ("shape", "form", "fault"),
+    some_of(
+        product(
+            ["data_parallel", "tensor_parallel", "sharded"],
+            ["kineto", "nsys"],
+            ["slow_gpu:rank=6,factor=1.4", "cpu_stall:rank=6,kernel=20,ms=2", None],
+        ),
+        5,
+    ),
+)
 def test_what_unrecorded_ranks_cost_is_bounded(tmp_path: Path, shape: str, form: str, fault: str | None):
     """Three of eight ranks are recorded, and the late one is not. No group is recorded by nsys."""
     run = simulate(small(shape, ranks=8, steps=5, kernels=80), [Fault.parse(fault)] if fault else [])

@@ -77,8 +77,7 @@ def test_many_ranks_are_matched_by_their_distance():
 
 JOBS = {
     "four stages of two ranks": LayoutJob(3, shape="pipeline", slow=(5, 1.2)),
-    "four stages of four ranks": LayoutJob(22, shape="pipeline", ranks=16, slow=(6, 1.2)),
-    "two stages": LayoutJob(23, shape="pipeline", row=2, slow=(6, 1.2)),
+    "two stages of three ranks": LayoutJob(22, shape="pipeline", row=2, ranks=6, slow=(5, 1.2)),
     "stages of the column, without the peer": LayoutJob(6, shape="pipeline", slow=(5, 1.2), naming="column"),
     "peers by rank": LayoutJob(4, shape="pipeline", slow=(5, 1.2), naming="peers"),
     "peers by place in the group": LayoutJob(5, shape="pipeline", slow=(5, 1.2), naming="local_peers"),

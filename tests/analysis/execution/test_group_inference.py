@@ -9,6 +9,7 @@ from jitter.analysis.collectives.matching import Group, match
 from jitter.core.names.kernels import COLLECTIVE
 from tests.accuracy.layouts.job import LayoutJob
 from tests.accuracy.layouts.traces import ingest_job, true_cost_ns
+from tests.support.fuzz_depth import fuzz, some_of
 
 CLOCKS = np.random.default_rng(0).uniform(-9e9, 9e9, 16)
 """What the ranks' clocks are ahead, ns: by far more than what is to be told."""
@@ -123,7 +124,8 @@ JOBS = {
 }
 
 
-@pytest.mark.parametrize("name", JOBS)
+@fuzz
+@pytest.mark.parametrize("name", some_of(JOBS, 2))
 def test_a_fault_costs_what_it_costs_without_recorded_groups(tmp_path, name: str):
     job = JOBS[name]
     (guilty, _) = job.slow or job.late

@@ -6,6 +6,7 @@ import pytest
 
 from tests.accuracy.irregular.job import Fault, IrregularJob
 from tests.accuracy.irregular.scoring import ingest_job
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.replay_assertions import assert_replay_matches_recording
 
 FAULT = Fault("slow_gpu", (2,), 1.25)
@@ -25,7 +26,8 @@ def job_of(interference: float, fault: Fault = FAULT) -> IrregularJob:
     )
 
 
-@pytest.mark.parametrize("interference", [0.0, 0.1, 0.2, 0.3])
+@fuzz
+@pytest.mark.parametrize("interference", some_of([0.0, 0.1, 0.2, 0.3], 2))
 def test_the_price_of_a_slow_gpu_whose_victims_slow_down_while_they_wait(tmp_path: Path, interference: float):
     lake, saved = ingest_job(job_of(interference), tmp_path)
     (rules,) = lake.analyze().run.dependencies.values()

@@ -15,6 +15,7 @@ from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.replay.what_if import Scenario, ScenarioReplay
 from jitter.core.numeric.arrays import Ints
 from jitter.simulate import Fault, simulate
+from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.simulated import ingest_partial_run, small
 
 pytestmark = pytest.mark.slow
@@ -111,7 +112,8 @@ def test_the_same_to_the_last_bit(lake: "jitter.Lake"):
     assert gained[0] == 0
 
 
-@pytest.mark.parametrize("lake", JOBS, indirect=True)
+@fuzz
+@pytest.mark.parametrize("lake", some_of(JOBS, 3), indirect=True)
 def test_the_same_on_several_threads(lake: "jitter.Lake"):
     examined = lake.analyze()
     chosen = scenarios(examined)
@@ -144,7 +146,8 @@ def test_who_repairs_nothing_any_more_comes_back(lake: "jitter.Lake"):
     assert len(came_back) >= 3
 
 
-@pytest.mark.parametrize("lake", JOBS, indirect=True)
+@fuzz
+@pytest.mark.parametrize("lake", some_of(JOBS, 3), indirect=True)
 @pytest.mark.parametrize("chosen", [[Scenario()], [Scenario({(1, TimePart.CPU): frozenset({2})})]])
 def test_where_nothing_is_repaired_nothing_is_computed(lake: "jitter.Lake", chosen: list[Scenario]):
     examined = lake.analyze()

@@ -1,0 +1,92 @@
+"""Slow GPUs and what looks like them: steps that are graphs, slow copies, launches of some ranks alone."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitter
+from jitter.analysis.diagnosis.evidence import workload
+from jitter.analysis.diagnosis.evidence.workload import _with_peers
+from jitter.analysis.execution.run_reader import RunReader
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.simulate import Fault, Job, RankRecording, Run, simulate
+from tests.support.simulated import ingest_run, small, true_gain_ns
+
+
+class GraphedRun:
+    """A run whose steps are one graph each, in the place of a `Run` where traces are written."""
+
+    def __init__(self, run: Run) -> None:
+        self.job: Job = run.job
+        self._run = run
+
+    def ranks(self, wanted: Any = None) -> Iterator[RankRecording]:
+        """The recordings, each step's activities with the launch of its first."""
+        for recording in self._run.ranks(wanted):
+            follows = np.append(False, np.diff(recording.step) == 0)
+            head = np.maximum.accumulate(np.where(follows, 0, np.arange(len(follows))))
+            yield replace(
+                recording,
+                shares_launch=follows,
+                correlation=recording.correlation[head],
+                launch_start_ns=recording.launch_start_ns[head],
+                launch_end_ns=recording.launch_end_ns[head],
+                has_launch=recording.has_launch[head],
+            )
+
+
+@pytest.mark.parametrize("form", ["kineto", "nsys"])
+def test_a_slow_gpu_in_graphs_is_found_and_priced(tmp_path: Path, form: str):
+    slow = Fault.parse("slow_gpu:rank=2,factor=1.2")
+    run = simulate(small("data_parallel", ranks=6, steps=6), [slow])
+    graphed: Any = GraphedRun(run)
+    (culprit,) = ingest_run(graphed, tmp_path, form).diagnose().culprits
+    assert (culprit.ranks, culprit.cause) == ((2,), "gpu_compute")
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
+
+
+@pytest.mark.parametrize("form", ["kineto", "nsys"])
+def test_slow_copies_are_named_and_priced(tmp_path: Path, form: str):
+    slow = Fault.parse("slow_copies:rank=2,factor=300")
+    run = simulate(small("data_parallel", ranks=6, steps=6), [slow])
+    (culprit,) = ingest_run(run, tmp_path, form).diagnose().culprits
+    assert (culprit.ranks, culprit.cause) == ((2,), "slow_copies")
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
+    assert any("in copies between host and GPU" in line for line in culprit.evidence)
+
+
+@pytest.mark.parametrize(
+    ("rank", "ranks", "chosen"),
+    [
+        (5, [5], [5]),
+        (2, [0, 2, 3], [0, 2, 3]),
+        (9, [0, 1, 2, 9], [0, 1, 2, 9]),
+        (9, [*range(100), 200], [0, 9, 100 // 2, 200]),
+        (0, range(8), [0, 1, 4, 7]),
+    ],
+)
+def test_the_rank_and_others_from_first_to_last(rank: int, ranks: list[int], chosen: list[int]):
+    assert _with_peers(rank, list(ranks), 3) == chosen
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [("unequal_work:rank=6,factor=1.8", "workload_imbalance"), ("slow_gpu:rank=6,factor=1.5", "gpu_compute")],
+)
+def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    lake = ingest_run(simulate(small(ranks=12, steps=5), [Fault.parse(fault)]), tmp_path)
+    with_all = lake.diagnose()
+    assert [(one.ranks, one.cause) for one in with_all.culprits] == [((6,), cause)]
+    asked: list[list[int]] = []
+    launch_shapes = RunReader.launch_shapes
+    monkeypatch.setattr(
+        RunReader, "launch_shapes", lambda self, key, ranks: asked.append(ranks) or launch_shapes(self, key, ranks)
+    )
+    few = jitter.open(lake.root)
+    monkeypatch.setattr(workload, "THRESHOLDS", THRESHOLDS._replace(sampled_ranks=3))
+    assert few.diagnose() == with_all
+    assert asked == [[0, 5, 6, 11]] * 3

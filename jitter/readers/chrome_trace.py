@@ -6,11 +6,14 @@ After damage, reading resumes at the next event that can be decoded; the bytes b
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 from msgspec import Raw
 
+from jitter.core.compression import CHUNK_BYTES, read_chunks
+from jitter.core.errors import UnreadableTraceError
 from jitter.readers.json_document import DecodeFault, find_fault
 
 Decode = Callable[[bytes], list[Any]]
@@ -59,6 +62,25 @@ _HOLE: Final = re.compile(_CONTROL.pattern + rb"{16}")
 _NO_NUMBER: Final = rb"-?(?:NaN|Infinity|nan|inf(?:inity)?)(?=[ \t\r\n,\]}])"
 _STRING_OR_NO_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|(?<=[:,\[ \t\r\n])' + _NO_NUMBER, re.DOTALL)
 _NO_NUMBER_NEAR: Final = re.compile(rb".{0,2}?(?P<word>" + _NO_NUMBER + rb")", re.DOTALL)
+
+
+def event_decoder(kind: type[Any]) -> Decode:
+    """Return what decodes events as `kind`; values that are no such events become ones with its defaults."""
+    events, values, event = (msgspec.json.Decoder(of) for of in (list[kind], list[Raw], kind))  # type: ignore[valid-type]
+
+    def decode(text: bytes) -> list[Any]:
+        try:
+            return events.decode(text)  # type: ignore[no-any-return]
+        except (msgspec.ValidationError, UnicodeDecodeError):
+            decoded = []
+            for value in values.decode(text):
+                try:
+                    decoded.append(event.decode(value))
+                except INVALID:
+                    decoded.append(kind())
+            return decoded
+
+    return decode
 
 
 class TraceHeader(NamedTuple):
@@ -149,6 +171,22 @@ class EventList:
         """Bytes of an incomplete event at the end of the text."""
         self.is_followed = False
         """Whether the list of another trace begins after this one."""
+
+    @classmethod
+    def of_file(cls, path: Path, kind: type[Any], advance: Callable[[int], None], problems: list[str]) -> Self:
+        """Return the events of a whole file as `kind`, which has a member `ph`; `problems` is about its packing.
+
+        Raises OSError, and UnreadableTraceError for a file in whose beginning no list of events begins.
+        """
+        pieces = read_chunks(path, CHUNK_BYTES, advance, problems)
+        text = next(pieces, b"")
+        header = parse_header(text)
+        if header is None:
+            raise UnreadableTraceError(
+                f"{path}: no list of trace events begins in it", "copy it again, or record again"
+            )
+        is_event: Callable[[Any], bool] = lambda event: event.ph is not None  # noqa: E731
+        return cls(pieces, text[header.start :], header.start, event_decoder(kind), is_event)
 
     @property
     def position(self) -> int:

@@ -145,6 +145,22 @@ def columns_of_records(records: Sequence[NamedTuple], record_of_row: Codes) -> d
     }
 
 
+class Remaining:
+    """Reports bytes of a source as they are read, and at the end those that were not."""
+
+    def __init__(self, size: int, advance: Callable[[int], None]) -> None:
+        self._rest, self._advance = size, advance
+
+    def __call__(self, size: int) -> None:
+        """Report further bytes."""
+        self._rest -= size
+        self._advance(size)
+
+    def finish(self) -> None:
+        """Report the bytes that were not read."""
+        self(max(0, self._rest))
+
+
 class Progress:
     """Progress in bytes through a source, in proportion to the rows read."""
 

@@ -3,7 +3,6 @@
 import re
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.compression import CHUNK_BYTES, read_chunks
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.numeric.arrays import Ints
 from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.amd.rows import BATCH_ROWS, NAMING_HINT, NO_CALLS, Agents, RowBuilder, columns_of
-from jitter.readers.chrome_trace import EventList, parse_header
-from jitter.readers.columns import ColumnMap, Integer64, Progress, look_up, parse_integer
+from jitter.readers.chrome_trace import EventList
+from jitter.readers.columns import ColumnMap, Progress, Remaining, look_up, parse_integer
 from jitter.readers.csv_file import CsvFile, sniff_columns
 from jitter.readers.sqlite import Database, sniff_tables
 
@@ -45,7 +43,7 @@ _SUMS: Final = (".stats.csv", ".hip_stats.csv", ".hsa_stats.csv", ".copy_stats.c
 _HINT: Final = f"or name rocprof's output after it: `rocprof -o rank-$RANK.csv …`; with rocprofv3, {NAMING_HINT}"
 _MOST_SYSINFO: Final = 1 << 24
 _HEAD: Final = 4096
-_LANES: Final = {0: "rocTX", 1: "COPY", 2: "HIP"}
+_LANES: Final[Mapping[int | None, str]] = {0: "rocTX", 1: "COPY", 2: "HIP"}
 """The tables of a Chrome trace by the number that events have as process; GPUs have further numbers."""
 _GPU_LANES: Final = range(6, 518)
 """Later numbers are barriers."""
@@ -149,64 +147,39 @@ def _read_csv(path: Path, rows: RowBuilder, agents: Agents, problems: list[str],
 
 class _Args(msgspec.Struct, rename={"begin_ns": "BeginNs", "end_ns": "EndNs", "name": "Name", "stream": "stream-id",
                                     "device": "dev-id", "queue": "queue-id"}):  # fmt: skip
-    """Arguments of an event that are read."""
+    """Arguments of an event that are read; numbers may be texts."""
 
-    begin_ns: Integer64 | None = None
-    end_ns: Integer64 | None = None
-    pid: Integer64 | None = None
-    tid: Integer64 | None = None
-    device: Integer64 | None = None
-    queue: Integer64 | None = None
-    stream: Integer64 | None = None
-    name: str | None = None
+    begin_ns: Any = None
+    end_ns: Any = None
+    pid: Any = None
+    tid: Any = None
+    device: Any = None
+    queue: Any = None
+    stream: Any = None
+    name: Any = None
 
 
 class _FlowEvent(msgspec.Struct):
-    """The members of an event that a flow needs; numbers may be strings."""
+    """The members of an event that a flow needs."""
 
-    ph: str | None = None
-    pid: Integer64 | None = None
-    tid: Integer64 | None = None
-    ts: Integer64 | None = None
-    id: Integer64 | None = None
+    ph: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: Any = None
+    id: Any = None
+
+    @property
+    def place(self) -> "EventLocation":
+        """Where it happened."""
+        return parse_integer(self.pid), parse_integer(self.tid), parse_integer(self.ts)
 
 
 class _Event(_FlowEvent):
     """An event."""
 
-    name: str | None = None
-    dur: Integer64 | None = None
+    name: Any = None
+    dur: Any = None
     args: _Args | None = None
-
-
-_ANY: Final = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-def _decode(text: bytes, decoder: Any) -> list[Any]:
-    """Return the events of a list; invalid numbers are unknown. Raises `chrome_trace.INVALID`."""
-    try:
-        events: list[Any] = decoder.decode(text)
-    except (msgspec.ValidationError, UnicodeDecodeError):
-        events = [_forgiven(event) for event in _ANY.decode(text)]
-    return events
-
-
-def _forgiven(text: msgspec.Raw) -> _Event:
-    """Return an event with invalid members."""
-    try:
-        loose = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        loose = None
-    if not isinstance(loose, dict):
-        return _Event()
-    numbers = {name: parse_integer(loose.get(name)) for name in ("pid", "tid", "ts", "dur", "id")}
-    texts = {name: value for name in ("ph", "name") if isinstance(value := loose.get(name), str)}
-    args = loose.get("args")
-    if isinstance(args, dict):
-        name = args.get("Name")
-        args = {key: parse_integer(value) for key, value in args.items() if key != "Name"}
-        args |= {"Name": name} if isinstance(name, str) else {}
-    return msgspec.convert({**numbers, **texts, "args": args if isinstance(args, dict) else None}, _Event)
 
 
 _TIME_BITS = 47
@@ -264,12 +237,12 @@ class FlowEvents:
         begins = look_up(self._ends, self._begin_of_end, self._keys(places))
         return pa.array(begins, mask=begins < 0)
 
-    def of_calls(self, places: Sequence[EventLocation], durations_us: Sequence[int]) -> pa.Array:
+    def of_calls(self, places: Sequence[EventLocation], durations_us: Ints) -> pa.Array:
         """Return the correlation (int64) of calls that start at these locations; null if they launch nothing."""
         keys = self._keys(places)
         if not len(self._begins):
             return pa.nulls(len(keys), pa.int64())
-        lasts = keys + np.array(durations_us, np.int64)
+        lasts = keys + durations_us
         at = np.searchsorted(self._begins, (keys + lasts) // 2 - 1).clip(max=len(self._begins) - 1)
         # the middle is rounded to a microsecond but never outside the call
         inside = (self._begins[at] >= keys) & (self._begins[at] <= lasts) & (keys >= 0)
@@ -295,33 +268,6 @@ def _is_chrome_trace(path: Path) -> bool:
     return squeezed.startswith(b'{"traceEvents":[{}') and (b'"CPUH' in squeezed or b'"MarkersandRanges' in squeezed)
 
 
-def _events(path: Path, kind: type[Any], advance: Advance, problems: list[str]) -> Iterator[list[Any]]:
-    """Yield the events of a Chrome trace as `kind`. Raises UnreadableTraceError if it has no list of events."""
-    rest_bytes = path.stat().st_size
-
-    def count(size: int) -> None:
-        nonlocal rest_bytes
-        rest_bytes -= size
-        advance(size)
-
-    pieces = read_chunks(path, CHUNK_BYTES, count, problems)
-    text = next(pieces, b"")
-    header = parse_header(text)
-    if header is None:
-        raise UnreadableTraceError(f"{path}: no list of trace events begins in it", "copy it again, or record again")
-    decoder = msgspec.json.Decoder(list[kind], strict=False)  # type: ignore[valid-type]
-    events = EventList(
-        pieces,
-        text[header.start :],
-        header.start,
-        partial(_decode, decoder=decoder),
-        lambda event: event.ph is not None,
-    )
-    yield from events
-    advance(rest_bytes)  # the rest of a file that was not read to its end
-    problems += events.problems()
-
-
 def _read_chrome_trace(
     path: Path, rows: RowBuilder, agents: Agents, problems: list[str], advance: Advance
 ) -> Iterator[Batch]:
@@ -330,21 +276,27 @@ def _read_chrome_trace(
     Flow events (`s` from the call, `t` to the kernel) are at the end of the file and are read in a first pass.
     """
     flows = FlowEvents()
-    for some in _events(path, _FlowEvent, lambda _: None, []):
+    for some in EventList.of_file(path, _FlowEvent, lambda _: None, []):
         for event in some:
             if event.ph in ("s", "t"):
-                flows.add(event.ph == "s", _place(event), event.id)
+                flows.add(event.ph == "s", event.place, parse_integer(event.id))
     flows.close()
     waiting: dict[str, list[_Event]] = {}
-    for events in _events(path, _Event, advance, problems):
-        for event in events:
-            table = _table(event)
-            if table is not None:
-                waiting.setdefault(table, []).append(event)
+    remaining = Remaining(path.stat().st_size, advance)
+    events = EventList.of_file(path, _Event, remaining, problems)
+    for some in events:
+        for event in some:
+            if event.ph == "X" and event.args is not None:
+                process = parse_integer(event.pid)
+                table = "OPS" if process in _GPU_LANES else _LANES.get(process)
+                if table is not None:
+                    waiting.setdefault(table, []).append(event)
         for table, held in waiting.items():
             if len(held) >= _EVENTS_A_BATCH:
                 yield _batch(table, _event_columns(table, held, flows), rows, agents)
                 held.clear()
+    remaining.finish()
+    problems += events.problems()
     for table, held in waiting.items():
         if held:
             yield _batch(table, _event_columns(table, held, flows), rows, agents)
@@ -363,19 +315,15 @@ _READ: Final[Mapping[str, Callable[[Path, RowBuilder, Agents, list[str], Advance
 """Yields all rows of a file of each kind, and appends what is wrong with it to the problems."""
 
 
-def _table(event: _Event) -> str | None:
-    """Return the table of rocprof's database for the event; None if it is not read."""
-    if event.ph != "X" or event.args is None or event.pid is None:
-        return None
-    return "OPS" if event.pid in _GPU_LANES else _LANES.get(event.pid)
-
-
 def _event_columns(table: str, events: list[_Event], flows: FlowEvents) -> dict[str, pa.Array]:
     args = [event.args or _Args() for event in events]
-    names = [arg.name or event.name or "" for arg, event in zip(args, events, strict=True)]
+    names = [
+        next((name for name in (arg.name, event.name) if name and isinstance(name, str)), "")
+        for arg, event in zip(args, events, strict=True)
+    ]
 
-    def column(name: str, of: list[Any] = args) -> pa.Array:
-        return pa.array([getattr(event, name) for event in of], pa.int64())
+    def column(name: str, of: Sequence[Any] = args) -> pa.Array:
+        return pa.array([parse_integer(getattr(event, name)) for event in of], pa.int64())
 
     # older versions record times only in microseconds
     starts, lasts = column("ts", events), column("dur", events)
@@ -389,18 +337,12 @@ def _event_columns(table: str, events: list[_Event], flows: FlowEvents) -> dict[
     columns["name"] = pa.array(names, pa.string())
     if table == "HIP":
         # a call that launches nothing may start in the same microsecond as one that does
-        launching = [
-            _place(e) if _LAUNCHING.match(n) else (None, None, None) for e, n in zip(events, names, strict=True)
-        ]
-        columns["correlation"] = flows.of_calls(launching, [event.dur or 0 for event in events])
+        launching = [e.place if _LAUNCHING.match(n) else (None, None, None) for e, n in zip(events, names, strict=True)]
+        columns["correlation"] = flows.of_calls(launching, lasts.fill_null(0).to_numpy())
         return columns | {"thread": column("tid")}
     streams = column("stream")
     columns["stream"] = streams if streams.null_count < len(streams) else column("queue")
     columns["device"] = column("device")
     if table == "OPS":
-        columns["correlation"] = flows.of_kernels([_place(event) for event in events])
+        columns["correlation"] = flows.of_kernels([event.place for event in events])
     return columns
-
-
-def _place(event: _FlowEvent) -> EventLocation:
-    return event.pid, event.tid, event.ts

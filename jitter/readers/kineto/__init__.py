@@ -21,6 +21,7 @@ from jitter.readers.chrome_trace import (
     parse_header,
     parse_object_tail,
 )
+from jitter.readers.columns import Remaining
 from jitter.readers.kineto.batches import KinetoBatches
 from jitter.readers.kineto.events import decode_events, looks_like_event
 from jitter.readers.kineto.metadata import (
@@ -117,14 +118,8 @@ class _Trace:
     def batches(self, advance: Advance) -> Iterator[Batch]:
         """Yield all rows, then complete the recording."""
         problems = self.recording.problems
-        rest_bytes = self._path.stat().st_size
-
-        def count(size: int) -> None:
-            nonlocal rest_bytes
-            rest_bytes -= size
-            advance(size)
-
-        source = read_chunks(self._path, self._piece_bytes, count, problems)
+        remaining = Remaining(self._path.stat().st_size, advance)
+        source = read_chunks(self._path, self._piece_bytes, remaining, problems)
         text, head = self._begin(source, problems)
         if head.is_damaged:
             problems.append("the header before the events is damaged: the rank or the base time may be missing")
@@ -137,7 +132,7 @@ class _Trace:
                 yield from rows.add(some)
         except OSError as error:
             raise self._unreadable(f"reading stopped: {reason_of(error)}", "check the disk") from error
-        advance(max(0, rest_bytes))  # the rest of a file that was not read to its end
+        remaining.finish()
         yield from rows.finish()
         if events.is_followed:
             raise self._several_traces()

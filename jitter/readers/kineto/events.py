@@ -14,7 +14,7 @@ from typing import Any, Final, Union
 import msgspec
 from msgspec import UNSET, Raw, Struct, defstruct
 
-from jitter.readers.chrome_trace import INVALID
+from jitter.readers.chrome_trace import INVALID, event_decoder
 
 NULL: Final = Raw(b"null")
 
@@ -127,9 +127,7 @@ def _decoder() -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(list[Union[event_types]])  # type: ignore[valid-type]  # noqa: UP007
 
 
-_ANY_EVENTS: Final = msgspec.json.Decoder(list[Event])
-_ANY_EVENT: Final = msgspec.json.Decoder(Event)
-_VALUES: Final = msgspec.json.Decoder(list[Raw])
+_decode_any: Final = event_decoder(Event)
 
 
 def decode_events(text: bytes) -> list[Any]:
@@ -142,17 +140,7 @@ def decode_events(text: bytes) -> list[Any]:
             events: list[Any] = _decoder().decode(text)
             _put_python_functions(text, events)
             return events
-    try:
-        return _ANY_EVENTS.decode(text)
-    except (msgspec.ValidationError, UnicodeDecodeError):
-        return [_decode_event(value) for value in _VALUES.decode(text)]
-
-
-def _decode_event(text: Raw) -> Event:
-    try:
-        return _ANY_EVENT.decode(text)
-    except INVALID:
-        return Event()
+    return _decode_any(text)
 
 
 def looks_like_event(event: Any) -> bool:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw
 
-from jitter.core.compression import CHUNK_BYTES, read_chunks, read_head
+from jitter.core.compression import read_head
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import Advance, Batch, Recording
-from jitter.readers.chrome_trace import EventList, parse_header
-from jitter.readers.columns import LARGEST_NS, parse_integer
+from jitter.readers.chrome_trace import EventList
+from jitter.readers.columns import LARGEST_NS, Remaining, parse_integer
 from jitter.readers.xplane.rows import GPU, HOST, NO_GPU_HINT, STREAM, TPU, WANTED, XlaRows
 
 _HEAD: Final = re.compile(
@@ -27,7 +26,18 @@ _HEAD_BYTES: Final = 1 << 16
 _MOST_EVENTS: Final = 1_000_000
 """Events that XLA writes, the first by their start; it leaves the rest out and says nothing."""
 _PS_PER_US: Final = 1_000_000
-_VALUES: Final = msgspec.json.Decoder(list[Raw])
+
+
+class _Event(msgspec.Struct, gc=False):
+    """An event; the list that XLA writes ends with one without members."""
+
+    ph: Any = None
+    pid: Any = None
+    tid: Any = None
+    ts: Any = None
+    dur: Any = None
+    name: Any = None
+    args: Any = None
 
 
 def is_trace_json(path: Path) -> bool:
@@ -49,27 +59,14 @@ class TraceJson:
     def batches(self, advance: Advance) -> Iterator[Batch]:
         """Yield all rows, then complete the recording."""
         path, problems = self._recording.path, self._recording.problems
-        rest_bytes = path.stat().st_size
-
-        def count(size: int) -> None:
-            nonlocal rest_bytes
-            rest_bytes -= size
-            advance(size)
-
-        pieces = read_chunks(path, CHUNK_BYTES, count, problems)
-        text = next(pieces, b"")
-        header = parse_header(text)
-        if header is None:
-            raise UnreadableTraceError(
-                f"{path}: no list of trace events begins in it", "copy it again, or record again"
-            )
-        events = EventList(pieces, text[header.start :], header.start, _decode, lambda event: "ph" in event)
+        remaining = Remaining(path.stat().st_size, advance)
+        events = EventList.of_file(path, _Event, remaining, problems)
         for some in events:
             for event in some:
                 self._add(event)
                 if self._rows.is_full:
                     yield from self._rows.flush()
-        advance(rest_bytes)  # the rest of a file that was not read to its end
+        remaining.finish()
         planes = self._planes.values()
         if not any(GPU.fullmatch(plane) for plane in planes):
             what = "holds activities of TPUs, which jitter does not read"
@@ -80,10 +77,10 @@ class TraceJson:
         self._recording.is_incomplete = self._events >= _MOST_EVENTS or events.tail is None or bool(events.damage)
         problems += [*events.problems(), *self._problems()]
 
-    def _add(self, event: dict[str, Any]) -> None:
-        kind, name, args = (event.get(member) for member in ("ph", "name", "args"))
-        process, thread = parse_integer(event.get("pid")), parse_integer(event.get("tid"))
-        args = args if isinstance(args, dict) else {}
+    def _add(self, event: _Event) -> None:
+        kind, name = event.ph, event.name
+        process, thread = parse_integer(event.pid), parse_integer(event.tid)
+        args = event.args if isinstance(event.args, dict) else {}
         if kind == "M" and process is not None and isinstance(args.get("name"), str):
             if name == "process_name":
                 self._planes[process] = args["name"]
@@ -101,7 +98,7 @@ class TraceJson:
             return
         if gpu is not None and line and not STREAM.match(line):
             return
-        times = _times_ns(event.get("ts"), event.get("dur"))
+        times = _times_ns(event.ts, event.dur)
         if times is None:
             self._invalid += 1
             return
@@ -124,22 +121,6 @@ class TraceJson:
         if self._invalid:
             yield f"{format_count(self._invalid, 'event')} without a possible time, thread or name left out"
         yield from self._rows.problems()
-
-
-def _decode(text: bytes) -> list[Any]:
-    """Return the events of a JSON list, of other values empty ones: XLA's list ends with such a one."""
-    try:
-        values = msgspec.json.decode(text)
-    except (msgspec.ValidationError, UnicodeDecodeError):
-        values = [_decode_value(value) for value in _VALUES.decode(text)]
-    return [value if isinstance(value, dict) else {} for value in values]
-
-
-def _decode_value(text: Raw) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.ValidationError, UnicodeDecodeError):
-        return None
 
 
 def _times_ns(ts: object, dur: object) -> tuple[int, int] | None:

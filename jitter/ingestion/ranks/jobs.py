@@ -552,82 +552,35 @@ def _merge(groups: Sequence[RecordedJob], lake: RecordedJob | None = None) -> li
 
 
 class LeadingJob:
-    """Divides recordings into jobs while they are read, and tells which of them are of the leading job for certain.
+    """Collects recordings while they are read, and tells which may be published before the job of all is chosen.
 
-    These run the sequence of kernels of another rank, and no other recording holds their steps. The others wait until
-    all are read. The job of a lake always leads.
+    The job of the lake, else that of the first recording, takes all that nothing contradicts. It leads when it has the
+    most part of all recordings; those that turn out to be of another job are withdrawn in the end.
     """
 
     def __init__(self, in_lake: Sequence[RecordedRank], given: int, given_bytes: int) -> None:
         """`given` is the number of recordings that are to be read, `given_bytes` the bytes of their files."""
-        self._has_lake = bool(in_lake)
-        self._groups: list[RecordedJob] = [RecordedJob(is_one_run=False)] if in_lake else []
-        self._rank_of: dict[str, int | None] = {}
-        """The rank that runs a sequence of kernels; None: several ranks do."""
-        self._alone: dict[str, list[GivenRecording]] = {}
-        """The recordings of a sequence that one rank runs."""
-        self._met: set[GivenRecording] = set()
-        self._holder: dict[tuple[int, StepKey], GivenRecording] = {}
-        self._contested: set[GivenRecording] = set()
-        self._waiting: dict[GivenRecording, None] = {}
-        """Recordings that are in a group and have not been returned, in the order in which they came."""
-        by_file: dict[str, list[RecordedRank]] = {}
-        for rank in in_lake:
-            by_file.setdefault(rank.record.file, []).append(rank)
-        for file, ranks in by_file.items():
-            recording = GivenRecording(Path(file), ranks)
-            self._groups[0].add(recording)
-            self._claim(recording)
-            self._find_met(recording)
-            self._met.add(recording)
-        if in_lake:
-            self._groups[0].programs = _distinct_programs(in_lake)
-        self._count = given + len(by_file)
-        self._bytes = given_bytes + sum(ranks[0].record.size for ranks in by_file.values())
+        self._job = RecordedJob(in_lake, is_one_run=not in_lake)
+        self._claims = {(rank.rank, step.key) for rank in in_lake for step in rank.record.steps}
+        self._waiting: list[GivenRecording] = []
+        sizes = {rank.record.file: rank.record.size for rank in in_lake}
+        self._most = _MAJORITY * (given + len(sizes)) - len(sizes)
+        in_lake_bytes = sum(sizes.values())
+        self._most_bytes = _MAJORITY * (given_bytes + in_lake_bytes) - in_lake_bytes
 
     def add(self, recording: GivenRecording) -> list[GivenRecording]:
-        """Add a recording, and return the recordings that have become certain by it."""
-        self._claim(recording)
-        for met in self._find_met(recording):
-            _add_by_program(met, self._groups, is_one_run=not self._has_lake)
-            self._waiting[met] = None
-        largest = self._groups[:1] if self._has_lake else self._groups
-        leading = max(largest, key=lambda group: len(group.recordings), default=RecordedJob())
-        size = sum(member.size for member in leading.recordings)
-        if len(leading.recordings) <= _MAJORITY * self._count or size <= _MAJORITY * self._bytes:
+        """Add a recording, and return the recordings that may be published since."""
+        claims = {(rank.rank, step.key) for rank in recording.ranks for step in rank.record.steps}
+        if claims & self._claims or self._job.find_mismatch(recording.ranks) is not None:
             return []
-        members = set(leading.recordings)
-        certain = [
-            candidate for candidate in self._waiting if candidate in members and candidate not in self._contested
-        ]
-        for settled in certain:
-            del self._waiting[settled]
-        return certain
-
-    def _claim(self, recording: GivenRecording) -> None:
-        """Note the steps that a recording holds, and which recordings hold one of them too."""
-        for rank in recording.ranks:
-            for step in rank.record.steps:
-                holder = self._holder.setdefault((rank.rank, step.key), recording)
-                if holder is not recording:
-                    self._contested |= {holder, recording}
-
-    def _find_met(self, recording: GivenRecording) -> list[GivenRecording]:
-        """Return the recordings of which it turns out that another rank runs their sequence, this one last."""
-        recordings: dict[GivenRecording, None] = {}
-        is_met = False
-        for rank in recording.ranks:
-            for sequence in rank.sequences:
-                if self._rank_of.setdefault(sequence, rank.rank) == rank.rank:
-                    self._alone.setdefault(sequence, []).append(recording)
-                else:
-                    self._rank_of[sequence] = None
-                    recordings |= dict.fromkeys(self._alone.pop(sequence, []))
-                    is_met = True
-        new = [candidate for candidate in recordings if candidate not in self._met and candidate is not recording]
-        new += [recording] if is_met else []
-        self._met |= set(new)
-        return new
+        self._claims |= claims
+        self._job.add(recording)
+        self._waiting.append(recording)
+        size = sum(member.size for member in self._job.recordings)
+        if len(self._job.recordings) <= self._most or size <= self._most_bytes:
+            return []
+        leading, self._waiting = self._waiting, []
+        return leading
 
 
 class OtherJobError(RejectedForAnotherError):

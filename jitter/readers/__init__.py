@@ -135,30 +135,27 @@ class ReaderRegistry(MutableMapping[str, Reader]):
     """Installed readers by entry point name; each is loaded on first use."""
 
     def __init__(self, points: Sequence[EntryPoint]) -> None:
-        self._points = {point.name: point for point in points}
-        self._loaded: dict[str, Reader | ReaderError] = {}
+        self._held: dict[str, EntryPoint | Reader | ReaderError] = {point.name: point for point in points}
 
     def __getitem__(self, name: str) -> Reader:
         """Return a reader. Raises `ReaderError` if it cannot be loaded and `KeyError` if it is not installed."""
-        if name not in self._loaded:
-            self._loaded[name] = _load(self._points[name])
-        reader = self._loaded[name]
+        held = self._held[name]
+        reader = self._held[name] = _load(held) if isinstance(held, EntryPoint) else held
         if isinstance(reader, ReaderError):
             raise reader
         return reader
 
     def __setitem__(self, name: str, reader: Reader) -> None:
-        self._loaded[name] = reader
+        self._held[name] = reader
 
     def __delitem__(self, name: str) -> None:
-        self._loaded.pop(name, None)
-        self._points.pop(name, None)
+        del self._held[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys([*self._points, *self._loaded]))
+        return iter(self._held)
 
     def __len__(self) -> int:
-        return len({*self._points, *self._loaded})
+        return len(self._held)
 
 
 @cache

@@ -74,13 +74,21 @@ class Database:
     def __init__(self, path: Path) -> None:
         """List the tables. Raises UnreadableTraceError for a truncated, an unfinished or a UTF-16 database."""
         self.path = path
-        _reject_unfinished(path, self.if_unfinished)
+        for suffix in ("-wal", "-journal"):  # of a writer that has not ended; reading it would write next to the file
+            rest = path.with_name(path.name + suffix)
+            if rest.exists() and rest.stat().st_size:
+                what = f"{path}: still being written, or its writer was stopped ({rest.name} is not empty)"
+                raise UnreadableTraceError(what, self.if_unfinished)
         try:
             self.size = path.stat().st_size
             """Bytes of the file."""
             with path.open("rb") as file:
                 header = file.read(_HEADER_BYTES)
-            _reject_utf16(path, header)
+            if int.from_bytes(header[56:60], "big") in (2, 3):
+                raise UnreadableTraceError(
+                    f"{path}: a UTF-16 database, which jitter does not read",
+                    f"convert it: sqlite3 {shlex.quote(str(path))} .dump | sqlite3 converted{path.suffix}",
+                )
             whole = _whole_size(header)
             if self.size < whole:
                 # SQLite itself fills a truncated last page with zeros and reads rows of NULLs from it
@@ -226,24 +234,6 @@ def describe_no_integers(counts: Mapping[str, int]) -> list[str]:
 def quote_columns(names: Sequence[str]) -> dict[str, str]:
     """Return quoted SQL expressions that read columns under their own names."""
     return {name: f'"{name}"' for name in names}
-
-
-def _reject_unfinished(path: Path, hint: str) -> None:
-    """Raise UnreadableTraceError if a log of an unfinished writer exists; reading it would write next to the file."""
-    for suffix in ("-wal", "-journal"):
-        rest = path.with_name(path.name + suffix)
-        if rest.exists() and rest.stat().st_size:
-            raise UnreadableTraceError(
-                f"{path}: still being written, or its writer was stopped ({rest.name} is not empty)", hint
-            )
-
-
-def _reject_utf16(path: Path, header: bytes) -> None:
-    if int.from_bytes(header[56:60], "big") in (2, 3):
-        raise UnreadableTraceError(
-            f"{path}: a UTF-16 database, which jitter does not read",
-            f"convert it: sqlite3 {shlex.quote(str(path))} .dump | sqlite3 converted{path.suffix}",
-        )
 
 
 def _whole_size(header: bytes) -> int:

@@ -3,32 +3,24 @@
 import json
 import re
 import shlex
-import sqlite3
 from collections.abc import Sequence, Set
-from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from jitter.core.compression import is_packed, read_head
 from jitter.core.errors import JitterError, UnreadableTraceError, reason_of
 from jitter.ingestion.discovery.archives import is_trace_archive
-from jitter.readers.sqlite import connect, is_sqlite
+from jitter.readers.sqlite import DAMAGE, is_sqlite, list_tables, sniff_tables
 
 _HEAD_BYTES: Final = 1 << 16
-_TRACE_SUFFIX: Final = re.compile(
-    r"(?i)\.(?:sqlite3?|db|rpd|rocpd|xplane\.pb)$|\.pt\.trace\.json(?:\.gz|\.zst)?$|kernel_trace\.csv$|(?:^|_)results(?:_.*)?\.csv$"
-    r"|(?:^|_)results\.json(?:\.gz)?$|(?:trace|rank|kineto|profile|worker)[^/]*\.json(?:\.gz|\.zst)?$"
+_ONLY_TRACE: Final = r"\.pt\.trace\.json(?:\.gz|\.zst)?$|\.rpd$|\.xplane\.pb$|kernel_trace\.csv$"
+_IS_TRACE: Final = re.compile(f"(?i){_ONLY_TRACE}")
+"""Names of traces, whatever the contents."""
+_MAY_BE_TRACE: Final = re.compile(
+    rf"(?i){_ONLY_TRACE}|\.(?:sqlite3?|db|rocpd)$|(?:^|_)results(?:_.*)?\.csv$|(?:^|_)results\.json(?:\.gz)?$"
+    r"|(?:trace|rank|kineto|profile|worker)[^/]*\.json(?:\.gz|\.zst)?$"
 )
 """Names that only traces have; an empty file of such a name is a damaged trace."""
-_TRACES_ONLY: Final = (
-    ".pt.trace.json",
-    ".pt.trace.json.gz",
-    ".pt.trace.json.zst",
-    ".rpd",
-    ".xplane.pb",
-    "kernel_trace.csv",
-)
-"""Endings of names that are a trace's, whatever the contents."""
 _TRACE_START: Final = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:traceEvents|schemaVersion|rocprofiler-sdk-tool)"')
 _ROCPROF_JSON: Final = re.compile(rb'"(?:rocprofiler-sdk-tool|buffer_records|kernel_dispatch)"')
 _PACKED_JSON: Final = (".json.gz", ".json.zst")
@@ -40,59 +32,11 @@ _CSV_COLUMNS: Final = (
     re.compile(rb"(?i)(?:begin|start|end)_?(?:ns|timestamp)"),
 )
 """Columns of which a trace has at least one each."""
-
-
-def is_damaged_trace(path: Path) -> bool:
-    """Return whether the contents or the name of a file that no reader accepts show that it is a trace."""
-    if path.stat().st_size == 0:
-        return path.suffix != ".sqlite" and _TRACE_SUFFIX.search(path.name) is not None
-    name = path.name.lower()
-    if name.endswith(_TRACES_ONLY):
-        return True
-    if name.endswith((".json", *_PACKED_JSON)):
-        if _is_invalid_pack(path):
-            return True
-        head = read_head(path, _HEAD_BYTES)
-        # with events, it is a trace of another tool
-        is_begun = _TRACE_START.match(head) is not None and b'"ph"' not in head
-        return is_begun or _ROCPROF_JSON.search(head) is not None
-    with path.open("rb") as file:
-        return _is_table_of_trace(name, file.read(_HEAD_BYTES))
-
-
-def describe_damage(path: Path) -> str:
-    """Return what is wrong with a damaged trace, for a message."""
-    size = path.stat().st_size
-    if size == 0:
-        return "0 bytes"
-    if _is_invalid_pack(path):
-        return f"{size:,} bytes that are not valid {'zstd' if path.suffix.lower() == '.zst' else 'gzip'} data"
-    return f"{size:,} bytes; no reader recognizes them"
-
-
-def _is_table_of_trace(name: str, head: bytes) -> bool:
-    """Return whether a database or CSV file with this name and beginning is a trace."""
-    if name.endswith(_DATABASES):
-        return _TABLES.search(head) is not None
-    header = head.partition(b"\n")[0]
-    return (
-        name.endswith(".csv")
-        and _TRACE_SUFFIX.search(name) is not None
-        and all(column.search(header) for column in _CSV_COLUMNS)
-    )
-
-
-def _is_invalid_pack(path: Path) -> bool:
-    """Return whether the name says that the data is packed, and nothing can be unpacked."""
-    return path.name.lower().endswith(_PACKED_JSON) and not (is_packed(path) and read_head(path, _HEAD_BYTES))
-
-
 _REPORTS: Final = {".nsys-rep", ".qdrep"}
 _MOST_REPORTS: Final = 3
 """Reports with an error of their own; more are summarized in one."""
 _MOST_DESCRIBED: Final = 3
 """Files of paths without any trace that are described; the others are only counted."""
-_DAMAGED_HINT: Final = "copy it again, or record again"
 _NUMBER: Final = re.compile(r"\d+")
 
 
@@ -142,32 +86,33 @@ class UnrecognizedFiles:
         return _summarize_reports(errors), others
 
     def _explain(self, path: Path, named: bool, patterns: Set[tuple[str, str]], formats: str) -> JitterError | None:
-        if is_nsys_report(path):
-            return explain_report(path, named)
+        if path.suffix in _REPORTS:
+            return _explain_report(path, named)
         with path.open("rb"):
             pass
         is_rank = _name_pattern(path) in patterns
         kind = unsupported_format(path)
         if kind is not None:
             if named or is_rank:
-                return UnreadableTraceError(
-                    f"{path}: one of the {kind.files}, which jitter does not read", kind.instead
-                )
+                what = f"{path}: one of the {kind.files}, which jitter does not read"
+                return UnreadableTraceError(what, kind.instead)
             if not (kind.is_excerpt and path.parent in self._folders):
                 self._unsupported.setdefault((kind.files, kind.instead), []).append(path)
             return None
-        if is_rank or is_damaged_trace(path):
+        if is_rank or _is_damaged_trace(path):
             failure = self._failures.get(path)
-            what = f"{path}: a damaged trace ({describe_damage(path)})" if failure is None else failure.message
-            return DamagedTraceError(what, _DAMAGED_HINT)
-        return explain_unrecognized(path, named, formats)
+            what = f"{path}: a damaged trace ({_describe_damage(path)})" if failure is None else failure.message
+            return DamagedTraceError(what, "copy it again, or record again")
+        if path.suffix == ".sqlite" and not sniff_tables(path):
+            return DamagedTraceError(
+                f"{path}: damaged beyond reading ({path.stat().st_size:,} bytes, no list of tables)",
+                "copy it again, or export the report again: nsys export --type sqlite REPORT.nsys-rep",
+            )
+        return UnreadableTraceError(_unlike_all(path), f"it reads {formats}") if named else None
 
     def describe(self) -> list[str]:
         """Return one sentence for each of the first files: the format that it resembles, and why it is not that."""
-        return [
-            f"{path}: not a trace that jitter reads ({describe_nearest(path)})"
-            for path in sorted(self._files)[:_MOST_DESCRIBED]
-        ]
+        return [_unlike_all(path) for path in sorted(self._files)[:_MOST_DESCRIBED]]
 
     def notes(self) -> list[str]:
         """Return one sentence per kind of file that jitter does not read, with what to do; `classify` finds them."""
@@ -178,19 +123,29 @@ class UnrecognizedFiles:
         ]
 
 
-def is_nsys_report(path: Path) -> bool:
-    """Return whether the file is an Nsight Systems report, which only nsys can read."""
-    return path.suffix in _REPORTS
-
-
 def is_report_without_export(path: Path) -> bool:
-    """Return whether the file is an Nsight Systems report, and no export lies beside it."""
-    return is_nsys_report(path) and not any(export.exists() for export in _exports(path))
+    """Return whether the file is an Nsight Systems report, which only nsys can read, and no export lies beside it."""
+    return path.suffix in _REPORTS and _export_of(path) is None
+
+
+def _export_of(report: Path) -> Path | None:
+    exports = report.with_suffix(".sqlite"), report.with_name(f"{report.stem}_pqtdir")
+    return next((path for path in exports if path.exists()), None)
+
+
+def _explain_report(report: Path, named: bool) -> JitterError | None:
+    export = _export_of(report)
+    if export is not None and not named:
+        return None
+    target = shlex.quote(str(report.with_suffix(".sqlite")))
+    command = f"nsys export -t sqlite --lazy=false -o {target} {shlex.quote(str(report))}"
+    way = f"run: {command}" if export is None else f"its export is {export}"
+    return UnreadableTraceError(f"{report}: an Nsight Systems report, not an export", way)
 
 
 def _summarize_reports(errors: dict[Path, JitterError]) -> dict[Path, JitterError]:
     """Replace the errors of many reports that were not exported by one."""
-    reports = [path for path in errors if is_nsys_report(path)]
+    reports = [path for path in errors if path.suffix in _REPORTS]
     if len(reports) <= _MOST_REPORTS:
         return errors
     folders = sorted({str(path.parent) for path in reports})
@@ -205,51 +160,45 @@ def _summarize_reports(errors: dict[Path, JitterError]) -> dict[Path, JitterErro
     return {**kept, reports[0]: error}
 
 
-def explain_report(report: Path, named: bool) -> UnreadableTraceError | None:
-    """Return an error with the export command; None if an export exists and the user did not name this file."""
-    export = next((path for path in _exports(report) if path.exists()), None)
-    if export is None:
-        target = shlex.quote(str(report.with_suffix(".sqlite")))
-        return UnreadableTraceError(
-            f"{report}: an Nsight Systems report, not an export",
-            f"run: nsys export -t sqlite --lazy=false -o {target} {shlex.quote(str(report))}",
-        )
-    if named:
-        return UnreadableTraceError(f"{report}: an Nsight Systems report, not an export", f"its export is {export}")
-    return None
-
-
-def explain_unrecognized(path: Path, named: bool, formats: str) -> UnreadableTraceError | None:
-    """Return the error for a file that no reader accepts; None if the file is probably no trace."""
-    if path.suffix == ".sqlite" and not _is_database(path):
-        return DamagedTraceError(
-            f"{path}: damaged beyond reading ({path.stat().st_size:,} bytes, no list of tables)",
-            "copy it again, or export the report again: nsys export --type sqlite REPORT.nsys-rep",
-        )
-    if not named:
-        return None
-    return UnreadableTraceError(
-        f"{path}: not a trace that jitter reads ({describe_nearest(path)})", f"it reads {formats}"
-    )
+def _unlike_all(path: Path) -> str:
+    return f"{path}: not a trace that jitter reads ({describe_nearest(path)})"
 
 
 def _name_pattern(path: Path) -> tuple[str, str]:
     """Return the names of the folder and the file with each number replaced: equal for the ranks of one job."""
-    folder = path.absolute().parent.name
-    numbered = _NUMBER.sub("#", path.name)
-    return _NUMBER.sub("#", folder), numbered
+    return _NUMBER.sub("#", path.absolute().parent.name), _NUMBER.sub("#", path.name)
 
 
-def _is_database(path: Path) -> bool:
-    try:
-        with closing(connect(path)) as connection:
-            return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
-    except (sqlite3.Error, UnicodeDecodeError):
-        return False
+def _is_damaged_trace(path: Path) -> bool:
+    """Return whether the contents or the name of a file that no reader accepts show that it is a trace."""
+    name = path.name.lower()
+    if path.stat().st_size == 0:
+        return path.suffix != ".sqlite" and _MAY_BE_TRACE.search(name) is not None
+    if _IS_TRACE.search(name):
+        return True
+    head = read_head(path, _HEAD_BYTES)
+    if name.endswith((".json", *_PACKED_JSON)):
+        # with events, it is a trace of another tool
+        is_begun = _TRACE_START.match(head) is not None and b'"ph"' not in head
+        return is_begun or _ROCPROF_JSON.search(head) is not None or _is_invalid_pack(path)
+    if name.endswith(_DATABASES):
+        return _TABLES.search(head) is not None
+    is_table = name.endswith(".csv") and _MAY_BE_TRACE.search(name) is not None
+    return is_table and all(column.search(head.partition(b"\n")[0]) for column in _CSV_COLUMNS)
 
 
-def _exports(report: Path) -> tuple[Path, Path]:
-    return report.with_suffix(".sqlite"), report.with_name(f"{report.stem}_pqtdir")
+def _describe_damage(path: Path) -> str:
+    size = path.stat().st_size
+    if size == 0:
+        return "0 bytes"
+    if _is_invalid_pack(path):
+        return f"{size:,} bytes that are not valid {'zstd' if path.suffix.lower() == '.zst' else 'gzip'} data"
+    return f"{size:,} bytes; no reader recognizes them"
+
+
+def _is_invalid_pack(path: Path) -> bool:
+    """Return whether the name says that the data is packed, and nothing can be unpacked."""
+    return path.name.lower().endswith(_PACKED_JSON) and not (is_packed(path) and read_head(path, _HEAD_BYTES))
 
 
 _SHOWN: Final = 5
@@ -387,10 +336,8 @@ def _describe_text(text: bytes) -> str:
 
 def _describe_database(path: Path) -> str:
     try:
-        with closing(connect(path)) as connection:
-            rows = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') LIMIT 1000")
-            tables = sorted(str(name) for (name,) in rows)
-    except (sqlite3.Error, UnicodeDecodeError):
+        tables = sorted(list_tables(path))
+    except DAMAGE:
         return "an SQLite database that is damaged"
     if not tables:
         return "an SQLite database without tables"

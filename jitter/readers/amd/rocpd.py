@@ -256,7 +256,8 @@ class _SessionBatches:
 
     def batches(self) -> Iterator[tuple[Batch, int]]:
         """Yield each batch with the number of rows read for it; calls come before kernels."""
-        before = self._rows.counts.copy()
+        rows, kernels = self._rows, self._metadata.kernels
+        before = rows.counts.copy()
         for read in self._regions("RCCL_"):
             names = pc.cast(self._strings.texts(read["name"]), pa.binary())
             self._rows.rccl_calls(self._columns(read) | {"name": names}, self._message_sizes(read))
@@ -267,7 +268,11 @@ class _SessionBatches:
             columns, agents = self._columns(read), _column(read, "agent_id")
             columns["device"] = pc.coalesce(self._gpus(agents), agents)
             columns["stream"] = _column(read, "stream_id" if "stream_id" in read.schema.names else "queue_id")
-            columns["name"] = map_distinct(read["name"], self._kernel_name, pa.int32())
+            columns["name"] = map_distinct(
+                read["name"],
+                lambda symbol: rows.name(kernels.get(symbol) or f"[kernel {symbol} is not in the database]"),
+                pa.int32(),
+            )
             yield self._rows.kernels(columns), read.num_rows
         copies = {"name": "name_id", "size_bytes": "size", "from": "src_agent_id", "to": "dst_agent_id"}
         for read in self._activities("memory_copy", copies) if self._session.has("memory_copy") else ():
@@ -332,9 +337,6 @@ class _SessionBatches:
     def _gpus(self, agents: pa.Array) -> pa.Array:
         """Return GPU ordinals; null for processors and unknown agents."""
         return map_distinct(agents, self._metadata.gpus.get, pa.int64())
-
-    def _kernel_name(self, symbol: int | None) -> int:
-        return self._rows.name(self._metadata.kernels.get(symbol) or f"[kernel {symbol} is not in the database]")
 
     def _message_sizes(self, calls: pa.RecordBatch) -> list[int | None]:
         """Return the message size of each RCCL call, bytes, from its arguments; None where they are not recorded."""

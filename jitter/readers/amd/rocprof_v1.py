@@ -97,9 +97,7 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
     for batch in _READ[path.suffix.lower()](path, rows, agents, problems, advance):
         if batch.rows.num_rows:
             yield batch
-    if not rows.counts["kernels"] + rows.counts["copies"]:
-        raise UnreadableTraceError(f"{path}: no kernels in it", "did the process use a GPU? record with --hip-trace")
-    rows.complete(recording, path.stem, problems)
+    rows.complete(recording, path.stem, problems, "--hip-trace")
 
 
 def _batch(table: str, columns: dict[str, pa.Array], rows: RowBuilder, agents: Agents) -> Batch:

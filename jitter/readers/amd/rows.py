@@ -14,11 +14,12 @@ import pyarrow.compute as pc
 
 from jitter.core.arrow import map_distinct
 from jitter.core.bandwidth import element_bytes, size_of_message
+from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.kernels import collective_operation, parse_operation
 from jitter.core.numeric.arrays import Bools, Ints
 from jitter.core.schema import READER_TABLES
 from jitter.readers import Batch, Process, Recording, TableName, make_batch
-from jitter.readers.columns import CaptureTimes, drop_early_ends
+from jitter.readers.columns import CaptureTimes, Interner, drop_early_ends
 from jitter.readers.csv_file import INVALID_BYTE
 
 _UNKNOWN = -1
@@ -33,7 +34,6 @@ class RcclCalls:
 
     def __init__(self) -> None:
         self._calls: dict[tuple[int, int | None], list[tuple[int, int, str, int]]] = defaultdict(list)
-        self._sorted = False
         self._operations: dict[tuple[int, int], str] = {}
         self._sizes: dict[tuple[int, int], int] = {}
 
@@ -53,19 +53,15 @@ class RcclCalls:
             said = parse_operation(name.removeprefix("nccl"))
             if said is not None and start is not None and end is not None:
                 self._calls[process, thread].append((start, end, said, _UNKNOWN if size is None else size))
-        self._sorted = False
 
     def note_launches(self, calls: Mapping[str, pa.Array]) -> None:
         """Record which HIP calls (columns of CALLS) lie inside an RCCL call; call after the last `add`."""
         if not self._calls:
             return
-        if not self._sorted:
-            for process_calls in self._calls.values():
-                process_calls.sort()
-            self._sorted = True
         processes, threads, starts = calls["process"], calls["thread"], _numbers(calls["start_ns"])
         is_known = calls["start_ns"].is_valid().to_numpy(False) & calls["correlation"].is_valid().to_numpy(False)
         for (process, thread), around in self._calls.items():
+            around.sort()
             is_own = pc.is_null(threads) if thread is None else pc.equal(threads, thread).fill_null(False)
             rows = np.flatnonzero(is_known & pc.and_(is_own, pc.equal(processes, process)).to_numpy(False))
             at = np.searchsorted([call[0] for call in around], starts[rows], side="right") - 1
@@ -217,7 +213,8 @@ class RowBuilder:
 
     def __init__(self) -> None:
         self.processes: list[Process] = []
-        self.names: list[str] = []
+        self._names: Interner[str] = Interner()
+        self.names = self._names.keys
         self.counts: Counter[str] = Counter()
         """Number of kernels, copies, calls and ranges so far."""
         self.left_out: Counter[str] = Counter()
@@ -226,7 +223,6 @@ class RowBuilder:
         # one for each kind of file: those of one recording may have several clocks
         self._times: defaultdict[str, CaptureTimes] = defaultdict(CaptureTimes)
         self._process_of: dict[Hashable, int] = {}
-        self._name_of: dict[str, int] = {}
         self._is_blit: list[bool] = []
         self._is_kernel: list[bool] = []
 
@@ -240,12 +236,11 @@ class RowBuilder:
     def name(self, text: str) -> int:
         """Return the position of a name."""
         text = _LOADER_SUFFIX.sub("", text)
-        if text not in self._name_of:
-            self._name_of[text] = len(self.names)
-            self.names.append(text)
+        position = self._names.position(text)
+        if position == len(self._is_blit):
             self._is_blit.append(_BLIT.match(text) is not None)
             self._is_kernel.append(_NO_KERNEL.match(text) is None)
-        return self._name_of[text]
+        return position
 
     def kernels(self, columns: Columns, *, grids_in_items: bool = True) -> Batch:
         """Return a batch of kernels; grids in work items become work groups.
@@ -290,12 +285,20 @@ class RowBuilder:
         texts = [None if value is None else decode_text(value) for value in started["text"].to_pylist()]
         started["text"] = pa.array(texts, pa.string())
         has_text = started["text"].is_valid()
-        if has_text.false_count:
-            self.left_out["roctx ranges without a text"] += has_text.false_count
+        self.left_out["roctx ranges without a text"] += has_text.false_count
         return make_batch("ranges", {name: column.filter(has_text) for name, column in started.items()})
 
-    def complete(self, recording: Recording, name: str, problems: Iterable[str] = ()) -> None:
-        """Complete a recording after the last row: processes, names, the rank that `name` ends with, problems."""
+    def complete(
+        self, recording: Recording, name: str, problems: Iterable[str] = (), option: str = "--kernel-trace"
+    ) -> None:
+        """Complete a recording after the last row: processes, names, the rank that `name` ends with, problems.
+
+        Raises UnreadableTraceError for one without GPU activity; `option` is the profiler's that records it.
+        """
+        if not self.counts["kernels"] + self.counts["copies"]:
+            raise UnreadableTraceError(
+                f"{recording.path}: no kernels in it", f"did the process use a GPU? record with {option}"
+            )
         recording.processes, recording.names = self.processes, self.names
         pids = frozenset(process.pid for process in self.processes if process.pid is not None)
         recording.rank_in_name = rank_in_file_name(name, pids)
@@ -324,7 +327,7 @@ class RowBuilder:
         ends_after = pc.fill_null(pc.greater_equal(columns["end_ns"], columns["start_ns"]), False)
         is_possible = pc.and_(ends_after, self._times[kind].check(columns["start_ns"], columns["end_ns"]))
         is_possible = is_possible.to_numpy(zero_copy_only=False)
-        self._leave_out(kind, int((is_kernel & ~is_possible).sum()))
+        self.left_out[f"{_WORDS[kind]} without a possible time"] += int((is_kernel & ~is_possible).sum())
         mask = pa.array(is_kernel & is_possible)
         kept = {name: column.filter(mask) for name, column in columns.items()}
         names = kept["name"].to_numpy()
@@ -340,14 +343,10 @@ class RowBuilder:
 
     def _started(self, table: Literal["calls", "ranges"], columns: Columns) -> dict[str, pa.Array]:
         is_possible = self._times[table].check(columns["start_ns"], columns["end_ns"])
-        self._leave_out(table, is_possible.false_count)
+        self.left_out[f"{_WORDS[table]} without a possible time"] += is_possible.false_count
         kept = {name: column.filter(is_possible) for name, column in columns.items()}
         kept["end_ns"] = drop_early_ends(kept["start_ns"], kept["end_ns"])
         return kept
-
-    def _leave_out(self, table: str, count: int) -> None:
-        if count:
-            self.left_out[f"{_WORDS[table]} without a possible time"] += count
 
 
 @dataclass

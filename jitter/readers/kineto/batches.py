@@ -49,7 +49,7 @@ from jitter.readers.kineto.events import (
 )
 from jitter.readers.kineto.metadata import ProcessTable
 
-_RANKS: Final = re.compile(r"\s*\[\s*(\d{1,10}(?:\s*,\s*\d{1,10})*)\s*\]\s*")
+_NUMBERS: Final = re.compile(r"\s*\[\s*(\d{1,10}(?:\s*,\s*\d{1,10})*)\s*\]\s*")
 _operation: Final = lru_cache(1024)(parse_operation)
 
 
@@ -134,7 +134,7 @@ def _message_bytes(args: _Args) -> int | None:
 def _split(args: _Args) -> tuple[bool, float | None]:
     """Return whether an all-to-all's parts are equal, and the largest / mean part if not; None for a shortened list."""
     for listed in (args.split_in, args.split_out):
-        sizes = _listed_sizes(listed) if isinstance(listed, str) else listed
+        sizes = _numbers_in(listed) if isinstance(listed, str) else listed
         if isinstance(sizes, list | tuple) and all(type(size) is int and size >= 0 for size in sizes):
             if len(set(sizes)) > 1:
                 return False, max(sizes) * len(sizes) / sum(sizes)
@@ -143,28 +143,17 @@ def _split(args: _Args) -> tuple[bool, float | None]:
     return True, None
 
 
-@lru_cache(1024)
-def _listed_sizes(listed: str) -> tuple[int, ...] | None:
-    match = _RANKS.fullmatch(listed)
-    return None if match is None else tuple(int(size) for size in match[1].split(","))
-
-
 def _ranks(listed: object) -> tuple[int, ...] | None:
     """Return the ranks of "[0, 1, 2]"; None for a shortened list ("[0, 1, ...]") or an empty one."""
-    if isinstance(listed, str):
-        return _ranks_in(listed)
-    return _possible(listed) if isinstance(listed, list) else None
+    ranks = _numbers_in(listed) if isinstance(listed, str) else listed if isinstance(listed, list) else None
+    is_possible = bool(ranks) and all(type(rank) is int and 0 <= rank < 2**31 for rank in ranks or ())
+    return tuple(ranks or ()) if is_possible else None
 
 
 @lru_cache(1024)  # there are few groups, with up to thousands of ranks each
-def _ranks_in(listed: str) -> tuple[int, ...] | None:
-    match = _RANKS.fullmatch(listed)
-    return None if match is None else _possible([int(rank) for rank in match[1].split(",")])
-
-
-def _possible(ranks: list[object]) -> tuple[int, ...] | None:
-    fit = [rank for rank in ranks if type(rank) is int and 0 <= rank < 2**31]
-    return tuple(fit) if ranks and len(fit) == len(ranks) else None
+def _numbers_in(listed: str) -> tuple[int, ...] | None:
+    match = _NUMBERS.fullmatch(listed)
+    return None if match is None else tuple(int(number) for number in match[1].split(","))
 
 
 def _count(value: object, most: int = 2**63 - 1) -> int | None:
@@ -515,27 +504,31 @@ class KinetoBatches:
             self._take(events, _category, KIND_BY_CATEGORY)
         else:
             self._take(events, type, KIND_BY_TYPE)
-        if len(self._gpu) >= BATCH_ROWS or len(self._calls) >= BATCH_ROWS:
-            yield from self._flush_calls()  # before activities: calls decide the process of a GPU
-        if len(self._ranges) >= BATCH_ROWS:
-            yield from self._flush_ranges()
-        if len(self._operators) >= BATCH_ROWS:
-            yield from self._flush_operators()
-        if len(self._gpu) >= BATCH_ROWS:
-            yield from self._flush_gpu()
-        if len(self._late) >= BATCH_ROWS:
-            yield from self._flush_late()
+        yield from self._flush(BATCH_ROWS)
 
     def finish(self) -> Iterator[Batch]:
         """Yield the remaining rows."""
-        yield from self._flush_calls()
-        yield from self._flush_ranges()
-        yield from self._flush_operators()
+        yield from self._flush(0)
         links = self._links.batch(self._processes)
         if links is not None:
             yield links
-        yield from self._flush_gpu()
-        yield from self._flush_late()
+
+    def _flush(self, least: int) -> Iterator[Batch]:
+        """Yield the rows of the kinds of which at least so many are held."""
+        if max(len(self._gpu), len(self._calls)) >= least:
+            yield from self._flush_calls()  # before activities: calls decide the process of a GPU
+        if len(self._ranges) >= least:
+            yield from self._flush_ranges()
+        if len(self._operators) >= least:
+            operators, self._operators = self._operators, OperatorBuffer()
+            batch = operators.batch(self._processes, self.times, self.names)
+            if batch is not None:
+                yield batch
+        if len(self._gpu) >= least:
+            activities, self._gpu = self._gpu, ActivityBuffer()
+            yield from self._activities(activities)
+        if len(self._late) >= least:
+            yield from self._flush_late()
 
     def problems(self) -> list[str]:
         """Return what was left out or is unknown, one sentence each."""
@@ -638,23 +631,13 @@ class KinetoBatches:
             self._untimed[what] += int((~possible).sum())
         return possible
 
-    def _flush_gpu(self) -> Iterator[Batch]:
-        yield from self._activities(self._gpu)
-        self._gpu = ActivityBuffer()
-
     def _flush_late(self) -> Iterator[Batch]:
         """Yield collectives whose parameters came after them in the trace."""
-        collective_args = {
-            position: self._params[external]
-            for position, external in enumerate(self._late_ids)
-            if external in self._params
-        }
-        self._late.add(
-            [], [], [], {position - len(self._late): parameters for position, parameters in collective_args.items()}
-        )
-        yield from self._activities(self._late)
-        self._late = ActivityBuffer()
-        self._late_ids = []
+        late, self._late = self._late, ActivityBuffer()
+        ids, self._late_ids = self._late_ids, []
+        known = {at - len(late): self._params[external] for at, external in enumerate(ids) if external in self._params}
+        late.add([], [], [], known)
+        yield from self._activities(late)
 
     def _activities(self, gathered: ActivityBuffer) -> Iterator[Batch]:
         if not len(gathered):
@@ -711,12 +694,6 @@ class KinetoBatches:
             nullable_int64(times.end_ns[keep], times.has_end[keep]),
         ]
         yield Batch("ranges", pa.record_batch(columns, schema=RANGES))
-
-    def _flush_operators(self) -> Iterator[Batch]:
-        operators, self._operators = self._operators, OperatorBuffer()
-        batch = operators.batch(self._processes, self.times, self.names)
-        if batch is not None:
-            yield batch
 
     def _processes(self, pids: Sequence[int | None]) -> Codes:
         process_of_pid = {pid: self.processes.of(pid) for pid in dict.fromkeys(pids)}

@@ -181,7 +181,7 @@ def find_python_functions(text: bytes) -> Iterator[Any]:
             yield _python_event(match)
         at = text.find(_MODULE, at + 1)
     for match in _FRAME_EVENT.finditer(text):
-        if _is_program_frame(match[1]):
+        if is_program_frame(match[1].decode("utf-8", "replace")):
             yield _python_event(match)
 
 
@@ -224,8 +224,3 @@ def is_program_frame(name: str) -> bool:
         return False
     # PyTorch leaves the path of the library out: `threading.py`, `concurrent/futures/thread.py`
     return match[1].split("/", 1)[0] not in sys.stdlib_module_names
-
-
-@lru_cache(maxsize=65536)
-def _is_program_frame(name: bytes) -> bool:
-    return is_program_frame(name.decode("utf-8", "replace"))

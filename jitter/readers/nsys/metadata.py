@@ -73,8 +73,7 @@ def read_metadata(tables: Tables) -> ExportMetadata:
     for kind, label in small_rows(tables, "ENUM_CUDA_MEMCPY_OPER", ["id"], ["label"]):
         if kind is not None and label:
             origin.copy_kinds[kind] = _text(label)
-    origin.gpu_models = _gpu_models(tables, origin)
-    origin.bus_ids = _bus_ids(tables, origin)
+    _read_gpus(tables, origin)
     _read_system(tables, origin)
     return origin
 
@@ -84,26 +83,17 @@ def process_key(global_id: int) -> int:
     return (global_id & 0xFFFF_FFFF_FFFF_FFFF) >> 24
 
 
-def _gpu_models(tables: Tables, origin: ExportMetadata) -> dict[int | None, str]:
-    models: dict[int | None, str] = {
-        gpu: _text(name)
-        for gpu, name in small_rows(tables, "TARGET_INFO_GPU", ["id"], ["name"])
-        if gpu is not None and name
-    }
-    if len(set(models.values())) == 1:
-        return {None: next(iter(models.values()))}
-    return models if origin.gpus else {}  # processes may number GPUs in another way than this table
-
-
-def _bus_ids(tables: Tables, origin: ExportMetadata) -> dict[int | None, str]:
-    """Return the GPUs' PCI addresses; none where processes may number GPUs in another way than the table."""
-    addresses: dict[int | None, str] = {}
-    for gpu, location in small_rows(tables, "TARGET_INFO_GPU", ["id"], ["busLocation"]):
+def _read_gpus(tables: Tables, origin: ExportMetadata) -> None:
+    gpus = {column: small_rows(tables, "TARGET_INFO_GPU", ["id"], [column]) for column in ("name", "busLocation")}
+    origin.gpu_models = {gpu: _text(name) for gpu, name in gpus["name"] if gpu is not None and name}
+    for gpu, location in gpus["busLocation"]:
         if location and (address := _BUS.fullmatch(_text(location))):
-            addresses[gpu] = f"{int(address[1], 16):04x}:{address[2]}".lower()
-    if len(addresses) == 1:
-        return {None: next(iter(addresses.values()))}
-    return addresses if origin.gpus else {}
+            origin.bus_ids[gpu] = f"{int(address[1], 16):04x}:{address[2]}".lower()
+    # processes may number GPUs in another way than this table
+    if len(models := set(origin.gpu_models.values())) == 1 or not origin.gpus:
+        origin.gpu_models = {None: models.pop()} if len(models) == 1 else {}
+    if len(origin.bus_ids) == 1 or not origin.gpus:
+        origin.bus_ids = {None: next(iter(origin.bus_ids.values()))} if len(origin.bus_ids) == 1 else {}
 
 
 def _read_system(tables: Tables, origin: ExportMetadata) -> None:

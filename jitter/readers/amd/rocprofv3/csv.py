@@ -26,7 +26,7 @@ from jitter.readers.amd.rows import (
     rank_in_file_name,
     sibling_files,
 )
-from jitter.readers.columns import ColumnMap
+from jitter.readers.columns import ColumnMap, Remaining
 from jitter.readers.csv_file import CsvFile, sniff_columns
 
 _SPAN: Final = {"start_ns": "start_timestamp", "end_ns": "end_timestamp"}
@@ -123,21 +123,18 @@ class _Trace:
         """Threads that launched kernels; where no process id is recorded, it is one of them."""
         self._renamed: set[str] = set()
         """Kernel names that are texts of markers: rocprofv3 --kernel-rename wrote them."""
-        self._advanced = 0
 
     def batches(self, advance: Advance) -> Iterator[Batch]:
         """Yield all rows, then complete the recording; an unreadable companion file becomes a problem."""
-
-        def counted(size: int) -> None:
-            self._advanced += size
-            advance(size)
-
-        self._agents = self._read_agents(counted)
+        files_of_kinds = self._parts.files.values()
+        paths = [self._kernels.path, *(path for some in files_of_kinds for path in some)]
+        remaining = Remaining(sum(path.stat().st_size for path in paths), advance)
+        self._agents = self._read_agents(remaining)
         files: list[CsvFile] = []
         for kind, _, columns in _FILES:
             if kind == "kernels":
                 files.append(self._kernels)
-                for read in self._kernels.read(columns, counted):
+                for read in self._kernels.read(columns, remaining):
                     if len(self._threads) < _MANY_THREADS:
                         self._threads.update(pc.drop_null(pc.unique(read["launched_by"])).to_pylist())
                     changed = {"process": self._processes(read), "device": self._devices(read["agent"])}
@@ -150,11 +147,9 @@ class _Trace:
                 continue
             for path in self._parts.files.get(kind, []):
                 files.append(CsvFile(path))
-                yield from self._companion(kind, files[-1], columns, counted)
+                yield from self._companion(kind, files[-1], columns, remaining)
         self._finish(files)
-        # the rest of a companion file that could not be read
-        size = sum(path.stat().st_size for some in self._parts.files.values() for path in some)
-        advance(self._kernels.path.stat().st_size + size - self._advanced)
+        remaining.finish()  # a companion file that could not be read
 
     def _companion(self, kind: str, file: CsvFile, columns: ColumnMap, advance: Advance) -> Iterator[Batch]:
         needed = {"copy": (), "marker": ("domain", "function")}.get(kind, ("function",))

@@ -100,6 +100,7 @@ def _record_type(name: str, paths: Iterable[str], required: Collection[str], wor
     return msgspec.defstruct(name, fields, kw_only=True)
 
 
+_AGENT: Final = _record_type("Agent", ("id.handle", "node_id"), ("id", "node_id"), ("type",))
 _TIMES: Final = ("start_timestamp", "end_timestamp")
 _DISPATCHED: Final = ("dispatch_info.kernel_id", "dispatch_info.agent_id")
 _NAMED: Final = ("kind", "operation")
@@ -116,12 +117,6 @@ _TABLES: Final[Mapping[str, tuple[Any, Mapping[str, str]]]] = {
 """The lists of records that are read: the type of a record, and the paths of the columns."""
 
 
-class _Handle(msgspec.Struct):
-    """A reference by handle."""
-
-    handle: Integer64 | None = None
-
-
 class _Node(msgspec.Struct):
     hostname: str | None = None
 
@@ -131,14 +126,6 @@ class _Metadata(msgspec.Struct):
 
     pid: Integer64 | None = None
     node: _Node = msgspec.field(default_factory=_Node)
-
-
-class _Agent(msgspec.Struct):
-    """A processor or a GPU."""
-
-    id: _Handle
-    type: Integer64 | str
-    node_id: Integer64
 
 
 class _Symbol(msgspec.Struct):
@@ -214,8 +201,6 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
         if stream.invalid:
             left_out = format_count(stream.invalid, "record has", "records have")
             problems.append(f"{left_out} values of another type or size, and were left out")
-    if not rows.counts["kernels"] + rows.counts["copies"]:
-        raise UnreadableTraceError(f"{path}: no kernels in it", "did the process use a GPU? record with --kernel-trace")
     advance(size - reported)
     named = _NAME.fullmatch(path.name)
     rows.complete(recording, named["stem"] if named else path.name.partition(".")[0], problems)
@@ -290,7 +275,7 @@ def _tool(stream: JsonStream) -> _Tool:
         if member == "metadata":
             tool.metadata = stream.value(_Metadata)
         elif member == "agents":
-            tool.gpus = _gpus(stream.value(list[_Agent]))
+            tool.gpus = _gpus(stream.value(list[_AGENT]))  # type: ignore[valid-type]
         elif member == "kernel_symbols":
             for symbols in stream.parts(_Symbol):
                 tool.names |= {
@@ -323,7 +308,7 @@ def _read_strings(stream: JsonStream, tool: _Tool) -> None:
             stream.skip()
 
 
-def _gpus(agents: Sequence[_Agent]) -> dict[int | None, int]:
+def _gpus(agents: Sequence[Any]) -> dict[int | None, int]:
     """Return the ordinal of each GPU by handle."""
     kinds = {1: "CPU", 2: "GPU"}
     rows = [(kinds.get(a.type, "") if isinstance(a.type, int) else a.type, a.node_id, None) for a in agents]

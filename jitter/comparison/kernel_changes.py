@@ -15,7 +15,7 @@ import numpy as np
 
 from jitter.analysis.account.losses import LossClass
 from jitter.comparison.document import Document, Team
-from jitter.comparison.rows import AlignedRuns, AlignedTeam, Row
+from jitter.comparison.rows import BASE, AlignedRuns, AlignedTeam, Row
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.student_t import student_tail
 
@@ -128,7 +128,9 @@ def compare_kernels(
     adjusted = _adjust(_p_values([places[at].old_ns for at in tested], [places[at].new_ns for at in tested]))
     p = dict(zip(tested, adjusted.tolist(), strict=True))
     spreads = {
-        number: _spread(runs.base, team.base, bases) for number, team in enumerate(runs.teams) if team.base is not None
+        number: _spread(runs.base, base, bases)
+        for number, team in enumerate(runs.teams)
+        if (base := team.runs[BASE]) is not None
     }
     cost: _Cost = defaultdict(dict)
     for row in rows:
@@ -169,11 +171,11 @@ def _list_places(runs: AlignedRuns) -> list[_Place]:
     places = []
     for number, team, base_team, new_team in runs.paired:
         blocks: dict[int, list[int]] = defaultdict(list)
-        for at, _, _ in team.kernels:
+        for at, _ in team.kernels:
             blocks[team.slots[at].block].append(at)
         keys = {block: _key(team, slots) for block, slots in blocks.items()}
         weight = len(base_team.ranks) / ranks
-        for at, base, new in team.kernels:
+        for at, (base, new) in team.kernels:
             times = _times(base_team, base), _times(new_team, new)
             places.append(_Place(number, at, keys[team.slots[at].block], base, new, *times, weight))
     return places

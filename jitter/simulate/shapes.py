@@ -8,7 +8,7 @@ import numpy as np
 from jitter.core.errors import UsageError
 from jitter.simulate import kernel_names
 from jitter.simulate.job import Job
-from jitter.simulate.program import MAIN_THREAD, NO_GROUP, WORLD, Plan, Program, single_program_plan
+from jitter.simulate.program import NO_GROUP, WORLD, Plan, Program, single_program_plan
 from jitter.simulate.step_builder import (
     GRADIENT_BYTES,
     NORM_KERNELS,
@@ -48,34 +48,25 @@ def _data_parallel(job: Job) -> Plan:
     n_forward = max(1, n_compute // 3)
     n_backward = n_compute - n_forward
     build = Builder(job)
-    autograd = build.backward_thread
 
     build.memory("h2d", 640 * 8, "forward")
     build.memory("h2d", 640 * 8, "forward")
-    build.kernels([kernel_names.EMBEDDING, *_forward_shapes(job, n_forward - 1)], "forward", MAIN_THREAD)
+    build.kernels([kernel_names.EMBEDDING, *_forward_shapes(job, n_forward - 1)], "forward")
     build.loss()
 
-    build.memory("memset", 4 * 2**20, "backward", autograd)
+    build.memory("memset", 4 * 2**20, "backward")
     # a bucket is reduced once its gradients are computed; the last bucket is small, as in DDP
     shapes = _backward_shapes(job, n_backward)
     reduced: dict[int, int] = {}
     done = 0
     for number in range(job.all_reduces):
         until = round((number + 1) * n_backward / job.all_reduces)
-        build.kernels(shapes[done:until], "backward", autograd)
+        build.kernels(shapes[done:until], "backward")
         done = until
         stream = job.collective_streams[number % len(job.collective_streams)]
         n_bytes = _BUCKET_BYTES // (4 if number == job.all_reduces - 1 else 1)
-        reduced[stream] = build.collective(
-            "all_reduce",
-            WORLD,
-            stream,
-            n_bytes,
-            "backward",
-            autograd,
-            latency_ns=_BUCKET_LATENCY_NS,
-            bytes_a_ns=_BYTES_A_NS,
-        )
+        where = "all_reduce", WORLD, stream, n_bytes, "backward"
+        reduced[stream] = build.collective(*where, latency_ns=_BUCKET_LATENCY_NS, bytes_a_ns=_BYTES_A_NS)
     build.optimizer(reduced.values())
     build.fetched("")
     return single_program_plan(build.program(), job.ranks)
@@ -84,24 +75,30 @@ def _data_parallel(job: Job) -> Plan:
 def _add_layers(
     build: Builder,
     layers: Sequence[Layer],
-    forward: Callable[[Builder, int], None],
-    backward: Callable[[Builder, int], None],
-) -> None:
-    """Add a batch, the embedding and the layers, which the functions add given their numbers of kernels."""
+    add_layer: Callable[[list[kernel_names.KernelSpec], str], None],
+    reduced_in: str | None = None,
+) -> int:
+    """Add a batch, the embedding and the layers, which the function adds given their kernels and phase.
+
+    After each layer's backward its gradients are reduced in the group `reduced_in`; return where the last ones are.
+    """
+    reduced = 0
     build.memory("h2d", 640 * 8, "forward")
-    build.kernel(kernel_names.EMBEDDING, "forward", MAIN_THREAD)
+    build.kernel(kernel_names.EMBEDDING, "forward")
     for layer in layers:
-        forward(build, layer.forward)
+        add_layer(_forward_shapes(build.job, layer.forward), "forward")
     build.loss()
-    build.memory("memset", 4 * 2**20, "backward", build.backward_thread)
+    build.memory("memset", 4 * 2**20, "backward")
     for layer in reversed(layers):
-        backward(build, layer.backward)
+        add_layer(_backward_shapes(build.job, layer.backward), "backward")
+        if reduced_in is not None:
+            reduced = _reduce_gradients(build, reduced_in)
+    return reduced
 
 
 def _reduce_gradients(build: Builder, group: str, stream: int = _GRADIENT_STREAM, n_bytes: int = GRADIENT_BYTES) -> int:
     """Add an all-reduce of gradients; return its position."""
-    thread = build.backward_thread
-    return build.collective("all_reduce", group, stream, n_bytes, "backward", thread, bytes_a_ns=_BYTES_A_NS)
+    return build.collective("all_reduce", group, stream, n_bytes, "backward", bytes_a_ns=_BYTES_A_NS)
 
 
 def _forward_shapes(job: Job, kernels: int) -> list[kernel_names.KernelSpec]:
@@ -116,12 +113,7 @@ def _tensor_parallel(job: Job) -> Plan:
     """Build one program and one group of all ranks."""
     build = Builder(job)
     layers = split_into_layers(job, forward_extra=2, backward_extra=2)
-    _add_layers(
-        build,
-        layers,
-        lambda build, kernels: _tensor_forward(build, kernels, WORLD),
-        lambda build, kernels: _tensor_backward(build, kernels, WORLD),
-    )
+    _add_layers(build, layers, lambda shapes, phase: _tensor_layer(build, shapes, phase, WORLD))
     build.optimizer()
     return single_program_plan(build.program(), job.ranks)
 
@@ -131,34 +123,19 @@ def _tensor_data(job: Job) -> Plan:
     size = neighbor_group_size(job, job.tensor, "tensor")
     build = Builder(job)
     layers = split_into_layers(job, forward_extra=2, backward_extra=3, extra=NORM_KERNELS)
-    reduced = 0
-
-    def backward(build: Builder, kernels: int) -> None:
-        nonlocal reduced
-        _tensor_backward(build, kernels, "tensor")
-        reduced = _reduce_gradients(build, "data")
-
-    _add_layers(build, layers, lambda build, kernels: _tensor_forward(build, kernels, "tensor"), backward)
+    reduced = _add_layers(build, layers, lambda shapes, phase: _tensor_layer(build, shapes, phase, "tensor"), "data")
     add_gradient_norm(build, reduced)
     build.optimizer()
     ranks = np.arange(job.ranks)
     return single_program_plan(build.program(), job.ranks, {"tensor": ranks // size, "data": ranks % size})
 
 
-def _tensor_forward(build: Builder, kernels: int, group: str) -> None:
+def _tensor_layer(build: Builder, shapes: list[kernel_names.KernelSpec], phase: str, group: str) -> None:
     """Add one layer: attention and feed-forward, each with an all-reduce."""
-    shapes = _forward_shapes(build.job, kernels)
-    for part in (shapes[: kernels // 2], shapes[kernels // 2 :]):
-        build.kernels(part, "forward", MAIN_THREAD)
-        build.blocking("all_reduce", group, _TENSOR_STREAM, _TENSOR_BYTES, "forward", MAIN_THREAD)
-
-
-def _tensor_backward(build: Builder, kernels: int, group: str) -> None:
-    """Add the gradients of one layer, with two all-reduces."""
-    shapes = _backward_shapes(build.job, kernels)
-    for part in (shapes[: kernels // 2], shapes[kernels // 2 :]):
-        build.kernels(part, "backward", build.backward_thread)
-        build.blocking("all_reduce", group, _TENSOR_STREAM, _TENSOR_BYTES, "backward", build.backward_thread)
+    half = len(shapes) // 2
+    for part in (shapes[:half], shapes[half:]):
+        build.kernels(part, phase)
+        build.blocking("all_reduce", group, _TENSOR_STREAM, _TENSOR_BYTES, phase)
 
 
 def _expert(job: Job) -> Plan:
@@ -166,19 +143,7 @@ def _expert(job: Job) -> Plan:
     size = neighbor_group_size(job, job.experts, "experts")
     build = Builder(job)
     layers = split_into_layers(job, forward_extra=2, backward_extra=3, extra=1 + NORM_KERNELS)
-    experts = 0
-
-    def backward(build: Builder, kernels: int) -> None:
-        nonlocal experts
-        _expert_layer(build, _backward_shapes(job, kernels), "backward", build.backward_thread)
-        experts = _reduce_gradients(build, "data")
-
-    _add_layers(
-        build,
-        layers,
-        lambda build, kernels: _expert_layer(build, _forward_shapes(job, kernels), "forward", MAIN_THREAD),
-        backward,
-    )
+    experts = _add_layers(build, layers, lambda shapes, phase: _expert_layer(build, shapes, phase), "data")
     dense = _reduce_gradients(build, WORLD, _DENSE_STREAM, 2 * GRADIENT_BYTES)
     add_gradient_norm(build, experts, dense)
     build.optimizer()
@@ -186,32 +151,31 @@ def _expert(job: Job) -> Plan:
     return single_program_plan(build.program(), job.ranks, {"expert": ranks // size, "data": ranks % size})
 
 
-def _expert_layer(build: Builder, shapes: list[kernel_names.KernelSpec], phase: str, thread: int) -> None:
+def _expert_layer(build: Builder, shapes: list[kernel_names.KernelSpec], phase: str) -> None:
     """Add attention, dispatch, experts, combine, and a last kernel."""
     half = len(shapes) // 2
     for part in (shapes[:half], shapes[half:-1]):
-        build.kernels(part, phase, thread)
-        build.blocking("all_to_all", "expert", _TOKEN_STREAM, _TOKEN_BYTES, phase, thread)
-    build.kernels(shapes[-1:], phase, thread)
+        build.kernels(part, phase)
+        build.blocking("all_to_all", "expert", _TOKEN_STREAM, _TOKEN_BYTES, phase)
+    build.kernels(shapes[-1:], phase)
 
 
 def _sharded(job: Job) -> Plan:
     """Build one program and one group of all ranks."""
     build = Builder(job)
-    autograd = build.backward_thread
     sizes = split_into_layers(job, forward_extra=1, backward_extra=2, least=2)
     build.memory("h2d", 640 * 8, "forward")
-    pass_through = _Layers(build, "forward", MAIN_THREAD)
+    pass_through = _Layers(build, "forward")
     pass_through.gather()
-    build.kernel(kernel_names.EMBEDDING, "forward", MAIN_THREAD)
+    build.kernel(kernel_names.EMBEDDING, "forward")
     for number, size in enumerate(sizes):
         if number + 1 < len(sizes):
             pass_through.gather()
         pass_through.compute(_forward_shapes(job, size.forward))
     build.loss()
 
-    build.memory("memset", 4 * 2**20, "backward", autograd)
-    back = _Layers(build, "backward", autograd)
+    build.memory("memset", 4 * 2**20, "backward")
+    back = _Layers(build, "backward")
     back.gather()
     scattered = 0
     for number, size in enumerate(reversed(sizes)):
@@ -219,13 +183,7 @@ def _sharded(job: Job) -> Plan:
             back.gather()
         back.compute(_backward_shapes(job, size.backward))
         scattered = build.collective(
-            "reduce_scatter",
-            WORLD,
-            _SCATTER_STREAM,
-            GRADIENT_BYTES,
-            "backward",
-            autograd,
-            bytes_a_ns=_SHARDED_BYTES_A_NS,
+            "reduce_scatter", WORLD, _SCATTER_STREAM, GRADIENT_BYTES, "backward", bytes_a_ns=_SHARDED_BYTES_A_NS
         )
     build.optimizer([scattered])
     return single_program_plan(build.program(), job.ranks)
@@ -234,8 +192,8 @@ def _sharded(job: Job) -> Plan:
 class _Layers:
     """The layers in one direction; a layer is gathered once the one `_AHEAD` before it has finished."""
 
-    def __init__(self, build: Builder, phase: str, thread: int) -> None:
-        self.build, self.phase, self.thread = build, phase, thread
+    def __init__(self, build: Builder, phase: str) -> None:
+        self.build, self.phase = build, phase
         self.gathered: list[int] = []
         self.computed: list[int] = []
 
@@ -243,26 +201,19 @@ class _Layers:
         """Add the all-gather of the next layer."""
         free = len(self.gathered) - _AHEAD
         if free >= 0:
-            self.build.sync("cudaEventSynchronize", self.phase, self.thread, (self.computed[free],))
+            self.build.sync("cudaEventSynchronize", self.phase, (self.computed[free],))
         # the first one waits for the main stream, which updates the weights
         after = () if self.gathered else self.build.main
         at = self.build.collective(
-            "all_gather",
-            WORLD,
-            _GATHER_STREAM,
-            GRADIENT_BYTES,
-            self.phase,
-            self.thread,
-            after,
-            bytes_a_ns=_SHARDED_BYTES_A_NS,
+            *("all_gather", WORLD, _GATHER_STREAM, GRADIENT_BYTES, self.phase, after), bytes_a_ns=_SHARDED_BYTES_A_NS
         )
         self.gathered.append(at)
 
     def compute(self, shapes: list[kernel_names.KernelSpec]) -> None:
         """Add the next layer; an event then frees its parameters."""
-        self.build.main_waits(self.gathered[len(self.computed)], phase=self.phase, thread=self.thread)
-        self.build.kernels(shapes, self.phase, self.thread)
-        self.build.call("cudaEventRecord", self.thread, self.phase)
+        self.build.main_waits(self.gathered[len(self.computed)], phase=self.phase)
+        self.build.kernels(shapes, self.phase)
+        self.build.call("cudaEventRecord", self.phase)
         self.computed += self.build.main
 
 
@@ -310,47 +261,47 @@ class _Stage:
         build = self.build
         ahead = min(self.warmup, batches)
         for _ in range(ahead):
-            self._message("recv", self.before, "forward", MAIN_THREAD)
+            self._message("recv", self.before, "forward")
             self._forward()
-            self._message("send", self.behind, "forward", MAIN_THREAD)
+            self._message("send", self.behind, "forward")
         if ahead < batches:
-            self._message("recv", self.before, "forward", MAIN_THREAD)
+            self._message("recv", self.before, "forward")
         for number in range(batches - ahead):
             is_last = number == batches - ahead - 1
             self._forward()
             if is_last and self.is_last:
                 build.loss()
-            self._message("send_recv", self.behind, "forward", MAIN_THREAD)
+            self._message("send_recv", self.behind, "forward")
             self._backward()
-            self._message("send" if is_last else "send_recv", self.before, "backward", build.backward_thread)
+            self._message("send" if is_last else "send_recv", self.before, "backward")
         for _ in range(ahead):
-            self._message("recv", self.behind, "backward", build.backward_thread)
+            self._message("recv", self.behind, "backward")
             self._backward()
-            self._message("send", self.before, "backward", build.backward_thread)
+            self._message("send", self.before, "backward")
         waits = [_reduce_gradients(build, "data")] if self.has_replicas else []
         add_gradient_norm(build, *waits)
         build.optimizer()
         return build.program()
 
-    def _message(self, operation: str, pair: int, phase: str, thread: int) -> None:
+    def _message(self, operation: str, pair: int, phase: str) -> None:
         """Add a message to or from a neighbour, if there is one; the main stream waits for received data."""
         if pair < 0 or (pair == self.behind and self.is_last):
             return
         send = self.build.collective if operation == "send" else self.build.blocking
-        send(operation, f"pipe{pair}", _PIPE_STREAM + pair, _ACTIVATION_BYTES, phase, thread)
+        send(operation, f"pipe{pair}", _PIPE_STREAM + pair, _ACTIVATION_BYTES, phase)
 
     def _forward(self) -> None:
         shapes = _forward_shapes(self.job, self.forward_kernels)
         if self.is_first:
             self.build.memory("h2d", 640 * 8, "forward")
-            self.build.kernel(kernel_names.EMBEDDING, "forward", MAIN_THREAD)
-        self.build.kernels(shapes, "forward", MAIN_THREAD)
+            self.build.kernel(kernel_names.EMBEDDING, "forward")
+        self.build.kernels(shapes, "forward")
         if self.is_last:
-            self.build.kernels(kernel_names.loss_kernels(self.job.era), "forward", MAIN_THREAD)
+            self.build.kernels(kernel_names.loss_kernels(self.job.era), "forward")
 
     def _backward(self) -> None:
         shapes = _backward_shapes(self.job, self.backward_kernels)
-        self.build.kernels(shapes, "backward", self.build.backward_thread)
+        self.build.kernels(shapes, "backward")
 
 
 SHAPES: Final[dict[str, Callable[[Job], Plan]]] = {

@@ -44,14 +44,11 @@ class Builder:
         self._gpu_scale = job.gpu_scale * (0.15 if job.cpu_bound else 1.0)
         self._transfer_scale = job.gpu_scale * (0.3 if job.cpu_bound else 1.0)
 
-    @property
-    def backward_thread(self) -> int:
-        """Thread that launches the backward pass."""
-        return AUTOGRAD_THREAD if self.job.second_thread else MAIN_THREAD
+    def _thread(self, phase: str) -> int:
+        """Return the thread that launches a phase: autograd has one of its own."""
+        return AUTOGRAD_THREAD if phase == "backward" and self.job.second_thread else MAIN_THREAD
 
-    def kernel(
-        self, shape: KernelSpec, phase: str, thread: int, after: tuple[int, ...] = (), stream: int | None = None
-    ) -> int:
+    def kernel(self, shape: KernelSpec, phase: str, after: tuple[int, ...] = (), stream: int | None = None) -> int:
         """Add a compute kernel, by default on the main stream; return its position."""
         at = len(self.operations)
         if stream is None:
@@ -64,7 +61,7 @@ class Builder:
                 "compute",
                 "cudaLaunchKernel",
                 self.job.main_stream if stream is None else stream,
-                thread,
+                self._thread(phase),
                 round(shape.duration_ns * self._gpu_scale),
                 self._cpu_ns,
                 self._call_ns,
@@ -78,30 +75,25 @@ class Builder:
         )
         return at
 
-    def kernels(self, shapes: Sequence[KernelSpec], phase: str, thread: int) -> None:
+    def kernels(self, shapes: Sequence[KernelSpec], phase: str) -> None:
         """Add compute kernels; with a side stream, the middle third runs there concurrently."""
-        third = len(shapes) // 3
-        if not self.job.side_stream or len(shapes) < _SMALLEST_SPLIT:
-            for shape in shapes:
-                self.kernel(shape, phase, thread)
-            return
-        for shape in shapes[:third]:
-            self.kernel(shape, phase, thread)
         aside = self.job.side_stream
-        self._event(thread, phase)
-        after, last = self.main, 0
-        for shape in shapes[third : 2 * third]:
-            last = self.kernel(shape, phase, thread, after, aside)
-            after = ()
-        for shape in shapes[2 * third : -1]:
-            self.kernel(shape, phase, thread)
-        self.main_waits(last, phase=phase, thread=thread)
-        self.kernel(shapes[-1], phase, thread)
+        third = len(shapes) // 3 if aside and len(shapes) >= _SMALLEST_SPLIT else 0
+        for shape in shapes[:third]:
+            self.kernel(shape, phase)
+        if third:
+            self._event(phase)
+            after, last = self.main, 0
+            for shape in shapes[third : 2 * third]:
+                last, after = self.kernel(shape, phase, after, aside), ()
+        for number, shape in enumerate(rest := shapes[2 * third :], 1):
+            if third and number == len(rest):
+                self.main_waits(last, phase=phase)
+            self.kernel(shape, phase)
 
-    def memory(self, copy: str, n_bytes: int, phase: str, thread: int = MAIN_THREAD) -> int:
-        """Add a copy or a fill on the main stream; return its position."""
-        at = len(self.operations)
-        self.main = (at,)
+    def memory(self, copy: str, n_bytes: int, phase: str) -> None:
+        """Add a copy or a fill on the main stream."""
+        self.main = (len(self.operations),)
         after, self._main_waits = self._main_waits, ()
         call = "cudaMemsetAsync" if copy == "memset" else "cudaMemcpyAsync"
         name = {"h2d": "[CUDA memcpy HtoD]", "d2h": "[CUDA memcpy DtoH]", "memset": "[CUDA memset]"}[copy]
@@ -111,7 +103,7 @@ class Builder:
                 "memory",
                 call,
                 self.job.main_stream,
-                thread,
+                self._thread(phase),
                 1300 + n_bytes // (800 if copy == "memset" else 20),
                 self._cpu_ns,
                 self._call_ns,
@@ -121,27 +113,26 @@ class Builder:
                 copy=copy,  # type: ignore[arg-type]
             )
         )
-        return at
 
-    def call(self, name: str, thread: int, phase: str) -> None:
+    def call(self, name: str, phase: str) -> None:
         """Add a host call without GPU activity."""
+        thread = self._thread(phase)
         self.operations.append(Operation(name, "call", name, self.job.main_stream, thread, 0, 700, 800, phase=phase))
 
-    def _event(self, thread: int, phase: str) -> None:
-        self.call("cudaEventRecord", thread, phase)
-        self.call("cudaStreamWaitEvent", thread, phase)
+    def _event(self, phase: str) -> None:
+        self.call("cudaEventRecord", phase)
+        self.call("cudaStreamWaitEvent", phase)
 
-    def main_waits(self, *positions: int, phase: str, thread: int) -> None:
+    def main_waits(self, *positions: int, phase: str) -> None:
         """Make the next operation on the main stream wait for the end of these."""
-        self.call("cudaStreamWaitEvent", thread, phase)
+        self.call("cudaStreamWaitEvent", phase)
         self._main_waits = (*self._main_waits, *positions)
 
-    def sync(self, call: str, phase: str = "", thread: int = MAIN_THREAD, after: tuple[int, ...] = ()) -> None:
+    def sync(self, call: str, phase: str = "", after: tuple[int, ...] = ()) -> None:
         """Add a call that waits for the main stream, for the operations in `after`, or for the device."""
+        where = self.job.main_stream, self._thread(phase)
         self.operations.append(
-            Operation(
-                call, "sync", call, self.job.main_stream, thread, cpu_ns=1500, call_ns=4000, after=after, phase=phase
-            )
+            Operation(call, "sync", call, *where, cpu_ns=1500, call_ns=4000, after=after, phase=phase)
         )
 
     def fetched(self, phase: str) -> None:
@@ -156,7 +147,6 @@ class Builder:
         stream: int,
         n_bytes: int,
         phase: str,
-        thread: int,
         after: tuple[int, ...] | None = None,
         latency_ns: int = _MESSAGE_LATENCY_NS,
         bytes_a_ns: float = 300,
@@ -165,7 +155,7 @@ class Builder:
         if after is None:
             after = self.main
         if after:
-            self._event(thread, phase)
+            self._event(phase)
         at = len(self.operations)
         self.operations.append(
             Operation(
@@ -173,7 +163,7 @@ class Builder:
                 "collective",
                 "cudaLaunchKernelExC" if self.job.era == "2024" else "cudaLaunchKernel",
                 stream,
-                thread,
+                self._thread(phase),
                 round((latency_ns + n_bytes / bytes_a_ns) * self._transfer_scale),
                 self._cpu_ns,
                 self._call_ns,
@@ -188,11 +178,9 @@ class Builder:
         )
         return at
 
-    def blocking(self, operation: str, group: str, stream: int, n_bytes: int, phase: str, thread: int) -> int:
+    def blocking(self, operation: str, group: str, stream: int, n_bytes: int, phase: str) -> None:
         """Add a collective that waits for the main stream and that the main stream waits for."""
-        at = self.collective(operation, group, stream, n_bytes, phase, thread)
-        self.main_waits(at, phase=phase, thread=thread)
-        return at
+        self.main_waits(self.collective(operation, group, stream, n_bytes, phase), phase=phase)
 
     def loss(self) -> None:
         """Read the loss at the end of the forward pass, if the job does so."""
@@ -205,9 +193,9 @@ class Builder:
             self.sync("cudaDeviceSynchronize", "optimizer")
         waited = tuple(awaited)
         if waited:
-            self.call("cudaStreamWaitEvent", MAIN_THREAD, "optimizer")
+            self.call("cudaStreamWaitEvent", "optimizer")
         for _ in range(optimizer_kernel_count(self.job)):
-            self.kernel(kernel_names.OPTIMIZER, "optimizer", MAIN_THREAD, waited)
+            self.kernel(kernel_names.OPTIMIZER, "optimizer", waited)
         if "after" in self.job.syncs:
             self.sync("cudaDeviceSynchronize", "optimizer")
 
@@ -228,7 +216,7 @@ def optimizer_kernel_count(job: Job) -> int:
 def _loose(job: Job, count: int) -> tuple[Operation, ...]:
     build = Builder(job)
     for shape in islice(cycle(kernel_names.forward_layer(job.era)), count):
-        build.kernel(shape, "", MAIN_THREAD)
+        build.kernel(shape, "")
     return number_operations(build.operations)
 
 
@@ -272,6 +260,6 @@ def neighbor_group_size(job: Job, size: int | None, word: str) -> int:
 def add_gradient_norm(build: Builder, *awaited: int) -> None:
     """Add the norm of all gradients, summed over the whole job before the weight update."""
     if awaited:
-        build.main_waits(*awaited, phase="optimizer", thread=MAIN_THREAD)
-    build.kernel(kernel_names.REDUCE, "optimizer", MAIN_THREAD)
-    build.blocking("all_reduce", WORLD, _NORM_STREAM, 4, "optimizer", MAIN_THREAD)
+        build.main_waits(*awaited, phase="optimizer")
+    build.kernel(kernel_names.REDUCE, "optimizer")
+    build.blocking("all_reduce", WORLD, _NORM_STREAM, 4, "optimizer")

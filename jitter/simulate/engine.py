@@ -19,6 +19,7 @@ from jitter.simulate.program import NO_GROUP, Ints, Operation, Plan
 class CollectiveArrival(NamedTuple):
     """The arrival of the ranks of one program at a collective; they wait for its end."""
 
+    phase: int
     at: int
     operation: Operation
     ready: Ints
@@ -74,7 +75,7 @@ class PhaseEvents:
 
 
 def simulate_phase(
-    job: Job, ops: tuple[Operation, ...], costs: PhaseDurations, state: BlockState
+    job: Job, phase: int, ops: tuple[Operation, ...], costs: PhaseDurations, state: BlockState
 ) -> Generator[CollectiveArrival, Ints, PhaseEvents]:
     """Advance `state` by one phase and return its events; yield at each collective, and receive its ends (ranks,).
 
@@ -114,7 +115,7 @@ def simulate_phase(
         for earlier in op.after:
             np.maximum(ready, end[earlier], out=ready)
         if op.kind == "collective":
-            done = end[at] = yield CollectiveArrival(at, op, ready, costs.transfer[at])
+            done = end[at] = yield CollectiveArrival(phase, at, op, ready, costs.transfer[at])
             if job.interference:
                 state.collectives.append((ready.copy(), done))
         elif job.interference and op.kind == "compute":
@@ -131,18 +132,8 @@ def simulate_phase(
             _enqueue(state.queue, ready if costs.absent is None else np.where(costs.absent[at], _NEVER, ready))
     finish = cpu + _STEP_NS + costs.tail
     state.cpu = finish
-    return PhaseEvents(
-        launch_start,
-        launch_end,
-        start,
-        end,
-        costs.absent,
-        costs.grid,
-        begin,
-        loading_start,
-        loading_end,
-        finish,
-    )
+    launches = launch_start, launch_end
+    return PhaseEvents(*launches, start, end, costs.absent, costs.grid, begin, loading_start, loading_end, finish)
 
 
 def _enqueue(queue: Ints, start: Ints) -> None:
@@ -166,15 +157,14 @@ def _end_beside(collectives: Sequence[tuple[Ints, Ints]], start: Ints, work: Int
     return kernel_ends
 
 
-StageRun = Generator[tuple[int, CollectiveArrival], Ints, None]
-"""Run of one stage: yields (phase, arrival) and receives the collective's end on each rank."""
+StageRun = Generator[CollectiveArrival, Ints, None]
+"""Run of one stage: yields each arrival and receives the collective's end on each rank."""
 CollectiveEnds = dict[tuple[int, int, int], Ints]
 """End of each collective per group (ns, global), by (stage, phase, position)."""
 
 
 class _Arrived(NamedTuple):
     stage: int
-    phase: int
     arrival: CollectiveArrival
     group: Ints
     """(ranks,) number of each arriving rank's group."""
@@ -197,21 +187,23 @@ def run_stages(plan: Plan, runs: Mapping[int, StageRun]) -> CollectiveEnds:
     while ready:
         stage, ends = ready.pop(0)
         try:
-            phase, arrival = next(runs[stage]) if ends is None else runs[stage].send(ends)
+            arrival = next(runs[stage]) if ends is None else runs[stage].send(ends)
         except StopIteration:
             continue
         name = arrival.operation.group or ""
         number = count[stage, name] = count.get((stage, name), 0) + 1
         arrived = pending.setdefault((name, number), [])
-        arrived.append(_Arrived(stage, phase, arrival, plan.groups[name][plan.ranks_of(stage)]))
+        arrived.append(_Arrived(stage, arrival, plan.groups[name][plan.ranks_of(stage)]))
         if len(arrived) < len(expected[name]):
             waiting[stage] = f"{arrival.operation.collective} {number} of group {name}"
             continue
-        of_group = _ends(sorted(pending.pop((name, number)), key=lambda stage_arrival: stage_arrival.stage))
-        for stage_arrival in sorted(arrived, key=lambda stage_arrival: stage_arrival.stage):
-            waiting.pop(stage_arrival.stage, None)
-            collective_ends[stage_arrival.stage, stage_arrival.phase, stage_arrival.arrival.at] = of_group
-            ready.append((stage_arrival.stage, of_group[stage_arrival.group]))
+        pending.pop((name, number))
+        arrived.sort(key=lambda one: one.stage)
+        of_group = _ends(arrived)
+        for one in arrived:
+            waiting.pop(one.stage, None)
+            collective_ends[one.stage, one.arrival.phase, one.arrival.at] = of_group
+            ready.append((one.stage, of_group[one.group]))
     if waiting:
         stuck = ", ".join(f"stage {stage} in {what}" for stage, what in sorted(waiting.items()))
         raise JitterError(f"the ranks of the simulated job wait for each other: {stuck}")
@@ -220,13 +212,14 @@ def run_stages(plan: Plan, runs: Mapping[int, StageRun]) -> CollectiveEnds:
 
 def _ends(arrived: list[_Arrived]) -> Ints:
     """Return the end in each group: the arrival of its last rank plus the transfer."""
-    size = 1 + max(int(stage_arrival.group.max()) for stage_arrival in arrived)
+    size = 1 + max(int(one.group.max()) for one in arrived)
     last = np.full(size, np.iinfo(np.int64).min)
     transfer = np.zeros(size, np.int64)
     # if a group spans several programs, the transfer of the first one counts
-    for stage_arrival in reversed(arrived):
-        np.maximum.at(last, stage_arrival.group, stage_arrival.arrival.ready) if size > 1 else last.fill(
-            max(last[0], stage_arrival.arrival.ready.max())
-        )
-        transfer[stage_arrival.group] = stage_arrival.arrival.transfer
+    for one in reversed(arrived):
+        if size > 1:
+            np.maximum.at(last, one.group, one.arrival.ready)
+        else:
+            last.fill(max(last[0], one.arrival.ready.max()))
+        transfer[one.group] = one.arrival.transfer
     return last + transfer

@@ -31,22 +31,17 @@ def write_logs(run: Run, folder: Path) -> list[Path]:
     and the clocks of each node show which GPUs a fault slows.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    log_paths = []
-    for (operation, ranks), times in sorted(_healthy_times(run).items()):
-        path = folder / f"nccl-tests-{operation}-{ranks}.log"
-        with complete_file(path):
-            path.write_text("\n".join(_benchmark(run, operation, ranks, times)) + "\n")
-        log_paths.append(path)
-    path = folder / "nccl_debug.log"
-    with complete_file(path):
-        path.write_text("\n".join(_debug_log(run)) + "\n")
-    log_paths.append(path)
+    logs = {
+        f"nccl-tests-{operation}-{ranks}.log": _benchmark(run, operation, ranks, times)
+        for (operation, ranks), times in sorted(_healthy_times(run).items())
+    }
+    logs["nccl_debug.log"] = _debug_log(run)
     for node in range(-(-run.job.ranks // run.job.gpus_per_node)):
-        path = folder / f"nvidia-smi-node{node:04d}.csv"
-        with complete_file(path):
-            path.write_text("\n".join(_clocks(run, node)) + "\n")
-        log_paths.append(path)
-    return log_paths
+        logs[f"nvidia-smi-node{node:04d}.csv"] = _clocks(run, node)
+    for name, lines in logs.items():
+        with complete_file(folder / name) as path:
+            path.write_text("\n".join(lines) + "\n")
+    return [folder / name for name in logs]
 
 
 def _healthy_times(run: Run) -> dict[tuple[str, int], dict[int, float]]:

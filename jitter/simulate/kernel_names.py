@@ -140,24 +140,19 @@ _ARGUMENTS: Final[dict[Era, str]] = {
     "2024": "(ncclDevKernelArgsStorage<4096ul>)",
 }
 # NCCL has no all-to-all kernel: it is sends and receives in one
+_EXCHANGES: Final = ("all_to_all", "send", "recv", "send_recv")
 _COLLECTIVES: Final[dict[Era, dict[str, str]]] = {
     "2020": {
         "all_reduce": "ncclKernel_AllReduce_RING_LL_Sum_half",
         "all_gather": "ncclKernel_AllGather_RING_LL_Sum_int8_t",
         "reduce_scatter": "ncclKernel_ReduceScatter_RING_LL_Sum_half",
-        "all_to_all": "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t",
-        "send": "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t",
-        "recv": "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t",
-        "send_recv": "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t",
+        **dict.fromkeys(_EXCHANGES, "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t"),
     },
     "2024": {
         "all_reduce": "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
         "all_gather": "ncclDevKernel_AllGather_RING_LL",
         "reduce_scatter": "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL",
-        "all_to_all": "ncclDevKernel_SendRecv",
-        "send": "ncclDevKernel_SendRecv",
-        "recv": "ncclDevKernel_SendRecv",
-        "send_recv": "ncclDevKernel_SendRecv",
+        **dict.fromkeys(_EXCHANGES, "ncclDevKernel_SendRecv"),
     },
 }
 
@@ -176,16 +171,8 @@ def backward_layer(era: Era) -> tuple[KernelSpec, ...]:
     grads = (KernelSpec(square, 117000, 640, 128), KernelSpec(thin, 109000, 320, 128))
     feed = (_MUL, REDUCE, *grads, _GELU, REDUCE, *grads, _NORM_BACKWARD, _ADD)
     small = (KernelSpec(square, 26000, 320, 128), KernelSpec(thin, 25000, 320, 128))
-    attention = (
-        _MUL,
-        *small,
-        _SOFTMAX_BACKWARD,
-        _MUL,
-        *small,
-        REDUCE,
-        KernelSpec(wide, 88000, 480, 256),
-        _NORM_BACKWARD,
-    )
+    out = KernelSpec(wide, 88000, 480, 256)
+    attention = (_MUL, *small, _SOFTMAX_BACKWARD, _MUL, *small, REDUCE, out, _NORM_BACKWARD)
     return tuple(map(_tuned, (*feed, *attention)))
 
 

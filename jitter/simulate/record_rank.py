@@ -55,16 +55,7 @@ def record_rank(job: Job, plan: Plan, phases: Sequence[PhaseEvents], column: int
             number, is_sync = int(correlations[at]), op.kind == "sync"
             calls.append(HostCall(op.call, is_sync, op.thread, begin, end, number, op.stream, step))
         if step is not None:
-            ranges += _ranges(
-                job,
-                rank=rank,
-                step=step,
-                ops=ops,
-                events=events,
-                column=column,
-                launch_start=launch_start,
-                launch_end=launch_end,
-            )
+            ranges += _ranges(job, rank, step, ops, events, column, clock.offset_ns)
         if events.absent is not None:
             gpu = gpu[~events.absent[gpu, column]]
         grid = np.array([op.grid[0] for op in ops], np.int64) if events.grid is None else events.grid[:, column]
@@ -136,31 +127,24 @@ def _groups(plan: Plan, rank: int) -> dict[str, ProcessGroup]:
 
 
 def _ranges(
-    job: Job,
-    *,
-    rank: int,
-    step: int,
-    ops: tuple[Operation, ...],
-    events: PhaseEvents,
-    column: int,
-    launch_start: Ints,
-    launch_end: Ints,
+    job: Job, rank: int, step: int, ops: tuple[Operation, ...], events: PhaseEvents, column: int, offset_ns: int
 ) -> list[HostRange]:
-    offset = int(launch_start[0] - events.launch_start[0, column])
+    """Return the ranges of a step on the rank's clock, on the main thread: autograd's thread has no ranges."""
+
+    def span(starts: Ints, ends: Ints, margin_ns: int = 0) -> tuple[int, int]:
+        return int(starts[column]) + offset_ns - margin_ns, int(ends[column]) + offset_ns + margin_ns
+
     ranges: list[HostRange] = []
-    begin, finish = int(events.begin[column]) + offset, int(events.finish[column]) + offset
     if job.marker != "none":
         text = format_marker(job.marker, job.epoch, step, rank)
         epoch = job.epoch if job.marker == "talk" else None
-        ranges.append(HostRange("step", text, MAIN_THREAD, begin, finish, step, epoch))
+        ranges.append(HostRange("step", text, MAIN_THREAD, *span(events.begin, events.finish), step, epoch))
     if job.data_loading:
-        loaded = int(events.loading_start[column]) + offset, int(events.loading_end[column]) + offset
+        loaded = span(events.loading_start, events.loading_end)
         ranges.append(HostRange("data_loading", _LOADING, MAIN_THREAD, *loaded, step))
     for phase, members in groupby(range(len(ops)), key=lambda at: ops[at].phase):
-        if not phase:
-            continue
         rows = list(members)
-        inner = int(launch_start[rows[0]]) - _NESTED_NS, int(launch_end[rows[-1]]) + _NESTED_NS
-        # on the main thread, which waits in backward(); autograd's thread has no ranges
-        ranges.append(HostRange("phase", phase, MAIN_THREAD, *inner, step))
+        if phase:
+            inner = span(events.launch_start[rows[0]], events.launch_end[rows[-1]], _NESTED_NS)
+            ranges.append(HostRange("phase", phase, MAIN_THREAD, *inner, step))
     return ranges

@@ -14,7 +14,7 @@ from jitter.simulate.engine import BlockState, CollectiveEnds, PhaseEvents, Stag
 from jitter.simulate.faults import Fault
 from jitter.simulate.job import Job
 from jitter.simulate.kernel_names import EXTRA_KERNEL
-from jitter.simulate.program import WORLD, Ints, Operation, Plan, Program
+from jitter.simulate.program import WORLD, Ints, Operation, Plan
 from jitter.simulate.record_rank import record_rank
 from jitter.simulate.recording import RankRecording
 from jitter.simulate.shapes import SHAPES
@@ -42,10 +42,6 @@ class Run:
         return ends, kept if keep else {}
 
     @property
-    def _ends(self) -> CollectiveEnds:
-        return self._first_pass[0]
-
-    @property
     def _block(self) -> int:
         return max(1, _BLOCK_CELLS // (max(len(program.step) for program in self.plan.programs) * self.job.steps))
 
@@ -56,16 +52,9 @@ class Run:
         for phase in range(self.job.steps + 2):
             ops = phase_operations(program, phase, self.job.steps)
             durations = draw_durations(self.job, self.faults, program, self.plan.groups, phase, ranks)
-            running = simulate_phase(self.job, ops, durations, state)
-            ends: Ints | None = None
-            while True:
-                try:
-                    arrival = next(running) if ends is None else running.send(ends)
-                except StopIteration as done:
-                    if keep:
-                        events.append(done.value)
-                    break
-                ends = yield phase, arrival
+            done = yield from simulate_phase(self.job, phase, ops, durations, state)
+            if keep:
+                events.append(done)
 
     def _replay(self, stage: int, ranks: Ints) -> list[PhaseEvents]:
         """Return the events of some ranks of a stage, given the ends of their collectives."""
@@ -75,10 +64,10 @@ class Run:
         ends: Ints | None = None
         while True:
             try:
-                phase, arrival = next(stage_run) if ends is None else stage_run.send(ends)
+                arrival = next(stage_run) if ends is None else stage_run.send(ends)
             except StopIteration:
                 return events
-            ends = self._ends[stage, phase, arrival.at][groups[arrival.operation.group or ""]]
+            ends = self._first_pass[0][stage, arrival.phase, arrival.at][groups[arrival.operation.group or ""]]
 
     def ranks(self, wanted: Sequence[int] | None = None) -> Iterator[RankRecording]:
         """Yield the recordings of these ranks (default: all) in order, with a few in memory at a time."""
@@ -109,7 +98,7 @@ class Run:
         for phase in range(1, self.job.steps + 1):
             ends = [
                 int(end.max())
-                for (stage, of, at), end in self._ends.items()
+                for (stage, of, at), end in self._first_pass[0].items()
                 if of == phase and self.plan.programs[stage].step[at].group == WORLD
             ]
             if not ends:
@@ -169,7 +158,8 @@ def _check(job: Job, whole: Plan, fault: Fault) -> None:
         raise UsageError(f"the fault {fault.kind} is for no step of the job", f"it has {steps[0]} to {steps[-1]}")
     if fault.kind == "pause" and not any(fault.pauses(rank, step) for rank in range(job.ranks) for step in steps):
         raise UsageError("the pause comes in no step of the job", f"it has {steps[0]} to {steps[-1]}")
-    for program in _programs(whole, fault):
+    stages = np.unique(whole.stage[sorted(fault.ranks)] if fault.ranks else whole.stage)
+    for program in (whole.programs[stage] for stage in stages.tolist()):
         last = program.kernels - 1
         if (fault.kernel or 0) > last or (fault.kernels and min(fault.kernels) > last):
             raise UsageError(f"the fault {fault.kind} is for a kernel that no step has", f"it has 0 to {last}")
@@ -179,11 +169,6 @@ def _check(job: Job, whole: Plan, fault: Fault) -> None:
             )
 
 
-def _programs(whole: Plan, fault: Fault) -> list[Program]:
-    stages = np.unique(whole.stage[sorted(fault.ranks)] if fault.ranks else whole.stage)
-    return [whole.programs[stage] for stage in stages.tolist()]
-
-
 def truth_document(run: Run) -> dict[str, Any]:
     """Return the content of `truth.json`: job, faults with ranks and costs, step times with and without faults.
 
@@ -191,7 +176,8 @@ def truth_document(run: Run) -> dict[str, Any]:
     step. `gain_ns`: time saved over all steps but the first if this fault alone is removed, with the same noise.
     `delay_ns`: delay of the end of the first step by all faults.
     """
-    job = run.job
+    job, programs = run.job, run.plan.programs
+    stages = [{"ranks": run.plan.ranks_of(at).tolist(), "kernels": one.kernels} for at, one in enumerate(programs)]
     ends, healthy = run.last_collective_ends(), run.without().last_collective_ends()
     steps = []
     for at, step in enumerate(job.step_numbers):
@@ -213,24 +199,14 @@ def truth_document(run: Run) -> dict[str, Any]:
             "ranks": job.ranks,
             "steps": [job.step_numbers[0], job.step_numbers[-1]],
             "epoch": job.epoch if job.marker == "talk" else None,
-            "kernels_per_step": max(program.kernels for program in run.plan.programs),
+            "kernels_per_step": max(program.kernels for program in programs),
             "seed": job.seed,
             "gpus_per_node": job.gpus_per_node,
         },
-        **_stages(run),
+        **({"stages": stages} if len(programs) > 1 else {}),
         "delay_ns": ends[0] - healthy[0],
         "faults": [_fault(run, fault, ends) for fault in run.faults],
         "steps": steps,
-    }
-
-
-def _stages(run: Run) -> dict[str, Any]:
-    """Return the ranks of each stage; empty for a single program."""
-    if len(run.plan.programs) == 1:
-        return {}
-    of_rank = enumerate(run.plan.programs)
-    return {
-        "stages": [{"ranks": run.plan.ranks_of(at).tolist(), "kernels": program.kernels} for at, program in of_rank]
     }
 
 

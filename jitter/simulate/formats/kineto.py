@@ -4,9 +4,8 @@ import gzip
 import json
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
-from io import TextIOBase, TextIOWrapper
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -158,39 +157,29 @@ def _write_trace(path: Path, recording: RankRecording, world: int, options: Opti
         about["distributedInfo"] = {"backend": "nccl", "rank": recording.rank, "world_size": world}
     members = [json.dumps(name) + ": " + json.dumps(value) for name, value in about.items()]
     spelled = kineto_dialect(options.layout, recording, base if absolute else 0)
-    with ExitStack() as stack:
-        out = stack.enter_context(_opened(stack.enter_context(complete_file(path)), options.zipped))
-        after = options.distributed == "after"
-        if options.container == "array":
-            out.write("[\n")
-        else:
-            first = ['"schemaVersion": 1', *([] if after else members), '"traceEvents": [']
-            out.write("{\n  " + ",\n  ".join(first) + "\n")
-        separator = ""
-        events = _events(recording, options, spelled)
-        while some := list(islice(events, _EVENTS_A_WRITE)):
-            out.write(separator + ",\n".join(some))
-            separator = ",\n"
-        last = [*(members if after else []), '"traceName": "trace.json"']
-        out.write("\n]\n" if options.container == "array" else "\n  ],\n  " + ",\n  ".join(last) + "\n}\n")
+    with complete_file(path), path.open("wb") as file:
+        # without file name and time, so that the same run gives the same bytes
+        packed = gzip.GzipFile("", "wb", 4, file, mtime=0) if options.zipped else file
+        with TextIOWrapper(packed, encoding="utf-8") as out:
+            _write_document(out, recording, members, options, spelled)
 
 
-def _opened(path: Path, zipped: bool) -> TextIOBase:
-    return _GzipText(path) if zipped else path.open("w", encoding="utf-8")
-
-
-class _GzipText(TextIOWrapper):
-    """A gzip text file without file name and time, so that the same run gives the same bytes."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
-        super().__init__(gzip.GzipFile("", "wb", 4, self._file, mtime=0), encoding="utf-8")
-
-    def close(self) -> None:
-        try:
-            super().close()
-        finally:
-            self._file.close()
+def _write_document(
+    out: TextIOWrapper, recording: RankRecording, members: list[str], options: Options, spelled: KinetoDialect
+) -> None:
+    after = options.distributed == "after"
+    if options.container == "array":
+        out.write("[\n")
+    else:
+        first = ['"schemaVersion": 1', *([] if after else members), '"traceEvents": [']
+        out.write("{\n  " + ",\n  ".join(first) + "\n")
+    separator = ""
+    events = _events(recording, options, spelled)
+    while some := list(islice(events, _EVENTS_A_WRITE)):
+        out.write(separator + ",\n".join(some))
+        separator = ",\n"
+    last = [*(members if after else []), '"traceName": "trace.json"']
+    out.write("\n]\n" if options.container == "array" else "\n  ],\n  " + ",\n  ".join(last) + "\n}\n")
 
 
 def _events(recording: RankRecording, options: Options, spelled: KinetoDialect) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from jitter.simulate.capture import CaptureOptions, apply_capture
 from jitter.simulate.complete_file import complete_file
@@ -21,7 +21,8 @@ _TEXTS: Final = frozenset({"Name", "args", "roctx-range"})
 _TABLES: Final = {"rocTX": _ROCTX, "HIP": _CALLS, "HSA": _CALLS, "COPY": _OPS, "OPS": _OPS}
 _LANES: Final = {"rocTX": 0, "COPY": 1, "HIP": 2}
 _COPY_NAMES: Final = {"HOST_TO_DEVICE": "CopyHostToDevice", "DEVICE_TO_HOST": "CopyDeviceToHost"}
-Rows = dict[str, list[tuple[object, ...]]]
+Rows = dict[str, list[dict[str, Any]]]
+"""By table, each row by column."""
 
 
 @dataclass(frozen=True)
@@ -51,31 +52,20 @@ def write(ranks: list[RankRecording], number: int, folder: Path, options: Option
 
 
 def _rows(recording: RankRecording, rows: RocprofRecords) -> Rows:
-    """Return the rows of all tables, with `Index` last."""
-    node = CPU_NODES + recording.device
+    def row(one: Any, name: str, index: int, **more: object) -> dict[str, Any]:
+        place = {"pid": recording.pid, "tid": one.thread}
+        return {"BeginNs": one.start_ns, "EndNs": one.end_ns, **place, "Name": name, "Index": index, **more}
+
+    def on_gpu(one: Any, name: str, queue: int) -> dict[str, Any]:
+        place = {"dev-id": CPU_NODES + recording.device, "queue-id": queue, "stream-id": one.stream}
+        return row(one, name, one.correlation) | place | {"roctx-range": ""}
+
     return {
-        "rocTX": [(m.start_ns, m.end_ns, recording.pid, m.thread, m.text, n) for n, m in enumerate(rows.markers)],
-        "HIP": [(c.start_ns, c.end_ns, recording.pid, c.thread, c.name, "()", c.correlation) for c in rows.calls],
+        "rocTX": [row(m, m.text, n) for n, m in enumerate(rows.markers)],
+        "HIP": [row(c, c.name, c.correlation, args="()") for c in rows.calls],
         "HSA": [],
-        "COPY": [
-            (
-                c.start_ns,
-                c.end_ns,
-                node,
-                0,
-                _COPY_NAMES[c.direction],
-                recording.pid,
-                c.thread,
-                "",
-                c.stream,
-                c.correlation,
-            )
-            for c in rows.copies
-        ],
-        "OPS": [
-            (k.start_ns, k.end_ns, node, k.queue, k.name, recording.pid, k.thread, "", k.stream, k.correlation)
-            for k in rows.kernels
-        ],
+        "COPY": [on_gpu(c, _COPY_NAMES[c.direction], 0) for c in rows.copies],
+        "OPS": [on_gpu(k, k.name, k.queue) for k in rows.kernels],
     }
 
 
@@ -87,7 +77,9 @@ def _write_database(path: Path, rows: Rows) -> None:
             typed = ", ".join(f'"{name}" {"TEXT" if name in _TEXTS else "INTEGER"}' for name in columns)
             connection.execute(f'CREATE TABLE "{table}" ({typed})')
             marks = ", ".join("?" * len(columns))
-            connection.executemany(f'INSERT INTO "{table}" VALUES ({marks})', rows[table])
+            connection.executemany(
+                f'INSERT INTO "{table}" VALUES ({marks})', [[*map(row.get, columns)] for row in rows[table]]
+            )
         connection.execute('CREATE TABLE KERN ("Index" INTEGER, "KernelName" TEXT)')
         connection.commit()
 
@@ -106,36 +98,33 @@ def _write_json(path: Path, rows: Rows, nanoseconds: bool) -> None:
         out.write('],\n"otherData": {\n    "CMD": "rocminfo"\n  }\n}\n')
 
 
-def _lane(table: str, named: dict[str, object]) -> tuple[int, object]:
+def _lane(table: str, row: dict[str, Any]) -> tuple[int, Any]:
     """Return process and thread in the Chrome trace."""
     if table == "OPS":
-        return 6 + int(str(named["dev-id"])), named["stream-id"]
-    return _LANES[table], 0 if table == "COPY" else named["tid"]
+        return 6 + row["dev-id"], row["stream-id"]
+    return _LANES[table], 0 if table == "COPY" else row["tid"]
 
 
-def _event(table: str, row: tuple[object, ...], nanoseconds: bool) -> dict[str, object]:
-    named = dict(zip(_TABLES[table], row, strict=True))
-    begin, end = int(str(named["BeginNs"])), int(str(named["EndNs"]))
-    pid, tid = _lane(table, named)
+def _event(table: str, row: dict[str, Any], nanoseconds: bool) -> dict[str, Any]:
+    begin, end = row["BeginNs"], row["EndNs"]
+    pid, tid = _lane(table, row)
     left_out = {"Index", "roctx-range"} | (set() if nanoseconds else {"BeginNs", "EndNs"})
-    args = {name: str(value) for name, value in named.items() if name not in left_out}
+    args = {name: str(row[name]) for name in _TABLES[table] if name not in left_out}
     times = {"ts": str(begin // 1000), "dur": str(max(1, (end - begin) // 1000))}
-    return {"ph": "X", "name": named["Name"], "pid": pid, "tid": tid, **times, "args": args}
+    return {"ph": "X", "name": row["Name"], "pid": pid, "tid": tid, **times, "args": args}
 
 
-def _arrows(rows: Rows) -> Iterator[dict[str, object]]:
+def _arrows(rows: Rows) -> Iterator[dict[str, Any]]:
     """Yield flow events from the middle of each call to its kernels."""
-    calls = {row[-1]: dict(zip(_CALLS, row, strict=True)) for row in rows["HIP"]}
-    for number, row in enumerate(rows["OPS"]):
-        kernel = dict(zip(_OPS, row, strict=True))
-        call = calls.get(kernel["Index"])
-        if call is None:
+    calls = {call["Index"]: call for call in rows["HIP"]}
+    for number, kernel in enumerate(rows["OPS"]):
+        if (call := calls.get(kernel["Index"])) is None:
             continue
-        begin, end = int(str(call["BeginNs"])), int(str(call["EndNs"]))
+        begin, end = call["BeginNs"], call["EndNs"]
         common = {"cat": "DataFlow", "id": number, "name": "dep"}
         yield {"ts": begin // 1000 + (end - begin) // 2000, "ph": "s", **common, "pid": 2, "tid": call["tid"]}
         pid, tid = _lane("OPS", kernel)
-        yield {"ts": int(str(kernel["BeginNs"])) // 1000, "ph": "t", **common, "pid": pid, "tid": tid}
+        yield {"ts": kernel["BeginNs"] // 1000, "ph": "t", **common, "pid": pid, "tid": tid}
 
 
 def _sysinfo() -> str:

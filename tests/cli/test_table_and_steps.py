@@ -206,6 +206,7 @@ def harmless(text: str) -> str:
 def oracle(rows: pa.Table) -> str:
     def told(column: pa.ChunkedArray) -> list[object]:
         cells = [f"{v:.3f}" if isinstance(v, float) else v for v in column.to_pylist()]
+        cells = [str(v).lower() if isinstance(v, bool) else v for v in cells]
         return [harmless(v) if isinstance(v, str) and column.type not in NUMBERS else v for v in cells]
 
     text = io.StringIO()

@@ -15,12 +15,12 @@ from jitter.core.formatting import format_columns
 from jitter.lake import DEFAULT_LAKE
 
 if TYPE_CHECKING:
-    from jitter.cli.output.rows import RowFormat
+    from jitter.cli.output.table import RowFormat
 
 _GB: Final = 1_000_000_000
 _STOPPED_BY_SIGNAL: Final = "Query interrupted"
 """The message of DuckDB's error where a signal comes while it reads rows of Python."""
-_PROCESS_MODULES: Final = ("jitter.cli.output.rows", "jitter.query.prepared_query")
+_PROCESS_MODULES: Final = ("jitter.cli.output.table", "jitter.query.prepared_query")
 """Modules of the process that executes a query."""
 
 
@@ -65,7 +65,7 @@ def query(
         jitter query "select rank, avg(launch_latency_ns) from metrics(2003) group by rank order by 2 desc limit 5"
         jitter query run17-lake "from problems" --format json
     """
-    from jitter.cli.output.rows import choose_row_format
+    from jitter.cli.output.table import choose_row_format
     from jitter.core.errors import UsageError
     from jitter.core.interrupts import Interrupted, TimeLimitReached
 
@@ -112,7 +112,7 @@ def _answer(
 
     server_context(*_PROCESS_MODULES)  # imports modules while this process makes the relations
     from jitter.cli.lakes import open_lake, prepare_diagnosis
-    from jitter.cli.output.rows import answer_query, write_rows
+    from jitter.cli.output.table import answer_query, write_rows
     from jitter.core.interrupts import TimeLimit
     from jitter.query.prepared_query import memory_error
     from jitter.query.run_query import prepare_query

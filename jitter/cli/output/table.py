@@ -1,4 +1,9 @@
-"""Write a table to stdout or a file as csv, json or parquet; on a terminal with names cut to its width."""
+"""Write rows to stdout or a file as csv, json or parquet, or as text for people.
+
+The rows of a query may be larger than memory: they are formatted batch by batch. A process of its own, which can be
+killed, executes the query and formats its rows (`answer_query`); the command copies the text to its place
+(`write_rows`).
+"""
 
 import csv
 import io
@@ -6,9 +11,11 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jitter.cli.output.stdio import say
 from jitter.core.errors import UsageError
@@ -19,7 +26,7 @@ from jitter.core.names.kernels import short_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from jitter.query.prepared_query import QueryResult
+    from jitter.query.prepared_query import PreparedQuery, QueryResult
 
 TABLE_SCHEMA_VERSION = 1
 _SUFFIXES = {".csv": "csv", ".json": "json", ".parquet": "parquet"}
@@ -28,8 +35,13 @@ MAX_TEXT_ROWS: Final = 1000
 ONLY_FIRST_ROWS: Final = f"only the first {MAX_TEXT_ROWS} rows are shown (for all: --format csv)"
 _CELLS_AT_ONCE = 1 << 17
 """Cells formatted at once: larger blocks allocate new memory each time, which is slower."""
+_DECIMALS: Final = 3
+"""Of the fractions of a table; a query's are written in full."""
 PARQUET_METADATA = {b"jitter": b"table"}
 """Metadata of every parquet file that jitter writes; identifies the file as its own."""
+_HEADING_LENGTH: Final = 64
+"""Bytes of a heading that suffice to recognise a file: the heading of 960 ranks is long."""
+_JSON_HEAD: Final = f'{{"schema_version": {TABLE_SCHEMA_VERSION}, "rows": ['
 _LONGEST_NAME: Final = 44
 _UNNAMED: Final = "(not recorded)"
 _BETWEEN: Final = 2
@@ -43,6 +55,15 @@ class Note(str):
 Chunk = str | bytes | Note
 
 
+class RowFormat(NamedTuple):
+    """The form of the rows (text, csv, json or parquet), and the terminal that shows a text."""
+
+    form: str
+    width: int | None
+    """Columns of the terminal; None: not known."""
+    is_terminal: bool
+
+
 def write_table(rows: "pa.Table", form: str | None, output: Path | None, force: bool) -> None:
     """Write rows as csv (fractions to 3 decimals, null an empty cell), json or parquet; on a terminal print them.
 
@@ -52,15 +73,76 @@ def write_table(rows: "pa.Table", form: str | None, output: Path | None, force: 
     if form is None and output is None and sys.stdout.isatty():
         _print_table(rows)
         return
+    chunks: Iterable[Chunk]
+    if form == "parquet":
+        chunks = format_parquet(rows.combine_chunks().to_reader())
+        check_parquet_output(output, force)
+    else:
+        chunks = [_as_json(rows)] if form == "json" else _format_csv(rows.combine_chunks().to_reader(), _DECIMALS)
+        signature = '"schema_version"' if form == "json" else _csv_line(rows.column_names)[:_HEADING_LENGTH].rstrip()
+        if output is not None:
+            check_overwrite(output, force, signature.encode())
+    write_chunks(chunks, output)
+
+
+def choose_format(form: str | None, output: Path | None) -> str | None:
+    """Return the given form, or the form of the file's suffix; None if neither states one."""
+    return form or (_SUFFIXES.get(output.suffix.lower()) if output is not None else None)
+
+
+def choose_row_format(form: str | None, output: Path | None) -> RowFormat:
+    """Return the format of the rows; without a form: that of the file's suffix, text on a terminal, else csv.
+
+    Raises `UsageError` for parquet on a terminal.
+    """
+    is_terminal = output is None and sys.stdout.isatty()
+    form = choose_format(form, output) or ("text" if is_terminal else "csv")
+    if form == "parquet" and is_terminal:
+        raise UsageError("parquet cannot go to a terminal", "give -o FILE.parquet")
+    if form != "text":
+        return RowFormat(form, None, False)
+    from rich.console import Console
+
+    return RowFormat(form, Console(file=sys.stdout).width if output is None else None, is_terminal)
+
+
+def answer_query(query: "PreparedQuery", memory_bytes: int, form: RowFormat) -> Iterator[Chunk]:
+    """Execute a query in this process, whose memory it limits for good, and yield what `format_rows` does."""
+    from jitter.core.memory import limit_memory
+    from jitter.query.prepared_query import memory_error
+
+    try:
+        with query.execute(lambda: limit_memory(memory_bytes)) as rows:
+            yield from format_rows(rows, form)
+    except MemoryError:
+        raise memory_error() from None
+
+
+def format_rows(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
+    """Yield the rows in a form, piece by piece: first the beginning by which a file of the same query is recognised.
+
+    Numbers are written in full, null is an empty cell.
+    """
+    yield {"csv": _csv_line(rows.schema.names)[:_HEADING_LENGTH], "json": _JSON_HEAD}.get(form.form, "")
+    if form.form == "text":
+        yield from _format_text(rows, form)
+    else:
+        yield from {"csv": _format_csv, "json": _format_json, "parquet": format_parquet}[form.form](rows)
+
+
+def write_rows(chunks: Iterator[Chunk], form: str, output: Path | None, force: bool) -> None:
+    """Write what `format_rows` yields; raise `UsageError` for a file that jitter did not write."""
+    heading = next(chunks)
+    assert isinstance(heading, str)
     if form == "parquet":
         check_parquet_output(output, force)
-        write_chunks(format_parquet(rows.combine_chunks().to_reader()), output)
-        return
-    text = _as_json(rows) if form == "json" else _as_csv(rows)
-    if output is not None:
-        # the first bytes suffice as a signature: the heading of 960 ranks is long
-        check_overwrite(output, force, b'"schema_version"' if form == "json" else text[: text.find("\n")].encode()[:64])
-    write_chunks([text], output)
+    elif output is not None:
+        is_own = False
+        if heading and output.is_file():
+            with output.open("rb") as file:
+                is_own = file.read(len(heading.encode())) == heading.encode()
+        check_overwrite(output, force or is_own, None)
+    write_chunks(chunks, output)
 
 
 def write_chunks(chunks: Iterable[Chunk], output: Path | None) -> None:
@@ -80,11 +162,6 @@ def write_chunks(chunks: Iterable[Chunk], output: Path | None) -> None:
                 say(chunk)
             else:
                 file.write(chunk if isinstance(chunk, bytes) else chunk.encode())
-
-
-def choose_format(form: str | None, output: Path | None) -> str | None:
-    """Return the given form, or the form of the file's suffix; None if neither states one."""
-    return form or (_SUFFIXES.get(output.suffix.lower()) if output is not None else None)
 
 
 def check_parquet_output(output: Path | None, force: bool) -> None:
@@ -138,35 +215,37 @@ class _Pieces(io.RawIOBase):
         return content
 
 
-def _as_csv(rows: "pa.Table") -> str:
-    heading = ",".join(_quoted(csv_text(name)) for name in rows.column_names) + "\n"
-    height = max(1, _CELLS_AT_ONCE // max(1, rows.num_columns))
-    blocks = (rows.slice(first, height) for first in range(0, rows.num_rows, height))
-    return heading + "".join(line for block in blocks for line in _lines(block))
+def _format_csv(rows: "pa.RecordBatchReader | QueryResult", decimals: int | None = None) -> Iterator[str]:
+    """Yield lines, with one template for the rows: the csv module would check every number for quotes."""
+    yield _csv_line(rows.schema.names)
+    for batch in rows:
+        empty = '""' if batch.num_columns == 1 else ""  # an empty line would not be a row
+        height = max(1, _CELLS_AT_ONCE // max(1, batch.num_columns))
+        for first in range(0, batch.num_rows, height):
+            block = batch.slice(first, height)
+            columns = [
+                _cells(column, values, empty, decimals)
+                for column, values in zip(block.columns, _values(block), strict=True)
+            ]
+            template = ",".join(form for form, _ in columns) + "\n"
+            yield "".join(map(template.__mod__, zip(*(cells for _, cells in columns), strict=True)))
 
 
-def _lines(rows: "pa.Table") -> Iterator[str]:
-    """Yield one line per row from one template: the csv module would check every number for quotes."""
-    empty = '""' if rows.num_columns == 1 else ""  # an empty line would not be a row
-    columns = [_cells(column, empty) for column in rows.columns]
-    template = ",".join(form for form, _ in columns) + "\n"
-    return map(template.__mod__, zip(*(cells for _, cells in columns), strict=True))
+def _csv_line(names: Sequence[str]) -> str:
+    return ",".join(_quoted(csv_text(name)) for name in names) + "\n"
 
 
-def _cells(column: "pa.ChunkedArray", empty: str) -> tuple[str, list[Any]]:
+def _cells(column: "pa.Array", values: list[Any], empty: str, decimals: int | None) -> tuple[str, list[Any]]:
     """Return the format of a column's cells, and its values."""
     import pyarrow as pa
 
-    values = _values(column)
-    if pa.types.is_floating(column.type):
-        return ("%s", [empty if v is None else f"{v:.3f}" for v in values]) if column.null_count else ("%.3f", values)
+    if pa.types.is_floating(column.type) and decimals is not None:
+        form = f"%.{decimals}f"
+        return ("%s", [empty if v is None else form % v for v in values]) if column.null_count else (form, values)
     if pa.types.is_integer(column.type) and not column.null_count:
         return "%d", values
-    return "%s", [empty if v is None or v == "" else _quoted(_text(v)) for v in values]
-
-
-def _text(value: Any) -> str:
-    return csv_text(value) if isinstance(value, str) else str(value)
+    texts = [csv_text(value) if isinstance(value, str) else _cell(value) for value in values]
+    return "%s", [_quoted(text) if text else empty for text in texts]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -180,28 +259,95 @@ def _as_json(rows: "pa.Table") -> str:
     import msgspec
     import pyarrow as pa
 
-    columns = []
-    for column in rows.columns:
-        values = _values(column)
-        if pa.types.is_floating(column.type):
-            values = [None if value is None else round(value, 3) for value in values]
-        columns.append(values)
+    columns = [
+        [None if value is None else round(value, _DECIMALS) for value in values]
+        if pa.types.is_floating(column.type)
+        else values
+        for column, values in zip(rows.columns, _values(rows), strict=True)
+    ]
     records = [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
     text = msgspec.json.encode({"schema_version": TABLE_SCHEMA_VERSION, "rows": records})
     return json_text(msgspec.json.format(text, indent=1).decode()) + "\n"
 
 
-def _values(column: "pa.ChunkedArray") -> list[Any]:
+def _format_json(rows: "QueryResult") -> Iterator[Chunk]:
+    import msgspec
+
+    twice = [name for name, count in Counter(rows.schema.names).items() if count > 1]
+    if twice:
+        raise UsageError(f"two columns have the name {twice[0]}", "rename one: … AS other_name")
+    encode = msgspec.json.Encoder(enc_hook=str).encode
+    yield _JSON_HEAD
+    before = "\n"
+    for batch in rows:
+        lines = []
+        for row in zip(*_values(batch), strict=True):
+            named = dict(zip(rows.schema.names, map(_number, row), strict=True))
+            lines.append(before + encode(named).decode())
+            before = ",\n"
+        yield json_text("".join(lines))
+    yield "\n]}\n"
+
+
+def _format_text(rows: "QueryResult", form: RowFormat) -> Iterator[Chunk]:
+    import pyarrow as pa
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for field in rows.schema:
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        heading = Text(escape_control(field.name))
+        table.add_column(heading, justify="right" if number else "left", no_wrap=number, overflow="fold")
+    lines = (line for batch in rows for line in zip(*(map(_cell, values) for values in _values(batch)), strict=True))
+    for cells in islice(lines, MAX_TEXT_ROWS):
+        table.add_row(*(Text(escape_control(cell)) for cell in cells))  # Text, not str: square brackets are no markup
+    if next(lines, None) is not None:
+        yield Note(ONLY_FIRST_ROWS)
+    text = io.StringIO()
+    Console(file=text, width=form.width, force_terminal=form.is_terminal).print(table)
+    yield text.getvalue()
+
+
+def _values(rows: "pa.Table | pa.RecordBatch") -> list[list[Any]]:
+    """Return each column's values; as text where Python has no such value, such as a date after the year 9999.
+
+    Raises `UsageError` for a column whose values are none of both.
+    """
     import pyarrow as pa
 
     from jitter.core.arrow import to_numpy
 
-    is_number = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
-    if column.null_count or not is_number:
-        values: list[Any] = column.to_pylist()
-    else:
-        values = to_numpy(column).tolist()  # several times as fast
-    return values
+    columns = []
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        is_number = pa.types.is_floating(column.type) or pa.types.is_integer(column.type)
+        try:
+            # numpy is several times as fast
+            columns.append(to_numpy(column).tolist() if is_number and not column.null_count else column.to_pylist())
+        except (OverflowError, ValueError):
+            try:
+                columns.append(column.cast(pa.string()).to_pylist())
+            except pa.ArrowException:
+                raise UsageError(
+                    f"the query: column {name!r} has values that cannot be written", f'cast it: "{name}"::varchar'
+                ) from None
+    return columns
+
+
+def _cell(value: Any) -> str:
+    """Return one value as text: null is empty, a boolean true or false, a float in full."""
+    value = _number(value)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def _number(value: Any) -> Any:
+    """Return the int of an integral decimal: DuckDB sums integers as decimals."""
+    return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
 def _print_table(rows: "pa.Table") -> None:

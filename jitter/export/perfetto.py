@@ -8,6 +8,7 @@ names equal colours. Format: "Trace Event Format" of Chromium's trace viewer, ti
 import gzip
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -64,9 +65,15 @@ def _json(value: Event) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _opened(path: Path, mode: Literal["rb", "wb"], name: Path) -> "IO[bytes] | gzip.GzipFile":
-    """Open a file, compressed if `name` ends in `.gz`."""
-    return gzip.open(path, mode, compresslevel=6) if name.suffix == ".gz" else path.open(mode)
+@contextmanager
+def _opened(path: Path, mode: Literal["rb", "wb"], name: Path) -> "Iterator[IO[bytes] | gzip.GzipFile]":
+    """Open a file, compressed if `name` ends in `.gz`; the same events give the same bytes."""
+    # the header holds neither the name, which is that of a temporary file, nor the time
+    with (
+        path.open(mode) as file,
+        gzip.GzipFile("", mode, 6, file, mtime=0) if name.suffix == ".gz" else nullcontext(file) as opened,
+    ):
+        yield opened
 
 
 class _Process:

@@ -49,7 +49,7 @@ class Rule:
     values: Callable[[re.Match[str], str], Values | None] | None = None
     """Returns the values from the match and the text before it, in place of the groups; None: the line states none."""
     fixed: Values | None = None
-    """Values of every row."""
+    """Values of every row; `{name}` in a text is what that group matched."""
     section: str | None = None
     """The title of the section in which the rule counts."""
     numbered: str | None = None
@@ -141,7 +141,6 @@ class _PatternParser(_DeclaredParser):
         self._number = 0
 
     def line(self, line: bytes, number: int) -> None:
-        """Read what a line states."""
         declared = self._declared
         prefix, text, rank = split_prefix(line)
         if declared.opens and _compiled(declared.opens).search(text):
@@ -167,7 +166,6 @@ class _PatternParser(_DeclaredParser):
             self.context.problems.broken(self.format, number)
 
     def finish(self) -> None:
-        """Add the row that is complete now."""
         row, self._row = self._row, None
         if row is not None:
             self.add_row(row[0], row[1])
@@ -176,7 +174,9 @@ class _PatternParser(_DeclaredParser):
         values = rule.values(match, before) if rule.values else match.groupdict()
         if values is None:
             return
-        values = {**(rule.fixed or {}), **values}
+        groups = match.groupdict()
+        fixed = (rule.fixed or {}).items()
+        values = {**{name: one.format(**groups) if isinstance(one, str) else one for name, one in fixed}, **values}
         if rule.relation is None:
             if self._row is None or rank == self._owner:
                 _update(self._head if self._row is None else self._row[1], values, is_new=self._row is None)
@@ -213,7 +213,6 @@ class ColumnsParser(_DeclaredParser):
         self._at: dict[str, int] = {}
 
     def line(self, line: bytes, number: int) -> None:
-        """Read a header or a row."""
         declared = self._declared
         _, text, rank = split_prefix(line)
         if _compiled(declared.header).search(text):

@@ -17,16 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar, Final
 
-import msgspec
-
 from jitter.core.bandwidth import element_bytes
 from jitter.core.formatting import format_numbers
 from jitter.core.names.kernels import parse_operation
 from jitter.logs.line_parser import Context
-from jitter.logs.values import as_integer, as_text
+from jitter.logs.values import as_integer, as_text, decode_json
 
 FORMAT: Final = "flight-recorder"
-_MARKS: Final = (b"collective_seq_id", b"pg_config", b"record_id")
+MARKS: Final = (b"collective_seq_id", b"pg_config", b"record_id")
 _KNOWN: Final = re.compile(r"[12]\.\d+")
 _STRUCTURE: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}]')
 _LIBRARY: Final = re.compile(
@@ -45,21 +43,11 @@ _MOST_SHARED: Final = 8
 """Values of a pickle for each of its bytes: lists that stand in several places count in each."""
 
 
-def is_json(head: bytes) -> bool:
-    """Return whether a file begins like a dump in JSON."""
-    return head.lstrip()[:1] == b"{" and b'"entries"' in head and any(mark in head for mark in _MARKS)
-
-
-def is_pickle(head: bytes) -> bool:
-    """Return whether a file begins like a dump in a pickle."""
-    return head[:1] == b"\x80" and any(mark in head for mark in _MARKS)
-
-
 def read_json(content: bytes, context: Context) -> None:
     """Read a dump in JSON; of a damaged one, the entries that are whole."""
     try:
-        dump = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        dump = decode_json(content)
+    except ValueError:
         context.problems.note(FORMAT, "the file is damaged or cut off; its whole entries were read")
         _read({"entries": list(_whole_entries(content))}, context, is_cut=True)
     else:
@@ -114,8 +102,10 @@ def _add(entry: Any, rank: int | None, groups: dict[str, list[int]], context: Co
     ranks = len(groups.get(name or "", ())) or None
     state = entry.get("state")
     timeout = as_integer(entry.get("timeout_ms"))
-    dtypes = entry.get("input_dtypes")
-    context.tables.add(
+    dtypes, shapes = entry.get("input_dtypes"), entry.get("input_sizes")
+    elements = list(map(_product, shapes)) if isinstance(shapes, list) else [None]
+    context.add(
+        FORMAT,
         "recorded",
         rank=rank,
         group_name=name,
@@ -128,12 +118,11 @@ def _add(entry: Any, rank: int | None, groups: dict[str, list[int]], context: Co
         state=state if isinstance(state, str) else None,
         operation=as_text(entry.get("profiling_name")),
         is_p2p=is_p2p,
-        input_elements=_elements(entry.get("input_sizes")),
+        input_elements=None if None in elements else sum(filter(None, elements)),
         dtype=", ".join(dict.fromkeys(map(str, dtypes))) if isinstance(dtypes, list) and dtypes else None,
         timeout_ns=None if timeout is None else timeout * 1_000_000,
         source_line=_program_line(entry.get("frames")),
     )
-    context.count(FORMAT)
 
 
 def _add_progress(
@@ -183,14 +172,6 @@ def _last(value: Any) -> int | None:
     return None if number is None else max(number, 0)
 
 
-def _elements(shapes: Any) -> int | None:
-    """Return the elements of all tensors of these shapes."""
-    if not isinstance(shapes, list):
-        return None
-    counts = [_product(shape) for shape in shapes]
-    return None if None in counts else sum(filter(None, counts))
-
-
 def _program_line(frames: Any) -> str | None:
     """Return the innermost frame of a Python stack that is not PyTorch's own."""
     for frame in frames if isinstance(frames, list) else ():
@@ -205,13 +186,11 @@ def _program_line(frames: Any) -> str | None:
 def _size(entry: dict[str, Any], collective: str | None, ranks: int | None) -> int | None:
     """Return size S: the input's bytes, of an all-gather those of all ranks."""
     total = _bytes(entry.get("input_sizes"), entry.get("input_dtypes"))
-    if collective == "all_gather":
-        return (
-            total * ranks
-            if total is not None and ranks
-            else _bytes(entry.get("output_sizes"), entry.get("output_dtypes"))
-        )
-    return total
+    if collective != "all_gather":
+        return total
+    return (
+        total * ranks if total is not None and ranks else _bytes(entry.get("output_sizes"), entry.get("output_dtypes"))
+    )
 
 
 def _bytes(shapes: Any, dtypes: Any) -> int | None:
@@ -275,8 +254,8 @@ def _whole_entries(content: bytes) -> Iterator[dict[str, Any]]:
             if start > named_at or match.end() - start > _LARGEST_ENTRY:
                 continue
             try:
-                entry = msgspec.json.decode(content[start : match.end()])
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                entry = decode_json(content[start : match.end()])
+            except ValueError:
                 named_at = -1  # the objects around it cannot be read either
                 continue
             if isinstance(entry, dict) and "profiling_name" in entry:

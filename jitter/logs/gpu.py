@@ -71,11 +71,11 @@ def _dmon_row(row: Values, context: Context) -> Values:
 def _amd_row(row: Values, context: Context) -> Values:
     device = re.fullmatch(r"(?:card)?(\d{1,4})", row.get("device", row.get("gpu", "")))
     clock = next((value for name, value in row.items() if re.fullmatch(r"sclk clock speed:?|gfx_0_clk|clk", name)), "")
-    stamp, status = row.get("timestamp", ""), row.get("throttle_status")
+    status = row.get("throttle_status")
     return {
         "device": device[1] if device else None,
         "sm_mhz": number(clock.strip("()")),
-        "time_ns": int(stamp) * 1_000_000_000 if re.fullmatch(r"\d{10}", stamp) else time_ns(stamp),
+        "time_ns": time_ns(row.get("timestamp", "")),
         "reasons": {"THROTTLED": ["throttled"], "UNTHROTTLED": []}.get(status or ""),
     }
 
@@ -236,15 +236,15 @@ FORMATS: Final = (
             ),
             Rule(r"^\s+SM\s+: (?P<sm_mhz>\d+)", section=r"^Clocks$"),
             Rule(
-                r"^\s+Current\s+: (\d+)x\s*$",
+                r"^\s+Current\s+: (?P<count>\d+)x\s*$",
                 "links",
                 section="^Link Width$",
-                values=lambda match, before: {"counter": "PCIe lanes", "count": match[1]},
+                fixed={"counter": "PCIe lanes"},
             ),
             Rule(
-                r"^\s+((?:DRAM|SRAM) Uncorrectable\w*(?: \w+)*?)\s+: ([1-9]\d*)\s*$",
+                r"^\s+(?P<what>(?:DRAM|SRAM) Uncorrectable\w*(?: \w+)*?)\s+: (?P<count>[1-9]\d*)\s*$",
                 "gpu_errors",
-                values=lambda match, before: {"memory": f"{match[1]} errors", "count": match[2]},
+                fixed={"memory": "{what} errors"},
             ),
             Rule(
                 r"^\s+(?:Uncorrectable Error|(Pending))\s+: ([1-9]\d*|Yes)\s*$",
@@ -343,15 +343,16 @@ FORMATS: Final = (
         "amd-smi",
         (b"GFX_CL",),
         "gpu_clocks",
-        {"device": "GPU", "sm_mhz": "GFX_CLOCK|GFX_CLK", "power_w": "POWER", "temp_c": "GPU_TEMP|GPU_T"},
+        {
+            "time_ns": "TIMESTAMP",
+            "device": "GPU",
+            "sm_mhz": "GFX_CLOCK|GFX_CLK",
+            "power_w": "POWER",
+            "temp_c": "GPU_TEMP|GPU_T",
+        },
         r"^\s*(?:TIMESTAMP\s+)?GPU\s.*\bGFX_CL(?:OC)?K\b",
         words=r"(?<=[\d/A]) (?:W|°C|%|MHz|[MG]B)(?=\s|$)",
         row=r"\s*(?:\d{10}\s+)?\d{1,4}\s",
-        values=lambda row, context: (
-            {"time_ns": int(stamp) * 1_000_000_000}
-            if re.fullmatch(r"\d{10}", stamp := row.get("TIMESTAMP", ""))
-            else {}
-        ),
     ),
     # dmesg and syslog: drivers of GPUs and adapters, and the kernel's own lines of processes and of the PCI bus
     Patterns(
@@ -406,8 +407,7 @@ FORMATS: Final = (
             Rule(
                 r"(?<=NCCL WARN )Cuda failure (?:\d{1,4} )?'(?P<what>(?!driver shutting)[^']{3,100})'",
                 "exits",
-                values=lambda match, before: {"manner": f"CUDA error: {match['what']}"},
-                fixed={"stated_by": "program"},
+                fixed={"manner": "CUDA error: {what}", "stated_by": "program"},
             ),
             Rule(
                 r"NET/IB\w{0,16} ?: ?Got completion (?:from peer \S{1,300} )?with (?:status=|error )"
@@ -419,8 +419,7 @@ FORMATS: Final = (
             Rule(
                 r"NET/OFI Request .{0,40}?completed with error\. RC: \d{1,4}\. Error: (?P<why>[\w (),:-]{1,80})",
                 "links",
-                values=lambda match, before: {"counter": f"OFI requests failed ({match['why']})"},
-                fixed=_EVENT,
+                fixed={"counter": "OFI requests failed ({why})", **_EVENT},
             ),
             Rule(
                 r"NET/IB\w{0,16} ?: (?:(?P<nic>[\w.-]{1,64}):(?P<link>\d{1,3}) )?(?:Got (?:non-fatal )?async event|"

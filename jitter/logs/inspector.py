@@ -8,12 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
-
 from jitter.core.bandwidth import size_of_message
 from jitter.core.names.kernels import parse_operation
 from jitter.logs.line_parser import Context, LineParser, Lines, without_escapes
-from jitter.logs.values import as_text
+from jitter.logs.values import as_integer, as_text, decode_json
 
 _KNOWN: Final = re.compile(r"v4\.[0-2]")
 _PREFIX: Final = re.compile(rb'[^{"]+(?=\{\s*"header")')
@@ -37,13 +35,11 @@ class InspectorParser(LineParser):
         return self._relevant
 
     def read(self, lines: Lines) -> None:
-        """Read lines that follow each other."""
         for number, line in lines:
             if self._objects.is_open or b"{" in line:
                 self.read_line(line, number)
 
     def line(self, line: bytes, number: int) -> None:
-        """Read a line of an object."""
         line = without_escapes(line)
         if prefix := _PREFIX.match(line):
             line = line[prefix.end() :]
@@ -70,6 +66,8 @@ class InspectorParser(LineParser):
         version = metadata.get("inspector_output_format_version", "v4.0")
         if not isinstance(version, str) or not _KNOWN.fullmatch(version):
             self.context.problems.note(self.format, f"format {str(version)[:20]} is unknown; read as v4")
+        trace = measured.get("event_trace_ts")  # of verbose records: the host's times, µs since 1970
+        start = _nanoseconds(trace.get(f"{kind}_start_ts")) if isinstance(trace, dict) else None
         rank, ranks = _count(header.get("rank")), _count(header.get("n_ranks"))
         group = str(header["id"]) if "id" in header else None
         collective = parse_operation(str(measured.get(kind, "")))
@@ -84,7 +82,7 @@ class InspectorParser(LineParser):
             sequence=_count(measured.get(f"{kind}_sn")),
             collective=collective,
             size_bytes=size_of_message(collective, size, ranks),
-            start_ns=_start(measured, kind),
+            start_ns=start,
             duration_ns=_nanoseconds(measured.get(f"{kind}_exec_time_us")),
             timing=as_text(measured.get(f"{kind}_timing_source")),
             algorithm=as_text(measured.get(f"{kind}_algo")),
@@ -97,12 +95,6 @@ class InspectorParser(LineParser):
             self.context.tables.add("communicators", comm=group, rank=rank, ranks=ranks, host=host)
 
 
-def _start(measured: dict[str, Any], kind: str) -> int | None:
-    """Return the host's time of the start, which verbose records hold in µs since 1970."""
-    trace = measured.get("event_trace_ts")
-    return _nanoseconds(trace.get(f"{kind}_start_ts")) if isinstance(trace, dict) else None
-
-
 def _nanoseconds(microseconds: Any) -> int | None:
     if isinstance(microseconds, int):
         return microseconds * 1_000
@@ -110,7 +102,8 @@ def _nanoseconds(microseconds: Any) -> int | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    number = as_integer(value)
+    return None if number is None or number < 0 else number
 
 
 _LARGEST: Final = 4 << 20
@@ -174,7 +167,7 @@ class JsonObjects:
 
 def _decoded(content: bytes) -> dict[str, Any] | None:
     try:
-        json_object = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        json_object = decode_json(content)
+    except ValueError:
         return None
     return json_object if isinstance(json_object, dict) else None

@@ -129,6 +129,11 @@ class Context:
         """Count records of a format."""
         self.records[format_] = self.records.get(format_, 0) + records
 
+    def add(self, format_: str, relation: str, **values: object) -> None:
+        """Add a row, and count it as a record of a format."""
+        self.tables.add(relation, **values)
+        self.count(format_)
+
 
 class LineParser:
     """A parser of one format, which takes a file's lines in their order.
@@ -180,6 +185,5 @@ class LineParser:
             self.context.problems.note(self.format, "what its last lines state cannot be read")
 
     def add(self, relation: str, **values: object) -> None:
-        """Add a row and count it as a record of the format."""
-        self.context.tables.add(relation, **values)
-        self.context.count(self.format)
+        """Add a row, and count it as a record of the format."""
+        self.context.add(self.format, relation, **values)

@@ -9,7 +9,6 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
 
 from jitter.core.compression import is_packed, read_chunks, read_head
@@ -21,23 +20,27 @@ from jitter.logs.nccl_debug import NcclDebugParser
 from jitter.logs.perftools import PerftoolsParser
 from jitter.logs.profiler_plugin import ProfilerPluginParser
 from jitter.logs.tables import Tables
+from jitter.logs.values import decode_json
 from jitter.logs.watchdog import WatchdogParser
 
 
 class Document(NamedTuple):
     """A format whose files are read as a whole."""
 
-    is_begun_by: Callable[[bytes], bool]
-    """Whether a file that begins like this is of the format."""
+    begin: bytes
+    marks: tuple[bytes, ...]
+    """What the first bytes hold."""
+    any_mark: tuple[bytes, ...]
+    """They hold one of these, too; empty: no more."""
     format: str
     read: Callable[[bytes, Context], None]
 
 
 _DOCUMENTS: Final = (
-    Document(flight_recorder.is_json, flight_recorder.FORMAT, flight_recorder.read_json),
-    Document(flight_recorder.is_pickle, flight_recorder.FORMAT, flight_recorder.read_pickle),
-    Document(ncclras.is_json, ncclras.FORMAT, ncclras.read_json),
-    Document(nccl_tests.is_report, nccl_tests.JSON_FORMAT, nccl_tests.read_report),
+    Document(b"{", (b'"entries"',), flight_recorder.MARKS, flight_recorder.FORMAT, flight_recorder.read_json),
+    Document(b"\x80", (), flight_recorder.MARKS, flight_recorder.FORMAT, flight_recorder.read_pickle),
+    Document(b"{", (b'"communicators_count"',), (), ncclras.FORMAT, ncclras.read_json),
+    Document(b"{", (b'"alg_bw"', b'"bus_bw"', b'"results"'), (), nccl_tests.JSON_FORMAT, nccl_tests.read_report),
 )
 _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
     nccl_tests.NcclTestsParser,
@@ -59,7 +62,12 @@ _PARSERS: Final[tuple[Callable[[Context], LineParser], ...]] = (
 
 def _document_of(head: bytes) -> Document | None:
     """Return the format of a file that begins like this, or None where it is read line by line."""
-    return next((document for document in _DOCUMENTS if document.is_begun_by(head)), None)
+    for document in _DOCUMENTS:
+        if head[:1] == document.begin or (document.begin == b"{" and head.lstrip()[:1] == b"{"):
+            has_any = not document.any_mark or any(mark in head for mark in document.any_mark)
+            if has_any and all(mark in head for mark in document.marks):
+                return document
+    return None
 
 
 _CHUNK: Final = 1 << 20
@@ -210,7 +218,7 @@ def _unwrapped(chunk: bytes) -> bytes:
 
 def _unwrapped_line(line: bytes) -> bytes:
     try:
-        entry = msgspec.json.decode(line)
+        entry = decode_json(line)
         text = entry.get("MESSAGE", entry.get("log"))
         if not isinstance(text, str):
             return line
@@ -219,16 +227,7 @@ def _unwrapped_line(line: bytes) -> bytes:
         moment = datetime.fromtimestamp(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, UTC).isoformat()
         program = entry.get("SYSLOG_IDENTIFIER", "kernel" if entry.get("_TRANSPORT") == "kernel" else "-")
         return f"{moment} {entry.get('_HOSTNAME', '-')} {program}: {text}".replace("\n", " ").encode("utf-8", "replace")
-    except (
-        msgspec.DecodeError,
-        ValueError,
-        TypeError,
-        KeyError,
-        OverflowError,
-        OSError,
-        AttributeError,
-        RecursionError,
-    ):
+    except (ValueError, TypeError, KeyError, OverflowError, OSError, AttributeError):
         return line
 
 

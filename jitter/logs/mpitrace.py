@@ -55,7 +55,6 @@ class MpitraceParser(LineParser):
         """What the summary calls these times."""
 
     def line(self, line: bytes, number: int) -> None:
-        """Read a line of a profile."""
         text = split_prefix(line)[1].rstrip()
         if match := _START.search(text):
             self._end_profile()
@@ -80,7 +79,6 @@ class MpitraceParser(LineParser):
             self._read_row(text)
 
     def finish(self) -> None:
-        """Add the ranks of the last profile."""
         self._end_profile()
 
     def _begin_profile(self, rank: int, world_size: int) -> None:

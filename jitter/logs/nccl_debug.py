@@ -476,7 +476,6 @@ class NcclDebugParser(LineParser):
         return rest
 
     def line(self, line: bytes, number: int) -> None:
-        """Read a line that states no edge, or several records."""
         line = without_escapes(line).rstrip(b"\r")
         if line.count(MARK) > 1:
             for record in split_records(line, self.context.hosts):
@@ -485,7 +484,6 @@ class NcclDebugParser(LineParser):
             self._read_record(line, number)
 
     def finish(self) -> None:
-        """Add communicators and edges."""
         self._edges.add_to(self.context.tables)
         self._communicators.add_to(self.context.tables)
         self._calls.add_to(self.context.tables, self._communicators.members())

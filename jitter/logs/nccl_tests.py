@@ -20,6 +20,7 @@ from jitter.core.bandwidth import bus_factor
 from jitter.core.names.kernels import parse_operation
 from jitter.logs.line_parser import Context, LineParser, split_prefix
 from jitter.logs.nccl_debug import before_nccl_record
+from jitter.logs.values import decode_json
 
 _LEAST_SHARE: Final = 2 / 3
 """Share of the rows that must agree on the ranks: damaged rows must not decide."""
@@ -192,7 +193,6 @@ class NcclTestsParser(LineParser):
         self._hint = parse_operation(context.path.name)
 
     def line(self, line: bytes, number: int) -> None:
-        """Read a banner, a header or a row."""
         task, text, _ = split_prefix(before_nccl_record(line, self.context.hosts))
         if match := _PROGRAM.search(text):
             self._hint = parse_operation(match[1])
@@ -206,7 +206,6 @@ class NcclTestsParser(LineParser):
             self._read_row(text, block, number)
 
     def finish(self) -> None:
-        """Add the tables that have no end."""
         for task in list(self._blocks):
             self._end(task)
 
@@ -308,16 +307,11 @@ class _Result(msgspec.Struct):
     experiment_name: Any = None
 
 
-def is_report(head: bytes) -> bool:
-    """Return whether a file begins like a report of nccl-tests."""
-    return head.lstrip()[:1] == b"{" and b'"alg_bw"' in head and b'"bus_bw"' in head and b'"results"' in head
-
-
 def read_report(content: bytes, context: Context) -> None:
     """Read the report; a result that cannot be read loses itself."""
     try:
-        report = msgspec.json.decode(content, type=_Report)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        report = decode_json(content, _Report)
+    except ValueError:
         context.problems.broken(JSON_FORMAT, 1)
         return
     if report.version is not None and report.version not in _KNOWN_VERSIONS:
@@ -329,8 +323,8 @@ def read_report(content: bytes, context: Context) -> None:
     named = named or parse_operation(context.path.name)
     for at, raw in enumerate(report.results):
         try:
-            _add(msgspec.json.decode(raw, type=_Result), named, ranks, context)
-        except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+            _add(decode_json(raw, _Result), named, ranks, context)
+        except ValueError:
             context.problems.broken(JSON_FORMAT, at + 1, "of the results cannot be read")
 
 
@@ -339,7 +333,8 @@ def _add(result: _Result, named: str | None, ranks: int | None, context: Context
         if half is None:
             continue
         wrong = half.nwrong
-        context.tables.add(
+        context.add(
+            JSON_FORMAT,
             "bandwidth",
             label=context.label,
             collective=parse_operation(str(result.experiment_name)) or named,
@@ -352,4 +347,3 @@ def _add(result: _Result, named: str | None, ranks: int | None, context: Context
             busbw=half.bus_bw,
             wrong=int(wrong) if isinstance(wrong, int | float) else None,
         )
-        context.count(JSON_FORMAT)

@@ -6,10 +6,8 @@ NCCL lists the ranks of a small group of outliers and counts the others. Ranks a
 import re
 from typing import Any, Final
 
-import msgspec
-
 from jitter.logs.line_parser import Context, LineParser, decoded
-from jitter.logs.values import as_integer, as_text, time_ns
+from jitter.logs.values import as_integer, as_text, decode_json, time_ns
 
 FORMAT: Final = "nccl-ras"
 _COMMUNICATOR: Final = re.compile(r"\s*#\d+-\d+ \(([0-9a-f]{1,32})\) ([A-Z]+)")
@@ -43,7 +41,6 @@ class RasParser(LineParser):
         """Whether the ranks that follow are those without an answer."""
 
     def line(self, line: bytes, number: int) -> None:
-        """Read a line that names a communicator, a count of operations, a rank or a process."""
         text = decoded(line)
         if text.strip() == "Job summary":
             self._query += 1
@@ -75,16 +72,11 @@ class RasParser(LineParser):
         self.add("ras", query=self._query, comm=self._communicator, **values)
 
 
-def is_json(head: bytes) -> bool:
-    """Return whether a file begins like a query's answer in JSON."""
-    return head.lstrip()[:1] == b"{" and b'"communicators_count"' in head
-
-
 def read_json(content: bytes, context: Context) -> None:
     """Read a query's answer in JSON."""
     try:
-        answer = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        answer = decode_json(content)
+    except ValueError:
         context.problems.note(FORMAT, "the file is damaged or cut off; it was not read")
         return
     time = time_ns(as_text(answer.get("timestamp")) or "")
@@ -104,11 +96,9 @@ def read_json(content: bytes, context: Context) -> None:
 def _add(context: Context, rank: dict[str, Any], facts: dict[str, Any]) -> None:
     number, device = as_integer(rank.get("rank")), as_integer(rank.get("cuda_dev"))
     try:
-        context.tables.add("ras", query=0, rank=number, host=as_text(rank.get("host")), device=device, **facts)
+        context.add(FORMAT, "ras", query=0, rank=number, host=as_text(rank.get("host")), device=device, **facts)
     except (ValueError, TypeError):
         context.problems.note(FORMAT, "a rank of it cannot be read")
-    else:
-        context.count(FORMAT)
 
 
 def _objects(value: dict[str, Any], name: str) -> list[dict[str, Any]]:

@@ -40,7 +40,6 @@ class PerftoolsParser(LineParser):
         self._names: list[str] = []
 
     def line(self, line: bytes, number: int) -> None:
-        """Read the title, a line of the head or a row."""
         text = split_prefix(line)[1].rstrip()
         if _TITLE in text:
             self._head, self._names, self.is_open = [], [], True

@@ -114,7 +114,6 @@ class JobstepParser(LineParser):
         self._last: dict[_Key, dict[int, int]] = {}
 
     def line(self, line: bytes, number: int) -> None:
-        """Read the threads of a line."""
         threads = list(_THREAD.finditer(decoded(line)))
         if not threads:
             raise ValueError("not a thread")
@@ -129,7 +128,6 @@ class JobstepParser(LineParser):
             self._last[key][number_of_thread] = int(cpu)
 
     def finish(self) -> None:
-        """Add the bindings, in the order of their first lines."""
         for (rank, host, gpus), cpus in self._bindings:
             self.add(
                 "bindings", rank=rank, host=host, cpus=sorted(set(cpus.values())), gpus=list(gpus) if gpus else None
@@ -154,7 +152,6 @@ class NvidiaTopologyParser(LineParser):
         self._names: dict[str, str] = {}
 
     def line(self, line: bytes, number: int) -> None:
-        """Read the header, a row or a line of the legend."""
         text = split_prefix(line)[1].rstrip()
         if "CPU Affinity" in text:
             if "GPU0" in text:
@@ -167,7 +164,6 @@ class NvidiaTopologyParser(LineParser):
             self._names[match[1]] = match[2]
 
     def finish(self) -> None:
-        """Add the GPUs."""
         self._end()
 
     def _read_row(self, text: str) -> None:
@@ -210,7 +206,6 @@ class RocmTopologyParser(LineParser):
         self._cpus: dict[int, list[int]] = {}
 
     def line(self, line: bytes, number: int) -> None:
-        """Read the node of a GPU, or the CPUs of a node."""
         text = split_prefix(line)[1]
         if match := _NUMA_OF_GPU.fullmatch(text):
             if match[2] == "Node" or int(match[1]) not in self._node_of:
@@ -221,6 +216,5 @@ class RocmTopologyParser(LineParser):
             raise ValueError("not the node of a GPU")
 
     def finish(self) -> None:
-        """Add the GPUs."""
         for gpu, node in sorted(self._node_of.items()):
             self.add("topology", gpu=gpu, numa=node if node >= 0 else None, near_cpus=self._cpus.get(node))

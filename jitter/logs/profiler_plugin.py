@@ -8,12 +8,10 @@ taken on the host.
 
 from typing import Any, Final
 
-import msgspec
-
 from jitter.core.bandwidth import element_bytes, size_of_message
 from jitter.core.names.kernels import parse_operation
 from jitter.logs.line_parser import Context, LineParser
-from jitter.logs.values import as_integer, as_text
+from jitter.logs.values import as_integer, as_text, decode_json
 
 _IDLE: Final = ("Idle", "Sleep", "Append")
 """Events of the proxy's thread that belong to no operation."""
@@ -36,12 +34,8 @@ class ProfilerPluginParser(LineParser):
         self._parts_begun: dict[tuple[object, ...], tuple[tuple[object, ...], float]] = {}
 
     def line(self, line: bytes, number: int) -> None:
-        """Read an event."""
         text = line.strip().lstrip(b"[").rstrip(b"],").strip()
-        try:
-            event = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError("not an event") from error
+        event = decode_json(text)
         if not isinstance(event, dict):
             raise ValueError("not an event")
         key = (event.get("cat"), str(event.get("id")), str(event.get("pid")), str(event.get("tid")))
@@ -72,7 +66,6 @@ class ProfilerPluginParser(LineParser):
                 self._parts.setdefault(operation, []).append((str(event["cat"]), start, at))
 
     def finish(self) -> None:
-        """Add the operations that have no end."""
         for event in self._begun.values():
             try:
                 self._add(event, None, [])

@@ -2,7 +2,9 @@
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 _MOST_CPUS: Final = 1 << 16
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -25,6 +27,14 @@ def number(text: str) -> float | None:
     """Return the number at the start of a text with a unit ("62.35 W"), or None for "[N/A]" and the like."""
     match = re.match(r"\s*(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)", text)
     return float(match[1]) if match else None
+
+
+def decode_json(content: bytes | msgspec.Raw, kind: Any = Any) -> Any:
+    """Return the JSON value of this kind in a content; ValueError where it is none, or is nested too deeply."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
 
 
 def as_integer(value: object) -> int | None:
@@ -71,7 +81,12 @@ def bus_address(text: str) -> str | None:
 
 
 def time_ns(text: str) -> int | None:
-    """Return a date and time as ns since 1970, or None where the text has no year; no zone means UTC."""
+    """Return a date and time, or whole seconds since 1970, as ns since 1970; None where the text has no year.
+
+    No zone means UTC.
+    """
+    if re.fullmatch(r"\d{10}", text):
+        return int(text) * 1_000_000_000
     if match := _ISO.search(text):
         *parts, fraction, zone = match.groups()
         shift = timedelta()

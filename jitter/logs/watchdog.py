@@ -64,7 +64,6 @@ class WatchdogParser(LineParser):
         self._progress: dict[tuple[int | None, str], dict[str, Any]] = {}
 
     def line(self, line: bytes, number: int) -> None:
-        """Read a timeout, or the numbers of the operations enqueued and completed."""
         prefix, text, of_prefix = split_prefix(line)
         owner = _OWNER.search(text)
         before = prefix + (text if owner is None else text[: owner.start()])
@@ -88,7 +87,6 @@ class WatchdogParser(LineParser):
             self._read_timeout(timeout, rank, group, owner["description"])
 
     def finish(self) -> None:
-        """Add the timeouts, which later lines may have completed."""
         for timeout in self._timeouts.values():
             self.add("collective_timeouts", **timeout)
         for progress in self._progress.values():

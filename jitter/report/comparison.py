@@ -270,7 +270,13 @@ def _terminal_table(table: ComparisonTable) -> "Table":
     shown = Table(title=table.title, title_justify="left", title_style="cyan", box=None, padding=(0, 2, 0, 0))
     for number, head in enumerate(table.heads):
         is_text = number == 0
-        shown.add_column(head, justify="left" if is_text else "right", overflow="fold" if is_text else "ellipsis")
+        widest = max(map(len, head.split()), default=0)  # a narrow terminal folds heads between words
+        shown.add_column(
+            head,
+            justify="left" if is_text else "right",
+            overflow="fold" if is_text else "ellipsis",
+            min_width=widest,
+        )
     for row in table.rows:
         # Text, not str: square brackets in a kernel name are not markup
         shown.add_row(*(Text(escape_control(cell)) for cell in row))

@@ -203,6 +203,7 @@ def test_compressed(twelve_ranks: Path, tmp_path: Path):
     plain = export(twelve_ranks, tmp_path / "t.json", "--step", 2000)
     assert export(twelve_ranks, tmp_path / "t.json.gz", "--step", 2000) == plain
     assert (tmp_path / "t.json.gz").stat().st_size < (tmp_path / "t.json").stat().st_size / 5
+    assert (tmp_path / "t.json.gz").read_bytes()[3:8] == bytes(5)  # no name and no time (RFC 1952)
 
 
 def aligned(zero: int, *rows: dict[str, Any]) -> list[dict[str, Any]]:

@@ -130,7 +130,13 @@ def _shape(shape: Sequence[int]) -> str:
 
 
 def _collectives(comparison: Comparison, most: int) -> Rows:
-    for change in [change for change in comparison.collectives if _is_changed(change)][:most]:
+    def is_changed(change: CollectiveChange) -> bool:
+        if change.base is None or change.new is None:
+            return True
+        is_other = change.ratio is not None and abs(change.ratio - 1) >= _MIN_RATIO_CHANGE
+        return is_other or round(change.base.calls_per_step, 2) != round(change.new.calls_per_step, 2)
+
+    for change in list(filter(is_changed, comparison.collectives))[:most]:
         size = "" if change.either.size_bytes is None else f"{change.either.size_bytes:,} B"
         sides = change.base, change.new
         yield (
@@ -140,13 +146,6 @@ def _collectives(comparison: Comparison, most: int) -> Rows:
             Measure(UNKNOWN if change.ratio is None else f"×{change.ratio:.2f}", change.ratio, ""),
             *(_number(None if side is None else side.wait_us) for side in sides),
         )
-
-
-def _is_changed(change: CollectiveChange) -> bool:
-    if change.base is None or change.new is None:
-        return True
-    is_other = change.ratio is not None and abs(change.ratio - 1) >= _MIN_RATIO_CHANGE
-    return is_other or round(change.base.calls_per_step, 2) != round(change.new.calls_per_step, 2)
 
 
 def _ranks(comparison: Comparison, most: int) -> Rows:
@@ -191,18 +190,11 @@ def name_culprit_entry(entry: CulpritEntry) -> str:
     return format_rank(entry.rank, entry.host)
 
 
-_FIELDS: Final = {
-    "profilers": "profiler",
-    "nccl": "NCCL",
-    "networks": "network",
-    "transports": "transports",
-}
-
-
 def _environment(comparison: Comparison, most: int) -> Rows:
     if comparison.environment is None:
         return
-    for field, label in _FIELDS.items():
+    labels = {"profilers": "profiler", "nccl": "NCCL", "networks": "network", "transports": "transports"}
+    for field, label in labels.items():
         texts = [", ".join(getattr(environment, field)) or UNKNOWN for _, environment in comparison.environment]
         if texts[0] != texts[1]:
             yield label, *texts

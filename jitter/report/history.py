@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS
 from jitter.analysis.diagnosis.model import RUNGS
@@ -59,19 +59,17 @@ def describe_history(
     """Return sentences on the change points of one job, and heads and rows of its runs with waterfall and findings."""
     changes = change_points(runs)
     heads = ("run", "step time", "loss", *(RUNG_WORDS[rung] for rung in RUNGS[1:]), "at best", "change", "findings")
-    rows = []
-    for run, document in zip(runs, documents, strict=True):
-        parts = [measure_time(value) for value in waterfall_parts(document).values()]
-        rows.append(
-            (
-                run.name,
-                measure_time(run.step_time_ns),
-                measure_percent(run.loss_fraction),
-                *parts,
-                format_change(changes.get((run.job, run.digest))),
-                describe_findings(document),
-            )
+    rows: list[tuple[str, ...]] = [
+        (
+            run.name,
+            measure_time(run.step_time_ns),
+            measure_percent(run.loss_fraction),
+            *map(measure_time, waterfall_parts(document).values()),
+            format_change(changes.get((run.job, run.digest))),
+            describe_findings(document),
         )
+        for run, document in zip(runs, documents, strict=True)
+    ]
     sentences = [
         f"Changed with {run.name} ({format_date(run.added_ns)}): {describe_change(changes[run.job, run.digest])}."
         for run in runs
@@ -157,29 +155,17 @@ def history_document(runs: Sequence[HistoryRun]) -> dict[str, Any]:
                 **{name: getattr(run, name) for name in ("digest", "added_ns", "ranks", "steps", "step_time_ns")},
                 "loss_fraction": run.loss_fraction,
                 "labels": dict(run.labels),
-                "change": None if (change := changes.get((run.job, run.digest))) is None else _plain(change),
+                "change": None
+                if (change := changes.get((run.job, run.digest))) is None
+                else {
+                    "before_ns": round(change.before_ns),
+                    "after_ns": round(change.after_ns),
+                    "fraction": change.fraction,
+                },
             }
             for run in runs
         ],
     }
-
-
-def _plain(change: ChangePoint) -> dict[str, Any]:
-    return {
-        "before_ns": round(change.before_ns),
-        "after_ns": round(change.after_ns),
-        "fraction": change.fraction,
-    }
-
-
-class RunSection(NamedTuple):
-    """One run with its comparison."""
-
-    run: HistoryRun
-    title: str
-    labels: str
-    sentence: str
-    tables: list[ComparisonTable]
 
 
 def render_history_html(job: str, runs: Sequence[HistoryRun], documents: Sequence[Document]) -> str:
@@ -199,7 +185,8 @@ def render_history_html(job: str, runs: Sequence[HistoryRun], documents: Sequenc
             comparison = compare_documents(bases, documents[at])
             sentence, tables = comparison.sentence, build_tables(comparison, _MOST_ROWS)
         title = f"{runs[at].name}, {format_date(runs[at].added_ns)} {change}".strip()
-        sections.append(RunSection(runs[at], title, format_labels(runs[at]), sentence, tables))
+        section = {"run": runs[at], "title": title, "labels": format_labels(runs[at])}
+        sections.append(section | {"sentence": sentence, "tables": tables})
     body = (
         template_environment()
         .get_template("history.html.j2")

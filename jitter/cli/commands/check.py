@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,26 +11,14 @@ from jitter.core.errors import ExitCode, JitterError, UsageError
 
 if TYPE_CHECKING:
     from jitter.comparison.document import Document
-    from jitter.comparison.gates import Gate
+    from jitter.comparison.gates import Gate, GateName
     from jitter.comparison.model import Comparison
 
 CHECK_SCHEMA_VERSION = 1
 
 
-class Limits(NamedTuple):
-    """The limits that the command line sets; None for a gate that is not asked for."""
-
-    loss: float | None
-    regression: float | None
-    causes: list[str] | None
-
-    def unknown(self, why: str) -> "list[Gate]":
-        """Return each gate as not measured."""
-        from jitter.comparison.gates import unknown_gate
-
-        gates = [] if self.loss is None else [unknown_gate("max-loss", self.loss, why)]
-        gates += [] if self.regression is None else [unknown_gate("max-regression", self.regression, why)]
-        return gates if self.causes is None else [*gates, unknown_gate("fail-on", None, why)]
+Limits = dict["GateName", Any]
+"""By gate that the command line asks for its limit: a fraction, or for `fail-on` the causes."""
 
 
 @click.command
@@ -75,14 +63,15 @@ def check(
     from jitter.cli.output.stdio import print_text
     from jitter.comparison.gates import Result, parse_causes, parse_limit, worst
 
-    limits = Limits(
-        None if max_loss is None else parse_limit(max_loss, "--max-loss"),
-        None if max_regression is None else parse_limit(max_regression, "--max-regression"),
-        None if fail_on is None else parse_causes(fail_on),
-    )
-    if not any(limit is not None for limit in limits):
+    given: dict[GateName, str | None] = {"max-loss": max_loss, "max-regression": max_regression, "fail-on": fail_on}
+    limits: Limits = {
+        gate: parse_causes(text) if gate == "fail-on" else parse_limit(text, f"--{gate}")
+        for gate, text in given.items()
+        if text is not None
+    }
+    if not limits:
         raise UsageError("nothing to check", "give --max-loss, --baseline with --max-regression, or --fail-on")
-    if (baseline is None) != (limits.regression is None):
+    if (baseline is None) != (max_regression is None):
         raise UsageError("--baseline and --max-regression belong together", "give both")
     is_history = (baseline or "").startswith(HISTORY_PREFIX)
     if last is not None and not is_history:
@@ -97,13 +86,13 @@ def check(
     failure: JitterError | None = None
     try:
         if missing is not None:
-            gates = limits.unknown(missing)
+            gates = _unknown(limits, missing)
         else:
             run, comparison, gates = _measure(lake, baseline, last, steps, limits)
     except UsageError:
         raise
     except JitterError as error:
-        failure, gates = error, limits.unknown(error.message)
+        failure, gates = error, _unknown(limits, error.message)
     print_text(_render(gates, run, comparison, as_json=as_json, as_markdown=as_markdown))
     if failure is not None:
         # neither damage nor a full disk is a measurement: no option turns it into success
@@ -123,19 +112,25 @@ def _measure(
 
     damaged_files().forbid()
     run = load_run(lake, steps)
-    gates = []
-    comparison = None
-    if limits.loss is not None:
-        gates.append(check_loss(run, limits.loss))
-    if limits.regression is not None and baseline is not None:
-        if bases := load_baselines(baseline, last, run):
+    gates, comparison = [], None
+    for gate, limit in limits.items():
+        if gate == "max-loss":
+            gates.append(check_loss(run, limit))
+        elif gate == "fail-on":
+            gates.append(check_findings(run, limit))
+        elif bases := load_baselines(str(baseline), last, run):
             comparison = compare_documents(bases, run)
-            gates.append(check_regression(comparison, limits.regression))
+            gates.append(check_regression(comparison, limit))
         else:
-            gates += Limits(None, limits.regression, None).unknown(f"the baseline {baseline} has no other run")
-    if limits.causes is not None:
-        gates.append(check_findings(run, limits.causes))
+            gates += _unknown({gate: limit}, f"the baseline {baseline} has no other run")
     return run, comparison, gates
+
+
+def _unknown(limits: Limits, why: str) -> "list[Gate]":
+    """Return each gate as not measured."""
+    from jitter.comparison.gates import unknown_gate
+
+    return [unknown_gate(gate, None if gate == "fail-on" else limit, why) for gate, limit in limits.items()]
 
 
 def _render(

@@ -10,6 +10,10 @@ import pyarrow as pa
 NAME_ID = pa.int32()
 """Names of kernels and calls are positions in the recording's list of names, since demangled C++ is long."""
 
+_LAUNCH_SHAPE = [pa.field(f"{what}_{axis}", pa.int32()) for what in ("grid", "block") for axis in "xyz"]
+_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+"""A column of few distinct texts."""
+
 ACTIVITIES = pa.schema(
     [
         pa.field("process", pa.int32(), nullable=False),  # position in Recording.processes
@@ -20,12 +24,7 @@ ACTIVITIES = pa.schema(
         pa.field("start_ns", pa.int64(), nullable=False),
         pa.field("end_ns", pa.int64(), nullable=False),
         pa.field("correlation", pa.int64()),  # joins the launching call, within the process
-        pa.field("grid_x", pa.int32()),
-        pa.field("grid_y", pa.int32()),
-        pa.field("grid_z", pa.int32()),
-        pa.field("block_x", pa.int32()),
-        pa.field("block_y", pa.int32()),
-        pa.field("block_z", pa.int32()),
+        *_LAUNCH_SHAPE,
         pa.field("collective", pa.string()),  # the operation, as kernels.OPERATIONS spells it
         pa.field("message_bytes", pa.int64()),
         pa.field("size_bytes", pa.int64()),  # of a collective as nccl-tests states it; of a copy or a fill
@@ -101,40 +100,26 @@ KERNELS = pa.schema(
     [
         pa.field("rank", pa.int32(), nullable=False),  # the job's global rank
         pa.field("ordinal", pa.int32(), nullable=False),  # launch order in the rank's step, from 0
-        pa.field("kernel_name", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("kind", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("kernel_name", _TEXT, nullable=False),
+        pa.field("kind", _TEXT, nullable=False),
         pa.field("device", pa.int32()),
         pa.field("stream", pa.int64()),
         pa.field("start_ns", pa.int64(), nullable=False),
         pa.field("end_ns", pa.int64(), nullable=False),
         pa.field("duration_ns", pa.int64(), nullable=False),
-        pa.field("launch_name", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("launch_name", _TEXT),
         pa.field("launch_start_ns", pa.int64()),
         pa.field("launch_end_ns", pa.int64()),
         pa.field("launch_thread", pa.int64()),
         pa.field("correlation_id", pa.int64()),
-        pa.field("grid_x", pa.int32()),
-        pa.field("grid_y", pa.int32()),
-        pa.field("grid_z", pa.int32()),
-        pa.field("block_x", pa.int32()),
-        pa.field("block_y", pa.int32()),
-        pa.field("block_z", pa.int32()),
-        pa.field("collective", pa.string()),
-        pa.field("message_bytes", pa.int64()),
-        pa.field("dtype", pa.string()),
-        pa.field("group_name", pa.string()),
-        pa.field("group_ranks", pa.list_(pa.int32())),
-        pa.field("group_size", pa.int32()),
-        pa.field("sequence", pa.int64()),
-        pa.field("source_rank", pa.int32()),
-        pa.field("destination_rank", pa.int32()),
-        pa.field("size_bytes", pa.int64()),
-        pa.field("split_imbalance", pa.float64()),
+        *_LAUNCH_SHAPE,
+        *map(ACTIVITIES.field, ("collective", "message_bytes", "dtype", "group_name", "group_ranks", "group_size")),
+        *map(ACTIVITIES.field, ("sequence", "source_rank", "destination_rank", "size_bytes", "split_imbalance")),
         pa.field("copy_direction", pa.string()),
-        pa.field("operator", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("scope", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("phase", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("source_line", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("operator", _TEXT),
+        pa.field("scope", _TEXT),
+        pa.field("phase", _TEXT),
+        pa.field("source_line", _TEXT),
     ]
 )
 """One row per GPU activity of one rank's step, in launch order: `LAKE/kernels/step=N/rank=R.parquet`.

@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool as WorkerDied
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
@@ -27,16 +27,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from jitter.core.errors import ExitCode, JitterError
 from jitter.core.interrupts import DeferInterrupts
 
-__all__ = [
-    "WorkerDied",
-    "WorkerPool",
-    "cpu_count",
-    "exit_after",
-    "reduce_gc",
-    "server_context",
-    "stream_from_process",
-]
-
+WorkerDied = BrokenProcessPool
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")

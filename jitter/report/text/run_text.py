@@ -119,32 +119,21 @@ def _format_steps(steps: tuple[StepKey, ...]) -> str:
 
 def describe_excluded(overview: RunOverview) -> list[str]:
     """Describe what is in no figure, one sentence each."""
-    sentences = []
-    if overview.unmatched_kernels:
-        sentences.append(
-            f"{format_count(overview.unmatched_kernels, 'kernel')} ({format_time(overview.unmatched_ns)}) without a "
-            "counterpart on the other ranks: no kernel index; the time counts only in the time to kernel end. "
-            "Inputs of different size can run different kernels."
-        )
-    if overview.outside_steps:
-        outside = format_count(overview.outside_steps, "kernel lies", "kernels lie")
-        sentences.append(f"{outside} outside step markers (ignored).")
-    if overview.before_capture:
-        early = format_count(overview.before_capture, "kernel was", "kernels were")
-        sentences.append(f"{early} launched before the capture began (ignored).")
-    if overview.without_launches:
-        sentences.append(
-            f"{format_count(overview.without_launches, 'rank')} recorded no launches: kernels are ordered by start "
-            "time and belong to the step in which they start; launch latency is unknown."
-        )
-    if overview.negative_latencies:
-        sentences.append(
-            f"{format_count(overview.negative_latencies, 'kernel')} start before their own launch: the clocks of CPU "
-            "and GPU disagree in the recordings."
-        )
-    if overview.steps_left_out:
-        sentences.append(f"{format_count(overview.steps_left_out, 'step')} left out by --steps.")
-    return sentences
+    unmatched = format_count(overview.unmatched_kernels, "kernel")
+    outside = format_count(overview.outside_steps, "kernel lies", "kernels lie")
+    early = format_count(overview.before_capture, "kernel was", "kernels were")
+    sentences = (
+        f"{unmatched} ({format_time(overview.unmatched_ns)}) without a counterpart on the other ranks: no kernel "
+        "index; the time counts only in the time to kernel end. Inputs of different size can run different kernels.",
+        f"{outside} outside step markers (ignored).",
+        f"{early} launched before the capture began (ignored).",
+        f"{format_count(overview.without_launches, 'rank')} recorded no launches: kernels are ordered by start "
+        "time and belong to the step in which they start; launch latency is unknown.",
+        f"{format_count(overview.negative_latencies, 'kernel')} start before their own launch: the clocks of CPU "
+        "and GPU disagree in the recordings.",
+        f"{format_count(overview.steps_left_out, 'step')} left out by --steps.",
+    )
+    return [sentence for sentence in sentences if not sentence.startswith("0 ")]  # nothing to say of none
 
 
 def format_kernels_per_step(overview: RunOverview) -> str:

@@ -5,16 +5,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.execution.run_model import RunModel
+from jitter.core.numeric.arrays import Codes, Floats, Ints
 from jitter.core.step_key import StepKey
 from jitter.report.views.step_grid import StepGrid
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
 UNKNOWN_OPERATION = "collective"
 
 
@@ -25,15 +22,15 @@ class CollectiveWaits:
     If several groups run a collective at once, an entry holds the longest wait, the fastest group and the slowest.
     """
 
-    kernel_index: Ints
+    kernel_index: Codes
     operation: tuple[str, ...]
     waited_ns: Floats
     """Longest wait of a rank of the cohort for the last rank to arrive."""
-    waiter: Ints
+    waiter: Codes
     """Rank that waited longest."""
     waiter_ns: Floats
     """How long that rank was in the collective: its wait and the transfer."""
-    last: Ints
+    last: Codes
     """Rank that it waited for: the last of its group to arrive."""
     least_ns: Floats
     """Time from the last arrival to the end, in the fastest group."""
@@ -56,11 +53,11 @@ class CollectiveWaits:
 class _Attendances:
     """The ranks in all collectives of a step, one entry each, in the order of `CollectiveArrays`."""
 
-    rank: Longs
-    group: Longs
+    rank: Ints
+    group: Ints
     took: Floats
     """From the rank's arrival to its end; NaN if it has not the collective."""
-    index: Ints
+    index: Codes
     """Kernel index; -1 for ranks of other cohorts."""
     bytes: Floats
 

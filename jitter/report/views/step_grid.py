@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from jitter.analysis.alignment.program import Program
 from jitter.analysis.diagnosis.model import StepAnswer
@@ -12,10 +11,8 @@ from jitter.analysis.metrics.step_metrics import METRICS as MEASURED
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_numbers
+from jitter.core.numeric.arrays import Codes, Floats, Ints
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
 METRICS = tuple(MEASURED)
 
 
@@ -43,8 +40,8 @@ class StepGrid:
         index, rank = kernels.index[rows], kernels.of_rank[rows]
         every = np.array(kernels.ranks, np.int64)
         present, held = np.bincount(index) > 0, np.bincount(rank, minlength=every.size) > 0
-        self.kernel_index: Ints = np.flatnonzero(present).astype(np.int32)
-        self.ranks: Longs = every[held]
+        self.kernel_index: Codes = np.flatnonzero(present).astype(np.int32)
+        self.ranks: Ints = every[held]
         # bincount instead of sorting: a step can have a million rows and few kernels
         cell = (np.cumsum(present) - 1)[index] * self.ranks.size + (np.cumsum(held) - 1)[rank]
         self._grids: dict[str, Floats] = {}
@@ -101,7 +98,7 @@ class StepGrid:
             )
         return at
 
-    def at(self, ranks: Sequence[int] | Longs, positions: Longs) -> tuple[Ints, Floats]:
+    def at(self, ranks: Sequence[int] | Ints, positions: Ints) -> tuple[Codes, Floats]:
         """Return kernel index and message size (bytes) of kernels given by rank and position, (…, ranks).
 
         The index is -1 for a kernel without an index or of another cohort.
@@ -114,7 +111,7 @@ class StepGrid:
         index[..., here], size[..., here] = self._index[at], self._sizes[at]
         return index, size
 
-    def of_operations(self, program: Program, times: TeamTimes) -> tuple[Ints, Floats]:
+    def of_operations(self, program: Program, times: TeamTimes) -> tuple[Codes, Floats]:
         """Return kernel index and message size (bytes) of a team's operations in this step, (operations, ranks).
 
         The index is -1 for an operation that is no kernel or that a rank lacks, and as in `at`.

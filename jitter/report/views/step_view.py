@@ -12,13 +12,11 @@ from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.execution.step_times import of_team
 from jitter.analysis.replay.replay import accumulate_excess
 from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.core.numeric.arrays import Codes, Floats, Ints
 from jitter.core.step_key import StepKey
 from jitter.report.views.collective_waits import CollectiveWaits, measure_collective_waits
 from jitter.report.views.step_grid import METRICS, StepGrid
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int32]
-Longs = npt.NDArray[np.int64]
 MAX_POINTS = 2800
 """Most kernels that are drawn without downsampling."""
 PIXEL_COLUMNS = 350
@@ -46,8 +44,8 @@ class MetricSeries:
     `high_rank` and `low_rank` the ranks of these extremes.
     """
 
-    kernel_index: Ints
-    code: Ints
+    kernel_index: Codes
+    code: Codes
     """Position in the view's `names`."""
     max: Floats
     min: Floats
@@ -60,11 +58,11 @@ class MetricSeries:
 class RankRuns(NamedTuple):
     """Stretches of kernels with one rank furthest behind (row 0) or furthest ahead (row 1); arrays of one length."""
 
-    row: Ints
+    row: Codes
     left: Floats
     """Kernel index of the first kernel − 0.5."""
     right: Floats
-    rank: Ints
+    rank: Codes
     is_clear: npt.NDArray[np.bool_]
     """Whether the rank is at least the finest scale away from the median rank."""
 
@@ -229,7 +227,7 @@ def find_waiting_kernels(examined: RunAnalysis, grid: StepGrid) -> npt.NDArray[n
     return is_waiting
 
 
-def _main_stream_cells(examined: RunAnalysis, step: RecordedStep, grid: StepGrid) -> Longs:
+def _main_stream_cells(examined: RunAnalysis, step: RecordedStep, grid: StepGrid) -> Ints:
     """Return, (kernels, ranks) of the grid, the cell of the step if the main stream ran the kernel; else -1."""
     run = examined.run
     kernel_cells = np.full((grid.kernel_index.size, grid.ranks.size), -1, np.int64)
@@ -308,7 +306,7 @@ def own_values(grid: StepGrid, metric: str) -> Floats:
     return np.where(hidden[:, None], np.nan, grid.metric(metric))
 
 
-def build_rank_line(grid: StepGrid, rank: int, metric: str) -> tuple[Ints, Floats]:
+def build_rank_line(grid: StepGrid, rank: int, metric: str) -> tuple[Codes, Floats]:
     """Return one rank's line, downsampled: kernel indices and values in ns; raises as `StepGrid.of`."""
     at, values = grid.kernel_index, own_values(grid, metric)[:, grid.column(rank)]
     columns = _columns(metric)
@@ -332,7 +330,7 @@ def _most_points(columns: int) -> int:
     return columns * MAX_POINTS // PIXEL_COLUMNS
 
 
-def keep_extremes(x: Ints, lines: Sequence[Floats], columns: int) -> Longs:
+def keep_extremes(x: Codes, lines: Sequence[Floats], columns: int) -> Ints:
     """Return the positions to keep, ascending: first, last, and each line's extremes in `columns` equal parts of x.
 
     `x` ascends; each line has the length of `x`, with NaN for the unknown. Nothing is averaged: spikes are the signal.
@@ -352,7 +350,7 @@ def keep_extremes(x: Ints, lines: Sequence[Floats], columns: int) -> Longs:
     return np.unique(np.concatenate(kept))
 
 
-def _extreme(values: Floats, ranks: Longs, sign: float) -> tuple[Floats, Floats]:
+def _extreme(values: Floats, ranks: Ints, sign: float) -> tuple[Floats, Floats]:
     """Return the highest (sign 1) or lowest (-1) value of each kernel, and its rank; NaN where there is none."""
     if not ranks.size or not values.shape[0]:
         nothing = np.full(values.shape[0], np.nan)

@@ -619,8 +619,10 @@ def _is_of_switch(code: int) -> bool:
 # ---- hosts
 
 
-def _incidents(kind: str) -> Callable[[JobLogs], Iterator[Match]]:
-    """Return a rule that finds the ranks, GPUs and hosts with incidents of a kind."""
+def _incidents(
+    kind: str, words: Callable[[Sequence[Mapping[str, Any]], int], dict[str, Any]]
+) -> Callable[[JobLogs], Iterator[Match]]:
+    """Return a rule that finds the ranks, GPUs and hosts with incidents of a kind, told from their rows and number."""
 
     def find(logs: JobLogs) -> Iterator[Match]:
         alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
@@ -640,16 +642,8 @@ def _incidents(kind: str) -> Callable[[JobLogs], Iterator[Match]]:
             counts = [row["count"] or 1 for row in rows]
             # a count since the beginning of the program grows
             count = max(counts) if any(row["detail"] for row in rows) and kind == "allocator" else sum(counts)
-            seconds = max(row["seconds"] or 0 for row in rows)
             yield Match(
-                {
-                    "subject": subject,
-                    "detail": detail or rows[0]["detail"],
-                    "times": f" ({count} times)" if count > 1 else "",
-                    "n": format_count(count, "time"),
-                    "errors": format_count(count, f"{detail} PCIe error"),
-                    "seconds": f"{seconds:.0f}",
-                },
+                {"subject": subject} | words(rows, count),
                 ranks,
                 host,
                 causes=None if ranks or host is not None else (),  # of an unknown host: evidence of no rank
@@ -657,6 +651,12 @@ def _incidents(kind: str) -> Callable[[JobLogs], Iterator[Match]]:
             )
 
     return find
+
+
+def _blocked(rows: Sequence[Mapping[str, Any]], count: int) -> dict[str, Any]:
+    seconds = max(row["seconds"] or 0 for row in rows)
+    times = f" ({count} times)" if count > 1 else ""
+    return {"detail": rows[0]["detail"], "seconds": f"{seconds:.0f}", "times": times}
 
 
 # ---- placement
@@ -818,16 +818,18 @@ RULES: Final[tuple[Rule, ...]] = (
     Rule("gpu_error", _GPU_CAUSES, "likely", _memory,
          "{gpu}: {what}{source}", "reset the GPU; replace it where errors come back"),
     Rule("exit", (), "unknown", lambda logs: (Match({"said": text}) for text in describe_exits(logs.exits)), "{said}"),
-    Rule("host", (*_HOST_CAUSES, "sync_calls"), "likely", _incidents("allocator"),
+    Rule("host", (*_HOST_CAUSES, "sync_calls"), "likely",
+         _incidents("allocator", lambda _, count: {"n": format_count(count, "time")}),
          "{subject}: PyTorch's allocator ran out of GPU memory {n} and freed its cache",
          "use less memory, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-    Rule("host", _HOST_CAUSES, "likely", _incidents("soft_lockup"),
+    Rule("host", _HOST_CAUSES, "likely", _incidents("soft_lockup", _blocked),
          "{subject}: a processor was held in the kernel for {seconds} s by {detail}{times}",
          "read the host's kernel log for what holds it"),
-    Rule("host", _HOST_CAUSES, "likely", _incidents("hung_task"),
+    Rule("host", _HOST_CAUSES, "likely", _incidents("hung_task", _blocked),
          "{subject}: {detail} was blocked in the kernel for more than {seconds} s{times}",
          "check the host's file systems and its driver: that is what such a process waits for"),
-    Rule("host", _OF_PCIE, "unknown", _incidents("pcie"),
+    Rule("host", _OF_PCIE, "unknown",
+         _incidents("pcie", lambda rows, count: {"errors": format_count(count, f"{rows[0]['detail']} PCIe error")}),
          "{subject}: {errors}", "check the slot, the riser and the link's speed"),
     Rule("placement", _HOST_CAUSES, "likely", _shared_threads,
          "rank {rank} shares {shared} of {threads} with {others}", "bind each rank to CPU cores of its own",

@@ -48,7 +48,7 @@ _NODE: Final = re.compile(r"(?i)(?<![a-z])(?:node|host|machine|server|pod)(?:[_\
 _YEARS: Final = range(1990, 2100)
 
 
-class NamedRank(NamedTuple):
+class _NamedRank(NamedTuple):
     """A rank in a file's path. A strong one says "rank"; a weak one is a number where tools put the rank."""
 
     rank: int
@@ -57,17 +57,11 @@ class NamedRank(NamedTuple):
 
 def rank_in_path(path: Path) -> int | None:
     """Return the rank in the file's name, else in the name of the nearest folder that has one; None if none has."""
-    path_rank = named_rank(path)
-    return None if path_rank is None else path_rank.rank
-
-
-def named_rank(path: Path) -> NamedRank | None:
-    """Return the rank as `rank_in_path`, with its strength."""
     for part in (path.name, *(parent.name for parent in path.parents)):
         part_rank = _rank_in_part(part)
         if part_rank is not None:
             is_of_node = not part_rank.is_strong and _NODE.search(f"{path.parent.name}/{path.name}")
-            return None if is_of_node else part_rank
+            return None if is_of_node else part_rank.rank
     return None
 
 
@@ -77,21 +71,21 @@ def stated_rank(path: Path) -> int | None:
     return name_rank.rank if name_rank is not None and name_rank.is_strong else None
 
 
-def _rank_in_part(part: str) -> NamedRank | None:
+def _rank_in_part(part: str) -> _NamedRank | None:
     strong = list(_STRONG.finditer(part))
     if strong:
         named = [match for match in strong if match[0].lower().startswith(("global", "world"))]
-        return NamedRank(int((named or strong)[-1]["rank"]), True)
+        return _NamedRank(int((named or strong)[-1]["rank"]), True)
     sglang = _SGLANG.search(part)
     if sglang is not None:
         # with -DP-, -PP- or -EP- the global rank depends on their sizes, which the name does not state
-        return None if sglang["rest"] else NamedRank(int(sglang["rank"]), False)
+        return None if sglang["rest"] else _NamedRank(int(sglang["rank"]), False)
     if _OTHER_NUMBERS.search(part) or _HOST_AND_PROCESS.search(part):
         return None
     for pattern in _WEAK:
         matches = list(pattern.finditer(part))
         if matches and int(matches[-1]["rank"]) not in _YEARS:
-            return NamedRank(int(matches[-1]["rank"]), False)
+            return _NamedRank(int(matches[-1]["rank"]), False)
     return None
 
 

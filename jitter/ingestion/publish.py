@@ -4,7 +4,7 @@ import hashlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from jitter.core.errors import JitterError, RejectedForAnotherError, UnknownRankError
 from jitter.core.step_key import StepKey
@@ -517,6 +517,14 @@ def _is_outdated(record: SourceRecord) -> bool:
     return name in readers() and record.reader_version < readers()[name].version
 
 
+_NOTHING_READ: Final[dict[str, Any]] = {
+    **dict.fromkeys(("step_pattern", "profiler_version", "rank", "rank_told_by", "host", "device", "pid")),
+    **dict.fromkeys(("utc_offset_ns", "main_stream", "repetition")),
+    **dict.fromkeys(("part", "reader_version", "kernels", "outside_steps", "before_capture"), 0),
+}
+"""Fields of the record of a source that was not read."""
+
+
 def _refusal(
     path: Path, digest: str, size: int, changed_ns: int, reader: str | None, error: JitterError
 ) -> SourceRecord:
@@ -527,27 +535,13 @@ def _refusal(
         file_digest=digest,
         size=size,
         mtime_ns=changed_ns,
-        part=0,
         parts=1,
-        step_pattern=None,
         format=reader or "unrecognized",
-        reader_version=0,
-        profiler_version=None,
-        rank=None,
-        rank_told_by=None,
-        host=None,
-        device=None,
-        pid=None,
         clock="unknown",
-        utc_offset_ns=None,
-        main_stream=None,
         has_launches=False,
         steps_from="none",
-        repetition=None,
-        kernels=0,
-        outside_steps=0,
-        before_capture=0,
         steps=[],
         problems=[str(error)],
+        **_NOTHING_READ,
         claimed_rank=rank_in_path(path),
     )

@@ -145,41 +145,24 @@ def columns_of_records(records: Sequence[NamedTuple], record_of_row: Codes) -> d
     }
 
 
-class Remaining:
-    """Reports bytes of a source as they are read, and at the end those that were not."""
+class Progress:
+    """Reports progress through a source in bytes: those read, or in proportion to the rows read."""
 
-    def __init__(self, size: int, advance: Callable[[int], None]) -> None:
-        self._rest, self._advance = size, advance
+    def __init__(self, size: int, advance: Callable[[int], None], rows: int = 1) -> None:
+        """`size` are the bytes of the source, `rows` is an estimate of all its rows."""
+        self._size, self._rest, self._rows, self._seen = size, size, max(rows, 1), 0
+        self._advance = advance
 
     def __call__(self, size: int) -> None:
         """Report further bytes."""
         self._rest -= size
         self._advance(size)
 
+    def rows(self, count: int) -> None:
+        """Report the bytes of further rows."""
+        self._seen += count
+        self(self._size * min(self._seen, self._rows) // self._rows - (self._size - self._rest))
+
     def finish(self) -> None:
         """Report the bytes that were not read."""
         self(max(0, self._rest))
-
-
-class Progress:
-    """Progress in bytes through a source, in proportion to the rows read."""
-
-    def __init__(self, size: int, rows: int) -> None:
-        """`rows` is an estimate of all rows."""
-        self._size = size
-        self._rows = max(rows, 1)
-        self._seen = 0
-        self._reported = 0
-
-    def seen(self, rows: int) -> int:
-        """Return the bytes to report for these further rows."""
-        self._seen += rows
-        return self._report(self._size * min(self._seen, self._rows) // self._rows)
-
-    def rest(self) -> int:
-        """Return the bytes not yet reported."""
-        return self._report(self._size)
-
-    def _report(self, due: int) -> int:
-        further, self._reported = due - self._reported, due
-        return further

@@ -9,7 +9,7 @@ from jitter.core.errors import UsageError
 from jitter.ingestion.ingest import ingest
 from jitter.ingestion.names import compile_collective_pattern
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
-from jitter.ingestion.transform.launch_join import capture_boundary, is_launch, is_synchronising
+from jitter.ingestion.transform.launch_join import flag_names
 from jitter.lake.parquet import read_kernels
 from jitter.simulate import Job, simulate, write
 
@@ -61,14 +61,15 @@ NEITHER = [
 
 @pytest.mark.parametrize("name", [*LAUNCHES, *WAITS, *NEITHER])
 def test_what_it_does(name: str):
-    assert is_launch(name) == (name in LAUNCHES)
-    assert is_synchronising(name) == (name in WAITS)
+    flags = flag_names([name], Communication(None, []))
+    assert flags["is_launch"] == [name in LAUNCHES]
+    assert flags["is_synchronising"] == [name in WAITS]
+    assert flags["is_operation"] == [name in NEITHER]
 
 
 def test_capture_of_graphs():
-    assert capture_boundary("cudaStreamBeginCapture_v10000") == "begin"
-    assert capture_boundary("hipStreamEndCapture") == "end"
-    assert capture_boundary("cudaStreamIsCapturing_v10000") is None
+    names = ["cudaStreamBeginCapture_v10000", "hipStreamEndCapture", "cudaStreamIsCapturing_v10000"]
+    assert flag_names(names, Communication(None, []))["is_capture_edge"] == [True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, permutations
 from pathlib import Path
 from statistics import median_low
 from typing import Final, NamedTuple
@@ -680,10 +680,8 @@ _SAME_RUN: Final = "a second recording of about the same time, of which one is e
 _UNDECIDED: Final = "and nothing tells which of the two is right: neither is taken"
 
 
-Claims = list[tuple[int, StepKey]]
-"""Ranks with a step."""
-Rivals = dict[GivenRecording, dict[GivenRecording, Claims]]
-"""By recording the other ones that hold some of its steps, with these."""
+_Claim = tuple[int, StepKey]
+"""A rank and one of its steps."""
 
 
 class StepConflict(NamedTuple):
@@ -702,7 +700,14 @@ def find_conflicts(recordings: Iterable[GivenRecording], ranks: Sequence[Recorde
     Of two such recordings the one that is more like the other `ranks` of the job is taken, then the more complete one.
     Of two that nothing tells apart, one is taken if they are of the same time, else none.
     """
-    rivals = _rivals(recordings)
+    holders: dict[_Claim, list[GivenRecording]] = {}
+    for recording in recordings:
+        for claim in ((rank.rank, step.key) for rank in recording.ranks for step in rank.record.steps):
+            holders.setdefault(claim, []).append(recording)
+    rivals: dict[GivenRecording, dict[GivenRecording, list[_Claim]]] = {}
+    for claim, holding in holders.items():
+        for recording, rival in permutations(dict.fromkeys(holding), 2):
+            rivals.setdefault(recording, {}).setdefault(rival, []).append(claim)
     fits = {recording: _fit(recording, ranks) for recording in rivals}
     conflicts: dict[GivenRecording, StepConflict] = {}
     undecided: set[GivenRecording] = set()
@@ -718,7 +723,7 @@ def find_conflicts(recordings: Iterable[GivenRecording], ranks: Sequence[Recorde
             if better:
                 pairs = zip(_REASONS, fits[recording], fits[better[0]], strict=True)
                 reason = next(words for words, fit, better_fit in pairs if fit != better_fit)
-                conflicts[recording] = _conflict(recording, better[0], rivals[recording], reason)
+                conflicts[recording] = _conflict(recording, better[0], rivals[recording][better[0]], reason)
             else:
                 best.append(recording)
         for place, recording in enumerate(best):
@@ -726,26 +731,11 @@ def find_conflicts(recordings: Iterable[GivenRecording], ranks: Sequence[Recorde
             apart = [rival for rival in alike if not _is_same_time(recording, rival)]
             before = [rival for rival in alike if rival in best[:place] and rival not in conflicts]
             if apart:
-                conflicts[recording] = _conflict(recording, apart[0], rivals[recording], _UNDECIDED)
+                conflicts[recording] = _conflict(recording, apart[0], rivals[recording][apart[0]], _UNDECIDED)
                 undecided.add(recording)
             elif before:
-                conflicts[recording] = _conflict(recording, before[0], rivals[recording], _SAME_RUN)
+                conflicts[recording] = _conflict(recording, before[0], rivals[recording][before[0]], _SAME_RUN)
     return list(conflicts.values())
-
-
-def _rivals(recordings: Iterable[GivenRecording]) -> Rivals:
-    claims: dict[tuple[int, StepKey], list[GivenRecording]] = {}
-    for recording in recordings:
-        for rank in recording.ranks:
-            for step in rank.record.steps:
-                claims.setdefault((rank.rank, step.key), []).append(recording)
-    rivals: Rivals = {}
-    for claim, holders in claims.items():
-        for holder in holders if len(holders) > 1 else ():
-            for rival in holders:
-                if rival is not holder:
-                    rivals.setdefault(holder, {}).setdefault(rival, []).append(claim)
-    return rivals
 
 
 def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[float, ...]:
@@ -764,11 +754,9 @@ def _fit(recording: GivenRecording, ranks: Sequence[RecordedRank]) -> tuple[floa
     )
 
 
-def _conflict(
-    recording: GivenRecording, rival: GivenRecording, rivals: dict[GivenRecording, Claims], reason: str
-) -> StepConflict:
-    rank = min(rank for rank, _ in rivals[rival])
-    steps = sorted((key for of_rank, key in rivals[rival] if of_rank == rank), key=lambda key: key.order)
+def _conflict(recording: GivenRecording, rival: GivenRecording, claims: list[_Claim], reason: str) -> StepConflict:
+    rank = min(rank for rank, _ in claims)
+    steps = sorted((key for of_rank, key in claims if of_rank == rank), key=lambda key: key.order)
     return StepConflict(recording, rival, rank, steps, reason)
 
 

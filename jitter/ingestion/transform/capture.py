@@ -3,8 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +98,7 @@ class Capture:
         encoded = texts.dictionary_encode()
         listed, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
         # each distinct text is looked at once: a recording has many ranges and few texts
-        takes = [self._taker(text) for text in listed]
+        takes, may_be_scope = zip(*map(self._taker, listed), strict=True) if listed else ((), ())
         special = np.array([take is not None for take in takes], np.bool_)[codes]
         columns = {
             name: column_or_nulls(rows, name, RANGES.field(name).type)
@@ -111,8 +110,7 @@ class Capture:
             take = takes[code]
             assert take is not None
             take(*values)
-        is_step = np.array([isinstance(take, _StepTaker) and not take.may_be_scope for take in takes], np.bool_)[codes]
-        kept = np.flatnonzero(~is_step)
+        kept = np.flatnonzero(np.array(may_be_scope, np.bool_)[codes])
         if len(kept):
             whole = {name: columns[name].take(pa.array(kept)) for name in columns}
             times_ns = np.stack([whole["start_ns"].to_numpy(), whole["end_ns"].fill_null(OPEN).to_numpy()])
@@ -120,48 +118,48 @@ class Capture:
             thread = whole["thread"].fill_null(NO_THREAD).to_numpy()
             self.code_ranges.add_ranges(process, thread, codes[kept], listed, times_ns)
 
-    def _taker(self, text: str) -> "_Taker | None":
-        """Return what takes the ranges with this text as step markers, data loading or collective calls."""
+    def _taker(self, text: str) -> "tuple[_Taker | None, bool]":
+        """Return what takes the ranges with this text as step markers, data loading or collective calls.
+
+        And whether they also count as places in the code.
+        """
         marker = parse_marker(self._pattern, None, text, 0, None)
         if marker is not None:
-            return _StepTaker(marker, self.markers)
+            return partial(_add_marker, marker, self.markers), False
         if is_unnumbered_step(text):
             kind = "".join("N" if char.isdecimal() else char for char in text)
-            return _StepTaker(Marker(None, text, 0, None, None, 0, None, kind), self.unnumbered)
+            return partial(_add_marker, Marker(None, text, 0, None, None, 0, None, kind), self.unnumbered), False
         if self._pattern.pattern == DEFAULT_STEP_PATTERN:
             for parse, ranges in ((parse_counted_range, self.counted), (parse_epoch_range, self.epochs)):
                 marker = parse(text)
                 if marker is not None:
-                    return _StepTaker(marker, ranges, may_be_scope=True)
+                    return partial(_add_marker, marker, ranges), True
         host_kind = host_range_kind(text)
         if host_kind is not None:
-            return lambda process, thread, start_ns, end_ns: self._host_ranges.append(
-                HostRange(process, host_kind, text, thread, start_ns, end_ns)
-            )
+            return lambda process, *rest: self._host_ranges.append(HostRange(process, host_kind, text, *rest)), True
         call = parse_collective_call(text)
         if call is not None:
             return lambda process, thread, start_ns, end_ns: self._collective_calls.append(
                 CollectiveCall(process, thread, start_ns, end_ns, *call)
-            )
+            ), True
         if self._pattern.pattern != DEFAULT_STEP_PATTERN and len(self._other_kinds) < _MAX_OTHER_NUMBERED:
             kind = re.sub(r"\d+", "N", text)
             if kind != text and kind not in self._other_kinds:
                 self._other_kinds.add(kind)
                 self.other_numbered.append(text)
-        return None
+        return None, True
 
 
-@dataclass(frozen=True)
-class _StepTaker:
-    """Takes ranges as steps: `pattern` is the marker of one of them."""
-
-    pattern: Marker
-    markers: dict[int, list[Marker]]
-    may_be_scope: bool = False
-    """Whether the ranges also count as places in the code."""
-
-    def __call__(self, process: int, thread: int | None, start_ns: int, end_ns: int | None) -> None:
-        self.markers[process].append(self.pattern._replace(thread=thread, start_ns=start_ns, end_ns=end_ns))
+def _add_marker(
+    pattern: Marker,
+    markers: dict[int, list[Marker]],
+    process: int,
+    thread: int | None,
+    start_ns: int,
+    end_ns: int | None,
+) -> None:
+    """Add a range as a step; `pattern` is the marker of one with its text."""
+    markers[process].append(pattern._replace(thread=thread, start_ns=start_ns, end_ns=end_ns))
 
 
 _Taker = Callable[[int, int | None, int, int | None], None]

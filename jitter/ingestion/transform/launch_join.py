@@ -8,9 +8,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -42,43 +41,20 @@ _LAUNCH_COLUMNS = {
 
 LONG_OPERATION_NS = 50_000
 """Duration in ns from which host operations that launch nothing are kept: shorter ones explain no gap."""
-_LAUNCH = re.compile(
+_IS_LAUNCH: Final = re.compile(
     r"^(?:cuda|cu|hip)(?:Ext|Hcc)?(?:Module)?Launch(?!Host)\w*|^(?:cuda|cu|hip)GraphLaunch|^hipExtLaunch"
-)
-_OF_SEVERAL = re.compile(r"Graph|Multi")
+).match
+"""Calls that enqueue a kernel or a graph of kernels on a stream."""
+_IS_OF_SEVERAL: Final = re.compile(r"Graph|Multi").search
 """In the name of a launch: it runs several kernels, or one on each of several GPUs."""
-_SYNCHRONISE = re.compile(
+_IS_SYNCHRONISING: Final = re.compile(
     r"^(?:cuda|cu|hip)(?:Device|Stream|Event|Ctx|Context|Thread)Synchronize"
     r"|^(?:cuda|cu|hip)Memcpy(?!\w*Async)"
     r"|^(?:cuda|cu|hip)Free(?!\w*Async)"
-)
-_BEGIN_CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamBeginCapture")
-_END_CAPTURE = re.compile(r"^(?:cuda|cu|hip)StreamEndCapture")
-
-
-@lru_cache(maxsize=8192)
-def is_launch(name: str) -> bool:
-    """Return whether the call enqueues a kernel or a graph of kernels on a stream."""
-    return _LAUNCH.match(name) is not None
-
-
-@lru_cache(maxsize=8192)
-def is_synchronising(name: str) -> bool:
-    """Return whether the call blocks its thread until the GPU has done something: synchronise, blocking copy, free."""
-    return _SYNCHRONISE.match(name) is not None
-
-
-@lru_cache(maxsize=8192)
-def is_operation(name: str) -> bool:
-    """Return whether the call neither launches nor synchronises: an allocation, a module load, an enqueued copy."""
-    return not is_launch(name) and not is_synchronising(name)
-
-
-def capture_boundary(name: str) -> str | None:
-    """Return `begin` or `end` for calls that begin or end a graph capture, in which launches run nothing; else None."""
-    if _BEGIN_CAPTURE.match(name):
-        return "begin"
-    return "end" if _END_CAPTURE.match(name) else None
+).match
+"""Calls that block their thread until the GPU has done something: synchronise, blocking copy, free."""
+_IS_CAPTURE_EDGE: Final = re.compile(r"^(?:cuda|cu|hip)Stream(?:(?P<begin>Begin)|End)Capture").match
+"""Calls that begin or end a graph capture, in which launches run nothing."""
 
 
 class Gpu(NamedTuple):
@@ -403,7 +379,8 @@ class JoinedCapture:
         columns = (edges[name].to_pylist() for name in ("process", "thread", "start_ns", "name"))
         for process_number, thread, at_ns, name in zip(*columns, strict=True):
             if thread is not None:
-                of_thread[process_number, thread].append((at_ns, capture_boundary(self._names[name]) == "begin"))
+                edge = _IS_CAPTURE_EDGE(self._names[name])
+                of_thread[process_number, thread].append((at_ns, edge is not None and edge["begin"] is not None))
         for (process_number, thread), begins in of_thread.items():
             on_thread = pc.equal(launches["thread"], thread).fill_null(False).to_numpy() & (process == process_number)
             times, is_begin = zip(*sorted(begins), strict=True)
@@ -554,11 +531,12 @@ def flag_names(names: Sequence[str], communication: Communication) -> dict[str, 
     return {
         "is_collective": communication.of_names(names),
         "may_be_in_framework_call": communication.may_be_in_framework_call(names),
-        "is_launch": [is_launch(name) for name in names],
-        "is_kernel_launch": [is_launch(name) and not _OF_SEVERAL.search(name) for name in names],
-        "is_synchronising": [is_synchronising(name) for name in names],
-        "is_operation": [is_operation(name) for name in names],
-        "is_capture_edge": [capture_boundary(name) is not None for name in names],
+        "is_launch": [bool(_IS_LAUNCH(name)) for name in names],
+        "is_kernel_launch": [bool(_IS_LAUNCH(name) and not _IS_OF_SEVERAL(name)) for name in names],
+        "is_synchronising": [bool(_IS_SYNCHRONISING(name)) for name in names],
+        # an allocation, a module load, an enqueued copy
+        "is_operation": [not (_IS_LAUNCH(name) or _IS_SYNCHRONISING(name)) for name in names],
+        "is_capture_edge": [bool(_IS_CAPTURE_EDGE(name)) for name in names],
     }
 
 

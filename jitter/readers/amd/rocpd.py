@@ -92,7 +92,7 @@ def find_sessions(tables: Mapping[str, frozenset[str]]) -> list[str]:
 
 def _batches(recording: Recording, database: Database, sessions: list["Session"], advance: Advance) -> Iterator[Batch]:
     rows = RowBuilder()
-    progress = Progress(database.size, sum(session.size for session in sessions))
+    progress = Progress(database.size, advance, sum(session.size for session in sessions))
     problems: list[str] = []
     for session in sessions:
         metadata = SessionMetadata.read(session)
@@ -100,14 +100,14 @@ def _batches(recording: Recording, database: Database, sessions: list["Session"]
         recording.world_size = recording.world_size or metadata.world_size
         parts = _SessionBatches(session, metadata, rows)
         for batch, read in parts.batches():
-            advance(progress.seen(read))
+            progress.rows(read)
             if batch.rows.num_rows:
                 yield batch
         problems += parts.problems
     rows.complete(
         recording, recording.path.stem.removesuffix("results"), [*dict.fromkeys(problems), *database.problems()]
     )
-    advance(progress.rest())
+    progress.finish()
 
 
 class Session:

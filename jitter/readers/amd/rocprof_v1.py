@@ -16,7 +16,7 @@ from jitter.core.numeric.arrays import Ints
 from jitter.readers import Advance, Batch, Files, Reader, Recording
 from jitter.readers.amd.rows import BATCH_ROWS, NAMING_HINT, NO_CALLS, Agents, RowBuilder, columns_of
 from jitter.readers.chrome_trace import EventList
-from jitter.readers.columns import ColumnMap, Progress, Remaining, look_up, parse_integer
+from jitter.readers.columns import ColumnMap, Progress, look_up, parse_integer
 from jitter.readers.csv_file import CsvFile, sniff_columns
 from jitter.readers.sqlite import Database, sniff_tables
 
@@ -119,15 +119,15 @@ def _read_database(
         problems.append(NO_CALLS)
     if "OPS" not in present:
         raise UnreadableTraceError(f"{path}: no table OPS of kernels", "record again with --hip-trace")
-    progress = Progress(database.size, sum(database.count(table) for table in present))
+    progress = Progress(database.size, advance, sum(database.count(table) for table in present))
     for table in present:
         integers, texts = _TABLES[table].present(database.tables[table])
         for read in database.stream(_quoted(integers), _quoted(texts), f'"{table}"', BATCH_ROWS):
             nulls = dict.fromkeys(_TABLES[table].integers, pa.nulls(read.num_rows, pa.int64()))
             yield _batch(table, nulls | columns_of(read), rows, agents)
-            advance(progress.seen(read.num_rows))
+            progress.rows(read.num_rows)
     problems += database.problems()
-    advance(progress.rest())
+    progress.finish()
 
 
 def _quoted(columns: Mapping[str, str]) -> dict[str, str]:
@@ -280,8 +280,8 @@ def _read_chrome_trace(
                 flows.add(event.ph == "s", event.place, parse_integer(event.id))
     flows.close()
     waiting: dict[str, list[_Event]] = {}
-    remaining = Remaining(path.stat().st_size, advance)
-    events = EventList.of_file(path, _Event, remaining, problems)
+    progress = Progress(path.stat().st_size, advance)
+    events = EventList.of_file(path, _Event, progress, problems)
     for some in events:
         for event in some:
             if event.ph == "X" and event.args is not None:
@@ -293,7 +293,7 @@ def _read_chrome_trace(
             if len(held) >= _EVENTS_A_BATCH:
                 yield _batch(table, _event_columns(table, held, flows), rows, agents)
                 held.clear()
-    remaining.finish()
+    progress.finish()
     problems += events.problems()
     for table, held in waiting.items():
         if held:

@@ -71,10 +71,10 @@ READER: Reader = RpdReader()
 def _batches(recording: Recording, database: Database, advance: Advance) -> Iterator[Batch]:
     """Yield all rows, then complete the recording. Raises UnreadableTraceError for a damaged database."""
     rows, strings = RowBuilder(), StringTable(database, "rocpd_string")
-    progress = Progress(database.size, database.count("rocpd_op") + 2 * database.count("rocpd_api"))
+    progress = Progress(database.size, advance, database.count("rocpd_op") + 2 * database.count("rocpd_api"))
     for read in database.stream(_CALLS, {}, f"{_NAMED} WHERE s.string LIKE 'hip%'", BATCH_ROWS):
         yield rows.calls(columns_of(read) | {"name": strings.texts(read["name"])})
-        advance(progress.seen(read.num_rows))
+        progress.rows(read.num_rows)
     without_call = 0
     for columns in _operations(database):
         kinds, described = (strings.texts(columns.pop(name)) for name in ("kind", "name"))
@@ -89,11 +89,11 @@ def _batches(recording: Recording, database: Database, advance: Advance) -> Iter
         kernels = {name: column.filter(pc.invert(is_copy)) for name, column in columns.items()}
         yield rows.kernels(kernels, grids_in_items=False)  # as given to the call, in work groups
         yield rows.copies(copies)
-        advance(progress.seen(len(kinds)))
+        progress.rows(len(kinds))
     source = f"{_NAMED} LEFT JOIN rocpd_string AS t ON t.id = a.args_id WHERE s.string = 'UserMarker'"
     for read in database.stream(_HOST, {"text": "t.string"}, source, _TEXT_ROWS):
         yield rows.ranges(columns_of(read))
-        advance(progress.seen(read.num_rows))
+        progress.rows(read.num_rows)
     versions = dict(database.rows("SELECT tag, value FROM rocpd_metadata"))
     if "schema_version" in versions:
         recording.profiler_version = f"RPD schema {versions['schema_version']}"
@@ -102,7 +102,7 @@ def _batches(recording: Recording, database: Database, advance: Advance) -> Iter
     if not rows.counts["ranges"]:
         recording.problems.append("no user markers recorded: steps have no names")
     rows.complete(recording, recording.path.stem, database.problems())
-    advance(progress.rest())
+    progress.finish()
 
 
 def _operations(database: Database) -> Iterator[dict[str, pa.Array]]:

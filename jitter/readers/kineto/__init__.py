@@ -21,7 +21,7 @@ from jitter.readers.chrome_trace import (
     parse_header,
     parse_object_tail,
 )
-from jitter.readers.columns import Remaining
+from jitter.readers.columns import Progress
 from jitter.readers.kineto.batches import KinetoBatches
 from jitter.readers.kineto.events import decode_events, looks_like_event
 from jitter.readers.kineto.metadata import (
@@ -56,7 +56,7 @@ class KinetoReader:
             return False
         text = b""
         try:
-            for piece in read_chunks(path, _SNIFFED_BYTES, _ignore, []):
+            for piece in read_chunks(path, _SNIFFED_BYTES, lambda _: None, []):
                 text += piece
                 if len(text) >= _SNIFFED_BYTES:
                     break
@@ -86,10 +86,6 @@ _LABELLED_PROCESS: Final = re.compile(rb'"pid"\s*:\s*"([^"\\]{0,64}\d[^"\\\s:]{0
 _OWN_FILES: Final = "give the ranks' own files, which tools that merge traces leave beside it"
 
 
-def _ignore(_: int) -> None:
-    pass
-
-
 class _Trace:
     """One open trace: its recording and batches."""
 
@@ -102,7 +98,7 @@ class _Trace:
     def check(self) -> None:
         """Read the file up to the first event; raise UnreadableTraceError if there is none."""
         problems: list[str] = []
-        text, head = self._begin(read_chunks(self._path, self._piece_bytes, _ignore, problems), problems)
+        text, head = self._begin(read_chunks(self._path, self._piece_bytes, lambda _: None, problems), problems)
         if labelled := _LABELLED_PROCESS.search(text):
             label = labelled[1].decode("ascii", "replace")
             raise self._unreadable(
@@ -118,8 +114,8 @@ class _Trace:
     def batches(self, advance: Advance) -> Iterator[Batch]:
         """Yield all rows, then complete the recording."""
         problems = self.recording.problems
-        remaining = Remaining(self._path.stat().st_size, advance)
-        source = read_chunks(self._path, self._piece_bytes, remaining, problems)
+        progress = Progress(self._path.stat().st_size, advance)
+        source = read_chunks(self._path, self._piece_bytes, progress, problems)
         text, head = self._begin(source, problems)
         if head.is_damaged:
             problems.append("the header before the events is damaged: the rank or the base time may be missing")
@@ -132,7 +128,7 @@ class _Trace:
                 yield from rows.add(some)
         except OSError as error:
             raise self._unreadable(f"reading stopped: {reason_of(error)}", "check the disk") from error
-        remaining.finish()
+        progress.finish()
         yield from rows.finish()
         if events.is_followed:
             raise self._several_traces()

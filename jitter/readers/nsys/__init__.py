@@ -67,10 +67,10 @@ def _batches(recording: Recording, tables: Tables, origin: ExportMetadata, advan
     """Yield all rows, then complete the recording. Raises UnreadableTraceError where the export is damaged."""
     rows = NsysBatches(tables, origin)
     parts = rows.parts()
-    progress = Progress(tables.size, sum(tables.count(table) for table in parts))
+    progress = Progress(tables.size, advance, sum(tables.count(table) for table in parts))
     for part in parts.values():
         for batch in part():
-            advance(progress.seen(batch.rows.num_rows))
+            progress.rows(batch.rows.num_rows)
             for key in rows.processes.keys[len(recording.processes) :]:
                 process = Process(None if key is None else key & _PID_BITS, origin.host(key))
                 process.launcher_rank, process.launcher_rank_from = origin.launcher_rank, origin.launcher_rank_from
@@ -93,7 +93,7 @@ def _batches(recording: Recording, tables: Tables, origin: ExportMetadata, advan
                 (process.rank,) = ranks
                 process.rank_from = source.format(process.rank)
     recording.problems += _problems(rows, missing, invalid + rows.invalid_texts, tables)
-    advance(progress.rest())
+    progress.finish()
 
 
 def _problems(rows: NsysBatches, missing_names: int, invalid_texts: int, tables: Tables) -> list[str]:

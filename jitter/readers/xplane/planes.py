@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -169,59 +170,45 @@ class XPlaneFile:
         gpu = GPU.fullmatch(plane.name)
         if gpu is None and not HOST.fullmatch(plane.name):
             return
+        add = self._rows.add_host if gpu is None else partial(self._rows.add_gpu, int(gpu[1]))
         names: dict[int, str] = {}
-        for line in plane.lines:
-            head, events = self._line(data, line)
-            if gpu is not None and head.name and not STREAM.match(head.name):
-                continue
-            for event in self._events(data, plane, head, events):
-                name = names.get(event.name) or names.setdefault(event.name, text_at(data, plane.events[event.name]))
-                of_event = head.number, name, event.start_ns, event.end_ns, event.stats
-                if gpu is None:
-                    self._rows.add_host(*of_event)
-                else:
-                    self._rows.add_gpu(int(gpu[1]), *of_event)
-                if self._rows.is_full:
-                    yield from self._rows.flush()
+        for thread, event in self._events(data, plane, only_streams=gpu is not None):
+            name = names.get(event.name) or names.setdefault(event.name, text_at(data, plane.events[event.name]))
+            add(thread, name, event.start_ns, event.end_ns, event.stats)
+            if self._rows.is_full:
+                yield from self._rows.flush()
 
-    def _line(self, data: memoryview, line: Span) -> tuple["_Line", Iterator[Span]]:
-        """Return a line's number, name and time, which stand before its events, and where the events lie."""
-        number = time_ns = 0
-        name = ""
-        at = line[0]
-        for field_number, value, start, stop in fields(data, *line):
-            if field_number == 4:
-                break
-            at = stop
-            number = signed(value) if field_number == 1 else number
-            name = text_at(data, (start, stop)) if field_number == 2 else name
-            time_ns = signed(value) if field_number == 3 else time_ns
-        events = ((start, stop) for field_number, _, start, stop in fields(data, at, line[1]) if field_number == 4)
-        return _Line(number, name, time_ns), events
-
-    def _events(self, data: memoryview, plane: _Plane, line: "_Line", spans: Iterator[Span]) -> Iterator[_Event]:
+    def _events(self, data: memoryview, plane: _Plane, *, only_streams: bool) -> Iterator[tuple[int, _Event]]:
+        """Yield the events of a plane's lines, with the line's number: a stream or a thread."""
         wanted = {number: name for number, name in plane.stats.items() if name in WANTED}
-        for start, stop in spans:
-            name, offset, took, raw_stats = _event(bytes(data[start:stop]), wanted)
-            if name is None:
-                continue
-            if name not in plane.events:
-                self._nameless += 1
-                continue
-            begin = line.time_ns + offset // 1000
-            end_ns = line.time_ns + (offset + max(took, 0)) // 1000
-            if not -(2**62) < begin <= end_ns < 2**62:
-                self._rows.impossible += 1
-                continue
-            stats = {of: plane.stats.get(value[1], "") if type(value) is tuple else value for of, value in raw_stats}
-            yield _Event(name, begin, end_ns, stats)
+        for line in plane.lines:
+            number = time_ns = 0
+            for field_number, value, start, stop in fields(data, *line):
+                # a line's number, name and time stand before its events
+                if field_number == 1:
+                    number = signed(value)
+                elif field_number == 2 and only_streams and stop > start:
+                    if not STREAM.match(text_at(data, (start, stop))):
+                        break
+                elif field_number == 3:
+                    time_ns = signed(value)
+                elif field_number == 4 and (event := self._event(bytes(data[start:stop]), plane, time_ns, wanted)):
+                    yield number, event
 
-
-class _Line(NamedTuple):
-    number: int
-    """A stream, or a thread."""
-    name: str
-    time_ns: int
+    def _event(self, data: bytes, plane: _Plane, time_ns: int, wanted: Mapping[int, str]) -> _Event | None:
+        name, offset, took, raw_stats = _event(data, wanted)
+        if name is None:
+            return None
+        if name not in plane.events:
+            self._nameless += 1
+            return None
+        start_ns = time_ns + offset // 1000
+        end_ns = time_ns + (offset + max(took, 0)) // 1000
+        if not -(2**62) < start_ns <= end_ns < 2**62:
+            self._rows.impossible += 1
+            return None
+        stats = {of: plane.stats.get(value[1], "") if type(value) is tuple else value for of, value in raw_stats}
+        return _Event(name, start_ns, end_ns, stats)
 
 
 def _map_entry(data: memoryview, at: int, end: int) -> tuple[int, Span]:

@@ -16,7 +16,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import Advance, Batch, Recording
 from jitter.readers.chrome_trace import EventList
-from jitter.readers.columns import LARGEST_NS, Remaining, parse_integer
+from jitter.readers.columns import LARGEST_NS, Progress, parse_integer
 from jitter.readers.xplane.rows import GPU, HOST, NO_GPU_HINT, STREAM, TPU, WANTED, XlaRows
 
 _HEAD: Final = re.compile(
@@ -59,14 +59,14 @@ class TraceJson:
     def batches(self, advance: Advance) -> Iterator[Batch]:
         """Yield all rows, then complete the recording."""
         path, problems = self._recording.path, self._recording.problems
-        remaining = Remaining(path.stat().st_size, advance)
-        events = EventList.of_file(path, _Event, remaining, problems)
+        progress = Progress(path.stat().st_size, advance)
+        events = EventList.of_file(path, _Event, progress, problems)
         for some in events:
             for event in some:
                 self._add(event)
                 if self._rows.is_full:
                     yield from self._rows.flush()
-        remaining.finish()
+        progress.finish()
         planes = self._planes.values()
         if not any(GPU.fullmatch(plane) for plane in planes):
             what = "holds activities of TPUs, which jitter does not read"

@@ -26,7 +26,7 @@ from jitter.readers.amd.rows import (
     rank_in_file_name,
     sibling_files,
 )
-from jitter.readers.columns import ColumnMap, Remaining
+from jitter.readers.columns import ColumnMap, Progress
 from jitter.readers.csv_file import CsvFile, sniff_columns
 
 _SPAN: Final = {"start_ns": "start_timestamp", "end_ns": "end_timestamp"}
@@ -128,13 +128,13 @@ class _Trace:
         """Yield all rows, then complete the recording; an unreadable companion file becomes a problem."""
         files_of_kinds = self._parts.files.values()
         paths = [self._kernels.path, *(path for some in files_of_kinds for path in some)]
-        remaining = Remaining(sum(path.stat().st_size for path in paths), advance)
-        self._agents = self._read_agents(remaining)
+        progress = Progress(sum(path.stat().st_size for path in paths), advance)
+        self._agents = self._read_agents(progress)
         files: list[CsvFile] = []
         for kind, _, columns in _FILES:
             if kind == "kernels":
                 files.append(self._kernels)
-                for read in self._kernels.read(columns, remaining):
+                for read in self._kernels.read(columns, progress):
                     if len(self._threads) < _MANY_THREADS:
                         self._threads.update(pc.drop_null(pc.unique(read["launched_by"])).to_pylist())
                     changed = {"process": self._processes(read), "device": self._devices(read["agent"])}
@@ -147,9 +147,9 @@ class _Trace:
                 continue
             for path in self._parts.files.get(kind, []):
                 files.append(CsvFile(path))
-                yield from self._companion(kind, files[-1], columns, remaining)
+                yield from self._companion(kind, files[-1], columns, progress)
         self._finish(files)
-        remaining.finish()  # a companion file that could not be read
+        progress.finish()  # a companion file that could not be read
 
     def _companion(self, kind: str, file: CsvFile, columns: ColumnMap, advance: Advance) -> Iterator[Batch]:
         needed = {"copy": (), "marker": ("domain", "function")}.get(kind, ("function",))

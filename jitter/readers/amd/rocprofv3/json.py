@@ -21,7 +21,7 @@ from jitter.core.errors import UnreadableTraceError
 from jitter.core.formatting import format_count
 from jitter.readers import Advance, Batch, Files, Process, Reader, Recording
 from jitter.readers.amd.rows import NAMING_HINT, NO_CALLS, NO_RANGES, Agents, RowBuilder
-from jitter.readers.columns import Integer64
+from jitter.readers.columns import Integer64, Progress
 from jitter.readers.json_document import JsonStream
 
 _HEAD: Final = 4096
@@ -170,10 +170,8 @@ class _Tool(msgspec.Struct):
 def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
     """Yield all rows, then complete the recording. Raises UnreadableTraceError for cut or invalid JSON."""
     path = recording.path
-    size = path.stat().st_size
     rows = RowBuilder()
     problems: list[str] = []
-    reported = done = 0
     with path.open("rb") as packed, _opened(packed, path) as file, _reading(path):
         stream = JsonStream(file, UnpackedLimit(path) if _is_packed(path) else None, packed.tell)
         tools = []
@@ -182,14 +180,12 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
                 tools += [_tool(stream) for _ in stream.items()]
             else:
                 stream.skip()
-        length, stream.limit = stream.position, None
+        progress, stream.limit = Progress(path.stat().st_size, advance, stream.position), None
         for position, tool in enumerate(tools):
             process = rows.process(position, lambda tool=tool: Process(tool.metadata.pid, tool.metadata.node.hostname))  # type: ignore[misc]
             before = rows.counts.copy()
             for batch, read in _tool_batches(tool, stream, rows, process):
-                done += read
-                advance(size * done // length - reported)
-                reported = size * done // length
+                progress.rows(read)
                 if batch is not None and batch.rows.num_rows:
                     yield batch
             if rows.counts["calls"] == before["calls"]:
@@ -201,7 +197,7 @@ def _batches(recording: Recording, advance: Advance) -> Iterator[Batch]:
         if stream.invalid:
             left_out = format_count(stream.invalid, "record has", "records have")
             problems.append(f"{left_out} values of another type or size, and were left out")
-    advance(size - reported)
+    progress.finish()
     named = _NAME.fullmatch(path.name)
     rows.complete(recording, named["stem"] if named else path.name.partition(".")[0], problems)
 

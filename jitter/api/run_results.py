@@ -1,6 +1,7 @@
 """The results of one lake's runs: analysis and diagnosis of chosen steps, each computed or loaded once."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property, partial
@@ -94,13 +95,18 @@ class RunResults:
         from jitter.analysis.diagnosis.loss.waterfall import charge_network, judge_lower_rungs
 
         analysis = self.analysis(steps, executor)
-        diagnosis = diagnose(analysis, Evidence(analysis, self._by_step, self._lake.unread_ranks), self._first_and_last)
         first, last = choose_steps(analysis)
+        measure_collectives = partial(self._lake.measure_collectives, analysis.keys[first:last])
+        with ThreadPoolExecutor(1, thread_name_prefix="collectives") as pool:
+            # steps that are too large to be read ahead are not read twice at the same time either
+            measured = pool.submit(measure_collectives) if analysis.steps.ahead else None
+            evidence = Evidence(analysis, self._by_step, self._lake.unread_ranks)
+            diagnosis = diagnose(analysis, evidence, self._first_and_last)
         timed = [step for step in diagnosis.steps if step.loss_ns is not None and step.step_time_ns is not None]
         rungs, time_ns = judge_lower_rungs(analysis, first, last), sum(step.step_time_ns or 0 for step in timed)
         lacks_ranks = len(analysis.run.team_of) == 1 or diagnosis.conclusion.unrecorded is not None
         keys = [step.key for step in timed]
-        bound = find_bound(self._lake.measure_collectives(analysis.keys[first:last]), self._benchmark)
+        bound = find_bound(measured.result() if measured else measure_collectives(), self._benchmark)
         diagnosis = replace(
             diagnosis,
             culprits=charge_network(diagnosis.culprits, rungs, len(timed), time_ns),

@@ -74,7 +74,7 @@ class StepAccount:
 
 
 @dataclass(frozen=True)
-class _Compared:
+class ComparedStep:
     """A step in both settings."""
 
     number: int
@@ -88,6 +88,7 @@ class _Compared:
     """Numbers of the ranks whose ends are known in both settings."""
     shift: float
     """How much later than with the baseline the step ends, ns."""
+    room: "_Room"
 
 
 class StepShares(NamedTuple):
@@ -117,16 +118,20 @@ class LossRows(NamedTuple):
 
 
 class _Room(NamedTuple):
-    """Arrays of a step's nodes, which later steps use again."""
+    """Arrays of a compared step, which later steps use again."""
 
     upper: NodeTimes
     """Without starts, which are the step's."""
     lower: NodeTimes
     heads: Heads
+    inputs: Inputs
 
 
 class Account:
-    """Keeps the account of a run; give it every step in order."""
+    """Keeps the account of a run; give it every step in order.
+
+    One thread may compare a step while another one divides the loss of the step before.
+    """
 
     def __init__(
         self,
@@ -152,39 +157,36 @@ class Account:
         self._state = state_before(job)
         waits = int(np.diff(job.first_wait).max(initial=0)) + int(np.diff(job.first_host_wait).max(initial=0))
         most = max(int(np.diff(collectives.first_in_group).max(initial=0)), 3 + waits)
-        self._inputs = _inputs(most)
+        self._most_inputs = most
         operations = int(np.diff(job.first).max(initial=0))
         self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
         self._shift = 0.0
         """How much later than with the baseline the step before ends, ns."""
         cells = int(np.diff(job.first) @ np.diff(job.first_rank))
-        self._past = deque[_Compared](maxlen=max(1, min(_LIMITS.steps_back, _LIMITS.cells_kept // max(cells, 1))))
+        self._past = deque[ComparedStep](maxlen=max(1, min(_LIMITS.steps_back, _LIMITS.cells_kept // max(cells, 1))))
         """The steps before, the latest last: what a step's ranks come with was lost in them."""
-        self._rooms = deque[_Room]()
-        """Of the steps before and of the one that is divided, the latest last."""
+        self._free_rooms = deque[_Room]()
+        """Of steps that are no longer kept."""
         self._own_row_ns = own_row_ns
         self._rows = _loss_rows(1024, len(run.rank_numbers))
         self._multiplier: Multipliers | None = None
         self._shares: dict[int, Shares] = {}
 
     def step(self, step: RecordedStep, baseline: SelfTimes) -> StepAccount:
-        """Return the account of one step; `baseline` (operations of all teams,) are its medians.
+        """Return the account of one step; `baseline` (operations of all teams,) are its medians."""
+        return self.divide(self.compare(step, baseline))
 
-        Step after step, not side by side: that took no less time, and 0.1 GB more of 960 ranks x 903 kernels.
-        """
-        return self._divide(self._compare(step, baseline))
-
-    def _divide(self, now: _Compared) -> StepAccount:
+    def divide(self, now: ComparedStep) -> StepAccount:
         """Divide a step's loss; give it every step in order."""
         if not len(now.ends):
-            self._past.append(now)
+            self._keep(now)
             none = np.empty(0, np.int64)
             nothing = _losses(self._rows, 0)
             return StepAccount(now.number, np.nan, nothing, nothing, none, np.empty(0), 0.0)
         noise = self._noise[now.number]
         stretches = Stretches(noise.variance, noise.bias, *np.zeros((4, len(self._structure.group) + 1)))
         shared = self._share(now, stretches)
-        self._past.append(now)
+        self._keep(now)
         losses = self._list_losses(shared)
         passed = shared[0].shares.passed
         groups = np.flatnonzero(passed)
@@ -198,12 +200,17 @@ class Account:
             loss_of_stretches(stretches, len(self._run.team_of)),
         )
 
-    def _compare(self, step: RecordedStep, baseline: SelfTimes) -> _Compared:
-        """Find the times of a step in both settings."""
-        room = self._rooms.popleft() if len(self._rooms) > len(self._past) == self._past.maxlen else None
+    def _keep(self, now: ComparedStep) -> None:
+        """Keep a step as one before the next, in place of the earliest one."""
+        if len(self._past) == self._past.maxlen:
+            self._free_rooms.append(self._past[0].room)
+        self._past.append(now)
+
+    def compare(self, step: RecordedStep, baseline: SelfTimes) -> ComparedStep:
+        """Find the times of a step in both settings; `baseline` (operations of all teams,) are its medians."""
+        room = self._free_rooms.popleft() if self._free_rooms else None
         if room is None or len(room.lower.end) != len(step.times.start):
-            room = _room(len(step.times.start), len(self._structure.group))
-        self._rooms.append(room)
+            room = _room(len(step.times.start), len(self._structure.group), self._most_inputs)
         usual = repaired_transfers(step, self._usual[step.number])
         change = Change(
             np.ones((len(TimePart) - 1, len(self._run.rank_numbers)), np.bool_),
@@ -231,7 +238,7 @@ class Account:
             lower,
             self._shift,
             room.heads,
-            self._inputs,
+            room.inputs,
         )
         room.heads.parent.fill(-1)
         room.heads.moved.fill(np.nan)
@@ -243,7 +250,7 @@ class Account:
         is_known = ~np.isnan(later)
         if is_known.any():
             self._shift = float(later[is_known].mean())
-        return _Compared(step.number, step.fresh, graph, last, here[is_known], self._shift)
+        return ComparedStep(step.number, step.fresh, graph, last, here[is_known], self._shift, room)
 
     def _state_before(self, step: RecordedStep, state: CarriedState, time_saved: float) -> CarriedState:
         """Return how the ranks come to a step; those that join in it begin as recorded, earlier by what is saved."""
@@ -263,7 +270,7 @@ class Account:
             follow_queue(job, times, rank, nodes, pending, holders, slot, holder)
         return slot, holder
 
-    def _share(self, now: _Compared, stretches: Stretches) -> list[StepShares]:
+    def _share(self, now: ComparedStep, stretches: Stretches) -> list[StepShares]:
         """Return the shares that lie in the step, and those that lie in each step before it, the latest first.
 
         The step ends later than the one before: the pass begins with a multiplier of 1 at its end and of -1 at the end
@@ -384,7 +391,7 @@ class Account:
         return self._multiplier, self._shares[slot]
 
 
-def _seed_end(of: _Compared, whole: float, multiplier: Multipliers) -> None:
+def _seed_end(of: ComparedStep, whole: float, multiplier: Multipliers) -> None:
     """Give a step's end, the mean over ranks, a multiplier."""
     if len(of.ends):
         multiplier.end[of.graph.step.row[of.ends] + of.last[of.ends]] += whole / len(of.ends)
@@ -594,13 +601,14 @@ def _structure(run: RunModel) -> Structure:
     )
 
 
-def _room(cells: int, instances: int) -> _Room:
+def _room(cells: int, instances: int, most_inputs: int) -> _Room:
     upper, lower = (NodeTimes(*np.empty((4, cells))) for _ in range(2))
     start, end, free, back = np.empty((4, cells), np.int32)
     return _Room(
         upper._replace(start=np.empty(0)),
         lower,
         Heads(start, end, free, back, np.empty(instances, np.int64), np.empty(instances)),
+        _inputs(most_inputs),
     )
 
 

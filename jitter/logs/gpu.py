@@ -146,6 +146,11 @@ def _completion(match: re.Match[str], before: str) -> Values:
     return {"nic": match["nic"], "counter": f"NCCL transfers with status {status}{words}"}
 
 
+def _counter_of_port(match: re.Match[str], before: str) -> Values | None:
+    port = re.match(r"link (?P<nic>[\w.-]{1,64})/(?P<link>\d{1,3}) ", match.string)
+    return None if port is None else {**port.groupdict(), **match.groupdict()}
+
+
 def _async_event(match: re.Match[str], before: str) -> Values | None:
     event = match["event"].strip()
     if not re.search("err|fatal|catastrophic", event):
@@ -487,5 +492,44 @@ FORMATS: Final = (
             ),
         ),
         opens="^# Port (?:extended )?counters:",
+    ),
+    # `rdma statistic`, all counters of a port in one line: those of packets that had to be sent again
+    Patterns(
+        "rdma-statistic",
+        (b" rx_write_requests ",),
+        (
+            Rule(
+                r" (?P<counter>local_ack_timeout_err|packet_seq_err|rnr_nak_retry_err|roce_adp_retrans) "
+                r"(?P<count>\d{1,18})\b",
+                "links",
+                values=_counter_of_port,
+            ),
+        ),
+    ),
+    # `mlxlink -c`, whose values have colours on a terminal; it does not print the adapter's name
+    Patterns(
+        "mlxlink",
+        (b"Operational Info",),
+        (
+            Rule(r"^State +: (?:\x1b\[\d{1,2}m)?(?P<state>\w{1,32})", "links"),
+            Rule(
+                r"^(?P<counter>Symbol Errors|Effective Physical Errors|Link Down Counter|Link Error Recovery Counter)"
+                r" +: (?:\x1b\[\d{1,2}m)?(?P<count>\d{1,18})(?!\S*E)",
+                "links",
+            ),
+        ),
+        opens="^Operational Info",
+    ),
+    # `ethtool -S`: errors of the wire that mlx5 counts
+    Patterns(
+        "ethtool",
+        (b"NIC statistics:",),
+        (
+            Rule(
+                r"^ +(?P<counter>rx_symbol_err_phy|rx_crc_errors_phy|link_down_events_phy): (?P<count>\d{1,18})\s*$",
+                "links",
+            ),
+        ),
+        opens="^NIC statistics:",
     ),
 )

@@ -62,6 +62,26 @@ CA 'mlx5_1'
 		Physical state: Polling
 		Rate: 10
 """
+RDMA = """\
+link mlx5_0/1 rx_write_requests 0 out_of_buffer 135 duplicate_request 0 packet_seq_err 7 local_ack_timeout_err 1822
+link mlx5_1/1 state ACTIVE rx_write_requests 9 roce_adp_retrans 0 roce_adp_retrans_to 4 netdev eth1
+"""
+MLXLINK = """\
+Operational Info
+----------------
+State                           : \x1b[32mActive\x1b[0m
+Physical state                  : \x1b[32mLinkUp\x1b[0m
+Physical Counters and BER Info
+------------------------------
+Effective Physical Errors       : \x1b[33m1822\x1b[0m
+Effective Physical BER          : 15E-255
+Link Down Counter               : 2
+"""
+ETHTOOL = """\
+NIC statistics:
+     rx_crc_errors_phy: 31
+     tx_crc_errors_phy_total: 5
+"""
 PERFQUERY = (
     "# Port counters: Lid 5 port 1 (CapMask: 0x5300)\nPortSelect:......................1\n"
     "CounterSelect:...................0x0000\nSymbolErrorCounter:..............1542\nPortXmitWait:....................7\n"
@@ -329,6 +349,18 @@ CASES: list[tuple[str, str, str, tuple[str, ...], list[Any]]] = [
         "perfquery", PERFQUERY, "links", ("link", "counter", "count"),
         [(1, "SymbolErrorCounter", 1542), (1, "PortXmitWait", 7)],
     ),
+    (
+        "rdma-statistic", RDMA, "links", ("nic", "link", "counter", "count"),
+        [
+            ("mlx5_0", 1, "packet_seq_err", 7), ("mlx5_0", 1, "local_ack_timeout_err", 1822),
+            ("mlx5_1", 1, "roce_adp_retrans", 0),
+        ],
+    ),
+    (
+        "mlxlink", MLXLINK, "links", ("state", "counter", "count"),
+        [("Active", None, None), (None, "Effective Physical Errors", 1822), (None, "Link Down Counter", 2)],
+    ),
+    ("ethtool", ETHTOOL, "links", ("counter", "count"), [("rx_crc_errors_phy", 31)]),
     (
         "fabric-manager", FABRIC, "gpu_errors", ("time_ns", "bus_id", "code"),
         [(1721721235 * 10**9, "0000:86:00", 20034)],

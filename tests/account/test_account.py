@@ -15,18 +15,7 @@ from jitter.analysis.replay.replay import Change, replay_step
 from tests.account.changed_jobs import CHANGED, analyzed_changed
 from tests.account.exact import LINK, exact_shares
 from tests.account.graph import TapedStep, baseline_transfers, tape_run
-from tests.account.jobs import (
-    CASES,
-    HIDDEN,
-    JOBS,
-    LATE,
-    LATE_TOO,
-    PAUSE,
-    SHAPES,
-    SLOW_GPU_ONCE,
-    Case,
-    analyzed,
-)
+from tests.account.jobs import CASES, HIDDEN, JOBS, LATE, LATE_TOO, PAUSE, SHAPES, SLOW_GPU_ONCE, Case, analyzed
 from tests.support.fuzz_depth import fuzz, some_of
 from tests.support.loops import WAYS, run_loops
 

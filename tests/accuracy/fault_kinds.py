@@ -60,8 +60,8 @@ def _late(site: Site) -> list[Fault]:
     return [Fault("late_start", frozenset({site.rank()}), site.steps(), ms=site.ms(0.2, 2.0), loading=False)]
 
 
-def _loading(site: Site) -> list[Fault]:
-    return [Fault("late_start", frozenset({site.rank()}), site.steps(), ms=site.ms(0.2, 2.0))]
+def _unequal(site: Site) -> list[Fault]:
+    return [Fault("unequal_work", frozenset({site.rank()}), site.steps(), factor=site.factor(1.1, 1.6))]
 
 
 def _stall(site: Site) -> list[Fault]:
@@ -75,14 +75,6 @@ def _slow_cpu(site: Site) -> list[Fault]:
     return [Fault("slow_cpu", frozenset({site.rank()}), site.steps(), factor=factor)]
 
 
-def _slow_gpu(site: Site) -> list[Fault]:
-    return [Fault("slow_gpu", frozenset({site.rank()}), site.steps(), factor=site.factor(1.06, 1.5))]
-
-
-def _drift(site: Site) -> list[Fault]:
-    return [Fault("slow_gpu", frozenset({site.rank()}), factor=site.factor(1.2, 1.8), drift=True)]
-
-
 def _slow_part(site: Site) -> list[Fault]:
     """One part of the step alone."""
     rank = site.rank()
@@ -92,18 +84,10 @@ def _slow_part(site: Site) -> list[Fault]:
     return [Fault("slow_gpu", frozenset({rank}), site.steps(), kernels=part, factor=site.factor(1.5, 3))]
 
 
-def _unequal(site: Site) -> list[Fault]:
-    return [Fault("unequal_work", frozenset({site.rank()}), site.steps(), factor=site.factor(1.1, 1.6))]
-
-
 def _extra(site: Site) -> list[Fault]:
     rank = site.rank()
     kernel = int(site.rng.integers(2, site.kernels(rank) - 2))
     return [Fault("extra_kernel", frozenset({rank}), site.steps(), kernel=kernel, ms=site.ms(0.05, 0.5))]
-
-
-def _slow_collective(site: Site) -> list[Fault]:
-    return [Fault("slow_collective", steps=site.few_steps(), factor=site.factor(3, 8))]
 
 
 def _slow_link(site: Site) -> list[Fault]:
@@ -164,19 +148,23 @@ def _alternating(site: Site) -> list[Fault]:
 
 
 KINDS: Final[dict[str, Callable[[Site], list[Fault]]]] = {
-    "late_start": _late,
-    "slow_gpu": _slow_gpu,
+    "late_start": lambda site: [
+        Fault("late_start", frozenset({site.rank()}), site.steps(), ms=site.ms(0.2, 2.0), loading=False)
+    ],
+    "slow_gpu": lambda site: [Fault("slow_gpu", frozenset({site.rank()}), site.steps(), factor=site.factor(1.06, 1.5))],
     "cpu_stall": _stall,
-    "unequal_work": _unequal,
+    "unequal_work": lambda site: [
+        Fault("unequal_work", frozenset({site.rank()}), site.steps(), factor=site.factor(1.1, 1.6))
+    ],
     "slow_link": _slow_link,
     "host": _host,
     "slow_cpu": _slow_cpu,
-    "data_loading": _loading,
+    "data_loading": lambda site: [Fault("late_start", frozenset({site.rank()}), site.steps(), ms=site.ms(0.2, 2.0))],
     "slow_part": _slow_part,
     "extra_kernel": _extra,
-    "slow_collective": _slow_collective,
+    "slow_collective": lambda site: [Fault("slow_collective", steps=site.few_steps(), factor=site.factor(3, 8))],
     "pauses": _pauses,
-    "drift": _drift,
+    "drift": lambda site: [Fault("slow_gpu", frozenset({site.rank()}), factor=site.factor(1.2, 1.8), drift=True)],
     "alternating": _alternating,
     "device": _device,
 }

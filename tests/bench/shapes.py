@@ -88,8 +88,7 @@ def measure(
 ) -> Row:
     """Measure one folder of traces, ingested with these options."""
     costs = alternating(
-        {"ingest": partial(ingest, work, traces, *options), "report": lambda: report(work / "lake")},
-        rounds,
+        {"ingest": partial(ingest, work, traces, *options), "report": lambda: report(work / "lake")}, rounds
     )
     return Row(name, costs["ingest"], costs["report"], limit)
 

@@ -51,8 +51,7 @@ def test_the_module_and_the_version():
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["ingest"], ["nonsense"], ["table", "--metric", "speed"], ["ingest", "x", "--jobs", "0"], ["--wrong"]],
+    "arguments", [["ingest"], ["nonsense"], ["table", "--metric", "speed"], ["ingest", "x", "--jobs", "0"], ["--wrong"]]
 )
 def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[str]):
     assert main(arguments) == 2

@@ -218,11 +218,7 @@ def oracle(rows: pa.Table) -> str:
 
 TABLES = [
     {"text": TEXTS},
-    {
-        "a,b": TEXTS,
-        "100%s": [1, None, *range(7)],
-        "f": [0.0005, None, float("nan"), -0.0, float("inf"), *[1e20] * 4],
-    },
+    {"a,b": TEXTS, "100%s": [1, None, *range(7)], "f": [0.0005, None, float("nan"), -0.0, float("inf"), *[1e20] * 4]},
     {
         "whole": [1, -2, 2**62],
         "fraction": [1.0005, 2.0015, -3.5],

@@ -48,12 +48,7 @@ def scaled(document: Document, number: int, factor: float = 1.0) -> Document:
     steps = tuple(
         step
         if step.step_time_ns is None
-        else StepEntry(
-            step.epoch,
-            step.step,
-            round(factor * step.step_time_ns),
-            step.loss_ns,
-        )
+        else StepEntry(step.epoch, step.step, round(factor * step.step_time_ns), step.loss_ns)
         for step in document.steps
     )
     return msgspec.structs.replace(document, digest=f"digest{number}", label=f"run{number}", steps=steps)

@@ -151,10 +151,7 @@ def test_a_scheduler_killed_midway_is_one_line(mortal: Path, dask_cluster: Start
     assert time.monotonic() - began_s < 20
     assert (done.returncode, done.stderr.splitlines()) == (
         3,
-        [
-            f"jitter: {address}: the Dask scheduler is gone",
-            "  run it again: what was written already is kept",
-        ],
+        [f"jitter: {address}: the Dask scheduler is gone", "  run it again: what was written already is kept"],
     )
 
 

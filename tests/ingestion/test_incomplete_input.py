@@ -239,8 +239,7 @@ def test_kernels_whose_launch_was_lost_between_two_steps_are_told(kineto: Path):
     events = trace["traceEvents"]
     second = sorted(one["ts"] for one in events if one["name"].startswith("ProfilerStep") and one.get("ph") == "X")[1]
     launches = sorted(
-        (one for one in events if one.get("cat") == "cuda_runtime" and one["ts"] >= second),
-        key=lambda one: one["ts"],
+        (one for one in events if one.get("cat") == "cuda_runtime" and one["ts"] >= second), key=lambda one: one["ts"]
     )
     lost = [id(one) for one in launches[:3]]
     kept = trace | {"traceEvents": [one for one in events if id(one) not in lost]}

@@ -69,8 +69,7 @@ def taken(folder: Path) -> set[str]:
 NEW = {f"rank{rank}.sqlite" for rank in range(8)}
 
 
-@pytest.mark.parametrize("name", ["a-", "z-"])
-@pytest.mark.parametrize("other", [LARGER, PROGRAM])
+@pytest.mark.parametrize(("name", "other"), [("a-", LARGER), ("z-", PROGRAM)])
 def test_one_stale_trace(given: Path, jobs, capsys: pytest.CaptureFixture[str], name: str, other: Job):
     put(jobs(JOB), range(8), given)
     put(jobs(other), [1], given, f"{name}old-")

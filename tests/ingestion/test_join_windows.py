@@ -29,14 +29,7 @@ Rows = list[dict[str, Any]]
 
 def _call(number: int) -> dict[str, Any]:
     start = number * 10
-    return {
-        "process": 0,
-        "thread": 1,
-        "name": 1,
-        "start_ns": start,
-        "end_ns": start + 5,
-        "correlation": number,
-    }
+    return {"process": 0, "thread": 1, "name": 1, "start_ns": start, "end_ns": start + 5, "correlation": number}
 
 
 def _kernel(number: int) -> dict[str, Any]:

@@ -103,7 +103,7 @@ def test_killed_at_every_write(own_traces: Path, tmp_path: Path):
         if before is not None:
             jitter.ingest([own_traces], lake)
         read_again = partial(jitter.ingest, [own_traces], lake, **options)
-        for death in range(0, 10_000, of_all(1, 4)):
+        for death in range(0, 10_000, of_all(1, 8)):
             if (code := run_killed(read_again, lake, death)) != KILLED:
                 assert code == 0
                 break

@@ -34,17 +34,11 @@ def test_numpy_starts_no_threads_for_linear_algebra(tmp_path: Path, command: str
         "sys.meta_path.insert(0, Finder())",
         "runpy.run_module('jitter', run_name='__main__')",
     )
-    where = ["--jobs", 1] if command == "ingest" else []
+    where = ["--jobs", "1"] if command == "ingest" else ["--json"]
     arguments = [sys.executable, "-c", "\n".join(lines), command, "traces", *where]
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     done = subprocess.run(
-        list(map(str, arguments)),
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
+        arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=True
     )
     assert [line for line in done.stderr.splitlines() if line.startswith("threads")] == ["threads 1"]
 

@@ -202,7 +202,7 @@ def test_the_same_steps_again(lake: Path, tmp_path: Path, capsys: pytest.Capture
 
 def test_report_names_the_other_steps_of_the_lake(lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     later_steps(tmp_path / "b")
-    page = str(tmp_path / "page.html")
+    page = str(tmp_path / "report.md")
     assert main(["report", str(tmp_path / "b"), "-L", str(lake), "-o", page]) == 0
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "the whole lake" in line]
     assert "steps 0 to 1" in line

@@ -177,12 +177,7 @@ def test_order_of_trust(tmp_path: Path):
         found += [(r.rank, r.rank_told_by) for r in report.added] or [str(report.refused[0])]
         path = _forget(path, level)
     assert "NVTX 'MPI Rank 3' says rank 3, and step marker says rank 0" in found[1]
-    assert [found[0], *found[2:5]] == [
-        (9, "--rank"),
-        (3, "NVTX 'MPI Rank 3'"),
-        (4, "RANK"),
-        (5, "file name"),
-    ]
+    assert [found[0], *found[2:5]] == [(9, "--rank"), (3, "NVTX 'MPI Rank 3'"), (4, "RANK"), (5, "file name")]
     assert found[5] == (0, "assumption")
 
 

@@ -62,12 +62,21 @@ def test_markers_with_a_kind_and_no_number_are_steps():
     assert all(is_unnumbered_step(text) for text, _ in KINDS if "_forward_step " not in text)
 
 
-@pytest.fixture(scope="module", params=["vllm", "sglang", "trtllm"])
-def lake(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp(request.param)
-    traces = write_serving(root / "traces", ServingJob(engine=request.param))
-    assert not jitter.ingest([traces], root / "lake").refused
-    return root / "lake"
+def served(folder: Path, engine: str) -> Path:
+    """Return the lake of a job of this engine."""
+    assert not jitter.ingest(write_serving(folder / "traces", ServingJob(engine=engine)), folder / "lake").refused
+    return folder / "lake"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return served(tmp_path_factory.mktemp("vllm"), "vllm")
+
+
+@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+def test_every_step_of_an_engine_has_its_kind(engine: str, tmp_path: Path):
+    opened = jitter.open(served(tmp_path, engine))
+    assert [opened.kinds[key] for key in opened.step_keys] == list(ServingJob().kinds)
 
 
 def test_every_step_has_its_kind_everywhere(lake: Path, capsys):

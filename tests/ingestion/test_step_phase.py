@@ -75,10 +75,7 @@ def test_as_many_collectives_of_other_steps_yield_to_the_wall_clock():
     assert step_offset(reference, other) == 1
 
 
-@pytest.mark.parametrize(
-    ("mine", "theirs"),
-    [("x", "y"), (None, None), ("x", None)],
-)
+@pytest.mark.parametrize(("mine", "theirs"), [("x", "y"), (None, None), ("x", None)])
 def test_without_wall_clock_and_with_other_collectives_they_are_refused(mine, theirs):
     with pytest.raises(UnknownRankError, match="no wall clock"):
         step_offset(phased(steps(0, 4), collectives=mine), phased(steps(0, 4), clock="b", collectives=theirs))

@@ -108,7 +108,7 @@ def check_every_cut(
     log: WriteLog, again: Callable[[Path], object], whole: dict[str, Any], folder: Path, mixed: int, answers: Answers
 ) -> dict[str, int]:
     outcomes: dict[str, int] = {}
-    for name, tree in islice(trees(log, mixed), 0, None, of_all(1, 10)):
+    for name, tree in islice(trees(log, mixed), 0, None, of_all(1, 20)):
         place = folder / "place"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir()

@@ -102,6 +102,12 @@ def all_answers(lake: jitter.Lake) -> list[object]:
     ]
 
 
+@pytest.fixture(scope="module")
+def wanted(ingested: Path) -> list[object]:
+    """The answers of the lake as it was ingested."""
+    return all_answers(jitter.open(ingested))
+
+
 def test_reading_writes_nothing(without_derived: Path, large: Large):
     root = without_derived
     large()
@@ -113,17 +119,14 @@ def test_reading_writes_nothing(without_derived: Path, large: Large):
 
 
 @pytest.mark.parametrize("form", ["catalog", "answers"])
-def test_prepare_writes_one_form_and_changes_no_answer(without_derived: Path, large: Large, form):
+def test_prepare_writes_one_form_and_changes_no_answer(
+    without_derived: Path, large: Large, form: str, wanted: list[object]
+):
     root = without_derived
     large()
     (root / "catalog.sqlite").unlink()
-    lake = jitter.open(root)
-    wanted = all_answers(lake)
-    lake.prepare(forms=[form])
-    written = {
-        "catalog": catalogue_is_records(root),
-        "answers": len(list((root / ANSWER_CACHE).glob("*"))) == 1,
-    }
+    jitter.open(root).prepare(forms=[form])
+    written = {"catalog": catalogue_is_records(root), "answers": len(list((root / ANSWER_CACHE).glob("*"))) == 1}
     assert written == {name: name == form for name in written}
     assert all_answers(jitter.open(root)) == wanted
 
@@ -137,14 +140,14 @@ def test_a_prepared_lake_is_not_prepared_again(without_derived: Path, large: Lar
     assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in before} == before
 
 
-def test_a_read_only_lake_answers_everything(read_only: Path, large: Large, ingested: Path):
+def test_a_read_only_lake_answers_everything(read_only: Path, large: Large, wanted: list[object]):
     large()
     before = content(read_only)
     with pytest.raises(PermissionError):
         (read_only / "file").write_text("")
     lake = jitter.open(read_only)
     lake.prepare()
-    assert all_answers(lake) == all_answers(jitter.open(ingested))
+    assert all_answers(lake) == wanted
     assert content(read_only) == before
 
 
@@ -208,9 +211,8 @@ def test_commands_prepare_what_they_read(
     assert capsys.readouterr().out == first
 
 
-def test_what_cannot_be_written_is_computed_again(without_derived: Path, large: Large):
+def test_what_cannot_be_written_is_computed_again(without_derived: Path, large: Large, wanted: list[object]):
     root = without_derived
-    wanted = all_answers(jitter.open(root))
     large()
     (root / "derived").write_text("no folder can be made here")
     jitter.open(root).prepare()

@@ -167,10 +167,7 @@ def test_what_only_looks_like_a_log_is_left_alone(content: bytes):
 
 
 @needs_evidence
-@pytest.mark.parametrize(
-    "name",
-    ["README.md", "compare/mfu_2gpu_after.sqlite"],
-)
+@pytest.mark.parametrize("name", ["README.md", "compare/mfu_2gpu_after.sqlite"])
 def test_files_beside_logs_are_left_alone(name: str):
     assert sniff(EVIDENCE / name) is None
 

@@ -263,8 +263,5 @@ def test_a_damaged_file_is_named_as_such(tmp_path: Path):
     found = discover([tmp_path])
     assert [
         str(error).split(": ")[1].removesuffix("; copy it again, or record again") for _, error in found.unreadable
-    ] == [
-        "a damaged trace (0 bytes)",
-        "a damaged trace (3,000 bytes; no reader recognizes them)",
-    ]
+    ] == ["a damaged trace (0 bytes)", "a damaged trace (3,000 bytes; no reader recognizes them)"]
     assert found.notes == []

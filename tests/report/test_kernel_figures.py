@@ -42,11 +42,7 @@ values = st.one_of(st.just(float("nan")), st.integers(-50, 50).map(float))
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    st.lists(st.integers(0, 500), min_size=1, max_size=80, unique=True).map(sorted),
-    st.integers(1, 20),
-    st.data(),
-)
+@given(st.lists(st.integers(0, 500), min_size=1, max_size=80, unique=True).map(sorted), st.integers(1, 20), st.data())
 def test_every_line_keeps_its_extremes_in_every_column(x, columns, data):
     lines = [data.draw(st.lists(values, min_size=len(x), max_size=len(x))) for _ in range(2)]
     kept = keep_extremes(np.array(x, dtype=np.int32), [np.array(line) for line in lines], columns).tolist()

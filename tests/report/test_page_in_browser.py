@@ -72,6 +72,14 @@ def page(browser, path):
     clean(page, path)
 
 
+@pytest.fixture(scope="module")
+def still(browser, path):
+    """The page for tests that only move the mouse over it."""
+    page = opened(browser, path)
+    yield page
+    clean(page, path)
+
+
 def hover(page, name, x, y=None):
     across, down = page.evaluate(PLACE, [name, x, y])
     page.mouse.move(across - 30, down)
@@ -102,32 +110,47 @@ def test_every_figure_is_drawn(browser, path, scheme):
     clean(page, path)
 
 
-def test_hover_tells_kernel_index_and_values(page, lake):
-    told = hover(page, "figure:gap", 5)
+def test_hover_tells_kernel_index_and_values(still, lake):
+    told = hover(still, "figure:gap", 5)
     assert "ns::evil" in told
     assert f"max {of_rank(lake, 1, 5, 2)}" in told
     assert f"min {of_rank(lake, 1, 5, 0)}" in told
     assert "others:" in told
     assert f"{EVIL}_5" in told
-    assert page.locator("img").count() == 0
+    assert still.locator("img").count() == 0
 
 
-def test_hover_tells_a_step(page, lake):
+def test_hover_tells_a_step(still, lake):
     step = lake.diagnose().steps[1]
-    told = hover(page, "figure:step_time", 1)
+    told = hover(still, "figure:step_time", 1)
     assert "epoch 1, step 1" in told
     assert f"max rank {step.max_rank}" in told
     assert f"min rank {step.min_rank}" in told
 
 
-def test_hover_tells_a_cell_of_the_map(page, lake):
+def test_hover_tells_a_cell_of_the_map(still, lake):
     own_ns = lake.diagnose().steps[1].max_rank_loss_ns
-    told = hover(page, "figure:excess", 1, 2)
+    told = hover(still, "figure:excess", 1, 2)
     assert "rank 2 on node1" in told
     assert "epoch 1, step 1" in told
     excess = own_ns / 1000
     assert f"+{round(excess, 3):g} µs" in told
-    assert "next to no share of the loss" in hover(page, "figure:excess", 1, 3)
+    assert "next to no share of the loss" in hover(still, "figure:excess", 1, 3)
+
+
+def test_the_band_tells_the_last_and_the_first_rank(still, lake):
+    step = lake.diagnose().steps[1]
+    assert f"rank {step.max_rank} is furthest behind" in hover(still, "figure:ranks", 10, 1.5)
+    assert "is furthest ahead" in hover(still, "figure:ranks", 10, 0.5)
+
+
+def test_the_map_of_kernels_tells_rank_and_kernel(still):
+    still.evaluate(OPEN_ALL)
+    still.wait_for_timeout(600)
+    told = hover(still, "figure:map", 5, 2)
+    assert "rank 2" in told
+    assert "kernel 5" in told
+    assert re.search(r"\+(300|299\.9\d+) µs", told)
 
 
 def in_view(page):
@@ -309,12 +332,6 @@ def test_legends_have_their_symbols(browser, tmp_path):
     clean(page, path)
 
 
-def test_the_band_tells_the_last_and_the_first_rank(page, lake):
-    step = lake.diagnose().steps[1]
-    assert f"rank {step.max_rank} is furthest behind" in hover(page, "figure:ranks", 10, 1.5)
-    assert "is furthest ahead" in hover(page, "figure:ranks", 10, 0.5)
-
-
 def test_a_click_on_a_kernel_shows_its_durations(page, lake):
     page.mouse.click(*page.evaluate(PLACE, ["figure:gap", 5, None]))
     page.wait_for_function("document.getElementById('strip-words').textContent.startsWith('kernel 5: ')")
@@ -330,15 +347,6 @@ def test_a_click_on_a_kernel_shows_its_durations(page, lake):
     assert data == expected
     assert page.locator("#kernels").get_attribute("open") is not None
     assert "kernel=5" in page.evaluate("location.hash")
-
-
-def test_the_map_of_kernels_tells_rank_and_kernel(page):
-    page.evaluate(OPEN_ALL)
-    page.wait_for_timeout(600)
-    told = hover(page, "figure:map", 5, 2)
-    assert "rank 2" in told
-    assert "kernel 5" in told
-    assert re.search(r"\+(300|299\.9\d+) µs", told)
 
 
 def test_keys_walk_through_the_steps_and_search_kernels(page):

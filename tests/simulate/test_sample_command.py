@@ -34,11 +34,7 @@ def test_a_second_call_replaces_the_first_with_force(tmp_path: Path, capsys: pyt
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert main(["sample", str(tmp_path), *SMALL, "--option", "container=parquet", "--force"]) == 0
     assert main(["sample", str(tmp_path), *SMALL, "--format", "kineto", "--layout", "rocm", "--force"]) == 0
-    assert {p.name for p in tmp_path.iterdir()} == {
-        "truth.json",
-        "rank-0.pt.trace.json.gz",
-        "rank-1.pt.trace.json.gz",
-    }
+    assert {p.name for p in tmp_path.iterdir()} == {"truth.json", "rank-0.pt.trace.json.gz", "rank-1.pt.trace.json.gz"}
 
 
 def test_foreign_files_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

@@ -62,11 +62,7 @@ STRINGS = [string(1, "void gemm<float>(int)"), string(2, "cudaLaunchKernel_v7000
 
 def export(**tables: list[Row]) -> dict[str, list[Row]]:
     """An export with one kernel, one call and their names; `tables` replaces or adds whole tables."""
-    whole = {
-        "StringIds": STRINGS,
-        "CUPTI_ACTIVITY_KIND_KERNEL": [kernel()],
-        "CUPTI_ACTIVITY_KIND_RUNTIME": [call()],
-    }
+    whole = {"StringIds": STRINGS, "CUPTI_ACTIVITY_KIND_KERNEL": [kernel()], "CUPTI_ACTIVITY_KIND_RUNTIME": [call()]}
     return {name: rows for name, rows in (whole | tables).items() if rows}
 
 

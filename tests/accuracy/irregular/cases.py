@@ -26,14 +26,8 @@ def _some(rng: Rng, ranks: int, least: int, most: int) -> tuple[int, ...]:
 def _pipeline(naming: str) -> Effect:
     def fields(rng: Rng, _ranks: int, _steps: int) -> dict[str, Any]:
         stages, columns = int(rng.integers(2, 5)), int(rng.integers(2, 4))
-        return {
-            "shape": "pipeline",
-            "stages": stages,
-            "ranks": stages * columns,
-            "naming": naming,
-            "microbatches": int(rng.integers(2, 5)),
-            "kernels": 18,
-        }
+        sizes = {"stages": stages, "ranks": stages * columns, "microbatches": int(rng.integers(2, 5)), "kernels": 18}
+        return {"shape": "pipeline", "naming": naming, **sizes}
 
     return fields
 
@@ -134,8 +128,11 @@ def _steps(rng: Rng, job: IrregularJob) -> tuple[int, ...] | None:
     """All steps, or some; the first alone has no known time."""
     if job.steps < 5 or rng.random() < 0.5:
         return None
-    count = max(1, job.steps // 3)
-    return tuple(sorted(int(one) for one in rng.choice(np.arange(1, job.steps), count, replace=False)))
+    return _steps_of(rng, job, max(1, job.steps // 3))
+
+
+def _steps_of(rng: Rng, job: IrregularJob, count: int) -> tuple[int, ...]:
+    return tuple(sorted(rng.choice(np.arange(1, job.steps), count, replace=False).tolist()))
 
 
 def _slow_gpu(rng: Rng, job: IrregularJob) -> list[Fault]:
@@ -143,10 +140,6 @@ def _slow_gpu(rng: Rng, job: IrregularJob) -> list[Fault]:
     factor = float(rng.uniform(1.10, 1.3) if irregular else rng.uniform(1.06, 1.3))
     steps = None if irregular or rng.random() < 0.7 else _steps(rng, job)
     return [Fault("slow_gpu", _some(rng, job.ranks, 1, 1), factor, steps)]
-
-
-def _more_work(rng: Rng, job: IrregularJob) -> list[Fault]:
-    return [Fault("more_work", _some(rng, job.ranks, 1, 1), float(rng.uniform(1.15, 1.5)))]
 
 
 def _pause(rng: Rng, job: IrregularJob) -> list[Fault]:
@@ -167,18 +160,15 @@ def _two(rng: Rng, job: IrregularJob) -> list[Fault]:
 
 def _three(rng: Rng, job: IrregularJob) -> list[Fault]:
     """Three unrelated ranks, each in steps of its own, or in all."""
-    ranks = _some(rng, job.ranks, 3, 3)
     found = []
-    for rank in ranks:
-        steps = tuple(sorted(int(one) for one in rng.choice(np.arange(1, job.steps), job.steps // 2, replace=False)))
+    for rank in _some(rng, job.ranks, 3, 3):
+        steps = _steps_of(rng, job, job.steps // 2)
         found.append(Fault("late", (rank,), float(rng.uniform(0.3, 0.8)), steps))
     return found
 
 
 def _slow_link(rng: Rng, job: IrregularJob) -> list[Fault]:
-    steps = tuple(
-        sorted(int(one) for one in rng.choice(np.arange(1, job.steps), max(1, job.steps // 4), replace=False))
-    )
+    steps = _steps_of(rng, job, max(1, job.steps // 4))
     return [Fault("slow_link", _some(rng, job.ranks, 1, 1), float(rng.uniform(3, 7)), steps)]
 
 
@@ -190,23 +180,13 @@ def _majority(rng: Rng, job: IrregularJob) -> list[Fault]:
 
 
 def _all_slow(rng: Rng, job: IrregularJob) -> list[Fault]:
-    steps = tuple(
-        sorted(int(one) for one in rng.choice(np.arange(1, job.steps), max(1, job.steps // 4), replace=False))
-    )
+    steps = _steps_of(rng, job, max(1, job.steps // 4))
     return [Fault("all_slow", tuple(range(job.ranks)), float(rng.uniform(1.25, 1.6)), steps)]
-
-
-def _slow_network(rng: Rng, job: IrregularJob) -> list[Fault]:
-    return [Fault("slow_network", tuple(range(job.ranks)), float(rng.uniform(3, 6)))]
-
-
-def _unrecorded(rng: Rng, job: IrregularJob) -> list[Fault]:
-    return [_slow_gpu, _late][int(rng.integers(2))](rng, job)
 
 
 FAULTS: Final[dict[str, Callable[[Rng, IrregularJob], list[Fault]]]] = {
     "slow_gpu": _slow_gpu,
-    "more_work": _more_work,
+    "more_work": lambda rng, job: [Fault("more_work", _some(rng, job.ranks, 1, 1), float(rng.uniform(1.15, 1.5)))],
     "pause": _pause,
     "late": _late,
     "two": _two,
@@ -214,6 +194,6 @@ FAULTS: Final[dict[str, Callable[[Rng, IrregularJob], list[Fault]]]] = {
     "slow_link": _slow_link,
     "majority": _majority,
     "all_slow": _all_slow,
-    "slow_network": _slow_network,
-    "unrecorded": _unrecorded,
+    "slow_network": lambda rng, job: [Fault("slow_network", tuple(range(job.ranks)), float(rng.uniform(3, 6)))],
+    "unrecorded": lambda rng, job: [_slow_gpu, _late][int(rng.integers(2))](rng, job),
 }

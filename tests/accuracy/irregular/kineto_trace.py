@@ -18,14 +18,7 @@ _KERNELS = {
 
 
 def write_trace(
-    folder: Path,
-    rank: int,
-    world: int,
-    trace: RankTrace,
-    clock_ns: float,
-    device: int,
-    *,
-    with_groups: bool = True,
+    folder: Path, rank: int, world: int, trace: RankTrace, clock_ns: float, device: int, *, with_groups: bool = True
 ) -> Path:
     """Write one rank's trace; `clock_ns` is what its clock is ahead of the global one.
 

@@ -3,11 +3,7 @@
 import numpy as np
 import pytest
 
-from jitter.analysis.detection.likely_communication import (
-    CommunicationSurvey,
-    LikelyKernel,
-    is_likely_communication,
-)
+from jitter.analysis.detection.likely_communication import CommunicationSurvey, LikelyKernel, is_likely_communication
 from jitter.analysis.diagnosis.diagnose import limit_to_communication
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.model import Culprit, Loss, Seen, StepAnswer, WhatIf

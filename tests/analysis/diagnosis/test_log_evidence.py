@@ -25,8 +25,7 @@ def edge(one: int, other: int, transport: str = "NET/IB", gdr: bool | None = Tru
 
 
 HEALTHY = JobLogs(
-    communicators=[communicator(rank) for rank in range(4)],
-    edges=[edge(0, 1, "P2P/IPC", None), edge(1, 2), edge(3, 0)],
+    communicators=[communicator(rank) for rank in range(4)], edges=[edge(0, 1, "P2P/IPC", None), edge(1, 2), edge(3, 0)]
 )
 NODE0 = {1: RankPlace("node0", 1)}
 NO_CULPRIT = Diagnosis(Loss(0, 0.0), (), (), WhatIf(0, 0), 0)
@@ -257,10 +256,7 @@ def test_xid_of_the_ranks_gpu_only():
     errors = [{"host": "node0", "bus_id": f"0000:{bus}:00", "code": 79} for bus in ("01", "01", "00")]
     places = {rank: RankPlace("node0", rank, f"0000:{rank:02x}:00") for rank in range(2)}
     found = {one.ranks: one.words for one in find_facts(JobLogs(gpu_errors=errors, places=places))}
-    assert found == {
-        (1,): "Xid 79 (2 times) of GPU 1 (rank 1) on node0",
-        (0,): "Xid 79 of GPU 0 (rank 0) on node0",
-    }
+    assert found == {(1,): "Xid 79 (2 times) of GPU 1 (rank 1) on node0", (0,): "Xid 79 of GPU 0 (rank 0) on node0"}
 
 
 def test_errors_of_gpus_of_no_known_rank_are_items():

@@ -42,11 +42,7 @@ def shares(loss: int, *steps: Losses):
 def test_rows_of_several_steps_are_added():
     one = losses_of((LAUNCH, 3, 60.0), (GPU, 3, 10.0), (GPU, 1, 20.0), (TRANSFER, -1, 5.0))
     other = losses_of((GPU, 1, 5.0))
-    assert shares(100, one, other) == {
-        LAUNCH: (60, [(3, 60)]),
-        GPU: (35, [(1, 25), (3, 10)]),
-        TRANSFER: (5, []),
-    }
+    assert shares(100, one, other) == {LAUNCH: (60, [(3, 60)]), GPU: (35, [(1, 25), (3, 10)]), TRANSFER: (5, [])}
 
 
 def test_a_rank_that_shortens_the_run_has_less_than_nothing():

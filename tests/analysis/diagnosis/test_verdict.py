@@ -245,12 +245,7 @@ def test_a_finding_that_another_cause_hides_tells_its_share():
     [
         ({"seen": Seen(4, 4)}, "seen in 4 of 4 steps, it recurs", ""),
         (
-            {
-                "seen": Seen(1, 5),
-                "step_pattern": "one step: epoch 1, step 2003",
-                "recurs": "unknown",
-                "more_steps": 10,
-            },
+            {"seen": Seen(1, 5), "step_pattern": "one step: epoch 1, step 2003", "recurs": "unknown", "more_steps": 10},
             "seen in 1 of 5 steps: epoch 1, step 2003",
             " Whether it recurs is unknown: record 10 more steps.",
         ),
@@ -358,10 +353,7 @@ def test_how_far_the_ends_of_collectives_disagree():
 @pytest.mark.parametrize(
     ("lone", "said"),
     [
-        (
-            [5],
-            "Rank 5 runs a program of its own: a fault that slows it in every step cannot be seen.",
-        ),
+        ([5], "Rank 5 runs a program of its own: a fault that slows it in every step cannot be seen."),
         (
             [0, 1, 2, 7],
             "Ranks 0-2,7 each run a program of their own: a fault that slows one of them in every step cannot be seen.",

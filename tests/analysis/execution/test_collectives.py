@@ -107,11 +107,7 @@ def test_sends_and_receives_of_a_pipeline():
 
 def test_the_ends_of_a_pipeline_are_blocks_of_their_own():
     """Of one team, the first and last rank meet others at other places than those between."""
-    attended = {
-        0: [(1, Group((0, 1)))],
-        1: [(0, Group((0, 1))), (1, Group((1, 2)))],
-        2: [(0, Group((1, 2)))],
-    }
+    attended = {0: [(1, Group((0, 1)))], 1: [(0, Group((0, 1))), (1, Group((1, 2)))], 2: [(0, Group((1, 2)))]}
     found = match({0: program("ppk")}, dict.fromkeys(range(3), 0), attended)
     assert sorted(block.ranks for block in found.blocks) == [(0,), (1,), (2,)]
     assert met(found) == {frozenset({(0, 1), (1, 0)}), frozenset({(1, 1), (2, 0)})}

@@ -26,12 +26,7 @@ def waits_in(since: np.ndarray, until: np.ndarray, ends: np.ndarray) -> HostWait
 
 
 def sampled(
-    gap_us: np.ndarray,
-    gpu_us: np.ndarray,
-    *,
-    waits_for: int | None = None,
-    pace_us: float = 0.0,
-    steps: int = STEPS,
+    gap_us: np.ndarray, gpu_us: np.ndarray, *, waits_for: int | None = None, pace_us: float = 0.0, steps: int = STEPS
 ) -> HostWaits:
     """A host that launches six kernels, 5 µs each, with a gap before the fourth; cells are rank by rank.
 

@@ -7,12 +7,7 @@ import pytest
 
 from jitter.analysis.collectives.matching import Group, match
 from jitter.analysis.execution.dependencies import Dependencies
-from jitter.analysis.execution.interference import (
-    collectives_before,
-    end_beside,
-    estimate_interference,
-    time_beside,
-)
+from jitter.analysis.execution.interference import collectives_before, end_beside, estimate_interference, time_beside
 from jitter.analysis.execution.schedule import schedule
 from tests.support.programs import dependencies, program
 
@@ -120,11 +115,7 @@ def test_a_kernel_is_replayed_when_the_end_of_the_collective_beside_it_is_known(
     plain = schedule(programs, {0: dependencies("kakk")}, matching).instructions
     assert plain == ((0, 0, 4), (-1, 0, 0))
     slowed = Dependencies((), np.zeros(4, np.int64), None, 0.0, 0.0, interference=0.2)
-    assert schedule(programs, {0: slowed}, matching).instructions == (
-        (0, 0, 2),
-        (-1, 0, 0),
-        (0, 2, 4),
-    )
+    assert schedule(programs, {0: slowed}, matching).instructions == ((0, 0, 2), (-1, 0, 0), (0, 2, 4))
 
 
 def test_kernels_that_would_wait_for_each_others_collectives_are_replayed_without_them():

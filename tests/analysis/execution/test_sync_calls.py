@@ -82,9 +82,7 @@ def test_of_threads_that_launch():
     first = [(10, 11, WATCHDOG, EVENT), (12, 13, MAIN, STREAM), (14, 90, WATCHDOG, EVENT), (15, 16, AUTOGRAD, FREE)]
     other = [(20, 21, AUTOGRAD, FREE), (22, 23, MAIN, EVENT), (24, 25, WATCHDOG, FREE)]
     found = beside(
-        [(recording("a", 0, {1: 0}), first), (recording("b", 1, {1: 0}), other)],
-        {(1, 0): "a", (1, 1): "b"},
-        [1],
+        [(recording("a", 0, {1: 0}), first), (recording("b", 1, {1: 0}), other)], {(1, 0): "a", (1, 1): "b"}, [1]
     )
     assert found == {(1, 0): [first[1], first[3]], (1, 1): [other[1]]}
 

@@ -65,12 +65,7 @@ def test_a_kernel_more_and_a_kernel_less_shift_nobody(tmp_path):
 
 @pytest.mark.parametrize(
     "capture",
-    [
-        {"graphs": "node"},
-        {"unlaunched": 7},
-        {"early": 9},
-        {"unlaunched": 5, "early": 4, "graphs": "node"},
-    ],
+    [{"graphs": "node"}, {"unlaunched": 7}, {"early": 9}, {"unlaunched": 5, "early": 4, "graphs": "node"}],
     ids=str,
 )
 def test_captures_that_lack_launches(tmp_path, capture):

@@ -89,11 +89,7 @@ def test_the_rule_repeats_on_the_rest():
 
 
 def test_a_rank_stands_for_what_it_ran_most_often_uncut():
-    members = [
-        *ran("abcd", "mnop"),
-        *ran("abcd", "abcd"),
-        *ran("abcd", "abcd", cut={1}),
-    ]
+    members = [*ran("abcd", "mnop"), *ran("abcd", "abcd"), *ran("abcd", "abcd", cut={1})]
     # rank 1: mnop and abcd once each uncut; the first it ran decides
     assert cohorts_of(members) == {0: 0, 1: 1}
     assert cohorts_of([*ran("abcd", "ab", cut={1})]) == {0: 0, 1: 0}

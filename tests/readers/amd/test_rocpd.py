@@ -93,8 +93,7 @@ def test_the_plan_reads_no_table_more_than_once(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("environment", "told"),
-    [("torchrun", "RANK"), ("srun", "SLURM_PROCID"), ("mpirun", "OMPI_COMM_WORLD_RANK")],
+    ("environment", "told"), [("torchrun", "RANK"), ("srun", "SLURM_PROCID"), ("mpirun", "OMPI_COMM_WORLD_RANK")]
 )
 def test_ranks_of_launchers(tmp_path: Path, environment: str, told: str):
     sample(tmp_path / "traces", environment=environment)

@@ -193,12 +193,7 @@ def test_ranges(at: Path, form: str) -> None:
     recording, rows = read(at, form, NVTX_EVENTS=events, StringIds=[*nsys.STRINGS, string(11, "registered")])
     assert rows["ranges"] == [
         {"process": 0, "thread": 70, "text": text, "start_ns": start, "end_ns": end}
-        for start, end, text in [
-            (1, 9, "step 1"),
-            (2, 8, "registered"),
-            (3, None, "cut"),
-            (6, 7, "inline wins"),
-        ]
+        for start, end, text in [(1, 9, "step 1"), (2, 8, "registered"), (3, None, "cut"), (6, 7, "inline wins")]
     ]
     assert recording.problems == ["2 NVTX ranges without a text were left out"]
 

@@ -81,10 +81,7 @@ def partners(own: tuple[Any, ...], reference: tuple[Any, ...]) -> list[int | Non
     at = 0
     for i, element in enumerate(own):
         places = range(at, len(reference))
-        place = next(
-            (j for j in places if reference[j] == element and table[i + 1][j + 1] + 1 == table[i][at]),
-            None,
-        )
+        place = next((j for j in places if reference[j] == element and table[i + 1][j + 1] + 1 == table[i][at]), None)
         found.append(place)
         at = at if place is None else place + 1
     return found

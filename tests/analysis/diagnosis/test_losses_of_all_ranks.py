@@ -17,7 +17,7 @@ from jitter.core.names.kernels import SYNC
 from jitter.report.json_report import report_document
 from jitter.report.text.questions import answer_questions
 from jitter.report.views.run_overview import build_run_overview
-from jitter.simulate import Fault, Job, Run, simulate, write
+from jitter.simulate import Fault, Job, simulate, write
 from jitter.simulate.job_logs import write_logs
 from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.simulated import ingest_run, ingest_traces, step_ns, true_gain_ns
@@ -178,22 +178,26 @@ JOB = Job(ranks=8, steps=4, kernels=120, seed=3)
 SLOW = Fault.parse("slow_collective:factor=6")
 
 
-def lake_of(run: Run, folder: Path, form: str = "kineto", **options: str) -> "jitter.Lake":
-    traces = folder / "traces"
-    write(run, traces, form, **options)
-    write_logs(run, traces)
-    return ingest_traces(folder)
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, "jitter.Lake"]:
+    """The job with a slow network, in two formats, and with a healthy one; each with its benchmark."""
+    found = {}
+    for name, faults, form in (("kineto", [SLOW], "kineto"), ("nsys", [SLOW], "nsys"), ("healthy", [], "kineto")):
+        run, folder = simulate(JOB, faults), tmp_path_factory.mktemp(name)
+        write(run, folder / "traces", form, **({"layout": "2026.2"} if form == "nsys" else {}))
+        write_logs(run, folder / "traces")
+        found[name] = ingest_traces(folder)
+    return found
 
 
-@pytest.mark.parametrize(("form", "options"), [("kineto", {}), ("nsys", {"layout": "2026.2"})])
-def test_a_slow_network_is_one_finding_of_the_job(tmp_path: Path, form: str, options: dict[str, str]):
-    run = simulate(JOB, [SLOW])
-    found = lake_of(run, tmp_path, form, **options).diagnose()
+@pytest.mark.parametrize("form", ["kineto", "nsys"])
+def test_a_slow_network_is_one_finding_of_the_job(lakes: dict[str, "jitter.Lake"], form: str):
+    found = lakes[form].diagnose()
     (culprit,) = found.culprits
     assert (culprit.scope, culprit.ranks, culprit.cause) == ("job", tuple(range(8)), "slow_network")
     assert (culprit.rung, culprit.loss_class, culprit.is_beyond_loss) == ("network", "transfer", True)
     assert (culprit.confidence, culprit.recurs, culprit.seen) == ("high", "yes", Seen(4, 4))
-    assert culprit.gain_ns == pytest.approx(true_gain_ns(run), rel=0.1)
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(simulate(JOB, [SLOW])), rel=0.1)
     assert {step.cause for step in found.steps} == {"none"}  # it slows no step more than another one
     assert "All ranks communicate more slowly than the benchmark" in found.verdict
     (bound,) = [one for one in found.efficiency if one.kind == "communication"]
@@ -202,10 +206,9 @@ def test_a_slow_network_is_one_finding_of_the_job(tmp_path: Path, form: str, opt
     assert bound.sentence in culprit.evidence
 
 
-def test_what_a_slow_network_costs_is_the_loss_of_its_rung(tmp_path: Path):
+def test_what_a_slow_network_costs_is_the_loss_of_its_rung(lakes: dict[str, "jitter.Lake"]):
     """Jitter is what differs between ranks: it is that of the same job with a network as fast as its benchmark."""
-    found = lake_of(simulate(JOB, [SLOW]), tmp_path / "slow").diagnose()
-    fast = lake_of(simulate(JOB, []), tmp_path / "fast").diagnose()
+    found, fast = lakes["kineto"].diagnose(), lakes["healthy"].diagnose()
     (culprit,), timed = found.culprits, [step for step in found.steps if step.loss_ns is not None]
     rungs = {one.rung: one for one in build_waterfall(found.steps, found.lower_rungs)}
     assert rungs["steps"].step_time_ns is not None
@@ -225,8 +228,8 @@ def test_what_a_slow_network_costs_is_the_loss_of_its_rung(tmp_path: Path):
     assert (found.what_if.culprits_repaired_ns or 0) <= (found.loss.ns or 0)
 
 
-def test_the_healthy_network_is_silent(tmp_path: Path):
-    found = lake_of(simulate(JOB, []), tmp_path).diagnose()
+def test_the_healthy_network_is_silent(lakes: dict[str, "jitter.Lake"]):
+    found = lakes["healthy"].diagnose()
     assert found.culprits == ()
     assert found.conclusion.status == "within_noise"
     assert found.conclusion.cleared == ("rank", "host", "link")

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -149,36 +149,20 @@ def ingest(
         report.warnings += _unused_lines(options, inputs.sources)
         report.unchanged = len(held)
         report.warnings += publisher.outdated_readers(inputs.sources)
-        tasks = _list_tasks(fresh, inputs, publisher, patterns, options, folder.staging())
+        known = publisher.digests(patterns, options)
+        is_only = len(inputs.sources) == 1 and not inputs.unreadable and options == RankOptions()
+        is_only = is_only and publisher.is_only_source(inputs.sources[0].path)
+        unfinished = folder.staging()
+        tasks = [
+            Task(source, unfinished, *patterns, options, known.get(source.size, frozenset()), is_only=is_only)
+            for source in fresh
+        ]
         if not _Run(folder, publisher, report, _choose_converter(executor)).run(tasks, held, progress):
             return report
         _complete_report(report, folder, publisher, label)
         if report.added or report.rejected or report.logs.added:
             folder.remove_derived()
     return report
-
-
-def _list_tasks(
-    fresh: Iterable[Source],
-    inputs: DiscoveredFiles,
-    publisher: Publisher,
-    patterns: Patterns,
-    options: RankOptions,
-    staging: Path,
-) -> list[Task]:
-    digests_of_size = publisher.digests(patterns, options)
-    is_only = len(inputs.sources) == 1 and not inputs.unreadable and options == RankOptions()
-    return [
-        Task(
-            source,
-            staging,
-            *patterns,
-            options,
-            digests_of_size.get(source.size, frozenset()),
-            is_only=is_only and publisher.is_only_source(source.path),
-        )
-        for source in fresh
-    ]
 
 
 def _complete_report(report: IngestReport, folder: LakeFolder, publisher: Publisher, label: str | None) -> None:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from jitter.core.compression import MOST_RATIO, SMALL_BYTES
 from jitter.core.errors import JitterError, UnreadableTraceError, UsageError, reason_of
 from jitter.core.files import cache_folder
+from jitter.readers.columns import Progress
 
 _EXPECTED_RATIO: Final = 5
 """Expected bytes of an SQLite export per byte of its report; so much space must be free before an export begins."""
@@ -63,34 +64,19 @@ def open_export(
     written or has too little space.
     """
     size = report.stat().st_size
-    reported = 0
-
-    def count(done: int, of: int, share: int, before: int) -> None:
-        nonlocal reported
-        due = before + share * min(done, of) // max(of, 1)
-        if due > reported:
-            advance(due - reported)
-            reported = due
-
-    half = size // 2
-    export = _exported(report, digest, nsys, lambda done, of: count(done, of, half, 0))
-    count(1, 1, half, 0)
-    read, total = 0, export.stat().st_size
-
-    def advance_reading(count_bytes: int) -> None:
-        nonlocal read
-        read += count_bytes
-        count(read, total, size - half, half)
-
+    exporting = Progress(size // 2, advance, _EXPECTED_RATIO * size)
+    export = _exported(report, digest, nsys, exporting)
+    exporting.finish()
+    reading = Progress(size - size // 2, advance, export.stat().st_size)
     try:
-        yield export, advance_reading
+        yield export, reading.rows
     except JitterError as error:
         if isinstance(error, UnreadableTraceError):  # made again next time: the export may be damaged
             export.unlink(missing_ok=True)
         raise type(error)(error.message.replace(str(export), str(report)), error.hint) from error
 
 
-def _exported(report: Path, digest: str, nsys: NsysExporter, progress: Callable[[int, int], None]) -> Path:
+def _exported(report: Path, digest: str, nsys: NsysExporter, progress: Progress) -> Path:
     """Return the export; make it unless the cache holds it."""
     folder = nsys.folder
     export = folder / f"{digest}.sqlite"
@@ -151,7 +137,7 @@ def _bytes_in(folder: Path) -> int:
     return sum(path.lstat().st_size for path in folder.iterdir())
 
 
-def _run(nsys: Path, report: Path, target: Path, size: int, progress: Callable[[int, int], None]) -> None:
+def _run(nsys: Path, report: Path, target: Path, size: int, progress: Progress) -> None:
     """Run `nsys export`; raise `UnreadableTraceError` if it fails or writes suspiciously much."""
     words = [str(nsys), "export", "--type", "sqlite", "--lazy=false", "--output", str(target), str(report)]
     log_path = target.with_name("output")
@@ -168,6 +154,7 @@ def _run(nsys: Path, report: Path, target: Path, size: int, progress: Callable[[
             )
         except OSError as error:
             raise JitterError(f"{report}: {nsys} cannot be run ({reason_of(error)})", "give its path: --nsys") from None
+        most = 0
         try:
             while process.poll() is None:
                 time.sleep(_POLL_S)
@@ -177,7 +164,8 @@ def _run(nsys: Path, report: Path, target: Path, size: int, progress: Callable[[
                         f"{report}: its export grows to more than {written:,} bytes, over {MOST_RATIO} times its size",
                         "export it yourself if that is right, and give the export",
                     )
-                progress(written, _EXPECTED_RATIO * size)
+                progress.rows(max(0, written - most))
+                most = max(most, written)
         finally:
             if process.poll() is None:
                 process.kill()

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from jitter.readers import Batch, Recording, make_batch
-from jitter.readers.columns import parse_integer
+from jitter.readers.columns import look_up, parse_integer
 from jitter.readers.protobuf import MOST_ROWS, RowBatches
 
 GPU: Final = re.compile(r"/device:GPU:(\d{1,9})")
@@ -86,11 +86,8 @@ class XlaRows(RowBatches):
         )
         order = np.argsort(calls[0], kind="stable")
         _, first = np.unique(of_hlo[0], return_index=True)  # a graph's launch has the operation of its first kernel
-        place = np.searchsorted(calls[0][order], of_hlo[0][first])
-        has_call = place < len(order)
-        call = order[place[has_call]]
-        launched = first[has_call][calls[0][call] == of_hlo[0][first][has_call]]
-        call = call[calls[0][call] == of_hlo[0][first][has_call]]
+        call = look_up(calls[0][order], order, of_hlo[0][first])
+        launched, call = first[call >= 0], call[call >= 0]
         for names, is_module in ((of_hlo[2][launched], True), (of_hlo[1][launched], False)):
             for at in np.array_split(np.flatnonzero(names >= 0), max(1, len(names) // MOST_ROWS)):
                 rows = call[at]

@@ -4,7 +4,6 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,10 +94,9 @@ def _batches(recording: Recording, database: Database, sessions: list["Session"]
     progress = Progress(database.size, advance, sum(session.size for session in sessions))
     problems: list[str] = []
     for session in sessions:
-        metadata = SessionMetadata.read(session)
-        recording.profiler_version = recording.profiler_version or metadata.version
-        recording.world_size = recording.world_size or metadata.world_size
-        parts = _SessionBatches(session, metadata, rows)
+        parts = _SessionBatches(session, rows)
+        recording.profiler_version = recording.profiler_version or parts.version
+        recording.world_size = recording.world_size or parts.world_size
         for batch, read in parts.batches():
             progress.rows(read)
             if batch.rows.num_rows:
@@ -179,55 +177,6 @@ class Session:
         ]
 
 
-@dataclass
-class SessionMetadata:
-    """Contents of the small tables of one session; of the environment only the rank."""
-
-    version: str | None = None
-    world_size: int | None = None
-    processes: dict[int | None, Process] = field(default_factory=dict)
-    """By the row id of info_process."""
-    threads: dict[int, int] = field(default_factory=dict)
-    """Thread ids by the row id of info_thread."""
-    gpus: dict[int, int] = field(default_factory=dict)
-    """Ordinals of GPUs by the row id of info_agent."""
-    kernels: dict[int | None, str] = field(default_factory=dict)
-    """Names by the row id of info_kernel_symbol."""
-
-    @classmethod
-    def read(cls, session: Session) -> "SessionMetadata":
-        """Read the small tables that exist. Raises UnreadableTraceError for a damaged database."""
-        metadata = cls()
-        hosts = {row["id"]: row["hostname"] for row in session.rows("info_node", "id", "hostname")}
-        for row in session.rows("info_process", "id", "nid", "pid", "environment"):
-            process = Process(row["pid"], _text(hosts.get(row["nid"])))
-            variables = read_variables(row["environment"])
-            process.rank, process.rank_from = first_number(variables, RANK_VARIABLES)
-            metadata.world_size = metadata.world_size or first_number(variables, SIZE_VARIABLES)[0] or None
-            metadata.processes[row["id"]] = process
-        for row in session.rows("info_thread", "id", "tid"):
-            if row["tid"] is not None:
-                metadata.threads[row["id"]] = row["tid"]
-        # the GPUs of each process are numbered separately, because each process lists all agents of its node
-        agents: dict[tuple[Any, Any], list[dict[str, Any]]] = defaultdict(list)
-        for row in session.rows("info_agent", "id", "nid", "pid", "type", "absolute_index"):
-            if row["absolute_index"] is not None:
-                agents[row["nid"], row["pid"]].append(row)
-        for listed in agents.values():
-            ordinals = Agents.of((str(agent["type"] or ""), agent["absolute_index"], None) for agent in listed).by_node
-            metadata.gpus |= {
-                agent["id"]: ordinals[agent["absolute_index"]]
-                for agent in listed
-                if agent["absolute_index"] in ordinals
-            }
-        for row in session.rows("info_kernel_symbol", "id", "display_name", "kernel_name"):
-            metadata.kernels[row["id"]] = _text(row["display_name"]) or _text(row["kernel_name"]) or ""
-        for row in session.rows("metadata", "tag", "value"):
-            if row["tag"] == "schema_version":
-                metadata.version = f"rocpd schema {row['value']}"
-        return metadata
-
-
 def read_variables(environment: object) -> dict[str, Any]:
     """Return the environment of a process, which is JSON; empty if it is not recorded or damaged."""
     try:
@@ -244,19 +193,60 @@ def _text(value: object) -> str | None:
 class _SessionBatches:
     """Batches of the tables of one session; `stack_id` is the correlation of kernels and calls."""
 
-    def __init__(self, session: Session, metadata: SessionMetadata, rows: RowBuilder) -> None:
+    def __init__(self, session: Session, rows: RowBuilder) -> None:
+        """Read the small tables that exist. Raises UnreadableTraceError for a damaged database."""
         self._session = session
         self._database = session.database
-        self._metadata = metadata
         self._rows = rows
         self._strings = StringTable(self._database, session.table("string"))
         self._packed = 0
         self.problems: list[str] = []
         """What is missing, one sentence each; complete after the last batch."""
+        self.version: str | None = None
+        self.world_size: int | None = None
+        self._processes: dict[int | None, Process] = {}
+        """By the row id of info_process; of the environment only the rank."""
+        self._threads: dict[int, int] = {}
+        """Thread ids by the row id of info_thread."""
+        self._agents: dict[int, int] = {}
+        """Ordinals of GPUs by the row id of info_agent."""
+        self._kernels: dict[int | None, str] = {}
+        """Names by the row id of info_kernel_symbol."""
+        self._read_small_tables()
+
+    def _read_small_tables(self) -> None:
+        session = self._session
+        hosts = {row["id"]: row["hostname"] for row in session.rows("info_node", "id", "hostname")}
+        for row in session.rows("info_process", "id", "nid", "pid", "environment"):
+            process = Process(row["pid"], _text(hosts.get(row["nid"])))
+            variables = read_variables(row["environment"])
+            process.rank, process.rank_from = first_number(variables, RANK_VARIABLES)
+            self.world_size = self.world_size or first_number(variables, SIZE_VARIABLES)[0] or None
+            self._processes[row["id"]] = process
+        for row in session.rows("info_thread", "id", "tid"):
+            if row["tid"] is not None:
+                self._threads[row["id"]] = row["tid"]
+        # the GPUs of each process are numbered separately, because each process lists all agents of its node
+        agents: dict[tuple[Any, Any], list[dict[str, Any]]] = defaultdict(list)
+        for row in session.rows("info_agent", "id", "nid", "pid", "type", "absolute_index"):
+            if row["absolute_index"] is not None:
+                agents[row["nid"], row["pid"]].append(row)
+        for listed in agents.values():
+            ordinals = Agents.of((str(agent["type"] or ""), agent["absolute_index"], None) for agent in listed).by_node
+            self._agents |= {
+                agent["id"]: ordinals[agent["absolute_index"]]
+                for agent in listed
+                if agent["absolute_index"] in ordinals
+            }
+        for row in session.rows("info_kernel_symbol", "id", "display_name", "kernel_name"):
+            self._kernels[row["id"]] = _text(row["display_name"]) or _text(row["kernel_name"]) or ""
+        for row in session.rows("metadata", "tag", "value"):
+            if row["tag"] == "schema_version":
+                self.version = f"rocpd schema {row['value']}"
 
     def batches(self) -> Iterator[tuple[Batch, int]]:
         """Yield each batch with the number of rows read for it; calls come before kernels."""
-        rows, kernels = self._rows, self._metadata.kernels
+        rows, kernels = self._rows, self._kernels
         before = rows.counts.copy()
         for read in self._regions("RCCL_"):
             names = pc.cast(self._strings.texts(read["name"]), pa.binary())
@@ -326,17 +316,15 @@ class _SessionBatches:
         rows = columns.get("process", pa.nulls(read.num_rows, pa.int64()))
         columns["process"] = map_distinct(rows, self._process, pa.int32())
         if "thread" in columns:
-            columns["thread"] = map_distinct(columns["thread"], self._metadata.threads.get, pa.int64())
+            columns["thread"] = map_distinct(columns["thread"], self._threads.get, pa.int64())
         return columns
 
     def _process(self, row: int | None) -> int:
-        return self._rows.process(
-            (self._session.suffix, row), lambda: self._metadata.processes.get(row) or Process(None)
-        )
+        return self._rows.process((self._session.suffix, row), lambda: self._processes.get(row) or Process(None))
 
     def _gpus(self, agents: pa.Array) -> pa.Array:
         """Return GPU ordinals; null for processors and unknown agents."""
-        return map_distinct(agents, self._metadata.gpus.get, pa.int64())
+        return map_distinct(agents, self._agents.get, pa.int64())
 
     def _message_sizes(self, calls: pa.RecordBatch) -> list[int | None]:
         """Return the message size of each RCCL call, bytes, from its arguments; None where they are not recorded."""

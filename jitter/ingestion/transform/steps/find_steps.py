@@ -438,7 +438,9 @@ def find_cycles(
         ends_ns = _cluster_ends(optimizer_ns, starts_ns)
         return StepCycles(_cut_after(ends_ns, ids, places_ns, names), "the optimizer's kernels")
     ends_ns = _cluster_ends(collectives_ns, starts_ns)
-    if ends_ns.size >= 3 and _is_regular(ends_ns, starts_ns):
+    repetitions = np.diff(np.searchsorted(starts_ns, ends_ns))  # between events
+    median = float(np.median(repetitions)) if ends_ns.size >= 3 else 0.0
+    if median >= _LEAST_REPETITIONS and (np.abs(repetitions - median) <= _IRREGULAR * median).all():
         return StepCycles(_cut_after(ends_ns, ids, places_ns, names), "the collectives")
     return None
 
@@ -451,13 +453,6 @@ def _cluster_ends(events_ns: Ints, starts_ns: Ints) -> Ints:
     is_last = np.append(np.diff(before) >= _LEAST_REPETITIONS, True)
     ends: Ints = events_ns[is_last]
     return ends
-
-
-def _is_regular(ends_ns: Ints, starts_ns: Ints) -> bool:
-    """Return whether the numbers of repetitions between events are nearly equal, and at least two."""
-    cycles = np.diff(np.searchsorted(starts_ns, ends_ns))
-    median = float(np.median(cycles))
-    return bool(median >= _LEAST_REPETITIONS and (np.abs(cycles - median) <= _IRREGULAR * median).all())
 
 
 def _cut_after(ends_ns: Ints, ids: Codes, places_ns: Ints, names: list[str]) -> Repetition | None:

@@ -135,27 +135,30 @@ class ReaderRegistry(MutableMapping[str, Reader]):
     """Installed readers by entry point name; each is loaded on first use."""
 
     def __init__(self, points: Sequence[EntryPoint]) -> None:
-        self._held: dict[str, EntryPoint | Reader | ReaderError] = {point.name: point for point in points}
+        self._points = {point.name: point for point in points}
+        self._loaded: dict[str, Reader | ReaderError] = {}
 
     def __getitem__(self, name: str) -> Reader:
         """Return a reader. Raises `ReaderError` if it cannot be loaded and `KeyError` if it is not installed."""
-        held = self._held[name]
-        reader = self._held[name] = _load(held) if isinstance(held, EntryPoint) else held
+        if name not in self._loaded:
+            self._loaded[name] = _load(self._points[name])
+        reader = self._loaded[name]
         if isinstance(reader, ReaderError):
             raise reader
         return reader
 
     def __setitem__(self, name: str, reader: Reader) -> None:
-        self._held[name] = reader
+        self._loaded[name] = reader
 
     def __delitem__(self, name: str) -> None:
-        del self._held[name]
+        self._loaded.pop(name, None)
+        self._points.pop(name, None)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
+        return iter(dict.fromkeys([*self._points, *self._loaded]))
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len({*self._points, *self._loaded})
 
 
 @cache

@@ -34,12 +34,9 @@ _FAMILY: Final = {"all_reduce": "all_reduce"} | dict.fromkeys(
 class Measurement(NamedTuple):
     """A half of a row: in place or out of place."""
 
-    time_us: float
-    algbw: float
-    busbw: float
-    algbw_text: str
-    busbw_text: str
-    wrong: int | None
+    columns: dict[str, Any]
+    ratio: tuple[float, float]
+    """The least and the largest busbw / algbw that round to what is printed."""
 
 
 class Row(NamedTuple):
@@ -78,17 +75,14 @@ class Block:
                         "dtype": row.dtype,
                         "ranks": ranks,
                         "in_place": self.in_place_only if len(row.halves) == 1 else half == 1,
-                        "time_us": measured.time_us,
-                        "algbw": measured.algbw,
-                        "busbw": measured.busbw,
-                        "wrong": measured.wrong,
+                        **measured.columns,
                     },
                 )
 
     def _family_and_ranks(self) -> tuple[str | None, int | None]:
         """Return whose formula busbw / algbw follows, and for how many ranks: what most rows agree on."""
-        ratios = [_ratios(half) for row in self.rows for half in row.halves if half.algbw > 0]
-        ratios = [ratio for ratio in ratios if ratio[1] - ratio[0] < 0.5]
+        every = [half.ratio for row in self.rows for half in row.halves]
+        ratios = [(low, high) for low, high in every if high - low < 0.5]
         if not ratios:
             return _FAMILY.get(self.hint or "", self.hint), self.ranks
         hinted = _FAMILY.get(self.hint or "", self.hint)
@@ -144,17 +138,17 @@ class Block:
         return "all_to_all" if "redop" in self.columns else "all_gather"
 
 
-def _ratios(half: Measurement) -> tuple[float, float]:
-    """Return the least and the largest busbw / algbw that round to what is printed."""
-    low = (half.busbw - _rounding(half.busbw_text)) / (half.algbw + _rounding(half.algbw_text))
-    below = half.algbw - _rounding(half.algbw_text)
-    high = (half.busbw + _rounding(half.busbw_text)) / below if below > 0 else float("inf")
-    return max(low, 0.0), high
+def _ratio(algorithm: str, bus: str) -> tuple[float, float]:
+    (algbw, algbw_error), (busbw, busbw_error) = _rounded(algorithm), _rounded(bus)
+    if algbw <= algbw_error:
+        return 0.0, float("inf")
+    return max((busbw - busbw_error) / (algbw + algbw_error), 0.0), (busbw + busbw_error) / (algbw - algbw_error)
 
 
-def _rounding(text: str) -> float:
-    decimals = text.partition(".")[2]
-    return 0.50005 * 10.0 ** -len(decimals) if "e" not in text else abs(float(text)) * 0.05
+def _rounded(text: str) -> tuple[float, float]:
+    """Return a number as printed, and by how much it may be off."""
+    number, decimals = float(text), text.partition(".")[2]
+    return number, abs(number) * 0.05 if "e" in text else 0.50005 * 10.0 ** -len(decimals)
 
 
 def _votes(ratios: list[tuple[float, float]], factor: float) -> int:
@@ -277,7 +271,9 @@ def _measurement(values: list[str]) -> Measurement:
     if min(time, algorithm, bus) < 0:
         raise ValueError("not a measurement")
     wrong = values[-1] if len(values) <= _GROUP + 1 else values[len(values) - _GROUP - 1]
-    return Measurement(time, algorithm, bus, values[1], values[2], int(wrong) if wrong.isdigit() else None)
+    counted = int(wrong) if wrong.isdigit() else None
+    columns = {"time_us": time, "algbw": algorithm, "busbw": bus, "wrong": counted}
+    return Measurement(columns, _ratio(values[1], values[2]))
 
 
 JSON_FORMAT: Final = "nccl-tests-json"

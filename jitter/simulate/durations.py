@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from jitter.simulate.faults import Fault
 from jitter.simulate.job import Job
-from jitter.simulate.program import NO_GROUP, Operation, Program
+from jitter.simulate.program import NO_GROUP, Ints, Operation, Program
 
-Ints = NDArray[np.int64]
 _LEAST = 0.3
 """Shortest time with noise, as a fraction of its mean."""
 _LOADING_NS = 70_000

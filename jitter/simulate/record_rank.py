@@ -6,15 +6,13 @@ from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from jitter.simulate.durations import phase_operations
 from jitter.simulate.engine import PhaseEvents
 from jitter.simulate.job import Job
-from jitter.simulate.program import GPU_KINDS, MAIN_THREAD, NO_GROUP, Operation, Plan
+from jitter.simulate.program import GPU_KINDS, MAIN_THREAD, NO_GROUP, Ints, Operation, Plan
 from jitter.simulate.recording import HostCall, HostRange, ProcessGroup, RankRecording, format_marker, make_clock
 
-Ints = NDArray[np.int64]
 _FIRST_CORRELATION = 117
 _LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 _CHOICES = 2**45

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jitter.simulate.job import Job, MarkerStyle
-from jitter.simulate.program import Operation
+from jitter.simulate.program import Ints, Operation
 
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 _START_UTC_NS = 1_718_000_000_000_000_000
 """The UTC at which a job runs step 0."""

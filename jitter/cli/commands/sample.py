@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from jitter.cli.options import parse_pairs
+from jitter.cli.options import parse_pairs, quiet_option
 from jitter.cli.output.stdio import say
 from jitter.core.errors import JitterError, UsageError
 
@@ -79,16 +79,15 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
     ctx.exit()
 
 
-@click.command(epilog=_EXAMPLES)
+@click.command(epilog=_EXAMPLES, context_settings={"show_default": True})
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--ranks", default=8, show_default=True, help="Number of GPUs.")
-@click.option("--steps", default=4, show_default=True, help="Number of recorded steps.")
-@click.option("--kernels", default=300, show_default=True, help="Kernels per step, collectives included.")
+@click.option("--ranks", default=8, help="Number of GPUs.")
+@click.option("--steps", default=4, help="Number of recorded steps.")
+@click.option("--kernels", default=300, help="Kernels per step, collectives included.")
 @click.option(
     "--format",
     "format_name",
     default="nsys",
-    show_default=True,
     callback=_one_of("jitter.simulate.formats:FORMATS", "traces cannot be written as {!r}"),
     help="Format of the traces; see --list-options.",
 )
@@ -103,22 +102,20 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
     help="List the formats and their options.",
 )
 @click.option("--fault", "faults", multiple=True, metavar="KIND:…", help="A fault, see below; repeatable.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the noise: the same seed gives the same traces.")
-@click.option("--gpus-per-node", default=8, show_default=True)
-@click.option("--first-step", default=0, show_default=True, help="Number of the first recorded step.")
-@click.option("--epoch", default=1, show_default=True, help="Epoch in markers of style talk.")
+@click.option("--seed", default=0, help="Seed of the noise: the same seed gives the same traces.")
+@click.option("--gpus-per-node", default=8)
+@click.option("--first-step", default=0, help="Number of the first recorded step.")
+@click.option("--epoch", default=1, help="Epoch in markers of style talk.")
 @click.option(
     "--marker",
     type=click.Choice(["talk", "profiler", "iteration", "none"]),
     default="talk",
-    show_default=True,
     help="Text of the step markers.",
 )
-@click.option("--noise", default=0.02, show_default=True, help="Relative standard deviation of GPU durations.")
+@click.option("--noise", default=0.02, help="Relative standard deviation of GPU durations.")
 @click.option(
     "--shape",
     default="data_parallel",
-    show_default=True,
     callback=_one_of("jitter.simulate.shapes:SHAPES", "no shape is called {!r}"),
     help="Parallelism of the job, see below.",
 )
@@ -128,17 +125,15 @@ def _list_options(ctx: click.Context, param: click.Parameter, value: bool) -> No
 @click.option("--experts", type=int, help="Ranks of an expert group (shape expert).")
 @click.option("--cpu-bound", is_flag=True, help="Make the CPU slower than the GPU throughout.")
 @click.option("--launch-queue", type=int, metavar="N", help="Limit the launch queue to N launches.")
-@click.option("--syncs", default="", help="Where the CPU waits for the GPU: loss+before+after.")
-@click.option("--variable-work", default=0.0, show_default=True, help="Vary the input size by this fraction.")
-@click.option(
-    "--autotuned", default=0.0, show_default=True, help="Fraction of matrix kernels that differ between ranks."
-)
+@click.option("--syncs", default="", show_default=False, help="Where the CPU waits for the GPU: loss+before+after.")
+@click.option("--variable-work", default=0.0, help="Vary the input size by this fraction.")
+@click.option("--autotuned", default=0.0, help="Fraction of matrix kernels that differ between ranks.")
 @click.option("--side-stream", type=int, metavar="STREAM", help="Run a third of the compute kernels on this stream.")
 @click.option(
     "--evidence", is_flag=True, help="Write the job's logs too: a bandwidth benchmark, NCCL's debug log, GPU clocks."
 )
 @click.option("--force", is_flag=True, help="Write into a folder with files, in place of those of an earlier call.")
-@click.option("--quiet", is_flag=True, help="Show no progress bar.")
+@quiet_option
 def sample(
     folder: Path,
     format_name: str,

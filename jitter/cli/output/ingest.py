@@ -85,25 +85,23 @@ def _warnings(report: IngestReport) -> list[str]:
 
 
 def _print_totals(report: IngestReport, paths: Iterable[Path]) -> None:
-    ranks = {record.rank for record in report.added}
-    steps = {step.key for record in report.added for step in record.steps}
-    kernels = sum(step.kernels for record in report.added for step in record.steps)
+    logs, lake = report.logs, report.lake
     parts = []
     if report.added:
-        what = ", ".join(
-            (format_count(len(ranks), "rank"), format_count(len(steps), "step"), format_count(kernels, "kernel"))
-        )
-        parts.append(f"{what} added to {report.lake}")
-    if report.logs.added:
-        parts.append(f"{format_count(len(report.logs.added), 'log')} added to {report.lake}")
-    if report.logs.unchanged:
-        parts.append(f"{format_count(report.logs.unchanged, 'log was', 'logs were')} in {report.lake} already")
+        ranks = {record.rank for record in report.added}
+        steps = {step.key for record in report.added for step in record.steps}
+        kernels = sum(step.kernels for record in report.added for step in record.steps)
+        counted = ((len(ranks), "rank"), (len(steps), "step"), (kernels, "kernel"))
+        parts.append(f"{', '.join(format_count(*count) for count in counted)} added to {lake}")
+    if logs.added:
+        parts.append(f"{format_count(len(logs.added), 'log')} added to {lake}")
+    if logs.unchanged:
+        parts.append(f"{format_count(logs.unchanged, 'log was', 'logs were')} in {lake} already")
     if report.unchanged:
-        parts.append(f"{format_count(report.unchanged, 'source was', 'sources were')} in {report.lake} already")
+        parts.append(f"{format_count(report.unchanged, 'source was', 'sources were')} in {lake} already")
+    is_empty = not parts
     if report.refused:
         parts.append(f"{sum(error.files for error in report.refused)} left out")
-    has_logs = report.logs.added or report.logs.unchanged
-    is_empty = not report.added and not report.unchanged and not has_logs
     if is_empty:
         parts.append("nothing to read" if report.refused else f"no traces in {', '.join(map(str, paths))}")
     if report.other_files:

@@ -182,21 +182,15 @@ def describe_metrics(runs: Sequence[ServedRun]) -> str:
         add("loss_ratio", diagnosis.loss.fraction, lake=lake)
         add("findings", len(diagnosis.findings), lake=lake)
         for number, finding in enumerate(diagnosis.findings, 1):
-            labels = {
-                "number": number,
-                "rung": finding.rung,
-                "scope": finding.scope,
-                "rank": finding.rank,
-                "host": finding.host,
-            }
-            labels |= {"cause": finding.cause, "confidence": finding.confidence}
-            add("finding_loss_seconds", finding.loss_ns / 1e9, lake=lake, **labels)
+            labels = {label: getattr(finding, label) for label in _LABELS}
+            add("finding_loss_seconds", finding.loss_ns / 1e9, lake=lake, number=number, **labels)
     return "".join(
         f"# HELP jitter_{name} {_METRICS[name]}\n# TYPE jitter_{name} gauge\n{''.join(lines)}"
         for name, lines in values.items()
     )
 
 
+_LABELS: Final = ("rung", "scope", "rank", "host", "cause", "confidence")
 _METRICS: Final = {
     "ready": "Whether the run is analyzed.",
     "ranks": "Ranks with a recording.",

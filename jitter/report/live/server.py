@@ -11,6 +11,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ _HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",  # on other addresses than loopback, the path contains the token
 }
+_BOKEH_HEADERS: Final = {"Content-Type": "text/javascript; charset=utf-8", "Cache-Control": "max-age=86400"}
 
 
 def serve(
@@ -107,26 +109,44 @@ class LiveServer:
 
 def _routes(runs: Sequence[ServedRun]) -> list[tuple[Any, ...]]:
     """Return the routes: of one run at the root; of several each below its number, and a page with all at the root."""
-    shared = {"runs": runs}
-    routes: list[tuple[Any, ...]] = [("metrics", _MetricsHandler, shared), (r"(?:\d/)?bokeh\.js", _BokehHandler)]
+    lakes = [str(run.report.lake.root) for run in runs]
+    routes: list[tuple[Any, ...]] = [
+        (
+            "metrics",
+            _ContentHandler,
+            {"content": partial(describe_metrics, runs), "Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        ),
+        (r"(?:\d/)?bokeh\.js", _ContentHandler, {"content": _bokeh, **_BOKEH_HEADERS}),
+    ]
     for number, run in enumerate(runs, 1):
         place, args = "" if len(runs) == 1 else f"{number}/", {"run": run}
         routes += [
-            (place, _PageHandler, args),
-            (rf"{place}progress", _ProgressHandler, args),
+            (place, _ContentHandler, {"content": partial(_page, run)}),
+            (rf"{place}progress", _ContentHandler, {"content": partial(getattr, run, "progress")}),
             (rf"{place}step/(\d{{1,9}})", _AnswerHandler, {**args, "answer": run.step, "options": ("ranks",)}),
             (rf"{place}tables/(\d{{1,9}})", _AnswerHandler, {**args, "answer": run.tables}),
             (rf"{place}kernel/(\d{{1,9}})/(\d{{1,9}})", _AnswerHandler, {**args, "answer": run.kernel}),
             (rf"{place}perfetto/finding-(\d{{1,4}})\.json\.gz", _TimelineHandler, args),
         ]
-    return routes if len(runs) == 1 else [*routes, ("", _SideBySideHandler, shared)]
+    side_by_side = partial(_render, "side_by_side.html.j2", lakes=lakes)
+    return routes if len(runs) == 1 else [*routes, ("", _ContentHandler, {"content": side_by_side})]
+
+
+def _render(template: str, **values: object) -> str:
+    return template_environment().get_template(template).render(values)
+
+
+def _page(run: ServedRun) -> str:
+    """Return the page; while the run is prepared a page that shows the progress and loads again."""
+    return run.page if run.is_ready else _render("loading.html.j2")
+
+
+def _bokeh() -> bytes:
+    return files("bokeh").joinpath("server/static/js/bokeh.min.js").read_bytes()
 
 
 class _Handler(RequestHandler):
     is_refused = False
-
-    def initialize(self, run: ServedRun) -> None:
-        self.run = run
 
     def set_default_headers(self) -> None:
         self.clear_header("Server")
@@ -154,22 +174,19 @@ class _Application(Application):
             super().log_request(handler)
 
 
-class _PageHandler(_Handler):
-    def get(self) -> None:
-        """Send the page; while the run is prepared a page that shows the progress and loads again."""
-        waiting = template_environment().get_template("loading.html.j2")
-        self.finish(self.run.page if self.run.is_ready else waiting.render())
+class _ContentHandler(_Handler):
+    def initialize(self, content: Callable[[], str | bytes | dict[str, object]], **headers: str) -> None:
+        self._content, self._of_content = content, headers
 
-
-class _ProgressHandler(_Handler):
     def get(self) -> None:
-        self.finish(self.run.progress)
+        for name, value in self._of_content.items():
+            self.set_header(name, value)
+        self.finish(self._content())
 
 
 class _AnswerHandler(_Handler):
-    def initialize(self, run: ServedRun, answer: Callable[..., bytes], options: Sequence[str] = ()) -> None:  # type: ignore[override]
-        super().initialize(run)
-        self._answer, self._options = answer, options
+    def initialize(self, run: ServedRun, answer: Callable[..., bytes], options: Sequence[str] = ()) -> None:
+        self.run, self._answer, self._options = run, answer, options
 
     async def get(self, *numbers: str) -> None:
         """Send JSON that is made on the thread of the run; with `problem` where that is not possible."""
@@ -185,6 +202,9 @@ class _AnswerHandler(_Handler):
 
 
 class _TimelineHandler(_Handler):
+    def initialize(self, run: ServedRun) -> None:
+        self.run = run
+
     async def get(self, number: str) -> None:
         """Send the timeline of a finding; it is written on another thread."""
         if not self.run.is_ready:
@@ -203,34 +223,9 @@ class _TimelineHandler(_Handler):
         self.finish(content)
 
 
-class _SideBySideHandler(_Handler):
-    def initialize(self, runs: Sequence[ServedRun]) -> None:  # type: ignore[override]
-        self._runs = runs
-
-    def get(self) -> None:
-        lakes = [str(run.report.lake.root) for run in self._runs]
-        self.finish(template_environment().get_template("side_by_side.html.j2").render(lakes=lakes))
-
-
-class _MetricsHandler(_SideBySideHandler):
-    def get(self) -> None:
-        self.set_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        self.finish(describe_metrics(self._runs))
-
-
 class _NothingHandler(_Handler):
-    def initialize(self) -> None:  # type: ignore[override]
-        """Take no run."""
-
     def get(self) -> None:
         raise HTTPError(404)
-
-
-class _BokehHandler(_NothingHandler):
-    def get(self) -> None:
-        self.set_header("Content-Type", "text/javascript; charset=utf-8")
-        self.set_header("Cache-Control", "max-age=86400")
-        self.finish(files("bokeh").joinpath("server/static/js/bokeh.min.js").read_bytes())
 
 
 class _OneLineHandler(logging.Handler):

@@ -332,7 +332,8 @@ class _Run:
         certain = {recording.path for recording in leading.add(self._publisher.given_recording(outcome))}
         for earlier in read if certain else ():
             if earlier.source.path in certain and self._publisher.replaces_nothing(earlier):
-                self._publisher.publish_early(earlier)
+                with suppress(UnknownRankError, OtherJobError):  # raised again, and told, when all are published
+                    self._publisher.publish_early(earlier)
 
     def _leave_out(self, outcome: Outcome, error: JitterError) -> None:
         self._publisher.withdraw(outcome)

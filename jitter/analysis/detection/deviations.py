@@ -16,7 +16,7 @@ from jitter.analysis.replay.run_steps import RecordedStep
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Bools, Floats, Ints
 from jitter.core.numeric.compilation import compiled
-from jitter.core.numeric.selection import select_median
+from jitter.core.numeric.selection import select, select_median, select_quantile
 from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, lower_median
 
 _MIN_RANKS: Final = THRESHOLDS.min_samples
@@ -104,8 +104,9 @@ def find_deviations(
 ) -> None:
     """Add up, (parts, ranks), self times less the baseline's, and, (parts, teams), their variance by chance alone.
 
-    `total` and `variance` come as 0. An operation's standard deviation is its spread over ranks; of few ranks
-    by that of all operations, in proportion to what each takes. `room` is overwritten.
+    `total` and `variance` come as 0. An operation's standard deviation is its spread over the faster half of the
+    ranks: the slower half may be slow. Of few ranks it is the spread of all operations, in proportion to what each
+    takes. `room` is overwritten.
     """
     for team in range(len(job.launch_ns)):
         ranks = 0
@@ -131,9 +132,13 @@ def find_deviations(
                         if isnan(excess):
                             excess = 0.0
                         total[part, rank] += excess
-                        room[count] = abs(excess) if ranks >= _MIN_RANKS else abs(excess) / size
+                        room[count] = excess if ranks >= _MIN_RANKS else abs(excess) / size
                         count += 1
-                sigma = MAD_TO_SIGMA * select_median(room, count) if ranks >= _MIN_RANKS else size
+                sigma = size
+                if ranks >= _MIN_RANKS:
+                    middle = (ranks - 1) // 2
+                    fastest_half = select(room, count, middle) - select_quantile(room, count, middle - ranks / 4)
+                    sigma = MAD_TO_SIGMA * fastest_half
                 squares += sigma * sigma
             if ranks < _MIN_RANKS and last > first:
                 relative = MAD_TO_SIGMA * select_median(room, count) if is_known else math.nan
@@ -250,12 +255,16 @@ def spread_within_steps(apart: Floats, is_split: Bools) -> Floats:
     return spread
 
 
-def separate_clusters(low: Floats, high: Floats, least_sigma: float = 0.0) -> Floats:
+def separate_clusters(low: Floats, high: Floats, usual_sigma: float = 0.0) -> Floats:
     """Return how far the means of two clusters are apart, in standard deviations within them; 0 without a gap.
 
-    Their values lie along the last axis and ascend; `least_sigma` is the least standard deviation.
+    Their values lie along the last axis and ascend. `usual_sigma` is a standard deviation known beforehand, which
+    counts for `spread_degrees` degrees of freedom beside the one within the clusters; 0: none is known.
     """
-    sigma = np.maximum(sigma_within(low, high), least_sigma)
+    own_degrees = low.shape[-1] + high.shape[-1] - 2
+    known_degrees = THRESHOLDS.spread_degrees if usual_sigma else 0
+    squares = own_degrees * sigma_within(low, high) ** 2 + known_degrees * usual_sigma**2
+    sigma = np.sqrt(squares / (own_degrees + known_degrees))
     has_gap = high[..., 0] - low[..., -1] >= THRESHOLDS.cluster_gap_sigmas * sigma
     apart = high.mean(axis=-1) - low.mean(axis=-1)
     sigmas: Floats = np.where(has_gap & (apart > 0), apart / np.maximum(sigma, np.finfo(np.float64).tiny), 0.0)

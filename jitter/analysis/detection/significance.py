@@ -8,7 +8,7 @@ import numpy as np
 
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.numeric.arrays import Floats, Ints
-from jitter.core.numeric.stats import MAD_TO_SIGMA, nth_difference
+from jitter.core.numeric.stats import MAD_TO_SIGMA, known_medians, nth_difference
 from jitter.core.numeric.student_t import student_tail
 
 QN_TO_SIGMA: Final = 2.2219
@@ -198,31 +198,34 @@ def differ_steadily(total: Floats, slow: Ints, fast: Ints) -> bool:
     """Return whether `slow` columns of totals (steps, ranks) are above the `fast` ones alike in all steps.
 
     Work that changes from step to step makes some ranks slower on average by chance: then the difference is small
-    beside its own standard deviation over the steps, of a drift: around its line. With too few steps to tell, the
-    answer is yes.
+    beside its own scatter from step to step. With too few steps to tell, the answer is yes.
     """
     is_known = ~(np.isnan(total[:, slow]).all(axis=1) | np.isnan(total[:, fast]).all(axis=1))
     apart = np.nanmean(total[np.ix_(is_known, slow)], axis=1) - np.nanmean(total[np.ix_(is_known, fast)], axis=1)
     if len(apart) < THRESHOLDS.min_repeats:
         return True
-    around = apart[:, None] - drift_lines(apart[:, None])
-    return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(qn_sigma(around)[0]))
+    return bool(np.median(apart) >= THRESHOLDS.cluster_gap_sigmas * float(scatter_over_steps(apart[:, None])[0]))
 
 
-def drift_lines(values: Floats) -> Floats:
-    """Return the line through each column of values (steps, columns), NaN for unknown: what is left is scatter.
+def scatter_over_steps(values: Floats) -> Floats:
+    """Return (columns,) the standard deviation of values (steps, columns) by chance; 0 for too few.
 
-    Zeros for a column that does not drift, or is too short to tell. A drift correlates with the number of the step by
-    `drift_correlation` or more.
+    A ramp, over all steps or some, is no scatter: values that correlate with the number of their step by
+    `drift_correlation` or more scatter at most by what their changes from step to step, which vary about their median,
+    add up to at random (the end of a random walk).
     """
+    sigmas = qn_sigma(values)
+    if len(values) < THRESHOLDS.min_steps:
+        return sigmas
     is_known = ~np.isnan(values)
     known_count = np.maximum(is_known.sum(axis=0), 1)
     steps = np.arange(len(values))[:, None]
-    mean_step, mean_ns = (np.where(is_known, of, 0.0).sum(axis=0) / known_count for of in (steps, values))
-    along, across = (np.where(is_known, of, 0.0) for of in (steps - mean_step, values - mean_ns))
-    squares, product = (along**2).sum(axis=0), (along * across).sum(axis=0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        correlation = product / np.sqrt(squares * (across**2).sum(axis=0))
-        drifts = (known_count >= THRESHOLDS.min_steps) & (correlation >= THRESHOLDS.drift_correlation)
-        lines: Floats = np.where(drifts, mean_ns + (steps - mean_step) * product / squares, 0.0)
-    return lines
+    along, across = (
+        np.where(is_known, of - np.where(is_known, of, 0.0).sum(axis=0) / known_count, 0.0) for of in (steps, values)
+    )
+    squares = (along**2).sum(axis=0) * (across**2).sum(axis=0)
+    is_ramp = (along * across).sum(axis=0) ** 2 >= THRESHOLDS.drift_correlation**2 * np.maximum(squares, 1.0)
+    growth = np.diff(values, axis=0)
+    wander = MAD_TO_SIGMA * known_medians(np.abs(growth - known_medians(growth))) * math.sqrt(len(values))
+    scatter: Floats = np.where(is_ramp, np.fmin(sigmas, wander), sigmas)
+    return scatter

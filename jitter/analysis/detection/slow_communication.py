@@ -7,7 +7,7 @@ import numpy as np
 
 from jitter.analysis.collectives.matching import CollectiveMatching
 from jitter.analysis.detection.findings import Finding
-from jitter.analysis.detection.significance import drift_lines, qn_sigma
+from jitter.analysis.detection.significance import scatter_over_steps
 from jitter.analysis.detection.standouts import Sample, Standouts, find_in_samples
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import RunReader
@@ -142,7 +142,7 @@ def _noise(late_ns: Floats, total: Floats) -> float:
     if len(total) < THRESHOLDS.min_repeats:
         scatter = mad_sigma(total) if total.shape[1] >= THRESHOLDS.min_samples else 0.0
     else:
-        scatter = float(np.median(qn_sigma(total - drift_lines(total))))
+        scatter = float(np.median(scatter_over_steps(total)))
     # by each collective's spread: the lower median, as half of the groups may be slow; of some no time is known
     spread = np.nan_to_num(lower_median(np.abs(late_ns).swapaxes(0, 1).reshape(late_ns.shape[1], -1)))
     return max(float(np.sqrt(((MAD_TO_SIGMA * spread) ** 2).sum())), scatter, 1.0)

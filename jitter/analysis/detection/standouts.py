@@ -15,10 +15,10 @@ import numpy as np
 from jitter.analysis.detection.deviations import TeamDeviations, settle_halves, spread_within_steps
 from jitter.analysis.detection.significance import (
     binomial_tail,
-    drift_lines,
     predictive_tails,
     qn_sigma,
     quiet_level,
+    scatter_over_steps,
     spread_of_others,
 )
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
@@ -201,12 +201,13 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> Sample:
     steps, ranks = total.shape
     is_many = steps >= THRESHOLDS.min_repeats
     over_steps, level = np.zeros(ranks), np.nan_to_num(known_medians(total))
+    usual_scatter = 0.0
     if is_many:
-        lines = drift_lines(total)
-        over_steps = qn_sigma(total - lines)  # a drift is no scatter
-        level = np.where(lines.any(axis=0), level, np.nan_to_num(quiet_level(total, over_steps)))
-    usual_scatter = np.median(over_steps)
-    over_steps = np.maximum(over_steps, usual_scatter)
+        over_steps = scatter_over_steps(total)
+        level = np.nan_to_num(quiet_level(total, over_steps))
+        # ranks that wander are not quiet from step to step; of few, most may be those that slow down
+        usual_scatter = np.median(qn_sigma(total) if ranks >= THRESHOLDS.min_samples else over_steps)
+        over_steps = np.maximum(over_steps, usual_scatter)
     operations = np.nan_to_num(deviations.noise_ns[part])
     if is_many and ranks > 1:
         # the variation over steps includes it, and ranks that differ for ever would inflate it

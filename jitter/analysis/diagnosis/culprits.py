@@ -276,21 +276,25 @@ def describe_step_pattern(keys: Sequence[StepKey], late: Sequence[int], excess_n
         pattern = "no step"
     elif len(keys) == 1:
         pattern = "the only step"
-    elif drift is not None:
-        pattern = f"a drift: {drift}"
+    elif drift is not None and (len(late) == len(keys) or late[-1] - late[0] + 1 > len(late)):
+        pattern = f"a drift: {drift} over the run"
     elif len(late) == len(keys):
         pattern = "every step"
-    elif len(late) >= max(2, THRESHOLDS.nearly_all_share * len(keys)):
+    elif drift is None and len(late) >= max(2, THRESHOLDS.nearly_all_share * len(keys)):
         pattern = f"nearly every step ({len(late)} of {len(keys)})"
     elif len(late) == 1:
         pattern = f"one step: {keys[late[0]]}"
     else:
-        pattern = _some([keys[at].step for at in late], late, len(keys))
+        pattern = _some([keys[at].step for at in late], late, len(keys)) + (f", and {drift}" if drift else "")
     return pattern
 
 
 def _some(numbers: Sequence[int], late: Sequence[int], steps: int) -> str:
     if late[-1] - late[0] + 1 == len(late):
+        if len(late) >= THRESHOLDS.min_repeats and late[-1] + 1 == steps:
+            return f"from step {numbers[0]} on"
+        if len(late) >= THRESHOLDS.min_repeats and late[0] == 0:
+            return f"up to step {numbers[-1]}"
         return f"consecutive steps: {numbers[0]} to {numbers[-1]}"
     apart = np.diff(np.array(late))
     period = int(apart[0])
@@ -308,7 +312,7 @@ def _drift(excess_ns: Sequence[float]) -> str | None:
     first, last = float(values[:fifth].mean()), float(values[-fifth:].mean())
     correlation = float(np.corrcoef(np.arange(len(values)), values)[0, 1])
     if correlation >= THRESHOLDS.drift_correlation and last >= THRESHOLDS.much_more * max(first, 0.0) and last > 0:
-        return "it grows over the run"
+        return "it grows"
     if correlation <= -THRESHOLDS.drift_correlation and first >= THRESHOLDS.much_more * max(last, 0.0) and first > 0:
-        return "it shrinks over the run"
+        return "it shrinks"
     return None

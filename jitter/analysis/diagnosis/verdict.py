@@ -39,7 +39,7 @@ def describe_seen(culprit: Culprit) -> str:
     seen_in = f"{seen.steps:,} of {format_count(seen.of, 'step')}"
     if pattern.startswith(_WHOLE):
         return seen_in
-    separator = ", " if pattern.startswith(("a drift", "every ")) else ": "
+    separator = ", " if pattern.startswith(("a drift", "every ", "from ", "up to ")) else ": "
     return f"{seen_in}{separator}{_COUNT.sub('', pattern, count=1)}"
 
 

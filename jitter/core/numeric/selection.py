@@ -50,15 +50,23 @@ def select_lower_median(values: Floats, count: int) -> float:
 @compiled
 def select_median(values: Floats, count: int) -> float:
     """Return the median, the mean of the middle two of an even number; NaN without any. Reorders them."""
+    return float(select_quantile(values, count, (count - 1) / 2))
+
+
+@compiled
+def select_quantile(values: Floats, count: int, place: float) -> float:
+    """Return the value at a place (from 0), between two of the first `count` values in proportion; NaN without any."""
     if count == 0:
         return math.nan
-    upper: float = select(values, count, count // 2)
-    if count % 2 == 1:
-        return upper
-    lower: float = values[0]  # what is below the middle stands before it
-    for at in range(1, count // 2):
-        lower = max(lower, values[at])
-    return (lower + upper) / 2
+    k = min(int(place), count - 1)
+    lower: float = select(values, count, k)
+    if k + 1 == count or place == k:
+        return lower
+    upper = values[k + 1]  # what is above place k stands after it
+    for at in range(k + 2, count):
+        upper = min(upper, values[at])
+    share = place - k
+    return float((1 - share) * lower + share * upper)
 
 
 @compiled

@@ -15,7 +15,7 @@ from jitter.analysis.detection.deviations import (
     collect_deviations,
     subtract_median_of_others,
 )
-from jitter.analysis.detection.significance import drift_lines, qn_sigma
+from jitter.analysis.detection.significance import qn_sigma, scatter_over_steps
 from jitter.analysis.detection.standouts import Outlier, find_standouts
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.thresholds import THRESHOLDS
@@ -57,14 +57,18 @@ def test_scatter_is_the_lower_quartile_of_all_distances_between_steps(steps: int
         assert sigma == pytest.approx(wanted, rel=1e-9)
 
 
-def test_what_a_rank_always_has_and_a_steady_drift_are_no_scatter():
+def test_what_a_rank_always_has_and_what_grows_are_no_scatter():
+    """A ramp of 40 steps counts as the random walk that it might be: √(2 · 40) times the scatter of a step."""
     noise = np.random.default_rng(1).normal(0, 50, (40, 5))
-    always, drift, third = noise + np.array([0, 1e6, 0, 0, 0]), noise + np.arange(40)[:, None] * 1e3, noise.copy()
+    always, third, drift = noise + np.array([0, 1e6, 0, 0, 0]), noise.copy(), noise + np.arange(40)[:, None] * 1e3
     third[::3, 2] += 1e6
     np.testing.assert_allclose(qn_sigma(always), qn_sigma(noise), rtol=1e-6)
-    for total in (drift, third):
-        sigmas = qn_sigma(total - drift_lines(total))
-        assert ((sigmas > 30) & (sigmas < 90)).all()
+    assert ((scatter_over_steps(third) > 30) & (scatter_over_steps(third) < 90)).all()
+    from_a_step_on = noise + np.maximum(np.arange(40) - 15, 0)[:, None] * 1e3
+    for total in (drift, from_a_step_on):
+        assert (scatter_over_steps(total) > 200).all()
+        assert (scatter_over_steps(total) < 2_000).all()
+        assert (qn_sigma(total) > 4_000).all()
 
 
 def test_scatter_of_hardly_any_steps():
@@ -202,6 +206,17 @@ def test_a_drift_is_found_by_its_mean():
     total = chance()
     total[TimePart.GPU, :, 1] += np.linspace(0, 100 * NOISE, STEPS)
     assert [(rank, part) for rank, part, _ in found(total)] == [(10, TimePart.GPU)]
+
+
+@pytest.mark.parametrize("growth", [0.0, 20 * NOISE])
+def test_what_begins_in_a_step_is_the_steps_from_there(growth: float):
+    """As of a GPU that throttles after its warm-up; with a ramp, whose first steps are within the noise."""
+    total = chance() / 10
+    total[TimePart.GPU, 12:, 1] += 20 * NOISE + growth * np.arange(STEPS - 12)
+    assert found(total) == [(10, TimePart.GPU, tuple(range(12, STEPS)))]
+    slow = chance() / 10
+    slow[TimePart.GPU, :9, 1] += 20 * NOISE + growth * np.arange(9)[::-1]
+    assert found(slow) == [(10, TimePart.GPU, tuple(range(9)))]
 
 
 def test_a_mean_that_some_steps_carry_is_those_steps():

@@ -170,8 +170,10 @@ def test_a_step_of_an_epoch():
 
 def test_drifts():
     grows = [float(n) for n in range(20)]
-    assert describe_step_pattern(KEYS, list(range(4, 20)), grows) == "a drift: it grows over the run"
-    assert describe_step_pattern(KEYS, list(range(16)), grows[::-1]) == "a drift: it shrinks over the run"
+    assert describe_step_pattern(KEYS, list(range(20)), grows) == "a drift: it grows over the run"
+    assert describe_step_pattern(KEYS, [2, *range(5, 20)], grows) == "a drift: it grows over the run"
+    assert describe_step_pattern(KEYS, list(range(4, 20)), grows) == f"from step {KEYS[4].step} on, and it grows"
+    assert describe_step_pattern(KEYS, list(range(16)), grows[::-1]) == f"up to step {KEYS[15].step}, and it shrinks"
     # as much again is not enough: from 100 to 119
     assert describe_step_pattern(KEYS, list(range(20)), [100.0 + n for n in range(20)]) == "every step"
     assert describe_step_pattern(KEYS[:4], list(range(4)), grows[:4]) == "every step"

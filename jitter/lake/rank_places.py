@@ -37,6 +37,24 @@ class RankPlace(NamedTuple):
     """What sources state differently, a clause each."""
 
 
+def assign_nodes(locations: Mapping[int, RankPlace]) -> dict[int, object]:
+    """Return each rank's node: its host, or, where no trace names one, a number inferred from devices.
+
+    Ranks are numbered node by node, and devices from 0 on each: where a device number does not rise, a node begins.
+    """
+    if any(location.host is not None for location in locations.values()):
+        return {rank: location.host for rank, location in locations.items() if location.host is not None}
+    if any(location.device is None for location in locations.values()):
+        return {}
+    nodes: dict[int, object] = {}
+    node, before = -1, 0
+    for rank in sorted(locations):
+        device = locations[rank].device or 0
+        node += not nodes or device <= before
+        nodes[rank], before = node, device
+    return nodes
+
+
 def short_host(host: str | None) -> str | None:
     """Return a host's name without its domain; an IP address as it is."""
     return host if host is None or _ADDRESS.fullmatch(host) else host.partition(".")[0]

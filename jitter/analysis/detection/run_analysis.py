@@ -33,6 +33,7 @@ from jitter.analysis.detection.pipeline_stages import find_unequal_stages
 from jitter.analysis.detection.slow_communication import (
     attribute_to_ranks,
     find_slow_collectives,
+    number_alike,
     slow_communication,
     slow_in_every_step,
     transfers_by_benchmark,
@@ -246,8 +247,12 @@ class RunAnalysis:
             np.where(transfers.mostly_complete, transfers.took, np.nan)
             for transfers in (seen.transfers for seen in self._seen)
         ]
-        first_group = self.run.collective_arrays.first_group
-        return self._of_kinds(lambda numbers: baseline_transfers(first_group, [seen[number] for number in numbers]))
+        return self._of_kinds(lambda numbers: baseline_transfers(self._alike, [seen[number] for number in numbers]))
+
+    @cached_property
+    def _alike(self) -> Ints:
+        """(Groups of all collectives,) numbers: transfers of one number should take as long."""
+        return number_alike(self.lake, self.run, self.keys[len(self.keys) // 2])
 
     @cached_property
     def expected_transfers(self) -> list[Floats]:
@@ -274,7 +279,7 @@ class RunAnalysis:
         seen, expected = ([of[number] for number in numbers] for of in (self.transfers, self.expected_transfers))
         slow = slow_in_every_step(seen, expected) & self.run.collective_arrays.incomplete
         usual = np.where(slow, expected[0], self._median_transfers[numbers[0]])
-        recorded = baseline_transfers(self.run.collective_arrays.first_group, seen)
+        recorded = baseline_transfers(self._alike, seen)
         return np.where(np.isnan(usual), recorded, usual)
 
     @cached_property

@@ -271,6 +271,33 @@ def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
     return kind_of_group
 
 
+def number_alike(lake: RunReader, run: RunModel, key: StepKey) -> Ints:
+    """Number the groups of all collectives; those of one number should take as long from the last arrival to the end.
+
+    They are the groups of one collective. A pipeline without replicas has one group in each exchange of two ranks:
+    those of one size are alike, within a host or between two, if there are at least `min_repeats` such pairs of ranks.
+    """
+    arrays = run.collective_arrays
+    groups = np.diff(arrays.first_group)
+    alike = np.repeat(np.arange(len(groups)), groups)
+    is_pair = (groups == 1) & (np.diff(arrays.first) == 2)
+    first, group = arrays.first[:-1][is_pair], arrays.first_group[:-1][is_pair]
+    pairs = [tuple(sorted(run.rank_numbers[arrays.rank[at : at + 2]].tolist())) for at in first.tolist()]
+    if len(set(pairs)) < THRESHOLDS.min_repeats:
+        return alike
+    kinds, nodes = _kinds(lake, run, key), lake.nodes(key)
+    same: dict[tuple[float, bool], list[tuple[int, tuple[int, ...]]]] = {}
+    for number, ranks in zip(group.tolist(), pairs, strict=True):
+        kind, places = kinds.get(number), {nodes.get(rank) for rank in ranks}
+        if kind is not None and kind.operation == SEND_RECV and not kind.is_incomplete and None not in places:
+            same.setdefault((kind.size, len(places) == 1), []).append((number, ranks))
+    for links in same.values():
+        if len({ranks for _, ranks in links}) >= THRESHOLDS.min_repeats:
+            numbers = [number for number, _ in links]
+            alike[numbers] = alike[numbers[0]]
+    return alike
+
+
 def slow_in_every_step(seen: Sequence[Floats], expected: Sequence[Floats]) -> Bools:
     """Return, (groups of all collectives,), which take clearly longer than expected in every step.
 

@@ -26,6 +26,7 @@ from jitter.core.arrow import to_list
 from jitter.core.numeric.arrays import Floats, Ints, IntTimes, begins_of, joined, unknown_value
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import HostEvents, SyncCalls, step_bounds
+from jitter.lake.rank_places import RankPlace, assign_nodes
 from jitter.lake.records import RankStepRecord, SourceRecord, commonest_kind
 from jitter.lake.step_reader import read_step
 
@@ -194,6 +195,11 @@ class RunReader:
         if record.digest not in self._hosts:
             self._hosts[record.digest] = HostEvents(self._root, record)
         return self._hosts[record.digest]
+
+    def nodes(self, key: StepKey) -> dict[int, object]:
+        """Return the node of each rank that has a step, as far as it is known."""
+        records = {rank: step_record.record for rank, step_record in self._held[key].items()}
+        return assign_nodes({rank: RankPlace(record.host, record.device) for rank, record in records.items()})
 
     def launch_shapes(self, key: StepKey, ranks: Sequence[int]) -> list[LaunchShapes]:
         """Launch shapes of the rows of a step, for each of these ranks, which must ascend."""

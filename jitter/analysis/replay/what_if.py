@@ -206,13 +206,15 @@ def possible_waits(step: RecordedStep, transfer: Floats, usual: Floats) -> Float
     return np.where(~step.transfers.complete & (transfer > usual), transfer - usual, 0.0)
 
 
-def baseline_transfers(first_group: Ints, seen: Sequence[Floats]) -> Floats:
-    """Return, (groups of all collectives,), the lower median of each collective's transfers over steps and groups.
+def baseline_transfers(alike: Ints, seen: Sequence[Floats]) -> Floats:
+    """Return, (groups of all collectives,), the lower median of transfers over steps and over groups of one number.
 
-    `seen` (groups of all collectives,) are each step's, from the last arrival to the end.
+    `alike` (groups of all collectives,) numbers those that should take as long; `seen`, of the same shape, are each
+    step's, from the last arrival to the end.
     """
-    medians = np.full(int(first_group[-1]), np.nan)
+    medians = np.full(len(alike), np.nan)
     every = np.stack(seen) if seen else np.empty((0, len(medians)))
-    for first, last in zip(first_group[:-1].tolist(), first_group[1:].tolist(), strict=True):
-        medians[first:last] = lower_median(every[:, first:last].reshape(1, -1))
+    order = np.argsort(alike, kind="stable")
+    for groups in np.split(order, np.flatnonzero(np.diff(alike[order])) + 1):
+        medians[groups] = lower_median(every[:, groups].reshape(1, -1))
     return medians

@@ -12,11 +12,11 @@ from jitter.analysis.detection.findings import divide_by_steps
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.culprits import describe_step_pattern, format_ordinal
 from jitter.analysis.diagnosis.evidence.workload import compare_launch_shapes
-from jitter.analysis.diagnosis.grouping.scopes import RankGroup, assign_nodes, chance_of_sharing, group_late_ranks
+from jitter.analysis.diagnosis.grouping.scopes import RankGroup, chance_of_sharing, group_late_ranks
 from jitter.analysis.execution.run_reader import LaunchShapes
 from jitter.analysis.execution.self_times import TimePart
 from jitter.core.step_key import StepKey
-from jitter.lake.rank_places import RankPlace
+from jitter.lake.rank_places import RankPlace, assign_nodes
 from tests.accuracy.irregular.engine import Comm, Item, Op, RankTrace
 from tests.accuracy.irregular.kineto_trace import write_trace
 from tests.support.fuzz_depth import fuzz, some_of

@@ -12,12 +12,13 @@ from jitter.analysis.detection.recurrence import chance_of_repetition
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.diagnosis.causes import Judgement, find_cause
 from jitter.analysis.diagnosis.evidence.facts import Evidence
-from jitter.analysis.diagnosis.grouping.scopes import RankGroup, assign_nodes, group_late_ranks
+from jitter.analysis.diagnosis.grouping.scopes import RankGroup, group_late_ranks
 from jitter.analysis.diagnosis.model import Cause, CauseCertainty
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_numbers, format_ordinal, format_percent
+from jitter.lake.rank_places import assign_nodes
 
 STAGE_KINDS: Final[Mapping[FindingKind, tuple[Cause, CauseCertainty]]] = {
     "unequal_stages": ("unequal_stages", "likely"),

@@ -9,7 +9,7 @@ from typing import Final
 from jitter.analysis.detection.significance import hypergeometric_tail
 from jitter.analysis.diagnosis.model import Scope
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.lake.rank_places import RankPlace
+from jitter.lake.rank_places import RankPlace, assign_nodes
 
 _ROUNDING: Final = 1e-9
 """Relative error of a probability, so that equal ones compare as equal."""
@@ -121,24 +121,6 @@ def _places(locations: Mapping[int, RankPlace]) -> list[RankGroup]:
             if len({nodes[rank] for rank in ranks if rank in nodes}) > 1 and len(ranks) < len(locations)
         ]
     return places
-
-
-def assign_nodes(locations: Mapping[int, RankPlace]) -> dict[int, object]:
-    """Return each rank's node: its host, or, where no trace names one, a number inferred from devices.
-
-    Ranks are numbered node by node, and devices from 0 on each: where a device number does not rise, a node begins.
-    """
-    if any(location.host is not None for location in locations.values()):
-        return {rank: location.host for rank, location in locations.items() if location.host is not None}
-    if any(location.device is None for location in locations.values()):
-        return {}
-    nodes: dict[int, object] = {}
-    node, before = -1, 0
-    for rank in sorted(locations):
-        device = locations[rank].device or 0
-        node += not nodes or device <= before
-        nodes[rank], before = node, device
-    return nodes
 
 
 def _series(ranks: Sequence[int], shared_by: Collection[int] | None = None) -> list[RankGroup]:

@@ -8,11 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from jitter.analysis.diagnosis.grouping.scopes import assign_nodes
 from jitter.analysis.metrics.bandwidth_baseline import BaselineRow
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.step_key import StepKey
-from jitter.lake.rank_places import RankPlace, short_host
+from jitter.lake.rank_places import RankPlace, assign_nodes, short_host
 
 _LIMITS: Final = THRESHOLDS.evidence
 

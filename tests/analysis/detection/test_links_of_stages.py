@@ -1,0 +1,44 @@
+"""Slow links of pipelines without replicas, whose exchanges have no equal ones: other links are the reference."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from jitter.analysis.detection.slow_communication import number_alike
+from jitter.simulate import Fault, Job, simulate
+from tests.support.simulated import ingest_run
+
+
+@pytest.mark.parametrize(("fault", "ranks"), [("rank=3", (3,)), ("rank=5", (4, 5)), (None, ())])
+def test_a_slow_link_is_named(tmp_path: Path, fault: str | None, ranks: tuple[int, ...]):
+    """It was part of what all ranks lose to communication. Of the last stage's one link both ends may be at fault."""
+    job = Job(ranks=6, shape="pipeline", stages=6, steps=6, kernels=240, seed=2)
+    faults = [] if fault is None else [Fault.parse(f"slow_link:{fault},factor=10")]
+    culprits = ingest_run(simulate(job, faults), tmp_path).diagnose().culprits
+    slow = [culprit for culprit in culprits if culprit.rung == "ranks" and culprit.cause == "communication"]
+    assert [culprit.ranks for culprit in slow] == ([ranks] if ranks else [])
+    if slow:
+        assert (slow[0].seen.steps, slow[0].confidence) == (6, "medium")
+        assert slow[0] == culprits[0]
+
+
+@pytest.mark.parametrize(("gpus_per_node", "links_between"), [(2, 3), (4, 1)])
+def test_links_between_nodes_are_compared_with_each_other(tmp_path: Path, gpus_per_node: int, links_between: int):
+    """Of hardly any links nobody knows which one is unusual."""
+    job = Job(ranks=8, shape="pipeline", stages=8, steps=3, kernels=240, gpus_per_node=gpus_per_node, seed=2)
+    analysis = ingest_run(simulate(job, []), tmp_path).analyze()
+    arrays = analysis.run.collective_arrays
+    alike = number_alike(analysis.lake, analysis.run, analysis.keys[1])
+    links: dict[bool, set[tuple[int, ...]]] = defaultdict(set)
+    numbers: dict[bool, list[int]] = defaultdict(list)
+    for group, number in enumerate(alike.tolist()):
+        ranks = sorted(analysis.run.rank_numbers[arrays.rank[arrays.group == group]].tolist())
+        if len(ranks) == 2:
+            is_between = ranks[0] // gpus_per_node != ranks[1] // gpus_per_node
+            links[is_between].add(tuple(ranks))
+            numbers[is_between].append(number)
+    assert {is_between: len(of) for is_between, of in links.items()} == {True: links_between, False: 7 - links_between}
+    assert len(set(numbers[False])) == 1
+    assert len(set(numbers[True])) == (1 if links_between > 1 else len(numbers[True]))
+    assert not set(numbers[False]) & set(numbers[True])

@@ -105,6 +105,7 @@ def test_few_events_on_few_ranks_may_be_faults_of_these():
     """Three ranks of 8 with two events each: drawn from three ranks they are likelier than from all."""
     assert not is_random(np.array([0, 2, 0, 0, 2, 0, 2, 0]))
     assert is_random(np.full(8, 2))
+    assert is_random(np.array([3, 2, 2, 2, 2, 0, 3, 2]))  # 16 events seldom hit all of 8 ranks
     assert not is_random(np.array([1, 1, 0, 0, 0, 0, 0, 0]))  # two ranks
     assert not is_random(np.array([1, 1, 1, 9, 1, 1, 1, 1]))  # one rank has most of them
 

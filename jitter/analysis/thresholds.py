@@ -306,7 +306,7 @@ class Thresholds(NamedTuple):
 
     # patterns of steps
     nearly_all_share: float = 0.8
-    """Of the run's steps, from which on the pattern is "nearly every step". Of the ranks: from here on all can have events."""
+    """Of the steps: from here on the pattern is "nearly every step". Of the ranks: from here on any can have events."""
     drift_correlation: float = 0.9
     """Correlation of excess and step number from which a drift is named."""
 

@@ -93,7 +93,8 @@ CAUSES: Final[Mapping[Cause, CauseInfo]] = MappingProxyType(
             side="GPU",
             part=TimePart.GPU,
             advice="has more or different work: check how work is divided",
-            job_advice="have more or different work in these steps: check how work is divided over the steps",
+            job_advice="have more or different work in these steps: check whether the steps are of another kind (an "
+            "evaluation, the last micro-batch of an optimizer step), else how work is divided over the steps",
             remedy="equal work on all ranks (batch, sequence lengths, routing)",
         ),
         "gpu_time": CauseInfo(

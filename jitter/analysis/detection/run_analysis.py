@@ -252,7 +252,7 @@ class RunAnalysis:
     @cached_property
     def _alike(self) -> Ints:
         """(Groups of all collectives,) numbers: transfers of one number should take as long."""
-        return number_alike(self.lake, self.run, self.keys[len(self.keys) // 2])
+        return number_alike(self.lake, self.run, self.keys[len(self.keys) // 2], self.transfers)
 
     @cached_property
     def expected_transfers(self) -> list[Floats]:

@@ -271,30 +271,43 @@ def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
     return kind_of_group
 
 
-def number_alike(lake: RunReader, run: RunModel, key: StepKey) -> Ints:
+def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Floats]) -> Ints:
     """Number the groups of all collectives; those of one number should take as long from the last arrival to the end.
 
-    They are the groups of one collective. A pipeline without replicas has one group in each exchange of two ranks:
-    those of one size are alike, within a host or between two, if there are at least `min_repeats` such pairs of ranks.
+    They are the groups of one collective. Exchanges of two ranks, as of pipeline stages, are compared with those of
+    other pairs of one size, within a node or between nodes, if these are at least `min_repeats` pairs: the fastest of
+    each pair, the next ones, and so on, as those of one direction may take longer on all links. `seen` are each step's
+    times, of the same shape.
     """
     arrays = run.collective_arrays
     groups = np.diff(arrays.first_group)
     alike = np.repeat(np.arange(len(groups)), groups)
-    is_pair = (groups == 1) & (np.diff(arrays.first) == 2)
-    first, group = arrays.first[:-1][is_pair], arrays.first_group[:-1][is_pair]
-    pairs = [tuple(sorted(run.rank_numbers[arrays.rank[at : at + 2]].tolist())) for at in first.tolist()]
-    if len(set(pairs)) < THRESHOLDS.min_repeats:
+    first = arrays.first_in_group[:-1]
+    exchanges = np.flatnonzero(np.diff(arrays.first_in_group) == 2)
+    pairs = run.rank_numbers[arrays.rank[arrays.by_group[first[exchanges][:, None] + np.arange(2)]]]
+    pairs.sort(axis=1)
+    if len(np.unique(pairs, axis=0)) < THRESHOLDS.min_repeats:
         return alike
     kinds, nodes = _kinds(lake, run, key), lake.nodes(key)
-    same: dict[tuple[float, bool], list[tuple[int, tuple[int, ...]]]] = {}
-    for number, ranks in zip(group.tolist(), pairs, strict=True):
-        kind, places = kinds.get(number), {nodes.get(rank) for rank in ranks}
-        if kind is not None and kind.operation == SEND_RECV and not kind.is_incomplete and None not in places:
-            same.setdefault((kind.size, len(places) == 1), []).append((number, ranks))
-    for links in same.values():
-        if len({ranks for _, ranks in links}) >= THRESHOLDS.min_repeats:
-            numbers = [number for number, _ in links]
-            alike[numbers] = alike[numbers[0]]
+    of_link: dict[tuple[float, bool, int, int], list[int]] = {}
+    for exchange, (rank, other) in zip(exchanges.tolist(), pairs.tolist(), strict=True):
+        kind = kinds.get(exchange)
+        if kind is None or (kind.operation, kind.ranks, kind.is_incomplete) != (SEND_RECV, 2, False):
+            continue
+        if {rank, other} <= nodes.keys():
+            link = kind.size, nodes[rank] == nodes[other], rank, other
+            of_link.setdefault(link, []).append(exchange)
+    comparable: dict[tuple[float, bool], list[list[int]]] = {}
+    for (size, is_within, _, _), of_pair in of_link.items():
+        comparable.setdefault((size, is_within), []).append(of_pair)
+    usual, count = lower_median(np.stack(seen).T)[:, 0], len(groups)
+    for links in comparable.values():
+        if len(links) >= THRESHOLDS.min_repeats:
+            parts = sorted(map(len, links))[(len(links) - 1) // 2]
+            for link in links:
+                ascending = np.array(link)[np.argsort(usual[link], kind="stable")]
+                alike[ascending] = count + np.arange(len(link)) * parts // len(link)
+            count += parts
     return alike
 
 

@@ -1,6 +1,5 @@
 """Slow links of pipelines without replicas, whose exchanges have no equal ones: other links are the reference."""
 
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -25,20 +24,35 @@ def test_a_slow_link_is_named(tmp_path: Path, fault: str | None, ranks: tuple[in
 
 @pytest.mark.parametrize(("gpus_per_node", "links_between"), [(2, 3), (4, 1)])
 def test_links_between_nodes_are_compared_with_each_other(tmp_path: Path, gpus_per_node: int, links_between: int):
-    """Of hardly any links nobody knows which one is unusual."""
+    """The fastest exchange of each link, the next ones, and so on. Of one link nobody knows whether it is unusual."""
     job = Job(ranks=8, shape="pipeline", stages=8, steps=3, kernels=240, gpus_per_node=gpus_per_node, seed=2)
     analysis = ingest_run(simulate(job, []), tmp_path).analyze()
     arrays = analysis.run.collective_arrays
-    alike = number_alike(analysis.lake, analysis.run, analysis.keys[1])
-    links: dict[bool, set[tuple[int, ...]]] = defaultdict(set)
-    numbers: dict[bool, list[int]] = defaultdict(list)
-    for group, number in enumerate(alike.tolist()):
-        ranks = sorted(analysis.run.rank_numbers[arrays.rank[arrays.group == group]].tolist())
+    alike = number_alike(analysis.lake, analysis.run, analysis.keys[1], analysis.transfers)
+    links: dict[bool, dict[tuple[int, ...], list[tuple[float, int]]]] = {True: {}, False: {}}
+    for exchange, number in enumerate(alike.tolist()):
+        ranks = tuple(sorted(analysis.run.rank_numbers[arrays.rank[arrays.group == exchange]].tolist()))
         if len(ranks) == 2:
             is_between = ranks[0] // gpus_per_node != ranks[1] // gpus_per_node
-            links[is_between].add(tuple(ranks))
-            numbers[is_between].append(number)
+            usual_ns = sorted(took[exchange] for took in analysis.transfers)[1]
+            links[is_between].setdefault(ranks, []).append((usual_ns, number))
     assert {is_between: len(of) for is_between, of in links.items()} == {True: links_between, False: 7 - links_between}
-    assert len(set(numbers[False])) == 1
-    assert len(set(numbers[True])) == (1 if links_between > 1 else len(numbers[True]))
-    assert not set(numbers[False]) & set(numbers[True])
+    within, between = ({n for of in links[side].values() for _, n in of} for side in (False, True))
+    assert not within & between
+    for is_between, of_links in links.items():
+        for exchanges in of_links.values():
+            numbers = [number for _, number in sorted(exchanges)]
+            if is_between and links_between == 1:
+                assert len(set(numbers)) == len(numbers)
+            else:
+                assert numbers == sorted(numbers)
+                assert len(set(numbers)) == min(len(numbers), len(between if is_between else within))
+
+
+def test_replicas_on_slow_links_do_not_hide_them(tmp_path: Path):
+    """All links of one boundary are slow: its exchanges are as slow as their equal ones in other replicas."""
+    job = Job(ranks=8, shape="pipeline", stages=4, steps=6, kernels=240, seed=2)
+    lake = ingest_run(simulate(job, [Fault.parse("slow_link:ranks=0-1,factor=10")]), tmp_path)
+    culprit = lake.diagnose().culprits[0]
+    assert (culprit.cause, culprit.rung) == ("communication", "ranks")
+    assert set(culprit.ranks) <= {0, 1, 2, 3}

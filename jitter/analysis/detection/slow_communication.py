@@ -304,9 +304,9 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
     for links in comparable.values():
         if len(links) >= THRESHOLDS.min_repeats:
             parts = sorted(map(len, links))[(len(links) - 1) // 2]
-            for link in links:
-                ascending = np.array(link)[np.argsort(usual[link], kind="stable")]
-                alike[ascending] = count + np.arange(len(link)) * parts // len(link)
+            for of_pair in links:
+                ascending = np.array(of_pair)[np.argsort(usual[of_pair], kind="stable")]
+                alike[ascending] = count + np.arange(len(of_pair)) * parts // len(of_pair)
             count += parts
     return alike
 

@@ -137,7 +137,7 @@ def find_deviations(
                 sigma = size
                 if ranks >= _MIN_RANKS:
                     middle = (ranks - 1) // 2
-                    fastest_half = select(room, count, middle) - select_quantile(room, count, middle - ranks / 4)
+                    fastest_half = select(room, count, middle) - select_quantile(room, middle + 1, middle - ranks / 4)
                     sigma = MAD_TO_SIGMA * fastest_half
                 squares += sigma * sigma
             if ranks < _MIN_RANKS and last > first:

@@ -156,8 +156,7 @@ class Account:
         self._structure = _structure(run)
         self._state = state_before(job)
         waits = int(np.diff(job.first_wait).max(initial=0)) + int(np.diff(job.first_host_wait).max(initial=0))
-        most = max(int(np.diff(collectives.first_in_group).max(initial=0)), 3 + waits)
-        self._most_inputs = most
+        self._most_inputs = max(int(np.diff(collectives.first_in_group).max(initial=0)), 3 + waits)
         operations = int(np.diff(job.first).max(initial=0))
         self._beside = Beside(np.empty(operations), np.empty(operations), np.empty(SUBSETS_BESIDE))
         self._shift = 0.0

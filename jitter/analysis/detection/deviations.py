@@ -137,8 +137,8 @@ def find_deviations(
                 sigma = size
                 if ranks >= _MIN_RANKS:
                     middle = (ranks - 1) // 2
-                    fastest_half = select(room, count, middle) - select_quantile(room, middle + 1, middle - ranks / 4)
-                    sigma = MAD_TO_SIGMA * fastest_half
+                    median = select(room, count, middle)  # and the smaller ones stand before it
+                    sigma = MAD_TO_SIGMA * (median - select_quantile(room, middle + 1, middle - ranks / 4))
                 squares += sigma * sigma
             if ranks < _MIN_RANKS and last > first:
                 relative = MAD_TO_SIGMA * select_median(room, count) if is_known else math.nan

@@ -205,7 +205,7 @@ def _sample(deviations: TeamDeviations, part: TimePart) -> Sample:
     if is_many:
         over_steps = scatter_over_steps(total)
         level = np.nan_to_num(quiet_level(total, over_steps))
-        # ranks that wander are not quiet from step to step; of few, most may be those that slow down
+        # the plain scatter, which a rank that wanders raises; of few ranks, most may be ones that slow down
         usual_scatter = np.median(qn_sigma(total) if ranks >= THRESHOLDS.min_samples else over_steps)
         over_steps = np.maximum(over_steps, usual_scatter)
     operations = np.nan_to_num(deviations.noise_ns[part])

@@ -209,8 +209,10 @@ def possible_waits(step: RecordedStep, transfer: Floats, usual: Floats) -> Float
 def baseline_transfers(alike: Ints, seen: Sequence[Floats]) -> Floats:
     """Return, (groups of all collectives,), the lower median of transfers over steps and over groups of one number.
 
-    `alike` (groups of all collectives,) numbers those that should take as long; `seen`, of the same shape, are each
-    step's, from the last arrival to the end.
+    Args:
+        alike: (groups of all collectives,) a number for each group; groups of one number should take as long.
+        seen: by step (groups of all collectives,) each transfer's time from the last arrival to the end, ns.
+
     """
     medians = np.full(len(alike), np.nan)
     every = np.stack(seen) if seen else np.empty((0, len(medians)))

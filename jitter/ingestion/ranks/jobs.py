@@ -470,9 +470,9 @@ def choose_job(
 def _on_wrong_clocks(recordings: Sequence[GivenRecording]) -> JobChoice | None:
     """Return the one job of recordings that only the clocks of their hosts tell apart; None if they may be of two runs.
 
-    A second run would record a rank again, or run on a host of the first, or at another pace: here no step is
-    recorded twice, the ranks of a host agree on the time, and over all steps two ranks differ by the same time, but for
-    a step's.
+    A second run would record a rank again, or run on a host of the first, or at another pace. Of one run no step is
+    recorded twice, the ranks of a host agree on the time, and the clocks of two ranks differ by the same time in all
+    steps, to within the duration of a step.
     """
     job = RecordedJob()
     hosts: dict[str, RecordedJob] = {}
@@ -554,8 +554,8 @@ def _merge(groups: Sequence[RecordedJob], lake: RecordedJob | None = None) -> li
 class LeadingJob:
     """Collects recordings while they are read, and tells which may be published before the job of all is chosen.
 
-    The job of the lake, else that of the first recording, takes all that nothing contradicts. It leads when it has the
-    most part of all recordings; those that turn out to be of another job are withdrawn in the end.
+    The job of the lake, else the job of the first recording, takes each recording that does not contradict it. The job
+    leads once it has most of the recordings. When all are read, recordings of another job are withdrawn from the lake.
     """
 
     def __init__(self, in_lake: Sequence[RecordedRank], given: int, given_bytes: int) -> None:

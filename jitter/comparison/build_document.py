@@ -127,7 +127,8 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
     )
     places = alike if of_kind is analysis else np.arange(len(alike))
     medians = [of_kind.baselines[number] for number in places.tolist()]
-    usual = find_usual_step(of_kind.run, medians, of_kind.baseline_transfers[places[0]])
+    transfers = lower_median(np.stack([of_kind.baseline_transfers[number] for number in places.tolist()], axis=1))[:, 0]
+    usual = find_usual_step(of_kind.run, medians, transfers)
     near = _near_median(of_kind, places, times_ns)
     jitter = _jitter(of_kind, usual, near)
     return {

@@ -11,7 +11,7 @@ LAYERS = 6
 RANKS = 4
 _KERNELS = {
     "decode": (("rms_norm", 12.0), ("gemv_skinny", 40.0), ("paged_attention", 30.0)),
-    "prefill": (("rms_norm", 90.0), ("gemm_128x256", 1400.0), ("flash_attention", 700.0)),
+    "prefill": (("rms_norm", 90.0), ("rope", 30.0), ("gemm_128x256", 1400.0), ("flash_attention", 700.0)),
 }
 """By kind of step, a layer's kernels before its all-reduce, and their times, µs."""
 _TRANSFER_US = {"decode": 16.0, "prefill": 240.0}
@@ -25,8 +25,9 @@ _MARKERS = {
         "prefill": "[Executor] _forward_step {number}: 4 ctx reqs, {tokens} ctx tokens, 0 gen reqs",
         "decode": "[Executor] _forward_step {number}: 0 ctx reqs, 0 ctx tokens, 32 gen reqs",
     },
+    "profiler": dict.fromkeys(("prefill", "decode"), "ProfilerStep#{number}"),
 }
-"""By engine and kind, the text of a step's marker."""
+"""By engine and kind, the text of a step's marker; the profiler's names no kind."""
 TOKENS = 8192
 
 

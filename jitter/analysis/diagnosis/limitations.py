@@ -131,6 +131,19 @@ def describe_warm_up(analysis: RunAnalysis) -> str | None:
     )
 
 
+def describe_programs(analysis: RunAnalysis) -> Iterator[str]:
+    """Say which training steps run another program than most of them."""
+    steps = analysis.steps
+    for program in range(1, int(steps.programs.max(initial=0)) + 1):
+        numbers = np.flatnonzero(steps.programs == program)
+        own, usual = (np.nanmedian(steps.kernel_counts[of]) for of in (numbers, steps.programs == 0))
+        yield (
+            f"Steps {format_numbers(analysis.keys[at].step for at in numbers)} run another program ({own:.0f} kernels "
+            f"on the median rank, {usual:.0f} in most steps), as the last micro-batch of an optimizer step or an "
+            "evaluation does: each is compared with steps of its own program."
+        )
+
+
 CONTRADICTION: Final = (
     "With every rank at the median speed the steps would take longer than recorded: events are missing that tell what "
     "waited for what, so the loss is unknown, and no rank can be cleared."
@@ -200,6 +213,7 @@ def list_limits(
     others = [
         describe_first_starts(analysis) if first_starts is None else None,
         describe_warm_up(analysis),
+        *describe_programs(analysis),
         None if all(evidence.has_launches(team) for team in run.programs) else NO_LAUNCHES,
         _GUESSED_STEPS if evidence.has_guessed_steps else None,
         _INFERRED_GROUPS if run.matching.inferred else None,

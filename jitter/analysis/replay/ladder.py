@@ -140,7 +140,6 @@ def replay_programs(
     the recording to the program and does not count. `step_ns` (steps,) are the recorded step times, NaN where unknown.
     Programs of the same arrays are replayed once.
     """
-    kind_of = {int(number): kind for kind, numbers in enumerate(steps.of_kinds) for number in numbers}
     same_as = {tuple(map(id, program)): program for program in programs}
     replays = {key: _ProgramReplay(steps, program.job, True) for key, program in same_as.items()}
     times: list[list[float]] = []
@@ -148,7 +147,7 @@ def replay_programs(
         step_times = {}
         for key, (_, own, transfers) in same_as.items():
             at_best = repaired_transfers(step, transfers[step.number])
-            saved_ns = replays[key].step(step, own[kind_of[step.number]], at_best)
+            saved_ns = replays[key].step(step, own[steps.kind_of[step.number]], at_best)
             step_times[key] = float(step_ns[step.number]) - saved_ns
         times.append([step_times[tuple(map(id, program))] for program in programs])
         del step  # else it stays in memory while the next one is read

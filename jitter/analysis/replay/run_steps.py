@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jitter.analysis.alignment.step_programs import number_programs
 from jitter.analysis.collectives.matching import CollectiveArrays, RingArrivals
 from jitter.analysis.execution.job_arrays import CarriedState, StateTracker, state_before
 from jitter.analysis.execution.run_model import InferredModel, RunModel
@@ -23,6 +24,7 @@ from jitter.core.numeric.compilation import compile_loops, compiled
 from jitter.core.numeric.stats import lower_median
 from jitter.core.parallel.prefetch import map_ahead
 from jitter.core.step_key import StepKey
+from jitter.lake.records import TRAIN
 
 
 class Transfers(NamedTuple):
@@ -123,8 +125,8 @@ class Shared:
     """Facts of the whole run that every step's replay needs."""
 
     understood: InferredModel
-    alone: Mapping[tuple[int, str], Floats]
-    """By team of one rank, which has no peers, and kind of step: (self times, operations), the medians over steps."""
+    alone: Mapping[tuple[int, int], Floats]
+    """By team of one rank, which has no peers, and position in `of_kinds`: (self times, operations), medians."""
 
 
 class RunSteps:
@@ -152,14 +154,35 @@ class RunSteps:
 
     @cached_property
     def kinds(self) -> list[str]:
-        """The kind of each step: `train`, `prefill`, `decode`, …; only steps of one kind do the same."""
+        """The kind of each step: `train`, `prefill`, `decode`, …, as its marker says."""
         return [self.lake.kind(key) for key in self.run.keys]
 
     @cached_property
+    def kernel_counts(self) -> Floats:
+        """(steps, ranks) the kernels of each step and rank; NaN where a rank lacks the step."""
+        return self.lake.kernel_counts(sorted(self.run.team_of)).recorded
+
+    @cached_property
+    def programs(self) -> Ints:
+        """(steps,) the number of each training step's program, 0 for the commonest one; 0 of other steps."""
+        numbers = np.zeros(len(self.kinds), np.int64)
+        training = np.flatnonzero(np.array(self.kinds) == TRAIN)
+        numbers[training] = number_programs(self.kernel_counts[training])
+        return numbers
+
+    @cached_property
     def of_kinds(self) -> list[Ints]:
-        """The numbers of the steps of each kind."""
-        kinds = np.array(self.kinds)
-        return [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
+        """The numbers of the steps that are compared with each other: those of one kind and one program."""
+        kinds = list(zip(self.kinds, self.programs.tolist(), strict=True))
+        return [np.array([at for at, own in enumerate(kinds) if own == kind]) for kind in sorted(set(kinds))]
+
+    @cached_property
+    def kind_of(self) -> Ints:
+        """(steps,) the position of each step's kind in `of_kinds`."""
+        positions = np.zeros(len(self.kinds), np.int64)
+        for position, numbers in enumerate(self.of_kinds):
+            positions[numbers] = position
+        return positions
 
     @property
     def shared(self) -> Shared:
@@ -233,7 +256,7 @@ class RunSteps:
         if step.number not in self.baselines:
             job = self.run.job
             step_medians = baselines(job, step.times, step.own)
-            of_kind = (lone_team for lone_team in self.alone.items() if lone_team[0][1] == self.kinds[step.number])
+            of_kind = (lone_team for lone_team in self.alone.items() if lone_team[0][1] == self.kind_of[step.number])
             for (team, _), medians in of_kind:
                 for values, lone_medians in zip(step_medians, medians, strict=True):
                     values[job.first[team] : job.first[team + 1]] = lone_medians
@@ -241,20 +264,20 @@ class RunSteps:
         return self.baselines[step.number]
 
     @cached_property
-    def alone(self) -> Mapping[tuple[int, str], Floats]:
-        """By team of one rank, which has no peers, and kind of step: (self times, operations), medians over steps."""
+    def alone(self) -> Mapping[tuple[int, int], Floats]:
+        """By team of one rank, which has no peers, and position in `of_kinds`: (self times, operations), medians."""
         alone = {team for team, size in self.run.sizes.items() if size == 1}
         if not alone:
             return {}
         job = self.run.job
-        seen: dict[tuple[int, str], list[Floats]] = {}
+        seen: dict[tuple[int, int], list[Floats]] = {}
         for step in self.steps():
             for team in alone:
                 row = int(step.times.row[job.first_rank[team]])
                 if row >= 0:
                     size = int(job.first[team + 1] - job.first[team])
                     self_times = np.stack([values[row : row + size] for values in step.own])
-                    seen.setdefault((team, self.kinds[step.number]), []).append(self_times)
+                    seen.setdefault((team, int(self.kind_of[step.number])), []).append(self_times)
             del step  # else it stays in memory while the next one is read
         return {team_and_kind: _medians_over_steps(times) for team_and_kind, times in seen.items()}
 

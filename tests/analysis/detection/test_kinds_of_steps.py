@@ -1,4 +1,4 @@
-"""Serving jobs: steps are compared with steps of their kind, so that long prefill steps are innocent."""
+"""Steps are compared with steps of their kind, so that long prefill steps are innocent, named by markers or not."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jitter
+from jitter.analysis.alignment.step_programs import number_programs
 from tests.support.serving import ServingJob, write_serving
 from tests.support.simulated import ingest_traces
 
@@ -65,3 +66,44 @@ def test_a_lone_rank_is_compared_with_its_steps_of_one_kind(tmp_path: Path):
     kinds = {key.step: kind for key, kind in lake.kinds.items()}
     gemm = usual[usual["gpu_ns"].notna()].groupby(usual["step"].map(kinds))["usual_gpu_ns"].max()
     assert gemm["prefill"] > 20 * gemm["decode"]
+
+
+def test_a_program_without_a_name_is_told_by_its_kernels(tmp_path: Path):
+    job = ServingJob(engine="profiler")
+    lake = ingested(tmp_path, job)
+    found = lake.diagnose()
+    decode = [at for at, kind in enumerate(job.kinds) if kind == "decode"]
+    (culprit,) = found.culprits
+    assert (culprit.rank, culprit.cause, [key.step for key in culprit.steps]) == (3, "gpu_compute", decode)
+    assert culprit.loss_ns == pytest.approx(1e3 * job.excess_us * len(decode), rel=0.03)
+    assert {step.kind for step in found.steps} == {"train"}
+    assert any("Steps 0,7,14,21 run another program (30 kernels" in note for note in found.notes)
+
+
+def test_steps_of_two_programs_without_a_fault_are_no_finding(tmp_path: Path):
+    assert ingested(tmp_path, ServingJob(engine="profiler", slow_rank=None)).diagnose().culprits == ()
+
+
+@pytest.mark.parametrize(
+    ("kernels", "programs"),
+    [
+        ([5, 5, 5, 9] * 3, [0, 0, 0, 1] * 3),
+        ([5, 9] * 6, [0, 1] * 6),
+        ([9, 9, 5, 5, 5, 5], [0] * 6),  # a warm-up does not come back
+        ([5, 5, 9, 5, 5, 5], [0] * 6),  # nor does one checkpoint
+        ([5, 6, 7, 8, 9, 5, 6, 7, 8, 9], [0] * 10),  # too many of them are none
+    ],
+)
+def test_programs_are_those_that_come_back(kernels: list[int], programs: list[int]):
+    of_ranks = np.array(kernels, np.float64)[:, None] + np.arange(4)  # as pipeline stages differ
+    assert number_programs(of_ranks).tolist() == programs
+
+
+def test_a_rank_that_differs_alone_or_lacks_a_step_makes_no_program():
+    kernels = np.full((12, 4), 5.0)
+    kernels[3::4] = 9.0
+    kernels[[1, 6, 9], 2] = 7.0
+    kernels[7, 3] = kernels[10, 0] = np.nan
+    assert number_programs(kernels).tolist() == [0, 0, 0, 1] * 3
+    kernels[3::4] = 5.0
+    assert not number_programs(kernels).any()

@@ -184,13 +184,15 @@ class RunResults:
         if not any(relations & set(log.relations) for log in self._lake.logs):
             return diagnosis
         from jitter.analysis.diagnosis.evidence.logs.add_evidence import select_facts_of_hang
+        from jitter.analysis.diagnosis.evidence.logs.measurements import failures
         from jitter.analysis.diagnosis.hang.find_hang import describe_last_kernels, find_hang
         from jitter.analysis.diagnosis.hang.nccl_calls import describe_calls, find_hang_in_calls, join_hangs
         from jitter.analysis.diagnosis.hang.ras import describe_ras, find_hang_in_ras
         from jitter.analysis.diagnosis.hang.rules import describe_stuck_watchdogs
 
         read = self._lake.log_table
-        hang, health = find_hang(read("recorded"), read("process_groups"), read("collective_timeouts")), read("ras")
+        dumps = read("recorded"), read("process_groups"), read("collective_timeouts")
+        hang, health = find_hang(*dumps, failures(logs.exits)), read("ras")
         calls, is_confirmed = read("nccl_calls").to_pylist(), bool(read("collective_timeouts").num_rows)
         hang = join_hangs(hang, find_hang_in_calls(calls, is_confirmed=is_confirmed))
         sentences = (*describe_ras(health.to_pylist()), *describe_calls(calls))

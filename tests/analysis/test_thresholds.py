@@ -35,7 +35,7 @@ NOT_THRESHOLDS = {
     "detection/dask_executor.py": {"_RANGES_PER_WORKER"},
     "diagnosis/answer_cache.py": {"MIN_ACTIVITIES"},
     "diagnosis/diagnosis.py": {"_REPR_LENGTH"},
-    "diagnosis/hang/facts.py": {"_BEFORE_ALL", "_LARGEST_GROUP"},
+    "diagnosis/hang/facts.py": {"_BEFORE_ALL", "MAX_MEMBERS"},
     "diagnosis/hang/find_hang.py": {"_MOST_CALLS", "_MOST_LAST_CALLS"},
     "diagnosis/hang/nccl_calls.py": {"_LARGEST"},
 }

@@ -414,6 +414,29 @@ def test_first_process_that_failed_is_evidence_and_no_culprit(tmp_path, capsys):
     assert any(line.startswith("the first process that torchrun saw fail is rank 8 on n3") for line in hang["evidence"])
 
 
+def test_rank_that_failed_is_what_the_others_wait_for(tmp_path, capsys):
+    """A rank that failed and left no line, and one that is behind: the first is gone, the second may wait for it."""
+    waiting = [caught(rank, 8, before=f"[rank{rank}]:") for rank in (0, 1, 2)]
+    group = (
+        "[E P.cpp:2] [PG ID 0 PG GUID 0(default_pg) Rank {0}] failure detected by watchdog at work sequence id: 8 PG "
+    )
+    status = [f"[rank{rank}]:{group.format(rank)}status: last enqueued work: {last}, last completed work: 7"
+              for rank, last in ((0, 9), (1, 9), (2, 9), (4, 7))]  # fmt: skip
+    error = "[rank3]: RuntimeError: CUDA error: an illegal memory access was encountered"
+    hang = lines(tmp_path, capsys, *waiting, *status, error)
+    assert (hang["kind"], hang["culprit_ranks"], hang["waiting_ranks"]) == ("failed", [3], [0, 1, 2])
+    assert "rank 4 did not enter it" in hang["evidence"]
+    assert lines(tmp_path, capsys, *waiting, *status, error.replace("3", "1", 1))["culprit_ranks"] == [4]  # it waits
+
+
+@pytest.mark.parametrize(("exit_code", "culprits"), [(1, [1]), (-11, [1]), (-9, []), (-6, []), (-15, [])])
+def test_first_exit_decides_unless_something_else_ends_processes_so(tmp_path, capsys, exit_code, culprits):
+    table = ["Root Cause (first observed failure):", "[0]:", "  time      : 2025-03-11_18:33:20", "  host      : n3",
+             "  rank      : 1 (local_rank: 0)", f"  exitcode  : {exit_code} (pid: 3401)", "=" * 30]  # fmt: skip
+    hang = lines(tmp_path, capsys, caught(0, 8), caught(2, 8), *table)
+    assert (hang["culprit_ranks"], hang["unrecorded_ranks"]) == (culprits, [1])
+
+
 def test_stuck_watchdog_is_told_with_and_without_a_hang(tmp_path, capsys):
     stuck = "[rank5]:[E6 P.cpp:1] [PG ID 0 PG GUID 0(default_pg) Rank 5] ProcessGroupNCCL's watchdog got stuck "
     hang = lines(tmp_path, capsys, caught(2, 8), stuck + "for 480 seconds without making progress in monitoring")

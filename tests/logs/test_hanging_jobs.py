@@ -158,6 +158,15 @@ def test_a_group_that_each_rank_names_in_its_own_way_is_one_group():
     assert (hang.culprits, hang.is_circular) == ((1,), False)
 
 
+def test_a_rank_behind_two_that_wait_for_each_other_is_not_of_their_circle():
+    """Rank 0 sends first, to rank 1; ranks 1 and 2 send to each other, and neither receives."""
+    programs = [[HungCall("0", one, waits="host")] for one in ("send 0->1", "send 1->2", "send 2->1", "recv 3<-2")]
+    hang = hang_of(HangingJob({"0": ("default_pg", range(4))}, programs).run().dumps())
+    assert hang is not None
+    assert hang.is_circular
+    assert {hang.operation.waiting, hang.culprits} == {(1,), (2,)}
+
+
 def test_one_rank_that_made_a_call_too_much_is_told_as_such_and_the_others_are_not_blamed():
     job = HangingJob(
         {"0": ("default_pg", range(4))}, [[HungCall("0")] * (21 if rank == 1 else 20) for rank in range(4)]

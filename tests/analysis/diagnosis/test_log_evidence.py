@@ -143,7 +143,7 @@ def test_errors_of_gpus_at_another_time_are_told_and_evidence_of_nothing():
     logs = JobLogs(gpu_errors=[error, unknown], places=NODE0, step_times_ns=STEP_TIMES)
     facts = add_log_evidence(NO_CULPRIT, logs).facts
     assert [fact.words for fact in facts] == [
-        "Xid 63 of the GPU at 0000:01:00 on node0, at another time than the steps",
+        "Xid 63 of the GPU at 0000:01:00 (whose rank is not known) on node0, at another time than the steps",
         "Xid 79 of the GPU at 0000:09:00 in dmesg-node9.log, at another time than the steps",
     ]
     assert all(fact.causes == () for fact in facts)
@@ -408,7 +408,7 @@ def test_logs_of_two_runs_contradict_each_other_and_neither_is_believed():
     logs = JobLogs(communicators=[*old, *new]).reconciled()
     assert words(logs) == []
     (fact,) = find_facts(logs, ("contradiction",))
-    assert fact.words.startswith("new.log, old.log state different hosts or networks of ranks 0-3")
+    assert fact.words.startswith("the files new.log, old.log state different hosts or networks of ranks 0-3")
     assert words(JobLogs(communicators=old).reconciled()) == ["NCCL communicates by TCP over eth0"]
 
 

@@ -16,7 +16,7 @@ from jitter.core.names.kernels import ALIGNING_OPERATIONS, parse_operation
 
 _PEERS: Final = re.compile(r"(send|recv) (\d{1,9})(->|<-)(\d{1,9})$")
 _MEMBERS: Final = re.compile(r"\d{1,7}(?:-\d{1,7})?(?:,\d{1,7}(?:-\d{1,7})?)*")
-_LARGEST_GROUP: Final = 1 << 20
+MAX_MEMBERS: Final = 1 << 20
 _BEFORE_ALL: Final = -1
 SYMMETRIC: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 """Collectives to which all ranks give equally many elements of one type."""
@@ -385,13 +385,13 @@ def parse_ranks(text: str) -> tuple[int, ...]:
         return ()
     ends = [(int(first), int(last or first)) for first, _, last in (part.partition("-") for part in text.split(","))]
     size = sum(max(last - first + 1, 0) for first, last in ends)
-    return tuple(parse_numbers(text, "members")) if 0 < size <= _LARGEST_GROUP else ()
+    return tuple(parse_numbers(text, "members")) if 0 < size <= MAX_MEMBERS else ()
 
 
 def assumed_members(group: Group, waiting: Iterable[int]) -> set[int]:
     """Return the least ranks that a default group of which no source names the members has: no rank is left out."""
     last = max(waiting, default=0)
-    return set(range(last)) if group.name in (None, WORLD) and 0 < last < _LARGEST_GROUP else set()
+    return set(range(last)) if group.name in (None, WORLD) and 0 < last < MAX_MEMBERS else set()
 
 
 def _greatest(first: int | None, second: int | None) -> int | None:

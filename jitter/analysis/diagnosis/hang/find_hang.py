@@ -11,6 +11,8 @@ the GPU, and a host that waits for it, go through a rank's calls in their order.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +21,7 @@ import pyarrow.compute as pc
 
 from jitter.analysis.diagnosis.hang.facts import (
     BARRIER,
+    MAX_MEMBERS,
     SYMMETRIC,
     Group,
     HangFacts,
@@ -50,6 +53,9 @@ _CALL_COLUMNS: Final = ("operation", "collective", "size_bytes", "input_elements
 _KERNEL_COLUMNS: Final = ("kernel_name", "kind", "end_ns", "operator", "source_line")
 
 
+NO_FAILURES: Final[Mapping[int, str]] = MappingProxyType({})
+
+
 class _Stuck(NamedTuple):
     """A stuck operation, and where its ranks wait; None: a log names no partner."""
 
@@ -57,17 +63,33 @@ class _Stuck(NamedTuple):
     operation: StuckOperation
 
 
-def find_hang(recorded: pa.Table, process_groups: pa.Table, timeouts: pa.Table) -> Hang | None:
+def find_hang(
+    recorded: pa.Table, process_groups: pa.Table, timeouts: pa.Table, failures: Mapping[int, str] = NO_FAILURES
+) -> Hang | None:
     """Return the hang that Flight Recorder dumps and watchdog timeouts show; None if no operation is stuck.
 
     The tables are the relations of these names. Rows without a rank tell nothing of a rank and are not used.
+    `failures` are the ranks whose processes ended with an error, and how.
     """
     facts = collect_facts(recorded, process_groups, timeouts)
     stuck = [
         *_stuck_collectives(facts), *_stuck_exchanges(facts), *_timed_out_exchanges(facts), *_stuck_barriers(facts),
         *_stated_mismatches(facts),
     ]  # fmt: skip
-    return _choose_root(facts, stuck) if stuck else None
+    return _choose_root(facts, _with_failures(facts, stuck, failures), failures) if stuck else None
+
+
+def _with_failures(facts: HangFacts, stuck: Sequence[_Stuck], failures: Mapping[int, str]) -> list[_Stuck]:
+    """Return the operations with the ranks that failed, wait in none of them, and are or may be their members."""
+    failed = set(failures).difference(facts.pending, *(one.operation.waiting for one in stuck))
+    operations = []
+    for one in stuck:
+        stopped = one.operation
+        lacking = {*stopped.not_entered, *stopped.unrecorded, *stopped.unknown}
+        has_members = bool(stopped.members) or stopped.is_stated
+        of_operation = tuple(sorted(failed & lacking if has_members else failed))
+        operations.append(one._replace(operation=replace(stopped, failed=of_operation)))
+    return operations
 
 
 def _stuck_collectives(facts: HangFacts) -> Iterator[_Stuck]:
@@ -282,7 +304,7 @@ def _stated_mismatches(facts: HangFacts) -> Iterator[_Stuck]:
         yield _Stuck(None, StuckOperation(variants[0].call, is_stated=True, waiting=waiting, variants=tuple(variants)))
 
 
-def _choose_root(facts: HangFacts, stuck: Sequence[_Stuck]) -> Hang:
+def _choose_root(facts: HangFacts, stuck: Sequence[_Stuck], failures: Mapping[int, str]) -> Hang:
     """Return the hang: the operation that waits behind no other one, and the rest."""
     ordered = sorted(
         stuck,
@@ -298,14 +320,17 @@ def _choose_root(facts: HangFacts, stuck: Sequence[_Stuck]) -> Hang:
     free = [tuple(rank for rank in one.blocking if rank not in facts.pending) for one in operations]
     behind = [set(_places_ahead(facts, one)) & set(at) - {one.place} for one in ordered]
     kinds = [kind_of(operation) for operation in operations]
-    is_stopped = [bool(ranks) and kind == "not_entered" for ranks, kind in zip(free, kinds, strict=True)]
+    is_stopped = [bool(ranks) and kind in ("failed", "not_entered") for ranks, kind in zip(free, kinds, strict=True)]
+    in_circle = [number in _reachable(number, behind, at) for number in range(len(ordered))]
     tests = (
         lambda number: kinds[number] == "mismatch",
+        lambda number: kinds[number] == "failed",
         lambda number: is_stopped[number] and free[number] == operations[number].blocking,
         lambda number: is_stopped[number],
         lambda number: not behind[number] and kinds[number] == "undecided",
         lambda number: not behind[number],
         lambda number: kinds[number] == "undecided",
+        lambda number: in_circle[number] and operations[number].blocking,
         lambda number: operations[number].blocking,
         lambda _: True,
     )
@@ -326,9 +351,28 @@ def _choose_root(facts: HangFacts, stuck: Sequence[_Stuck]) -> Hang:
             facts.other_dumps,
             facts.stuck_watchdogs,
             any(name_of(row["group_name"]) is None for row in facts.timeouts),
+            failures,
+            _silent_ranks(facts),
         ),
         lambda ranks: tuple(_last_calls(facts, ranks[:_MOST_LAST_CALLS])),
     )
+
+
+def _reachable(number: int, behind: Sequence[set[Place]], at: Mapping[Place, int]) -> set[int]:
+    """Return the operations that one waits behind, directly or through others."""
+    reached: set[int] = set()
+    to_follow = [number]
+    while to_follow:
+        following = {at[place] for place in behind[to_follow.pop()]} - reached
+        reached |= following
+        to_follow += following
+    return reached
+
+
+def _silent_ranks(facts: HangFacts) -> tuple[int, ...]:
+    """Return the ranks below the last one that left a dump or a line which left none."""
+    last = max(facts.recorded, default=0)
+    return tuple(sorted(set(range(last)) - facts.recorded)) if last <= MAX_MEMBERS else ()
 
 
 def _places_ahead(facts: HangFacts, stuck: _Stuck) -> Iterator[Place]:
@@ -344,7 +388,9 @@ def _odd_ranks(facts: HangFacts) -> tuple[Call, tuple[int, ...]] | None:
     Between two calls of the largest group a rank makes the same calls in every step, as many and as large. The first
     step in which few ranks do not, and the other ranks do, is where the programs part.
     """
-    group = max(facts.progress, key=lambda group: len(facts.members.get(group, ())))
+    group = max(facts.progress, key=lambda group: len(facts.members.get(group, ())), default=None)
+    if group is None:
+        return None  # the job has sends and receives alone
     calls = facts.calls.sort_by([("rank", "ascending"), ("order", "ascending")])
     ranks = calls["rank"].to_numpy()
     is_usual: dict[int, dict[int, bool]] = {}

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-HangKind = Literal["mismatch", "not_entered", "unresponsive", "not_started", "all_entered", "undecided"]
-"""`mismatch`: ranks called different operations under one number. `not_entered`: recorded ranks did not call it.
+HangKind = Literal["mismatch", "failed", "not_entered", "unresponsive", "not_started", "all_entered", "undecided"]
+"""`mismatch`: ranks called different operations under one number. `failed`: a rank that waits in nothing ended with an
+error. `not_entered`: recorded ranks did not call it.
 `unresponsive`: ranks do not answer NCCL's health query. `not_started`: ranks enqueued it, and their GPUs did not begin
 it. `all_entered`: all members called it, and it did not end. `undecided`: members left no record."""
 
@@ -55,6 +56,8 @@ class StuckOperation:
     """Of the group; empty where no source names them."""
     waiting: tuple[int, ...] = ()
     """Ranks that entered it and did not complete it."""
+    failed: tuple[int, ...] = ()
+    """Ranks that may be members, that wait in no operation, and whose processes ended with an error."""
     not_entered: tuple[int, ...] = ()
     not_started: tuple[int, ...] = ()
     """Ranks among `waiting` whose GPUs did not begin it, while the GPUs of others did."""
@@ -78,7 +81,7 @@ class StuckOperation:
     @property
     def blocking(self) -> tuple[int, ...]:
         """The ranks that it waits for."""
-        return () if self.variants else self.not_entered or self.not_started
+        return () if self.variants else self.failed or self.not_entered or self.not_started
 
 
 @dataclass(frozen=True)

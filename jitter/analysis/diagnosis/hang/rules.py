@@ -25,6 +25,10 @@ class Doubts(NamedTuple):
     """Ranks whose watchdog made no progress, and for how long (ns)."""
     has_unnamed: bool = False
     """Whether lines of a watchdog name no process group."""
+    failures: Mapping[int, str] = {}
+    """Ranks whose processes ended with an error, and how."""
+    silent: tuple[int, ...] = ()
+    """Ranks between the others that left no dump and no line."""
 
 
 class Rule(NamedTuple):
@@ -55,6 +59,9 @@ _CODE: Final = (
 RULES: Final = (
     Rule("mismatch", lambda stuck: stuck.variants,
          "Hang: the ranks' calls number {number}{group} differ: {variants}", _CODE),
+    Rule("failed", lambda stuck: stuck.failed,
+         "Hang: {ranks} failed ({failure}) and {waiting} {wait} in {call}",
+         "read the log of {ranks} at its end: the other ranks wait for a process that is gone"),
     Rule("unresponsive", lambda stuck: stuck.is_unresponsive and stuck.not_entered,
          "Hang: {ranks} of communicator {name} {do} not answer NCCL's health query",
          "look at the process of {ranks}: it is stopped or dead (its log, dmesg, out of memory), or its host is not "
@@ -159,6 +166,7 @@ def _values(hang: Hang, doubts: Doubts) -> dict[str, object]:
         "parted": "" if hang.parted_at is None else f"call {hang.parted_at.sequence}{_of_group(hang.parted_at)}",
         "group": _of_group(root.call),
         "name": root.call.group,
+        "failure": "; ".join(dict.fromkeys(doubts.failures[rank] for rank in root.failed if rank in doubts.failures)),
         "ranks": format_ranks(hang.culprits) if hang.culprits else "these ranks",
         "waiting": format_ranks(root.waiting),
         "missing": format_ranks(root.not_entered),
@@ -167,7 +175,9 @@ def _values(hang: Hang, doubts: Doubts) -> dict[str, object]:
         "wait": _verb(root.waiting, "wait"),
         "has": "has" if is_one else "have",
         "do": "does" if is_one else "do",
-        "whole": f"all {format_count(len(root.members), 'rank')}" if len(root.members) > 1 else "the rank",
+        "whole": {0: "the rank", 1: "the rank", 2: "both ranks"}.get(
+            len(root.members), f"all {len(root.members)} ranks"
+        ),
         "rest": f"; {format_ranks(root.waiting)} did not complete it"
         if set(root.members) - set(root.waiting)
         else " and none completed it",
@@ -203,23 +213,24 @@ def _evidence(hang: Hang) -> Iterator[str]:
         elsewhere = next((other.operation for other in hang.others if set(both) & set(other.operation.waiting)), None)
         where = "" if elsewhere is None else f" in {_describe_call(elsewhere.call)}"
         yield f"{format_ranks(both)} did not enter it either, and {_verb(both, 'wait')}{where}"
-    if root.variants and root.not_entered:
-        yield f"{format_ranks(root.not_entered)} did not enter it"
+    if (root.variants or root.failed) and (others := sorted(set(root.not_entered) - set(root.failed))):
+        yield f"{format_ranks(others)} did not enter it"
     for other in hang.others[: _MOST - 1]:
         stuck = other.operation
         what = "enter" if stuck.not_entered else "start"
         lack = f", which {format_ranks(stuck.blocking)} did not {what}" if stuck.blocking else ""
         yield f"also stuck: {format_ranks(stuck.waiting)} in {_describe_call(stuck.call)}{lack}"
     if len(hang.others) > _MOST - 1:
-        yield f"{format_count(len(hang.others) - _MOST + 1, 'more operation')} stuck in other groups"
+        yield f"{format_count(len(hang.others) - _MOST + 1, 'more operation')} stuck (--json lists them)"
 
 
 def _doubts(hang: Hang, doubts: Doubts) -> Iterator[str]:
     root = hang.operation
+    told = root.unrecorded if hang.kind == "undecided" else root.failed
+    if absent := sorted({*root.unrecorded, *(() if root.members else doubts.silent)}.difference(told)):
+        verb = "is" if len(absent) == 1 else "are"
+        yield f"{format_ranks(absent)} left no dump or line and {verb} neither blamed nor cleared"
     if hang.kind != "undecided":
-        if root.unrecorded:
-            verb = "is" if len(root.unrecorded) == 1 else "are"
-            yield f"{format_ranks(root.unrecorded)} left no dump or line and {verb} neither blamed nor cleared"
         yield from _unknown(root, doubts)
     if doubts.other_dumps:
         yield f"{format_count(doubts.other_dumps, 'dump')} of another job, or of an earlier run, not used"

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import sqrt
 from pathlib import PurePath
-from signal import SIGKILL
+from signal import SIGABRT, SIGINT, SIGKILL, SIGTERM
 from statistics import median, median_low
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -40,6 +40,8 @@ _SPEEDS: Final = {
 
 _SOURCES: Final = ("torchrun", "program", "system", "slurmctld", "srun")
 """Of how processes ended, the most telling first."""
+_ENDED_BY_OTHERS: Final = (-SIGABRT, -SIGINT, -SIGKILL, -SIGTERM)
+"""Signals with which watchdogs, users, launchers and schedulers end processes that did not fail of themselves."""
 _Table = tuple[str, int | None, str]
 """Operation, ranks and source."""
 NO_HOSTS: Final[Mapping[str, Iterable[str]]] = MappingProxyType({})
@@ -218,7 +220,13 @@ def describe_exits(rows: Rows) -> Iterator[str]:
         what = {"system": "process", "program": "manner"}.get(source)
         if source in _SOURCES:
             alike[source, what and row[what]].append(row)
-    sentences = list(_first_exit(alike["torchrun", None]))
+    sentences = []
+    if (first := _first_exit(alike["torchrun", None])) is not None:
+        killed = ", as the system does that is out of memory, and the scheduler"
+        sentences.append(
+            f"the first process that torchrun saw fail is rank {first['rank']}{_on([first])}, with "
+            f"{_how(first['exit_code'])}{killed if first['exit_code'] == -SIGKILL else ''}"
+        )
     for (source, what), ended in sorted(alike.items(), key=lambda item: _SOURCES.index(item[0][0])):
         ranks = sorted({row["rank"] for row in ended if row["rank"] is not None})
         if source == "program":
@@ -228,20 +236,29 @@ def describe_exits(rows: Rows) -> Iterator[str]:
         elif source == "slurmctld":
             sentences.append(f"Slurm lost nodes:{_on(ended).removeprefix(' on')}")
         elif source == "srun":
-            first = ended[0]
-            sentences.append(f"the first that srun saw end: task {first['tasks']}{_on([first])}, {first['manner']}")
+            end = ended[0]
+            sentences.append(f"the first that srun saw end: task {end['tasks']}{_on([end])}, {end['manner']}")
     yield from map(escape_control, dict.fromkeys(sentences))
 
 
-def _first_exit(rows: Rows) -> Iterator[str]:
-    """Name the rank that torchrun saw fail first, on the node whose launcher saw it first."""
+def failures(rows: Rows) -> dict[int, str]:
+    """Return the ranks that failed of themselves, and how: by their program, or as the first that torchrun saw fail."""
+    ended = {}
+    first = _first_exit([row for row in rows if row["stated_by"] in ("torchrun", None)])
+    if first is not None and first["exit_code"] not in _ENDED_BY_OTHERS:
+        ended[first["rank"]] = _how(first["exit_code"])
+    of_program = (row for row in rows if row["stated_by"] == "program" and row["rank"] is not None and row["manner"])
+    return ended | {row["rank"]: row["manner"] for row in of_program}
+
+
+def _first_exit(rows: Rows) -> Row | None:
+    """Return the process that torchrun saw fail first, on the node whose launcher saw it first."""
     first = [row for row in rows if row["is_first"] and row["rank"] is not None and row["exit_code"] is not None]
-    if first:
-        row = min(first, key=lambda row: (row["time_ns"] is None, row["time_ns"] or 0, row["rank"]))
-        code = row["exit_code"]
-        how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        killed = ", as the system does that is out of memory, and the scheduler" if code == -SIGKILL else ""
-        yield f"the first process that torchrun saw fail is rank {row['rank']}{_on([row])}, with {how}{killed}"
+    return min(first, key=lambda row: (row["time_ns"] is None, row["time_ns"] or 0, row["rank"]), default=None)
+
+
+def _how(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def _on(rows: Rows) -> str:

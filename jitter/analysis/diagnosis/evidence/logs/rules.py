@@ -583,6 +583,8 @@ def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Match]]:
         gpu = f" of {kind} {device}" if device is not None else f" of the {kind} at {bus_id}" if bus_id else ""
         if ranks:
             gpu += f" ({format_ranks(ranks)})"
+        elif kind == "GPU" and host is not None and logs.node_of(host) is not None:
+            gpu += " (whose rank is not known)"
         causes: tuple[Cause, ...] = (
             _NETWORK if all(_is_of_switch(code) or code in _LINK_ERRORS for code in codes) else _GPU_CAUSES
         )
@@ -847,7 +849,8 @@ RULES: Final[tuple[Rule, ...]] = (
          "({times}medians): the profiler, or what else these steps do, costs that",
          "record fewer activities: no stacks, no shapes, no memory"),
     Rule("contradiction", (), "unknown", _contested,
-         "{files} state different hosts or networks of {ranks}, as of two runs: what NCCL says there is not used"),
+         "the files {files} state different hosts or networks of {ranks}, as of two runs: what NCCL says there is not "
+         "used"),
     Rule("contradiction", (), "unknown", _conflicts,
          "{first}{more}: their logs may be of another job; no log is joined to them by what differs"),
 )  # fmt: skip

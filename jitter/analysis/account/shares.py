@@ -246,8 +246,9 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
         by_end, by_start = multiplier.end[begin:end], multiplier.start[begin:end]
         by_launch_after = multiplier.launch[begin:end]
         head, since, border = -2, graph.shift, Border(-1, graph.shift)
-        for behind in range(last - first):
-            at = last - first - 1 - behind
+        owed = count_owed(multiplier, rank, begin, end)
+        for behind in range(owed):
+            at = owed - 1 - behind
             op, thread, stream = first + at, of_thread[at], of_stream[at]
             place, cell = job.first[team] + op, row + op
             gpu = host = ended = started = 0.0
@@ -358,6 +359,24 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
             if host != 0.0:
                 shares.host[cell] += host
         shares.unexplained[rank] += unexplained
+
+
+@compiled
+def count_owed(multiplier: Multipliers, rank: int, begin: int, end: int) -> int:
+    """Return up to where the pass has to go back through a rank's cells from `begin` up to but not including `end`."""
+    for stream in range(multiplier.stream.shape[1]):
+        if multiplier.stream[rank, stream] != 0.0:
+            return end - begin
+    for thread in range(multiplier.back.shape[1]):
+        if multiplier.back[rank, thread] != 0.0:
+            return end - begin
+    by_end, by_start = multiplier.end[begin:end], multiplier.start[begin:end]
+    by_launch_after = multiplier.launch[begin:end]
+    for behind in range(end - begin):
+        at = end - begin - 1 - behind
+        if by_end[at] != 0.0 or by_start[at] != 0.0 or by_launch_after[at] != 0.0:
+            return at + 1
+    return 0
 
 
 @compiled

@@ -95,7 +95,7 @@ class RunResults:
         from jitter.analysis.diagnosis.loss.waterfall import charge_network, judge_lower_rungs
 
         analysis = self.analysis(steps, executor)
-        first, last = choose_steps(analysis)
+        first, last = choose_steps(analysis.lake)
         measure_collectives = partial(self._lake.measure_collectives, analysis.keys[first:last])
         with ThreadPoolExecutor(1, thread_name_prefix="collectives") as pool:
             # steps that are too large to be read ahead are not read twice at the same time either

@@ -91,7 +91,7 @@ class _StepTape:
         self.collectives = recorded.collectives
         self.baseline = analysis.steps.baseline(recorded)
         self.transfers = baseline_transfers(analysis, recorded)
-        self.end_cells: list[int] = analysis.ends.cells(self.times).tolist()
+        self.end_cells: list[int] = analysis.steps.ends.cells(self.times).tolist()
         self.anchors = Anchors(recorded.number, state.saved, [])
         self.ends: dict[int, Node] = {}
         self.starts: dict[int, Node] = {}

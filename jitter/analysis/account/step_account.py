@@ -601,11 +601,10 @@ def _structure(run: RunModel) -> Structure:
 
 
 def _room(cells: int, instances: int, most_inputs: int) -> _Room:
-    upper, lower = (NodeTimes(*np.empty((4, cells))) for _ in range(2))
     start, end, free, back = np.empty((4, cells), np.int32)
     return _Room(
-        upper._replace(start=np.empty(0)),
-        lower,
+        NodeTimes(end=np.empty(cells), start=np.empty(0), back=np.empty(cells), free=np.empty(cells)),
+        NodeTimes(*np.empty((4, cells))),
         Heads(start, end, free, back, np.empty(instances, np.int64), np.empty(instances)),
         _inputs(most_inputs),
     )

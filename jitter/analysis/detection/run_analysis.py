@@ -70,7 +70,7 @@ class RunAnalysis:
         self._benchmark = benchmark
         self.lake = lake
         self.steps = RunSteps(lake)
-        self.run, self.ends = self.steps.run, self.steps.ends
+        self.run = self.steps.run
         self._make_executor = executor
         self._executor = executor(self.steps)
 

@@ -77,7 +77,7 @@ def first_start_spread(analysis: RunAnalysis) -> StartSpread:
         step = run.team_times(run.keys[0], team)
         if size < 2 or len(step.ranks) < 2:
             continue
-        places = [place for place in analysis.ends.aligning(team) if not np.isnan(step.end[place]).any()]
+        places = [place for place in analysis.steps.ends.aligning(team) if not np.isnan(step.end[place]).any()]
         # empty for a program without a main-stream kernel
         begun = step.start[run.programs[team].first_kernel :][:1].ravel()
         if not run.has_consecutive_steps:

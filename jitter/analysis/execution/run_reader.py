@@ -127,8 +127,9 @@ class RunReader:
         self._root, self._held, self.indices = root, held, indices
         """`indices` gives the alignment of each cohort in a step."""
         self.steps = list(steps)
-        self.rows = sum(step_record.step.rows for key in self.steps for step_record in held[key].values())
-        """Of all steps and ranks."""
+        rows = [sum(step_record.step.rows for step_record in held[key].values()) for key in self.steps]
+        self.rows, self.largest_step = sum(rows), max(rows, default=0)
+        """Rows of all steps and ranks, and of the largest step."""
         self.is_small = self.rows <= _ROWS_KEPT
         """Whether all steps may stay in memory."""
         self._activities = ActivityReader(root, held)

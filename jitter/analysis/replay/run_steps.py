@@ -137,7 +137,6 @@ class RunSteps:
         compile_loops(lake.rows)
         self.lake = lake
         self.run = RunModel(lake, None if shared is None else shared.understood)
-        self.ends = StepEnds(self.run)
         self.baselines: dict[int, SelfTimes] = {}
         """By step the medians of self times, (operations of all teams,), as far as they are known."""
         self._kept: dict[int, RecordedStep] = {}
@@ -149,8 +148,12 @@ class RunSteps:
         """Return the same steps with other inferences."""
         run_steps = RunSteps(self.lake)
         run_steps.run = RunModel(self.lake, understood)
-        run_steps.ends = StepEnds(run_steps.run)
         return run_steps
+
+    @cached_property
+    def ends(self) -> StepEnds:
+        """Where the steps end; the first use infers what waits for what."""
+        return StepEnds(self.run)
 
     @cached_property
     def kinds(self) -> list[str]:
@@ -244,12 +247,6 @@ class RunSteps:
     def ahead(self) -> int:
         """How many steps are read on threads while one is used, and how many are computed."""
         return self.run.ahead // 2
-
-    @cached_property
-    def largest_step(self) -> int:
-        """Cells of the largest step, about."""
-        job = self.run.job
-        return int(np.diff(job.first) @ np.diff(job.first_rank))
 
     def baseline(self, step: RecordedStep) -> SelfTimes:
         """Return a step's medians of self times over each team's ranks; of a lone rank those over its like steps."""

@@ -92,7 +92,7 @@ def test_an_unchanged_program_saves_nothing(shape: str, tmp_path: Path):
 def test_the_steps_that_are_replayed_follow_each_other(tmp_path: Path):
     lake = ingest_run(simulate(Job(ranks=1, steps=30, kernels=20), []), tmp_path)
     keys = [key for key in lake.step_keys if key.step not in (4, 20)]
-    first, last = choose_steps(lake.analyze(keys))
+    first, last = choose_steps(lake.run_reader(keys))
     assert [key.step for key in keys[first:last]] == [8, 9, 10, 11, 12, 13, 14, 15]
 
 

@@ -21,6 +21,7 @@ from jitter.analysis.diagnosis.loss.waterfall import RUNG_OF_CHANGE, LowerRungs
 from jitter.analysis.diagnosis.model import Cause, Confidence, Culprit, Seen
 from jitter.analysis.execution.job_arrays import JobArrays
 from jitter.analysis.execution.run_model import middle_of_longest_stretch
+from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.replay.ladder import (
     OperationMasks,
     ProgramChange,
@@ -98,7 +99,7 @@ def find_losses_of_all_ranks(
     """
     if not rungs.cost_ns or not timed or not time_ns:
         return ()
-    first, last = choose_steps(analysis)
+    first, last = choose_steps(analysis.lake)
     step_ns = time_ns / len(timed)
     measured, masks = _measure(analysis, first, last), mask_operations(analysis.run)
     losses = [loss for loss in _list_losses(measured, masks) if loss.chosen.any()]
@@ -158,11 +159,11 @@ def _describe_cost(cost_ns: float, alone_ns: float, step_ns: float) -> str:
     return sentence if cost == alone else f"{sentence}; fixing it alone would save {alone} per step{part}"
 
 
-def choose_steps(analysis: RunAnalysis) -> tuple[int, int]:
+def choose_steps(lake: RunReader) -> tuple[int, int]:
     """Return the range of positions of consecutive steps that are replayed."""
-    fitting = THRESHOLDS.max_cells // max(analysis.steps.largest_step, 1)
+    fitting = THRESHOLDS.max_cells // max(lake.largest_step, 1)
     most = min(THRESHOLDS.sampled_steps, max(2, fitting))  # one step alone may be unusual
-    return middle_of_longest_stretch(analysis.keys, most)
+    return middle_of_longest_stretch(lake.steps, most)
 
 
 def _list_losses(measured: _Measured, masks: OperationMasks) -> Iterator[_Loss]:

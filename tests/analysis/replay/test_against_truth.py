@@ -51,7 +51,7 @@ def gains(examined: RunAnalysis, *repairs: Sequence[tuple[int, int]] | Scenario)
     scenarios = [
         one if isinstance(one, Scenario) else Scenario(dict.fromkeys(map(tuple, one), every)) for one in repairs
     ]
-    replay = ScenarioReplay(examined.run, examined.ends, scenarios, examined.baseline_transfers)
+    replay = ScenarioReplay(examined.run, examined.steps.ends, scenarios, examined.baseline_transfers)
     for step in examined.steps.steps():
         replay.step(step, examined.steps.baseline(step))
     return np.stack(replay.gained)[1:].T.tolist()

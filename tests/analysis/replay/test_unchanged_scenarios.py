@@ -95,7 +95,7 @@ def scenarios(examined) -> list[Scenario]:
 
 
 def gone(kind: type[ScenarioReplay], examined, chosen: list[Scenario], pool: ThreadPoolExecutor | None = None) -> Any:
-    found = kind(examined.run, examined.ends, chosen, examined.baseline_transfers, pool)
+    found = kind(examined.run, examined.steps.ends, chosen, examined.baseline_transfers, pool)
     for step in examined.steps.steps():
         found.step(step, examined.steps.baseline(step))
     return found

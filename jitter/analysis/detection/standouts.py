@@ -69,7 +69,7 @@ class Standouts:
     is_late: Bools
     """(steps, ranks) whether the rank stands out in the step."""
     is_event: Bools
-    """(steps, ranks) whether that step alone shows it."""
+    """(steps, ranks) whether that step shows it, alone or together with the rank's other late steps."""
     is_persistent: Bools
     """(ranks,) whether the rank stands out in its usual step."""
     usual_sigmas: Floats
@@ -236,7 +236,7 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: Sample, usual_step_n
     tails = np.where(is_known, student_tail(sigmas, THRESHOLDS.tail_degrees), 1.0)
     alone = np.where(is_known, predictive_tails(sigmas, (total - usual) / sample.noise), 1.0) * is_known.sum() * tests
     events = (alone < THRESHOLDS.medium_chance) & (known_ns >= least_ns)
-    standouts.total_ns[numbers], standouts.sigmas[numbers], standouts.is_event[numbers] = total, sigmas, events
+    standouts.total_ns[numbers], standouts.sigmas[numbers] = total, sigmas
     standouts.chance_of_step[numbers] = np.minimum(alone, 1.0)
     unusual = np.minimum(_chances_of_usual(sample) * trials, 1.0)
     is_mostly = 2 * (known_ns > 0).sum(axis=0) > is_known.sum(axis=0)
@@ -254,15 +254,19 @@ def _test_kind(standouts: Standouts, numbers: Ints, sample: Sample, usual_step_n
             standouts.usual_sigmas[column] = max(standouts.usual_sigmas[column], level / float(np.median(noise)))
         else:
             tail, chance = _select_events(tails[there, column], trials)
-            is_far = events[:, column] | (tails[:, column] <= tail)
+            together = tails[:, column] <= tail
+            is_far = events[:, column] | together
             if not is_far.any():
                 continue
+            if chance < THRESHOLDS.medium_chance:
+                events[:, column] |= together & (rank_ns >= least_ns)
             chance = min(chance, float(alone[is_far, column].min()))
             is_far = is_far | (sigmas[:, column] >= THRESHOLDS.outlier_sigmas)
             late = there & is_far & (rank_ns >= least_ns)
         standouts.is_late[numbers, column] = late
         standouts.is_persistent[column] |= always[column]
         standouts.chance[column] = min(standouts.chance[column], chance)
+    standouts.is_event[numbers] = events
 
 
 def _chances_of_usual(sample: Sample) -> Floats:

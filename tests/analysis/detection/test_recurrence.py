@@ -40,6 +40,15 @@ def answer(own: np.ndarray, ranks: Sequence[int], seen: int) -> Recurrence:
     return decide_recurrence(find_standouts(team, TimePart.GPU, np.full(steps, STEP)), ranks, seen)
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("ranks", [8, 16])
+def test_a_host_that_is_slow_from_some_step_on_recurs(seed: int, ranks: int):
+    """Seven steps of half of the ranks: by chance all of them fall on one half in 1.6% of the runs."""
+    own = times(16, ranks, seed=seed)
+    own[9:, ranks // 2 :] *= 1.1
+    assert answer(own, range(ranks // 2, ranks), 7) == Recurrence("yes")
+
+
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("ranks", [8, 32])
 def test_a_rank_that_is_slow_in_every_step_recurs(seed: int, ranks: int):

@@ -274,7 +274,9 @@ def _different_work(evidence: "Evidence", late: "Outlier") -> Match | None:
         "where": where,
         "extra": f", {work.extra} of which {they} do not have" if work.extra else "",
     }
-    return Match(values, evidence.marker_numbers(late))
+    other = evidence.other_kernels(late)
+    other_kernels = () if other is None else (f"{RUNS_OTHER_KERNEL}{other[0]} where {they} run {other[1]}",)
+    return Match(values, (*other_kernels, *evidence.marker_numbers(late)))
 
 
 def _stated_work(evidence: "Evidence", late: "Outlier") -> Match | None:
@@ -344,6 +346,7 @@ _GPU: Final = (TimePart.GPU,)
 _TRANSFER: Final = (TimePart.TRANSFER,)
 STALLED_LOADING: Final = "the input pipeline stalled"
 WAITS_FOR_UNRECORDED: Final = "ranks were not recorded: part of this time may be waiting for them"
+RUNS_OTHER_KERNEL: Final = "it runs "
 USUAL_LOADING: Final = "they do not explain the late start"
 _LOADING: Final = "its data-loading ranges take {own} per step{others}"
 _SAME_WORK: Final = "{same} of {operations} have the same launch shape as {where}"

@@ -5,7 +5,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from jitter.analysis.diagnosis.causes import CAUSES, STALLED_LOADING, USUAL_LOADING, WAITS_FOR_UNRECORDED
+from jitter.analysis.diagnosis.causes import (
+    CAUSES,
+    RUNS_OTHER_KERNEL,
+    STALLED_LOADING,
+    USUAL_LOADING,
+    WAITS_FOR_UNRECORDED,
+)
 from jitter.analysis.diagnosis.hang.rules import write_hang_verdict
 from jitter.analysis.diagnosis.limitations import NO_COMMON_STEP, ONE_STEP, explain_unrecorded
 from jitter.analysis.diagnosis.loss.split import describe_split, main_rank, sum_by_rank
@@ -212,11 +218,22 @@ def _advise(culprit: Culprit) -> str:
         return f"{info.job_advice.partition(':')[0]}: record the ranks that are missing, they may be late"
     if culprit.scope == "job":
         return info.job_advice
+    return _advise_by_evidence(culprit) or info.advice
+
+
+def _advise_by_evidence(culprit: Culprit) -> str | None:
+    """Return what to check where the evidence tells more than the cause."""
     if is_stalled_loading(culprit):
         return "starts its steps late: check the data loading"
     if culprit.cause == "late_start" and any(line.endswith(USUAL_LOADING) for line in culprit.evidence):
         return "starts its steps late: check the host"
-    return info.advice
+    other = next((line for line in culprit.evidence if line.startswith(RUNS_OTHER_KERNEL)), None)
+    if culprit.cause == "workload_imbalance" and other is not None:
+        return (
+            f"{other.removeprefix('it ')}: check what chose the kernel (autotuning and its cache, library versions), "
+            "then the sizes of its inputs"
+        )
+    return None
 
 
 def may_wait(culprit: Culprit) -> bool:

@@ -214,6 +214,10 @@ class RunReader:
             threads[~read.known(axis)] = np.nan
         return [LaunchShapes(name[first:last], threads[first:last]) for first, last in pairwise(read.bounds.tolist())]
 
+    def kernel_name(self, number: int) -> str:
+        """Return the name of a kernel by its number in `LaunchShapes`."""
+        return list(self._numbers)[number]
+
     def message_sizes(self, key: StepKey, ranks: Sequence[int]) -> list[Floats]:
         """Return the message sizes, bytes, of the rows of a step, of each of these ranks, which must ascend.
 

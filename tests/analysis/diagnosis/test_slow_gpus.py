@@ -13,8 +13,9 @@ from jitter.analysis.diagnosis.evidence import workload
 from jitter.analysis.diagnosis.evidence.workload import _with_peers
 from jitter.analysis.execution.run_reader import RunReader
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.simulate import Fault, Job, RankRecording, Run, simulate
-from tests.support.simulated import ingest_run, small, true_gain_ns
+from jitter.core.names.kernels import short_name
+from jitter.simulate import Fault, Job, RankRecording, Run, simulate, write
+from tests.support.simulated import ingest_run, ingest_traces, small, true_gain_ns
 
 
 class GraphedRun:
@@ -57,6 +58,32 @@ def test_slow_copies_are_named_and_priced(tmp_path: Path, form: str):
     assert (culprit.ranks, culprit.cause) == ((2,), "slow_copies")
     assert culprit.gain_ns == pytest.approx(true_gain_ns(run, slow), rel=0.05)
     assert any("in copies between host and GPU" in line for line in culprit.evidence)
+
+
+class OtherAlgorithm:
+    """A run of which one rank runs kernels of another name than simulated, in the place of a `Run` to be written."""
+
+    def __init__(self, run: Run, rank: int, kernels: range, name: str) -> None:
+        self.job, self._run, self._rank, self._kernels, self._name = run.job, run, rank, kernels, name
+
+    def ranks(self, wanted: Any = None) -> Iterator[RankRecording]:
+        for recording in self._run.ranks(wanted):
+            names = [self._name if op.kernel in self._kernels else op.name for op in recording.operations]
+            chosen = [replace(op, name=name) for op, name in zip(recording.operations, names, strict=True)]
+            yield replace(recording, operations=tuple(chosen)) if recording.rank == self._rank else recording
+
+
+def test_a_kernel_that_only_one_rank_runs_in_the_place_of_another_is_named(tmp_path: Path):
+    slow = Fault.parse("slow_gpu:rank=6,factor=2,kernels=20-22")
+    run = simulate(small(ranks=8, steps=8), [slow])
+    usual = {op.name for recording in run.ranks([0]) for op in recording.operations if op.kernel == 20}
+    write(OtherAlgorithm(run, 6, range(20, 23), "void triton::gemm_cfg7<64>(int)"), tmp_path / "traces", "kineto")  # type: ignore[arg-type]
+    found = ingest_traces(tmp_path).diagnose()
+    (culprit,) = found.culprits
+    assert (culprit.ranks, culprit.cause) == ((6,), "workload_imbalance")
+    assert f"it runs gemm_cfg7 where most ranks run {short_name(usual.pop())}" in culprit.evidence
+    assert "Rank 6 runs gemm_cfg7 where most ranks run" in found.verdict
+    assert "check what chose the kernel" in found.verdict
 
 
 @pytest.mark.parametrize(

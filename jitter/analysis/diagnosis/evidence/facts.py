@@ -28,6 +28,7 @@ from jitter.analysis.diagnosis.evidence.workload import (
 )
 from jitter.analysis.execution.self_times import TimePart
 from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.names.kernels import short_name
 from jitter.core.numeric.arrays import Floats
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_coverage import rank_coverage
@@ -197,6 +198,14 @@ class Evidence:
                 else compare_for_work(self.analysis.launched_work[outlier.team].times(outlier.rank))
             )
         return self._workloads[outlier]
+
+    def other_kernels(self, outlier: Outlier) -> tuple[str, str] | None:
+        """Return the kernel that explains an outlier's different work, and the one elsewhere in its place."""
+        replacement = self.workload(outlier).main_replacement
+        if replacement is None:
+            return None
+        own, usual = (short_name(self.analysis.lake.kernel_name(number)) for number in replacement)
+        return own, usual
 
     def marker_numbers(self, outlier: Outlier) -> tuple[str, ...]:
         """Return evidence that the rank's step markers state more work than the other ranks', in its worst steps."""

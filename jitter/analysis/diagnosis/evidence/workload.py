@@ -36,6 +36,8 @@ class WorkloadComparison:
     """How many of them had more or different work."""
     extra: int = 0
     """How many of those most ranks lack."""
+    replaced: tuple[tuple[int, int, float], ...] = ()
+    """Where the rank runs another kernel than most: its name and theirs, as numbers, and what it explains, ns."""
     own_steps: bool = False
     """Whether the rank was compared with its own other steps."""
     times: tuple[tuple[int, float, float], ...] = ()
@@ -63,6 +65,19 @@ class WorkloadComparison:
                 unaffected += sum(usual for _, usual in pairs)
         return unaffected / total
 
+    @property
+    def main_replacement(self) -> tuple[int, int] | None:
+        """The kernel that explains most of the different work, and the one that most ranks run in its place.
+
+        None where other kernels in place of theirs explain less than half of it.
+        """
+        explained_ns: dict[tuple[int, int], float] = {}
+        for own, usual, ns in self.replaced:
+            explained_ns[own, usual] = explained_ns.get((own, usual), 0.0) + ns
+        if not explained_ns or sum(explained_ns.values()) < THRESHOLDS.main_share * self.differing_ns:
+            return None
+        return max(explained_ns, key=explained_ns.__getitem__)
+
     def __add__(self, other: "WorkloadComparison") -> "WorkloadComparison":
         """Return the comparison over the steps of both."""
         return WorkloadComparison(
@@ -72,6 +87,7 @@ class WorkloadComparison:
             self.operations + other.operations,
             self.differing + other.differing,
             self.extra + other.extra,
+            self.replaced + other.replaced,
             self.own_steps or other.own_steps,
             self.times + other.times,
         )
@@ -154,14 +170,22 @@ def compare_launch_shapes(
         late - np.minimum(late, _pace(late, usual, another, ~lacked & (excess_threads <= 0)) * usual)
     )[another]
     slow = late > 0
+    replaced = np.flatnonzero(another & slow & (explained > 0))
     return WorkloadComparison(
         float(late[slow].sum()),
         float(explained[slow].sum()),
         operations=int(slow.sum()),
         differing=int((explained[slow] > 0).sum()),
         extra=int(lacked[slow].sum()),
+        replaced=tuple((int(name[at, column]), _commonest(name[at]), float(explained[at])) for at in replaced.tolist()),
         times=_times(rows_of[:, column], gpu, baseline, shapes[column]),
     )
+
+
+def _commonest(names: Ints) -> int:
+    """Return the number that most of the columns have, -1 left out."""
+    numbers, counts = np.unique(names[names >= 0], return_counts=True)
+    return int(numbers[np.argmax(counts)])
 
 
 def _pace(late: Floats, usual: Floats, another: Bools, same: Bools) -> float:

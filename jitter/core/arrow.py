@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from jitter.core.numeric.arrays import Bools, Ints
+from jitter.core.numeric.arrays import Bools, Codes, Ints
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,6 +78,13 @@ def encode_lists(column: pa.ChunkedArray) -> tuple[Ints, list[tuple[int, ...]]]:
             distinct.append(tuple(items.tolist()))
         codes[row] = codes_by_bytes[content]
     return codes, distinct
+
+
+def coded(column: pa.Array | pa.ChunkedArray) -> tuple[list[Any], Codes]:
+    """Return the distinct values of a column, None for null, and for each row the position of its value, (rows,)."""
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    encoded = values.dictionary_encode("encode")
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
 def map_distinct(values: pa.Array, function: Callable[[Any], Any], kind: pa.DataType) -> pa.Array:

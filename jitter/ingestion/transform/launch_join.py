@@ -9,13 +9,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jitter.core.arrow import column_or_nulls, table_of_rows
+from jitter.core.arrow import coded, column_or_nulls, table_of_rows
 from jitter.core.numeric.arrays import Bools, Codes, Ints
 from jitter.core.schema import ACTIVITIES, CALLS, HOST, NAME_ID
 from jitter.ingestion.names import HostRangeKind
@@ -92,16 +92,6 @@ Steps = Mapping[int, Sequence[StepRange]]
 """The steps of each process, in order; they do not overlap."""
 
 
-@dataclass
-class _Totals:
-    """Totals of one stream; times in ns."""
-
-    kernels: int = 0
-    compute_kernels: int = 0
-    first_ns: int = _NEVER
-    last_ns: int = -_NEVER
-
-
 def correlation_keys(rows: pa.RecordBatch) -> pa.Array:
     """Return the keys by which `JoinedCapture` matches activities and calls, in windows of rows.
 
@@ -139,8 +129,8 @@ class JoinedCapture:
         self._scratch = scratch
         self._streams: dict[Stream, int] = {}
         """The number of each stream."""
-        self._totals: list[_Totals] = []
-        """By number of the stream."""
+        self._totals: Ints = np.empty((4, 0), np.int64)
+        """By number of the stream its kernels, its compute kernels, and the first start and last end of kernels, ns."""
         self._gpus: dict[Gpu, int] = {}
         """The number of each GPU."""
         self._in_shared_launches: Counter[Gpu] = Counter()
@@ -172,20 +162,20 @@ class JoinedCapture:
         """Return the usage of each GPU, ordered by process and device."""
         uses = []
         for gpu in self._ordered_gpus():
-            numbers = [number for one, number in self._streams.items() if one.gpu == gpu]
-            totals = {number: self._totals[number] for number in numbers if self._totals[number].kernels}
-            if totals:
-                streams = list(self._streams)
-                ids = {number: streams[number].stream for number in totals}
-                main = max(totals, key=lambda n: (totals[n].compute_kernels, ids[n] is not None, -(ids[n] or 0)))
+            ids = {
+                number: id_ for (own, id_), number in self._streams.items() if own == gpu and self._totals[0, number]
+            }
+            if ids:
+                kernels, compute, first_ns, last_ns = self._totals[:, list(ids)]
+                main = max(ids, key=lambda n: (self._totals[1, n], ids[n] is not None, -(ids[n] or 0)))
                 uses.append(
                     GpuUsage(
                         gpu,
-                        sum(one.kernels for one in totals.values()),
-                        sum(one.compute_kernels for one in totals.values()),
-                        streams[main].stream if totals[main].compute_kernels else None,
-                        min(one.first_ns for one in totals.values()),
-                        max(one.last_ns for one in totals.values()),
+                        int(kernels.sum()),
+                        int(compute.sum()),
+                        ids[main] if self._totals[1, main] else None,
+                        int(first_ns.min()),
+                        int(last_ns.max()),
                     )
                 )
         return uses
@@ -421,24 +411,17 @@ class JoinedCapture:
         """Return the number of each activity's stream, and count the activities in the totals of the streams."""
         streams, of_row = find_streams(activities)
         numbers = np.array([self._streams.setdefault(stream, len(self._streams)) for stream in streams], np.int32)
-        self._totals += [_Totals() for _ in range(len(self._streams) - len(self._totals))]
-        for stream in streams:
-            self._gpus.setdefault(stream.gpu, len(self._gpus))
+        for gpu, _ in streams:
+            self._gpus.setdefault(gpu, len(self._gpus))
+        grown = len(self._streams) - self._totals.shape[1]
+        self._totals = np.append(self._totals, np.tile([[0], [0], [_NEVER], [-_NEVER]], grown), axis=1)
         is_kernel = ~activities["is_memory"].to_numpy()
-        stream = of_row[is_kernel]
-        kernels = np.bincount(stream, minlength=len(streams)).tolist()
-        compute = np.bincount(of_row[is_kernel & ~is_collective], minlength=len(streams)).tolist()
-        first_ns = np.full(len(streams), _NEVER)
-        np.minimum.at(first_ns, stream, activities["start_ns"].to_numpy()[is_kernel])
-        last_ns = np.full(len(streams), -_NEVER)
-        np.maximum.at(last_ns, stream, activities["end_ns"].to_numpy()[is_kernel])
-        for here, number in enumerate(numbers.tolist()):
-            totals = self._totals[number]
-            totals.kernels += kernels[here]
-            totals.compute_kernels += compute[here]
-            totals.first_ns = min(totals.first_ns, int(first_ns[here]))
-            totals.last_ns = max(totals.last_ns, int(last_ns[here]))
-        return numbers[of_row]
+        stream = numbers[of_row]
+        for total, rows in enumerate((is_kernel, is_kernel & ~is_collective)):
+            self._totals[total] += np.bincount(stream[rows], minlength=len(self._streams))
+        np.minimum.at(self._totals[2], stream[is_kernel], activities["start_ns"].to_numpy()[is_kernel])
+        np.maximum.at(self._totals[3], stream[is_kernel], activities["end_ns"].to_numpy()[is_kernel])
+        return stream
 
     def _ordered_gpus(self) -> list[Gpu]:
         return sorted(self._gpus, key=lambda gpu: (gpu.process, gpu.device is None, gpu.device or 0))
@@ -611,46 +594,26 @@ def _keys(calls: pa.Table, activities: pa.Table) -> tuple[Codes, Codes, int]:
 
     Rows without a correlation have the key `size`.
     """
-    tables = calls, activities
-    codes, size = _codes([table["correlation"] for table in tables])
-    of_process, number = _codes([table["process"] for table in tables])
-    if number > 1:
-        both = [
-            column_codes.astype(np.int64) * number + process_codes
-            for column_codes, process_codes in zip(codes, of_process, strict=True)
-        ]
-        masked_keys = [
-            pa.array(keys, mask=column_codes == size) for keys, column_codes in zip(both, codes, strict=True)
-        ]
-        codes, size = _codes([pa.chunked_array([keys]) for keys in masked_keys])
-    return codes[0], codes[1], size
+    correlation, process = (
+        pa.chunked_array([*calls[name].chunks, *activities[name].chunks], calls[name].type)
+        for name in ("correlation", "process")
+    )
+    keys, size = _codes(correlation.combine_chunks())
+    if (last := pc.max(process).as_py() or 0) > 0:
+        keys, size = _codes(pc.add(pc.multiply(keys.cast(pa.int64()), last + 1), process.combine_chunks()))
+    of_calls, of_activities = np.split(keys.fill_null(size).to_numpy(), [len(calls)])
+    return of_calls, of_activities, size
 
 
-def _codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[Codes], int]:
-    """Return equal codes for equal values of all columns, and the number of codes, which is the code of null."""
-    bounds = [bound for bound in map(pc.min_max, columns) if bound["min"].is_valid]
-    low = min((bound["min"].as_py() for bound in bounds), default=0)
-    size = max((bound["max"].as_py() for bound in bounds), default=low) - low + 1
-    if size <= _DENSE * sum(map(len, columns)):
-        # profilers count correlations up, so values are dense and serve as codes
-        return [_dense_codes(column, low, size) for column in columns], size
-    encoded = pa.chunked_array([chunk for column in columns for chunk in column.chunks]).combine_chunks()
-    encoded = encoded.dictionary_encode()
-    size = len(encoded.dictionary)
-    codes: Codes = encoded.indices.fill_null(size).to_numpy()
-    return np.split(codes, np.cumsum([len(column) for column in columns])[:-1]), size
-
-
-def _dense_codes(column: pa.ChunkedArray, low: int, size: int) -> Codes:
-    """Return how far each value is above `low`, and `size` for nulls; piece by piece, for memory."""
-    codes, begun = np.empty(len(column), np.int32), 0
-    for chunk in column.chunks:
-        chunk_codes = codes[begun : begun + len(chunk)]
-        chunk_codes[:] = chunk.fill_null(low).to_numpy() - low
-        if chunk.null_count:
-            chunk_codes[chunk.is_null().to_numpy(zero_copy_only=False)] = size
-        begun += len(chunk)
-    return codes
+def _codes(values: pa.Array) -> tuple[pa.Array, int]:
+    """Return equal codes for equal values, null for null, and the number of codes."""
+    bounds = pc.min_max(values)
+    low = bounds["min"].as_py() or 0
+    size = (bounds["max"].as_py() or 0) - low + 1
+    if size <= _DENSE * len(values):  # profilers count correlations up: how far a value is above the least is its code
+        return pc.subtract(values, low), size
+    encoded = values.dictionary_encode()
+    return encoded.indices, len(encoded.dictionary)
 
 
 class Stream(NamedTuple):
@@ -662,31 +625,17 @@ class Stream(NamedTuple):
 
 def find_streams(activities: pa.Table) -> tuple[list[Stream], Codes]:
     """Return the streams of activities, and for each activity the position of its stream."""
-    processes, process = _numbered(activities["process"])
-    devices, device = _numbered(activities["device"])
-    streams, stream = _numbered(activities["stream"])
-    both, of_row = _numbered(pa.array((process.astype(np.int64) * len(devices) + device) * len(streams) + stream))
+    (processes, process), (devices, device), (streams, stream) = (
+        coded(activities[name]) for name in ("process", "device", "stream")
+    )
+    combined, of_row = coded(pa.array((process.astype(np.int64) * len(devices) + device) * len(streams) + stream))
     numbered_streams = []
-    for number in both:
-        gpu, own_stream = divmod(number, len(streams))
+    for number in combined:
+        gpu, of_stream = divmod(number, len(streams))
         numbered_streams.append(
-            Stream(Gpu(processes[gpu // len(devices)], devices[gpu % len(devices)]), streams[own_stream])
+            Stream(Gpu(processes[gpu // len(devices)], devices[gpu % len(devices)]), streams[of_stream])
         )
     return numbered_streams, of_row
-
-
-def _numbered(column: Any) -> tuple[list[Any], Codes]:
-    """Return the distinct values in order, null last, and for each row the index of its value."""
-    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    bounds = pc.min_max(values)
-    if len(values) and values.null_count == 0 and bounds["min"] == bounds["max"]:
-        return [bounds["min"].as_py()], np.zeros(len(values), np.int32)
-    encoded = values.dictionary_encode("encode")
-    distinct_values = encoded.dictionary.to_pylist()
-    order = sorted(range(len(distinct_values)), key=lambda at: (distinct_values[at] is None, distinct_values[at] or 0))
-    positions = np.empty(len(distinct_values), np.int32)
-    positions[order] = np.arange(len(distinct_values))
-    return [distinct_values[at] for at in order], positions[encoded.indices.to_numpy()]
 
 
 def _in_launch_order(rows: pa.Table) -> pa.Table:

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw, Struct, field
 
+from jitter.core.arrow import coded
 from jitter.core.bandwidth import element_bytes, size_of_input
 from jitter.core.names.kernels import is_collective, parse_operation
 from jitter.core.numeric.arrays import Bools, Codes, Ints
-from jitter.core.schema import BACKWARD, CALLS, OPERATORS, RANGES
+from jitter.core.schema import BACKWARD
 from jitter.readers import Batch, make_batch
 from jitter.readers.chrome_trace import INVALID
 from jitter.readers.columns import CaptureTimes, columns_of_records
@@ -35,7 +36,6 @@ from jitter.readers.kineto.columns import (
     parse_int,
     parse_microseconds,
     parse_shape,
-    select,
 )
 from jitter.readers.kineto.events import (
     CATEGORIES,
@@ -166,114 +166,45 @@ _COARSE_NS: Final = 1_000
 """Longest duration in ns of two kernels rounded to one microsecond; longer equal rows are duplicates."""
 
 
-class ActivityBuffer:
-    """Collects GPU activities until they fill a batch."""
+def _devices(held: EventBuffer, args: Sequence[GpuArgs]) -> list[int | None]:
+    """Return the device of each activity, else the process of its row, which is the device in old traces."""
+    devices = integers([one.device for one in args])
+    return (
+        [pid if gpu is None else gpu for gpu, pid in zip(devices, held.pids(), strict=True)]
+        if None in devices
+        else devices
+    )
 
-    def __init__(self) -> None:
-        self._gathered = EventBuffer()
-        self._is_memory: list[bool] = []
-        self._comms: dict[int, CollectiveArgs] = {}
-        self.duplicates = 0
-        """Number of duplicate rows left out."""
 
-    def __len__(self) -> int:
-        return len(self._gathered)
+def _streams(held: EventBuffer, args: Sequence[GpuArgs]) -> list[int | None]:
+    """Return the stream of each activity, else the thread of its row; None for a stream that is no number."""
+    stated = [one.stream for one in args]
+    if set(map(type, stated)) == {int}:
+        return stated
+    return [
+        tid if number is None and not isinstance(stream, str) else number
+        for stream, number, tid in zip(stated, integers(stated), held.tids(), strict=True)
+    ]
 
-    def add(
-        self, events: Sequence[Event], names: Sequence[int], is_memory: Sequence[bool], comms: dict[int, CollectiveArgs]
-    ) -> None:
-        """Add events; `comms` are collective arguments by index into `events`."""
-        first = len(self._gathered)
-        self._gathered.add(events, names, with_args=True)
-        self._is_memory += is_memory
-        self._comms.update((first + position, collective_args) for position, collective_args in comms.items())
 
-    def times(self) -> Times:
-        """Return the times of the activities."""
-        return self._gathered.times()
+def _are_markers(held: EventBuffer, args: Sequence[GpuArgs], marker: int | None) -> Bools:
+    """Return which rows are `_MARKER`s; `marker` is the number of that name, if it has appeared."""
+    return np.array([name == marker or one.kind == _MARKER for name, one in zip(held.names, args, strict=True)])
 
-    def batch(self, times: Times, keep: Bools, processes: ProcessTable, names: NameTable) -> Batch:
-        """Return the batch of the rows where `keep` is True. Call once."""
-        gathered = self._gathered
-        args = gathered.args(GpuArgs)
-        # kernels with other names may be collectives, too
-        custom = [
-            row for row, arguments in enumerate(args) if arguments.collective is not NULL and row not in self._comms
-        ]
-        for row, text in zip(custom, gathered.args_of(custom), strict=True):
-            collective_args = parse_collective_args(text)[1]
-            if collective_args is not None:
-                self._comms[row] = collective_args
-        devices = integers(list(map(attrgetter("device"), args)))
-        if None in devices:
-            devices = [pid if gpu is None else gpu for gpu, pid in zip(devices, gathered.pids(), strict=True)]
-        streams = list(map(attrgetter("stream"), args))
-        if set(map(type, streams)) != {int}:
-            numbers = integers(streams)
-            streams = [
-                tid if number is None and not isinstance(stream, str) else number
-                for stream, number, tid in zip(streams, numbers, gathered.tids(), strict=True)
-            ]
-        stated = correlations(args)
-        marker = names.number(_MARKER)
-        if marker in gathered.names or _MARKER in map(attrgetter("kind"), args):
-            markers = [
-                name == marker or arguments.kind == _MARKER
-                for name, arguments in zip(gathered.names, args, strict=True)
-            ]
-            keep = keep & ~np.array(markers)
-        keep = keep & ~self._repeated(times, (gathered.names, devices, streams, stated))
-        chosen = None if keep.all() else keep
-        start_ns, end_ns = times.start_ns[keep], times.end_ns[keep]
-        device = integer_column(select(devices, chosen), pa.int32())
-        correlation = integer_column(select(stated, chosen), pa.int64())
-        grids = _axes(select(list(map(attrgetter("grid"), args)), chosen))
-        blocks = _axes(select(list(map(attrgetter("block"), args)), chosen))
-        pids = integer_column(select(gathered.pids(), chosen), pa.int64())
-        columns: dict[str, pa.Array] = {
-            "process": _process(pids, device, correlation, start_ns, processes),
-            "device": device,
-            "stream": integer_column(select(streams, chosen), pa.int64()),
-            "name": pa.array(select(gathered.names, chosen), pa.int32()),
-            "is_memory": pa.array(select(self._is_memory, chosen), pa.bool_()),
-            "start_ns": pa.array(start_ns),
-            "end_ns": pa.array(end_ns),
-            "correlation": correlation,
-        }
-        for axis, letter in enumerate("xyz"):
-            columns[f"grid_{letter}"] = grids[axis]
-            columns[f"block_{letter}"] = blocks[axis]
-        columns |= self._collective_columns(keep)
-        if any(self._is_memory):
-            copied = [
-                parse_int(arguments.copied) if is_memory else None
-                for arguments, is_memory in zip(args, self._is_memory, strict=True)
-            ]
-            of_copies = integer_column(select(copied, chosen), pa.int64())
-            columns["size_bytes"] = pc.coalesce(columns.get("size_bytes", of_copies), of_copies)
-        return make_batch("activities", columns)
 
-    def _collective_columns(self, keep: Bools) -> dict[str, pa.Array]:
-        if not self._comms:
-            return {}
-        numbers = np.full(len(self._gathered), -1, np.int32)
-        numbers[list(self._comms)] = np.arange(len(self._comms))
-        return columns_of_records(list(self._comms.values()), numbers[keep])
-
-    def _repeated(self, times: Times, rest: Sequence[Sequence[object]]) -> Bools:
-        """Return which rows repeat an earlier row in every field."""
-        repeated = np.zeros(len(times.start_ns), dtype=bool)
-        if (np.diff(np.sort(times.start_ns)) != 0).all():
-            return repeated
-        _, first, counts = np.unique(times.start_ns, return_inverse=True, return_counts=True)
-        is_fine = (times.start_ns % 1000 != 0) | (times.end_ns - times.start_ns > _COARSE_NS)
-        seen = set()
-        for row in np.flatnonzero((counts[first] > 1) & is_fine).tolist():
-            words = (int(times.start_ns[row]), int(times.end_ns[row]), *(column[row] for column in rest))
-            repeated[row] = words in seen
-            seen.add(words)
-        self.duplicates += int(repeated.sum())
+def _are_repeated(times: Times, rest: Sequence[Sequence[object]]) -> Bools:
+    """Return which rows repeat an earlier row in every field."""
+    repeated = np.zeros(len(times.start_ns), dtype=bool)
+    if (np.diff(np.sort(times.start_ns)) != 0).all():
         return repeated
+    _, first, counts = np.unique(times.start_ns, return_inverse=True, return_counts=True)
+    is_fine = (times.start_ns % 1000 != 0) | (times.end_ns - times.start_ns > _COARSE_NS)
+    seen = set()
+    for row in np.flatnonzero((counts[first] > 1) & is_fine).tolist():
+        words = (int(times.start_ns[row]), int(times.end_ns[row]), *(column[row] for column in rest))
+        repeated[row] = words in seen
+        seen.add(words)
+    return repeated
 
 
 def _axes(texts: Sequence[Raw]) -> list[pa.Array]:
@@ -293,19 +224,13 @@ def _process(
 ) -> pa.Array:
     process_of_row = np.zeros(len(device), dtype=np.int32)
     numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
-    pids, of_pid = _coded(pid)
-    devices, of_device = _coded(device)
-    for track in np.unique(of_pid * len(devices) + of_device).tolist():
-        rows = of_pid * len(devices) + of_device == track
+    (pids, of_pid), (devices, of_device) = coded(pid), coded(device)
+    tracks = of_pid.astype(np.int64) * len(devices) + of_device
+    for track in np.unique(tracks).tolist():
+        rows = tracks == track
         key = pids[track // len(devices)], devices[track % len(devices)]
         process_of_row[rows] = processes.of_gpu(key, numbers[rows], start_ns[rows])
     return pa.array(process_of_row)
-
-
-def _coded(column: pa.Array) -> tuple[list[int | None], Ints]:
-    """Return the distinct values of a column, and for each row the index of its value."""
-    encoded = column.dictionary_encode("encode")
-    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
 _LAUNCHES_NOTHING: Final = frozenset(
@@ -321,102 +246,24 @@ _LAUNCHES_NOTHING: Final = frozenset(
 """Operators that only make or view tensors. Where one of them copies, an operator inside it launches the copy."""
 _LONG_NS: Final = 50_000
 """Duration from which such an operator is read: it may explain a gap between launches."""
-_MOST_PURE: Final = 1_024
-"""Operators that launch nothing, collected before the long ones are chosen: more would not stay in the cache."""
 _SHORTEST_NS: Final = 1_000
 """Shortest duration of an operator that launches anything: a launching call takes longer."""
-_LINKS_AT_ONCE: Final = 16_384
 _name = attrgetter("name")
 _duration = attrgetter("dur")
-Processes = Callable[[Sequence[int | None]], Codes]
-
-
-class OperatorBuffer:
-    """Collects operators (`cpu_op`), modules and frames of the program (`python_function`) until they fill a batch."""
-
-    def __init__(self) -> None:
-        self._gathered = EventBuffer()
-        self._is_module: list[bool] = []
-        self._pure: list[Event] = []
-        """Operators that launch nothing, of which the long ones are read."""
-
-    def __len__(self) -> int:
-        return len(self._gathered)
-
-    def add_operators(self, events: Sequence[Event], names: NameTable) -> None:
-        """Add events that are operators, without short ones that launch nothing: they are about half of all."""
-        texts = list(map(_name, events))
-        if isinstance(texts[0], str):
-            is_pure = list(map(_LAUNCHES_NOTHING.__contains__, texts))
-            self._pure += compress(events, is_pure)
-            events = list(compress(events, map(not_, is_pure)))
-            texts = list(map(_name, events))
-            if len(self._pure) >= _MOST_PURE:
-                self._add_long(names)
-        self._add(events, names.of(texts))
-
-    def _add_long(self, names: NameTable) -> None:
-        """Add the long ones of the operators that launch nothing: all at once, for speed."""
-        pure, self._pure = self._pure, []
-        if pure:
-            durations, _ = parse_microseconds([join_values(list(map(_duration, pure)))])
-            events = [pure[row] for row in np.flatnonzero(durations >= _LONG_NS).tolist()]
-            self._add(events, names.of(list(map(_name, events))))
-
-    def _add(self, events: Sequence[Event], names: Sequence[int]) -> None:
-        self._gathered.add(events, names, with_args=False)
-        self._is_module += [False] * len(events)
-
-    def add_modules(self, events: Sequence[Event], names: NameTable) -> None:
-        """Add those of the Python functions that are modules or frames of the program."""
-        texts = [name if isinstance(name := event.name, str) else names.text_of(name) for event in events]
-        # few are: choose without running Python code for each
-        modules = list(compress(events, map(is_module_or_frame, texts)))
-        if modules:
-            self._gathered.add(modules, names.of([event.name for event in modules]), with_args=False)
-            self._is_module += [True] * len(modules)
-
-    def batch(self, processes: Processes, capture: CaptureTimes, names: NameTable) -> Batch | None:
-        """Return the rows with a possible time; None for none. Call once."""
-        self._add_long(names)
-        gathered = self._gathered
-        if not len(gathered):
-            return None
-        times = gathered.times()
-        keep = times.has_start & times.has_end & (times.end_ns - times.start_ns >= _SHORTEST_NS)
-        keep = capture.are_possible(times.start_ns, times.end_ns, keep, keep)
-        rows = pa.array(np.flatnonzero(keep))
-        columns = [
-            pa.array(processes(gathered.pids())).take(rows),
-            integer_column(gathered.tids(), pa.int64()).take(rows),
-            pa.array(gathered.names, pa.int32()).take(rows),
-            pa.array(np.array(self._is_module, np.bool_)).take(rows),
-            pa.array(times.start_ns[keep]),
-            pa.array(times.end_ns[keep]),
-        ]
-        return Batch("operators", pa.record_batch(columns, schema=OPERATORS))
 
 
 class PassLinks:
     """Collects the flow events (`fwdbwd`) from forward operators to their backward operators."""
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
         self._parts: list[Ints] = []
-        """(5, events) of those before: whether each is a start, its flow, its process as in `_pids`, thread, time."""
-        self._texts: dict[str, int] = {}
+        """(5, events): whether each is a start, its flow, its process as in `_pids`, thread, time."""
+        self._flows: dict[object, int] = {}
         """Numbers of flows whose id is no number from 0 up: all negative."""
         self._pids: dict[int | None, int] = {}
 
     def add(self, events: Sequence[Event]) -> None:
-        """Add flow events, in any order."""
-        self._events += events
-        if len(self._events) >= _LINKS_AT_ONCE:
-            self._decode()
-
-    def _decode(self) -> None:
-        """Turn the events into numbers, which take a tenth of the memory."""
-        events, self._events = self._events, []
+        """Add flow events, in any order, as numbers, which take a tenth of their memory."""
         at_ns, is_known = parse_microseconds([join_values([event.ts for event in events])])
         thread = integer_column([parse_int(event.tid) for event in events], pa.int64())
         is_known &= np.array([type(event.id) in (int, str) for event in events]) & thread.is_valid().to_numpy(False)
@@ -432,12 +279,10 @@ class PassLinks:
     def _number(self, flow: object) -> int:
         if type(flow) is int and 0 <= flow < 2**63:
             return flow
-        return -1 - self._texts.setdefault(str(flow), len(self._texts))
+        return -1 - self._flows.setdefault(str(flow), len(self._flows))
 
-    def batch(self, processes: Processes) -> Batch | None:
+    def batch(self, processes: Callable[[Sequence[int | None]], Codes]) -> Batch | None:
         """Return a row for each flow whose both ends are recorded; None if there are none."""
-        if self._events:
-            self._decode()
         if not self._parts:
             return None
         starts, number, pid, thread, at_ns = np.concatenate(self._parts, axis=1)
@@ -479,17 +324,13 @@ class KinetoBatches:
         self.foreign_devices: set[str] = set()
         """Devices whose activities are not read; only noted before the first GPU activity."""
         self.times = CaptureTimes()
-        self._gpu = ActivityBuffer()
-        self._late = ActivityBuffer()
-        self._late_ids: list[int] = []
-        self._calls = EventBuffer()
-        self._ranges = EventBuffer()
-        self._operators = OperatorBuffer()
+        self._held = {kind: EventBuffer() for kind in ("calls", "ranges", "operators", "gpu", "late")}
+        """Events by kind; `late` are collectives whose parameters have not come yet."""
         self._links = PassLinks()
-        self._texts: list[str] = []
         self._collectives: set[int] = set()
         self._named = 0
-        self._params: dict[int, CollectiveArgs] = {}
+        self._params: dict[Any, CollectiveArgs] = {}
+        """By External id."""
         self._same: dict[CollectiveArgs, CollectiveArgs] = {}
         self._untimed: Counter[str] = Counter()
         self._endless = 0
@@ -515,20 +356,19 @@ class KinetoBatches:
 
     def _flush(self, least: int) -> Iterator[Batch]:
         """Yield the rows of the kinds of which at least so many are held."""
-        if max(len(self._gpu), len(self._calls)) >= least:
-            yield from self._flush_calls()  # before activities: calls decide the process of a GPU
-        if len(self._ranges) >= least:
-            yield from self._flush_ranges()
-        if len(self._operators) >= least:
-            operators, self._operators = self._operators, OperatorBuffer()
-            batch = operators.batch(self._processes, self.times, self.names)
-            if batch is not None:
-                yield batch
-        if len(self._gpu) >= least:
-            activities, self._gpu = self._gpu, ActivityBuffer()
-            yield from self._activities(activities)
-        if len(self._late) >= least:
-            yield from self._flush_late()
+        for kind, batch_of in (
+            ("calls", self._calls),  # before activities: calls decide the process of a GPU
+            ("ranges", self._ranges),
+            ("operators", self._operators),
+            ("gpu", self._activities),
+            ("late", self._activities),
+        ):
+            held = self._held[kind]
+            if len(held) and max(len(held), len(self._held["gpu"]) if kind == "calls" else 0) >= least:
+                self._held[kind] = EventBuffer()
+                batch = batch_of(held)
+                if batch.rows.num_rows:
+                    yield batch
 
     def problems(self) -> list[str]:
         """Return what was left out or is unknown, one sentence each."""
@@ -554,13 +394,15 @@ class KinetoBatches:
         if "kernel" in events_of_kind:
             self._add_gpu(events_of_kind["kernel"])
         if calls := events_of_kind.get("call"):
-            self._calls.add(calls, self.names.of(list(map(_name, calls))), with_args=True)
-        if "operator" in events_of_kind:
-            self._operators.add_operators(events_of_kind["operator"], self.names)
-        if "module" in events_of_kind:
-            self._operators.add_modules(events_of_kind["module"], self.names)
-        if "pass link" in events_of_kind:
-            self._links.add(events_of_kind["pass link"])
+            self._held["calls"].add(calls, self.names.of(list(map(_name, calls))), with_args=True)
+        if operators := events_of_kind.get("operator"):
+            self._add_operators(operators)
+        if functions := events_of_kind.get("module"):
+            texts = [name if isinstance(name := one.name, str) else self.names.text_of(name) for one in functions]
+            # few are: choose without running Python code for each
+            self._hold_operators(list(compress(functions, map(is_module_or_frame, texts))), is_module=True)
+        if links := events_of_kind.get("pass link"):
+            self._links.add(links)
         if "range" in events_of_kind or "old operator" in events_of_kind:
             self._add_ranges(events_of_kind.get("range", []), events_of_kind.get("old operator", []))
 
@@ -591,26 +433,35 @@ class KinetoBatches:
             if is_collective(self.names.listed[number]):
                 self._collectives.add(number)
         self._named = len(self.names.listed)
-        collectives = self._collectives
-        comms: dict[int, CollectiveArgs] = {}
-        late: list[int] = []
-        rows = [row for row, name in enumerate(names) if name in collectives]
+        rows = [row for row, name in enumerate(names) if name in self._collectives]
+        stated: list[Any] = [None] * len(events)  # arguments, or the External id of the operator that will state them
         for row in rows:
             external, collective_args = parse_collective_args(bytes(events[row].args))
-            if collective_args is None and external is not None:
-                collective_args = self._params.get(external)
-                if collective_args is None:
-                    late.append(row)
-                    self._late_ids.append(external)
-            if collective_args is not None:
-                comms[row] = collective_args
-        is_memory = [event.cat in _MEMORY for event in events]
-        if late:
-            self._late.add([events[p] for p in late], [names[p] for p in late], [is_memory[p] for p in late], {})
-            here = sorted(set(range(len(events))) - set(late))
-            comms = {new: comms[old] for new, old in enumerate(here) if old in comms}
-            events, names, is_memory = ([column[p] for p in here] for column in (events, names, is_memory))  # type: ignore[assignment]
-        self._gpu.add(events, names, is_memory, comms)
+            stated[row] = self._params.get(external, external) if collective_args is None else collective_args
+        rows_of_kind: list[list[Any]] = [
+            events,
+            names,
+            list(zip([event.cat in _MEMORY for event in events], stated, strict=True)),
+        ]
+        if any(is_late := [type(args) is int for args in stated]):
+            self._held["late"].add(*(list(compress(column, is_late)) for column in rows_of_kind), with_args=True)
+            rows_of_kind = [list(compress(column, map(not_, is_late))) for column in rows_of_kind]
+        self._held["gpu"].add(*rows_of_kind, with_args=True)
+
+    def _add_operators(self, events: Sequence[Event]) -> None:
+        """Add operators, without short ones that launch nothing: they are about half of all."""
+        texts = list(map(_name, events))
+        if isinstance(texts[0], str):
+            is_pure = list(map(_LAUNCHES_NOTHING.__contains__, texts))
+            pure = list(compress(events, is_pure))
+            durations, _ = parse_microseconds([join_values(list(map(_duration, pure)))])
+            self._hold_operators([pure[row] for row in np.flatnonzero(durations >= _LONG_NS).tolist()])
+            events = list(compress(events, map(not_, is_pure)))
+        self._hold_operators(events)
+
+    def _hold_operators(self, events: Sequence[Event], *, is_module: bool = False) -> None:
+        names = self.names.of(list(map(_name, events)))
+        self._held["operators"].add(events, names, [is_module] * len(events), with_args=False)
 
     def _add_ranges(self, annotations: list[Event], operators: list[Event]) -> None:
         texts = [self.names.text_of(event.name) for event in annotations]
@@ -618,11 +469,10 @@ class KinetoBatches:
         for event in operators:
             text = self.names.text_of(event.name)
             if self._is_paddle or _OPERATOR.match(text):
-                self._operators.add_operators([event], self.names)
+                self._add_operators([event])
             elif not _BACKEND.match(text):
                 chosen.append((event, text))
-        self._ranges.add([event for event, _ in chosen], [0] * len(chosen), with_args=False)
-        self._texts += [text for _, text in chosen]
+        self._held["ranges"].add([event for event, _ in chosen], [text for _, text in chosen], with_args=False)
 
     def _possible(self, times: Times, valid: Bools, what: str) -> Bools:
         """Return which rows have a plausible time."""
@@ -631,69 +481,91 @@ class KinetoBatches:
             self._untimed[what] += int((~possible).sum())
         return possible
 
-    def _flush_late(self) -> Iterator[Batch]:
-        """Yield collectives whose parameters came after them in the trace."""
-        late, self._late = self._late, ActivityBuffer()
-        ids, self._late_ids = self._late_ids, []
-        known = {at - len(late): self._params[external] for at, external in enumerate(ids) if external in self._params}
-        late.add([], [], [], known)
-        yield from self._activities(late)
-
-    def _activities(self, gathered: ActivityBuffer) -> Iterator[Batch]:
-        if not len(gathered):
-            return
-        times = gathered.times()
+    def _activities(self, held: EventBuffer) -> Batch:
+        times, args = held.times(), held.args(GpuArgs)
+        is_memory, stated = map(list, zip(*held.extra, strict=True))
+        comms: list[Any] = [self._params.get(one) if type(one) is int else one for one in stated]
+        # kernels with other names may be collectives, too
+        custom = [row for row, one in enumerate(args) if one.collective is not NULL and comms[row] is None]
+        for row, text in zip(custom, held.args_of(custom), strict=True):
+            comms[row] = parse_collective_args(text)[1]
+        devices, streams, correlation = _devices(held, args), _streams(held, args), correlations(args)
         keep = self._possible(times, times.has_start & times.has_end, "GPU activities")
-        batch = gathered.batch(times, keep, self.processes, self.names)
-        self.activities += batch.rows.num_rows
-        self._duplicates += gathered.duplicates
-        if batch.rows.num_rows:
-            yield batch
+        marker = self.names.number(_MARKER)
+        if marker in held.names or any(one.kind == _MARKER for one in args):
+            keep &= ~_are_markers(held, args, marker)
+        is_repeated = _are_repeated(times, (held.names, devices, streams, correlation))
+        self._duplicates += int(is_repeated.sum())
+        keep &= ~is_repeated
+        columns: dict[str, pa.Array] = {
+            "device": integer_column(devices, pa.int32()),
+            "stream": integer_column(streams, pa.int64()),
+            "name": pa.array(held.names, pa.int32()),
+            "is_memory": pa.array(is_memory, pa.bool_()),
+            "start_ns": pa.array(times.start_ns),
+            "end_ns": pa.array(times.end_ns),
+            "correlation": integer_column(correlation, pa.int64()),
+        }
+        for part, texts in (("grid", [one.grid for one in args]), ("block", [one.block for one in args])):
+            columns |= zip((f"{part}_x", f"{part}_y", f"{part}_z"), _axes(texts), strict=True)
+        rows = [row for row, comm in enumerate(comms) if comm is not None]
+        if rows:
+            number = np.full(len(held), -1, np.int32)
+            number[rows] = np.arange(len(rows))
+            columns |= columns_of_records([comms[row] for row in rows], number)
+        if any(is_memory):
+            copied = [parse_int(one.copied) if is_copy else None for one, is_copy in zip(args, is_memory, strict=True)]
+            sizes = integer_column(copied, pa.int64())
+            columns["size_bytes"] = pc.coalesce(columns.get("size_bytes", sizes), sizes)
+        pids = integer_column(held.pids(), pa.int64())
+        if not keep.all():
+            mask = pa.array(keep)
+            pids, columns = pids.filter(mask), {name: column.filter(mask) for name, column in columns.items()}
+        columns["process"] = _process(
+            pids, columns["device"], columns["correlation"], times.start_ns[keep], self.processes
+        )
+        self.activities += len(pids)
+        return make_batch("activities", columns)
 
-    def _flush_calls(self) -> Iterator[Batch]:
-        calls, self._calls = self._calls, EventBuffer()
-        if not len(calls):
-            return
-        times = calls.times()
+    def _calls(self, held: EventBuffer) -> Batch:
+        times, args = held.times(), held.args(CallArgs)
         keep = self._possible(times, times.has_start, "calls")
-        chosen = None if keep.all() else keep
         self._endless += int((keep & ~times.has_end).sum())
-        process = self._processes(select(calls.pids(), chosen))
-        args = calls.args(CallArgs)
-        correlation = integer_column(select(correlations(args), chosen), pa.int64())
-        starts = times.start_ns[keep]
-        numbers = correlation.fill_null(-1).to_numpy(zero_copy_only=False)
-        for process_number in np.unique(process).tolist():
-            self.processes.called(process_number, numbers[process == process_number], starts[process == process_number])
+        columns = self._host_columns(held, times, keep)
+        columns["name"] = pa.array(held.names, pa.int32()).filter(pa.array(keep))
+        columns["correlation"] = integer_column(correlations(args), pa.int64()).filter(pa.array(keep))
+        process, starts = columns["process"].to_numpy(), times.start_ns[keep]
+        numbers = columns["correlation"].fill_null(-1).to_numpy(zero_copy_only=False)
+        for number in np.unique(process).tolist():
+            self.processes.called(number, numbers[process == number], starts[process == number])
         if any(one.rank is not None for one in args):
-            for process_number, rank in zip(process.tolist(), select([one.rank for one in args], chosen), strict=True):
-                self.processes.state_rank(process_number, rank)
-        columns = [
-            pa.array(process),
-            integer_column(select(calls.tids(), chosen), pa.int64()),
-            pa.array(select(calls.names, chosen), pa.int32()),
-            pa.array(starts),
-            nullable_int64(times.end_ns[keep], times.has_end[keep]),
-            correlation,
-        ]
-        yield Batch("calls", pa.record_batch(columns, schema=CALLS))
+            for number, one in zip(process.tolist(), compress(args, keep.tolist()), strict=True):
+                self.processes.state_rank(number, one.rank)
+        return make_batch("calls", columns)
 
-    def _flush_ranges(self) -> Iterator[Batch]:
-        ranges, self._ranges = self._ranges, EventBuffer()
-        texts, self._texts = self._texts, []
-        if not len(ranges):
-            return
-        times = ranges.times()
+    def _ranges(self, held: EventBuffer) -> Batch:
+        times = held.times()
         keep = self._possible(times, times.has_start, "ranges")
-        chosen = None if keep.all() else keep
-        columns = [
-            pa.array(self._processes(select(ranges.pids(), chosen))),
-            integer_column(select(ranges.tids(), chosen), pa.int64()),
-            pa.array(select(texts, chosen), pa.string()),
-            pa.array(times.start_ns[keep]),
-            nullable_int64(times.end_ns[keep], times.has_end[keep]),
-        ]
-        yield Batch("ranges", pa.record_batch(columns, schema=RANGES))
+        texts = pa.array(held.names, pa.string()).filter(pa.array(keep))
+        return make_batch("ranges", self._host_columns(held, times, keep) | {"text": texts})
+
+    def _operators(self, held: EventBuffer) -> Batch:
+        times = held.times()
+        is_long = times.has_end & (times.end_ns - times.start_ns >= _SHORTEST_NS)
+        keep = self.times.are_possible(times.start_ns, times.end_ns, is_long, is_long)
+        columns = self._host_columns(held, times, keep)
+        columns["name"] = pa.array(held.names, pa.int32()).filter(pa.array(keep))
+        columns["is_module"] = pa.array(held.extra, pa.bool_()).filter(pa.array(keep))
+        return make_batch("operators", columns)
+
+    def _host_columns(self, held: EventBuffer, times: Times, keep: Bools) -> dict[str, pa.Array]:
+        """Return process, thread, start and end of the rows to keep."""
+        return {
+            "process": pa.array(self._processes(list(compress(held.pids(), keep.tolist())))),
+            "thread": integer_column(held.tids(), pa.int64()).filter(pa.array(keep)),
+            "start_ns": pa.array(times.start_ns[keep]),
+            "end_ns": nullable_int64(times.end_ns[keep], times.has_end[keep]),
+        }
 
     def _processes(self, pids: Sequence[int | None]) -> Codes:
         process_of_pid = {pid: self.processes.of(pid) for pid in dict.fromkeys(pids)}

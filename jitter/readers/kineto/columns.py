@@ -132,7 +132,10 @@ class EventBuffer:
     """Collects events of one kind until they fill a batch."""
 
     def __init__(self) -> None:
-        self.names: list[int] = []
+        self.names: list[Any] = []
+        """The numbers of the events' names, or texts."""
+        self.extra: list[Any] = []
+        """What else is known of each event; empty if nothing is."""
         self._starts: list[bytes] = []
         self._durations: list[bytes] = []
         self._pids: list[Any] = []
@@ -142,11 +145,12 @@ class EventBuffer:
     def __len__(self) -> int:
         return len(self.names)
 
-    def add(self, events: Sequence[Event], names: Sequence[int], *, with_args: bool) -> None:
-        """Add events; `names` are the indices of their names."""
+    def add(self, events: Sequence[Event], names: Sequence[Any], extra: Sequence[Any] = (), *, with_args: bool) -> None:
+        """Add events with a value of `names`, and of `extra` if that is used, for each."""
         if not events:
             return
         self.names += names
+        self.extra += extra
         self._starts.append(join_values(list(map(_ts, events))))
         self._durations.append(join_values(list(map(_dur, events))))
         self._pids += _shared(list(map(_pid, events)))
@@ -253,11 +257,6 @@ def integer_column(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
 def nullable_int64(values: Ints, valid: Bools) -> pa.Array:
     """Return an int64 column, null where `valid` is False."""
     return pa.array(values, pa.int64(), mask=None if valid.all() else ~valid)
-
-
-def select(values: Sequence[Any], keep: Bools | None) -> Sequence[Any]:
-    """Return the values where `keep` is True; None keeps all."""
-    return values if keep is None else [value for value, keeps in zip(values, keep.tolist(), strict=True) if keeps]
 
 
 def join_values(values: Sequence[Raw]) -> bytes:

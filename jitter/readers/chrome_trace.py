@@ -40,10 +40,10 @@ _MOST_SCANS: Final = 64
 before the end of the text."""
 _SCAN_OF_DAMAGE: Final = 2048
 """Bytes that a damaged event counts for beside its length: what is scanned in the time that its handling takes."""
-_MOST_REPAIRS: Final = 1000
-"""Repairs of one event; an event with more is damaged."""
+_LONGEST_MENDED: Final = 1 << 20
+"""Bytes of an event that is mended at most."""
 _TRIES: Final = 16
-"""Ends tried of an event that is repaired: it may contain lists of objects itself."""
+"""Ends of the list tried after a damaged last event, which may contain lists of objects itself."""
 _MOST_BRACES: Final = 50_000
 """Braces tried as the start of an event; a list inside an event may have many."""
 _SHOWN: Final = 5
@@ -56,12 +56,17 @@ _BETWEEN: Final = re.compile(rb"[ \t\r\n,]*")
 _START: Final = re.compile(rb",[ \t\r\n]*(?=\{)")
 _TAIL: Final = re.compile(rb"[ \t\r\n]*(?:\Z|\}[ \t\r\n]*\Z|,[ \t\r\n]*\")")
 _END_OF_LIST: Final = re.compile(rb"\}[ \t\r\n]*(?=\])")
-_CONTROL: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-_HOLE: Final = re.compile(_CONTROL.pattern + rb"{16}")
+_HOLE: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]{16}")
 """A run of control characters that is a hole in the file, not text of a string."""
+_STRING: Final = rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)'
 _NO_NUMBER: Final = rb"-?(?:NaN|Infinity|nan|inf(?:inity)?)(?=[ \t\r\n,\]}])"
-_STRING_OR_NO_NUMBER: Final = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|(?<=[:,\[ \t\r\n])' + _NO_NUMBER, re.DOTALL)
-_NO_NUMBER_NEAR: Final = re.compile(rb".{0,2}?(?P<word>" + _NO_NUMBER + rb")", re.DOTALL)
+_MENDED: Final = re.compile(_STRING + rb"|(?<=[:,\[ \t\r\n])" + _NO_NUMBER + rb"|,(?=[ \t\r\n]*[\]}])", re.DOTALL)
+"""Words that are no numbers, and commas before a closing bracket; strings are passed over."""
+_STRINGS: Final = re.compile(_STRING, re.DOTALL)
+_ESCAPED: Final = re.compile(rb'\\["\\/bfnrt]|\\u[0-9a-fA-F]{4}|[\x00-\x1f\\]')
+_UNESCAPED: Final = re.compile(rb"(?s:\\|.[\x00-\x1f])")
+"""Before a fault, or at it: a single backslash, or a control character."""
+_BRACKET_OR_STRING: Final = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 
 
 def event_decoder(kind: type[Any]) -> Decode:
@@ -159,7 +164,7 @@ class EventList:
         self._is_event = is_event
         self._text = text
         self._at = 0  # position in the text of what is not read yet
-        self._is_lost = False  # True after damage, until the next valid event
+        self._is_mended = False  # whether words and commas in this text were replaced
         self._scanned = 0  # bytes of values in this text that did not end or were invalid
         self._position = position  # of the text
         self.count = 0
@@ -250,15 +255,14 @@ class EventList:
 
     def _is_given_up(self) -> bool:
         """Return whether so many bytes hold no event that the rest is not read."""
-        if self.tail is not None or not self._is_lost or not self.damage:
+        if self.tail is not None or not self.damage or self.damage[-1].last != self.position:
             return False
         return self.damage[-1].last - self.damage[-1].first > _MOST_DAMAGE
 
     def _read(self, text: bytes, *, at_end: bool) -> Iterator[list[Any]]:
         """Yield the events of a text, up to the last one that is complete; what remains is the text then."""
-        self._text, self._at, self._scanned = text, 0, 0
-        stop = 0 if self._is_lost else _last_end(text)
-        if stop:
+        self._text, self._at, self._scanned, self._is_mended = text, 0, 0, False
+        if stop := _last_end(text):
             try:
                 events = self._decode(b"".join((b"[", memoryview(text)[:stop], b"]")))
             except INVALID:
@@ -272,7 +276,6 @@ class EventList:
         self._text, self._at = self._text[self._at :], 0
 
     def _take(self, events: list[Any], end: int) -> list[Any]:
-        self._is_lost = False
         self.count += len(events)
         self._at = end
         return events
@@ -281,130 +284,120 @@ class EventList:
         """Take the events up to the next fault, or pass over it; None if that needs more text or nothing is left."""
         values, at, fault = self._whole_values()
         if values:
-            return self._take_values(values)
+            text = memoryview(self._text)
+            return self._take(
+                self._decode(b"[" + b",".join(text[first:last] for first, last in values) + b"]"), values[-1][1]
+            )
         self._at = at
         if at == len(self._text):
             return None
         if fault is None:
             return self._end_list(at, at_end=at_end)
         if fault.kind == "bad":
-            events, fault = self._repair(at, fault)
-            if fault is None:
-                return events
+            self._scanned += _SCAN_OF_DAMAGE
+            if not self._is_mended:
+                self._text, self._is_mended = self._text[:at] + _MENDED.sub(_mend, self._text[at:]), True
+                return []
+            if _UNESCAPED.match(self._text, at + fault.at - 1) and not _HOLE.match(self._text, at + fault.at):
+                end = self._event_end(at)
+                if end is None:
+                    fault = fault._replace(kind="open")
+                elif events := self._mended_event(at, end):
+                    return events
         return self._skip(at, fault, at_end=at_end)
-
-    def _take_values(self, values: list[tuple[int, int]]) -> list[Any]:
-        text = memoryview(self._text)
-        events = self._decode(b"[" + b",".join(text[first:last] for first, last in values) + b"]")
-        if self._is_lost:  # maybe inside an event
-            passed = next((place for place, event in enumerate(events) if self._is_event(event)), len(events))
-            if passed:
-                self._leave_out([*values, (values[-1][1],)][passed][0], self._at, "")
-            events = events[passed:]
-        return self._take(events, values[-1][1]) if events else []
 
     def _whole_values(self) -> tuple[list[tuple[int, int]], int, DecodeFault | None]:
         """Return the values that come next and are valid (start, end), where they stop, and why.
 
         They stop at a bracket or at the end of the text, or at a fault.
         """
-        text = memoryview(self._text)
         values: list[tuple[int, int]] = []
         at = self._at
-        if self._is_lost and self._text[at : at + 1] not in (b"{", b"]"):
-            return [], at, DecodeFault("bad", 0, "")
         while True:
             at = _BETWEEN.match(self._text, at).end()  # type: ignore[union-attr]  # it matches an empty text, too
-            if at == len(text) or text[at] == 0x5D:  # a closing bracket
+            if at == len(self._text) or self._text[at] == 0x5D:  # a closing bracket
                 return values, at, None
-            fault = find_fault(text[at:])
-            if fault is not None and fault.kind != "ended":
-                if not values:
-                    self._scanned += fault.at if fault.kind == "bad" else len(text) - at
+            end, fault = self._value_end(at)
+            if end is None:
                 return values, at, fault
-            end = len(text) if fault is None else at + fault.at
             values.append((at, end))
             at = end
+
+    def _value_end(self, at: int) -> tuple[int | None, DecodeFault | None]:
+        """Return where the value at `at` ends; None and the fault if it does not or is invalid."""
+        fault = find_fault(memoryview(self._text)[at:])
+        if fault is None or fault.kind == "ended":
+            return len(self._text) if fault is None else at + fault.at, None
+        self._scanned += fault.at if fault.kind == "bad" else len(self._text) - at
+        return None, fault
 
     def _end_list(self, at: int, *, at_end: bool) -> list[Any] | None:
         """End the list at a bracket, unless that is misplaced."""
         if not at_end and len(self._text) - at <= _TAIL_SEEN:
             return None
-        if self._is_lost and (start := self._next_whole_event(at)) is not None:
-            return self._leave_out(start, at, "")  # it ended a list inside a damaged event
         if not _TAIL.match(self._text, at + 1):
             return self._skip(at, DecodeFault("bad", 0, "the list of events ends and continues"), at_end=at_end)
         self._at = at + 1
         self.tail = b""
         return []
 
-    def _replace_no_numbers(self, at: int) -> bool:
-        """Replace NaN and Infinity in all events from the next one on if the fault at `at` is one of them."""
-        # the decoder stops up to two characters inside the word
-        match = _NO_NUMBER_NEAR.match(self._text, max(0, at - 2))
-        if match is None or match.start("word") > at:
-            return False
-        rest = self._text[self._at :]
-        changed = _STRING_OR_NO_NUMBER.sub(_null, rest)
-        self._scanned += len(rest)
-        self._position += self._at
-        self._text, self._at = changed, 0
-        return changed != rest
+    def _event_end(self, at: int) -> int | None:
+        """Return where the brackets of the event at `at` are closed, whatever else is wrong with it; None: nowhere."""
+        depth, last = 0, min(len(self._text), at + _LONGEST_MENDED)
+        for match in _BRACKET_OR_STRING.finditer(self._text, at, last):
+            depth += {b"{": 1, b"[": 1, b"}": -1, b"]": -1}.get(match[0], 0)
+            if depth <= 0:
+                self._scanned += match.end() - at
+                return match.end()
+        self._scanned += last - at
+        return None
 
-    def _repair(self, at: int, fault: DecodeFault) -> tuple[list[Any], DecodeFault | None]:
-        """Take the event at `at` if its faults are harmless; else return no event, and the fault that remains."""
-        self._scanned += _SCAN_OF_DAMAGE
-        if self._replace_no_numbers(at + fault.at):
-            return [], None
-        for stop in self._ends(at + fault.at):
-            text = self._text[at:stop]
-            remaining: DecodeFault | None = fault
-            for _ in range(_MOST_REPAIRS):
-                self._scanned += len(text)
-                mended = None if remaining is None or self._is_exhausted() else repair(text, remaining.at)
-                if mended is None:
-                    return [], fault
-                text, remaining = mended, find_fault(mended)
-                if remaining is None or remaining.kind == "ended":
-                    size = len(text) if remaining is None else remaining.at
-                    return self._take(self._decode(b"[%s]" % text[:size]), stop - (len(text) - size)), None
-                if remaining.kind == "open":
-                    break
-        return [], fault._replace(kind="open")
-
-    def _is_exhausted(self) -> bool:
-        return self._scanned > _MOST_SCANS * len(self._text) + _SALVAGE_BYTES
-
-    def _ends(self, first: int) -> Iterator[int]:
-        """Yield where the event may end that is invalid at `first`: before the next ones, or with the text."""
-        count = 0
-        for match in islice(_START.finditer(self._text, first), _TRIES):  # most often only the first is needed
-            yield match.start()
-            count += 1
-        if count < _TRIES:
-            yield len(self._text)
+    def _mended_event(self, at: int, end: int) -> list[Any] | None:
+        """Take an event whose only faults are control characters and single backslashes in strings; else None."""
+        try:
+            events = self._decode(b"[%s]" % _STRINGS.sub(_escape, self._text[at:end]))
+        except INVALID:
+            return None
+        return self._take(events, end)
 
     def _skip(self, at: int, fault: DecodeFault, *, at_end: bool) -> list[Any] | None:
-        """Leave out the text up to the next event; None if that needs more text or the trace is cut here."""
-        if self._is_exhausted():
+        """Leave out the text up to the next event that can be decoded, or that the text cuts.
+
+        None if that needs more text, or if the trace is cut here.
+        """
+        rest = len(self._text) - at
+        if self._scanned > _MOST_SCANS * len(self._text) + _SALVAGE_BYTES:
             return self._leave_out(len(self._text), at, "too much that opens is never closed")
-        can_wait = not at_end and len(self._text) - at <= _SALVAGE_BYTES
-        if can_wait and (fault.kind == "open" or at + fault.at > len(self._text) - _WORD):
+        can_wait = not at_end and rest <= _SALVAGE_BYTES
+        if can_wait and (fault.kind == "open" or fault.at > rest - _WORD):
             return None
-        is_alone = not at_end and len(self._text) - at <= _LONGEST_EVENT and _START.search(self._text, at) is None
-        if fault.kind == "open" and is_alone:
-            return None
+        end = self._next_event(at)
         if fault.kind == "open":
-            end = self._next_whole_event(at) or (None if at_end else len(self._text))
-            return None if end is None else self._leave_out(end, at, "something opens and is never closed")
-        match = _START.search(self._text, at)
-        if match is None and can_wait:
+            is_alone = rest <= _LONGEST_EVENT and _START.search(self._text, at) is None
+            if end is None and (at_end or is_alone):
+                return None
+            return self._leave_out(end or len(self._text), at, "something opens and is never closed")
+        if end is None and can_wait:
             return None
         place, reason = at + fault.at, fault.reason
         quote = _whitespace_start(self._text, place) - 1
         if self._text[quote : quote + 1] == b'"' and reason.startswith("expected ','"):
             place, reason = quote, "unescaped quote"
-        return self._leave_out(self._last_event_end(at) if match is None else match.end(), place, reason)
+        return self._leave_out(end or self._last_event_end(at), place, reason)
+
+    def _next_event(self, at: int) -> int | None:
+        """Return the start of the first event after the one at `at` that is whole, else of one that has no end."""
+        unfinished = None
+        for match in _START.finditer(self._text, at):
+            end, fault = self._value_end(match.end())
+            if end is not None:
+                if self._is_event(self._decode(b"[%s]" % self._text[match.end() : end])[0]):
+                    return match.end()
+            elif fault is not None and fault.kind == "open":
+                unfinished = unfinished or match.end()
+            if self._scanned > _MOST_SCANS * len(self._text) + _SALVAGE_BYTES:
+                break
+        return unfinished
 
     def _last_event_end(self, at: int) -> int:
         """Return the end of the damaged event at `at`, after which none begins: at the list's end, or the text's."""
@@ -414,33 +407,15 @@ class EventList:
                 return end.end()
         return len(self._text)
 
-    def _next_whole_event(self, at: int) -> int | None:
-        """Return the start of the next event after the one at `at` that can be decoded."""
-        text = memoryview(self._text)
-        for match in _START.finditer(self._text, at):
-            start = match.end()
-            fault = find_fault(text[start:])
-            if fault is None or fault.kind == "ended":
-                size = len(text) - start if fault is None else fault.at
-                if self._is_event(self._decode(b"[%s]" % text[start : start + size])[0]):
-                    return start
-                continue
-            self._scanned += fault.at if fault.kind == "bad" else len(text) - start
-            if self._is_exhausted():
-                break
-        return None
-
     def _leave_out(self, end: int, at: int, reason: str) -> list[Any]:
         """Drop the text up to `end` as damaged at `at`."""
         self.is_followed |= has_event_list(self._text[self._at : end])
         last, holds_event = self._position + end, b'"' in self._text[self._at : end]
-        if self._is_lost and self.damage:  # the previous span continues
-            self.damage[-1] = self.damage[-1]._replace(
-                last=last, holds_event=holds_event or self.damage[-1].holds_event
-            )
+        if self.damage and self.damage[-1].last == self.position:  # the previous span continues
+            before = self.damage.pop()
+            self.damage.append(before._replace(last=last, holds_event=holds_event or before.holds_event))
         else:
             self.damage.append(DamagedSpan(self.position, last, self._position + at, reason, holds_event))
-        self._is_lost = True
         self._at = end
         return []
 
@@ -468,31 +443,19 @@ def _whitespace_start(text: bytes, at: int) -> int:
     return at
 
 
-def repair(text: bytes, at: int) -> bytes | None:
-    """Return the text with the fault at `at` repaired; None if it is not one of the known harmless faults.
-
-    Harmless and common are control characters in strings, commas before a closing bracket, and single backslashes.
-    """
-    if at < len(text) and text[at] < 0x20:
-        return _escape_controls(text, at)
-    comma = _whitespace_start(text, at) - 1
-    if comma > 0 and text[comma] == 0x2C and text[at : at + 1] in (b"]", b"}"):
-        return b"%s %s" % (text[:comma], text[comma + 1 :])
-    if text[at - 1 : at] == b"\\":
-        return b"%s\\%s" % (text[:at], text[at:])
-    return None
-
-
-def _escape_controls(text: bytes, at: int) -> bytes | None:
-    if _HOLE.match(text, at):
-        return None
-    if text[at] in b"\t\r\n":
-        return b"%s\\u%04x%s" % (text[:at], text[at], text[at + 1 :])
-    return _CONTROL.sub(lambda match: b"\\u%04x" % match[0][0], text)
-
-
-def _null(match: re.Match[bytes]) -> bytes:
+def _mend(match: re.Match[bytes]) -> bytes:
+    """Return null for a word that is no number, and blanks for a comma: as long, so that positions stay valid."""
     word = match[0]
     if word.startswith(b'"'):
         return word
-    return (b"null" if len(word) >= 4 else b'""').ljust(len(word))  # same length, so that positions stay valid
+    return (b" " if word == b"," else b"null" if len(word) >= 4 else b'""').ljust(len(word))
+
+
+def _escape(string: re.Match[bytes]) -> bytes:
+    """Return a string with its control characters and single backslashes escaped, unless a hole is in it."""
+    if _HOLE.search(string[0]):
+        return string[0]
+    return _ESCAPED.sub(
+        lambda match: match[0] if len(match[0]) > 1 else b"\\\\" if match[0] == b"\\" else b"\\u%04x" % match[0][0],
+        string[0],
+    )

@@ -60,12 +60,13 @@ _HOLE: Final = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]{16}")
 """A run of control characters that is a hole in the file, not text of a string."""
 _STRING: Final = rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)'
 _NO_NUMBER: Final = rb"-?(?:NaN|Infinity|nan|inf(?:inity)?)(?=[ \t\r\n,\]}])"
-_MENDED: Final = re.compile(_STRING + rb"|(?<=[:,\[ \t\r\n])" + _NO_NUMBER + rb"|,(?=[ \t\r\n]*[\]}])", re.DOTALL)
-"""Words that are no numbers, and commas before a closing bracket; strings are passed over."""
-_STRINGS: Final = re.compile(_STRING, re.DOTALL)
+_STRING_OR_NO_NUMBER: Final = re.compile(_STRING + rb"|(?<=[:,\[ \t\r\n])" + _NO_NUMBER, re.DOTALL)
+_NO_NUMBER_NEAR: Final = re.compile(rb".{0,2}?" + _NO_NUMBER, re.DOTALL)
+_STRING_OR_COMMA: Final = re.compile(_STRING + rb"|,(?=[ \t\r\n]*[\]}])", re.DOTALL)
+"""Strings, and commas before a closing bracket."""
 _ESCAPED: Final = re.compile(rb'\\["\\/bfnrt]|\\u[0-9a-fA-F]{4}|[\x00-\x1f\\]')
-_UNESCAPED: Final = re.compile(rb"(?s:\\|.[\x00-\x1f])")
-"""Before a fault, or at it: a single backslash, or a control character."""
+_HARMLESS: Final = re.compile(rb"\\|.[\x00-\x1f\]}]", re.DOTALL)
+"""A single backslash before a fault, or at it a control character or what may be a bracket after a comma."""
 _BRACKET_OR_STRING: Final = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 
 
@@ -164,7 +165,7 @@ class EventList:
         self._is_event = is_event
         self._text = text
         self._at = 0  # position in the text of what is not read yet
-        self._is_mended = False  # whether words and commas in this text were replaced
+        self._is_mended = False  # whether the words of this text that are no numbers were replaced
         self._scanned = 0  # bytes of values in this text that did not end or were invalid
         self._position = position  # of the text
         self.count = 0
@@ -295,10 +296,13 @@ class EventList:
             return self._end_list(at, at_end=at_end)
         if fault.kind == "bad":
             self._scanned += _SCAN_OF_DAMAGE
-            if not self._is_mended:
-                self._text, self._is_mended = self._text[:at] + _MENDED.sub(_mend, self._text[at:]), True
+            # the decoder stops up to two characters inside the word
+            if not self._is_mended and _NO_NUMBER_NEAR.match(self._text, max(0, at + fault.at - 2)):
+                # in all events from here on: some traces have them in each
+                self._text = self._text[:at] + _STRING_OR_NO_NUMBER.sub(_null, self._text[at:])
+                self._is_mended = True
                 return []
-            if _UNESCAPED.match(self._text, at + fault.at - 1) and not _HOLE.match(self._text, at + fault.at):
+            if _HARMLESS.match(self._text, at + fault.at - 1) and not _HOLE.match(self._text, at + fault.at):
                 end = self._event_end(at)
                 if end is None:
                     fault = fault._replace(kind="open")
@@ -353,9 +357,9 @@ class EventList:
         return None
 
     def _mended_event(self, at: int, end: int) -> list[Any] | None:
-        """Take an event whose only faults are control characters and single backslashes in strings; else None."""
+        """Take an event whose only faults are characters that are not escaped, or commas before brackets; else None."""
         try:
-            events = self._decode(b"[%s]" % _STRINGS.sub(_escape, self._text[at:end]))
+            events = self._decode(b"[%s]" % _STRING_OR_COMMA.sub(_mend, self._text[at:end]))
         except INVALID:
             return None
         return self._take(events, end)
@@ -443,19 +447,18 @@ def _whitespace_start(text: bytes, at: int) -> int:
     return at
 
 
-def _mend(match: re.Match[bytes]) -> bytes:
-    """Return null for a word that is no number, and blanks for a comma: as long, so that positions stay valid."""
+def _null(match: re.Match[bytes]) -> bytes:
     word = match[0]
     if word.startswith(b'"'):
         return word
-    return (b" " if word == b"," else b"null" if len(word) >= 4 else b'""').ljust(len(word))
+    return (b"null" if len(word) >= 4 else b'""').ljust(len(word))  # same length, so that positions stay valid
 
 
-def _escape(string: re.Match[bytes]) -> bytes:
-    """Return a string with its control characters and single backslashes escaped, unless a hole is in it."""
-    if _HOLE.search(string[0]):
-        return string[0]
+def _mend(match: re.Match[bytes]) -> bytes:
+    """Return a string with its control characters and single backslashes escaped; nothing for a comma."""
+    if _HOLE.search(match[0]):
+        return match[0]
     return _ESCAPED.sub(
         lambda match: match[0] if len(match[0]) > 1 else b"\\\\" if match[0] == b"\\" else b"\\u%04x" % match[0][0],
-        string[0],
+        match[0].removeprefix(b","),
     )

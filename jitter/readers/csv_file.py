@@ -1,59 +1,22 @@
 """CSV files as a source: columns by name in any case, incomplete rows are left out."""
 
-import codecs
 import csv
-import io
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
+from jitter.core.arrow import map_distinct
 from jitter.core.errors import UnreadableTraceError, reason_of
 from jitter.readers import Advance, first_line
 from jitter.readers.columns import ColumnMap, to_int64
 
-INVALID_BYTE: Final = "\x1a"
-"""Stands for an invalid byte in the texts: the control character SUBSTITUTE, which no name contains."""
 _BLOCK_BYTES = 1 << 21
 _HEADER_BYTES = 1 << 16
-
-
-class _ValidUtf8(io.RawIOBase):
-    """A binary stream in which invalid UTF-8 is replaced: Arrow cannot report an incomplete row that has some.
-
-    Each invalid byte becomes one `INVALID_BYTE`, so that positions stay the same.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._decoder = codecs.getincrementaldecoder("utf-8")("jitter-invalid-byte")
-        self._is_pending = False  # whether the decoder holds the start of a character
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """Read at most `size` bytes; empty at the end of the file."""
-        while True:
-            # up to three pending bytes come in addition
-            data = self._file.read(max(1, size - 3) if size > 0 else size)
-            if data.isascii() and not self._is_pending:
-                return data
-            valid = self._decoder.decode(data, final=not data).encode()
-            self._is_pending = bool(self._decoder.getstate()[0])
-            if valid or not data:
-                return valid
-
-
-def _replace_invalid(error: UnicodeError) -> tuple[str, int]:
-    assert isinstance(error, UnicodeDecodeError)
-    return INVALID_BYTE * (error.end - error.start), error.end
-
-
-codecs.register_error("jitter-invalid-byte", _replace_invalid)
 
 
 class CsvFile:
@@ -100,7 +63,7 @@ class CsvFile:
                         arrays = dict.fromkeys(columns.integers, pa.nulls(batch.num_rows, pa.int64()))
                         arrays |= dict.fromkeys(columns.texts, pa.nulls(batch.num_rows, pa.binary()))
                         arrays |= {ours: to_int64(batch[theirs]) for ours, theirs in integers.items()}
-                        yield arrays | {ours: batch[theirs] for ours, theirs in texts.items()}
+                        yield arrays | {ours: _as_utf8(batch[theirs]) for ours, theirs in texts.items()}
                     advance(done - reported)
                     reported = done
         except pa.ArrowException as error:
@@ -130,8 +93,11 @@ class CsvFile:
             return "skip"
 
         reader = pa.csv.open_csv(
-            _ValidUtf8(file),
-            read_options=pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=self.columns),
+            file,
+            # not UTF-8: Arrow cannot report an incomplete row that is invalid in it
+            read_options=pa.csv.ReadOptions(
+                use_threads=False, block_size=_BLOCK_BYTES, column_names=self.columns, encoding="latin-1"
+            ),
             parse_options=pa.csv.ParseOptions(invalid_row_handler=cut),
             convert_options=pa.csv.ConvertOptions(
                 check_utf8=False,
@@ -142,6 +108,14 @@ class CsvFile:
         )
         with closing(reader):
             yield from reader
+
+
+def _as_utf8(texts: pa.Array) -> pa.Array:
+    """Return texts (binary) as the file has them: they were read as Latin-1, and invalid UTF-8 is replaced."""
+    words = texts.cast(pa.string())
+    if pc.all(pc.string_is_ascii(words)).as_py():
+        return texts
+    return map_distinct(words, lambda word: word.encode("latin-1").decode("utf-8", "replace").encode(), pa.binary())
 
 
 def read_header(path: Path) -> list[str]:

@@ -166,11 +166,6 @@ class _FlowEvent(msgspec.Struct):
     ts: Any = None
     id: Any = None
 
-    @property
-    def place(self) -> "EventLocation":
-        """Where it happened."""
-        return parse_integer(self.pid), parse_integer(self.tid), parse_integer(self.ts)
-
 
 class _Event(_FlowEvent):
     """An event."""
@@ -182,12 +177,12 @@ class _Event(_FlowEvent):
 
 _TIME_BITS = 47
 _MOST_LANES = 1 << 16
-EventLocation = tuple[int | None, int | None, int | None]
-"""Process, thread and microsecond as recorded."""
+_SIDES: Final = ("s", "t")
+"""Kinds of events at which a flow starts, in a call, and ends, at a kernel."""
 
 
-class FlowEvents:
-    """Flow events from calls to kernels, about 48 bytes each: call `add` for each end, then `close`, then the look-ups.
+class Flows:
+    """Flows from calls to kernels, about 48 bytes each: call `add` for each event, then `close`, then the look-ups.
 
     Each end is identified by process, thread and microsecond. A flow starts in the middle of the call, so all flows of
     one call (the kernels of a graph) start at one location. That location is the correlation of the call and its
@@ -196,63 +191,58 @@ class FlowEvents:
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[int, int], int] = {}
-        self._places = (array("q"), array("q"))
-        self._numbers = (array("q"), array("q"))
+        self._places = {side: array("q") for side in _SIDES}
+        self._numbers = {side: array("q") for side in _SIDES}
         self._begins: Ints = np.array([], np.int64)
         self._ends: Ints = np.array([], np.int64)
         self._begin_of_end: Ints = np.array([], np.int64)
         self.ambiguous = 0
         """Number of kernels whose flows are ambiguous."""
 
-    def add(self, is_begin: bool, place: EventLocation, number: int | None) -> None:
-        """Add one end of the flow with this id."""
-        process, thread, at_us = place
-        if process is None or thread is None or at_us is None or number is None:
-            return
+    def place(self, event: _FlowEvent) -> int:
+        """Return process, thread and microsecond of an event as one number; -1 if one of them is unknown."""
+        process, thread, at_us = map(parse_integer, (event.pid, event.tid, event.ts))
+        if process is None or thread is None or at_us is None:
+            return -1
         lane = self._lanes.setdefault((process, thread), len(self._lanes))
-        if lane < _MOST_LANES:
-            self._places[is_begin].append(lane << _TIME_BITS | at_us)
-            self._numbers[is_begin].append(number)
+        return lane << _TIME_BITS | at_us if lane < _MOST_LANES and 0 <= at_us < 1 << _TIME_BITS else -1
+
+    def add(self, event: _FlowEvent) -> None:
+        """Add an event, if it is an end of a flow."""
+        if event.ph in _SIDES:
+            place, number = self.place(event), parse_integer(event.id)
+            if place >= 0 and number is not None:
+                self._places[event.ph].append(place)
+                self._numbers[event.ph].append(number)
 
     def close(self) -> None:
         """Match the ends of flows; call once, after the last `add`."""
-        begins, ends = (np.frombuffer(self._places[side], np.int64) for side in (1, 0))
-        of_begins, of_ends = (np.frombuffer(self._numbers[side], np.int64) for side in (1, 0))
-        if not len(begins) or not len(ends):
-            return
+        (begins, ends), (of_begins, of_ends) = (
+            [np.frombuffer(values[side], np.int64) for side in _SIDES] for values in (self._places, self._numbers)
+        )
         order = np.argsort(of_begins, kind="stable")
-        positions = np.searchsorted(of_begins[order], of_ends).clip(max=len(order) - 1)
-        joined = of_begins[order][positions] == of_ends
-        from_place, to_place = begins[order][positions][joined], ends[joined]
+        from_place = look_up(of_begins[order], begins[order], of_ends)
+        from_place, to_place = from_place[from_place >= 0], ends[from_place >= 0]
         places, first, count = np.unique(to_place, return_index=True, return_counts=True)
         # several kernels of a thread in one microsecond cannot be distinguished
         self.ambiguous = int(count[count > 1].sum())
         self._ends, self._begin_of_end = places[count == 1], from_place[first[count == 1]]
         self._begins = np.unique(begins)
 
-    def of_kernels(self, places: Sequence[EventLocation]) -> pa.Array:
-        """Return the correlation (int64) of kernels that start at these locations; null for none or several."""
-        begins = look_up(self._ends, self._begin_of_end, self._keys(places))
+    def of_kernels(self, events: Sequence[_FlowEvent]) -> pa.Array:
+        """Return the correlation (int64) of kernels; null for none or several."""
+        begins = look_up(self._ends, self._begin_of_end, np.array([self.place(event) for event in events], np.int64))
         return pa.array(begins, mask=begins < 0)
 
-    def of_calls(self, places: Sequence[EventLocation], durations_us: Ints) -> pa.Array:
-        """Return the correlation (int64) of calls that start at these locations; null if they launch nothing."""
-        keys = self._keys(places)
+    def of_calls(self, places: Ints, durations_us: Ints) -> pa.Array:
+        """Return the correlation (int64) of calls at these places (-1: none); null if they launch nothing."""
         if not len(self._begins):
-            return pa.nulls(len(keys), pa.int64())
-        lasts = keys + durations_us
-        at = np.searchsorted(self._begins, (keys + lasts) // 2 - 1).clip(max=len(self._begins) - 1)
+            return pa.nulls(len(places), pa.int64())
+        lasts = places + durations_us
+        at = np.searchsorted(self._begins, (places + lasts) // 2 - 1).clip(max=len(self._begins) - 1)
         # the middle is rounded to a microsecond but never outside the call
-        inside = (self._begins[at] >= keys) & (self._begins[at] <= lasts) & (keys >= 0)
+        inside = (self._begins[at] >= places) & (self._begins[at] <= lasts) & (places >= 0)
         return pa.array(self._begins[at], mask=~inside)
-
-    def _keys(self, places: Sequence[EventLocation]) -> Ints:
-        keys = np.full(len(places), -1, np.int64)
-        for row, (process, thread, at_us) in enumerate(places):
-            lane = self._lanes.get((process, thread)) if process is not None and thread is not None else None
-            if lane is not None and at_us is not None:
-                keys[row] = lane << _TIME_BITS | at_us
-        return keys
 
 
 def _is_chrome_trace(path: Path) -> bool:
@@ -273,11 +263,10 @@ def _read_chrome_trace(
 
     Flow events (`s` from the call, `t` to the kernel) are at the end of the file and are read in a first pass.
     """
-    flows = FlowEvents()
+    flows = Flows()
     for some in EventList.of_file(path, _FlowEvent, lambda _: None, []):
         for event in some:
-            if event.ph in ("s", "t"):
-                flows.add(event.ph == "s", event.place, parse_integer(event.id))
+            flows.add(event)
     flows.close()
     waiting: dict[str, list[_Event]] = {}
     progress = Progress(path.stat().st_size, advance)
@@ -313,7 +302,7 @@ _READ: Final[Mapping[str, Callable[[Path, RowBuilder, Agents, list[str], Advance
 """Yields all rows of a file of each kind, and appends what is wrong with it to the problems."""
 
 
-def _event_columns(table: str, events: list[_Event], flows: FlowEvents) -> dict[str, pa.Array]:
+def _event_columns(table: str, events: list[_Event], flows: Flows) -> dict[str, pa.Array]:
     args = [event.args or _Args() for event in events]
     names = [
         next((name for name in (arg.name, event.name) if name and isinstance(name, str)), "")
@@ -335,12 +324,12 @@ def _event_columns(table: str, events: list[_Event], flows: FlowEvents) -> dict[
     columns["name"] = pa.array(names, pa.string())
     if table == "HIP":
         # a call that launches nothing may start in the same microsecond as one that does
-        launching = [e.place if _LAUNCHING.match(n) else (None, None, None) for e, n in zip(events, names, strict=True)]
-        columns["correlation"] = flows.of_calls(launching, lasts.fill_null(0).to_numpy())
+        places = [flows.place(e) if _LAUNCHING.match(n) else -1 for e, n in zip(events, names, strict=True)]
+        columns["correlation"] = flows.of_calls(np.array(places, np.int64), lasts.fill_null(0).to_numpy())
         return columns | {"thread": column("tid")}
     streams = column("stream")
     columns["stream"] = streams if streams.null_count < len(streams) else column("queue")
     columns["device"] = column("device")
     if table == "OPS":
-        columns["correlation"] = flows.of_kernels([event.place for event in events])
+        columns["correlation"] = flows.of_kernels(events)
     return columns

@@ -20,7 +20,6 @@ from jitter.core.numeric.arrays import Bools, Ints
 from jitter.core.schema import READER_TABLES
 from jitter.readers import Batch, Process, Recording, TableName, make_batch
 from jitter.readers.columns import CaptureTimes, Interner, drop_early_ends
-from jitter.readers.csv_file import INVALID_BYTE
 
 _UNKNOWN = -1
 _COUNTS: Final = ("count", "sendcount", "recvcount")
@@ -415,8 +414,7 @@ def decode_text(value: bytes | str | None) -> str:
     """Return a name or text as a string; invalid UTF-8 is replaced, null is empty."""
     if value is None:
         return ""
-    text = value if isinstance(value, str) else value.decode("utf-8", "replace")
-    return text.replace(INVALID_BYTE, "\ufffd")
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
 def join_names(names: Sequence[str]) -> str:

@@ -1,7 +1,6 @@
 """rocprofv3's CSV: headings of three versions, companions, agents, damage."""
 
 import csv
-import io
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +12,6 @@ from jitter.ingestion.discovery.discover import discover
 from jitter.readers import readers
 from jitter.readers.amd.rows import Agents
 from jitter.readers.columns import to_int64
-from jitter.readers.csv_file import _ValidUtf8
 from jitter.simulate import Job, simulate, write
 from tests.support.amd_traces import read, real
 from tests.support.real_recordings import needs_traces
@@ -317,16 +315,6 @@ def test_a_cut_row_with_invalid_utf8_is_left_out(tmp_path: Path, capfd: pytest.C
     assert [found.name(row) for row in found.activities] == ["bad\ufffd\ufffdname", "K\u00fcche"]
     assert any("1 rows are cut" in problem for problem in found.recording.problems)
     assert capfd.readouterr().err == ""
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 1 << 20])
-def test_replacement_of_invalid_utf8_at_any_block_border(size: int):
-    content = "a\u00fc\u20ac\U0001f600".encode() * 5 + b"\xff\xe2\x82" + b"plain" * 4 + b"\xf0\x9f"
-    stream = _ValidUtf8(io.BytesIO(content))
-    found = b"".join(iter(lambda: stream.read(size), b""))
-    assert len(found) == len(content)
-    expected = content.decode("utf-8", "surrogateescape")
-    assert found.decode() == "".join("\x1a" if "\udc80" <= one <= "\udcff" else one for one in expected)
 
 
 def test_kernels_renamed_by_markers_are_said_and_rccl_calls_tell_communication(tmp_path: Path):

@@ -1,8 +1,8 @@
 """Compare documents of runs: the verdict, and all that changed."""
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -84,9 +84,7 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
         collectives=tuple(_collectives(base.collectives, new.collectives)),
         ranks=_ranks(base, new),
         culprits=_culprits(base.culprits, new.culprits, rows),
-        environment=None
-        if base.environment == new.environment
-        else (("base", base.environment), ("new", new.environment)),
+        environment=None if base.environment == new.environment else {"base": base.environment, "new": new.environment},
         throughput=throughputs,
         bandwidths=bandwidths,
     )
@@ -204,47 +202,52 @@ def _split(rows: Sequence[Row]) -> tuple[PartChange, ...]:
     """Return what each class adds, in whole ns; what rounding leaves is unexplained."""
     if not rows:
         return ()
-    sums = {(loss_class.label, is_jitter): 0.0 for loss_class in LossClass for is_jitter in (False, True)}
+    usual_ns, jitter_ns = (dict.fromkeys((loss_class.label for loss_class in LossClass), 0.0) for _ in range(2))
     for row in rows:
-        sums[row.loss_class, row.rung == "ranks"] += row.loss_ns
-    parts = {
-        loss_class.label: PartChange(
-            loss_class.label, *(round(sums[loss_class.label, is_jitter]) for is_jitter in (False, True))
-        )
-        for loss_class in LossClass
-    }
-    rest = parts[LossClass.UNEXPLAINED.label]
-    remainder_ns = round(sum(row.loss_ns for row in rows)) - sum(part.difference_ns for part in parts.values())
-    parts[rest.part] = replace(rest, usual_ns=rest.usual_ns + remainder_ns)
-    return tuple(parts.values())
+        (jitter_ns if row.rung == "ranks" else usual_ns)[row.loss_class] += row.loss_ns
+    parts = {part: (round(usual_ns[part]), round(jitter_ns[part])) for part in usual_ns}
+    rounded_ns, (usual, jitter) = sum(map(sum, parts.values())), parts[LossClass.UNEXPLAINED.label]
+    parts[LossClass.UNEXPLAINED.label] = usual + round(sum(row.loss_ns for row in rows)) - rounded_ns, jitter
+    return tuple(PartChange(part, *pair_ns, sum(pair_ns)) for part, pair_ns in parts.items())
 
 
 def _costs(runs: AlignedRuns, rows: Sequence[Row]) -> tuple[Cost, ...]:
     """Return the rows of equal names together, the largest first."""
-    sums: dict[tuple[str, str, int | None, str | None, str | None], float] = {}
+    sums_ns: dict[tuple[str, str, int | None, str | None, str | None], float] = defaultdict(float)
     for row in rows:
         names = (None, None) if row.team is None or row.slot is None else runs.teams[row.team].names[row.slot]
-        key = row.rung, row.loss_class, row.rank, *names
-        sums[key] = sums.get(key, 0.0) + row.loss_ns
-    return tuple(Cost(*key, ns) for key, ns in sorted(sums.items(), key=lambda key_and_ns: -abs(key_and_ns[1])) if ns)
+        sums_ns[row.rung, row.loss_class, row.rank, *names] += row.loss_ns
+    return tuple(Cost(*key, ns) for key, ns in sorted(sums_ns.items(), key=lambda item: -abs(item[1])) if ns)
 
 
 def _collectives(base: Sequence[CollectiveEntry], new: Sequence[CollectiveEntry]) -> list[CollectiveChange]:
     """Match collectives by operation, size, type, group size and, if need be, whether they stay on one host."""
-    unmatched = {_collective_key(entry, hosts=True): entry for entry in new}
+
+    def key_of(entry: CollectiveEntry) -> tuple[object, ...]:
+        return entry.collective, entry.size_bytes, entry.dtype, entry.group_size
+
+    unmatched = {(*key_of(entry), entry.hosts): entry for entry in new}
     changes = []
     for entry in base:
-        partner = unmatched.pop(_collective_key(entry, hosts=True), None)
-        if partner is None:
-            alike = [key for key, _ in unmatched.items() if key[:-1] == _collective_key(entry, hosts=False)]
-            partner = unmatched.pop(alike[0]) if len(alike) == 1 else None
-        changes.append(CollectiveChange(entry, partner))
-    return [*changes, *(CollectiveChange(None, entry) for entry in unmatched.values())]
+        partner = unmatched.pop((*key_of(entry), entry.hosts), None)
+        alike = [key for key in unmatched if partner is None and key[:-1] == key_of(entry)]
+        changes.append(_change(entry, unmatched.pop(alike[0]) if len(alike) == 1 else partner))
+    return [*changes, *(_change(None, entry) for entry in unmatched.values())]
 
 
-def _collective_key(entry: CollectiveEntry, *, hosts: bool) -> tuple[object, ...]:
-    key = (entry.collective, entry.size_bytes, entry.dtype, entry.group_size)
-    return (*key, entry.hosts) if hosts else key
+def _change(base: CollectiveEntry | None, new: CollectiveEntry | None) -> CollectiveChange:
+    either = base or new
+    assert either is not None
+    return CollectiveChange(
+        *(either.collective, either.size_bytes, either.dtype, either.group_size, either.hosts),
+        None if base is None else base.calls_per_step,
+        None if new is None else new.calls_per_step,
+        None if base is None else base.busbw,
+        None if new is None else new.busbw,
+        new.busbw / base.busbw if base and new and base.busbw and new.busbw is not None else None,
+        None if base is None else base.wait_us,
+        None if new is None else new.wait_us,
+    )
 
 
 def _ranks(base: Document, new: Document) -> tuple[RankChange, ...]:
@@ -253,7 +256,9 @@ def _ranks(base: Document, new: Document) -> tuple[RankChange, ...]:
     for rank in sorted({*of_base, *of_new}):
         entries = of_base.get(rank), of_new.get(rank)
         host = next((entry.host for entry in reversed(entries) if entry is not None and entry.host is not None), None)
-        changes.append(RankChange(rank, host, *(None if entry is None else entry.excess_ns for entry in entries)))
+        base_ns, new_ns = (None if entry is None else entry.excess_ns for entry in entries)
+        is_known = base_ns is not None or new_ns is not None
+        changes.append(RankChange(rank, host, base_ns, new_ns, (new_ns or 0) - (base_ns or 0) if is_known else None))
     return tuple(changes)
 
 

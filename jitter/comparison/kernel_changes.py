@@ -8,14 +8,14 @@ rank alone has the usual own time, but its rows cost the step more.
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 
 from jitter.analysis.account.losses import LossClass
 from jitter.comparison.document import Document, Team
-from jitter.comparison.rows import BASE, AlignedRuns, AlignedTeam, Row
+from jitter.comparison.rows import BASE, AlignedRuns, Row, name_places
 from jitter.core.numeric.arrays import Floats
 from jitter.core.numeric.student_t import student_tail
 
@@ -34,42 +34,37 @@ _OF_ONE_RANK: Final = 0.6
 _CLASSES: Final = frozenset(one.label for one in (LossClass.GPU, LossClass.TRANSFER, LossClass.OVERLAP))
 """The classes of a kernel's own time, as against that of its launch."""
 
-_Key = tuple[str | None, str | None, Kind]
-_Cost = dict[tuple[int | None, int | None], dict[int | None, float]]
-"""By team and slot, and rank, ns."""
 
-
-@dataclass
-class KernelChange:
+class KernelChange(msgspec.Struct, frozen=True):
     """Places of one kernel that changed alike; times are per step, ns."""
 
     kernel_name: str | None
     """Of the base; several names joined by ` + `; None where it appeared."""
     new_kernel_name: str | None
+    places: int
+    """Of the base."""
+    new_places: int
     kind: Kind
-    places: int = 0
-    """Places of the base; of the new run where it appeared."""
-    new_places: int = 0
-    base_ns: float = 0.0
+    base_ns: int
     """Own time of all places, median over ranks and steps."""
-    new_ns: float = 0.0
-    loss_ns: float | None = None
+    new_ns: int
+    difference_ns: int
+    loss_ns: int | None
     """What it adds to the new run's step: the sum of its rows; None where a run has no usual step."""
-    rank: int | None = None
+    rank: int | None
     """The rank that alone has most of it."""
-    p_adjusted: float | None = None
+    p_adjusted: float | None
     """Of the own time; None for changes of the program."""
-    indices: list[int] = field(default_factory=list)
-    """Kernel indices in the base's sequence; in the new one's where it appeared."""
+    kernel_indices: list[int]
+    """In the base's sequence; in the new one's where it appeared."""
 
     @property
-    def cost_ns(self) -> float:
+    def cost_ns(self) -> int:
         """Return what it adds to a step, or if that is unknown to its own time."""
-        return self.new_ns - self.base_ns if self.loss_ns is None else self.loss_ns
+        return self.difference_ns if self.loss_ns is None else self.loss_ns
 
 
-@dataclass(frozen=True)
-class ShapeChange:
+class ShapeChange(msgspec.Struct, frozen=True):
     """A kernel that is launched with another shape, and at how many places."""
 
     kernel_name: str
@@ -86,8 +81,7 @@ class PlaceDifference(NamedTuple):
     difference_ns: float
 
 
-@dataclass(frozen=True)
-class KernelComparison:
+class KernelComparison(NamedTuple):
     """The kernels that changed, the largest change first."""
 
     changes: list[KernelChange]
@@ -103,16 +97,21 @@ class _Place(NamedTuple):
     """One kernel of two aligned teams."""
 
     team: int
-    slot: int
-    key: _Key
+    key: tuple[str | None, str | None, Kind]
     base: int | None
     """Kernel index in the base's sequence."""
     new: int | None
-    old_ns: Floats
-    """(steps,) own times in the base."""
-    new_ns: Floats
+    base_times: Floats
+    """(steps,) own times in the base, ns."""
+    new_times: Floats
     weight: float
     """Share of the ranks."""
+    cost_of_rank: Mapping[int | None, float]
+    """What it adds to the new run's step, ns."""
+
+    @property
+    def grown_ns(self) -> float:
+        return _median(self.new_times) - _median(self.base_times)
 
 
 def compare_kernels(
@@ -123,110 +122,93 @@ def compare_kernels(
     `bases` are further bases: a change must exceed what a kernel's time differs by between them and the base. Kernels
     whose rows cost at least `least_ns` a step have changed too.
     """
-    places = _list_places(runs)
+    places = _list_places(runs, rows)
     tested = [at for at, place in enumerate(places) if place.key[2] == "changed"]
-    adjusted = _adjust(_p_values([places[at].old_ns for at in tested], [places[at].new_ns for at in tested]))
+    adjusted = _adjust(_p_values([places[at].base_times for at in tested], [places[at].new_times for at in tested]))
     p = dict(zip(tested, adjusted.tolist(), strict=True))
     spreads = {
         number: _spread(runs.base, base, bases)
         for number, team in enumerate(runs.teams)
         if (base := team.runs[BASE]) is not None
     }
-    cost: _Cost = defaultdict(dict)
+    changes: list[KernelChange] = []
+    indices_of_key: dict[tuple[str | None, str | None, Kind], list[int]] = defaultdict(list)
+    for at, place in enumerate(places):
+        indices_of_key[place.key].append(at)
+    for indices in indices_of_key.values():
+        changed = [at for at in indices if at not in p or _is_changed(places[at], p[at], spreads[places[at].team])]
+        if rows and abs(sum(_by_rank([places[at] for at in indices]).values())) >= least_ns:
+            changed = indices
+        if changed:
+            p_adjusted = min((p[at] for at in changed if at in p), default=None)
+            changes.append(_describe([places[at] for at in changed], p_adjusted, has_rows=bool(rows)))
+    differences = [
+        PlaceDifference(place.base, place.key[0] or "", sum(place.cost_of_rank.values()) if rows else place.grown_ns)
+        for place in places
+        if place.base is not None and place.team == places[0].team
+    ]
+    changes.sort(key=lambda change: -abs(change.cost_ns))
+    return KernelComparison(changes, _shapes(runs, places), *_count_names(runs), differences)
+
+
+def _list_places(runs: AlignedRuns, rows: Sequence[Row]) -> list[_Place]:
+    """Return the kernels of the teams with partners, those of most ranks first."""
+    cost: dict[tuple[int | None, int | None], dict[int | None, float]] = defaultdict(dict)
     for row in rows:
         if row.loss_class in _CLASSES:
             of_place = cost[row.team, row.slot]
             of_place[row.rank] = of_place.get(row.rank, 0.0) + row.loss_ns
-    changes: dict[_Key, KernelChange] = {}
-    indices_of_key: dict[_Key, list[int]] = defaultdict(list)
-    for at, place in enumerate(places):
-        indices_of_key[place.key].append(at)
-    for key, indices in indices_of_key.items():
-        changed = [at for at in indices if at not in p or _is_changed(places[at], p[at], spreads[places[at].team])]
-        if rows and abs(sum(_by_rank(cost, places, indices).values())) >= least_ns:
-            changed = indices
-        if changed:
-            by_rank = _by_rank(cost, places, changed)
-            changes[key] = _describe(key, [places[at] for at in changed], [p[at] for at in changed if at in p])
-            changes[key].loss_ns = sum(by_rank.values()) if rows else None
-            changes[key].rank = _main_rank(by_rank)
-    differences = [
-        PlaceDifference(
-            place.base, place.key[0] or "", sum(cost[place.team, place.slot].values()) if rows else _grown(place)
-        )
-        for place in places
-        if place.base is not None and place.team == places[0].team
-    ]
-    return KernelComparison(
-        sorted(changes.values(), key=lambda change: -abs(change.cost_ns)),
-        _shapes(runs, places),
-        *_count_names(runs),
-        differences,
-    )
-
-
-def _list_places(runs: AlignedRuns) -> list[_Place]:
-    """Return the kernels of the teams with partners, those of most ranks first."""
     ranks = sum(len(base_team.ranks) for _, _, base_team, _ in runs.paired)
     places = []
     for number, team, base_team, new_team in runs.paired:
-        blocks: dict[int, list[int]] = defaultdict(list)
+        names: dict[int, tuple[list[str | None], list[str | None]]] = defaultdict(lambda: ([], []))
         for at, _ in team.kernels:
-            blocks[team.slots[at].block].append(at)
-        keys = {block: _key(team, slots) for block, slots in blocks.items()}
-        weight = len(base_team.ranks) / ranks
+            for of_side, name in zip(names[team.slots[at].block], team.names[at], strict=True):
+                of_side.append(name)
         for at, (base, new) in team.kernels:
+            slot = team.slots[at]
+            base_name, new_name = (" + ".join(filter(None, of_side)) or None for of_side in names[slot.block])
+            kind: Kind = "changed" if slot.is_same else "went" if new_name is None else "replaced"
+            key = base_name, new_name, "appeared" if base_name is None else kind
             times = _times(base_team, base), _times(new_team, new)
-            places.append(_Place(number, at, keys[team.slots[at].block], base, new, *times, weight))
+            places.append(_Place(number, key, base, new, *times, len(base_team.ranks) / ranks, cost[number, at]))
     return places
 
 
-def _key(team: AlignedTeam, slots: Sequence[int]) -> _Key:
-    base, new = (" + ".join(filter(None, (team.names[at][side] for at in slots))) or None for side in (0, 1))
-    if team.slots[slots[0]].is_same:
-        return base, new, "changed"
-    return base, new, "went" if new is None else "appeared" if base is None else "replaced"
-
-
-def _by_rank(cost: _Cost, places: Sequence[_Place], chosen: Sequence[int]) -> dict[int | None, float]:
-    ns_of_rank: dict[int | None, float] = {}
-    for at in chosen:
-        for rank, ns in cost[places[at].team, places[at].slot].items():
-            ns_of_rank[rank] = ns_of_rank.get(rank, 0.0) + ns
+def _by_rank(places: Sequence[_Place]) -> dict[int | None, float]:
+    ns_of_rank: dict[int | None, float] = defaultdict(float)
+    for place in places:
+        for rank, ns in place.cost_of_rank.items():
+            ns_of_rank[rank] += ns
     return ns_of_rank
 
 
-def _describe(key: _Key, places: Sequence[_Place], p: Sequence[float]) -> KernelChange:
-    base, new = (
-        [at for at in side if at is not None]
-        for side in zip(*((place.base, place.new) for place in places), strict=True)
-    )
+def _describe(places: Sequence[_Place], p_adjusted: float | None, *, has_rows: bool) -> KernelChange:
+    base_indices = [place.base for place in places if place.base is not None]
+    new_indices = [place.new for place in places if place.new is not None]
+    base_ns = round(sum(place.weight * _median(place.base_times) for place in places))
+    new_ns = round(sum(place.weight * _median(place.new_times) for place in places))
+    by_rank = _by_rank(places)
+    whole_ns = sum(by_rank.values())
+    rank = max(by_rank, key=lambda candidate: by_rank[candidate] * whole_ns, default=None)
     return KernelChange(
-        *key,
-        len(base),
-        len(new),
-        sum(place.weight * _median(place.old_ns) for place in places),
-        sum(place.weight * _median(place.new_ns) for place in places),
-        p_adjusted=min(p, default=None),
-        indices=base or new,
+        *places[0].key[:2],
+        len(base_indices),
+        len(new_indices),
+        places[0].key[2],
+        base_ns,
+        new_ns,
+        new_ns - base_ns,
+        round(whole_ns) if has_rows else None,
+        rank if whole_ns and by_rank[rank] / whole_ns >= _OF_ONE_RANK else None,
+        p_adjusted,
+        sorted(base_indices or new_indices),
     )
 
 
 def _is_changed(place: _Place, p: float, spread: Mapping[int, float]) -> bool:
-    base_ns = _median(place.old_ns)
-    least = max(_MIN_CHANGE_NS, _MIN_CHANGE * base_ns, spread.get(place.base or 0, 0.0))
-    return p < _FALSE_DISCOVERIES and abs(_grown(place)) > least
-
-
-def _grown(place: _Place) -> float:
-    return _median(place.new_ns) - _median(place.old_ns)
-
-
-def _main_rank(by_rank: Mapping[int | None, float]) -> int | None:
-    """Return the rank that has most of what a kernel costs; None if none has, or it costs nothing."""
-    whole = sum(by_rank.values())
-    rank = max(by_rank, key=lambda candidate: by_rank[candidate] * whole, default=None)
-    return rank if whole and by_rank[rank] / whole >= _OF_ONE_RANK else None
+    least = max(_MIN_CHANGE_NS, _MIN_CHANGE * _median(place.base_times), spread.get(place.base or 0, 0.0))
+    return p < _FALSE_DISCOVERIES and abs(place.grown_ns) > least
 
 
 def _shapes(runs: AlignedRuns, places: Sequence[_Place]) -> list[ShapeChange]:
@@ -253,19 +235,15 @@ def _count_names(runs: AlignedRuns) -> tuple[int, int]:
 
 def _spread(base: Document, team: int, bases: Sequence[Document]) -> dict[int, float]:
     """Return by place what its time differs by between bases that run the same sequence: two standard deviations."""
-    sequence = _sequence(base, base.teams[team])
+    sequence = name_places(base, base.teams[team])
     alike = [
-        candidate for document in bases for candidate in document.teams if _sequence(document, candidate) == sequence
+        candidate for document in bases for candidate in document.teams if name_places(document, candidate) == sequence
     ]
     if not alike:
         return {}
     every = [base.teams[team], *alike]
     medians = np.array([[_median(_times(program, at)) for at in range(len(sequence))] for program in every])
     return dict(enumerate((2 * medians.std(axis=0, ddof=1)).tolist()))
-
-
-def _sequence(document: Document, team: Team) -> list[tuple[str, bool]]:
-    return [(document.names[place.name], place.concurrent) for place in team.places]
 
 
 def _times(team: Team, place: int | None) -> Floats:

@@ -5,7 +5,6 @@ Runs without traces have these alone: benchmarks with and without a network plug
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePath
 from statistics import median
@@ -54,8 +53,7 @@ class ThroughputEntry(msgspec.Struct, frozen=True):
     ranks: int | None = None
 
 
-@dataclass(frozen=True)
-class BandwidthChange:
+class BandwidthChange(msgspec.Struct, frozen=True):
     """One measurement in the base and in the new run."""
 
     collective: str
@@ -64,15 +62,11 @@ class BandwidthChange:
     size_bytes: int
     base: float
     new: float
-
-    @property
-    def ratio(self) -> float:
-        """Return new ÷ base: above 1 the new run is faster."""
-        return self.new / self.base
+    ratio: float
+    """New ÷ base: above 1 the new run is faster."""
 
 
-@dataclass(frozen=True)
-class ThroughputChange:
+class ThroughputChange(msgspec.Struct, frozen=True):
     """The speed of a training in the base and in the new run."""
 
     label: str
@@ -80,11 +74,11 @@ class ThroughputChange:
     """One of `QUANTITIES`."""
     base: float
     new: float
-
-    @property
-    def speedup(self) -> float:
-        """Return how many times as fast the new run is."""
-        return self.base / self.new if self.quantity in ("seconds", "step_s") else self.new / self.base
+    base_seconds: float | None
+    """The base where it is a run time, as in documents before other quantities were compared."""
+    new_seconds: float | None
+    speedup: float
+    """How many times as fast the new run is."""
 
 
 def list_bandwidths(rows: Iterable[Mapping[str, Any]]) -> tuple[BandwidthEntry, ...]:
@@ -124,7 +118,7 @@ def compare_bandwidths(base: Sequence[BandwidthEntry], new: Sequence[BandwidthEn
     """Match measurements of one operation, size and number of ranks, in the order of the new run."""
     base_busbw = {(entry.collective, entry.ranks, entry.in_place, entry.size_bytes): entry.busbw for entry in base}
     return tuple(
-        BandwidthChange(*key, base_busbw[key], entry.busbw)
+        BandwidthChange(*key, base_busbw[key], entry.busbw, entry.busbw / base_busbw[key])
         for entry in new
         if (key := (entry.collective, entry.ranks, entry.in_place, entry.size_bytes)) in base_busbw
     )
@@ -142,9 +136,10 @@ def compare_throughputs(
     for base_entry, new_entry in pairs:
         stated = (name for name in QUANTITIES if getattr(base_entry, name) and getattr(new_entry, name))
         if (quantity := next(stated, None)) is not None:
-            changes.append(
-                ThroughputChange(new_entry.label, quantity, getattr(base_entry, quantity), getattr(new_entry, quantity))
-            )
+            before, after = getattr(base_entry, quantity), getattr(new_entry, quantity)
+            base_s, new_s = (before, after) if quantity == "seconds" else (None, None)
+            speedup = before / after if quantity in ("seconds", "step_s") else after / before
+            changes.append(ThroughputChange(new_entry.label, quantity, before, after, base_s, new_s, speedup))
     return tuple(changes)
 
 

@@ -7,7 +7,7 @@ no account explains is one row. Pairs of values are those of the base and of the
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -72,25 +72,26 @@ def pair_teams(base: Document, new: Document) -> list[TeamPair]:
     """Return the pairs whose kernels share at least half, the most similar first; each team is in one at most."""
     words: dict[tuple[str, bool], int] = {}
     of_base, of_new = (
-        [
-            tuple(words.setdefault((document.names[place.name], place.concurrent), len(words)) for place in team.places)
-            for team in document.teams
-        ]
+        [tuple(words.setdefault(word, len(words)) for word in name_places(document, team)) for team in document.teams]
         for document in (base, new)
     )
-    shares: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
-    candidates = []
-    for base_team, base_sequence in enumerate(of_base):
-        for new_team, new_sequence in enumerate(of_new):
-            if (base_sequence, new_sequence) not in shares:
-                shares[base_sequence, new_sequence] = similarity(base_sequence, new_sequence)
-            candidates.append(TeamPair(base_team, new_team, shares[base_sequence, new_sequence]))
+    share = cache(similarity)
+    candidates = [
+        TeamPair(base_team, new_team, share(base_sequence, new_sequence))
+        for base_team, base_sequence in enumerate(of_base)
+        for new_team, new_sequence in enumerate(of_new)
+    ]
     pairs: list[TeamPair] = []
     for pair in sorted(candidates, key=lambda pair: (-pair.share, pair.base, pair.new)):
         is_taken = any(pair.base == chosen.base or pair.new == chosen.new for chosen in pairs)
         if not is_taken and pair.share >= THRESHOLDS.main_share:
             pairs.append(pair)
     return pairs
+
+
+def name_places(document: Document, team: Team) -> list[tuple[str, bool]]:
+    """Return the kernels of a team's sequence: name, and whether it runs beside the main stream."""
+    return [(document.names[place.name], place.concurrent) for place in team.places]
 
 
 def align_programs(base: Sequence[AlignedOperation], new: Sequence[AlignedOperation]) -> list[Slot]:
@@ -198,8 +199,8 @@ class AlignedRuns:
         """Return the operations of a team's program; without programs its kernels, which every document has."""
         names = document.names
         if document.usual is None or not self.has_programs:
-            places = document.teams[team].places
-            return [AlignedOperation(names[place.name], None, not place.concurrent) for place in places]
+            places = name_places(document, document.teams[team])
+            return [AlignedOperation(name, None, not is_concurrent) for name, is_concurrent in places]
         program = document.usual.teams[team]
         columns = zip(program.names, program.kinds, program.streams, strict=True)
         return [AlignedOperation(names[name], kind, stream == MAIN) for name, kind, stream in columns]

@@ -1,15 +1,16 @@
 """A comparison for people: its tables as texts, and a terminal, Markdown and a page that show them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
 from jitter.comparison.document import CulpritEntry, Document
 from jitter.comparison.gates import Gate, format_limit, write_line
 from jitter.comparison.kernel_changes import KernelChange
-from jitter.comparison.log_tables import QUANTITIES
-from jitter.comparison.model import CollectiveChange, Comparison
+from jitter.comparison.log_tables import QUANTITIES, ThroughputChange
+from jitter.comparison.model import CollectiveChange, Comparison, CulpritChange
 from jitter.core.formatting import (
     UNKNOWN,
     abbreviate,
@@ -23,11 +24,19 @@ from jitter.core.formatting import (
 )
 from jitter.core.names.kernels import short_name
 from jitter.report.forms import COMPARISON_MARKDOWN_SIGNATURE
-from jitter.report.text.cells import Measure, Shortened, measure_percent, measure_time
+from jitter.report.text.tables import (
+    Column,
+    Measure,
+    Shortened,
+    Table,
+    build_table,
+    measure_change,
+    measure_percent,
+    measure_time,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 _MOST_ROWS_OF_TERMINAL: Final = 10
 _MOST_ROWS_OF_MARKDOWN: Final = 20
@@ -36,14 +45,6 @@ _MOST_ROWS_OF_PAGE: Final = 200
 _MIN_RANK_CHANGE: Final = 0.005
 """Part of a step; a smaller change of what a rank costs is not listed."""
 _MIN_RATIO_CHANGE: Final = 0.03
-
-
-class ComparisonTable(NamedTuple):
-    """One table; the first column is text, the others are numbers."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def describe_sides(comparison: Comparison) -> list[str]:
@@ -56,130 +57,163 @@ def describe_sides(comparison: Comparison) -> list[str]:
     return lines
 
 
-def build_tables(comparison: Comparison, most: int) -> list[ComparisonTable]:
+def build_tables(comparison: Comparison, most: int) -> list[Table]:
     """Return the tables that have rows, each with at most `most` rows."""
-    tables = [ComparisonTable(title, heads, tuple(rows(comparison, most))) for title, heads, rows in _TABLES]
+    # of many bandwidths, those at even distances
+    every = max(-(-len(comparison.bandwidths) // (2 * most)), 1)
+    tables = [
+        _tabulate_split(comparison),
+        _tabulate_kernels(comparison, most),
+        build_table("Collectives", _COLLECTIVES, list(filter(_is_changed, comparison.collectives))[:most]),
+        _tabulate_ranks(comparison, most),
+        _tabulate_culprits(comparison, most),
+        build_table("Environment", _ENVIRONMENT, _list_environment(comparison)),
+        build_table("Training, by its log", _THROUGHPUT, comparison.throughput),
+        build_table("Bus bandwidth, by benchmarks", _BANDWIDTHS, comparison.bandwidths[::every]),
+    ]
     return [table for table in tables if table.rows]
 
 
-Rows = Iterator[tuple[str, ...]]
-
-
-def _split(comparison: Comparison, most: int) -> Rows:
-    effect = comparison.effect
-    if effect is None or not comparison.split:
-        return
-    whole = sum(part.difference_ns for part in comparison.split)
-    for part in comparison.split:
-        if part.usual_ns or part.jitter_ns:
-            yield (
-                LOSS_CLASS_INFO[part.part].words,
-                *(measure_time(ns, signed=True) for ns in (part.usual_ns, part.jitter_ns, part.difference_ns)),
-                measure_percent(part.difference_ns / whole) if whole and comparison.verdict != "same" else UNKNOWN,
-            )
-    share = measure_percent(effect.fraction)
-    yield (
-        f"step: {format_time(effect.base_ns)} to {format_time(effect.new_ns)}",
-        measure_time(sum(part.usual_ns for part in comparison.split), signed=True),
-        measure_time(sum(part.jitter_ns for part in comparison.split), signed=True),
-        measure_time(effect.difference_ns, signed=True),
-        Measure(f"{share} of a step", share.raw, share.unit),
+def _tabulate_split(comparison: Comparison) -> Table:
+    whole_ns = 0 if comparison.verdict == "same" else sum(part.difference_ns for part in comparison.split)
+    columns = (
+        Column("what the new run adds", lambda part: LOSS_CLASS_INFO[part.part].words),
+        Column("usual step", "usual_ns", measure_change),
+        Column("jitter", "jitter_ns", measure_change),
+        Column("together", "difference_ns", measure_change),
+        Column("share", lambda part: measure_percent(part.difference_ns / whole_ns) if whole_ns else UNKNOWN),
     )
-
-
-def _kernels(comparison: Comparison, most: int) -> Rows:
-    if comparison.kernels is None:
-        return
-    changes = comparison.kernels.changes
-    for change in changes[:most]:
-        names = change.kernel_name, change.new_kernel_name
-        yield (
-            Shortened(name_change(change), " → ".join(dict.fromkeys(filter(None, names)))),
-            str(change.places or change.new_places),
-            measure_time(change.base_ns),
-            measure_time(change.new_ns),
-            measure_time(change.cost_ns, signed=True),
-            change.kind if change.rank is None else f"{change.kind}, rank {change.rank}",
+    parts = [part for part in comparison.split if part.usual_ns or part.jitter_ns]
+    table = build_table("Where the difference comes from", columns, parts)
+    if (effect := comparison.effect) is not None and comparison.split:
+        share = measure_percent(effect.fraction)
+        table.rows.append(
+            (
+                f"step: {format_time(effect.base_ns)} to {format_time(effect.new_ns)}",
+                measure_change(sum(part.usual_ns for part in comparison.split)),
+                measure_change(sum(part.jitter_ns for part in comparison.split)),
+                measure_change(effect.difference_ns),
+                Measure(f"{share} of a step", share.raw, share.unit),
+            )
         )
+    return table
+
+
+def _tabulate_kernels(comparison: Comparison, most: int) -> Table:
+    columns = (
+        Column("kernel", _name_change),
+        Column("places", lambda change: change.places or change.new_places),
+        Column("own time", "base_ns", measure_time),
+        Column("new", "new_ns", measure_time),
+        Column("adds to a step", "cost_ns", measure_change),
+        Column("change", lambda change: change.kind if change.rank is None else f"{change.kind}, rank {change.rank}"),
+    )
+    changes, shapes = ([], []) if (kernels := comparison.kernels) is None else (kernels.changes, kernels.shapes)
+    table = build_table("Kernels", columns, changes[:most])
     if len(changes) > most:
-        yield f"and {len(changes) - most} more", "", "", "", "", ""
-    for shape in comparison.kernels.shapes[:most]:
-        grids = (_shape(shape.base), _shape(shape.new))
-        yield abbreviate(short_name(shape.kernel_name)), str(shape.places), *grids, "", "launch shape"
+        table.rows.append((f"and {len(changes) - most} more", "", "", "", "", ""))
+    for shape in shapes[:most]:
+        grids = ("{}×{}×{}/{}×{}×{}".format(*launched) for launched in (shape.base, shape.new))
+        name = abbreviate(short_name(shape.kernel_name))
+        table.rows.append((name, str(shape.places), *grids, "", "launch shape"))
+    return table
 
 
-def name_change(change: KernelChange) -> str:
+def _name_change(change: KernelChange) -> Shortened:
     """Name what changed: the kernel, or what stands in its place."""
-    base, new = (_names(name) for name in (change.kernel_name, change.new_kernel_name))
-    if change.kind != "replaced":
-        return base or new
-    if change.places == change.new_places:
-        return f"{base} → {new}"
-    fusion = " (fusion?)" if change.new_places < change.places else ""
-    return f"{format_count(change.places, 'kernel')} replaced by {change.new_places}{fusion}: {base} → {new}"
+    names = change.kernel_name, change.new_kernel_name
+    base, new = map(_join_names, names)
+    text = base or new
+    if change.kind == "replaced":
+        text = f"{base} → {new}"
+        if change.places != change.new_places:
+            fusion = " (fusion?)" if change.new_places < change.places else ""
+            text = f"{format_count(change.places, 'kernel')} replaced by {change.new_places}{fusion}: {text}"
+    return Shortened(text, " → ".join(dict.fromkeys(filter(None, names))))
 
 
-def _names(joined: str | None) -> str:
+def _join_names(joined: str | None) -> str:
     names = [] if joined is None else joined.split(" + ")
     shown = [abbreviate(short_name(name), 34) for name in names[:3]]
     return " + ".join([*shown, "…"] if len(names) > 3 else shown)
 
 
-def _shape(shape: Sequence[int]) -> str:
-    return f"{shape[0]}×{shape[1]}×{shape[2]}/{shape[3]}×{shape[4]}×{shape[5]}"
+def _is_changed(change: CollectiveChange) -> bool:
+    if change.base_calls_per_step is None or change.new_calls_per_step is None:
+        return True
+    is_other = change.ratio is not None and abs(change.ratio - 1) >= _MIN_RATIO_CHANGE
+    return is_other or round(change.base_calls_per_step, 2) != round(change.new_calls_per_step, 2)
 
 
-def _collectives(comparison: Comparison, most: int) -> Rows:
-    def is_changed(change: CollectiveChange) -> bool:
-        if change.base is None or change.new is None:
-            return True
-        is_other = change.ratio is not None and abs(change.ratio - 1) >= _MIN_RATIO_CHANGE
-        return is_other or round(change.base.calls_per_step, 2) != round(change.new.calls_per_step, 2)
-
-    for change in list(filter(is_changed, comparison.collectives))[:most]:
-        size = "" if change.either.size_bytes is None else f"{change.either.size_bytes:,} B"
-        sides = change.base, change.new
-        yield (
-            " ".join(filter(None, (change.either.collective, size, change.either.dtype))),
-            *(_number(None if side is None else side.calls_per_step) for side in sides),
-            *(_number(None if side is None else side.busbw) for side in sides),
-            Measure(UNKNOWN if change.ratio is None else f"×{change.ratio:.2f}", change.ratio, ""),
-            *(_number(None if side is None else side.wait_us) for side in sides),
-        )
+def _name_collective(change: CollectiveChange) -> str:
+    size = "" if change.size_bytes is None else f"{change.size_bytes:,} B"
+    return " ".join(filter(None, (change.collective, size, change.dtype)))
 
 
-def _ranks(comparison: Comparison, most: int) -> Rows:
-    effect = comparison.effect
-    least = _MIN_RANK_CHANGE * effect.base_ns if effect is not None else inf
-    changed = [(abs(change.difference_ns), change) for change in comparison.ranks if change.difference_ns is not None]
-    listed = sorted((pair for pair in changed if pair[0] >= least), key=lambda pair: -pair[0])
-    for _, change in listed[:most]:
-        yield (
-            format_rank(change.rank, change.host),
-            measure_time(change.base_ns),
-            measure_time(change.new_ns),
-            measure_time(change.difference_ns, signed=True),
-        )
+def _number(value: float | None) -> Measure:
+    return Measure(UNKNOWN if value is None else f"{value:,.1f}", value)
 
 
-def _culprits(comparison: Comparison, most: int) -> Rows:
-    names = ("appeared", "went", "stayed")
-    changes = [(name, change) for name in names for change in getattr(comparison.culprits, name)]
-    for name, change in changes[:most]:
-        entry = change.entry
-        yield (
-            name_culprit_entry(entry),
-            entry.cause.replace("_", " "),
-            entry.confidence,
-            # a baseline of version 1 does not tell of how many
-            format_count(entry.steps, "step")
-            if entry.of_steps is None
-            else f"{entry.steps:,} of {entry.of_steps:,} steps",
-            entry.recurs or "-",
-            measure_time(entry.gain_ns),
-            measure_time(change.difference_ns, signed=True),
-            name,
-        )
+def _quantity(value: float) -> Measure:
+    return Measure(format_quantity(value), value)
+
+
+def _busbw(value: float) -> Measure:
+    return Measure(f"{value:.3g} GB/s", value, "GB/s")
+
+
+def _times_as_fast(ratio: float) -> Measure:
+    return Measure(f"{ratio:.2f}×", ratio)
+
+
+_COLLECTIVES: Final = (
+    Column("collective", _name_collective),
+    Column("calls/step", "base_calls_per_step", _number),
+    Column("new", "new_calls_per_step", _number),
+    Column("busbw GB/s", "base_busbw", _number),
+    Column("new", "new_busbw", _number),
+    Column("ratio", "ratio", lambda ratio: Measure(UNKNOWN if ratio is None else f"×{ratio:.2f}", ratio)),
+    Column("wait µs", "base_wait_us", _number),
+    Column("new", "new_wait_us", _number),
+)
+
+
+def _tabulate_ranks(comparison: Comparison, most: int) -> Table:
+    columns = (
+        Column("rank", lambda change: format_rank(change.rank, change.host)),
+        Column("base", "base_ns", measure_time),
+        Column("new", "new_ns", measure_time),
+        Column("difference", "difference_ns", measure_change),
+    )
+    least_ns = inf if comparison.effect is None else _MIN_RANK_CHANGE * comparison.effect.base_ns
+    known = [change for change in comparison.ranks if change.difference_ns is not None]
+    changed = [change for change in known if abs(change.difference_ns or 0) >= least_ns]
+    changed.sort(key=lambda change: -abs(change.difference_ns or 0))
+    return build_table("Ranks that cost a step more or less", columns, changed[:most])
+
+
+def _tabulate_culprits(comparison: Comparison, most: int) -> Table:
+    changes = [
+        (kind, change) for kind in ("appeared", "went", "stayed") for change in getattr(comparison.culprits, kind)
+    ]
+    kinds = iter(kind for kind, _ in changes)
+    columns = (
+        Column("finding", lambda change: name_culprit_entry(change.entry)),
+        Column("cause", lambda change: change.entry.cause.replace("_", " ")),
+        Column("confidence", lambda change: change.entry.confidence),
+        Column("seen in", _describe_seen),
+        Column("recurs", lambda change: change.entry.recurs),
+        Column("time saved", lambda change: change.entry.gain_ns, measure_time),
+        Column("adds to a step", "difference_ns", measure_change),
+        Column("in the new run", lambda _: next(kinds)),
+    )
+    return build_table("Findings", columns, [change for _, change in changes[:most]])
+
+
+def _describe_seen(change: CulpritChange) -> str:
+    steps, of = change.entry.steps, change.entry.of_steps
+    # a baseline of version 1 does not tell of how many
+    return format_count(steps, "step") if of is None else f"{steps:,} of {of:,} steps"
 
 
 def name_culprit_entry(entry: CulpritEntry) -> str:
@@ -190,57 +224,34 @@ def name_culprit_entry(entry: CulpritEntry) -> str:
     return format_rank(entry.rank, entry.host)
 
 
-def _environment(comparison: Comparison, most: int) -> Rows:
-    if comparison.environment is None:
-        return
+def _list_environment(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
     labels = {"profilers": "profiler", "nccl": "NCCL", "networks": "network", "transports": "transports"}
-    for field, label in labels.items():
-        texts = [", ".join(getattr(environment, field)) or UNKNOWN for _, environment in comparison.environment]
-        if texts[0] != texts[1]:
-            yield label, *texts
+    sides = () if comparison.environment is None else comparison.environment.values()
+    for field, label in labels.items() if sides else ():
+        base, new = (", ".join(getattr(environment, field)) or UNKNOWN for environment in sides)
+        if base != new:
+            yield label, base, new
 
 
-def _throughput(comparison: Comparison, most: int) -> Rows:
-    for change in comparison.throughput:
-        yield (
-            f"{change.label}, {QUANTITIES[change.quantity]}",
-            Measure(format_quantity(change.base), change.base, ""),
-            Measure(format_quantity(change.new), change.new, ""),
-            Measure(f"{change.speedup:.2f}×", change.speedup, ""),
-        )
+_ENVIRONMENT: Final = (Column("", itemgetter(0)), Column("base", itemgetter(1)), Column("new", itemgetter(2)))
 
 
-def _bandwidths(comparison: Comparison, most: int) -> Rows:
-    """Yield the benchmarks' bus bandwidths by size; of many rows, those at even distances."""
-    every = max(-(-len(comparison.bandwidths) // (2 * most)), 1)
-    for change in comparison.bandwidths[::every]:
-        yield (
-            f"{change.collective} {format_bytes(change.size_bytes)}{' in place' if change.in_place else ''}",
-            Measure(f"{change.base:.3g} GB/s", change.base, "GB/s"),
-            Measure(f"{change.new:.3g} GB/s", change.new, "GB/s"),
-            Measure(f"{change.ratio:.2f}×", change.ratio, ""),
-        )
+def _name_throughput(change: ThroughputChange) -> str:
+    return f"{change.label}, {QUANTITIES[change.quantity]}"
 
 
-# fmt: off
-_TABLES: Final[tuple[tuple[str, tuple[str, ...], Callable[[Comparison, int], Rows]], ...]] = (
-    ("Where the difference comes from", ("what the new run adds", "usual step", "jitter", "together", "share"), _split),
-    ("Kernels", ("kernel", "places", "own time", "new", "adds to a step", "change"), _kernels),
-    ("Collectives", ("collective", "calls/step", "new", "busbw GB/s", "new", "ratio", "wait µs", "new"), _collectives),
-    ("Ranks that cost a step more or less", ("rank", "base", "new", "difference"), _ranks),
-    ("Findings",
-     ("finding", "cause", "confidence", "seen in", "recurs", "time saved", "adds to a step", "in the new run"),
-     _culprits),
-    ("Environment", ("", "base", "new"), _environment),
-    ("Training, by its log", ("", "base", "new", "speed"), _throughput),
-    ("Bus bandwidth, by benchmarks", ("", "base", "new", "ratio"), _bandwidths),
+_THROUGHPUT: Final = (
+    Column("", _name_throughput),
+    Column("base", "base", _quantity),
+    Column("new", "new", _quantity),
+    Column("speed", "speedup", _times_as_fast),
 )
-# fmt: on
-"""Title, heads and rows of each table, in their order."""
-
-
-def _number(value: float | None) -> Measure:
-    return Measure(UNKNOWN if value is None else f"{value:,.1f}", value, "")
+_BANDWIDTHS: Final = (
+    Column("", lambda row: f"{row.collective} {format_bytes(row.size_bytes)}{' in place' if row.in_place else ''}"),
+    Column("base", "base", _busbw),
+    Column("new", "new", _busbw),
+    Column("ratio", "ratio", _times_as_fast),
+)
 
 
 def render_comparison_terminal(comparison: Comparison) -> "RenderableType":
@@ -250,25 +261,19 @@ def render_comparison_terminal(comparison: Comparison) -> "RenderableType":
 
     parts: list[RenderableType] = [Text(escape_control(line), style="dim") for line in describe_sides(comparison)]
     parts.append(Text(escape_control(comparison.sentence), style="bold"))
-    parts += [_terminal_table(table) for table in build_tables(comparison, _MOST_ROWS_OF_TERMINAL)]
+    parts += map(_terminal_table, build_tables(comparison, _MOST_ROWS_OF_TERMINAL))
     parts += [Text(escape_control(note), style="dim") for note in comparison.notes]
     return Group(*parts)
 
 
-def _terminal_table(table: ComparisonTable) -> "Table":
-    from rich.table import Table
+def _terminal_table(table: Table) -> "RenderableType":
+    from rich.table import Table as RichTable
     from rich.text import Text
 
-    shown = Table(title=table.title, title_justify="left", title_style="cyan", box=None, padding=(0, 2, 0, 0))
+    shown = RichTable(title=table.title, title_justify="left", title_style="cyan", box=None, padding=(0, 2, 0, 0))
     for number, head in enumerate(table.heads):
-        is_text = number == 0
-        widest = max(map(len, head.split()), default=0)  # a narrow terminal folds heads between words
-        shown.add_column(
-            head,
-            justify="left" if is_text else "right",
-            overflow="fold" if is_text else "ellipsis",
-            min_width=widest,
-        )
+        of_kind: dict[str, Any] = {"justify": "right", "overflow": "ellipsis"} if number else {"overflow": "fold"}
+        shown.add_column(head, **of_kind, min_width=max(map(len, head.split()), default=0))  # a head folds at blanks
     for row in table.rows:
         # Text, not str: square brackets in a kernel name are not markup
         shown.add_row(*(Text(escape_control(cell)) for cell in row))
@@ -287,27 +292,30 @@ def render_comparison_markdown(comparison: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _write_value(gate: Gate) -> str:
+    is_count = gate.gate == "fail-on" and gate.value is not None
+    return str(round(gate.value or 0)) if is_count else format_percent(gate.value)
+
+
+def _write_interval(gate: Gate) -> str:
+    return UNKNOWN if gate.interval is None else " to ".join(map(format_percent, gate.interval))
+
+
+_GATES: Final = (
+    Column("gate", "gate"),
+    Column("limit", "limit", lambda limit: UNKNOWN if limit is None else format_limit(limit)),
+    Column("value", _write_value),
+    Column("95% interval", _write_interval),
+    Column("result", lambda gate: gate.result.name),
+)
+
+
 def render_check_markdown(gates: Sequence[Gate], comparison: Comparison | None) -> str:
     """Return the line, a table of the gates and, with a baseline, what changed, for the summary of a job."""
     from jitter.report.markdown import escape_markdown, format_list, format_markdown_table
 
-    rows = [
-        (
-            gate.gate,
-            UNKNOWN if gate.limit is None else format_limit(gate.limit),
-            UNKNOWN
-            if gate.value is None
-            else str(round(gate.value))
-            if gate.gate == "fail-on"
-            else format_percent(gate.value),
-            UNKNOWN if gate.interval is None else " to ".join(map(format_percent, gate.interval)),
-            gate.result.name,
-        )
-        for gate in gates
-    ]
-    heads = ("gate", "limit", "value", "95% interval", "result")
     lines = ["# jitter check", "", f"**{escape_markdown(write_line(gates))}**", ""]
-    lines += format_markdown_table(heads, rows)
+    lines += format_markdown_table(build_table("", _GATES, gates))
     if comparison is not None:
         lines += ["", escape_markdown(comparison.sentence), ""]
         lines += format_list(describe_sides(comparison))
@@ -315,31 +323,24 @@ def render_check_markdown(gates: Sequence[Gate], comparison: Comparison | None) 
     return "\n".join(lines) + "\n"
 
 
-def _format_tables(comparison: Comparison, most_rows: int) -> Iterator[str]:
+def _format_tables(comparison: Comparison, most_rows: int) -> Iterable[str]:
     from jitter.report.markdown import format_markdown_table
 
     for table in build_tables(comparison, most_rows):
-        yield from ("", f"## {table.title}", "", *format_markdown_table(table.heads, table.rows))
+        yield from ("", f"## {table.title}", "", *format_markdown_table(table))
 
 
 def render_comparison_html(bases: Sequence[Document], new: Document, comparison: Comparison) -> str:
     """Return the page: verdict, both runs on the same axes, tables. Text from traces is escaped."""
-    from markupsafe import Markup
-
     from jitter.report.figures.comparison_figures import draw_comparison
-    from jitter.report.page import render_document, template_environment
+    from jitter.report.page import render_plain_page
 
     drawn = draw_comparison(bases, new, comparison)
-    title = f"{comparison.base.label} and {comparison.new.label}"
-    body = (
-        template_environment()
-        .get_template("comparison.html.j2")
-        .render(
-            title=title,
-            comparison=comparison,
-            sides=describe_sides(comparison),
-            tables=build_tables(comparison, _MOST_ROWS_OF_PAGE),
-            roots=drawn is not None,
-        )
+    return render_plain_page(
+        "comparison.html.j2",
+        f"{comparison.base.label} and {comparison.new.label}",
+        {} if drawn is None else {"comparison": drawn},
+        comparison=comparison,
+        sides=describe_sides(comparison),
+        tables=build_tables(comparison, _MOST_ROWS_OF_PAGE),
     )
-    return render_document(title, Markup(body), {} if drawn is None else {"comparison": drawn})

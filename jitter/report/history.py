@@ -12,8 +12,8 @@ from jitter.comparison.document import Document
 from jitter.core.formatting import format_percent, format_time
 from jitter.history.change_points import ChangePoint, find_change_points, find_outside
 from jitter.history.runs import HistoryRun
-from jitter.report.comparison import ComparisonTable, build_tables
-from jitter.report.text.cells import measure_percent, measure_time
+from jitter.report.comparison import build_tables
+from jitter.report.text.tables import Column, Table, build_table, measure_percent, measure_time
 
 HISTORY_SCHEMA_VERSION: Final = 1
 _BASES: Final = 5
@@ -33,43 +33,49 @@ def change_points(runs: Sequence[HistoryRun]) -> dict[tuple[str, str], ChangePoi
     return changes
 
 
-def history_rows(runs: Sequence[HistoryRun]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    changes = change_points(runs)
-    heads = ("job", "run", "added", "ranks", "steps", "step time", "loss", "change", "labels")
-    rows: list[tuple[str, ...]] = [
-        (
-            run.job,
-            run.name,
-            format_date(run.added_ns),
-            str(run.ranks),
-            str(run.steps),
-            measure_time(run.step_time_ns),
-            measure_percent(run.loss_fraction),
-            format_change(changes.get((run.job, run.digest))),
-            format_labels(run),
-        )
-        for run in runs
-    ]
-    return heads, rows
+def tabulate_runs(runs: Sequence[HistoryRun]) -> Table:
+    """Return one row a run, of all jobs."""
+    columns = (
+        Column("job", "job"),
+        Column("run", "name"),
+        Column("added", "added_ns", format_date),
+        Column("ranks", "ranks"),
+        Column("steps", "steps"),
+        Column("step time", "step_time_ns", measure_time),
+        Column("loss", "loss_fraction", measure_percent),
+        _change_column(runs),
+        Column("labels", format_labels),
+    )
+    return build_table("", columns, runs)
 
 
-def describe_history(
-    runs: Sequence[HistoryRun], documents: Sequence[Document]
-) -> tuple[list[str], tuple[str, ...], list[tuple[str, ...]]]:
-    """Return sentences on the change points of one job, and heads and rows of its runs with waterfall and findings."""
+def tabulate_job(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> Table:
+    """Return one row a run of one job, with its waterfall and its findings."""
+    document_of = {run.digest: document for run, document in zip(runs, documents, strict=True)}
+
+    def part_of(part: str, words: str) -> Column:
+        return Column(words, lambda run: waterfall_parts(document_of[run.digest])[part], measure_time)
+
+    columns = (
+        Column("run", "name"),
+        Column("step time", "step_time_ns", measure_time),
+        Column("loss", "loss_fraction", measure_percent),
+        *(part_of(rung, RUNG_WORDS[rung]) for rung in RUNGS[1:]),
+        part_of("best", "at best"),
+        _change_column(runs),
+        Column("findings", lambda run: describe_findings(document_of[run.digest])),
+    )
+    return build_table("", columns, runs)
+
+
+def _change_column(runs: Sequence[HistoryRun]) -> Column:
     changes = change_points(runs)
-    heads = ("run", "step time", "loss", *(RUNG_WORDS[rung] for rung in RUNGS[1:]), "at best", "change", "findings")
-    rows: list[tuple[str, ...]] = [
-        (
-            run.name,
-            measure_time(run.step_time_ns),
-            measure_percent(run.loss_fraction),
-            *map(measure_time, waterfall_parts(document).values()),
-            format_change(changes.get((run.job, run.digest))),
-            describe_findings(document),
-        )
-        for run, document in zip(runs, documents, strict=True)
-    ]
+    return Column("change", lambda run: format_change(changes.get((run.job, run.digest))))
+
+
+def describe_history(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> list[str]:
+    """Return sentences on the change points of one job, and on its scaling."""
+    changes = change_points(runs)
     sentences = [
         f"Changed with {run.name} ({format_date(run.added_ns)}): {describe_change(changes[run.job, run.digest])}."
         for run in runs
@@ -81,7 +87,7 @@ def describe_history(
             "The next run tells whether the step time changed."
         )
     sentences = sentences or ["No change of the step time beyond the spread between runs."]
-    return [*sentences, *describe_scaling(runs, documents)], heads, rows
+    return [*sentences, *describe_scaling(runs, documents)]
 
 
 def describe_scaling(runs: Sequence[HistoryRun], documents: Sequence[Document]) -> list[str]:
@@ -170,27 +176,25 @@ def history_document(runs: Sequence[HistoryRun]) -> dict[str, Any]:
 
 def render_history_html(job: str, runs: Sequence[HistoryRun], documents: Sequence[Document]) -> str:
     """Return the page: the runs' step time, loss and split, the change points, the comparison of each run."""
-    from markupsafe import Markup
-
     from jitter.report.figures.history_figures import draw_history
-    from jitter.report.page import render_document, template_environment
+    from jitter.report.page import render_plain_page
 
     changes = change_points(runs)
-    sentences, heads, rows = describe_history(runs, documents)
     sections = []
     for at in range(max(0, len(runs) - _MOST_COMPARED), len(runs)):
         change = format_change(changes.get((runs[at].job, runs[at].digest)))
-        sentence, tables = "The first run of the job.", list[ComparisonTable]()
+        sentence, tables = "The first run of the job.", list[Table]()
         if bases := documents[max(0, at - _BASES) : at]:
             comparison = compare_documents(bases, documents[at])
             sentence, tables = comparison.sentence, build_tables(comparison, _MOST_ROWS)
         title = f"{runs[at].name}, {format_date(runs[at].added_ns)} {change}".strip()
         section = {"run": runs[at], "title": title, "labels": format_labels(runs[at])}
         sections.append(section | {"sentence": sentence, "tables": tables})
-    body = (
-        template_environment()
-        .get_template("history.html.j2")
-        .render(job=job, sentences=sentences, heads=heads, rows=rows, sections=sections)
+    return render_plain_page(
+        "history.html.j2",
+        f"history of {job}",
+        {"history": draw_history(runs, documents, changes)},
+        sentences=describe_history(runs, documents),
+        runs=tabulate_job(runs, documents),
+        sections=sections,
     )
-    figures = draw_history(runs, documents, changes)
-    return render_document(f"history of {job}", Markup(body), {"history": figures})

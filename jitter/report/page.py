@@ -243,6 +243,12 @@ def choose_kernel(report: RunReport, durations: KernelDurations) -> int:
     return next((kernel for kernel in wanted if kernel in durations.kernel_index), durations.kernel_index[0])
 
 
+def render_plain_page(template: str, title: str, items: Mapping[str, LayoutDOM], **values: Any) -> str:
+    """Return a page that is no report: its body is this template with these values, and the title."""
+    body = template_environment().get_template(template).render(title=title, is_drawn=bool(items), **values)
+    return render_document(title, Markup(body), items)
+
+
 def render_document(
     title: str, body: Markup, items: Mapping[str, LayoutDOM], data: Markup | None = None, *, live: bool = False
 ) -> str:

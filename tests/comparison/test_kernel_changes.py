@@ -97,7 +97,7 @@ def test_a_slower_kernel_is_found_at_all_its_places():
     assert one.cost_ns == pytest.approx(6 * 3000, rel=0.25)
     assert one.p_adjusted is not None
     assert one.p_adjusted < 0.01
-    assert one.indices == list(range(2, 24, 4))
+    assert one.kernel_indices == list(range(2, 24, 4))
 
 
 def test_a_change_within_what_gpus_differ_by_is_none():

@@ -11,10 +11,9 @@ from jitter.cli.output.stdio import say
 from jitter.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from jitter.comparison.document import Document
     from jitter.history.runs import HistoryRun
+    from jitter.report.text.tables import Table
 
 DEFAULT_PAGE = Path("jitter-history.html")
 """The path of the page without `-o`."""
@@ -82,7 +81,7 @@ def list_(job: str | None, as_json: bool, db: str | None) -> None:
     """
     import json
 
-    from jitter.report.history import history_document, history_rows
+    from jitter.report.history import history_document, tabulate_runs
 
     runs, _ = _read(db, job, with_documents=False)
     if as_json:
@@ -90,7 +89,7 @@ def list_(job: str | None, as_json: bool, db: str | None) -> None:
     elif not runs:
         say("the history is empty; add a run with: jitter history add LAKE --job NAME")
     else:
-        click.echo(_format_table(*history_rows(runs)), nl=False)
+        click.echo(_format_table(tabulate_runs(runs)), nl=False)
 
 
 @history.command()
@@ -125,11 +124,10 @@ def show(job: str, as_html: bool, output: Path | None, force: bool, db: str | No
         write_text(path, render_history_html(job, runs, documents))
         click.echo(path)
         return
-    from jitter.report.history import describe_history
+    from jitter.report.history import describe_history, tabulate_job
 
-    sentences, heads, rows = describe_history(runs, documents)
-    click.echo(_format_table(heads, rows), nl=False)
-    for sentence in sentences:
+    click.echo(_format_table(tabulate_job(runs, documents)), nl=False)
+    for sentence in describe_history(runs, documents):
         click.echo(sentence)
 
 
@@ -142,8 +140,9 @@ def _read(db: str | None, job: str | None, *, with_documents: bool = True) -> "t
         return runs, read_documents(database, runs) if with_documents else []
 
 
-def _format_table(heads: "Sequence[str]", rows: "Sequence[Sequence[str]]") -> str:
+def _format_table(table: "Table") -> str:
     """Lay out rows whose first and last columns are texts, the others numbers."""
     from jitter.core.formatting import escape_control, format_columns
 
-    return format_columns([heads, *(list(map(escape_control, row)) for row in rows)], (0, len(heads) - 1))
+    lines = [table.heads, *(list(map(escape_control, row)) for row in table.rows)]
+    return format_columns(lines, (0, len(table.heads) - 1))

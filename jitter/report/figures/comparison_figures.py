@@ -108,11 +108,12 @@ def _kernel_differences(comparison: Comparison) -> figure | None:
 
 def _bandwidths(comparison: Comparison) -> figure | None:
     measured = {
-        side: [entry for entry in entries if entry is not None and entry.busbw and entry.size_bytes]
-        for side, entries in (
-            ("base", [change.base for change in comparison.collectives]),
-            ("new", [change.new for change in comparison.collectives]),
-        )
+        side: [
+            (change, busbw)
+            for change in comparison.collectives
+            if (busbw := getattr(change, f"{side}_busbw")) and change.size_bytes
+        ]
+        for side in ("base", "new")
     }
     if not any(measured.values()):
         return None
@@ -121,9 +122,9 @@ def _bandwidths(comparison: Comparison) -> figure | None:
     for side, color, marker in (("base", _BASE_COLOR, "circle"), ("new", _NEW_COLOR, "triangle")):
         source = ColumnDataSource(
             {
-                "size": [entry.size_bytes for entry in measured[side]],
-                "busbw": [entry.busbw for entry in measured[side]],
-                "operation": [(entry.collective or "unknown").replace("_", " ") for entry in measured[side]],
+                "size": [change.size_bytes for change, _ in measured[side]],
+                "busbw": [busbw for _, busbw in measured[side]],
+                "operation": [(change.collective or "unknown").replace("_", " ") for change, _ in measured[side]],
             },
             name=f"comparison:bandwidth:{side}",
         )

@@ -6,42 +6,10 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-from jitter.core.formatting import format_percent, format_time
+from jitter.report.text.tables import Measure, Shortened, measure_change, measure_percent, measure_time
 
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 _BOUND: Final = re.compile(r"(?<=&gt;) (?=\d)")
-
-
-class Measure(str):
-    """The text of a value, with the value itself and its unit."""
-
-    raw: float | int | None
-    unit: str
-
-    def __new__(cls, text: str, raw: float | int | None, unit: str) -> "Measure":
-        made = super().__new__(cls, text)
-        made.raw, made.unit = raw, unit
-        return made
-
-
-class Shortened(str):
-    """A text that is cut for people, with the whole text."""
-
-    full: str
-
-    def __new__(cls, text: str, full: str) -> "Shortened":
-        made = super().__new__(cls, text)
-        made.full = full
-        return made
-
-
-def measure_time(ns: float | None, *, signed: bool = False) -> Measure:
-    """Return a time as text in the unit that people read, with its value in ns."""
-    return Measure(format_time(ns, signed=signed), ns, "ns")
-
-
-def measure_percent(fraction: float | None) -> Measure:
-    return Measure(format_percent(fraction), None if fraction is None else 100 * fraction, "%")
 
 
 def render_prose(text: str) -> Markup:
@@ -66,7 +34,7 @@ def render_cell(text: str, *, is_text: bool = False) -> Markup:
 
 
 def time_cell(ns: float | None, *, signed: bool = False) -> Markup:
-    return render_cell(measure_time(ns, signed=signed))
+    return render_cell((measure_change if signed else measure_time)(ns))
 
 
 def percent_cell(fraction: float | None) -> Markup:

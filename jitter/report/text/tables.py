@@ -1,0 +1,76 @@
+"""Tables as data: columns that say their head and how a row's cell is written, the same in every form of a report."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from jitter.core.formatting import format_percent, format_time
+
+UNKNOWN_CELL: Final = "-"
+
+
+class Measure(str):
+    """The text of a value, with the value itself and its unit."""
+
+    raw: float | int | None
+    unit: str
+
+    def __new__(cls, text: str, raw: float | int | None, unit: str = "") -> "Measure":
+        made = super().__new__(cls, text)
+        made.raw, made.unit = raw, unit
+        return made
+
+
+class Shortened(str):
+    """A text that is cut for people, with the whole text."""
+
+    full: str
+
+    def __new__(cls, text: str, full: str) -> "Shortened":
+        made = super().__new__(cls, text)
+        made.full = full
+        return made
+
+
+class Column(NamedTuple):
+    """One column: its head, the value that a row has in it, and the text of a value."""
+
+    head: str
+    value: str | Callable[[Any], Any]
+    """Name of a field of the row, or a function of the row."""
+    write: Callable[[Any], str] | None = None
+    """Text of a value, None included; by default that of `str`, and a dash for None."""
+
+    def cell(self, row: Any) -> str:
+        value = getattr(row, self.value) if isinstance(self.value, str) else self.value(row)
+        if self.write is not None:
+            return self.write(value)
+        return value if isinstance(value, str) else UNKNOWN_CELL if value is None else str(value)
+
+
+class Table(NamedTuple):
+    """One table; the first column is text, the others are numbers."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def build_table(title: str, columns: Sequence[Column], rows: Iterable[Any]) -> Table:
+    """Return the table of these rows."""
+    return Table(
+        title, tuple(column.head for column in columns), [tuple(column.cell(row) for column in columns) for row in rows]
+    )
+
+
+def measure_time(ns: float | None) -> Measure:
+    """Return a time as text in the unit that people read, with its value in ns."""
+    return Measure(format_time(ns), ns, "ns")
+
+
+def measure_change(ns: float | None) -> Measure:
+    """Return the same of a difference, with its sign."""
+    return Measure(format_time(ns, signed=True), ns, "ns")
+
+
+def measure_percent(fraction: float | None) -> Measure:
+    return Measure(format_percent(fraction), None if fraction is None else 100 * fraction, "%")

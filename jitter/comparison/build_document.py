@@ -75,7 +75,7 @@ def build_document(
     """
     chosen = list(lake.step_keys if steps is None else steps)
     names = _Names()
-    measured = _measure(lake, chosen, names, step_kind) if chosen else _nothing(lake)
+    measured = _measure(lake, chosen, names, step_kind) if chosen else {}
     return Document(
         kind=DOCUMENT_KIND,
         schema_version=DOCUMENT_SCHEMA_VERSION,
@@ -95,15 +95,9 @@ def build_document(
         throughput=list_throughputs(lake.log_table("throughput").to_pylist()),
         bandwidths=list_bandwidths(lake.log_table("bandwidth").to_pylist()),
         names=tuple(names.known),
+        rank_entries=_rank_entries(lake, measured.get("jitter", ())),
         **measured,
     )
-
-
-def _nothing(lake: Lake) -> dict[str, Any]:
-    """Return the fields of a document of a lake without steps."""
-    ranks = tuple(RankEntry(rank, lake.hosts.get(rank), None) for rank in lake.ranks)
-    of_run = {"loss_ns": None, "loss_fraction": None, "rank_entries": ranks}
-    return of_run | dict.fromkeys(("steps", "teams", "collectives", "culprits"), ())
 
 
 def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: str | None) -> dict[str, Any]:
@@ -112,7 +106,7 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
 
     diagnosis, analysis = lake.diagnose(chosen), lake.analyze(chosen)
     if not analysis.run.programs:  # no rank recorded a step completely
-        return _nothing(lake) | {"notes": tuple(diagnosis.notes)}
+        return {"notes": tuple(diagnosis.notes)}
     kinds = analysis.steps.kinds
     compared = step_kind or max(sorted(set(kinds)), key=kinds.count)
     if compared not in kinds:
@@ -136,7 +130,6 @@ def _measure(lake: Lake, chosen: Sequence[StepKey], names: "_Names", step_kind: 
         "teams": _teams(lake, of_kind, names, places, alike - max(0, len(kinds) - _MAX_STEPS)),
         "loss_ns": diagnosis.loss.ns,
         "loss_fraction": diagnosis.loss.fraction,
-        "rank_entries": _rank_entries(lake, jitter),
         "collectives": tuple(_collectives(lake, chosen)),
         "culprits": _culprits(diagnosis),
         "notes": tuple(diagnosis.notes),
@@ -198,13 +191,14 @@ def _teams(lake: Lake, analysis: "RunAnalysis", names: "_Names", alike: Ints, en
     teams = []
     for team, places in references.items():
         first = int(run.job.first[team])
-        program = run.programs[team]
+        program, shapes = run.programs[team], _launch_shapes(lake, analysis, team)
+        kernels = [(place, program.operations[place]) for place in places]
         usual = [program.operations[place] for place in program.places[program.reference].tolist() if place >= 0]
         team_times = np.array([times[number][first:][places] for number in kept]).reshape(len(kept), len(places))
         teams.append(
             Team(
                 tuple(rank for rank, rank_team in run.team_of.items() if rank_team == team),
-                _places(lake, analysis, team, places, names),
+                tuple(Place(names.number(of.name), not of.on_main, shapes.get(at)) for at, of in kernels),
                 tuple(sorted({names.number(operation.name) for operation in usual if operation.kind == MEMORY})),
                 tuple(entries[spread].tolist()),
                 tuple(
@@ -358,16 +352,6 @@ def _known(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def _places(lake: Lake, analysis: "RunAnalysis", team: int, places: Sequence[int], names: _Names) -> tuple[Place, ...]:
-    run = analysis.run
-    program = run.programs[team]
-    shapes = _launch_shapes(lake, analysis, team)
-    return tuple(
-        Place(names.number(program.operations[place].name), not program.operations[place].on_main, shapes.get(place))
-        for place in places
-    )
-
-
 def _launch_shapes(lake: Lake, analysis: "RunAnalysis", team: int) -> dict[int, tuple[int, ...]]:
     """Return the launch shape at each place, as the first rank that ran the team's commonest sequence recorded it."""
     run = analysis.run
@@ -447,27 +431,15 @@ def _marker(lake: Lake, chosen: set[StepKey]) -> str | None:
 
 
 def _environment(lake: Lake) -> Environment:
-    profilers = {
-        f"{source.format} {source.profiler_version}" for source in lake.sources if source.profiler_version is not None
-    }
-    if not lake.logs:
-        return Environment(tuple(sorted(profilers)))
-    communicators = lake.log_table("communicators").to_pylist()
-    edges = lake.log_table("edges").to_pylist()
-    networks = {
-        f"{communicator['network']} ({communicator['plugin']})" if communicator["plugin"] else communicator["network"]
-        for communicator in communicators
-    }
-    transports = {
-        f"{edge['transport']}{' with GPUDirect' if edge['gdr'] else ''}" for edge in edges if edge["transport"]
-    }
-    return Environment(
-        tuple(sorted(profilers)),
-        _sorted_texts(communicator["version"] for communicator in communicators),
-        _sorted_texts(networks),
-        _sorted_texts(transports),
+    """Return what the records and logs name, each once, in order."""
+    communicators, edges = (
+        lake.log_table(name).to_pylist() if lake.logs else [] for name in ("communicators", "edges")
     )
-
-
-def _sorted_texts(values: Any) -> tuple[str, ...]:
-    return tuple(sorted({value for value in values if value}))
+    versions = ((source.format, source.profiler_version) for source in lake.sources)
+    named = (
+        [f"{form} {version}" for form, version in versions if version is not None],
+        [row["version"] for row in communicators],
+        [f"{row['network']} ({row['plugin']})" if row["plugin"] else row["network"] for row in communicators],
+        [f"{row['transport']}{' with GPUDirect' if row['gdr'] else ''}" for row in edges if row["transport"]],
+    )
+    return Environment(*(tuple(sorted(set(filter(None, texts)))) for texts in named))

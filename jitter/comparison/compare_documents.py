@@ -46,7 +46,8 @@ def compare_documents(bases: Sequence[Document], new: Document) -> Comparison:
     """
     if not bases:
         raise UsageError("nothing to compare with", "name a base and the new run")
-    base = _typical(bases)
+    timed = sorted((base for base in bases if len(step_times(base))), key=lambda base: median(step_times(base)))
+    base = timed[(len(timed) - 1) // 2] if timed else bases[-1]
     ordered = [base, *(document for document in bases if document is not base)]
     pairs = pair_teams(base, new)
     reasons = _find_reasons(ordered, new, pairs)
@@ -167,12 +168,6 @@ def _describe_differences(bases: Sequence[Document], new: Document, pairs: Seque
     return sentences
 
 
-def _typical(bases: Sequence[Document]) -> Document:
-    timed = [document for document in bases if len(step_times(document))]
-    ordered = sorted(timed, key=lambda document: median(step_times(document)))
-    return ordered[(len(ordered) - 1) // 2] if ordered else bases[-1]
-
-
 def _side(documents: Sequence[Document]) -> Side:
     return Side(
         label=", ".join(document.label for document in documents),
@@ -264,10 +259,15 @@ def _ranks(base: Document, new: Document) -> tuple[RankChange, ...]:
 
 def _culprits(base: Sequence[CulpritEntry], new: Sequence[CulpritEntry], rows: Sequence[Row]) -> CulpritChanges:
     """Match findings of one cause that share ranks."""
+
+    def is_same(entry: CulpritEntry, candidate: CulpritEntry) -> bool:
+        of_job = entry.scope == candidate.scope == "job"
+        return entry.cause == candidate.cause and (of_job or not set(entry.ranks).isdisjoint(candidate.ranks))
+
     unmatched = list(base)
     changes: dict[str, list[CulpritEntry]] = {"appeared": [], "stayed": [], "went": unmatched}
     for entry in new:
-        partner = next((candidate for candidate in unmatched if _is_same(entry, candidate)), None)
+        partner = next((candidate for candidate in unmatched if is_same(entry, candidate)), None)
         if partner is not None:
             unmatched.remove(partner)
         changes["appeared" if partner is None else "stayed"].append(entry)
@@ -286,9 +286,3 @@ def _difference(entry: CulpritEntry, rows: Sequence[Row]) -> int | None:
     ranks = None if entry.loss_class == LossClass.TRANSFER.label else {*entry.ranks}
     jitter_rows = [row for row in rows if row.rung == "ranks" and row.loss_class == entry.loss_class]
     return round(sum(row.loss_ns for row in jitter_rows if ranks is None or row.rank in ranks))
-
-
-def _is_same(entry: CulpritEntry, candidate: CulpritEntry) -> bool:
-    return entry.cause == candidate.cause and (
-        entry.scope == candidate.scope == "job" or bool(set(entry.ranks) & set(candidate.ranks))
-    )

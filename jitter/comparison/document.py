@@ -177,7 +177,7 @@ class Environment(msgspec.Struct, frozen=True):
     transports: tuple[str, ...] = ()
 
 
-class Document(msgspec.Struct, frozen=True):
+class Document(msgspec.Struct, frozen=True, kw_only=True):
     """The data of a run that a comparison reads."""
 
     kind: str
@@ -191,15 +191,15 @@ class Document(msgspec.Struct, frozen=True):
     formats: tuple[str, ...]
     marker: str | None
     """Text of the step markers with # for numbers; None where steps were found without markers."""
-    steps: tuple[StepEntry, ...]
+    steps: tuple[StepEntry, ...] = ()
     names: tuple[str, ...]
     """Kernel names."""
-    teams: tuple[Team, ...]
-    loss_ns: int | None
-    loss_fraction: float | None
+    teams: tuple[Team, ...] = ()
+    loss_ns: int | None = None
+    loss_fraction: float | None = None
     rank_entries: tuple[RankEntry, ...]
-    collectives: tuple[CollectiveEntry, ...]
-    culprits: tuple[CulpritEntry, ...]
+    collectives: tuple[CollectiveEntry, ...] = ()
+    culprits: tuple[CulpritEntry, ...] = ()
     environment: Environment
     throughput: tuple[ThroughputEntry, ...] = ()
     bandwidths: tuple[BandwidthEntry, ...] = ()

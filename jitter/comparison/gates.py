@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import Final, Literal, get_args
 
 from jitter.analysis.diagnosis.model import Cause
-from jitter.comparison.document import CulpritEntry, Document
+from jitter.comparison.document import Document
 from jitter.comparison.model import Comparison
 from jitter.comparison.sentence import describe_parts
 from jitter.comparison.significance import measure_loss
@@ -106,7 +106,9 @@ def check_findings(run: Document, causes: Collection[str]) -> Gate:
     certain = [finding for finding in run.culprits if finding.confidence == "high" and finding.cause in causes]
     findings = [finding for finding in certain if finding.recurs != "unknown"]
     if findings:
-        text = f"{_subject(findings[0])}: {findings[0].cause}, high confidence"
+        entry = findings[0]
+        subject = f"host {entry.host}" if entry.scope == "host" and entry.host else format_rank(entry.rank, entry.host)
+        text = f"{subject}: {entry.cause}, high confidence"
         rest_text = f" and {format_count(len(findings) - 1, 'more finding')}" if len(findings) > 1 else ""
         return Gate("fail-on", None, len(findings), None, Result.FAIL, text + rest_text)
     if not run.steps or run.ranks < 2:
@@ -137,9 +139,3 @@ def format_limit(limit: float) -> str:
 def _span(interval: tuple[float, float]) -> str:
     low, high = interval
     return f"95% interval {format_percent(low)} to {format_percent(high)}"
-
-
-def _subject(entry: CulpritEntry) -> str:
-    if entry.scope == "host" and entry.host is not None:
-        return f"host {entry.host}"
-    return format_rank(entry.rank, entry.host)

@@ -5,6 +5,7 @@ loses above it: its median step is slower than the usual one for all ranks, and 
 no account explains is one row. Pairs of values are those of the base and of the new run, in this order.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -149,21 +150,41 @@ class AlignedTeam:
     runs: _Places
     """The team in either run."""
     slots: list[Slot]
-    names: list[tuple[str | None, str | None]]
-    """By slot."""
-    kernels: list[tuple[int, _Places]]
-    """The slots of kernels, with the kernel's indices."""
+    operations: list[tuple[AlignedOperation | None, AlignedOperation | None]]
+    """By slot, in either run."""
 
-    def operations(self, side: int) -> list[int | None]:
-        """Return by slot the operation of one run."""
-        return [slot.places[side] for slot in self.slots]
+    @cached_property
+    def names(self) -> list[tuple[str | None, str | None]]:
+        """The names of the operations by slot, in either run."""
+        return [(base and base.name, new and new.name) for base, new in self.operations]
+
+    @cached_property
+    def kernels(self) -> list[tuple[int, _Places]]:
+        """The slots of kernels, with the kernel's indices."""
+        kernels, counts = [], [0, 0]
+        for at, (base, new) in enumerate(self.operations):
+            if any(operation is not None and operation.is_kernel for operation in (base, new)):
+                kernels.append((at, (base and counts[BASE], new and counts[NEW])))
+                counts = [counts[BASE] + (base is not None), counts[NEW] + (new is not None)]
+        return kernels
+
+    @cached_property
+    def slot_of(self) -> tuple[dict[int, int], dict[int, int]]:
+        """The slot of each operation of either run."""
+        base, new = (
+            {place: at for at, slot in enumerate(self.slots) if (place := slot.places[side]) is not None}
+            for side in (BASE, NEW)
+        )
+        return base, new
 
     def alone(self, side: int) -> dict[int, str]:
-        """Return the names of one run's operations that the other one lacks."""
+        """Return the names of one run's operations that the other one lacks; none if the team has no partner."""
+        if self.runs[BASE] is None:
+            return {}
         return {
-            place: names[side] or ""
-            for slot, names in zip(self.slots, self.names, strict=True)
-            if (place := slot.places[side]) is not None and slot.places[1 - side] is None
+            place: self.names[at][side] or ""
+            for place, at in self.slot_of[side].items()
+            if self.slots[at].places[1 - side] is None
         }
 
 
@@ -180,30 +201,22 @@ class AlignedRuns:
         self.teams = [self._align(runs) for runs in both]
 
     def _align(self, runs: _Places) -> AlignedTeam:
-        sides = [
+        base, new = (
             [] if team is None else self._list_operations(document, team)
             for document, team in zip(self.documents, runs, strict=True)
-        ]
-        slots, names, kernels, counts = align_programs(*sides), [], [], [0, 0]
-        for at, slot in enumerate(slots):
-            base, new = there = [
-                None if place is None else side[place] for place, side in zip(slot.places, sides, strict=True)
-            ]
-            names.append((base and base.name, new and new.name))
-            if any(operation is not None and operation.is_kernel for operation in there):
-                kernels.append((at, (base and counts[BASE], new and counts[NEW])))
-                counts = [count + (operation is not None) for operation, count in zip(there, counts, strict=True)]
-        return AlignedTeam(runs, slots, names, kernels)
+        )
+        slots = align_programs(base, new)
+        there = [(None if at is None else base[at], None if to is None else new[to]) for (at, to), *_ in slots]
+        return AlignedTeam(runs, slots, there)
 
     def _list_operations(self, document: Document, team: int) -> list[AlignedOperation]:
         """Return the operations of a team's program; without programs its kernels, which every document has."""
-        names = document.names
         if document.usual is None or not self.has_programs:
             places = name_places(document, document.teams[team])
             return [AlignedOperation(name, None, not is_concurrent) for name, is_concurrent in places]
         program = document.usual.teams[team]
         columns = zip(program.names, program.kinds, program.streams, strict=True)
-        return [AlignedOperation(names[name], kind, stream == MAIN) for name, kind, stream in columns]
+        return [AlignedOperation(document.names[name], kind, stream == MAIN) for name, kind, stream in columns]
 
     @property
     def paired(self) -> list[tuple[int, AlignedTeam, Team, Team]]:
@@ -214,19 +227,6 @@ class AlignedRuns:
             for base, new in [team.runs]
             if base is not None and new is not None
         ]
-
-    @cached_property
-    def slot_of(self) -> dict[tuple[int, int], tuple[int, dict[int, int]]]:
-        """By run and team its position among the aligned teams, and the slot of each of its operations."""
-        return {
-            (side, run_team): (
-                number,
-                {place: at for at, place in enumerate(team.operations(side)) if place is not None},
-            )
-            for number, team in enumerate(self.teams)
-            for side, run_team in enumerate(team.runs)
-            if run_team is not None
-        }
 
 
 def charge_difference(runs: AlignedRuns, difference_ns: float) -> list[Row]:
@@ -252,11 +252,12 @@ def _usual_row(loss_class: LossClass, loss_ns: float, team: int | None = None, s
 
 
 def _above_usual(runs: AlignedRuns) -> Iterator[Row]:
+    rungs: tuple[RowRung, ...] = ("steps", "ranks")
     for side, run, sign in ((BASE, runs.base, -1), (NEW, runs.new, 1)):
-        rungs: tuple[RowRung, ...] = ("steps", "ranks")
+        aligned = {team.runs[side]: (number, team.slot_of[side]) for number, team in enumerate(runs.teams)}
         for rung, losses in zip(rungs, (run.slow_steps, run.jitter), strict=True):
             for loss in losses:
-                team, slots = (None, {}) if loss.team is None else runs.slot_of[side, loss.team]
+                team, slots = (None, {}) if loss.team is None else aligned[loss.team]
                 slot = None if loss.operation is None else slots[loss.operation]
                 yield Row(rung, loss.loss_class, loss.rank, team, slot, sign * loss.loss_ns)
 
@@ -317,7 +318,6 @@ class _CommonProgram:
     """
 
     def __init__(self, runs: AlignedRuns) -> None:
-        self._runs = runs
         base, new = self._usual = [_read_usual_step(document) for document in runs.documents]
         self._teams = [team for team in runs.teams if team.runs[NEW] is not None]
         meetings, upper, lower = self._meet()
@@ -382,17 +382,17 @@ class _CommonProgram:
         `common_ns` is the time of the run's usual step in the common program.
         """
         usual, step = self._usual[side], self.upper if side == NEW else self.lower
-        own_rules: dict[int, Dependencies] = {}
-        alone: dict[tuple[int, str], list[Wait]] = {}
-        for number, team in enumerate(self._teams):
-            if (run_team := team.runs[side]) is None:
-                continue
-            own_rules[number] = usual.program.rules[run_team]
-            if team.runs[BASE] is not None:
-                names, slots = team.alone(side), self._runs.slot_of[side, run_team][1]
-                waits = [wait for wait in own_rules[number].waits if wait.op_index in names]
-                for wait, here in zip(waits, renumber_waits(waits, slots), strict=True):
-                    alone.setdefault((number, names[wait.op_index]), []).append(here)
+        own_rules = {
+            number: usual.program.rules[run_team]
+            for number, team in enumerate(self._teams)
+            if (run_team := team.runs[side]) is not None
+        }
+        alone: dict[tuple[int, str], list[Wait]] = defaultdict(list)
+        for number, team_rules in own_rules.items():
+            names, slots = self._teams[number].alone(side), self._teams[number].slot_of[side]
+            waits = [wait for wait in team_rules.waits if wait.op_index in names]
+            for wait, here in zip(waits, renumber_waits(waits, slots), strict=True):
+                alone[number, names[wait.op_index]].append(here)
         left_ns, rules = common_ns, dict(self.program.rules)
         for (number, _), waits in alone.items():
             rules[number] = replace(rules[number], waits=(*rules[number].waits, *waits))
@@ -424,8 +424,7 @@ class _CommonProgram:
         for side, run_team in enumerate(team.runs):
             if run_team is None:
                 continue
-            rules, slots = self._usual[side].program.rules[run_team], self._runs.slot_of[side, run_team][1]
-            alone = team.alone(side) if team.runs[BASE] is not None else {}
+            rules, slots, alone = self._usual[side].program.rules[run_team], team.slot_of[side], team.alone(side)
             for wait in renumber_waits([wait for wait in rules.waits if wait.op_index not in alone], slots):
                 waits[wait.op_index, wait.on_op_index, wait.steps_back, wait.provenance == "inferred"] = wait
             leads |= {slots[place]: ns for place, ns in rules.host_lead_ns.items()}
@@ -440,7 +439,7 @@ class _CommonProgram:
     def _self_times(self, side: int, self_times: SelfTimes) -> SelfTimes:
         columns_of_teams = []
         for number, team in enumerate(self._teams):
-            places = np.array([-1 if place is None else place for place in team.operations(side)], np.int64)
+            places = np.array([-1 if (at := slot.places[side]) is None else at for slot in team.slots], np.int64)
             absent = {"lead": _NEVER_LATE_NS, "delay": -self._usual[NEW].program.rules[number].stream_ns}
             columns = np.stack([np.full(len(places), absent.get(field, 0.0)) for field in SelfTimes._fields])
             if (run_team := team.runs[side]) is not None:
@@ -464,7 +463,7 @@ class _CommonProgram:
             return 0.0 if run_team is None or place is None else took.get((run_team, place), 0.0)
 
         meetings: list[tuple[Meeting, float, float]] = []
-        slots = [self._runs.slot_of[NEW, number][1] for number in range(len(self._teams))]
+        slots = [team.slot_of[NEW] for team in self._teams]  # those of the new run come first, in its order
         for meeting, ns in zip(new.program.meetings, new.step.transfers.tolist(), strict=True):
             teams = [new.program.blocks[block] for block, _ in meeting]
             members = tuple((block, slots[team][place]) for team, (block, place) in zip(teams, meeting, strict=True))

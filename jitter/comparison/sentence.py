@@ -34,7 +34,8 @@ def write_sentence(
     if verdict == "same":
         noise = f"noise {format_percent(effect.noise_fraction)}"
         changed = f"; {_describe_kernel(kernels)}" if kernels.changes else ""
-        return f"Same step time: {_signed(effect.fraction)} ({size}; {noise}){changed}.{unknown}"
+        sign = "+" if effect.fraction >= 0.0001 else ""
+        return f"Same step time: {sign}{format_percent(effect.fraction)} ({size}; {noise}){changed}.{unknown}"
     size = f"{format_time(abs(effect.difference_ns))} a step, {interval}"
     what = "; ".join(filter(None, (describe_parts(split, costs), _describe_kernel(kernels))))
     return f"{format_percent(abs(effect.fraction))} {verdict} ({size}){f': {what}' if what else ''}.{unknown}"
@@ -77,11 +78,6 @@ def describe_change(kernel: KernelChange) -> str:
     change = f"{format_time(abs(kernel.cost_ns))} {'more' if kernel.cost_ns > 0 else 'less'} a step"
     what = {"changed": "takes ", "appeared": "is new, ", "went": "is gone, ", "replaced": "is replaced, "}[kernel.kind]
     return f"{name} {what}{change}"
-
-
-def _signed(fraction: float) -> str:
-    text = format_percent(fraction)
-    return f"+{text}" if fraction > 0 and text[0].isdigit() else text
 
 
 def _span(effect: StepEffect) -> str:

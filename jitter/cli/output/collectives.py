@@ -1,15 +1,13 @@
 """Output of `jitter collectives`: tables for people, rows and a document for programs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from jitter.analysis.metrics.bandwidth_baseline import Baseline, BaselineRow, compare_with_baseline
+from jitter.analysis.metrics.bandwidth_baseline import Baseline, compare_with_baseline
 from jitter.analysis.metrics.communication import (
     CollectiveRow,
     Communication,
-    SizeBin,
-    TimeRow,
     tabulate_collectives,
     tabulate_ranks,
     tabulate_sizes,
@@ -17,10 +15,10 @@ from jitter.analysis.metrics.communication import (
 )
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import escape_control, format_columns
+from jitter.report.text.tables import UNKNOWN_CELL, Column, build_table
 
 COLLECTIVES_SCHEMA_VERSION: Final = 1
 _DECIMALS: Final = 3
-_DASH: Final = "-"
 
 
 class CollectiveReport:
@@ -80,76 +78,77 @@ def _plain(rows: Sequence[NamedTuple]) -> list[dict[str, Any]]:
 
 def format_report(report: CollectiveReport) -> str:
     """Return the tables for a terminal or a pipe; `-` stands for the unknown."""
+    tables: list[tuple[Sequence[Column], Sequence[NamedTuple]]]
     if report.by in ("rank", "step"):
-        rows = report.ranks if report.by == "rank" else report.steps
-        parts = [format_columns([_TIME_HEADS[report.by], *(_time_cells(report.by, row) for row in rows)])]
+        tables = [(_TIMES[report.by], report.ranks if report.by == "rank" else report.steps)]
     else:
-        parts = [format_columns([_heads(report), *(_cells(report, row) for row in report.collectives)])]
-        if report.sizes:
-            parts.append(format_columns([_SIZE_HEADS, *map(_size_cells, report.sizes)]))
-    if report.compared and report.baseline is not None:
-        heads = ("baseline", "size", "busbw", "baseline GB/s", "ratio")
-        parts.append(format_columns([heads, *map(_baseline_cells, report.compared)]))
+        columns: Sequence[Column] = [column for column in _COLLECTIVES if column.head != "group" or report.by == "group"]
+        tables = [(columns, report.collectives), (_SIZES, report.sizes)]
+    tables.append((_COMPARED, report.compared))
+    parts = []
+    for number, (columns, rows) in enumerate(tables):
+        if rows or not number:
+            table = build_table("", columns, rows)
+            parts.append(format_columns([table.heads, *table.rows]))
     notes = [*report.findings, *report.reasons]
     if notes:
         parts.append("".join(f"{note}\n" for note in notes))
     return "\n".join(parts)
 
 
-_SIZE_HEADS: Final = ("sizes", "from", "to below", "calls/step", "bytes/step")
-_TIME_HEADS: Final = {
-    "rank": ("rank", "host", "steps", "step ms", "compute", "hidden", "exposed", "waiting", "copies", "idle"),
-    "step": ("step", "ranks", "step ms", "compute", "hidden", "exposed", "waiting", "copies", "idle"),
-}
+def _number(form: str = ",") -> Callable[[float | None], str]:
+    return lambda value: UNKNOWN_CELL if value is None else format(value, form)
 
 
-def _heads(report: CollectiveReport) -> tuple[str, ...]:
-    group = ("group",) if report.by == "group" else ()
-    return (
-        *("collective", *group, "calls", "size", "dtype", "group size", "hosts", "time µs", "algbw", "busbw"),
-        *("wait µs", "last rank", "last share", "hidden", "lost ms"),
-    )
+def _text(text: str | None) -> str:
+    return escape_control(text or UNKNOWN_CELL)
 
 
-def _cells(report: CollectiveReport, row: CollectiveRow) -> tuple[str, ...]:
-    group = (escape_control(row.group or _DASH),) if report.by == "group" else ()
+def _name_operation(row: CollectiveRow) -> str:
     imbalance = "" if row.imbalance is None else f" (largest/mean part {row.imbalance:.2f})"
-    return (
-        *((row.collective or "unknown") + imbalance, *group, f"{row.calls:,}", _number(row.size)),
-        *(escape_control(row.dtype or _DASH), _number(row.group_size), row.hosts or _DASH),
-        *(
-            _number(row.time_us, ",.1f"),
-            _number(row.algbw, ",.1f"),
-            _number(row.busbw, ",.1f"),
-            _number(row.wait_us, ",.1f"),
-        ),
-        *(
-            _number(row.last_rank),
-            _number(row.last_share, ".0%"),
-            _number(row.hidden_share, ".0%"),
-            _number(row.lost_ms, ",.3f"),
-        ),
-    )
+    return (row.collective or "unknown") + imbalance
 
 
-def _time_cells(by: str, row: TimeRow) -> tuple[str, ...]:
-    times = (row.step_ms, row.compute_ms, row.hidden_ms, row.exposed_ms, row.waiting_ms, row.copies_ms, row.idle_ms)
-    shown = tuple(f"{value:.3f}" for value in times)
-    if by == "rank":
-        return str(row.rank), escape_control(row.host or _DASH), str(row.samples), *shown
-    return str(row.step) if row.epoch is None else f"{row.epoch}/{row.step}", str(row.samples), *shown
-
-
-def _size_cells(size_bin: SizeBin) -> tuple[str, ...]:
-    below = 2 * size_bin.at_least_bytes if size_bin.at_least_bytes else 1
-    calls = f"{size_bin.calls_per_step:,.1f}".removesuffix(".0")
-    return size_bin.operation, f"{size_bin.at_least_bytes:,}", f"{below:,}", calls, f"{size_bin.bytes_per_step:,.0f}"
-
-
-def _baseline_cells(row: BaselineRow) -> tuple[str, ...]:
-    ratio = _DASH if row.ratio is None else f"{row.ratio:.2f}"
-    return row.collective, f"{row.size_bytes:,}", _number(row.busbw, ",.1f"), _number(row.baseline_busbw, ",.1f"), ratio
-
-
-def _number(value: float | None, form: str = ",") -> str:
-    return _DASH if value is None else format(value, form)
+_COLLECTIVES: Final = (
+    Column("collective", _name_operation),
+    Column("group", "group", _text),
+    Column("calls", "calls", _number()),
+    Column("size", "size", _number()),
+    Column("dtype", "dtype", _text),
+    Column("group size", "group_size", _number()),
+    Column("hosts", "hosts", _text),
+    Column("time µs", "time_us", _number(",.1f")),
+    Column("algbw", "algbw", _number(",.1f")),
+    Column("busbw", "busbw", _number(",.1f")),
+    Column("wait µs", "wait_us", _number(",.1f")),
+    Column("last rank", "last_rank", _number()),
+    Column("last share", "last_share", _number(".0%")),
+    Column("hidden", "hidden_share", _number(".0%")),
+    Column("lost ms", "lost_ms", _number(",.3f")),
+)
+_SIZES: Final = (
+    Column("sizes", "operation"),
+    Column("from", "at_least_bytes", _number()),
+    Column("to below", lambda row: 2 * row.at_least_bytes or 1, _number()),
+    Column("calls/step", "calls_per_step", lambda calls: f"{calls:,.1f}".removesuffix(".0")),
+    Column("bytes/step", "bytes_per_step", _number(",.0f")),
+)
+_COMPARED: Final = (
+    Column("baseline", "collective"),
+    Column("size", "size_bytes", _number()),
+    Column("busbw", "busbw", _number(",.1f")),
+    Column("baseline GB/s", "baseline_busbw", _number(",.1f")),
+    Column("ratio", "ratio", _number(".2f")),
+)
+_PARTS: Final = tuple(
+    Column(f"{part} ms" if part == "step" else part, f"{part}_ms", _number(".3f"))
+    for part in ("step", "compute", "hidden", "exposed", "waiting", "copies", "idle")
+)
+_TIMES: Final = {
+    "rank": (Column("rank", "rank"), Column("host", "host", _text), Column("steps", "samples"), *_PARTS),
+    "step": (
+        Column("step", lambda row: row.step if row.epoch is None else f"{row.epoch}/{row.step}"),
+        Column("ranks", "samples"),
+        *_PARTS,
+    ),
+}

@@ -9,12 +9,17 @@ from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.api import Lake
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
-from jitter.report.figures.collective_sizes import draw_collective_sizes
 from jitter.report.figures.frame import stack_figures
-from jitter.report.figures.heatmap import draw_heatmap
-from jitter.report.figures.kernel_maps import draw_kernel_map, draw_kernel_strip
-from jitter.report.figures.kernels import build_kernel_axis, draw_divergence, draw_other_series, rank_columns
-from jitter.report.figures.steps import StepAxis, build_step_axis, draw_loss_by_class, draw_step_times
+from jitter.report.figures.kernels import (
+    build_kernel_axis,
+    draw_collective_sizes,
+    draw_divergence,
+    draw_kernel_map,
+    draw_kernel_strip,
+    draw_other_series,
+    rank_columns,
+)
+from jitter.report.figures.steps import StepAxis, build_step_axis, draw_heatmap, draw_loss_by_class, draw_step_times
 from jitter.report.views.run_report import RunReport
 
 

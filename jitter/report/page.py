@@ -34,19 +34,21 @@ from jitter.core.formatting import (
     format_time,
 )
 from jitter.core.names.kernels import short_name
-from jitter.report.figures.collective_sizes import draw_collective_sizes
 from jitter.report.figures.frame import read_script, stack_figures
-from jitter.report.figures.heatmap import draw_heatmap
-from jitter.report.figures.kernel_maps import draw_kernel_map, draw_kernel_strip, map_ceiling, map_columns
 from jitter.report.figures.kernels import (
     build_kernel_axis,
+    draw_collective_sizes,
     draw_divergence,
+    draw_kernel_map,
+    draw_kernel_strip,
     draw_other_series,
+    map_ceiling,
+    map_columns,
     rank_columns,
     style_ranks,
     view_columns,
 )
-from jitter.report.figures.steps import build_step_axis, draw_loss_by_class, draw_step_times
+from jitter.report.figures.steps import build_step_axis, draw_heatmap, draw_loss_by_class, draw_step_times
 from jitter.report.markdown import render_markdown
 from jitter.report.text.cells import percent_cell, render_cell, render_prose, render_sentences, time_cell
 from jitter.report.text.fix_list import (
@@ -59,10 +61,9 @@ from jitter.report.text.fix_list import (
 from jitter.report.text.questions import answer_questions
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
 from jitter.report.text.step_text import describe_cause
-from jitter.report.views.kernel_durations import KernelDurations
 from jitter.report.views.run_report import RunReport, StepSection
-from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_tables import PARTS, StepTables
+from jitter.report.views.step_view import KernelDurations, StepGrid
 
 MAX_TABLE_ROWS: Final = 200
 """Rows of the table of steps."""

@@ -11,7 +11,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.report.views.step_grid import StepGrid
+from jitter.report.views.step_view import StepGrid
 from jitter.simulate import Fault, Job, simulate
 from tests.support.json_report import differing
 from tests.support.report_lakes import view_of

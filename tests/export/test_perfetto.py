@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 from jitter.cli import main
 from jitter.core.schema import HOST
 from jitter.core.step_key import StepKey
-from jitter.export.aligned_step import AlignedStep, assign_tracks
-from jitter.export.perfetto import write_perfetto
+from jitter.export.perfetto import AlignedStep, assign_tracks, write_perfetto
 from jitter.lake.layout import host_file
 from jitter.lake.parquet import write_host
 from tests.support.lakes import MAIN, RankLake, collective, kernel, lake_of

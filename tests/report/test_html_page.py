@@ -14,12 +14,17 @@ from jitter.analysis.execution.self_times import START
 from jitter.core.formatting import capitalize, format_percent, format_time
 from jitter.core.step_key import StepKey
 from jitter.report.figures import colors
-from jitter.report.figures.collective_sizes import draw_collective_sizes
 from jitter.report.figures.frame import stack_figures
-from jitter.report.figures.heatmap import draw_heatmap
-from jitter.report.figures.kernel_maps import draw_kernel_map, map_columns
-from jitter.report.figures.kernels import build_kernel_axis, draw_divergence, draw_other_series, view_columns
-from jitter.report.figures.steps import build_step_axis, draw_loss_by_class, draw_step_times
+from jitter.report.figures.kernels import (
+    build_kernel_axis,
+    draw_collective_sizes,
+    draw_divergence,
+    draw_kernel_map,
+    draw_other_series,
+    map_columns,
+    view_columns,
+)
+from jitter.report.figures.steps import build_step_axis, draw_heatmap, draw_loss_by_class, draw_step_times
 from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
 from jitter.report.json_report import render_json
 from jitter.report.notebook import Figures
@@ -27,9 +32,7 @@ from jitter.report.page import _library, encode, find_first_lines, serialize_fig
 from jitter.report.text.fix_list import list_fixes
 from jitter.report.text.questions import answer_questions
 from jitter.report.text.step_text import describe_step
-from jitter.report.views.collective_waits import CollectiveWaits
 from jitter.report.views.excess_heatmap import LOSS_LAYER, MAX_COLUMNS, TRANSFER_LAYER, arrange_heatmap, self_time_layer
-from jitter.report.views.kernel_durations import MAX_VALUES
 from jitter.report.views.run_overview import build_run_overview
 from jitter.report.views.run_report import RunReport, RunSeries, choose_first_layer
 from jitter.report.views.step_view import (
@@ -38,9 +41,11 @@ from jitter.report.views.step_view import (
     MAX_MAP_ROWS,
     MAX_POINTS,
     MAX_RUNS,
+    MAX_VALUES,
     PIXEL_COLUMNS,
     SELF_EXCESS,
     SERIES,
+    CollectiveWaits,
     KernelMap,
     MetricSeries,
     RankRuns,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jitter.core.errors import UsageError
 from jitter.report.figures.kernels import fit_range
 from jitter.report.notebook import Figures
-from jitter.report.views import kernel_durations as module
+from jitter.report.views import step_view as module
 from jitter.report.views.run_report import RunReport
 from jitter.report.views.step_view import keep_extremes, measure_self_excess
 from tests.support.report_lakes import report_job, report_lake, step_rows

@@ -13,8 +13,7 @@ from jitter.report.notebook import Figures
 from jitter.report.text.step_text import describe_step
 from jitter.report.views import excess_heatmap, step_view
 from jitter.report.views.excess_heatmap import LOSS_LAYER, arrange_heatmap, build_excess_heatmap, self_time_layer
-from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_view import MIN_SCALE_FRACTION, build_step_view, own_values
+from jitter.report.views.step_view import MIN_SCALE_FRACTION, StepGrid, build_step_view, own_values
 from tests.support.report_lakes import report_job, report_lake, step_rows, view_of
 
 

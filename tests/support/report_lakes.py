@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import jitter
-from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_view import StepView, build_step_view
+from jitter.report.views.step_view import StepGrid, StepView, build_step_view
 from tests.support.lakes import RankLake, kernel, lake_of
 from tests.support.records import MAIN
 

@@ -139,8 +139,7 @@ def _timeline(
     from jitter.core.errors import UsageError
     from jitter.core.files import check_overwrite
     from jitter.core.formatting import format_numbers
-    from jitter.export.aligned_step import AlignedStep, choose_ranks
-    from jitter.export.perfetto import is_perfetto_export, write_perfetto
+    from jitter.export.perfetto import AlignedStep, choose_ranks, is_perfetto_export, write_perfetto
 
     if wanted is not None and len(wanted) != 1:
         raise UsageError("a timeline holds one step", "give one number with --step")

@@ -53,8 +53,7 @@ def serve(lake: Path, second: Path | None, address: str, port: int, allowed_host
     from jitter.cli.lakes import open_lake
 
     lakes = [open_lake(path) for path in (lake, second) if path is not None]
-    from jitter.export.aligned_step import AlignedStep
-    from jitter.export.perfetto import write_perfetto
+    from jitter.export.perfetto import AlignedStep, write_perfetto
     from jitter.report.live.request_guard import is_loopback
     from jitter.report.live.served_run import ServedRun
     from jitter.report.live.server import serve as serve_pages

@@ -82,8 +82,9 @@ def format_report(report: CollectiveReport) -> str:
     if report.by in ("rank", "step"):
         tables = [(_TIMES[report.by], report.ranks if report.by == "rank" else report.steps)]
     else:
-        columns: Sequence[Column] = [column for column in _COLLECTIVES if column.head != "group" or report.by == "group"]
-        tables = [(columns, report.collectives), (_SIZES, report.sizes)]
+        is_by_group = report.by == "group"
+        shown = [column for column in _COLLECTIVES if is_by_group or column.head != "group"]
+        tables = [(shown, report.collectives), (_SIZES, report.sizes)]
     tables.append((_COMPARED, report.compared))
     parts = []
     for number, (columns, rows) in enumerate(tables):

@@ -21,6 +21,7 @@ TRANSFER: Final = "#009e73"
 RANKS: Final = ("#2e8b3d", "#a8479c", "#00939e", "#8a6d00", "#7b5fd6", "#c8396b", "#5f7f1c", "#a0522d")
 """Of other ranks; of medium lightness, legible on a light and on a dark ground."""
 BACKGROUND: Final = "#fefefe"  # not quite white: Bokeh omits default values from the page
+TRANSPARENT: Final = "rgba(0, 0, 0, 0)"
 
 
 def _between(stops: tuple[str, ...], steps: int = 64) -> list[str]:

@@ -26,8 +26,8 @@ _BASE_COLOR, _NEW_COLOR = colors.MIN_RANK, colors.MAX_RANK
 
 def draw_comparison(bases: Sequence[Document], new: Document, comparison: Comparison) -> GridPlot | None:
     """Draw the figures that have data; None if none has."""
-    drawn = _step_times(bases, new), _split(comparison), _kernel_differences(comparison), _bandwidths(comparison)
-    figures = [plot for plot in drawn if plot is not None]
+    drawn = [draw(comparison) for draw in (_class_changes, _kernel_differences, _bandwidths)]
+    figures = [plot for plot in (_step_times(bases, new), *drawn) if plot is not None]
     return stack_figures(figures) if figures else None
 
 
@@ -58,7 +58,7 @@ def _step_times(bases: Sequence[Document], new: Document) -> figure | None:
     return plot
 
 
-def _split(comparison: Comparison) -> figure | None:
+def _class_changes(comparison: Comparison) -> figure | None:
     parts = [part for part in comparison.split if part.usual_ns or part.jitter_ns]
     if not parts:
         return None

@@ -62,7 +62,7 @@ def draw_history(
     marks = [at for at, run in enumerate(runs, 1) if (run.job, run.digest) in changes]
     x_range = DataRange1d()
     return stack_figures(
-        [_step_time(source, marks, x_range), _split(documents, x_range), _loss(source, marks, x_range)]
+        [_step_time(source, marks, x_range), _waterfall(documents, x_range), _loss(source, marks, x_range)]
     )
 
 
@@ -78,7 +78,7 @@ def _step_time(source: ColumnDataSource, marks: Sequence[int], x_range: DataRang
     return plot
 
 
-def _split(documents: Sequence[Document], x_range: DataRange1d) -> figure:
+def _waterfall(documents: Sequence[Document], x_range: DataRange1d) -> figure:
     title = "Waterfall: what a step takes at best, and what it loses"
     plot = new_figure(title, "history_split", 260, x_range=x_range, y_range=DataRange1d(start=0))
     parts = [waterfall_parts(document) for document in documents]

@@ -1,4 +1,4 @@
-"""The figures along the kernels of one step: how far max and min rank are apart, and by which gaps and durations.
+"""The figures of one step: max and min rank along its kernels, maps of ranks by kernels, collectives by size.
 
 Collectives have a strip of their own, so that waiting sets the scale of no other figure. No scale is finer than 1% of
 the step.
@@ -15,8 +15,11 @@ from bokeh.models import (
     CrosshairTool,
     CustomJS,
     CustomJSTickFormatter,
+    DataRange1d,
     FixedTicker,
+    Image,
     Line,
+    LogColorMapper,
     MultiLine,
     Range1d,
     Text,
@@ -25,14 +28,24 @@ from bokeh.models import (
 )
 from bokeh.models.annotations import Span
 from bokeh.plotting import figure
+from bokeh.transform import factor_mark
 
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_time
-from jitter.core.names.kernels import short_name
+from jitter.core.names.kernels import OPERATIONS, short_name
 from jitter.report.figures import colors
-from jitter.report.figures.frame import add_hover, format_time_axis, new_figure, read_script
-from jitter.report.views.step_grid import StepGrid
-from jitter.report.views.step_view import SELF_EXCESS, SERIES, StepView, build_rank_line, is_known
+from jitter.report.figures.frame import add_hover, format_bytes_axis, format_time_axis, new_figure, read_script
+from jitter.report.views.step_view import (
+    SELF_EXCESS,
+    SERIES,
+    UNKNOWN_OPERATION,
+    KernelDurations,
+    KernelMap,
+    StepGrid,
+    StepView,
+    build_rank_line,
+    is_known,
+)
 
 LINES: Final = ("max", "min", "low", "high")
 MAX_WAITS: Final = 12
@@ -379,3 +392,129 @@ def rank_columns(grid: StepGrid, ranks: Sequence[int]) -> dict[str, dict[str, An
             "dash": [style.dash for style in styles],
         }
     return columns
+
+
+_STRIP_WIDTH = 0.7
+"""Of a rank's place: its steps are side by side in it, in their order."""
+
+
+def map_columns(cells: KernelMap) -> dict[str, dict[str, Any]]:
+    """Return the map as columns: the image with its extent, and the labels of rows and columns."""
+    wide = cells.kernels[0][1] - cells.kernels[0][0] + 1
+    return {
+        "map": {
+            "image": [cells.added_ns],
+            "dw": [float(wide * len(cells.kernels))],
+            "dh": [float(len(cells.ranks))],
+            "here": [0],
+        },
+        "cells": {
+            "rows": [[str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}" for ranks in cells.ranks]],
+            "columns": [[str(a) if a == b else f"{a} to {b}" for a, b in cells.kernels]],
+        },
+    }
+
+
+def draw_kernel_map(axis: KernelAxis, cells: KernelMap) -> figure:
+    """Draw what each kernel adds on each rank; a click chooses the kernel."""
+    columns = {name: ColumnDataSource(data, name=f"shown:{name}") for name, data in map_columns(cells).items()}
+    source, labels = columns["map"], columns["cells"]
+    rows = len(cells.ranks)
+    y_range = Range1d(start=rows - 0.5, end=-0.5, name="map-ranks")
+    height = min(max(150, 14 * rows + 70), 420)
+    title = "rank × kernel: gap and duration above their mean"
+    plot = new_figure(title, "map", height, x_range=axis.x_range, y_range=y_range)
+    scale_ns = axis.sources["view"].data["scale_ns"][0]
+    mapper = LogColorMapper(palette=colors.LIGHT_HEAT_PALETTE, nan_color=colors.TRANSPARENT, name="map:colours")
+    mapper.low, mapper.high, mapper.low_color = scale_ns / 50, map_ceiling(cells, scale_ns), colors.TRANSPARENT
+    mapper.tags = [colors.LIGHT_HEAT_PALETTE, colors.DARK_HEAT_PALETTE]
+    glyph = Image(image="image", x=-0.5, y=-0.5, dw="dw", dh="dh", color_mapper=mapper)
+    image = plot.add_glyph(source, glyph, level="image")
+    plot.yaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+    plot.yaxis.formatter = CustomJSTickFormatter(
+        args={"cells": labels}, code="return Number.isInteger(tick) ? cells.data.rows[0][tick] ?? '' : '';"
+    )
+    plot.yaxis.axis_label, plot.xaxis.axis_label = "rank", "kernel index"
+    plot.ygrid.grid_line_color = None
+    args = {"source": source, "cells": labels}
+    add_hover(plot, [image], "map", "here", ("who", "where", "added"), args, point_policy="follow_mouse")
+    pick = "kernels.tags = [Math.round(cb_obj.x)];"
+    plot.js_on_event("tap", CustomJS(args={"kernels": axis.x_range}, code=pick))
+    return plot
+
+
+def map_ceiling(cells: KernelMap, scale_ns: float) -> float:
+    """Return the end of the colour scale: the highest value, at least the finest scale of the step."""
+    return max(float(np.nanmax(cells.added_ns, initial=0.0)), scale_ns)
+
+
+def strip_columns(durations: KernelDurations, kernel: int) -> dict[str, Any]:
+    """Return the durations of one kernel as points: `x` is the rank's position, moved by the step."""
+    durations_ns = durations.duration_ns[durations.kernel_index.index(kernel)]
+    rank, step = np.nonzero(~np.isnan(durations_ns))
+    moved = (step + 0.5) / durations_ns.shape[1] - 0.5
+    return {
+        "x": rank + _STRIP_WIDTH * moved,
+        "took": durations_ns[rank, step],
+        "rank": np.asarray(durations.ranks)[rank],
+        "step": [str(durations.steps[at].step) for at in step.tolist()],
+    }
+
+
+def draw_kernel_strip(durations: KernelDurations, kernel: int) -> figure:
+    """Draw the duration of one kernel on each rank, its steps side by side."""
+    source = ColumnDataSource(strip_columns(durations, kernel), name="strip")
+    ranks = [str(rank) for rank in durations.ranks]
+    x_range = Range1d(start=-0.6, end=len(ranks) - 0.4)
+    title = "one kernel: its duration on each rank, the steps side by side"
+    plot = new_figure(title, "strip", 200, x_range=x_range, y_range=DataRange1d(start=0))
+    format_time_axis(plot, "duration")
+    points = plot.scatter("x", "took", source=source, size=5, fill_color=colors.MIN_RANK, line_color=colors.TEXT)
+    points.glyph.fill_alpha, points.glyph.line_alpha = 0.7, 0.3
+    plot.xaxis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0, desired_num_ticks=min(len(ranks), 16))
+    plot.xaxis.formatter = CustomJSTickFormatter(
+        args={"ranks": ranks}, code="return Number.isInteger(tick) ? ranks[tick] ?? '' : '';"
+    )
+    plot.xaxis.axis_label = "rank"
+    add_hover(plot, [points], "strip", "rank", ("who", "took"), {"source": source})
+    return plot
+
+
+_MARKERS: Final = (
+    *("circle", "square", "triangle", "diamond", "cross", "inverted_triangle"),
+    *("plus", "hex", "star", "x", "asterisk"),
+)
+
+
+def draw_collective_sizes(axis: KernelAxis) -> figure:
+    """Draw the figure for the step in view."""
+    source = axis.sources["collectives"]
+    title = "last arrival to end, against message size"
+    plot = new_figure(title, "collectives", 290, x_axis_type="log", y_axis_type="log")
+    plot.scatter("bytes", "usual_ns", source=source, marker="dash", size=12, line_color=colors.OTHERS, line_width=2.5)
+    plot.scatter("bytes", "expected_ns", source=source, marker="dash", size=12, line_color=colors.TEXT, line_width=2.5)
+    plot.segment("bytes", "least_ns", "bytes", "most_ns", source=source, line_color=colors.COLLECTIVE, line_width=1)
+    words = [word.replace("_", " ") for word in (*OPERATIONS, UNKNOWN_OPERATION)]
+    took = plot.scatter(
+        "bytes",
+        "most_ns",
+        source=source,
+        marker=factor_mark("operation", list(_MARKERS), words),
+        size=9,
+        fill_color=colors.COLLECTIVE,
+        fill_alpha=0.6,
+        line_color=colors.TEXT,
+        legend_field="operation",
+    )
+    format_bytes_axis(plot)
+    # each tick in a unit of its own: one unit does not fit a logarithmic axis;
+    # a logarithmic ticker would have only multiples of 100 µs between 20 and 400 µs
+    plot.yaxis.ticker = FixedTicker(ticks=[mantissa * 10.0**power for power in range(12) for mantissa in (1, 3)])
+    plot.yaxis.formatter = CustomJSTickFormatter(code=read_script() + "return time(tick);")
+    plot.yaxis.axis_label = "last arrival to end"
+    legend = plot.legend[0]
+    legend.location, legend.background_fill_color, legend.label_text_color = "top_left", colors.BACKGROUND, colors.TEXT
+    legend.border_line_color = None
+    rows = ("what", "size", "took", "expected", "usual", "waited")
+    add_hover(plot, [took], "collective", "waiter", rows, {"source": source}, limit=1)
+    return plot

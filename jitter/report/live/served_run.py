@@ -20,8 +20,8 @@ from jitter.core.step_key import StepKey
 from jitter.report.page import durations_payload, render_page, render_tables, step_payload
 from jitter.report.text.fix_list import costliest_step, exported_ranks
 from jitter.report.views.run_report import RunReport, StepSection
-from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_tables import build_step_tables
+from jitter.report.views.step_view import StepGrid
 
 STAGES: Final = ("diagnosing the run", "reading the first step", "ready")
 """In order."""

@@ -25,11 +25,16 @@ from jitter.report.views.excess_heatmap import (
     build_excess_heatmap,
     self_time_layer,
 )
-from jitter.report.views.kernel_durations import KernelDurations, choose_kernels, measure_kernel_durations
 from jitter.report.views.run_overview import RunOverview, build_run_overview
-from jitter.report.views.step_grid import StepGrid
 from jitter.report.views.step_tables import SECTION_COLUMNS, StepTables, build_step_tables
-from jitter.report.views.step_view import StepView, build_step_view
+from jitter.report.views.step_view import (
+    KernelDurations,
+    StepGrid,
+    StepView,
+    build_step_view,
+    choose_kernels,
+    measure_kernel_durations,
+)
 
 
 @dataclass(frozen=True)

@@ -1,21 +1,255 @@
-"""The data that the figures of one step draw: ranks selected, kernels downsampled; nothing else is computed."""
+"""The data that the figures of one step draw: grids of kernels by ranks, waits in collectives, durations of kernels.
+
+Ranks are selected and kernels downsampled; nothing else is computed.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from jitter.analysis.alignment.program import Program
 from jitter.analysis.detection.run_analysis import RunAnalysis
 from jitter.analysis.diagnosis.model import StepAnswer
-from jitter.analysis.execution.step_times import of_team
+from jitter.analysis.execution.run_model import RunModel
+from jitter.analysis.execution.step_times import TeamTimes, of_team
+from jitter.analysis.metrics.step_metrics import METRICS as MEASURED
 from jitter.analysis.replay.replay import accumulate_excess
 from jitter.analysis.replay.run_steps import RecordedStep
+from jitter.api import Lake
+from jitter.core.errors import UsageError
+from jitter.core.formatting import format_numbers
 from jitter.core.numeric.arrays import Codes, Floats, Ints
 from jitter.core.step_key import StepKey
-from jitter.report.views.collective_waits import CollectiveWaits, measure_collective_waits
-from jitter.report.views.step_grid import METRICS, StepGrid
+
+METRICS = tuple(MEASURED)
+
+
+class StepGrid:
+    """The metrics of a cohort in one step. Times in ns, NaN for the unknown."""
+
+    def __init__(self, lake: Lake, step: StepAnswer) -> None:
+        """Read the cohort of the step's max rank; the first cohort if the step has no max rank."""
+        measured = lake.metrics(step.key)
+        kernels = measured.kernels
+        cohorts = np.unique(kernels.cohort_of)
+        self.empty = not cohorts.size
+        """Whether no rank recorded the step completely; nothing else is set then."""
+        if self.empty:
+            return
+        self.key = step.key
+        self.cohort: int = int(cohorts[0]) if step.max_rank is None else lake.cohorts[step.max_rank]
+        self.names = next(index.names for index in measured.indices if index.cohort == self.cohort)
+        """Kernel names by kernel index."""
+        self.alignment: str = measured.alignments[self.cohort].method
+        """Alignment method: collective, wall clock or none."""
+        mine = kernels.cohort_of == self.cohort
+        of_cohort = mine[kernels.of_rank]
+        rows = np.flatnonzero(of_cohort & kernels.is_matched)
+        index, rank = kernels.index[rows], kernels.of_rank[rows]
+        every = np.array(kernels.ranks, np.int64)
+        present, held = np.bincount(index) > 0, np.bincount(rank, minlength=every.size) > 0
+        self.kernel_index: Codes = np.flatnonzero(present).astype(np.int32)
+        self.ranks: Ints = every[held]
+        # bincount instead of sorting: a step can have a million rows and few kernels
+        cell = (np.cumsum(present) - 1)[index] * self.ranks.size + (np.cumsum(held) - 1)[rank]
+        self._grids: dict[str, Floats] = {}
+        for name in METRICS:
+            metric = measured.metric(name)
+            deviates = name != "launch_latency" and not self.single
+            values, is_known = measured.deviation(metric) if deviates else metric
+            grid = np.full(self.kernel_index.size * self.ranks.size, np.nan)
+            grid[cell] = np.where(is_known, values, np.nan)[rows]
+            self._grids[name] = grid.reshape(self.kernel_index.size, self.ranks.size)
+            if name == "launch_latency":
+                self.negative_latencies = int((metric.known & of_cohort & (metric.values < 0)).sum())
+        bounds = [
+            (first, end) for first, end in zip(kernels.bounds[:-1], kernels.bounds[1:], strict=True) if end > first
+        ]
+        spans = [int(kernels.end_ns[a:b].max() - kernels.start_ns[a:b].min()) for a, b in bounds if of_cohort[a]]
+        self.span_ns = float(max(spans))
+        """Longest time from first start to last end of a rank's kernels."""
+        self.is_collective = np.zeros(self.kernel_index.size, np.bool_)
+        """Of each kernel: whether it is a collective, whose duration includes waiting."""
+        self.is_collective[(np.cumsum(present) - 1)[index[kernels.is_collective[rows]]]] = True
+        self.waits_for_collective = np.zeros(self.kernel_index.size, np.bool_)
+        """Of each kernel: whether its gap includes waiting for a collective; filled in by the analysis."""
+        self.collectives = int(np.bincount(kernels.of_rank[of_cohort & kernels.is_collective], minlength=1).max())
+        """The most collectives of a rank, whether they are matched across ranks or not."""
+        sizes = np.where(kernels.known("message_bytes"), kernels.values("message_bytes").astype(np.float64), np.nan)
+        self._held = every[mine]
+        row, position = (np.cumsum(mine) - 1)[kernels.of_rank[of_cohort]], kernels.position[of_cohort]
+        shape = (self._held.size, 1 + int(position.max(initial=0)))
+        self._index, self._sizes = np.full(shape, -1, np.int32), np.full(shape, np.nan)
+        place = row * shape[1] + position
+        self._index.ravel()[place] = np.maximum(kernels.index[of_cohort], -1)
+        self._sizes.ravel()[place] = sizes[of_cohort]
+
+    @property
+    def single(self) -> bool:
+        """Whether the cohort has one rank: values take the place of deviations."""
+        return self.ranks.size == 1
+
+    def metric(self, name: str) -> Floats:
+        """Return the deviations of a metric, shape (kernels, ranks); values of launch latency and of a single rank."""
+        return self._grids[name]
+
+    def add(self, grids: Mapping[str, Floats]) -> None:
+        """Add further series, each of shape (kernels, ranks) in ns, to be read as metrics are."""
+        self._grids.update(grids)
+
+    def column(self, rank: int) -> int:
+        """Return the column of a rank; raise `UsageError` for a rank that is not in the cohort's step."""
+        at = int(np.searchsorted(self.ranks, rank))
+        if at == self.ranks.size or self.ranks[at] != rank:
+            raise UsageError(
+                f"no rank {rank} among those that {self.key} shows", f"it has {format_numbers(self.ranks.tolist())}"
+            )
+        return at
+
+    def at(self, ranks: Sequence[int] | Ints, positions: Ints) -> tuple[Codes, Floats]:
+        """Return kernel index and message size (bytes) of kernels given by rank and position, (…, ranks).
+
+        The index is -1 for a kernel without an index or of another cohort.
+        """
+        given = np.asarray(ranks)
+        here = np.isin(given, self._held)
+        row = np.searchsorted(self._held, given[here])
+        index, size = np.full(positions.shape, -1, np.int32), np.full(positions.shape, np.nan)
+        at = row, positions[..., here]
+        index[..., here], size[..., here] = self._index[at], self._sizes[at]
+        return index, size
+
+    def of_operations(self, program: Program, times: TeamTimes) -> tuple[Codes, Floats]:
+        """Return kernel index and message size (bytes) of a team's operations in this step, (operations, ranks).
+
+        The index is -1 for an operation that is no kernel or that a rank lacks, and as in `at`.
+        """
+        is_kernel = times.present & np.array([operation.is_kernel for operation in program.operations])[:, None]
+        index, size = self.at(times.ranks, np.cumsum(is_kernel, axis=0) - 1)
+        return np.where(is_kernel, index, -1).astype(np.int32), size
+
+
+UNKNOWN_OPERATION = "collective"
+
+
+@dataclass(frozen=True)
+class CollectiveWaits:
+    """The collectives of a cohort's step, one entry each, ordered by kernel index. Times in ns, NaN for the unknown.
+
+    If several groups run a collective at once, an entry holds the longest wait, the fastest group and the slowest.
+    """
+
+    kernel_index: Codes
+    operation: tuple[str, ...]
+    waited_ns: Floats
+    """Longest wait of a rank of the cohort for the last rank to arrive."""
+    waiter: Codes
+    """Rank that waited longest."""
+    waiter_ns: Floats
+    """How long that rank was in the collective: its wait and the transfer."""
+    last: Codes
+    """Rank that it waited for: the last of its group to arrive."""
+    least_ns: Floats
+    """Time from the last arrival to the end, in the fastest group."""
+    most_ns: Floats
+    """The same in the slowest group."""
+    usual_ns: Floats
+    """Median of that time over the run."""
+    expected_ns: Floats
+    """What a benchmark gives the slowest group: the time of its message at the measured bandwidth."""
+    bytes: Floats
+    """Message size of the slowest group, as its last rank recorded it."""
+
+    @property
+    def sized(self) -> bool:
+        """Whether any message size was recorded."""
+        return bool((~np.isnan(self.bytes)).any())
+
+
+@dataclass(frozen=True)
+class _Attendances:
+    """The ranks in all collectives of a step, one entry each, in the order of `CollectiveArrays`."""
+
+    rank: Ints
+    group: Ints
+    took: Floats
+    """From the rank's arrival to its end; NaN if it has not the collective."""
+    index: Codes
+    """Kernel index; -1 for ranks of other cohorts."""
+    bytes: Floats
+
+    def of(self, first: int, end: int) -> "_Attendances":
+        """Return those of one collective of ranks that have it."""
+        known = first + np.flatnonzero(~np.isnan(self.took[first:end]))
+        rank, group, took = self.rank[known], self.group[known], self.took[known]
+        return _Attendances(rank, group, took, self.index[known], self.bytes[known])
+
+    def last(self, member: int) -> int:
+        """Return the last member of a group to arrive: it spent the shortest time in the collective."""
+        members = np.flatnonzero(self.group == self.group[member])
+        return int(members[self.took[members].argmin()])
+
+
+def measure_collective_waits(examined: RunAnalysis, key: StepKey, grid: StepGrid) -> CollectiveWaits:
+    """Measure the collectives of one step and cohort, those of `grid`."""
+    run, step_number = examined.run, examined.keys.index(key)
+    usual, expected = examined.baseline_transfers[step_number], examined.expected_transfers[step_number]
+    arrays, every = run.collective_arrays, _attendances(run, key, grid)
+    rows: list[tuple[Any, ...]] = []
+    for number, (first, end) in enumerate(pairwise(arrays.first.tolist())):
+        came = every.of(first, end)
+        has_index = came.index >= 0
+        if not has_index.any():
+            continue
+        first_group, end_group = arrays.first_group[number : number + 2].tolist()
+        least = np.full(end_group - first_group, np.inf)
+        np.minimum.at(least, came.group - first_group, came.took)
+        transfer = least[came.group - first_group]
+        waiter = int(np.where(has_index, came.took - transfer, -np.inf).argmax())
+        fastest, slowest = int(transfer.argmin()), int(transfer.argmax())
+        team = run.team_of[int(run.rank_numbers[arrays.rank[first]])]
+        operation = run.programs[team].operations[int(arrays.place[first])].collective
+        rows.append(
+            (
+                int(came.index[has_index][0]),
+                operation or UNKNOWN_OPERATION,
+                float(came.took[waiter] - transfer[waiter]),
+                int(came.rank[waiter]),
+                float(came.took[waiter]),
+                int(came.rank[came.last(waiter)]),
+                float(transfer[fastest]),
+                float(transfer[slowest]),
+                float(usual[first_group]),
+                float(expected[came.group[slowest]]),
+                float(came.bytes[came.last(slowest)]),
+            )
+        )
+    columns = list(zip(*sorted(rows), strict=True)) or [()] * len(fields(CollectiveWaits))
+    ranks = ("kernel_index", "waiter", "last")
+    values: dict[str, Any] = {
+        one.name: column if one.name == "operation" else np.array(column, np.int32 if one.name in ranks else float)
+        for one, column in zip(fields(CollectiveWaits), columns, strict=True)
+    }
+    return CollectiveWaits(**values)
+
+
+def _attendances(run: RunModel, key: StepKey, grid: StepGrid) -> _Attendances:
+    arrays = run.collective_arrays
+    rank, size = run.rank_numbers[arrays.rank], len(arrays.rank)
+    took, index, sizes = np.full(size, np.nan), np.full(size, -1, np.int32), np.full(size, np.nan)
+    for team, program in run.programs.items():
+        times = run.team_times(key, team)
+        indices, message_bytes = grid.of_operations(program, times)
+        mine = np.flatnonzero(np.isin(rank, times.ranks))
+        order = np.argsort(times.ranks)
+        at = arrays.place[mine], order[np.searchsorted(times.ranks[order], rank[mine])]
+        took[mine], index[mine], sizes[mine] = (times.end - times.start)[at], indices[at], message_bytes[at]
+    return _Attendances(rank, arrays.group, took, index, sizes)
+
 
 MAX_POINTS = 2800
 """Most kernels that are drawn without downsampling."""
@@ -360,3 +594,65 @@ def _extreme(values: Floats, ranks: Ints, sign: float) -> tuple[Floats, Floats]:
     highest = comparable[np.arange(at.size), at]
     is_finite = np.isfinite(highest)
     return np.where(is_finite, sign * highest, np.nan), np.where(is_finite, ranks[at], np.nan)
+
+
+MAX_VALUES: Final = 40_000
+"""Most durations that a written page holds, over all kernels."""
+
+
+class KernelDurations(NamedTuple):
+    """Durations of kernels, (kernels, ranks, steps), ns; NaN where a rank lacks the kernel in a step."""
+
+    kernel_index: tuple[int, ...]
+    names: tuple[str, ...]
+    ranks: tuple[int, ...]
+    steps: tuple[StepKey, ...]
+    duration_ns: npt.NDArray[np.float32]
+
+
+def choose_kernels(grid: StepGrid, first: Sequence[int], steps: int) -> list[int]:
+    """Return the kernels of a step that a written page holds, ascending.
+
+    They are the `first` ones, then those with the widest spread of gap and duration over the ranks.
+    """
+    most = max(1, MAX_VALUES // max(1, steps * grid.ranks.size))
+    spread = np.zeros(grid.kernel_index.size)
+    for metric in ("gap", "duration"):
+        values = np.nan_to_num(own_values(grid, metric))
+        spread += values.max(axis=1) - values.min(axis=1)
+    by_spread: list[int] = grid.kernel_index[
+        np.argsort(-np.where(grid.is_collective, -1.0, spread), kind="stable")
+    ].tolist()
+    return sorted(list(dict.fromkeys([*(index for index in first if index in set(by_spread)), *by_spread]))[:most])
+
+
+def measure_kernel_durations(examined: RunAnalysis, grid: StepGrid, kernels: Sequence[int]) -> KernelDurations:
+    """Read kernels, given by their index in the step of the grid, in every step of the run.
+
+    The same operation of the program is the same kernel in every step.
+    """
+    run, wanted = examined.run, np.asarray(kernels, np.int64)
+    durations_ns = np.full((wanted.size, grid.ranks.size, len(examined.keys)), np.nan, np.float32)
+    for team, program in run.programs.items():
+        ranks_of_team = [
+            rank for rank, rank_team in run.team_of.items() if rank_team == team and rank in set(grid.ranks.tolist())
+        ]
+        if not ranks_of_team:
+            continue
+        index, _ = grid.of_operations(program, run.team_times(grid.key, team))
+        place_of = {
+            int(kernel): place for place, kernel in enumerate(index.max(axis=1, initial=-1).tolist()) if kernel >= 0
+        }
+        rows = [row for row, kernel in enumerate(wanted.tolist()) if kernel in place_of]
+        places = [place_of[int(wanted[row])] for row in rows]
+        for number, key in enumerate(examined.keys):
+            step = run.team_times(key, team)
+            here = np.isin(step.ranks, grid.ranks)
+            column = np.searchsorted(grid.ranks, step.ranks[here])
+            took = (step.end[places] - step.start[places])[:, here]
+            took[~step.present[places][:, here]] = np.nan
+            durations_ns[np.array(rows, np.int64)[:, None], column, number] = took
+    names = tuple(grid.names[int(index)] for index in wanted)
+    return KernelDurations(
+        tuple(wanted.tolist()), names, tuple(grid.ranks.tolist()), tuple(examined.keys), durations_ns
+    )

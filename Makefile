@@ -92,7 +92,6 @@ bench: $(DEVELOPMENT)  ## measure against HTA and pandas, 960 ranks, other shape
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-node --fault slow_gpu:rank=0-7,factor=1.2 --rounds 1
 	$(PYTHON) -m tests.bench.answers --lake build/bench-lake-healthy --fault none --rounds 1
 	$(PYTHON) -m tests.bench.forms build/bench-lake --rounds $(ROUNDS)
-	$(PYTHON) -m tests.bench.clients build/bench-lake
 	$(PYTHON) -m tests.bench.shapes --rounds $(ROUNDS)
 	$(PYTHON) -m tests.bench.shapes --autotuned 0.3 --rounds $(ROUNDS)
 	$(PYTHON) -m tests.bench.report_growth --rounds $(ROUNDS)

@@ -140,11 +140,6 @@ def test_the_first_screen_has_the_numbers_of_the_document(page, lake):
     assert "The waterfall does not judge: a slow network." in Text(page).all
 
 
-def test_few_words_are_visible_before_anything_is_opened(page):
-    closed = re.sub(r"</summary>.*?</details>", "</summary></details>", page, flags=re.DOTALL)
-    assert len(Text(closed).all.split()) < 400
-
-
 def test_data_in_the_page_are_the_tables(page, lake):
     for step in page_data(page)["steps"]:
         drawn = decode(step["columns"])
@@ -460,18 +455,6 @@ def test_epochs_that_repeat_step_numbers(tmp_path):
 
 def test_a_single_culprit_is_shown_on_the_path(lake):
     assert choose_first_layer(lake.diagnose()) == LOSS_LAYER
-
-
-def test_names_cannot_close_the_data(page):
-    names = ("run", "kernels", "split", "series", "map", "strip")
-    assert set(item(page)["roots"].values()) == {f"figures-{name}" for name in names}
-
-
-def test_the_legend_of_the_split_names_the_parts(tmp_path):
-    lake = report_job(tmp_path / "lake", ranks=3, steps=2, late=(1, 1, 5, 400_000))
-    grid = Figures(lake).split()
-    (legend,) = grid.select({"type": Legend})
-    assert [item.label.value for item in legend.items] == ["late start", "CPU", "GPU", "communication"]
 
 
 def test_host_time_after_the_last_launch_is_drawn_on_its_own(tmp_path):

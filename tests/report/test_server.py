@@ -82,11 +82,6 @@ def test_a_port_that_is_taken(lake, port, capsys):
     assert f"jitter: 127.0.0.1, port {port}: the port is in use" in capsys.readouterr().err
 
 
-def test_no_lake(tmp_path, capsys):
-    assert main(["serve", str(tmp_path / "none")]) == 3
-    assert capsys.readouterr().out == ""
-
-
 def status(port, *lines):
     """The status of the answer to a request of these lines."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as line:

@@ -53,15 +53,6 @@ def test_the_fault_is_in_the_gap_of_its_kernel(lake):
     assert gap.max[5] == pytest.approx(400_000 * 4 / 5, abs=50)  # against a mean that it is part of
 
 
-def test_names_travel_as_codes(lake):
-    view = view_of(lake)
-    assert [view.names[code] for code in view.series["ttke"].code] == list(lake.table("ttke", step=1)["kernel_name"])
-
-
-def test_collectives_are_marked(lake):
-    assert view_of(lake).collectives.kernel_index.tolist() == [12]
-
-
 def test_a_kernel_that_one_rank_lacks_is_unknown_and_not_nought(tmp_path):
     whole = step_rows(0, 0)
     missing = [row for row in step_rows(2, 0) if "kernel_4" not in row["kernel_name"]]

@@ -9,7 +9,7 @@ from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
 from jitter.comparison.document import CulpritEntry, Document
 from jitter.comparison.gates import Gate, format_limit, write_line
 from jitter.comparison.kernel_changes import KernelChange
-from jitter.comparison.log_tables import QUANTITIES, ThroughputChange
+from jitter.comparison.log_tables import QUANTITIES
 from jitter.comparison.model import CollectiveChange, Comparison, CulpritChange
 from jitter.core.formatting import (
     UNKNOWN,
@@ -236,12 +236,8 @@ def _list_environment(comparison: Comparison) -> Iterator[tuple[str, str, str]]:
 _ENVIRONMENT: Final = (Column("", itemgetter(0)), Column("base", itemgetter(1)), Column("new", itemgetter(2)))
 
 
-def _name_throughput(change: ThroughputChange) -> str:
-    return f"{change.label}, {QUANTITIES[change.quantity]}"
-
-
 _THROUGHPUT: Final = (
-    Column("", _name_throughput),
+    Column("", lambda change: f"{change.label}, {QUANTITIES[change.quantity]}"),
     Column("base", "base", _quantity),
     Column("new", "new", _quantity),
     Column("speed", "speedup", _times_as_fast),
@@ -252,6 +248,12 @@ _BANDWIDTHS: Final = (
     Column("new", "new", _busbw),
     Column("ratio", "ratio", _times_as_fast),
 )
+
+
+def print_comparison(comparison: Comparison) -> None:
+    from rich.console import Console
+
+    Console(highlight=False).print(render_comparison_terminal(comparison))
 
 
 def render_comparison_terminal(comparison: Comparison) -> "RenderableType":

@@ -58,7 +58,7 @@ def form_of(path: Path) -> str:
 def render_report(lake: "Lake", steps: Sequence[StepKey], form: str) -> str:
     """Return the report of these steps as "html", "json", "markdown" or "screen" (HTML of the terminal's report)."""
     if form == "html":
-        from jitter.report.html import render_html
+        from jitter.report.page import render_html
 
         return render_html(lake, list(steps))
     from jitter.report.views.run_overview import build_run_overview

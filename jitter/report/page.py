@@ -23,7 +23,9 @@ from jitter._version import __version__
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO, describe_ranks, list_classes
 from jitter.analysis.diagnosis.loss.waterfall import RUNG_WORDS, build_waterfall
+from jitter.analysis.diagnosis.model import StepAnswer
 from jitter.analysis.diagnosis.verdict import advise_recurrence, write_jitter_verdict
+from jitter.api import Lake
 from jitter.core.formatting import (
     abbreviate,
     capitalize,
@@ -34,6 +36,7 @@ from jitter.core.formatting import (
     format_time,
 )
 from jitter.core.names.kernels import short_name
+from jitter.core.step_key import StepKey
 from jitter.report.figures.frame import read_script, stack_figures
 from jitter.report.figures.kernels import (
     build_kernel_axis,
@@ -52,6 +55,7 @@ from jitter.report.figures.steps import build_step_axis, draw_heatmap, draw_loss
 from jitter.report.markdown import render_markdown
 from jitter.report.text.cells import percent_cell, render_cell, render_prose, render_sentences, time_cell
 from jitter.report.text.fix_list import (
+    costliest_step,
     describe_action,
     describe_cost,
     describe_jitter,
@@ -69,6 +73,11 @@ MAX_TABLE_ROWS: Final = 200
 """Rows of the table of steps."""
 MAX_FIXES: Final = 6
 """Items of the fix list on the first screen; the others are folded."""
+
+MAX_EMBEDDED_STEPS: Final = 6
+"""Steps with embedded details."""
+MAX_EMBEDDED_CULPRITS: Final = 3
+"""Findings of which one step is always embedded."""
 
 
 class Headline(NamedTuple):
@@ -105,6 +114,25 @@ def template_environment() -> Environment:
         loss_class=lambda loss_class: LOSS_CLASS_INFO[loss_class].words,
     )
     return environment
+
+
+def render_html(lake: Lake, steps: Sequence[StepKey] | None = None) -> str:
+    """Return the page for these steps of the lake; all by default."""
+    report = RunReport(lake, steps)
+    wanted = [step.key for step in choose_embedded_steps(report)] if report.steps else []
+    return render_page(report, report.sections(wanted), live=False)
+
+
+def choose_embedded_steps(report: RunReport) -> list[StepAnswer]:
+    """Return the steps to embed: the headline's, then the costliest first, one of each of the first findings."""
+    by_cost = [report.answer(key) for key in report.by_cost]
+    findings = report.diagnosis.culprits[:MAX_EMBEDDED_CULPRITS]
+    worst = [costliest_step(one, report.diagnosis) for one in findings]
+    chosen: set[StepKey] = {by_cost[0].key, *(step.key for step in worst if step is not None)}
+    for step in by_cost:
+        if len(chosen) < MAX_EMBEDDED_STEPS:
+            chosen.add(step.key)
+    return [step for step in by_cost if step.key in chosen]
 
 
 def render_page(

@@ -12,7 +12,7 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
 from jitter.analysis.diagnosis.limitations import explain_unrecorded
-from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit, StepAnswer
+from jitter.analysis.diagnosis.model import SLOW_LINKS, Culprit
 from jitter.analysis.diagnosis.verdict import (
     advise_recurrence,
     describe_seen,
@@ -167,22 +167,19 @@ def _steps(diagnosis: Diagnosis, most: int) -> RenderableType:
         table.add_column(justify="left" if column == "" else "right", no_wrap=True)
     table.add_row(*(Text(head, style="cyan") for head in ("step", "time", "loss", "max rank")))
     for step in sorted(shown, key=lambda step: step.key):
-        table.add_row(*_step_cells(step, worst))
+        name = str(step.key.step) if step.key.epoch is None else f"{step.key.epoch}/{step.key.step}"
+        share = "" if step.loss_fraction is None else format_percent(step.loss_fraction)
+        bar = "█" * round(_BAR_WIDTH * (step.loss_ns or 0) / worst) if worst else ""
+        # the rank that is last by its own time has no part in what slow links cost
+        rank = "network" if step.cause in SLOW_LINKS else "-" if step.max_rank is None else str(step.max_rank)
+        cells = name + step.kind_in_words, format_time(step.step_time_ns), share, rank
+        table.add_row(*cells, Text(bar, style="yellow"))
     if other_steps := [step for step in by_loss if step not in shown]:
         fractions = [step.loss_fraction for step in other_steps if step.loss_fraction is not None]
         most_left = f", each at most {format_percent(max(fractions))}" if fractions and max(fractions) > 0 else ""
         counted = format_count(len(other_steps), "other step" if shown else "step")
         return Group(table, Text(f"({counted}{most_left})", style="dim"))
     return table
-
-
-def _step_cells(step: StepAnswer, worst_ns: int) -> tuple[str, str, str, str, Text]:
-    name = str(step.key.step) if step.key.epoch is None else f"{step.key.epoch}/{step.key.step}"
-    share = "" if step.loss_fraction is None else format_percent(step.loss_fraction)
-    bar = "█" * round(_BAR_WIDTH * (step.loss_ns or 0) / worst_ns) if worst_ns else ""
-    # the rank that is last by its own time has no part in what slow links cost
-    rank = "network" if step.cause in SLOW_LINKS else "-" if step.max_rank is None else str(step.max_rank)
-    return name + step.kind_in_words, format_time(step.step_time_ns), share, rank, Text(bar, style="yellow")
 
 
 def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> Iterator[tuple[str, str]]:
@@ -198,12 +195,8 @@ def _data_quality(diagnosis: Diagnosis, facts: RunOverview, limits: Limits) -> I
         yield "", f"{format_count(len(facts.refused) - limits.notes, 'more reason')} why files are unusable"
     if diagnosis.conclusion.unverified_transfers is not None and diagnosis.culprits:
         yield "network", "not judged: ingest the output of nccl-tests on these nodes"
-    yield (
-        "more",
-        f"{format_count(len(diagnosis.notes), 'limit')} and all evidence: jitter report -v"
-        if (diagnosis.notes)
-        else "all evidence: jitter report -v",
-    )
+    limited = f"{format_count(len(diagnosis.notes), 'limit')} and " if diagnosis.notes else ""
+    yield "more", f"{limited}all evidence: jitter report -v"
 
 
 def render_details(diagnosis: Diagnosis, facts: RunOverview, hosts: Hosts) -> RenderableType:

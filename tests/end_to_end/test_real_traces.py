@@ -10,9 +10,9 @@ import jitter
 from jitter.core.errors import LakeError
 from jitter.core.formatting import format_time
 from jitter.query.diagnosis_rows import steps_table
-from jitter.report.html import render_html
 from jitter.report.json_report import render_json
 from jitter.report.markdown import render_markdown
+from jitter.report.page import render_html
 from jitter.report.text.questions import answer_questions
 from jitter.report.text.step_table import format_steps
 from jitter.report.views.run_overview import build_run_overview

@@ -3,7 +3,7 @@
 import pytest
 
 import jitter
-from jitter.report.html import render_html
+from jitter.report.page import render_html
 
 
 @pytest.fixture(scope="session")

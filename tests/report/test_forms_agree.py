@@ -12,9 +12,9 @@ from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.verdict import name_culprit
 from jitter.core.formatting import capitalize, format_percent, format_time
 from jitter.query.diagnosis_rows import steps_table
-from jitter.report.html import render_html
 from jitter.report.json_report import render_json
 from jitter.report.markdown import render_markdown
+from jitter.report.page import render_html
 from jitter.report.terminal import print_report
 from jitter.report.text.questions import answer_questions
 from jitter.report.views.run_overview import build_run_overview

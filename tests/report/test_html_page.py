@@ -25,10 +25,17 @@ from jitter.report.figures.kernels import (
     view_columns,
 )
 from jitter.report.figures.steps import build_step_axis, draw_heatmap, draw_loss_by_class, draw_step_times
-from jitter.report.html import MAX_EMBEDDED_STEPS, choose_embedded_steps, render_html
 from jitter.report.json_report import render_json
 from jitter.report.notebook import Figures
-from jitter.report.page import _library, encode, find_first_lines, serialize_figures
+from jitter.report.page import (
+    MAX_EMBEDDED_STEPS,
+    _library,
+    choose_embedded_steps,
+    encode,
+    find_first_lines,
+    render_html,
+    serialize_figures,
+)
 from jitter.report.text.fix_list import list_fixes
 from jitter.report.text.questions import answer_questions
 from jitter.report.text.step_text import describe_step

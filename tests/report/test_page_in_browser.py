@@ -9,7 +9,7 @@ from PIL import Image
 
 import jitter
 from jitter.cli import main
-from jitter.report.html import render_html
+from jitter.report.page import render_html
 from tests.support.chromium import INK, PLACE, VIEW
 from tests.support.real_recordings import TRACES, needs_traces
 from tests.support.report_lakes import report_job, report_lake, step_rows

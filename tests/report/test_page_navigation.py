@@ -6,7 +6,7 @@ import io
 import pytest
 
 import jitter
-from jitter.report.html import render_html
+from jitter.report.page import render_html
 from tests.support.chromium import PLACE, VIEW
 from tests.support.simulated import sampled_lake
 

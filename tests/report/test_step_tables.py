@@ -3,7 +3,7 @@
 import pytest
 
 from jitter.lake import step_reader
-from jitter.report.html import render_html
+from jitter.report.page import render_html
 from jitter.report.views import step_tables as module
 from jitter.report.views.run_report import RunReport
 from jitter.report.views.step_tables import PARTS, build_step_tables

@@ -16,9 +16,9 @@ from jitter.comparison.document import Document
 from jitter.comparison.model import comparison_document, render_comparison_json
 from jitter.comparison.runs import load_run
 from jitter.query.diagnosis_rows import steps_table
-from jitter.report.html import render_html
 from jitter.report.json_report import render_json, report_document
 from jitter.report.markdown import render_markdown
+from jitter.report.page import render_html
 from jitter.report.text.step_table import format_steps
 from jitter.report.views.run_overview import build_run_overview
 from jitter.report.views.run_report import RunReport

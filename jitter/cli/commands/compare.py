@@ -2,16 +2,11 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from jitter.cli.options import PATH, force_option, form_options, numbers_option, steps_option
 from jitter.cli.output.report_outputs import choose_outputs, take_outputs, write_outputs
-
-if TYPE_CHECKING:
-    from jitter.comparison.document import Document
-    from jitter.comparison.model import Comparison
 
 DEFAULT_PAGE = Path("jitter-compare.html")
 """The path of the page without `-o`."""
@@ -54,7 +49,9 @@ def compare(
     """
     from jitter.cli.lakes import open_prepared
     from jitter.comparison.compare_documents import compare_documents
+    from jitter.comparison.model import render_comparison_json
     from jitter.comparison.runs import load_runs
+    from jitter.report.comparison import print_comparison, render_comparison_html, render_comparison_markdown
     from jitter.report.forms import COMPARISON_SIGNATURES
 
     given = {"html": as_html, "json": as_json, "markdown": as_markdown}
@@ -65,26 +62,9 @@ def compare(
     given_names = [] if names is None else [name.strip() for name in names.split(",")]
     bases, new = load_runs(runs, steps, base_steps, given_names, kind, open_prepared)
     comparison = compare_documents(bases, new)
-    write_outputs(chosen, partial(_render, bases, new, comparison), partial(_print, comparison))
-
-
-def _render(bases: "list[Document]", new: "Document", comparison: "Comparison", form: str) -> str:
-    if form == "html":
-        from jitter.report.comparison import render_comparison_html
-
-        return render_comparison_html(bases, new, comparison)
-    if form == "json":
-        from jitter.comparison.model import render_comparison_json
-
-        return render_comparison_json(comparison)
-    from jitter.report.comparison import render_comparison_markdown
-
-    return render_comparison_markdown(comparison)
-
-
-def _print(comparison: "Comparison") -> None:
-    from rich.console import Console
-
-    from jitter.report.comparison import render_comparison_terminal
-
-    Console(highlight=False).print(render_comparison_terminal(comparison))
+    render = {
+        "html": partial(render_comparison_html, bases, new, comparison),
+        "json": partial(render_comparison_json, comparison),
+        "markdown": partial(render_comparison_markdown, comparison),
+    }
+    write_outputs(chosen, lambda form: render[form](), partial(print_comparison, comparison))

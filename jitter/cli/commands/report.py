@@ -108,7 +108,7 @@ def report(
         executor = None if scheduler is None else DaskExecutor(scheduler, wait_s)
         opened = open_lake(root)
         if "html" in chosen.files:
-            import_ahead("jitter.report.html")
+            import_ahead("jitter.report.page")
         keys = opened.steps_numbered(steps)
         prepare_diagnosis(opened, keys, executor)
         if ingested is not None:

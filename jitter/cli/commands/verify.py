@@ -41,7 +41,17 @@ def verify(lake: Path, sources: bool, as_json: bool, quiet: bool) -> ExitCode:
             compared = verify_sources(verification.records, verification.logs, progress)
     problems = verification.problems + ([] if compared is None else compared.problems)
     if as_json:
-        click.echo(json.dumps(_document(lake, verification, compared), indent=1))
+        document = {
+            "schema_version": 1,
+            "lake": str(lake),
+            "ranks": len({record.rank for record in verification.records}),
+            "files": verification.files,
+            "bytes": verification.size,
+            "sources": compared and {"unchanged": compared.same, "absent": list(map(str, compared.absent))},
+            "notes": verification.notes,
+            "problems": [problem._asdict() | {"file": str(problem.file)} for problem in problems],
+        }
+        click.echo(json.dumps(document, indent=1))
     else:
         for problem in problems:
             click.echo(escape_control(f"{problem.file}: {problem.problem}; {problem.cure}"))
@@ -65,19 +75,3 @@ def _summary(lake: Path, verification: "Verification", compared: "SourceVerifica
     count = len(verification.problems) + (0 if compared is None else len(compared.problems))
     result = format_count(count, "problem") if count else "no problem"
     return [*lines, f"{escape_control(str(lake))}: {', '.join(checked)}: {result}"]
-
-
-def _document(lake: Path, verification: "Verification", compared: "SourceVerification | None") -> dict[str, object]:
-    problems = verification.problems + ([] if compared is None else compared.problems)
-    return {
-        "schema_version": 1,
-        "lake": str(lake),
-        "ranks": len({record.rank for record in verification.records}),
-        "files": verification.files,
-        "bytes": verification.size,
-        "sources": None
-        if compared is None
-        else {"unchanged": compared.same, "absent": [str(path) for path in compared.absent]},
-        "notes": verification.notes,
-        "problems": [problem._asdict() | {"file": str(problem.file)} for problem in problems],
-    }

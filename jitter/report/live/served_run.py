@@ -12,7 +12,6 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final, ParamSpec, TypeVar
 
-from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.loss.waterfall import build_waterfall
 from jitter.core.errors import UsageError
 from jitter.core.formatting import parse_numbers
@@ -165,7 +164,8 @@ def describe_metrics(runs: Sequence[ServedRun]) -> str:
 
     def add(name: str, value: float | None, **labels: object) -> None:
         if value is not None:
-            pairs = ",".join(f'{key}="{_escape(str(label))}"' for key, label in labels.items() if label is not None)
+            texts = {key: str(label).translate(_ESCAPES) for key, label in labels.items() if label is not None}
+            pairs = ",".join(f'{key}="{text}"' for key, text in texts.items())
             values.setdefault(name, []).append(f"jitter_{name}{{{pairs}}} {value!r}\n")
 
     for run in runs:
@@ -173,7 +173,7 @@ def describe_metrics(runs: Sequence[ServedRun]) -> str:
         add("ready", int(run.is_ready), lake=lake)
         if not run.is_ready:
             continue
-        diagnosis: Diagnosis = run.report.diagnosis
+        diagnosis = run.report.diagnosis
         recorded = build_waterfall(diagnosis.steps, diagnosis.lower_rungs)[0].step_time_ns
         add("ranks", run.report.facts.ranks, lake=lake)
         add("steps", run.report.facts.steps, lake=lake)
@@ -201,7 +201,4 @@ _METRICS: Final = {
     "findings": "Findings of the run.",
     "finding_loss_seconds": "Share of the loss of one finding.",
 }
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})

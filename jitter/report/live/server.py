@@ -110,18 +110,20 @@ class LiveServer:
 def _routes(runs: Sequence[ServedRun]) -> list[tuple[Any, ...]]:
     """Return the routes: of one run at the root; of several each below its number, and a page with all at the root."""
     lakes = [str(run.report.lake.root) for run in runs]
+    library = files("bokeh").joinpath("server/static/js/bokeh.min.js")
     routes: list[tuple[Any, ...]] = [
         (
             "metrics",
             _ContentHandler,
             {"content": partial(describe_metrics, runs), "Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         ),
-        (r"(?:\d/)?bokeh\.js", _ContentHandler, {"content": _bokeh, **_BOKEH_HEADERS}),
+        (r"(?:\d/)?bokeh\.js", _ContentHandler, {"content": library.read_bytes, **_BOKEH_HEADERS}),
     ]
+    loading = partial(_render, "loading.html.j2")  # shows the progress, then loads again
     for number, run in enumerate(runs, 1):
         place, args = "" if len(runs) == 1 else f"{number}/", {"run": run}
         routes += [
-            (place, _ContentHandler, {"content": partial(_page, run)}),
+            (place, _ContentHandler, {"content": lambda run=run: run.page or loading()}),
             (rf"{place}progress", _ContentHandler, {"content": partial(getattr, run, "progress")}),
             (rf"{place}step/(\d{{1,9}})", _AnswerHandler, {**args, "answer": run.step, "options": ("ranks",)}),
             (rf"{place}tables/(\d{{1,9}})", _AnswerHandler, {**args, "answer": run.tables}),
@@ -134,15 +136,6 @@ def _routes(runs: Sequence[ServedRun]) -> list[tuple[Any, ...]]:
 
 def _render(template: str, **values: object) -> str:
     return template_environment().get_template(template).render(values)
-
-
-def _page(run: ServedRun) -> str:
-    """Return the page; while the run is prepared a page that shows the progress and loads again."""
-    return run.page if run.is_ready else _render("loading.html.j2")
-
-
-def _bokeh() -> bytes:
-    return files("bokeh").joinpath("server/static/js/bokeh.min.js").read_bytes()
 
 
 class _Handler(RequestHandler):

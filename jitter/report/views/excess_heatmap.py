@@ -169,7 +169,33 @@ def arrange_heatmap(
     place = {rank: at for at, rank in enumerate(ranks)}
     members = [[place[rank] for rank in row] for row in rows]
     recorded = np.array([[there[m, a : b + 1].any() for a, b in columns] for m in members])
-    layers = [_layer(name, title, ns, ranks, members, columns, step_ns) for name, (title, ns) in values.items()]
+
+    def build_layer(name: str, title: str, ns: npt.NDArray[np.float64]) -> HeatmapLayer:
+        comparable = np.where(np.isnan(ns), -np.inf, ns)
+        # ranks and steps of each cell; a cell with fewer repeats its last one
+        fold = max(len(merged_rows) for merged_rows in members)
+        source_rows = np.array(
+            [[merged_rows[min(n, len(merged_rows) - 1)] for n in range(fold)] for merged_rows in members]
+        )
+        when = np.array([[min(first + n, last) for n in range(columns[0][1] + 1)] for first, last in columns])
+        cells = comparable[source_rows[:, :, None, None], when].transpose(0, 2, 1, 3)
+        best = cells.reshape(*cells.shape[:2], -1).argmax(axis=2)
+        rank = np.take_along_axis(source_rows, best // when.shape[1], axis=1)
+        step = np.take_along_axis(when.T, best % when.shape[1], axis=0)
+        most = divmod(int(comparable.argmax()), ns.shape[1])
+        highest = float(comparable[most])
+        return HeatmapLayer(
+            name=name,
+            title=title,
+            excess_ns=ns[rank, step].astype(np.float32),
+            rank=np.array(ranks)[rank].astype(np.int32),
+            step=step.astype(np.int32),
+            low_ns=LOW_SCALE_FRACTION * step_ns,
+            high_ns=max(highest, HIGH_SCALE_FRACTION * step_ns),
+            most=(ranks[most[0]], most[1], highest) if highest > 0 else None,
+        )
+
+    layers = [build_layer(name, *titled) for name, titled in values.items()]
     return ExcessHeatmap(
         rows=tuple(rows),
         hosts=tuple(hosts.get(row[0]) for row in rows),
@@ -177,40 +203,6 @@ def arrange_heatmap(
         layers=tuple(layer for layer in layers if layer.name != OWN_LAYER),
         holes=tuple(hole for row, is_recorded in enumerate(recorded) for hole in _holes(row, is_recorded)),
         own=next((layer for layer in layers if layer.name == OWN_LAYER), None),
-    )
-
-
-def _layer(
-    name: str,
-    title: str,
-    ns: npt.NDArray[np.float64],
-    ranks: Sequence[int],
-    members: Sequence[Sequence[int]],
-    columns: Sequence[tuple[int, int]],
-    step_ns: float,
-) -> HeatmapLayer:
-    comparable = np.where(np.isnan(ns), -np.inf, ns)
-    # ranks and steps of each cell; a cell with fewer repeats its last one
-    fold = max(len(merged_rows) for merged_rows in members)
-    source_rows = np.array(
-        [[merged_rows[min(n, len(merged_rows) - 1)] for n in range(fold)] for merged_rows in members]
-    )
-    when = np.array([[min(first + n, last) for n in range(columns[0][1] + 1)] for first, last in columns])
-    cells = comparable[source_rows[:, :, None, None], when].transpose(0, 2, 1, 3)
-    best = cells.reshape(*cells.shape[:2], -1).argmax(axis=2)
-    rank = np.take_along_axis(source_rows, best // when.shape[1], axis=1)
-    step = np.take_along_axis(when.T, best % when.shape[1], axis=0)
-    most = divmod(int(comparable.argmax()), ns.shape[1])
-    highest = float(comparable[most])
-    return HeatmapLayer(
-        name=name,
-        title=title,
-        excess_ns=ns[rank, step].astype(np.float32),
-        rank=np.array(ranks)[rank].astype(np.int32),
-        step=step.astype(np.int32),
-        low_ns=LOW_SCALE_FRACTION * step_ns,
-        high_ns=max(highest, HIGH_SCALE_FRACTION * step_ns),
-        most=(ranks[most[0]], most[1], highest) if highest > 0 else None,
     )
 
 

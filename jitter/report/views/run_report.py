@@ -1,6 +1,6 @@
 """The data of a report over one lake, for a written and a live page; each part is computed once, on first use."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -111,12 +111,6 @@ class RunReport:
         opened = None if first is None else costliest_step(first, self.diagnosis)
         return [step.key for step in sorted(ordered, key=lambda step: step is not opened)]
 
-    @cached_property
-    def _waited(self) -> dict[StepKey, Mapping[int, float]]:
-        return {
-            key: arrivals.waited_ns for key, arrivals in zip(self.examined.keys, self.examined.arrivals, strict=True)
-        }
-
     def answer(self, key: StepKey) -> StepAnswer:
         """Return the findings of a step; raise `UsageError` for a step that is not in the report."""
         for step in self.diagnosis.steps:
@@ -132,7 +126,8 @@ class RunReport:
         return grid
 
     def view(self, grid: StepGrid) -> StepView:
-        view = build_step_view(grid, self.examined, self.answer(grid.key), self._waited[grid.key])
+        arrivals = self.examined.arrivals[self.examined.keys.index(grid.key)]
+        view = build_step_view(grid, self.examined, self.answer(grid.key), arrivals.waited_ns)
         return replace(view, is_calm=view.is_calm or self.run.is_calm)
 
     def section(self, grid: StepGrid) -> StepSection:

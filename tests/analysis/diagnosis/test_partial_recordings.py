@@ -9,8 +9,8 @@ import pytest
 from jitter.analysis.replay.step_end import StepDurations
 from jitter.api import Lake
 from jitter.core.step_key import StepKey
-from jitter.report.html import render_html
 from jitter.report.json_report import render_json
+from jitter.report.page import render_html
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Run, simulate, write
 from tests.support.real_recordings import TRACES, needs_traces

@@ -234,16 +234,9 @@ TABLES = [
 ]
 
 
+@pytest.mark.parametrize("cells", [1, 4, 7, 1 << 17])
 @pytest.mark.parametrize("columns", TABLES)
-def test_as_the_csv_module_writes_it(columns, capsys):
-    rows = pa.table(columns)
-    write_table(rows, "csv", None, force=False)
-    assert capsys.readouterr().out == oracle(rows)
-
-
-@pytest.mark.parametrize("cells", [1, 4, 7])
-@pytest.mark.parametrize("columns", TABLES)
-def test_however_few_cells_are_put_into_lines_together(columns, cells, capsys, monkeypatch):
+def test_as_the_csv_module_writes_it_however_few_cells_are_put_into_lines_together(columns, cells, capsys, monkeypatch):
     """Fewer than a row has, too; in some blocks a column has nulls, in others none."""
     monkeypatch.setattr(table, "_CELLS_AT_ONCE", cells)
     rows = pa.table(columns)

@@ -12,16 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import jitter
-from jitter.analysis.detection.expert_imbalance import ExpertImbalance
 from jitter.analysis.diagnosis.diagnose import diagnose
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
-from jitter.analysis.diagnosis.model import ClassShares, KernelLocation, Loss, StepAnswer, WhatIf
+from jitter.analysis.diagnosis.model import ClassShares, Loss, StepAnswer, WhatIf
 from jitter.cli import main
 from jitter.core.errors import LakeError, UsageError
 from jitter.core.step_key import StepKey
 from jitter.lake.layout import kernels_file
-from jitter.query.columns import table_schema
-from jitter.query.diagnosis_rows import step_row
 from jitter.query.run_query import describe_relations, prepare_query
 from jitter.simulate import Fault, Job, simulate
 from tests.support.lake_content import catalogue_is_records
@@ -257,13 +254,6 @@ def test_the_run_is_examined_once_and_only_if_asked_for(late: Path, monkeypatch:
     assert said == ["diagnosing 5 steps"]
 
 
-def test_a_healthy_run_has_no_culprits(tmp_path: Path):
-    run = simulate(
-        Job(ranks=3, steps=3, kernels=16, first_step=2000), [Fault.parse("extra_kernel:rank=1,step=2001,kernel=7")]
-    )
-    assert rows(ingest_run(run, tmp_path, "nsys"), "from culprits where rung = 'ranks'") == []
-
-
 RELATIONS = ("sources", "rank_steps", "problems")
 
 
@@ -434,26 +424,6 @@ def test_the_phase_is_that_of_the_kernel(tmp_path: Path):
     assert all(row["phase"] is None for row in rows if row["operation"] is None)
 
 
-def answer(number, loss_ns, *, told=True):
-    return StepAnswer(
-        StepKey(1, number),
-        1000,
-        loss_ns,
-        None if loss_ns is None else loss_ns / 1000,
-        2,
-        5,
-        KernelLocation(17, "void kernel(int)", 0) if told else None,
-        6 if told else None,
-        "cpu_launch" if told else "none",
-        ClassShares(10, 20, 0, 7, 1, 0, 3, -1) if told else None,
-        experts=ExpertImbalance(1.25, 7, 80) if told else None,
-    )
-
-
-def diagnosis(*steps):
-    return Diagnosis(Loss(None, None), steps, (), WhatIf(None, None), 0)
-
-
 @pytest.mark.parametrize(
     ("losses", "costliest"),
     [
@@ -465,34 +435,6 @@ def diagnosis(*steps):
     ],
 )
 def test_the_costliest_step(losses, costliest):
-    assert diagnosis(*(answer(n, ns) for n, ns in enumerate(losses))).costliest.key.step == costliest
-
-
-def test_a_row_is_the_answer_flat():
-    whole, bare = step_row(answer(3, 40)), step_row(answer(4, None, told=False))
-    assert list(whole) == table_schema("steps").names == list(bare)
-    assert tuple(whole.values()) == (
-        1,
-        3,
-        "train",
-        1000,
-        40,
-        0.04,
-        2,
-        5,
-        1.25,
-        7,
-        80,
-        17,
-        "void kernel(int)",
-        10,
-        20,
-        0,
-        7,
-        1,
-        0,
-        3,
-        -1,
-        "cpu_launch",
-    )
-    assert tuple(bare.values()) == (1, 4, "train", 1000, None, None, 2, 5, *[None] * 13, "none")
+    unknown = (None,) * 5
+    steps = tuple(StepAnswer(StepKey(1, n), 1000, ns, *unknown, "none") for n, ns in enumerate(losses))
+    assert Diagnosis(Loss(None, None), steps, (), WhatIf(None, None), 0).costliest.key.step == costliest

@@ -283,13 +283,6 @@ def test_a_query_that_fails_leaves_no_file(lake_root: Path, tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_list_of_relations(lake_root: Path, capsys: pytest.CaptureFixture[str]):
-    shown = said(capsys, "query", lake_root, "--relations")
-    for name in ("kernels", "metrics", "rank_steps", "ranks", "host", "sources", "problems"):
-        assert f"\n{name}: " in f"\n{shown}"
-    assert "ttke_ns " in shown
-
-
 def test_how_it_is_called(
     lake_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -321,12 +314,6 @@ def test_what_takes_long_is_said(lake_root: Path, capsys: pytest.CaptureFixture[
 def test_no_value_is_a_bug(lake_root: Path, tmp_path: Path, value: str, form: str):
     written = ["--format", form, "-o", str(tmp_path / "out")]
     assert main(["query", str(lake_root), f"select {value} as x", *written]) in ((0, 2) if form == "parquet" else (0,))
-
-
-def test_texts_are_guarded_and_numbers_are_not(lake_root: Path, capsys: pytest.CaptureFixture[str]):
-    select = "select '=1+1' as a, '-x' as b, '@y' as c, '+z' as d, 'a=1' as e, -1 as f, -1.5 as g"
-    assert main(["query", str(lake_root), select, "--format", "csv"]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == "'=1+1,'-x,'@y,'+z,a=1,-1,-1.5"
 
 
 ENDLESS = [

@@ -281,10 +281,6 @@
   });
 
   // figures as CSV
-  const columnsCsv = (columns) => {
-    const names = Object.keys(columns);
-    return csvText([names, ...Array.from(columns[names[0]] ?? [], (_, n) => names.map((name) => columns[name][n]))]);
-  };
   const FIGURES = {
     kernels: () => {
       const name = element("series").value, { data } = model(`shown:${name}`), lines = model(`chosen:${name}`).data;

@@ -18,7 +18,7 @@ const tableCsv = (table) => {
   const shown = (cell) => cell.innerText.replace(/\s+/g, " ").trim();
   const text = (cell) => (cell.dataset.text ?? shown(cell)).replace(/^–$/, "");
   const value = (cell) => (cell.dataset.raw ? parseFloat(cell.dataset.raw) : cell.dataset.raw ?? text(cell));
-  const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden && !row.classList.contains("evidence"));
+  const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden);
   const unit = (column) => rows.map((row) => row.cells[column]?.dataset.unit).find((one) => one);
   const heads = [...table.tHead.rows[0].cells].map((cell, column) => shown(cell) + (unit(column) ? ` (${unit(column)})` : ""));
   return csvText([heads, ...rows.map((row) => [...row.cells].map(value))]);
@@ -73,21 +73,11 @@ const cellNumber = (row, column, text) => {
   return measured(text);
 };
 
-// A row with the rows of evidence that belong to it.
-const rowGroups = (body) => {
-  const groups = [];
-  for (const row of body.rows) {
-    if (row.classList.contains("evidence") && groups.length) groups.at(-1).push(row);
-    else groups.push([row]);
-  }
-  return groups;
-};
-
 const sortTable = (table, column, ascending) => {
   const body = table.tBodies[0];
-  const keyed = rowGroups(body).map((rows) => {
-    const text = cellText(rows[0], column).replace(/^(epoch \d+, )?step /, "");
-    return { rows, text, number: cellNumber(rows[0], column, text) };
+  const keyed = [...body.rows].map((row) => {
+    const text = cellText(row, column).replace(/^(epoch \d+, )?step /, "");
+    return { row, text, number: cellNumber(row, column, text) };
   });
   const sign = ascending ? 1 : -1;
   keyed.sort((a, b) => {
@@ -95,16 +85,16 @@ const sortTable = (table, column, ascending) => {
     if ((a.number == null) != (b.number == null)) return a.number == null ? 1 : -1;  // the unknown comes last
     return sign * a.text.localeCompare(b.text, undefined, { numeric: true });
   });
-  body.append(...keyed.flatMap((one) => one.rows));
+  body.append(...keyed.map((one) => one.row));
   for (const head of table.tHead.rows[0].cells) head.removeAttribute("aria-sort");
   table.tHead.rows[0].cells[column].setAttribute("aria-sort", ascending ? "ascending" : "descending");
 };
 
 const filterTable = (table, word) => {
   const wanted = word.trim().toLowerCase();
-  for (const rows of rowGroups(table.tBodies[0])) {
-    const there = rows.some((row) => [...row.cells].some((cell) => `${cell.innerText} ${cell.title}`.toLowerCase().includes(wanted)));
-    for (const row of rows) row.hidden = wanted != "" && !there;
+  for (const row of table.tBodies[0].rows) {
+    const there = [...row.cells].some((cell) => `${cell.innerText} ${cell.title}`.toLowerCase().includes(wanted));
+    row.hidden = wanted != "" && !there;
   }
 };
 

@@ -108,9 +108,9 @@ def simulated_traces(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., 
 def pages_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw the page of equal recordings once, for tests of commands: drawing takes longer than all else."""
 
-    from jitter.report import html  # loads Bokeh
+    from jitter.report import page  # loads Bokeh
 
-    drawn = html.render_html
+    drawn = page.render_html
 
     def render(lake: jitter.Lake, steps: Sequence[StepKey] | None = None) -> str:
         asked = (*(record.digest for record in lake.sources), *(steps or ()))
@@ -118,7 +118,7 @@ def pages_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
             _pages[asked] = drawn(lake, steps)
         return _pages[asked]
 
-    monkeypatch.setattr(html, "render_html", render)
+    monkeypatch.setattr(page, "render_html", render)
 
 
 _pages: dict[tuple[object, ...], str] = {}

@@ -169,12 +169,13 @@ def _compare_tables(tables: Sequence[_Measured]) -> Iterator[str]:
         common = sorted(set(slow.busbw) & set(fast.busbw))
         if slow is fast or not common:
             continue
-        ratio = median(slow.busbw[size] / fast.busbw[size] for size in common)
         at = common[-1]
+        ratio = median(slow.busbw[size] / fast.busbw[size] for size in common)
         yield (
-            f"the slowest table of {collective}, {_file(slow.source)}, reaches {format_percent(ratio)} of the bus "
-            f"bandwidth of {_file(fast.source)} (median over {format_count(len(common), 'size')}; "
-            f"at {format_bytes(at)} {slow.busbw[at]:.3g} against {fast.busbw[at]:.3g} GB/s)"
+            f"the slowest table of {collective}, {_file(slow.source)}, reaches "
+            f"{format_percent(slow.busbw[at] / fast.busbw[at])} of the bus bandwidth of {_file(fast.source)} at "
+            f"{format_bytes(at)} ({slow.busbw[at]:.3g} against {fast.busbw[at]:.3g} GB/s; median over "
+            f"{format_count(len(common), 'size')} {format_percent(ratio)})"
         )
 
 

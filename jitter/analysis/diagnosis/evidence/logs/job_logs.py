@@ -56,6 +56,10 @@ class Bindings:
         device = self.devices.get(rank)
         return device if device is not None or not gpus else gpus[rank % len(gpus)]
 
+    def is_far(self, rank: int, gpu: int | None) -> bool:
+        """Return whether none of a rank's hardware threads is near a GPU; False where that is not known."""
+        return gpu in self.near and not self.near[gpu] & self.cpus[rank]
+
 
 @dataclass(frozen=True)
 class JobLogs:

@@ -1,8 +1,9 @@
-"""What is unusual in a job's logs: rules over their relations, each with its words, its certainty and its advice."""
+"""What is unusual in a job's logs: a literal list of rules over their relations, each of which yields facts."""
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import PurePath
 from statistics import median
 from typing import Any, Final, NamedTuple, get_args
@@ -48,17 +49,17 @@ _OF_PROGRAM: Final = frozenset((13, 31, 43, 45))
 """Xid numbers of a program's own faults, and of its end: 13 and 31 wrong accesses, 43 and 45 work that is stopped."""
 
 
-class Match(NamedTuple):
-    """What a rule is true of."""
+class Statement(NamedTuple):
+    """What a rule finds."""
 
-    values: Mapping[str, Any]
-    """What its words name."""
+    words: str
     ranks: tuple[int, ...] = ()
     host: str | None = None
     device: int | None = None
-    certainty: CauseCertainty | None = None
-    """In place of the rule's."""
+    reason: str = ""
     causes: tuple[Cause, ...] | None = None
+    """In place of the rule's, as the following."""
+    certainty: CauseCertainty | None = None
     is_item: bool | None = None
 
 
@@ -68,11 +69,8 @@ class Rule(NamedTuple):
     kind: FactKind
     causes: tuple[Cause, ...]
     certainty: CauseCertainty
-    find: Callable[[JobLogs], Iterable[Match]]
-    words: str
+    find: Callable[[JobLogs], Iterable[Statement]]
     advice: str = ""
-    reason: str = ""
-    """In a few words."""
     is_item: bool = True
 
 
@@ -81,83 +79,70 @@ def find_facts(logs: JobLogs, kinds: Collection[FactKind] = get_args(FactKind)) 
     return tuple(
         Fact(
             rule.kind,
-            escape_control(rule.words.format(**match.values)),
-            rule.causes if match.causes is None else match.causes,
-            match.certainty or rule.certainty,
-            match.ranks,
-            match.host,
-            match.device,
+            escape_control(said.words),
+            rule.causes if said.causes is None else said.causes,
+            said.certainty or rule.certainty,
+            said.ranks,
+            said.host,
+            said.device,
             rule.advice,
-            escape_control(rule.reason.format(**match.values)),
-            rule.is_item if match.is_item is None else match.is_item,
+            escape_control(said.reason),
+            rule.is_item if said.is_item is None else said.is_item,
         )
         for rule in RULES
         if rule.kind in kinds
-        for match in rule.find(logs)
+        for said in rule.find(logs)
     )
-
-
-def far_gpu(binding: Mapping[str, Any], device: int | None, near: Mapping[int, set[int]]) -> int | None:
-    """Return the GPU that none of a binding's hardware threads is near; None if some are, or if it is unknown.
-
-    `device` is the rank's GPU; a binding that names one GPU states it where the trace does not. `near` are the
-    hardware threads near each GPU.
-    """
-    gpus: Sequence[int] = binding["gpus"] or ()
-    gpu = device if device is not None else next(iter(gpus)) if len(gpus) == 1 else None
-    if gpu is None or gpu not in near or near[gpu] & set(binding["cpus"]):
-        return None
-    return gpu
 
 
 # ---- network
 
 
-def _unlike_others(logs: JobLogs, column: str) -> Iterator[tuple[Any, tuple[int, ...], Any]]:
-    """Return each value of a column that fewer ranks have than the commonest one, its ranks, and the commonest."""
+def _unlike_others(
+    logs: JobLogs, value_of: Callable[[Mapping[str, Any]], Any], *, of_equal: bool = False
+) -> Iterator[tuple[Any, tuple[int, ...], Any]]:
+    """Return each value that fewer ranks have than the commonest one, its ranks, and the commonest.
+
+    With `of_equal`, of values that equally many ranks have one is the commonest.
+    """
     ranks: dict[Any, set[int]] = defaultdict(set)
     for members, row in logs.members:
-        if row[column] is not None:
-            ranks[row[column]].update(members)
+        if (value := value_of(row)) is not None:
+            ranks[value].update(members)
     usual = max(ranks, key=lambda value: (len(ranks[value]), str(value)), default=None)
     for value, ranks_of_value in sorted(ranks.items(), key=lambda item: str(item[0])):
-        if ranks_of_value and len(ranks_of_value) < len(ranks[usual]):
+        is_rarer = len(ranks_of_value) < len(ranks[usual]) or (of_equal and value != usual)
+        if ranks_of_value and is_rarer:
             yield value, tuple(sorted(ranks_of_value)), usual
 
 
 def _odd_tcp(logs: JobLogs) -> tuple[int, ...]:
     """Return the ranks that communicate by TCP while most of the job's ranks use a fabric."""
-    return next((ranks for network, ranks, _ in _unlike_others(logs, "network") if network == "Socket"), ())
+    odd = _unlike_others(logs, itemgetter("network"))
+    return next((ranks for network, ranks, _ in odd if network == "Socket"), ())
 
 
-def _over_tcp(logs: JobLogs) -> Iterator[Match]:
-    for network, ranks, usual in _unlike_others(logs, "network"):
-        if network == "Socket":
-            rows = [row for members, row in logs.members if set(members) & set(ranks)]
-            yield Match(
-                {
-                    "ranks": format_ranks(ranks),
-                    "communicate": "communicates" if len(ranks) == 1 else "communicate",
-                    "over": _over(rows),
-                    "usual": usual,
-                    "why": _why(rows),
-                },
-                ranks,
-            )
+def _over_tcp(logs: JobLogs) -> Iterator[Statement]:
+    if ranks := _odd_tcp(logs):
+        usual = next(usual for network, _, usual in _unlike_others(logs, itemgetter("network")) if network == "Socket")
+        rows = [row for members, row in logs.members if set(members) & set(ranks)]
+        communicate = "communicates" if len(ranks) == 1 else "communicate"
+        words = f"{format_ranks(ranks)} {communicate} by TCP{_over(rows)}, the other ranks by {usual}{_why(rows)}"
+        yield Statement(words, ranks, reason=f"NCCL over TCP in place of {usual}")
 
 
-def _odd(column: str, but: str | None = None) -> Callable[[JobLogs], Iterator[Match]]:
-    """Return a rule that finds ranks with another value of a column than most ranks, except the value `but`."""
-
-    def find(logs: JobLogs) -> Iterator[Match]:
-        for value, ranks, usual in _unlike_others(logs, column):
-            if value != but:
-                yield Match({"ranks": format_ranks(ranks), column: value, "usual": usual}, ranks)
-
-    return find
+def _odd_networks(logs: JobLogs) -> Iterator[Statement]:
+    for network, ranks, usual in _unlike_others(logs, itemgetter("network")):
+        if network != "Socket":
+            yield Statement(f"{format_ranks(ranks)}: network {network}, the other ranks: {usual}", ranks)
 
 
-def _all_over_tcp(logs: JobLogs) -> Iterator[Match]:
+def _odd_versions(logs: JobLogs) -> Iterator[Statement]:
+    for version, ranks, usual in _unlike_others(logs, itemgetter("version")):
+        yield Statement(f"{format_ranks(ranks)}: version {version}, the other ranks: {usual}", ranks)
+
+
+def _all_over_tcp(logs: JobLogs) -> Iterator[Statement]:
     """Find TCP where a fabric is present; else, worth a word only where communication is slow, TCP between hosts."""
     rows = [row for row in logs.communicators if row["network"] == "Socket"]
     if not rows or _odd_tcp(logs):
@@ -165,13 +150,13 @@ def _all_over_tcp(logs: JobLogs) -> Iterator[Match]:
     others = {row["network"] for row in logs.communicators} - {"Socket", None}
     fabric = sorted(others) or sorted({nic for row in logs.topology for nic in row["near_nics"] or ()})
     interfaces = {name for row in rows for name in row["interfaces"] or ()}
-    why = _why(rows)
-    has_fabric = fabric or why or any(name.startswith(_FABRIC) for name in interfaces)
+    over, why = _over(rows), _why(rows)
+    has_fabric = bool(fabric or why or any(name.startswith(_FABRIC) for name in interfaces))
     if has_fabric or len({row["host"] for row in logs.communicators}) > 1:
         present = f", although {_listed(fabric)} is present" if fabric else ""
+        said = f"NCCL communicates by TCP{over}"
         certainty: CauseCertainty = "certain" if has_fabric else "likely"
-        values = {"over": _over(rows), "present": present, "why": why}
-        yield Match(values, certainty=certainty, is_item=bool(has_fabric))
+        yield Statement(f"{said}{present}{why}", reason=f"{said}{why}", certainty=certainty, is_item=has_fabric)
 
 
 def _over(rows: Rows) -> str:
@@ -187,16 +172,17 @@ def _why(rows: Rows) -> str:
     return ": no InfiniBand device was found" if any(row.get("lacks_ib") for row in rows) else ""
 
 
-def _failed_plugins(logs: JobLogs) -> Iterator[Match]:
+def _failed_plugins(logs: JobLogs) -> Iterator[Statement]:
     """Find plug-ins that failed on hosts which use a fabric all the same, or whose network is not stated."""
     failed = sorted(
         {str(row["host"]) for row in logs.communicators if row["plugin"] == "failed" and row["network"] != "Socket"}
     )
     if failed:
-        yield Match({"hosts": _listed(failed)})
+        words = f"the network plug-in could not be loaded on {_listed(failed)}"
+        yield Statement(words, reason="network plug-in not loaded")
 
 
-def _other_interfaces(logs: JobLogs) -> Iterator[Match]:
+def _other_interfaces(logs: JobLogs) -> Iterator[Statement]:
     odd = set(_odd_tcp(logs))
     rows = [row for ranks, row in logs.members if not odd.intersection(ranks)]
     used = sorted({name for row in rows for name in row["interfaces"] or ()})
@@ -204,7 +190,10 @@ def _other_interfaces(logs: JobLogs) -> Iterator[Match]:
     wrong = [name for name in used if not _is_of_fabric(name)]
     if fabric and wrong:
         are = "is" if len(wrong) == 1 else "are"
-        yield Match({"wrong": _listed(wrong), "are": are, "fabric": _listed(fabric)})
+        yield Statement(
+            f"NCCL uses {_listed(wrong)}, which {are} not of the fabric, beside {_listed(fabric)}: set "
+            "NCCL_SOCKET_IFNAME to the fabric's interfaces"
+        )
 
 
 def _is_of_fabric(name: str) -> bool:
@@ -212,21 +201,18 @@ def _is_of_fabric(name: str) -> bool:
     return name.startswith(_FABRIC) or name.endswith(("/IB", "/RoCE"))
 
 
-def _mixed_fabric(logs: JobLogs) -> Iterator[Match]:
-    """Find ranks whose adapters speak another protocol (`mlx5_0:1/RoCE`, `mlx5_0:1/IB`) than most ranks' do."""
-    by_protocol: dict[str, set[int]] = defaultdict(set)
-    for ranks, row in logs.members:
-        protocols = {name.rpartition("/")[2] for name in row["interfaces"] or () if "/" in name}
-        if len(protocols) == 1:
-            by_protocol[protocols.pop()].update(ranks)
-    usual = max(by_protocol, key=lambda protocol: (len(by_protocol[protocol]), protocol), default="")
-    for protocol, of_protocol in sorted(by_protocol.items()):
-        if protocol != usual and of_protocol:
-            values = {"ranks": format_ranks(sorted(of_protocol)), "protocol": protocol, "usual": usual}
-            yield Match(values, tuple(sorted(of_protocol)))
+def _protocol(row: Mapping[str, Any]) -> str | None:
+    """Return the protocol of a process' adapters (`mlx5_0:1/RoCE`, `mlx5_0:1/IB`); None if they have several."""
+    protocols = {name.rpartition("/")[2] for name in row["interfaces"] or () if "/" in name}
+    return protocols.pop() if len(protocols) == 1 else None
 
 
-def _odd_adapters(logs: JobLogs) -> Iterator[Match]:
+def _mixed_fabric(logs: JobLogs) -> Iterator[Statement]:
+    for protocol, ranks, usual in _unlike_others(logs, _protocol, of_equal=True):
+        yield Statement(f"{format_ranks(ranks)}: adapters of {protocol}, the other ranks: {usual}", ranks)
+
+
+def _odd_adapters(logs: JobLogs) -> Iterator[Statement]:
     """Find ranks with other adapters than most ranks; where each GPU has its own, than most GPUs of its number."""
     adapters = {
         ranks[0]: tuple(sorted(name.partition(":")[0] for name in row["interfaces"] or ()))
@@ -257,8 +243,8 @@ def _odd_adapters(logs: JobLogs) -> Iterator[Match]:
             is_host = ranks == ranks_of_node[logs.nodes.get(ranks[0])]
             if weight[names] < weight[usual] and not is_host:
                 others = "the other ranks" if device is None else f"ranks of GPU {device} elsewhere"
-                yield Match({"ranks": format_ranks(ranks), "names": _listed(names), "others": others,
-                             "usual": _listed(usual)}, tuple(ranks))  # fmt: skip
+                words = f"{format_ranks(ranks)}: network adapter {_listed(names)}, {others}: {_listed(usual)}"
+                yield Statement(words, tuple(ranks))
 
 
 def _explained(logs: JobLogs) -> Callable[[Mapping[str, Any]], bool]:
@@ -268,7 +254,7 @@ def _explained(logs: JobLogs) -> Callable[[Mapping[str, Any]], bool]:
     return lambda row: is_all or row["from_rank"] in odd or row["to_rank"] in odd
 
 
-def _unequal_transports(logs: JobLogs) -> Iterator[Match]:
+def _unequal_transports(logs: JobLogs) -> Iterator[Statement]:
     is_explained = _explained(logs)
     edges = [row for row in logs.edges if str(row["transport"]).startswith("NET/") and not is_explained(row)]
     counts = Counter(row["transport"] for row in edges)
@@ -277,37 +263,46 @@ def _unequal_transports(logs: JobLogs) -> Iterator[Match]:
         pairs = sorted({(row["from_rank"], row["to_rank"]) for row in edges if row["transport"] == rarest})
         transports = ", ".join(f"{count} {name}" for name, count in counts.most_common())
         named = _listed([f"{from_rank} to {to_rank}" for from_rank, to_rank in pairs])
-        yield Match({"counts": transports, "rarest": rarest, "pairs": named})
+        yield Statement(f"network connections use different transports ({transports}): {rarest} from rank {named}")
 
 
-def _without_gdr(logs: JobLogs) -> Iterator[Match]:
+def _without_gdr(logs: JobLogs) -> Iterator[Statement]:
     is_explained = _explained(logs)
     network = [row for row in logs.edges if row["gdr"] is not None]
     without = [row for row in network if not row["gdr"] and not is_explained(row)]
     if without:
-        yield Match({"without": len(without), "all": format_count(len(network), "network connection")})
+        every = format_count(len(network), "network connection")
+        yield Statement(f"{len(without)} of {every} do not use GPUDirect RDMA (GDR)")
 
 
-def _without_p2p(logs: JobLogs) -> Iterator[Match]:
+def _without_p2p(logs: JobLogs) -> Iterator[Statement]:
     """Find hosts whose GPUs do not reach each other's memory; of all hosts, worth a word beside slow communication."""
     hosts = {short_host(row["host"]) for row in logs.communicators if row["host"]}
     lacking = {short_host(row["host"]) for row in logs.communicators if row["host"] and row.get("lacks_p2p")}
-    if lacking and lacking == hosts:
-        yield Match({"where": "a host", "others": ""}, is_item=False)
-    elif lacking:
-        ranks = tuple(sorted(rank for rank, node in logs.nodes.items() if node in lacking))
-        host = next(iter(lacking)) if len(lacking) == 1 else None
-        values = {"where": _listed(sorted(map(str, lacking))), "others": ", unlike those of the other hosts"}
-        yield Match(values, ranks, host, certainty="likely", causes=_NETWORK if ranks or host else ())
+    if not lacking:
+        return
+    is_all = lacking == hosts
+    ranks = () if is_all else tuple(sorted(rank for rank, node in logs.nodes.items() if node in lacking))
+    host = next(iter(lacking)) if len(lacking) == 1 and not is_all else None
+    where = "a host" if is_all else _listed(sorted(map(str, lacking)))
+    others = "" if is_all else ", unlike those of the other hosts"
+    yield Statement(
+        f"GPUs of {where} do not reach each other's memory (P2P is disabled){others}",
+        ranks,
+        host,
+        causes=None if is_all or ranks or host else (),
+        certainty=None if is_all else "likely",
+        is_item=not is_all,
+    )
 
 
-def _below_benchmark(logs: JobLogs) -> Iterator[Match]:
+def _below_benchmark(logs: JobLogs) -> Iterator[Statement]:
     for row in logs.slow_network:
-        size, reached = f"{row.size_bytes:,}", f"{row.busbw:.1f} of {row.baseline_busbw:.1f}"
-        yield Match({"collective": row.collective, "size": size, "reached": reached})
+        reached = f"{row.busbw:.1f} of {row.baseline_busbw:.1f} GB/s in every step"
+        yield Statement(f"{row.collective} of {row.size_bytes:,} B: {reached}")
 
 
-def _links(logs: JobLogs) -> Iterator[Match]:
+def _links(logs: JobLogs) -> Iterator[Statement]:
     """Find links that are down, slower or have fewer lanes, beside others that work, and counters of errors."""
     links: dict[tuple[str | None, int | None, str], Counter[str]] = defaultdict(Counter)
     read: Counter[tuple[object, ...]] = Counter()
@@ -342,7 +337,7 @@ def _links(logs: JobLogs) -> Iterator[Match]:
         of_rank = f" ({format_ranks(ranks)})" if ranks else ""
         where = f" on {host}" if host is not None else ""
         causes = _OF_PCIE if what.startswith("PCIe") else None
-        yield Match({"what": f"{what}{number}{of_rank}{where}"}, ranks, host, device, causes=causes)
+        yield Statement(f"{what}{number}{of_rank}{where}", ranks, host, device, causes=causes)
 
 
 # ---- GPUs
@@ -377,7 +372,7 @@ def _limits_of(row: Mapping[str, Any]) -> set[str]:
     return {_SLOWDOWNS[reason] for reason in row["reasons"] or () if reason in _SLOWDOWNS}
 
 
-def _clocks(logs: JobLogs) -> Iterator[Match]:
+def _clocks(logs: JobLogs) -> Iterator[Statement]:
     """Find GPUs whose clock is lower than the others', or limited in a larger share of its samples."""
     by_gpu = _clock_rows(logs)
     idle = {gpu for gpu, *_ in _idle_gpus(logs)}
@@ -451,7 +446,7 @@ class _SlowClock(NamedTuple):
         return mhz, round(self.others_mhz), self.samples, self.is_clear, self.is_item
 
 
-def _describe_clocks(alike: Sequence[_SlowClock], limits: str) -> Match:
+def _describe_clocks(alike: Sequence[_SlowClock], limits: str) -> Statement:
     """Describe the clocks of one GPU, or of the GPUs of a host that have the same limits."""
     first, is_one = alike[0], len(alike) == 1
     speeds = sorted(f"{slow.mhz:,.0f}" for slow in alike if slow.mhz is not None)
@@ -462,21 +457,19 @@ def _describe_clocks(alike: Sequence[_SlowClock], limits: str) -> Match:
         parts += [f"in {samples} samples" for samples in first.samples]
     ranks = tuple(sorted(rank for slow in alike for rank in slow.ranks))
     subject = first.gpu.name if is_one else f"{len(alike)} GPUs of {first.gpu.host}"
-    return Match(
-        {
-            "told": f"{subject}{by}{speed}{', ' if speed and parts else ' ' if parts else ''}{', '.join(parts)}",
-            "reason": f"{'' if is_one else 's'}{by}{speed}" if by else speed.replace(":", " at"),
-        },
+    return Statement(
+        f"{subject}{by}{speed}{', ' if speed and parts else ' ' if parts else ''}{', '.join(parts)}",
         ranks,
         first.gpu.host,
         first.gpu.device if is_one else None,
-        certainty="certain" if any(slow.is_clear for slow in alike) else "likely",
-        causes=_GPU_CAUSES if ranks else (),  # the GPU of an unknown rank is evidence of no rank
-        is_item=any(slow.is_item for slow in alike),
+        f"GPU{'' if is_one else 's'}{by}{speed}" if by else f"GPU{speed.replace(':', ' at')}",
+        None if ranks else (),  # the GPU of an unknown rank is evidence of no rank
+        "certain" if any(slow.is_clear for slow in alike) else "likely",
+        any(slow.is_item for slow in alike),
     )
 
 
-def _power_caps(logs: JobLogs) -> Iterator[Match]:
+def _power_caps(logs: JobLogs) -> Iterator[Statement]:
     """Find GPUs whose power is capped lower than most GPUs'; at its cap, a slow GPU is slow for that."""
     caps = {
         gpu: (median(known), rows)
@@ -494,25 +487,28 @@ def _power_caps(logs: JobLogs) -> Iterator[Match]:
         drawn = [row["power_w"] for gpu in gpus for row in caps[gpu][1] if row.get("power_w") is not None]
         is_at_cap = bool(drawn) and median(drawn) >= _LIMITS.lower_power_cap * cap
         where = f" of {host}" if host is not None else ""
-        yield Match(
-            {"gpus": gpus[0].name if len(gpus) == 1 else f"{len(gpus)} GPUs{where}", "cap": cap, "usual": usual},
+        subject = gpus[0].name if len(gpus) == 1 else f"{len(gpus)} GPUs{where}"
+        yield Statement(
+            f"{subject}: power cap {cap:,.0f} W, most GPUs: {usual:,.0f} W",
             ranks,
             host,
             gpus[0].device if len(gpus) == 1 else None,
-            certainty="certain" if is_at_cap else "likely",
-            causes=_GPU_CAUSES if ranks else (),
+            f"GPU's power is capped at {cap:,.0f} of {usual:,.0f} W",
+            None if ranks else (),
+            "certain" if is_at_cap else "likely",
         )
 
 
-def _all_limited(logs: JobLogs) -> Iterator[Match]:
+def _all_limited(logs: JobLogs) -> Iterator[Statement]:
     by_gpu = _clock_rows(logs)
     samples = sum(row["reasons"] is not None for rows in by_gpu.values() for row in rows)
     counts = Counter(limit for rows in by_gpu.values() for row in rows for limit in _limits_of(row))
     for limit, count in sorted(counts.items()):
         gpus = sum(any(limit in _limits_of(row) for row in rows) for rows in by_gpu.values())
         if 2 * gpus > len(by_gpu) > 1 and 2 * count >= samples:
-            yield Match({"gpus": f"{gpus} of {len(by_gpu)} GPUs", "by": limit.replace("its", "their"), "n": count,
-                         "all": samples}, is_item=limit not in _EXPECTED)  # fmt: skip
+            by = limit.replace("its", "their")
+            words = f"{gpus} of {len(by_gpu)} GPUs are limited by {by} ({count} of {samples} samples)"
+            yield Statement(words, is_item=limit not in _EXPECTED)
 
 
 def _idle_gpus(logs: JobLogs) -> Iterator[tuple[_Gpu, tuple[int, ...], int, int]]:
@@ -528,39 +524,39 @@ def _idle_gpus(logs: JobLogs) -> Iterator[tuple[_Gpu, tuple[int, ...], int, int]
             yield gpu, ranks, idle, len(timed)
 
 
-def _idle_and_busy(logs: JobLogs) -> Iterator[Match]:
+def _idle_and_busy(logs: JobLogs) -> Iterator[Statement]:
     for gpu, ranks, idle, samples in _idle_gpus(logs):
-        values = {"gpu": gpu.name, "idle": f"{idle} of {samples} samples", "ranks": format_ranks(ranks)}
-        yield Match(values, ranks, gpu.host, gpu.device)
+        words = (
+            f"the clock log calls {gpu.name} idle in {idle} of {samples} samples during the steps, and the trace of "
+            f"{format_ranks(ranks)} has kernels there: the trace is believed, which records each kernel; the log may "
+            "be of another GPU, so its clocks are not used"
+        )
+        yield Statement(words, ranks, gpu.host, gpu.device)
 
 
-def _errors(logs: JobLogs) -> Iterator[Match]:
+def _errors(logs: JobLogs) -> Iterator[Statement]:
     """Find GPUs and switches with errors; those of which each error follows from the program are told apart."""
-    for codes, match in _errors_by_gpu(logs):
-        if not _OF_PROGRAM.issuperset(codes):
-            yield match
+    return (said for codes, said in _errors_by_gpu(logs) if not _OF_PROGRAM.issuperset(codes))
 
 
-def _faults_of_program(logs: JobLogs) -> Iterator[Match]:
+def _faults_of_program(logs: JobLogs) -> Iterator[Statement]:
     """Find GPUs whose errors are all of the program: many GPUs have them where a job is ended."""
-    found = [(codes, match) for codes, match in _errors_by_gpu(logs) if _OF_PROGRAM.issuperset(codes)]
-    by_codes: dict[tuple[int, ...], list[Match]] = defaultdict(list)
-    for counts, match in found:
-        by_codes[tuple(sorted(counts))].append(match)
-    for codes, matches in by_codes.items():
-        if len(matches) <= _MOST:
-            yield from (match._replace(causes=(), certainty="unknown") for match in matches)
-            continue
-        hosts = {match.host for match in matches if match.host is not None}
-        values = {
-            "errors": _listed([f"Xid {code}" for code in codes]),
-            "gpu": f" of {len(matches)} GPUs",
-            "where": f"on {format_count(len(hosts), 'host')}" if hosts else "in kernel logs",
-        }
-        yield Match(values, tuple(sorted({rank for match in matches for rank in match.ranks})))
+    by_codes: dict[tuple[int, ...], list[Statement]] = defaultdict(list)
+    for counts, said in _errors_by_gpu(logs):
+        if _OF_PROGRAM.issuperset(counts):
+            by_codes[tuple(sorted(counts))].append(said._replace(causes=None, certainty=None))
+    for codes, of_gpus in by_codes.items():
+        alike = of_gpus
+        if len(of_gpus) > _MOST:
+            hosts = {said.host for said in of_gpus if said.host is not None}
+            where = f"on {format_count(len(hosts), 'host')}" if hosts else "in kernel logs"
+            words = f"{_listed([f'Xid {code}' for code in codes])} of {len(of_gpus)} GPUs {where}"
+            alike = [Statement(words, tuple(sorted({rank for said in of_gpus for rank in said.ranks})))]
+        for said in alike:
+            yield said._replace(words=f"{said.words}, which a program's own fault or its end causes, too")
 
 
-def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Match]]:
+def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Statement]]:
     """Return what is told of the errors of each GPU and switch, with how often each error number occurs."""
     by_gpu: dict[_Gpu, Counter[int]] = defaultdict(Counter)
     files: dict[tuple[object, ...], set[str]] = defaultdict(set)
@@ -591,12 +587,12 @@ def _errors_by_gpu(logs: JobLogs) -> Iterator[tuple[Counter[int], Match]]:
         where = f"on {host}" if host is not None else f"in {_listed(sorted(files[host, number, bus_id]))}"
         if not ranks and host is None:
             causes = ()  # of an unknown host: evidence of no rank
-        values = {"errors": _listed(listed), "gpu": gpu, "where": where}
         certainty: CauseCertainty | None = None if ranks else "unknown"
-        yield codes, Match(values, ranks, host, device, certainty, causes)
+        words = f"{_listed(listed)}{gpu} {where}"
+        yield codes, Statement(words, ranks, host, device, causes=causes, certainty=certainty)
 
 
-def _memory(logs: JobLogs) -> Iterator[Match]:
+def _memory(logs: JobLogs) -> Iterator[Statement]:
     """Find GPUs with errors of their memory that could not be corrected; without a time, of the GPU's whole life."""
     by_gpu: dict[_Gpu, dict[str, int]] = defaultdict(dict)
     for row in logs.gpu_errors:
@@ -606,12 +602,10 @@ def _memory(logs: JobLogs) -> Iterator[Match]:
     for gpu, counts in sorted(by_gpu.items(), key=str):
         ranks = logs.ranks_of_gpu(*gpu)
         of_rank = f" ({format_ranks(ranks)})" if ranks else ""
-        values = {
-            "gpu": f"{gpu.name}{of_rank}",
-            "what": ", ".join(f"{what} {count:,}" for what, count in counts.items()),
-            "source": "" if all(": " in what for what in counts) else " (nvidia-smi)",  # the others name theirs
-        }
-        yield Match(values, ranks, gpu.host, gpu.device, causes=_GPU_CAUSES if ranks else ())
+        what = ", ".join(f"{what} {count:,}" for what, count in counts.items())
+        source = "" if all(": " in what for what in counts) else " (nvidia-smi)"  # the others name theirs
+        words = f"{gpu.name}{of_rank}: {what}{source}"
+        yield Statement(words, ranks, gpu.host, gpu.device, causes=None if ranks else ())
 
 
 def _is_of_switch(code: int) -> bool:
@@ -621,12 +615,10 @@ def _is_of_switch(code: int) -> bool:
 # ---- hosts
 
 
-def _incidents(
-    kind: str, words: Callable[[Sequence[Mapping[str, Any]], int], dict[str, Any]]
-) -> Callable[[JobLogs], Iterator[Match]]:
-    """Return a rule that finds the ranks, GPUs and hosts with incidents of a kind, told from their rows and number."""
+def _incidents(kind: str, words: str) -> Callable[[JobLogs], Iterator[Statement]]:
+    """Return a rule that finds the ranks, GPUs and hosts with incidents of a kind."""
 
-    def find(logs: JobLogs) -> Iterator[Match]:
+    def find(logs: JobLogs) -> Iterator[Statement]:
         alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
         for row in logs.incidents:
             if row["kind"] == kind:
@@ -638,14 +630,20 @@ def _incidents(
             device = f"the device at {bus_id}" if bus_id is not None else None
             of_host = host if device is not None else f"on {host or 'a host'}"
             named = [f"rank {rank}"] if rank is not None else [name for name in (device, of_host) if name is not None]
-            subject = " of ".join(named)
-            if of_gpu:
-                subject += f" ({format_ranks(of_gpu)})"
+            of_rank = f" ({format_ranks(of_gpu)})" if of_gpu else ""
             counts = [row["count"] or 1 for row in rows]
             # a count since the beginning of the program grows
-            count = max(counts) if any(row["detail"] for row in rows) and kind == "allocator" else sum(counts)
-            yield Match(
-                {"subject": subject} | words(rows, count),
+            is_growing = kind == "allocator" and any(row["detail"] for row in rows)
+            count = max(counts) if is_growing else sum(counts)
+            said = words.format(
+                n=format_count(count, "time"),
+                errors=format_count(count, f"{detail} PCIe error"),
+                detail=rows[0]["detail"],
+                seconds=max(row["seconds"] or 0 for row in rows),
+                times=f" ({count} times)" if count > 1 else "",
+            )
+            yield Statement(
+                f"{' of '.join(named)}{of_rank}: {said}",
                 ranks,
                 host,
                 causes=None if ranks or host is not None else (),  # of an unknown host: evidence of no rank
@@ -655,83 +653,76 @@ def _incidents(
     return find
 
 
-def _blocked(rows: Sequence[Mapping[str, Any]], count: int) -> dict[str, Any]:
-    seconds = max(row["seconds"] or 0 for row in rows)
-    times = f" ({count} times)" if count > 1 else ""
-    return {"detail": rows[0]["detail"], "seconds": f"{seconds:.0f}", "times": times}
-
-
 # ---- placement
 
 
-def _shared_threads(logs: JobLogs) -> Iterator[Match]:
+def _shared_threads(logs: JobLogs) -> Iterator[Statement]:
     bound = logs.bound
     sharing = {rank: shared for rank, shared in bound.sharing.items() if shared}
     for rank, shared in sorted(sharing.items()):
         others = sorted(set().union(*shared.values()))
-        values = {
-            "rank": rank,
-            "shared": len(shared),
-            "threads": format_count(len(bound.cpus[rank]), "hardware thread"),
-            "others": format_ranks(others),
-        }
+        threads = format_count(len(bound.cpus[rank]), "hardware thread")
         # ranks that are not bound at all share everything, and harm nobody where there are threads for all
         is_odd = len(shared) == len(bound.cpus[rank]) and 2 * len(sharing) < len(bound.rows)
-        yield Match(values, (rank,), certainty="certain" if is_odd else "likely")
+        words = f"rank {rank} shares {len(shared)} of {threads} with {format_ranks(others)}"
+        reason = "launches late on shared hardware threads"
+        yield Statement(words, (rank,), reason=reason, certainty="certain" if is_odd else None)
 
 
-def _far_threads(logs: JobLogs) -> Iterator[Match]:
+def _far_threads(logs: JobLogs) -> Iterator[Statement]:
     bound = logs.bound
     for rank, row in sorted(bound.rows.items()):
-        device = far_gpu(row, bound.devices.get(rank), bound.near)
-        if device is not None:
-            yield Match({"rank": rank, "gpu": device, "threads": format_numbers(set(row["cpus"]))}, (rank,))
-
-
-def _far_ranks(logs: JobLogs) -> Iterator[Match]:
-    bound = logs.bound
-    gpus = {rank: bound.gpu_of(rank) for rank in bound.rows}
-    counted = [rank for rank, gpu in gpus.items() if gpu in bound.near]
-    far = [rank for rank in counted if far_gpu(bound.rows[rank], gpus[rank], bound.near) is not None]
-    if far:
-        is_assumed = any(
-            bound.devices.get(rank) is None and len(bound.rows[rank]["gpus"] or ()) > 1 for rank in counted
+        gpus = row["gpus"] or ()
+        gpu = (
+            device if (device := bound.devices.get(rank)) is not None else next(iter(gpus)) if len(gpus) == 1 else None
         )
+        if bound.is_far(rank, gpu):
+            threads = format_numbers(set(row["cpus"]))
+            yield Statement(f"rank {rank} runs on hardware threads far from its GPU {gpu}: {threads}", (rank,))
+
+
+def _far_ranks(logs: JobLogs) -> Iterator[Statement]:
+    bound = logs.bound
+    gpus = {rank: gpu for rank in bound.rows if (gpu := bound.gpu_of(rank)) in bound.near}
+    far = [rank for rank, gpu in gpus.items() if bound.is_far(rank, gpu)]
+    if far:
+        is_assumed = any(bound.devices.get(rank) is None and len(bound.rows[rank]["gpus"] or ()) > 1 for rank in gpus)
         assumed = ", if a rank uses the GPU of its number on the node" if is_assumed else ""
-        values = {"n": len(far), "all": format_count(len(counted), "rank"), "which": _name_ranks(far, counted)}
-        yield Match(values | {"assumed": assumed}, tuple(sorted(far)))
+        which = f"run on hardware threads far from their GPUs ({_name_ranks(far, list(gpus))}){assumed}"
+        yield Statement(f"{len(far)} of {format_count(len(gpus), 'rank')} {which}", tuple(sorted(far)))
 
 
-def _sharing_ranks(logs: JobLogs) -> Iterator[Match]:
+def _sharing_ranks(logs: JobLogs) -> Iterator[Statement]:
     bound = logs.bound
     sharing = [rank for rank, shared in bound.sharing.items() if shared]
     if sharing:
-        subject = _name_ranks(sharing, list(bound.rows))
-        yield Match(
-            {"n": len(sharing), "all": format_count(len(bound.rows), "rank"), "which": subject}, tuple(sorted(sharing))
-        )
+        which = f"share hardware threads with other ranks ({_name_ranks(sharing, list(bound.rows))})"
+        yield Statement(f"{len(sharing)} of {format_count(len(bound.rows), 'rank')} {which}", tuple(sorted(sharing)))
 
 
-def _conflicts(logs: JobLogs) -> Iterator[Match]:
+def _conflicts(logs: JobLogs) -> Iterator[Statement]:
     conflicts = {rank: place.conflicts for rank, place in logs.places.items() if place.conflicts}
     if conflicts:
         first, clauses = next(iter(conflicts.items()))
-        rest = (
-            f", and so do {format_ranks(others)}" if (others := [rank for rank in conflicts if rank != first]) else ""
+        others = [rank for rank in conflicts if rank != first]
+        rest = f", and so do {format_ranks(others)}" if others else ""
+        words = (
+            f"rank {first} has {'; '.join(clauses)}{rest}: their logs may be of another job; no log is joined to them "
         )
-        yield Match({"first": f"rank {first} has {'; '.join(clauses)}", "more": rest}, tuple(conflicts))
+        yield Statement(f"{words}by what differs", tuple(conflicts))
 
 
-def _contested(logs: JobLogs) -> Iterator[Match]:
+def _contested(logs: JobLogs) -> Iterator[Statement]:
     for ranks, files in logs.contested:
-        names = [PurePath(file).name for file in files]
-        yield Match({"files": _listed(names), "ranks": format_ranks(ranks)}, ranks)
+        words = f"the files {_listed([PurePath(file).name for file in files])} state different hosts or networks of "
+        said = f"{words}{format_ranks(ranks)}, as of two runs: what NCCL says there is not used"
+        yield Statement(said, ranks)
 
 
 # ---- training
 
 
-def _profiler_overhead(logs: JobLogs) -> Iterator[Match]:
+def _profiler_overhead(logs: JobLogs) -> Iterator[Statement]:
     """Compare the steps that were recorded with the others that a training log times."""
     recorded = {key.step: (last - first) / 1e9 for key, (first, last) in logs.step_times_ns.items()}
     by_log: dict[str, dict[int, float]] = defaultdict(dict)
@@ -750,8 +741,11 @@ def _profiler_overhead(logs: JobLogs) -> Iterator[Match]:
         ratio = median(profiled) / median(others)
         if 1 + THRESHOLDS.min_clear_share <= ratio <= _LIMITS.max_overhead:
             times = f"{format_time(median(profiled) * 1e9)} against {format_time(median(others) * 1e9)}, "
-            number = format_count(len(others), "step")
-            yield Match({"times": times if is_timed else "", "share": format_percent(ratio - 1), "others": number})
+            yield Statement(
+                f"recorded steps take {format_percent(ratio - 1)} longer than the {format_count(len(others), 'step')} "
+                f"that the training log times without the profiler ({times if is_timed else ''}medians): the profiler, "
+                "or what else these steps do, costs that"
+            )
 
 
 def _name_ranks(chosen: Sequence[int], every: Sequence[int]) -> str:
@@ -768,90 +762,52 @@ def _listed(names: Sequence[str]) -> str:
 
 
 _CHECK_FABRIC: Final = "check the network plug-in, NCCL_IB_DISABLE, NCCL_NET and the adapters of these nodes"
+_BIND: Final = "bind each rank to the CPU cores near its GPU"
+_BIND_APART: Final = "bind each rank to CPU cores of its own"
 
 RULES: Final[tuple[Rule, ...]] = (
-    Rule("network", _NETWORK, "certain", _over_tcp,
-         "{ranks} {communicate} by TCP{over}, the other ranks by {usual}{why}", _CHECK_FABRIC,
-         "NCCL over TCP in place of {usual}"),
-    Rule("network", _NETWORK, "likely", _odd("network", but="Socket"),
-         "{ranks}: network {network}, the other ranks: {usual}", _CHECK_FABRIC),
-    Rule("network", _NETWORK, "certain", _all_over_tcp,
-         "NCCL communicates by TCP{over}{present}{why}", _CHECK_FABRIC, "NCCL communicates by TCP{over}{why}"),
-    Rule("network", _NETWORK, "certain", _failed_plugins,
-         "the network plug-in could not be loaded on {hosts}", _CHECK_FABRIC, "network plug-in not loaded"),
-    Rule("network", _NETWORK, "likely", _mixed_fabric, "{ranks}: adapters of {protocol}, the other ranks: {usual}",
-         "check that the ranks of a job are on one fabric"),
-    Rule("network", _NETWORK, "likely", _odd_adapters, "{ranks}: network adapter {names}, {others}: {usual}",
+    Rule("network", _NETWORK, "certain", _over_tcp, _CHECK_FABRIC),
+    Rule("network", _NETWORK, "likely", _odd_networks, _CHECK_FABRIC),
+    Rule("network", _NETWORK, "certain", _all_over_tcp, _CHECK_FABRIC),
+    Rule("network", _NETWORK, "certain", _failed_plugins, _CHECK_FABRIC),
+    Rule("network", _NETWORK, "likely", _mixed_fabric, "check that the ranks of a job are on one fabric"),
+    Rule("network", _NETWORK, "likely", _odd_adapters,
          "check NCCL_IB_HCA and that each rank finds the adapters of its node"),
-    Rule("network", _NETWORK, "unknown", _other_interfaces,
-         "NCCL uses {wrong}, which {are} not of the fabric, beside {fabric}: set NCCL_SOCKET_IFNAME to the fabric's "
-         "interfaces"),
-    Rule("network", _NETWORK, "unknown", _unequal_transports,
-         "network connections use different transports ({counts}): {rarest} from rank {pairs}"),
-    Rule("network", _NETWORK, "unknown", _without_gdr,
-         "{without} of {all} do not use GPUDirect RDMA (GDR)",
-         "check NCCL_NET_GDR_LEVEL and the driver's peer memory module"),
+    Rule("network", _NETWORK, "unknown", _other_interfaces),
+    Rule("network", _NETWORK, "unknown", _unequal_transports),
+    Rule("network", _NETWORK, "unknown", _without_gdr, "check NCCL_NET_GDR_LEVEL and the driver's peer memory module"),
     Rule("network", _NETWORK, "unknown", _without_p2p,
-         "GPUs of {where} do not reach each other's memory (P2P is disabled){others}",
          "check NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, the IOMMU, and PCIe access control (ACS)"),
-    Rule("network", _NETWORK, "unknown", _links, "{what}"),
-    Rule("network", _NETWORK, "unknown",
-         lambda logs: (Match({"said": sentence}) for sentence in describe_proxies(logs.proxied)), "{said}",
-         is_item=False),
-    Rule("network", _NETWORK, "unknown", _odd("version"), "{ranks}: version {version}, the other ranks: {usual}"),
-    Rule("network", _NETWORK, "unknown", _below_benchmark,
-         "{collective} of {size} B: {reached} GB/s in every step", is_item=False),
-    Rule("contradiction", _GPU_CAUSES, "unknown", _idle_and_busy,
-         "the clock log calls {gpu} idle in {idle} during the steps, and the trace of {ranks} has kernels there: the "
-         "trace is believed, which records each kernel; the log may be of another GPU, so its clocks are not used"),
-    Rule("gpu_clock", _GPU_CAUSES, "certain", _clocks, "{told}", "check the GPU's cooling and its power limit",
-         "GPU{reason}"),
-    Rule("gpu_clock", _GPU_CAUSES, "likely", _power_caps,
-         "{gpus}: power cap {cap:,.0f} W, most GPUs: {usual:,.0f} W", "give the GPU the power limit of the others",
-         "GPU's power is capped at {cap:,.0f} of {usual:,.0f} W"),
-    Rule("gpu_clock", _GPU_CAUSES, "unknown", _all_limited,
-         "{gpus} are limited by {by} ({n} of {all} samples)", "check the cooling and the power limits"),
-    Rule("gpu_error", _GPU_CAUSES, "likely", _errors,
-         "{errors}{gpu} {where}", "read the kernel log; reset or replace the GPU"),
+    Rule("network", _NETWORK, "unknown", _links),
+    Rule("network", _NETWORK, "unknown", lambda logs: map(Statement, describe_proxies(logs.proxied)), is_item=False),
+    Rule("network", _NETWORK, "unknown", _odd_versions),
+    Rule("network", _NETWORK, "unknown", _below_benchmark, is_item=False),
+    Rule("contradiction", _GPU_CAUSES, "unknown", _idle_and_busy),
+    Rule("gpu_clock", _GPU_CAUSES, "certain", _clocks, "check the GPU's cooling and its power limit"),
+    Rule("gpu_clock", _GPU_CAUSES, "likely", _power_caps, "give the GPU the power limit of the others"),
+    Rule("gpu_clock", _GPU_CAUSES, "unknown", _all_limited, "check the cooling and the power limits"),
+    Rule("gpu_error", _GPU_CAUSES, "likely", _errors, "read the kernel log; reset or replace the GPU"),
     Rule("gpu_error", (), "unknown", _faults_of_program,
-         "{errors}{gpu} {where}, which a program's own fault or its end causes, too",
          "read the log of the program that ran there for its first error; what stays with one GPU whatever runs is a "
          "fault of the GPU"),
-    Rule("gpu_error", _GPU_CAUSES, "likely", _memory,
-         "{gpu}: {what}{source}", "reset the GPU; replace it where errors come back"),
-    Rule("exit", (), "unknown", lambda logs: (Match({"said": text}) for text in describe_exits(logs.exits)), "{said}"),
+    Rule("gpu_error", _GPU_CAUSES, "likely", _memory, "reset the GPU; replace it where errors come back"),
+    Rule("exit", (), "unknown", lambda logs: map(Statement, describe_exits(logs.exits))),
     Rule("host", (*_HOST_CAUSES, "sync_calls"), "likely",
-         _incidents("allocator", lambda _, count: {"n": format_count(count, "time")}),
-         "{subject}: PyTorch's allocator ran out of GPU memory {n} and freed its cache",
+         _incidents("allocator", "PyTorch's allocator ran out of GPU memory {n} and freed its cache"),
          "use less memory, or set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"),
-    Rule("host", _HOST_CAUSES, "likely", _incidents("soft_lockup", _blocked),
-         "{subject}: a processor was held in the kernel for {seconds} s by {detail}{times}",
+    Rule("host", _HOST_CAUSES, "likely",
+         _incidents("soft_lockup", "a processor was held in the kernel for {seconds:.0f} s by {detail}{times}"),
          "read the host's kernel log for what holds it"),
-    Rule("host", _HOST_CAUSES, "likely", _incidents("hung_task", _blocked),
-         "{subject}: {detail} was blocked in the kernel for more than {seconds} s{times}",
+    Rule("host", _HOST_CAUSES, "likely",
+         _incidents("hung_task", "{detail} was blocked in the kernel for more than {seconds:.0f} s{times}"),
          "check the host's file systems and its driver: that is what such a process waits for"),
-    Rule("host", _OF_PCIE, "unknown",
-         _incidents("pcie", lambda rows, count: {"errors": format_count(count, f"{rows[0]['detail']} PCIe error")}),
-         "{subject}: {errors}", "check the slot, the riser and the link's speed"),
-    Rule("placement", _HOST_CAUSES, "likely", _shared_threads,
-         "rank {rank} shares {shared} of {threads} with {others}", "bind each rank to CPU cores of its own",
-         "launches late on shared hardware threads", is_item=False),
-    Rule("placement", _HOST_CAUSES, "likely", _far_threads,
-         "rank {rank} runs on hardware threads far from its GPU {gpu}: {threads}",
-         "bind each rank to the CPU cores near its GPU", is_item=False),
-    Rule("placement", (), "unknown", _far_ranks,
-         "{n} of {all} run on hardware threads far from their GPUs ({which}){assumed}",
-         "bind each rank to the CPU cores near its GPU"),
-    Rule("placement", (), "unknown", _sharing_ranks,
-         "{n} of {all} share hardware threads with other ranks ({which})", "bind each rank to CPU cores of its own"),
-    Rule("profiler", (), "unknown", _profiler_overhead,
-         "recorded steps take {share} longer than the {others} that the training log times without the profiler "
-         "({times}medians): the profiler, or what else these steps do, costs that",
-         "record fewer activities: no stacks, no shapes, no memory"),
-    Rule("contradiction", (), "unknown", _contested,
-         "the files {files} state different hosts or networks of {ranks}, as of two runs: what NCCL says there is not "
-         "used"),
-    Rule("contradiction", (), "unknown", _conflicts,
-         "{first}{more}: their logs may be of another job; no log is joined to them by what differs"),
+    Rule("host", _OF_PCIE, "unknown", _incidents("pcie", "{errors}"), "check the slot, the riser and the link's speed"),
+    Rule("placement", _HOST_CAUSES, "likely", _shared_threads, _BIND_APART, is_item=False),
+    Rule("placement", _HOST_CAUSES, "likely", _far_threads, _BIND, is_item=False),
+    Rule("placement", (), "unknown", _far_ranks, _BIND),
+    Rule("placement", (), "unknown", _sharing_ranks, _BIND_APART),
+    Rule("profiler", (), "unknown", _profiler_overhead, "record fewer activities: no stacks, no shapes, no memory"),
+    Rule("contradiction", (), "unknown", _contested),
+    Rule("contradiction", (), "unknown", _conflicts),
 )  # fmt: skip
 """In their order of precedence: the first that applies to a finding comes first in its evidence."""

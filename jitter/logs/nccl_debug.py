@@ -20,7 +20,6 @@ the PCI address to 2.16 and NVML's device from 2.18 on; RCCL adds `comm 0x… nR
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -105,24 +104,30 @@ _COMM: Final = re.compile(
     rb"comm (0x[\w.]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: cudaDev (\d{1,5}))?(?: nvmlDev \d+)?(?: busId (\w+))?"
     rb"(?: commId (0x[\w.]+))?"
 )
-_NETWORK: Final = re.compile(rb"Using network ([A-Za-z][\w .+-]*)")
-_TRANSPORT: Final = re.compile(rb"NET/(\w+) ?: Using (\[0\].*)")
-_INTERFACE: Final = re.compile(rb"\[\d+\] ?([A-Za-z][\w.@-]*)(?::(\d+/\w+))?")
-_BOOTSTRAP: Final = re.compile(rb"Bootstrap ?: Using (?:\[0\])?([A-Za-z][\w.@-]*):")
-_LOADED: Final = re.compile(rb"Loaded net plugin ([\w][\w .+-]{0,255} \(v\d+\))")
-_OFI: Final = re.compile(rb"NET/OFI Using (aws-ofi-\w+ [\w.-]+|[\w.-]+ \d[\w.-]*)")
-_PROVIDER: Final = re.compile(rb"NET/OFI Selected [Pp]rovider is ([\w;-]+)")
-_FAILED: Final = re.compile(
-    rb"Failed to initialize (?:any )?NET plugin|Failed to find ncclNetPlugin symbol"
-    rb"|NET/OFI .{0,255}[Ii]nitialization failed|Failed to load.{0,255}net plugin|NET/OFI .{0,255}No eligible providers"
+_STATEMENTS: Final = tuple(
+    map(
+        re.compile,
+        (
+            rb"Using network (?P<network>[A-Za-z][\w .+-]*)",
+            rb"\ANET/(?P<transport>\w+) ?: Using (?P<interfaces>\[0\][^;]*)",
+            rb"\A(?P<lacks_ib>NET/IB ?: No (?:\w+ )?device found)",
+            rb"\A(?P<lacks_p2p>P2P is disabled between|NCCL_P2P_DISABLE set by environment to [1-9])",
+            rb"\ABootstrap ?: Using (?:\[0\])?(?P<bootstrap>[A-Za-z][\w.@-]*):",
+            rb"(?:NCCL|RCCL) version ?:? ?(?P<version>\d[\w.+-]*)",
+            rb"NET/OFI Selected [Pp]rovider is (?P<provider>[\w;-]+)",
+            rb"Loaded net plugin (?P<plugin>[\w][\w .+-]{0,255} \(v\d+\))",
+            rb"NET/OFI Using (?P<plugin>aws-ofi-\w+ [\w.-]+|[\w.-]+ \d[\w.-]*)",
+            rb"(?P<failed>Failed to initialize (?:any )?NET plugin|Failed to find ncclNetPlugin symbol"
+            rb"|NET/OFI .{0,255}[Ii]nitialization failed|Failed to load.{0,255}net plugin"
+            rb"|NET/OFI .{0,255}No eligible providers)",
+            rb"(?P<none>[Nn]o plugin found|using internal (?:network|implementation)|Using internal net"
+            rb"|Could not find: .{0,255}libnccl-net)",
+        ),
+    )
 )
-_NONE: Final = re.compile(
-    rb"[Nn]o plugin found|using internal (?:network|implementation)|Using internal net"
-    rb"|Could not find: .{0,255}libnccl-net"
-)
-_NO_IB: Final = re.compile(rb"NET/IB ?: No (?:\w+ )?device found")
-_NO_P2P: Final = re.compile(rb"P2P is disabled between|NCCL_P2P_DISABLE set by environment to [1-9]")
-_VERSION: Final = re.compile(rb"(?:NCCL|RCCL) version ?:? ?(\d[\w.+-]*)")
+"""What a message states of its process, by the names of the groups; of several statements of one the first counts."""
+_VERSION: Final = _STATEMENTS[5]
+_INTERFACE: Final = re.compile(r"\[\d+\] ?([A-Za-z][\w.@-]*)(?::(\d+/\w+))?")
 _NEWEST: Final = (2, 30)
 
 INTERESTING: Final = re.compile(
@@ -132,68 +137,32 @@ INTERESTING: Final = re.compile(
 """Messages that may state one of these; all other messages are skipped."""
 
 
-@dataclass
-class _Process:
-    """Statements of one process; the first of each counts, so that reading a line again changes nothing."""
-
-    version: str | None = None
-    network: str | None = None
-    transport: str | None = None
-    """The transport that found interfaces: the network where none is stated."""
-    plugin: str | None = None
-    provider: str | None = None
-    interfaces: list[str] = field(default_factory=list)
-    bootstrap: str | None = None
-    lacks_ib: bool = False
-    lacks_p2p: bool = False
-    members: dict[tuple[str, int], dict[str, object]] = field(default_factory=dict)
-
-
 class Communicators:
     """Statements of each process of a log about its communicators."""
 
     def __init__(self, hosts: set[str]) -> None:
         """Start without processes; names of hosts are added to `hosts`."""
         self._hosts = hosts
-        self._processes: dict[Head, _Process] = {}
+        self._processes: dict[Head, dict[str, str]] = {}
+        self._members: dict[Head, dict[tuple[str, int], dict[str, object]]] = {}
         self._versions: dict[str, None] = {}
 
     def read(self, head: Head, message: bytes) -> None:
         """Read a message of a process."""
-        process = self._processes.get(head)
-        if process is None:
-            process = self._processes[head] = _Process()
-            if head.host:
-                self._hosts.add(head.host)
+        process = self._processes.setdefault(head, {})
+        if head.host:
+            self._hosts.add(head.host)
         if match := _COMM.search(message):
-            _read_member(process, match)
-        elif match := _NETWORK.search(message):
-            process.network = process.network or match[1].decode().strip()
-        elif match := _TRANSPORT.match(message):
-            process.transport = process.transport or match[1].decode()
-            used = match[2].partition(b";")[0]
-            process.interfaces = process.interfaces or [
-                b":".join(filter(None, pair)).decode() for pair in _INTERFACE.findall(used)
-            ]
-        elif _NO_IB.match(message):
-            process.lacks_ib = True
-        elif _NO_P2P.match(message):
-            process.lacks_p2p = True
-        elif match := _BOOTSTRAP.match(message):
-            process.bootstrap = process.bootstrap or match[1].decode()
-        elif match := _VERSION.search(message):
-            process.version = process.version or self.read_version(message)
-        else:
-            _read_plugin(process, message)
+            _read_member(self._members.setdefault(head, {}), match)
+        elif match := next(filter(None, (pattern.search(message) for pattern in _STATEMENTS)), None):
+            for name, value in match.groupdict().items():
+                process.setdefault(name, value.decode().strip())
+            self.read_version(message)
 
-    def read_version(self, line: bytes) -> str | None:
+    def read_version(self, line: bytes) -> None:
         """Read the version that a line states, with or without a process."""
-        match = _VERSION.search(line)
-        if match is None:
-            return None
-        version = match[1].decode().rstrip(".")
-        self._versions[version] = None
-        return version
+        if match := _VERSION.search(line):
+            self._versions[match["version"].decode().rstrip(".")] = None
 
     def unknown_versions(self) -> list[str]:
         """Return versions newer than the newest known one."""
@@ -204,36 +173,41 @@ class Communicators:
 
         A process of several GPUs has an address for each rank.
         """
-        found = {}
-        for head, process in self._processes.items():
-            for (address, _), member in process.members.items():
-                found[head, address] = member
-        return found
+        return {
+            (head, address): member
+            for head, members in self._members.items()
+            for (address, _), member in members.items()
+        }
 
     def add_to(self, tables: Tables) -> None:
         """Add a row for each rank of each communicator, and for each process that states its network alone."""
         only = next(iter(self._versions)) if len(self._versions) == 1 else None
         for head, process in self._processes.items():
-            plugin = process.plugin
-            if process.provider:
-                plugin = f"{plugin or 'OFI'} ({process.provider})"
-            common = {
-                "host": head.host,
-                "version": process.version or only,
-                "network": process.network or process.transport,
-                "plugin": plugin,
-                "interfaces": process.interfaces or ([process.bootstrap] if process.bootstrap else None),
-                "lacks_ib": process.lacks_ib or None,
-                "lacks_p2p": process.lacks_p2p or None,
-            }
-            stated = process.network or process.transport or process.plugin or process.interfaces or process.lacks_p2p
-            for member in process.members.values() or ([{}] if stated else []):
-                tables.add("communicators", **common, **member)
+            network = process.get("network", process.get("transport"))
+            used = [":".join(filter(None, pair)) for pair in _INTERFACE.findall(process.get("interfaces", ""))]
+            bootstrap = [process["bootstrap"]] if "bootstrap" in process else None
+            plugin = process.get("plugin", "none" if "none" in process else None)
+            plugin = "failed" if "failed" in process else plugin
+            is_stated = network or plugin or used or "lacks_p2p" in process
+            if "provider" in process:
+                plugin = f"{plugin or 'OFI'} ({process['provider']})"
+            for member in self._members.get(head, {}).values() or ([{}] if is_stated else []):
+                tables.add(
+                    "communicators",
+                    host=head.host,
+                    version=process["version"].rstrip(".") if "version" in process else only,
+                    network=network,
+                    plugin=plugin,
+                    interfaces=used or bootstrap,
+                    lacks_ib="lacks_ib" in process or None,
+                    lacks_p2p="lacks_p2p" in process or None,
+                    **member,
+                )
 
 
-def _read_member(process: _Process, match: re.Match[bytes]) -> None:
+def _read_member(members: dict[tuple[str, int], dict[str, object]], match: re.Match[bytes]) -> None:
     address, rank, ranks, device, bus_id, shared = match.groups()
-    member = process.members.setdefault((address.decode(), int(rank)), {})
+    member = members.setdefault((address.decode(), int(rank)), {})
     name = shared if shared and b"." not in shared else address
     if "comm" not in member or shared:
         member["comm"] = None if b"." in name else name.decode()
@@ -244,19 +218,6 @@ def _read_member(process: _Process, match: re.Match[bytes]) -> None:
         "bus_id": bus_address(bus_id.decode()) if bus_id else None,
     }
     member.update({key: value for key, value in stated.items() if value is not None})
-
-
-def _read_plugin(process: _Process, message: bytes) -> None:
-    """Read what a message states about the network plug-in: a failure stands, a name stands over none."""
-    if match := _PROVIDER.search(message):
-        process.provider = process.provider or match[1].decode()
-    elif match := _LOADED.search(message) or _OFI.search(message):
-        if process.plugin in {None, "none"}:
-            process.plugin = match[1].decode()
-    elif _FAILED.search(message):
-        process.plugin = "failed"
-    elif process.plugin is None and _NONE.search(message):
-        process.plugin = "none"
 
 
 def _major_minor(version: str) -> tuple[int, int]:

@@ -22,7 +22,9 @@ def facts(**relations: list) -> list[str]:
 def test_tables_of_one_operation_are_compared_at_common_sizes():
     mib = 1 << 20
     fast = [measured("run/plugin.log", mib * 2**power, 100.0 + power) for power in range(3)]
-    slow = [measured("run/plain.log", mib * 2**power, (100.0 + power) * ratio) for power, ratio in ((1, 0.2), (2, 0.25))]
+    slow = [
+        measured("run/plain.log", mib * 2**power, (100.0 + power) * ratio) for power, ratio in ((1, 0.2), (2, 0.25))
+    ]
     other = [measured("run/plain.log", mib, 50.0, collective="all_gather", ranks=4)]
     first, *peaks = facts(bandwidth=[*fast, *slow, *other])
     assert first == (

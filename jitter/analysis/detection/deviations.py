@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.rank_clusters import separate_clusters, sigma_within
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.self_times import CPU, GPU, OWN_PARTS, START, SelfTimes
 from jitter.analysis.execution.step_times import StepTimes
@@ -253,26 +254,3 @@ def spread_within_steps(apart: Floats, is_split: Bools) -> Floats:
     if is_split.any():
         spread[is_split, 0] = sigma_within(*np.split(np.sort(apart[is_split], axis=1), 2, axis=1))
     return spread
-
-
-def separate_clusters(low: Floats, high: Floats, usual_sigma: float = 0.0) -> Floats:
-    """Return how far the means of two clusters are apart, in standard deviations within them; 0 without a gap.
-
-    Their values lie along the last axis and ascend. `usual_sigma` is a standard deviation known beforehand, which
-    counts for `spread_degrees` degrees of freedom beside the one within the clusters; 0: none is known.
-    """
-    own_degrees = low.shape[-1] + high.shape[-1] - 2
-    known_degrees = THRESHOLDS.spread_degrees if usual_sigma else 0
-    squares = own_degrees * sigma_within(low, high) ** 2 + known_degrees * usual_sigma**2
-    sigma = np.sqrt(squares / (own_degrees + known_degrees))
-    has_gap = high[..., 0] - low[..., -1] >= THRESHOLDS.cluster_gap_sigmas * sigma
-    apart = high.mean(axis=-1) - low.mean(axis=-1)
-    sigmas: Floats = np.where(has_gap & (apart > 0), apart / np.maximum(sigma, np.finfo(np.float64).tiny), 0.0)
-    return sigmas
-
-
-def sigma_within(low: Floats, high: Floats) -> Floats:
-    """Return the standard deviation of two clusters' values, along the last axis, about the mean of their cluster."""
-    squares = sum(((cluster - cluster.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1) for cluster in (low, high))
-    sigma: Floats = np.sqrt(squares / (low.shape[-1] + high.shape[-1] - 2))
-    return sigma

@@ -10,12 +10,12 @@ import numpy as np
 from jitter.analysis.detection.deviations import (
     TeamDeviations,
     compare_with_one_rank,
-    separate_clusters,
     spread_within_steps,
 )
 from jitter.analysis.detection.recurrence import chance_of_repetition, is_random
 from jitter.analysis.detection.significance import binomial_tail, differ_steadily, qn_sigma, quiet_level
 from jitter.analysis.detection.standouts import Outlier
+from jitter.analysis.execution.rank_clusters import separate_clusters
 from jitter.analysis.execution.self_times import OWN_PARTS, TimePart
 from jitter.analysis.replay.what_if import Scenario
 from jitter.analysis.thresholds import THRESHOLDS

@@ -29,9 +29,10 @@ import numpy as np
 
 from jitter.analysis.execution.interference import time_beside
 from jitter.analysis.execution.job_arrays import CarriedState, JobArrays, carry_ends, push_pending, turn_pending
+from jitter.analysis.execution.rank_clusters import find_reference_ranks
 from jitter.analysis.execution.step_times import StepTimes
 from jitter.core.names.kernels import COLLECTIVE, COMPUTE
-from jitter.core.numeric.arrays import Floats
+from jitter.core.numeric.arrays import Bools, Floats
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later, select_lower_median
 
@@ -276,25 +277,37 @@ def fill_undisturbed(job: JobArrays, team: int, start: Floats, end: Floats, time
 def baselines(job: JobArrays, step: StepTimes, self_times: SelfTimes) -> SelfTimes:
     """Return, (operations,) of all teams, the lower median of each self time over the team's ranks.
 
-    NaN for a team that has not the step.
+    Of a team whose ranks fall into two clusters, over those of the faster one, if that is not the smaller one. NaN for
+    a team that has not the step.
     """
     baseline = empty_self_times(int(job.first[-1]))
     room = np.empty(len(step.row))
-    for values, medians in zip(self_times, baseline, strict=True):
-        find_medians(job, step, values, room, medians)
+    by_host = find_reference_ranks(job, step, (self_times.host, self_times.call))
+    by_gpu = find_reference_ranks(job, step, (self_times.gpu, self_times.delay))
+    references = (by_host, by_host, by_host, by_gpu, by_gpu)
+    for values, is_reference, medians in zip(self_times, references, baseline, strict=True):
+        find_medians(job, step, values, is_reference, room, medians)
     return baseline
 
 
 @compiled
-def find_medians(job: JobArrays, step: StepTimes, values: Floats, room: Floats, medians: Floats) -> None:
-    """Find each operation's lower median over its team's ranks of those known; `room` (ranks,) is overwritten."""
+def find_medians(
+    job: JobArrays, step: StepTimes, values: Floats, is_reference: Bools, room: Floats, medians: Floats
+) -> None:
+    """Find each operation's lower median over its team's reference ranks of those known, else over the others.
+
+    `is_reference` and `room`, which is overwritten, are (ranks,).
+    """
     for team in range(len(job.launch_ns)):
         for op in range(job.first[team + 1] - job.first[team]):
             count = 0
-            for rank in range(job.first_rank[team], job.first_rank[team + 1]):
-                if step.row[rank] >= 0:
-                    value = values[step.row[rank] + op]
-                    if not isnan(value):
-                        room[count] = value
-                        count += 1
+            for is_wanted in (True, False):
+                if count > 0:
+                    break
+                for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+                    if step.row[rank] >= 0 and is_reference[rank] == is_wanted:
+                        value = values[step.row[rank] + op]
+                        if not isnan(value):
+                            room[count] = value
+                            count += 1
             medians[job.first[team] + op] = select_lower_median(room, count)

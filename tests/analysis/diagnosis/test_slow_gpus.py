@@ -117,3 +117,13 @@ def test_few_tell_the_cause_as_all_do(fault: str, cause: str, tmp_path: Path, mo
     monkeypatch.setattr(workload, "THRESHOLDS", THRESHOLDS._replace(sampled_ranks=3))
     assert few.diagnose() == with_all
     assert asked == [[0, 5, 6, 11]] * 3
+
+
+@pytest.mark.parametrize(("ranks", "late"), [(8, "4-7"), (16, "1+3+5+7+9+11+13")])
+def test_half_of_the_ranks_is_priced_against_the_usual_rank_of_the_other_half(ranks: int, late: str, tmp_path: Path):
+    """The median of all ranks is the slowest of the other half, so the price missed a sixth."""
+    slow = Fault.parse(f"slow_gpu:ranks={late},factor=1.1")
+    run = simulate(small(ranks=ranks, steps=8, kernels=120), [slow])
+    (culprit,) = ingest_run(run, tmp_path).diagnose().culprits
+    assert (set(culprit.ranks), culprit.cause) == (set(slow.ranks), "gpu_compute")
+    assert culprit.gain_ns == pytest.approx(true_gain_ns(run), rel=0.03)

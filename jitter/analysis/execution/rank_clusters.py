@@ -1,0 +1,76 @@
+"""Ranks of a team that fall into a faster and a slower cluster, as those of two hosts of which one is slow."""
+
+import numpy as np
+
+from jitter.analysis.execution.job_arrays import JobArrays
+from jitter.analysis.execution.step_times import StepTimes
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.numeric.arrays import Bools, Floats
+from jitter.core.numeric.compilation import compiled
+
+
+def find_reference_ranks(job: JobArrays, step: StepTimes, times: tuple[Floats, ...]) -> Bools:
+    """Return, (ranks of the run,), whether the rank is a reference for its team by the sum of these times.
+
+    All ranks are, unless at least half of the team are a cluster that is faster than all others: the median of all
+    would be the slowest ones of these. With fewer ranks than clusters need, they lie apart by chance.
+
+    Args:
+        job: with the teams' ranks.
+        step: with the rows of the ranks.
+        times: of parts that are added up, (cells,) each.
+
+    """
+    totals = np.full(len(step.row), np.nan)
+    for part_times in times:
+        sum_times(job, step, part_times, totals)
+    is_reference = np.ones(len(totals), np.bool_)
+    for team in range(len(job.launch_ns)):
+        ranks = np.arange(job.first_rank[team], job.first_rank[team + 1])
+        ranks = ranks[~np.isnan(totals[ranks])]
+        if len(ranks) < THRESHOLDS.min_robust_ranks:
+            continue
+        order = ranks[np.argsort(totals[ranks], kind="stable")]
+        ordered, half = totals[order], (len(ranks) + 1) // 2
+        # of the slower ones at least two: one alone hardly moves the median
+        cut = half + int(np.argmax(np.diff(ordered[half - 1 : -1])))
+        if separate_clusters(ordered[:cut], ordered[cut:]) >= THRESHOLDS.outlier_sigmas:
+            is_reference[order[cut:]] = False
+    return is_reference
+
+
+@compiled
+def sum_times(job: JobArrays, step: StepTimes, times: Floats, totals: Floats) -> None:
+    """Add each rank's known times to its total, which is NaN before the first ones."""
+    for team in range(len(job.launch_ns)):
+        operations = job.first[team + 1] - job.first[team]
+        for rank in range(job.first_rank[team], job.first_rank[team + 1]):
+            if step.row[rank] >= 0:
+                total = 0.0
+                for at in range(step.row[rank], step.row[rank] + operations):
+                    if times[at] == times[at]:
+                        total += times[at]
+                totals[rank] = total + (totals[rank] if totals[rank] == totals[rank] else 0.0)
+
+
+def separate_clusters(low: Floats, high: Floats, usual_sigma: float = 0.0) -> Floats:
+    """Return how far the means of two clusters are apart, in standard deviations within them; 0 without a gap.
+
+    Their values lie along the last axis and ascend. `usual_sigma` is a standard deviation known beforehand, which
+    counts for `spread_degrees` degrees of freedom beside the one within the clusters; 0: none is known.
+    """
+    own_degrees = low.shape[-1] + high.shape[-1] - 2
+    known_degrees = THRESHOLDS.spread_degrees if usual_sigma else 0
+    squares = own_degrees * sigma_within(low, high) ** 2 + known_degrees * usual_sigma**2
+    sigma = np.sqrt(squares / (own_degrees + known_degrees))
+    has_gap = high[..., 0] - low[..., -1] >= THRESHOLDS.cluster_gap_sigmas * sigma
+    apart = high.mean(axis=-1) - low.mean(axis=-1)
+    sigmas: Floats = np.where(has_gap & (apart > 0), apart / np.maximum(sigma, np.finfo(np.float64).tiny), 0.0)
+    return sigmas
+
+
+def sigma_within(low: Floats, high: Floats) -> Floats:
+    """Return the standard deviation of two clusters' values, along the last axis, about the mean of their cluster."""
+    squares = sum(((cluster - cluster.mean(axis=-1, keepdims=True)) ** 2).sum(axis=-1) for cluster in (low, high))
+    sigma: Floats = np.sqrt(squares / (low.shape[-1] + high.shape[-1] - 2))
+    return sigma

@@ -68,7 +68,7 @@ class Multipliers(NamedTuple):
     back: Floats
     """(ranks, threads)."""
     launch: Floats
-    """(cells,) of each return, from maxima that are measured from it."""
+    """(ranks, streams) of the return of each one's next launch backwards, from maxima that are measured from it."""
     group: Floats
     """(groups of all collectives,)."""
     touched: Bools
@@ -244,14 +244,13 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
         )
         nodes, others = cut_nodes(upper.nodes, begin, end), cut_nodes(lower.nodes, begin, end)
         by_end, by_start = multiplier.end[begin:end], multiplier.start[begin:end]
-        by_launch_after = multiplier.launch[begin:end]
         head, since, border = -2, graph.shift, Border(-1, graph.shift)
         owed = count_owed(multiplier, rank, begin, end)
         for behind in range(owed):
             at = owed - 1 - behind
             op, thread, stream = first + at, of_thread[at], of_stream[at]
             place, cell = job.first[team] + op, row + op
-            gpu = host = ended = started = 0.0
+            gpu = host = ended = started = by_launch_after = 0.0
             if behind == 0 or op == ends[rank]:
                 head, border = -2, border_before(graph, rank, op, ends[rank])
             if stream >= 0 and isnan(nodes.start[at]):
@@ -259,6 +258,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                 multiplier.stream[rank, stream] += by_end[at]
                 by_end[at] = 0.0
             elif stream >= 0:  # else a synchronising call
+                by_launch_after, multiplier.launch[rank, stream] = multiplier.launch[rank, stream], 0.0
                 whole = multiplier.stream[rank, stream]
                 if whole != 0.0 and not is_coupled[at]:
                     multiplier.stream[rank, stream] = 0.0
@@ -319,7 +319,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                     by_launch = inputs.factor[0]
                     multiplier.back[rank, thread] += started * by_launch
                     multiplier.stream[rank, stream] += started * inputs.factor[1]
-                    multiplier.launch[row + base] += started * rest
+                    multiplier.launch[rank, stream] = started * rest
                     moved = max(begun, free) - max(usually_begun, usually_free)
                 else:
                     count = list_start_inputs(graph, rank, op)
@@ -336,9 +336,7 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
                 if by_launch != 0.0:
                     host -= started * by_launch * (recorded.lead[at] - usual.lead[at])
                 unexplained += started * change
-            if by_launch_after[at] != 0.0:
-                multiplier.back[rank, thread] += by_launch_after[at]
-                by_launch_after[at] = 0.0
+            multiplier.back[rank, thread] += by_launch_after
             whole = multiplier.back[rank, thread]
             if whole != 0.0 and not isnan(calls[at]):
                 called = since_called = math.nan
@@ -365,16 +363,15 @@ def share_operations(  # noqa: PLR0912, PLR0915  # one formula, backwards
 def count_owed(multiplier: Multipliers, rank: int, begin: int, end: int) -> int:
     """Return up to where the pass has to go back through a rank's cells from `begin` up to but not including `end`."""
     for stream in range(multiplier.stream.shape[1]):
-        if multiplier.stream[rank, stream] != 0.0:
+        if multiplier.stream[rank, stream] != 0.0 or multiplier.launch[rank, stream] != 0.0:
             return end - begin
     for thread in range(multiplier.back.shape[1]):
         if multiplier.back[rank, thread] != 0.0:
             return end - begin
     by_end, by_start = multiplier.end[begin:end], multiplier.start[begin:end]
-    by_launch_after = multiplier.launch[begin:end]
     for behind in range(end - begin):
         at = end - begin - 1 - behind
-        if by_end[at] != 0.0 or by_start[at] != 0.0 or by_launch_after[at] != 0.0:
+        if by_end[at] != 0.0 or by_start[at] != 0.0:
             return at + 1
     return 0
 

@@ -370,7 +370,7 @@ class Account:
                 stream=np.empty((ranks, ends)),
                 left=np.empty((ranks, ends)),
                 back=np.empty((ranks, threads)),
-                launch=np.empty(cells),
+                launch=np.empty((ranks, ends)),
                 group=np.empty(int(graph.collectives.first_group[-1])),
                 touched=np.empty(ranks, np.bool_),
             )

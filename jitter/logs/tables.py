@@ -1,8 +1,8 @@
 """Typed tables built row by row, in Arrow batches, so that memory holds columns and not Python objects."""
 
 from collections.abc import Sequence
-from math import isfinite
-from typing import Any, Final, NamedTuple
+from math import inf
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.types as kinds
@@ -31,20 +31,11 @@ class Tables:
 
         Raises ValueError for a number that the column cannot hold: the line that states it is broken.
         """
-        shape = _SHAPES[relation]
-        row: tuple[Any, ...] = tuple(map(values.get, shape.names))
-        for at, limit in shape.integers:
-            value = row[at]
-            if value is not None and not -limit <= value < limit:
-                raise ValueError(f"{value} does not fit")
-        for at, limit in shape.integer_lists:
-            if row[at] and not (-limit <= min(row[at]) and max(row[at]) < limit):
-                raise ValueError(f"{max(row[at])} does not fit")
-        for at in shape.reals:
-            if row[at] is not None and not isfinite(row[at]):
-                raise ValueError(f"{row[at]} is no measurement")
-        if any(row[at] is not None and len(row[at]) > _SHORT for at in shape.texts):
-            row = tuple(_cut(value) if isinstance(value, str) else value for value in row)
+        limits = _LIMITS[relation]
+        for name, value in values.items():
+            if value is not None:
+                values[name] = _fitting(value, limits.get(name))
+        row = tuple(map(values.get, limits))
         rows = self._rows.setdefault(relation, [])
         rows.append(row)
         if len(rows) >= _BATCH_ROWS:
@@ -92,33 +83,27 @@ class Tables:
         return column
 
 
-class _Shape(NamedTuple):
-    """A relation's columns without `source`, and what is checked of a row."""
-
-    names: tuple[str, ...]
-    integers: tuple[tuple[int, int], ...]
-    """Columns and their limits, exclusive."""
-    integer_lists: tuple[tuple[int, int], ...]
-    reals: tuple[int, ...]
-    texts: tuple[int, ...]
+def _limit(kind: pa.DataType) -> float | None:
+    """Return what the numbers of a column are below: infinity for reals, None for texts and truth values."""
+    kind = kind.value_type if kinds.is_list(kind) else kind
+    if kinds.is_integer(kind):
+        return float(1 << kind.bit_width - 1)
+    return inf if kinds.is_floating(kind) else None
 
 
-def _shape(schema: pa.Schema) -> _Shape:
-    columns = list(enumerate(schema.types[:-1]))
-    return _Shape(
-        tuple(schema.names[:-1]),
-        tuple((at, 1 << (kind.bit_width - 1)) for at, kind in columns if kinds.is_integer(kind)),
-        tuple(
-            (at, 1 << (kind.value_type.bit_width - 1))
-            for at, kind in columns
-            if kinds.is_list(kind) and kinds.is_integer(kind.value_type)
-        ),
-        tuple(at for at, kind in columns if kinds.is_floating(kind)),
-        tuple(at for at, kind in columns if kinds.is_string(kind)),
-    )
+_LIMITS: Final = {
+    relation: {column.name: _limit(column.type) for column in schema if column.name != "source"}
+    for relation, schema in SCHEMAS.items()
+}
 
 
-_SHAPES: Final = {relation: _shape(schema) for relation, schema in SCHEMAS.items()}
+def _fitting(value: Any, limit: float | None) -> Any:
+    """Return a value as its column holds it: texts of limited length; ValueError for a number that does not fit."""
+    if limit is not None:
+        for number in value if isinstance(value, list) else (value,):
+            if not -limit <= number < limit or number == -inf:
+                raise ValueError(f"{number} does not fit")
+    return _cut(value) if isinstance(value, str) and len(value) > _SHORT else value
 
 
 def _cut(text: str) -> str:

@@ -211,7 +211,10 @@ class RunResults:
             elif ranks and not has_steps:
                 said = f"By the dumps of {format_count(len(ranks), 'rank')} no operation is stuck."
                 diagnosis = replace(diagnosis, measurements=(said, *diagnosis.measurements))
-            return replace(diagnosis, notes=(*diagnosis.notes, *map(capitalize, sentences)))
+            said_by_logs = tuple(map(capitalize, sentences))
+            if has_steps:
+                return replace(diagnosis, notes=(*diagnosis.notes, *said_by_logs))
+            return replace(diagnosis, measurements=(*diagnosis.measurements, *said_by_logs))
         if has_steps:
             at = [*hang.culprits, *(rank for rank in hang.operation.waiting if rank not in hang.culprits)]
             hang = hang.with_evidence(describe_last_kernels(self._lake, at, hang.operation.since_ns))

@@ -51,27 +51,23 @@ def _sentences(rows: Rows) -> Iterator[str]:
             lost[row["comm"] or "?"].add(row["rank"])
     for communicator, ranks in lost.items():
         yield f"communicator {communicator} lacks {format_ranks(sorted(ranks))} (NCCL RAS; numbers in the communicator)"
-    for communicator, counts in _operations(rows).items():
-        if len(counts) > 1:
-            texts = ", ".join(
-                f"{format_count(number, 'rank')} at operation {at}" for at, number in sorted(counts.items())
-            )
+    last = max((_query(row) for row in rows), default=None)
+    by_communicator: dict[str, dict[int, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["operations"] is not None and _query(row) == last:
+            by_communicator[row["comm"] or "?"][row["operations"]].append(row)
+    for communicator, operations in by_communicator.items():
+        if len(operations) > 1:
+            texts = ", ".join(_ranks_at(at, of_operation) for at, of_operation in sorted(operations.items()))
             yield f"communicator {communicator}: {texts} (NCCL RAS)"
 
 
-def _operations(rows: Rows) -> dict[str, dict[int, int]]:
-    """Return how many ranks of each communicator are at which operation, in the last query."""
-    operations: dict[str, dict[int, int]] = {}
-    queries = sorted({_query(row) for row in rows})
-    for row in rows:
-        if row["operations"] is None or _query(row) != queries[-1]:
-            continue
-        counts = operations.setdefault(row["comm"] or "?", {})
-        if row["count"] is not None:
-            counts[row["operations"]] = row["count"]
-        elif row["host"] is not None and row["ranks"] is not None:  # JSON lists each rank
-            counts[row["operations"]] = counts.get(row["operations"], 0) + 1
-    return operations
+def _ranks_at(operation: int, rows: Rows) -> str:
+    """Return how many ranks are at an operation, and which, where NCCL lists them: text does of outliers alone."""
+    ranks = sorted(row["rank"] for row in rows if row["rank"] is not None)
+    counted = next((row["count"] for row in rows if row["count"] is not None), len(ranks))
+    which = f" ({format_ranks(ranks)})" if len(ranks) == counted else ""
+    return f"{format_count(counted, 'rank')} at operation {operation}{which}"
 
 
 def _query(row: Mapping[str, Any]) -> tuple[int, str, int]:

@@ -45,7 +45,7 @@ class Rule(NamedTuple):
 def _is_alone(operation: StuckOperation) -> bool:
     """Return whether fewer ranks entered a collective than did not: these may have made a call that is too much."""
     is_counted = not operation.is_p2p and not operation.is_stated
-    return is_counted and len(operation.waiting) < len(operation.not_entered)
+    return is_counted and 0 < len(operation.waiting) < len(operation.not_entered)
 
 
 _STOPPED: Final = (
@@ -254,7 +254,7 @@ def _describe_call(call: Call) -> str:
 
 def _name_operation(call: Call) -> str:
     """Return the operation as the program calls it: `all_reduce`, `_all_gather_base`, `send 0->1`."""
-    operation = call.operation or "an operation"
+    operation = call.operation or ("an operation" if call.sequence is None else "operation")
     library, colon, name = operation.partition(":")
     if colon and library.islower():  # nccl:, xccl:
         return abbreviate(name)

@@ -4,6 +4,7 @@ After damage, reading resumes at the next event that can be decoded; the bytes b
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -44,14 +45,14 @@ _LONGEST_MENDED: Final = 1 << 20
 """Bytes of an event that is mended at most."""
 _TRIES: Final = 16
 """Ends of the list tried after a damaged last event, which may contain lists of objects itself."""
-_MOST_BRACES: Final = 50_000
-"""Braces tried as the start of an event; a list inside an event may have many."""
+_NEAR_BYTES: Final = 1 << 11
+"""Bytes at the end of a text in which the border of two events is looked for first."""
 _SHOWN: Final = 5
 _TAIL_SEEN: Final = 4096
 _WORD: Final = 16
 """Bytes at the end of an incomplete text in which a fault may be a word that is cut."""
 _BLANKS: Final = b" \t\r\n"
-_BLOCK_BYTES: Final = 4096
+_BORDER: Final = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
 _BETWEEN: Final = re.compile(rb"[ \t\r\n,]*")
 _START: Final = re.compile(rb",[ \t\r\n]*(?=\{)")
 _TAIL: Final = re.compile(rb"[ \t\r\n]*(?:\Z|\}[ \t\r\n]*\Z|,[ \t\r\n]*\")")
@@ -384,9 +385,9 @@ class EventList:
         if end is None and can_wait:
             return None
         place, reason = at + fault.at, fault.reason
-        quote = _whitespace_start(self._text, place) - 1
-        if self._text[quote : quote + 1] == b'"' and reason.startswith("expected ','"):
-            place, reason = quote, "unescaped quote"
+        before = self._text[at:place].rstrip(_BLANKS)
+        if before.endswith(b'"') and reason.startswith("expected ','"):
+            place, reason = at + len(before) - 1, "unescaped quote"
         return self._leave_out(end or self._last_event_end(at), place, reason)
 
     def _next_event(self, at: int) -> int | None:
@@ -426,25 +427,10 @@ class EventList:
 
 def _last_end(text: bytes) -> int:
     """Return where the last event before another one seems to end; 0 if there is none."""
-    brace = text.rfind(b"{")
-    for _ in range(_MOST_BRACES):
-        if brace <= 0:
-            break
-        at = _whitespace_start(text, brace)
-        if at > 0 and text[at - 1] == 0x2C:  # a comma
-            at = _whitespace_start(text, at - 1)
-            if at > 0 and text[at - 1] == 0x7D:  # a closing brace
-                return at
-        brace = text.rfind(b"{", 0, brace)
+    for size in (_NEAR_BYTES, len(text)):
+        for border in deque(_BORDER.finditer(text, max(0, len(text) - size)), maxlen=1):
+            return border.start() + 1
     return 0
-
-
-def _whitespace_start(text: bytes, at: int) -> int:
-    """Return the start of the whitespace that ends at `at`."""
-    while at > 0 and text[at - 1] in _BLANKS:
-        block = text[max(0, at - _BLOCK_BYTES) : at]
-        at -= len(block) - len(block.rstrip(_BLANKS))
-    return at
 
 
 def _null(match: re.Match[bytes]) -> bytes:

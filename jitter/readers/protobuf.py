@@ -6,6 +6,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from jitter.core.formatting import format_count
+from jitter.core.schema import ACTIVITIES, CALLS, RANGES
 from jitter.readers import Batch, Recording, TableName, make_batch
 from jitter.readers.columns import CaptureTimes, Interner
 
@@ -75,13 +76,10 @@ def fields(data: memoryview | bytes, at: int, end: int, *, clamp: bool = False) 
         yield tag >> 3, value, start, at
 
 
-_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "activities": (
-        *("process", "device", "stream", "name", "is_memory", "start_ns", "end_ns", "correlation"),
-        *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "size_bytes"),
-    ),
-    "calls": ("process", "thread", "name", "start_ns", "end_ns", "correlation"),
-    "ranges": ("process", "thread", "text", "start_ns", "end_ns"),
+_COLUMNS: Final = {
+    "activities": [*ACTIVITIES.names[: ACTIVITIES.get_field_index("collective")], "size_bytes"],
+    "calls": CALLS.names,
+    "ranges": RANGES.names,
 }
 
 

@@ -3,10 +3,11 @@
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Final, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,108 +17,90 @@ from jitter.core.arrow import map_distinct
 from jitter.core.bandwidth import element_bytes, size_of_message
 from jitter.core.errors import UnreadableTraceError
 from jitter.core.names.kernels import collective_operation, parse_operation
-from jitter.core.numeric.arrays import Bools, Ints
+from jitter.core.numeric.arrays import Ints
 from jitter.core.schema import READER_TABLES
 from jitter.readers import Batch, Process, Recording, TableName, make_batch
 from jitter.readers.columns import CaptureTimes, Interner, drop_early_ends
 
-_UNKNOWN = -1
 _COUNTS: Final = ("count", "sendcount", "recvcount")
 _BYTES: Final = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 """Bytes of an element by the number of `ncclDataType_t` (nccl.h)."""
 _LARGEST: Final = 2**62
 
 
+Columns = Mapping[str, pa.Array]
+
+
+class _RcclCall(NamedTuple):
+    """A call of RCCL; `size` is its message's, in bytes, where that is recorded."""
+
+    start_ns: int
+    end_ns: int
+    operation: str
+    size: int | None
+
+
 class RcclCalls:
     """RCCL calls of one recording by process and thread; a launch inside a call has its operation."""
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[int, int | None], list[tuple[int, int, str, int]]] = defaultdict(list)
-        self._operations: dict[tuple[int, int], str] = {}
-        self._sizes: dict[tuple[int, int], int] = {}
+        self._calls: dict[tuple[int, int | None], list[_RcclCall]] = defaultdict(list)
+        self._launches: dict[tuple[int, int], _RcclCall] = {}
+        """By process and correlation the call around a launch."""
 
-    def add(
-        self,
-        processes: pa.Array,
-        threads: pa.Array,
-        names: Sequence[str],
-        starts: pa.Array,
-        ends: pa.Array,
-        sizes: Sequence[int | None] | None = None,
-    ) -> None:
-        """Add calls; columns of equal length; `sizes` are message sizes in bytes, where recorded."""
-        columns = (column.to_pylist() for column in (processes, threads, starts, ends))
+    def add(self, calls: Columns, names: Sequence[str], sizes: Sequence[int | None] | None = None) -> None:
+        """Add calls (columns of RANGES); `sizes` are message sizes in bytes, where recorded."""
+        columns = (calls[name].to_pylist() for name in ("process", "thread", "start_ns", "end_ns"))
         sizes = [None] * len(names) if sizes is None else sizes
         for process, thread, start, end, name, size in zip(*columns, names, sizes, strict=True):
             said = parse_operation(name.removeprefix("nccl"))
             if said is not None and start is not None and end is not None:
-                self._calls[process, thread].append((start, end, said, _UNKNOWN if size is None else size))
+                self._calls[process, thread].append(_RcclCall(start, end, said, size))
 
-    def note_launches(self, calls: Mapping[str, pa.Array]) -> None:
+    def note_launches(self, calls: Columns) -> None:
         """Record which HIP calls (columns of CALLS) lie inside an RCCL call; call after the last `add`."""
         if not self._calls:
             return
         processes, threads, starts = calls["process"], calls["thread"], _numbers(calls["start_ns"])
         is_known = calls["start_ns"].is_valid().to_numpy(False) & calls["correlation"].is_valid().to_numpy(False)
         for (process, thread), around in self._calls.items():
-            around.sort()
+            around.sort(key=itemgetter(0))
             is_own = pc.is_null(threads) if thread is None else pc.equal(threads, thread).fill_null(False)
             rows = np.flatnonzero(is_known & pc.and_(is_own, pc.equal(processes, process)).to_numpy(False))
-            at = np.searchsorted([call[0] for call in around], starts[rows], side="right") - 1
-            is_inside = (at >= 0) & (starts[rows] <= np.array([call[1] for call in around])[at])
-            for correlation, call in zip(
-                calls["correlation"].take(pa.array(rows[is_inside])).to_pylist(), at[is_inside].tolist(), strict=True
-            ):
-                _, _, operation, size = around[call]
-                self._operations[process, correlation] = operation
-                if size != _UNKNOWN:
-                    self._sizes[process, correlation] = size
+            at = np.searchsorted([call.start_ns for call in around], starts[rows], side="right") - 1
+            is_inside = (at >= 0) & (starts[rows] <= np.array([call.end_ns for call in around])[at])
+            correlations = calls["correlation"].take(pa.array(rows[is_inside])).to_pylist()
+            for correlation, call in zip(correlations, at[is_inside].tolist(), strict=True):
+                self._launches[process, correlation] = around[call]
 
-    def operations(self, kernels: Mapping[str, pa.Array], names: Sequence[str]) -> pa.Array:
-        """Return the operation (string) of each kernel (columns of ACTIVITIES) that an RCCL call launched.
+    def of_kernels(self, kernels: Columns, names: Sequence[str]) -> dict[str, pa.Array]:
+        """Return `collective`, `message_bytes` and `size_bytes` of kernels (columns of ACTIVITIES) in RCCL calls.
 
-        Null for kernels whose name states the operation. Kernels of other names, renamed by markers or of another
-        library that RCCL calls, are communication by this operation.
+        `collective` is null for kernels whose name states the operation. Kernels of other names, renamed by markers or
+        of another library that RCCL calls, are communication by it. The number of ranks is not recorded, so S is null
+        for collectives of which a rank's message is one part.
         """
-        rows = len(kernels["name"])
-        if not self._operations:
-            return pa.nulls(rows, pa.string())
-        silent = [collective_operation(name) is None for name in names]
-        is_unnamed = pa.array(silent, pa.bool_()).take(kernels["name"])
-        if not pc.any(is_unnamed).as_py():
-            return pa.nulls(rows, pa.string())
-        operation_of_row: list[str | None] = [None] * rows
-        for row, key in self._launched(kernels, self._operations, is_unnamed.to_numpy(False)):
-            operation_of_row[row] = self._operations[key]
-        return pa.array(operation_of_row, pa.string())
-
-    def sizes(self, kernels: Mapping[str, pa.Array]) -> dict[str, pa.Array]:
-        """Return `message_bytes` and `size_bytes` (int64) of kernels (columns of ACTIVITIES), by column name.
-
-        The number of ranks is not recorded, so S is null for collectives of which a rank's message is one part.
-        """
-        if not self._sizes:
+        if not self._launches:
             return {}
-        messages: list[int | None] = [None] * len(kernels["name"])
-        wholes: list[int | None] = [None] * len(messages)
-        for row, key in self._launched(kernels, self._sizes, np.ones(len(messages), np.bool_)):
-            messages[row] = self._sizes[key]
-            wholes[row] = size_of_message(self._operations[key], self._sizes[key], None)
-        return {"message_bytes": pa.array(messages, pa.int64()), "size_bytes": pa.array(wholes, pa.int64())}
-
-    @staticmethod
-    def _launched(
-        kernels: Mapping[str, pa.Array], known_keys: Mapping[tuple[int, int], object], of: Bools
-    ) -> Iterator[tuple[int, tuple[int, int]]]:
-        """Yield the rows of kernels among those `of` whose process and correlation are known, with these two."""
+        operations: list[str | None] = [None] * len(kernels["name"])
+        messages: list[int | None] = [None] * len(operations)
+        wholes: list[int | None] = [None] * len(operations)
         correlations = _numbers(kernels["correlation"])
-        # few are: choose without running Python code for each
-        of = of & np.isin(correlations, [correlation for _, correlation in known_keys])
-        rows = np.flatnonzero(of & kernels["correlation"].is_valid().to_numpy(False))
-        processes = kernels["process"].take(pa.array(rows)).to_pylist()
-        for row, key in zip(rows.tolist(), zip(processes, correlations[rows].tolist(), strict=True), strict=True):
-            if key in known_keys:
-                yield row, key
+        # few are in a call: choose without running Python code for each
+        is_near = np.isin(correlations, [correlation for _, correlation in self._launches])
+        rows = np.flatnonzero(is_near & kernels["correlation"].is_valid().to_numpy(False))
+        chosen = (kernels[name].take(pa.array(rows)).to_pylist() for name in ("process", "correlation", "name"))
+        for row, process, correlation, name in zip(rows.tolist(), *chosen, strict=True):
+            call = self._launches.get((process, correlation))
+            if call is not None:
+                operations[row] = call.operation if collective_operation(names[name]) is None else None
+                messages[row] = call.size
+                wholes[row] = None if call.size is None else size_of_message(call.operation, call.size, None)
+        return {
+            "collective": pa.array(operations, pa.string()),
+            "message_bytes": pa.array(messages, pa.int64()),
+            "size_bytes": pa.array(wholes, pa.int64()),
+        }
 
 
 def _numbers(column: pa.Array) -> Ints:
@@ -175,7 +158,6 @@ def pid_in_file_name(stem: str) -> int | None:
     return int(match[1]) if match else None
 
 
-Columns = Mapping[str, pa.Array]
 BATCH_ROWS: Final = 32_768
 SHAPE: Final = {
     f"{column}_{axis}": f"{source}_size_{axis}"
@@ -247,8 +229,7 @@ class RowBuilder:
         Barriers and markers are dropped; rows without a valid time are counted and left out.
         """
         typed = self._typed("activities", columns)
-        typed["collective"] = self.rccl.operations(typed, self.names)
-        typed |= self.rccl.sizes(typed)
+        typed |= self.rccl.of_kernels(typed, self.names)
         return self._activities("kernels", typed, grids_in_items=grids_in_items)
 
     def copies(self, columns: Columns) -> Batch:
@@ -258,8 +239,7 @@ class RowBuilder:
     def rccl_calls(self, columns: Columns, sizes: Sequence[int | None] | None = None) -> None:
         """Note calls of RCCL, whose `sizes` are message sizes in bytes; call before the HIP calls inside them."""
         names = [decode_text(name) for name in columns["name"].to_pylist()]
-        typed = self._typed("ranges", columns)
-        self.rccl.add(typed["process"], typed["thread"], names, typed["start_ns"], typed["end_ns"], sizes)
+        self.rccl.add(self._typed("ranges", columns), names, sizes)
 
     def calls(self, columns: Columns) -> Batch:
         """Return a batch of HIP calls and of HSA calls that launch kernels; others are dropped.

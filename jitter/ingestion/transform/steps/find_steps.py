@@ -6,6 +6,7 @@ Of steps without markers: where kernels repeat, which repetitions are layers, an
 import hashlib
 import math
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -32,6 +33,7 @@ from jitter.ingestion.transform.steps.step_markers import (
 from jitter.readers import Recording
 
 _GRAM = 8
+_MIXER: Final = np.uint64(0x9E3779B97F4A7C15)
 _CANDIDATES = 64
 _STRETCHES = 16  # number of equally long candidates compared
 _LEAST_KERNELS = 4  # fewer are no evidence of steps
@@ -283,7 +285,14 @@ def find_repetition(
         return None
     period, first = period_and_first
     pauses_ns = np.diff(places_ns, prepend=places_ns[:1]) if pauses_ns is None else pauses_ns
-    start = _pause(ids, pauses_ns, period, first)
+    text = _as_text(ids)
+    repeats = 1
+    while text.startswith(text[first : first + period], first + repeats * period):
+        repeats += 1
+    start = first
+    if repeats > 1:
+        pauses = pauses_ns[first + period : first + repeats * period].reshape(repeats - 1, period)
+        start += int(np.median(pauses, axis=0).argmax())
     return _cut(ids, places_ns, names, ids[start : start + period])
 
 
@@ -295,14 +304,15 @@ def cut_at_pattern(ids: Codes, places_ns: Ints, names: Sequence[str], pattern: S
     return _cut(ids, places_ns, names, np.array([numbers[name] for name in pattern], dtype=np.int32))
 
 
-def _cut(
-    ids: Codes,
-    places_ns: Ints,
-    names: Sequence[str],
-    pattern: Codes,
-) -> Repetition | None:
-    complete = _occurrences(ids, _anchor(pattern))
-    if complete and not np.array_equal(ids[complete[-1] : complete[-1] + pattern.size], pattern):
+def _as_text(ids: npt.ArrayLike) -> str:
+    """Return a text with one character for each kernel: Python finds sequences in it faster than numpy."""
+    return (np.asarray(ids) % (sys.maxunicode + 1)).astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+
+
+def _cut(ids: Codes, places_ns: Ints, names: Sequence[str], pattern: Codes) -> Repetition | None:
+    text, period = _as_text(ids), _as_text(pattern)
+    complete = _occurrences(text, _anchor(period))
+    if complete and not text.startswith(period, complete[-1]):
         complete = complete[:-1]  # its complete period was not recorded
     starts = places_ns[complete]
     covered = starts.size * pattern.size
@@ -347,7 +357,8 @@ def _candidate_periods(ids: Codes) -> list[int]:
     for gram in (1, _GRAM):
         if ids.size <= gram:
             continue
-        keys = _gram_keys(ids, gram)
+        # 64 bits of the kernels from each position on
+        keys = np.convolve(ids.astype(np.uint64) + np.uint64(1), _MIXER ** np.arange(gram, dtype=np.uint64), "valid")
         order = np.argsort(keys, kind="stable")
         same = keys[order][1:] == keys[order][:-1]
         values, counts = np.unique(np.diff(order)[same], return_counts=True)
@@ -357,49 +368,21 @@ def _candidate_periods(ids: Codes) -> list[int]:
     return list(distances)
 
 
-def _gram_keys(ids: Codes, gram: int) -> npt.NDArray[np.uint64]:
-    """Return a 64-bit key of the `gram` kernels from each position on."""
-    mixed = ids.astype(np.uint64) + np.uint64(1)
-    keys = np.zeros(ids.size - gram + 1, dtype=np.uint64)
-    for offset in range(gram):
-        keys = keys * np.uint64(0x9E3779B97F4A7C15) + mixed[offset : ids.size - gram + 1 + offset]
-    return keys
-
-
-def _pause(ids: Codes, pauses_ns: Ints, period: int, first: int) -> int:
-    """Return the position after the longest pause, within the first period from `first`."""
-    repeats = 1
-    while first + (repeats + 1) * period <= ids.size and np.array_equal(
-        ids[first : first + period], ids[first + repeats * period : first + (repeats + 1) * period]
-    ):
-        repeats += 1
-    if repeats == 1:
-        return first
-    pauses = pauses_ns[first + period : first + repeats * period].reshape(repeats - 1, period)
-    return first + int(np.median(pauses, axis=0).argmax())
-
-
-def _anchor(pattern: Codes) -> Codes:
-    """Return the shortest prefix of the period that occurs once in it, read as a circle."""
-    circle = np.concatenate((pattern, pattern))
+def _anchor(period: str) -> str:
+    """Return the shortest prefix of the period, of lengths that double, that occurs once in it, read as a circle."""
     size = 1
-    while size < pattern.size:
-        hits = _occurrences(circle[: pattern.size + size - 1], pattern[:size])
-        if len(hits) == 1:
-            break
-        size = min(size * 2, pattern.size)
-    return pattern[:size]
+    while size < len(period) and (period + period).find(period[:size], 1) < len(period):
+        size *= 2
+    return period[:size]
 
 
-def _occurrences(ids: Codes, part: Codes) -> list[int]:
-    if part.size > ids.size:
-        return []
-    windows = np.flatnonzero(ids[: ids.size - part.size + 1] == part[0])
-    for offset in range(1, part.size):
-        windows = windows[ids[windows + offset] == part[offset]]
-        if windows.size == 0:
-            break
-    return [int(hit) for hit in windows]
+def _occurrences(text: str, part: str) -> list[int]:
+    places = []
+    at = text.find(part)
+    while at >= 0:
+        places.append(at)
+        at = text.find(part, at + 1)
+    return places
 
 
 _OPTIMIZER: Final = re.compile(
@@ -490,15 +473,12 @@ class RankRepetition(NamedTuple):
 
 def find_rotation(names: Sequence[str], of: Sequence[str]) -> int | None:
     """Return by how many kernels `names` is a rotation of `of`; None if it is none."""
-    if len(names) != len(of):
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(of))}
+    if len(names) != len(of) or not numbers.keys() >= set(names):
         return None
-    ids = {name: number for number, name in enumerate(dict.fromkeys(of))}
-    if not ids.keys() >= set(names):
-        return None
-    circle = np.array([ids[name] for name in of] * 2, dtype=np.int64)
-    wanted = np.array([ids[name] for name in names], dtype=np.int64)
-    hits = np.flatnonzero(circle[: len(of)] == wanted[0])
-    return next((int(hit) for hit in hits if np.array_equal(circle[hit : hit + len(of)], wanted)), None)
+    circle, wanted = (_as_text([numbers[name] for name in some]) for some in ((*of, *of), names))
+    at = circle.find(wanted)
+    return None if at < 0 else at
 
 
 def step_offset(reference: RankRepetition, other: RankRepetition) -> int:

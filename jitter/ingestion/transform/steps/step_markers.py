@@ -249,23 +249,15 @@ def _outermost(markers: list[Marker]) -> list[Marker]:
     kept: list[Marker] = []
     covered_to = -1
     for marker in sorted(markers, key=lambda m: (m.start_ns, -(m.end_ns if m.end_ns is not None else m.start_ns))):
-        end = marker.start_ns if marker.end_ns is None else marker.end_ns
-        if kept and end <= covered_to and marker.end_ns is not None:
-            continue
-        if kept and marker.end_ns is None and marker.start_ns < covered_to:
-            continue
-        kept.append(marker)
-        covered_to = max(covered_to, end)
+        is_covered = marker.start_ns < covered_to if marker.end_ns is None else marker.end_ns <= covered_to
+        if not kept or not is_covered:
+            kept.append(marker)
+            covered_to = max(covered_to, marker.start_ns if marker.end_ns is None else marker.end_ns)
     return kept
 
 
 def _ranges(markers: list[Marker]) -> StepRanges:
-    pieces: list[list[Marker]] = []
-    for marker in markers:
-        if pieces and _key(pieces[-1][0]) == _key(marker):
-            pieces[-1].append(marker)
-        else:
-            pieces.append([marker])
+    pieces = [list(step) for _, step in groupby(markers, _key)]
     starts = [step[0].start_ns for step in pieces[1:]]
     counted = _steps_of_runs(pieces)
     ranges: dict[StepKey, StepRange] = {}

@@ -73,7 +73,6 @@ class Stager:
     def __post_init__(self) -> None:
         self._ranges = {process: process_steps.ranges.ranges for process, process_steps in self.steps.items()}
         self._lost = self.joined.lost_launches(self._ranges)
-        self._before_capture = self.joined.before_capture()
         self._uncertain = self.joined.uncertain(self._ranges)
 
     def stage(self, folder: Path, uses: Sequence[GpuUsage], decisions: Sequence[RankDecision]) -> list[StagedRank]:
@@ -96,7 +95,11 @@ class Stager:
         host = self.joined.host(self._ranges)
         for gpu, staged in ranks.items():
             if self.recording.is_incomplete:
-                _mark_cut_steps(staged.record.steps)
+                # a cut file loses host and GPU events alike, so a step that lacks kernels need not have launches
+                # without a kernel; but two steps that lost different events do not have equal sequences
+                counts = Counter(step.sequence for step in staged.record.steps)
+                for step_record in staged.record.steps:
+                    step_record.cut |= counts[step_record.sequence] == 1
             mine = self._with_operations(host.filter(pc.equal(host["process"], gpu.process)), gpu.process)
             self._stage_host(staged, gpu, mine)
             self._note_side_work(staged, gpu, mine)
@@ -234,7 +237,7 @@ class Stager:
             ),
             kernels=use.kernels,
             outside_steps=0,
-            before_capture=self._before_capture.get(use.gpu, 0),
+            before_capture=self.joined.before_capture[use.gpu],
             steps=[],
             problems=[*recording.problems, *steps.ranges.problems],
             collective_pattern=self.collective_pattern,
@@ -252,14 +255,3 @@ class Stager:
             return None
         label = f"{self.source.path} (rank {record.rank})"
         return RankRepetition(label, record.file_digest, record.utc_offset_ns, repetition)
-
-
-def _mark_cut_steps(steps: Sequence[StepRecord]) -> None:
-    """Mark steps of an incomplete recording as cut unless another step ran the same sequence of kernels.
-
-    A cut file loses host and GPU events alike, so a step that lacks kernels need not have launches without a kernel.
-    Two steps that lost different events do not have equal sequences.
-    """
-    counts = Counter(step.sequence for step in steps)
-    for step in steps:
-        step.cut |= counts[step.sequence] == 1

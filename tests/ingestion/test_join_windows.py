@@ -94,7 +94,7 @@ def _joined(change: Callable[[Rows, Rows], None], folder: Path) -> dict[str, Any
     return {
         "uses": joined.gpus(),
         "steps": [row for rows in steps for row in rows],
-        "before": joined.before_capture(),
+        "before": joined.before_capture,
         "uncertain": joined.uncertain(STEPS),
         "lost": joined.lost_launches(STEPS),
     }

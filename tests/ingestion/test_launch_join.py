@@ -214,7 +214,7 @@ def account(joined: JoinedCapture, steps: dict[int, list[StepRange]]) -> dict[st
             for kind in ("compute", "collective")
             for stream in (None, use.main_stream)
         ],
-        "before_capture": joined.before_capture(),
+        "before_capture": joined.before_capture,
         "uncertain": joined.uncertain(steps),
         "lost": joined.lost_launches(steps),
         "host": host.select(sorted(host.schema.names)).to_pylist(),

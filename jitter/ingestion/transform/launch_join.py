@@ -88,6 +88,13 @@ class HostRange(NamedTuple):
     end_ns: int | None
 
 
+class Stream(NamedTuple):
+    """One stream of one GPU of one process."""
+
+    gpu: Gpu
+    stream: int | None
+
+
 Steps = Mapping[int, Sequence[StepRange]]
 """The steps of each process, in order; they do not overlap."""
 
@@ -151,7 +158,8 @@ class JoinedCapture:
         """The processes whose launches were recorded."""
         self._lost.finish()
         self._placed.finish()
-        self._before_capture: Counter[Gpu] = Counter()
+        self.before_capture: Counter[Gpu] = Counter()
+        """Number of kernels launched before the capture began, per GPU; they belong to no step."""
         self._beside: tuple[SortedRows, SortedRows] | None = None
         if len(self._waiting):
             self._waiting.finish()
@@ -233,9 +241,7 @@ class JoinedCapture:
         launched[launched] = self._flags["is_kernel_launch"][calls["name"].to_numpy()[call[launched]]]
         kernels = np.bincount(call[launched], minlength=len(calls))
         if (kernels > 1).any():
-            streams = list(self._streams)
-            for number in stream[launched][kernels[call[launched]] > 1].tolist():
-                self._in_shared_launches[streams[number].gpu] += 1
+            self._in_shared_launches.update(self._gpus_of(stream[launched][kernels[call[launched]] > 1]))
 
     def _count_nested(self, rows: pa.Table) -> int:
         # AMD's hardware queues, which some profilers record as streams, run collectives beside other streams' kernels
@@ -252,10 +258,6 @@ class JoinedCapture:
         is_alone = self._flags["is_kernel_launch"][launch] & kernels["launch_name"].is_valid().to_numpy()[order[inner]]
         return int(((correlation[inner] != correlation[inner - 1]) | is_alone).sum())
 
-    def before_capture(self) -> dict[Gpu, int]:
-        """Count the kernels launched before the capture began, per GPU; they belong to no step."""
-        return dict(self._before_capture)
-
     def uncertain(self, steps: Steps) -> dict[Gpu, int]:
         """Count the activities without a launch that may be of a later step than their predecessor, per GPU.
 
@@ -263,7 +265,8 @@ class JoinedCapture:
         launched. It counts in the step of its predecessor.
         """
         counts: Counter[Gpu] = Counter()
-        streams, following = list(self._streams), _NearestLaunches(len(self._streams))
+        processes = np.array([stream_of_gpu.gpu.process for stream_of_gpu in self._streams])
+        following = _NearestLaunches(len(self._streams))
         for low, high in reversed(windows(self._beside, ROWS_AT_ONCE)) if self._beside else ():
             launched, waiting = (table.rows(low, high) for table in self._beside or ())
             next_ns, has_next = following.find(launched, waiting, backward=True)
@@ -271,10 +274,8 @@ class JoinedCapture:
                 waiting[name].to_numpy() for name in ("start_ns", "place_ns", "stream_number")
             )
             latest_ns = np.where(has_next, np.minimum(start_ns, next_ns), start_ns)
-            process = np.array([one.gpu.process for one in streams])[stream]
-            first, last = (_step_rows(process, times_ns, steps) for times_ns in (place_ns, latest_ns))
-            for number in stream[(latest_ns > place_ns) & (first != last)].tolist():
-                counts[streams[number].gpu] += 1
+            first, last = (_step_rows(processes[stream], times_ns, steps) for times_ns in (place_ns, latest_ns))
+            counts.update(self._gpus_of(stream[(latest_ns > place_ns) & (first != last)]))
         return dict(counts)
 
     def lost_launches(self, steps: Steps) -> dict[tuple[int, int], int]:
@@ -294,15 +295,10 @@ class JoinedCapture:
     def host(self, steps: Steps) -> pa.Table:
         """Return synchronising calls and host ranges: `process`, `step_row` (null: none), columns of `schema.HOST`."""
         names = pa.array(self._names, pa.string())
-        parts = [table_of_rows(self._host_ranges, _HOST)]
-        for kind, calls in (
-            ("sync", self._calls_of("is_synchronising")),
-            ("operation", self._calls_of("is_operation")),
-        ):
-            columns = {name: calls[name] for name in ("process", "thread", "start_ns", "end_ns")}
-            columns |= {"kind": pa.repeat(kind, len(calls)), "name": names.take(calls["name"])}
-            parts.append(pa.table([columns[field.name] for field in _HOST], schema=_HOST))
-        rows = pa.concat_tables(parts)
+        calls = self._that_count(pa.concat_tables(self._host_calls))
+        calls = calls.filter(calls["kind"].is_valid())
+        calls = calls.set_column(calls.schema.get_field_index("name"), "name", names.take(calls["name"]))
+        rows = pa.concat_tables([table_of_rows(self._host_ranges, _HOST), calls.select(_HOST.names).cast(_HOST)])
         rows = rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in _HOST_ORDER]))
         step_rows = _step_rows(rows["process"].to_numpy(), rows["start_ns"].to_numpy(), steps)
         return rows.append_column("step_row", pa.array(step_rows, mask=step_rows < 0))
@@ -343,25 +339,21 @@ class JoinedCapture:
         if len(lost):
             self._lost.add(lost, lost["start_ns"])
         took_ns = calls["end_ns"].fill_null(0).to_numpy() - calls["start_ns"].to_numpy()
-        kept = self._flags["is_operation"][name] & (took_ns >= LONG_OPERATION_NS)
-        kept |= self._flags["is_synchronising"][name] | self._flags["is_capture_edge"][name]
-        self._host_calls.append(calls.filter(pa.array(kept)).drop_columns([KEY, GROUP, "correlation"]))
+        is_sync = self._flags["is_synchronising"][name]
+        has_kind = is_sync | (self._flags["is_operation"][name] & (took_ns >= LONG_OPERATION_NS))
+        kinds = pa.array(np.where(is_sync, "sync", "operation"), pa.string(), mask=~has_kind)
+        kept = pa.array(has_kind | self._flags["is_capture_edge"][name])
+        self._host_calls.append(
+            calls.drop_columns([KEY, GROUP, "correlation"]).append_column("kind", kinds).filter(kept)
+        )
 
     def _that_count(self, calls: pa.Table) -> pa.Table:
         return calls.filter(calls["is_outer"]) if self._is_nested else calls
 
-    def _calls_of(self, flag: str) -> pa.Table:
-        """Return the calls of names with this flag, and of operations the long ones."""
-        calls = self._that_count(pa.concat_tables(self._host_calls))
-        wanted = self._flags[flag][calls["name"].to_numpy()]
-        if flag == "is_operation":
-            took_ns = calls["end_ns"].fill_null(0).to_numpy() - calls["start_ns"].to_numpy()
-            wanted &= took_ns >= LONG_OPERATION_NS
-        return calls.filter(pa.array(wanted))
-
     def _in_graph_capture(self, launches: pa.Table) -> Bools:
         is_in_capture = np.zeros(len(launches), np.bool_)
-        edges = self._calls_of("is_capture_edge")
+        edges = self._that_count(pa.concat_tables(self._host_calls))
+        edges = edges.filter(pa.array(self._flags["is_capture_edge"][edges["name"].to_numpy()]))
         if not len(edges):
             return is_in_capture
         process, start_ns = launches["process"].to_numpy(), launches["start_ns"].to_numpy()
@@ -409,19 +401,30 @@ class JoinedCapture:
 
     def _number_streams(self, activities: pa.Table, is_collective: Bools) -> Codes:
         """Return the number of each activity's stream, and count the activities in the totals of the streams."""
-        streams, of_row = find_streams(activities)
-        numbers = np.array([self._streams.setdefault(stream, len(self._streams)) for stream in streams], np.int32)
-        for gpu, _ in streams:
+        (processes, process), (devices, device), (ids, id_) = (
+            coded(activities[name]) for name in ("process", "device", "stream")
+        )
+        combined, of_row = coded(pa.array((process.astype(np.int64) * len(devices) + device) * len(ids) + id_))
+        numbers = []
+        for number in combined:
+            gpu_number, at = divmod(number, len(ids))
+            gpu = Gpu(processes[gpu_number // len(devices)], devices[gpu_number % len(devices)])
             self._gpus.setdefault(gpu, len(self._gpus))
+            numbers.append(self._streams.setdefault(Stream(gpu, ids[at]), len(self._streams)))
         grown = len(self._streams) - self._totals.shape[1]
         self._totals = np.append(self._totals, np.tile([[0], [0], [_NEVER], [-_NEVER]], grown), axis=1)
         is_kernel = ~activities["is_memory"].to_numpy()
-        stream = numbers[of_row]
+        stream = np.array(numbers, np.int32)[of_row]
         for total, rows in enumerate((is_kernel, is_kernel & ~is_collective)):
             self._totals[total] += np.bincount(stream[rows], minlength=len(self._streams))
         np.minimum.at(self._totals[2], stream[is_kernel], activities["start_ns"].to_numpy()[is_kernel])
         np.maximum.at(self._totals[3], stream[is_kernel], activities["end_ns"].to_numpy()[is_kernel])
         return stream
+
+    def _gpus_of(self, stream: Codes) -> Iterator[Gpu]:
+        """Yield the GPU of each of these streams."""
+        gpus = [stream_of_gpu.gpu for stream_of_gpu in self._streams]
+        return map(gpus.__getitem__, stream.tolist())
 
     def _ordered_gpus(self) -> list[Gpu]:
         return sorted(self._gpus, key=lambda gpu: (gpu.process, gpu.device is None, gpu.device or 0))
@@ -438,16 +441,15 @@ class JoinedCapture:
             beside = rows.rename_columns(_BESIDE.names)
             launched.add(beside, beside["start_ns"])
         launched.finish()
-        streams, preceding = list(self._streams), _NearestLaunches(len(self._streams))
-        by_start = np.array([stream.gpu.process not in self.has_launches for stream in streams])
+        preceding = _NearestLaunches(len(self._streams))
+        by_start = np.array([stream.gpu.process not in self.has_launches for stream in self._streams])
         for low, high in windows((launched, self._waiting), ROWS_AT_ONCE):
             waiting = self._waiting.rows(low, high).drop_columns([KEY, GROUP])
             start_ns, stream = (waiting[name].to_numpy() for name in ("start_ns", "stream_number"))
             place_ns, is_placed = preceding.find(launched.rows(low, high), waiting)
             place_ns = np.where(by_start[stream], start_ns, place_ns)
             is_placed |= by_start[stream]
-            for number in stream[~is_placed & ~waiting["is_memory"].to_numpy()].tolist():
-                self._before_capture[streams[number].gpu] += 1
+            self.before_capture.update(self._gpus_of(stream[~is_placed & ~waiting["is_memory"].to_numpy()]))
             self._add_placed(waiting.filter(pa.array(is_placed)), place_ns[is_placed])
             may_be_later = is_placed & ~by_start[stream] & (start_ns > place_ns)
             rows = waiting.select(_BESIDE.names[:3]).append_column("place_ns", pa.array(place_ns))
@@ -614,28 +616,6 @@ def _codes(values: pa.Array) -> tuple[pa.Array, int]:
         return pc.subtract(values, low), size
     encoded = values.dictionary_encode()
     return encoded.indices, len(encoded.dictionary)
-
-
-class Stream(NamedTuple):
-    """One stream of one GPU of one process."""
-
-    gpu: Gpu
-    stream: int | None
-
-
-def find_streams(activities: pa.Table) -> tuple[list[Stream], Codes]:
-    """Return the streams of activities, and for each activity the position of its stream."""
-    (processes, process), (devices, device), (streams, stream) = (
-        coded(activities[name]) for name in ("process", "device", "stream")
-    )
-    combined, of_row = coded(pa.array((process.astype(np.int64) * len(devices) + device) * len(streams) + stream))
-    numbered_streams = []
-    for number in combined:
-        gpu, of_stream = divmod(number, len(streams))
-        numbered_streams.append(
-            Stream(Gpu(processes[gpu // len(devices)], devices[gpu % len(devices)]), streams[of_stream])
-        )
-    return numbered_streams, of_row
 
 
 def _in_launch_order(rows: pa.Table) -> pa.Table:

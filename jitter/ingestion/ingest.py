@@ -28,7 +28,7 @@ from jitter.ingestion.names import compile_collective_pattern, compile_step_patt
 from jitter.ingestion.nsys_export import find_nsys
 from jitter.ingestion.publish import Patterns, Publisher
 from jitter.ingestion.ranks.decide_ranks import RankOptions, parse_rank_options, rank_map_rows
-from jitter.ingestion.ranks.jobs import JobChoice, LeadingJob, OtherJobError, left_out_errors
+from jitter.ingestion.ranks.jobs import JobChoice, OtherJobError, left_out_errors
 from jitter.ingestion.workers import Progress, convert_in_pool
 from jitter.lake import DEFAULT_LAKE, catalog
 from jitter.lake.folder import LakeFolder
@@ -279,7 +279,7 @@ class _Run:
         new: list[tuple[Task, Outcome]] = []
         others: list[Outcome] = []
         before = self._publisher.records
-        leading = self._publisher.leading_job([task.source for task in tasks])
+        self._publisher.expect([task.source for task in tasks])
         for task, outcome in zip(tasks, self._convert(tasks, progress), strict=True):
             if isinstance(outcome.error, FullDiskError):
                 raise outcome.error
@@ -287,7 +287,8 @@ class _Run:
                 others.append(outcome)
             elif self._is_first(outcome):
                 new.append((task, outcome))
-                self._publish_certain(leading, outcome, [earlier for _, earlier in new])
+                if outcome.staged and not step_numbering.has_provisional_steps(outcome):
+                    self._publisher.publish_certain(outcome)
         choice = self._publisher.choose_job([outcome for _, outcome in new], held)
         self._report.jobs = choice
         errors: dict[Path, JitterError] = {
@@ -324,16 +325,6 @@ class _Run:
         )
         self._publish_all(job_outcomes)
         return True
-
-    def _publish_certain(self, leading: LeadingJob, outcome: Outcome, read: Sequence[Outcome]) -> None:
-        """Publish the recordings of which it is certain since this outcome that they are of the job that is taken."""
-        if self._publisher.may_replace or step_numbering.has_provisional_steps(outcome) or not outcome.staged:
-            return
-        certain = {recording.path for recording in leading.add(self._publisher.given_recording(outcome))}
-        for earlier in read if certain else ():
-            if earlier.source.path in certain and self._publisher.replaces_nothing(earlier):
-                with suppress(UnknownRankError, OtherJobError):  # raised again, and told, when all are published
-                    self._publisher.publish_early(earlier)
 
     def _leave_out(self, outcome: Outcome, error: JitterError) -> None:
         self._publisher.withdraw(outcome)
@@ -400,9 +391,9 @@ class _Run:
             self._refuse(outcome, error)
             return
         self._report_added(outcome, added)
-        self._report.rejected += [
-            RejectedSource(Path(record.file), record.reader, error) for record, error in self._publisher.take_yielded()
-        ]
+        while self._publisher.yielded:
+            record, rejection = self._publisher.yielded.pop(0)
+            self._report.rejected.append(RejectedSource(Path(record.file), record.reader, rejection))
 
     def _report_added(self, outcome: Outcome, added: Sequence[SourceRecord]) -> None:
         self._report.added += added

@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from jitter.ingestion.ranks.jobs import (
     GivenRecording,
     JobChoice,
     LeadingJob,
+    OtherJobError,
     RecordedJob,
     RecordedRank,
     choose_job,
@@ -55,13 +57,17 @@ class Publisher:
         """Number of sources of another job that were removed from the lake."""
         self._of_job: set[str] = set()
         """Digests of the files that were found to be of one job before they are published."""
+        self._leading = LeadingJob((), 0, 0)
+        self._read: dict[Path, Outcome] = {}
+        """The outcomes of this run that are not known to be of the job that will be taken, by path."""
         self._published: dict[str, list[SourceRecord]] = {}
         """The records that this run has published, by digest of the file."""
         self._records = {record.digest: record for record in folder.intact_records()[0]}
         self._at_start: dict[str, list[SourceRecord]] = {}
         for record in self.records:
             self._at_start.setdefault(record.file, []).append(record)
-        self._yielded: list[tuple[SourceRecord, JitterError]] = []
+        self.yielded: list[tuple[SourceRecord, JitterError]] = []
+        """The recordings of assumed rank that another recording has removed from the lake, with the error."""
         self._incomplete: dict[str, Path] = {}
         """The first missing or damaged file of recordings that have one, by digest."""
         self._owners: dict[tuple[StepKey, int], str] = {}
@@ -95,11 +101,6 @@ class Publisher:
         """Return whether the lake holds no recording but those of this path."""
         file = str(path.resolve())
         return all(record.file == file for record in self.records)
-
-    def take_yielded(self) -> list[tuple[SourceRecord, JitterError]]:
-        """Return, once, the recordings of assumed rank that another recording removed from the lake, with the error."""
-        yielded, self._yielded = self._yielded, []
-        return yielded
 
     def _should_replace(self, record: SourceRecord) -> bool:
         """Return whether an older version of the reader read the source, or its files in the lake are damaged."""
@@ -185,7 +186,11 @@ class Publisher:
                 "was ingested; the longer recording replaces the shorter one"
             )
         for record in assumed:
-            self._reject_assumed(record, outcome.source.path)
+            file = Path(record.file)
+            reason = f"; it counted as rank 0 until {outcome.source.path} was added, and is no longer in the lake"
+            error = unknown_rank_error(file, reason=reason)
+            self.yielded.append((record, error))
+            self._write_refusal(_refusal(file, record.file_digest, record.size, record.mtime_ns, record.reader, error))
         self._published[outcome.file_digest] = [staged.record for staged in outcome.staged]
         return self._published[outcome.file_digest]
 
@@ -212,14 +217,6 @@ class Publisher:
             raise unknown_rank_error(outcome.source.path, reason=f", and {self._folder.root} holds other recordings")
         return [record for record in others if record.has_assumed_rank]
 
-    def _reject_assumed(self, record: SourceRecord, path: Path) -> None:
-        """Write the rejection of a recording that counted as rank 0 until the one of this path came."""
-        file = Path(record.file)
-        reason = f"; it counted as rank 0 until {path} was added, and is no longer in the lake"
-        error = unknown_rank_error(file, reason=reason)
-        self._yielded.append((record, error))
-        self._write_refusal(_refusal(file, record.file_digest, record.size, record.mtime_ns, record.reader, error))
-
     def _remove_old(self, old: Sequence[Path], new: Sequence[Path] = ()) -> None:
         """Remove files of an earlier reading, except where this (`new`) or another source now has a file."""
         owned = {place for record in self._records.values() for place in files_of_record(record)}
@@ -228,26 +225,33 @@ class Publisher:
             place for place in old if place not in kept and (place not in owned or place.parts[0] == "host")
         )
 
-    def leading_job(self, sources: Sequence[Source]) -> LeadingJob:
-        """Return the job that leads in the lake, before these sources are read."""
+    def expect(self, sources: Sequence[Source]) -> None:
+        """Prepare for outcomes of these sources, which are given to `publish_certain` as they are read."""
         self._of_job |= {record.file_digest for record in self.records}
         in_lake = ranks_in_lake(self.records, self._folder.root)
-        return LeadingJob(in_lake, len(sources), sum(source.size for source in sources))
+        self._leading = LeadingJob(in_lake, len(sources), sum(source.size for source in sources))
 
-    def replaces_nothing(self, outcome: Outcome) -> bool:
-        """Return whether publishing an outcome changes nothing that the lake holds."""
-        staged = [staged_rank.record for staged_rank in outcome.staged]
-        return not (
-            any(record.has_assumed_rank for record in [*staged, *self.records])
-            or any((step.key, record.rank) in self._owners for record in staged for step in record.steps)
-            or self._before(outcome)
-            or self._shorter(outcome)
-        )
+    def publish_certain(self, outcome: Outcome) -> None:
+        """Publish the outcomes of which it is certain since this one that they are of the job that will be taken.
 
-    def publish_early(self, outcome: Outcome) -> None:
-        """Publish an outcome that is of the lake's job for certain, before the job of all recordings is chosen."""
-        self._of_job.add(outcome.file_digest)
-        self.publish(outcome)
+        Those that change something that the lake holds are published with all others.
+        """
+        if self.may_replace:
+            return
+        self._read[outcome.source.path] = outcome
+        for recording in self._leading.add(self.given_recording(outcome)):
+            certain = self._read.pop(recording.path)
+            staged = [staged_rank.record for staged_rank in certain.staged]
+            if (
+                any(record.has_assumed_rank for record in [*staged, *self.records])
+                or any((step.key, record.rank) in self._owners for record in staged for step in record.steps)
+                or self._before(certain)
+                or self._shorter(certain)
+            ):
+                continue
+            self._of_job.add(certain.file_digest)
+            with suppress(UnknownRankError, OtherJobError):  # raised again, and told, when all are published
+                self.publish(certain)
 
     def published(self, outcome: Outcome) -> list[SourceRecord]:
         """Return the records that this run has published of an outcome."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import groupby, pairwise, permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 from statistics import median_low
 from typing import Final, NamedTuple
@@ -34,7 +34,7 @@ _DAY_NS: Final = 86_400 * 10**9
 _LAST_DATE_NS: Final = 253_402_300_799 * 10**9
 """The end of the year 9999 in ns since 1970, the last that a date states."""
 _MOST_PROGRAMS: Final = 16
-"""Programs of a lake that others are compared with."""
+"""Programs of a lake that others are compared with, one rank of each."""
 _MAJORITY: Final = 2 / 3
 """Share of the recordings, in number and in bytes, above which their job is taken whatever the others are."""
 _SHOWN: Final = 2
@@ -150,9 +150,8 @@ class RecordedJob:
         """One rank of each program that its ranks run."""
         self._world: dict[int, RecordedRank] = {}
         self._of_rank: dict[int, list[RecordedRank]] = {}
-        self._first_to_end: RecordedRank | None = None
-        self._last_to_begin: RecordedRank | None = None
-        self._of_step: dict[StepKey, tuple[RecordedRank, RecordedRank]] = {}
+        self._extremes: dict[StepKey | None, tuple[RecordedRank, RecordedRank]] = {}
+        """The rank that is the first to end and the last one to begin, of those that ran a step; None: of all."""
         for rank in ranks:
             self._add_rank(rank)
 
@@ -170,11 +169,9 @@ class RecordedJob:
             self._world.setdefault(rank.record.world_size, rank)
         if rank.utc_range is None:
             return
-        self._first_to_end = min(self._first_to_end or rank, rank, key=_end)
-        self._last_to_begin = max(self._last_to_begin or rank, rank, key=_begin)
-        for step in self._steps_of(rank):
-            first, last = self._of_step.get(step, (rank, rank))
-            self._of_step[step] = min(first, rank, key=_end), max(last, rank, key=_begin)
+        for step in (None, *self._steps_of(rank)):
+            first, last = self._extremes.get(step, (rank, rank))
+            self._extremes[step] = min(first, rank, key=_end), max(last, rank, key=_begin)
 
     def merge(self, other_job: "RecordedJob") -> None:
         """Add the recordings of another job, which runs other programs."""
@@ -222,8 +219,8 @@ class RecordedJob:
         for size in self._world:
             if new.record.world_size and new.record.world_size != size:
                 yield f"its world size is {new.record.world_size}, and {size} {place}"
-        if new.utc_range is not None and self._first_to_end is not None and self._last_to_begin is not None:
-            for job_rank in (self._first_to_end, self._last_to_begin):
+        if new.utc_range is not None:
+            for job_rank in self._extremes.get(None, ()):
                 if (apart := time_apart(new.utc_range, job_rank.utc_range)) > _DAY_NS:
                     days = format_count(apart // _DAY_NS, "day")
                     yield f"it was recorded {days} {_order(new, job_rank)} the recordings {place}"
@@ -239,7 +236,7 @@ class RecordedJob:
             if steps & others or new.record.file_digest == job_rank.record.file_digest:
                 continue
             # the last step of a recording may end in the next recording
-            if _overlap(new, job_rank) > max(_longest_step(new), _longest_step(job_rank)):
+            if _overlap(new.utc_range, job_rank.utc_range) > max(_longest_step(new), _longest_step(job_rank)):
                 yield f"rank {new.rank} ran {_some(new)} at the time at which it ran {_some(job_rank)} {place}"
 
     def _of_another_run(self, new: RecordedRank, place: str) -> Iterator[str]:
@@ -251,7 +248,7 @@ class RecordedJob:
             if apart > RESTART_NS and (len(common) > 1 or len(common) == len(steps)):
                 yield _ran_again(min(common, key=lambda key: key.order), new, job_rank, place)
         for step in steps:
-            for job_rank in self._of_step.get(step, ()):
+            for job_rank in self._extremes.get(step, ()):
                 if time_apart(new.utc_range, job_rank.utc_range) > RERUN_NS:
                     yield _ran_again(step, new, job_rank, place)
 
@@ -276,11 +273,9 @@ def time_apart(first: UtcRange | None, second: UtcRange | None) -> int:
     return 0 if first is None or second is None else max(0, first[0] - second[1], second[0] - first[1])
 
 
-def _overlap(first: RecordedRank, second: RecordedRank) -> int:
+def _overlap(first: UtcRange | None, second: UtcRange | None) -> int:
     """Return the ns that two ranges of time share; 0 if one is unknown."""
-    if first.utc_range is None or second.utc_range is None:
-        return 0
-    return max(0, min(first.utc_range[1], second.utc_range[1]) - max(first.utc_range[0], second.utc_range[0]))
+    return 0 if first is None or second is None else max(0, min(first[1], second[1]) - max(first[0], second[0]))
 
 
 def _longest_step(rank: RecordedRank) -> int:
@@ -459,7 +454,7 @@ def choose_job(
         _add_by_program(recording, groups, is_one_run=is_one_run)
     if in_lake:
         lake = RecordedJob(in_lake)
-        lake.programs = _distinct_programs(in_lake)
+        lake.programs = list({rank.sequences: rank for rank in in_lake}.values())[:_MOST_PROGRAMS]
         return JobChoice(_merge(groups, lake), lake, True)
     jobs = sorted(_merge(groups), key=lambda job: job.size, reverse=True)
     (rank_steps, ranks), *others = (job.size for job in jobs)
@@ -501,11 +496,6 @@ def _on_wrong_clocks(recordings: Sequence[GivenRecording]) -> JobChoice | None:
         "recorded twice and all keep one pace; two runs belong into lakes of their own"
     )
     return JobChoice([job], job, is_in_lake=False, warning=warning)
-
-
-def _distinct_programs(ranks: Iterable[RecordedRank]) -> list[RecordedRank]:
-    """Return one rank of each of the programs of a lake's ranks, as many as recordings are compared with."""
-    return list({rank.sequences: rank for rank in ranks}.values())[:_MOST_PROGRAMS]
 
 
 def _add_by_program(recording: GivenRecording, groups: list[RecordedJob], *, is_one_run: bool) -> None:
@@ -709,32 +699,34 @@ def find_conflicts(recordings: Iterable[GivenRecording], ranks: Sequence[Recorde
         for recording, rival in permutations(dict.fromkeys(holding), 2):
             rivals.setdefault(recording, {}).setdefault(rival, []).append(claim)
     fits = {recording: _fit(recording, ranks) for recording in rivals}
+    # of several alike recordings the first is the same one on every rank
+    ordered = sorted(rivals, key=lambda one: (fits[one], (one.utc_range or (0,))[0], one.ranks[0].record.file_digest))
     conflicts: dict[GivenRecording, StepConflict] = {}
     undecided: set[GivenRecording] = set()
-    for _, equals in groupby(
-        # of several alike recordings the first is the same one on every rank
-        sorted(rivals, key=lambda one: (fits[one], (one.utc_range or (0,))[0], one.ranks[0].record.file_digest)),
-        key=fits.__getitem__,
-    ):
-        best = []
-        for recording in equals:
-            better = [rival for rival in rivals[recording] if fits[rival] < fits[recording]]
-            better = [rival for rival in better if rival not in conflicts or rival in undecided]
-            if better:
-                pairs = zip(_REASONS, fits[recording], fits[better[0]], strict=True)
-                reason = next(words for words, fit, better_fit in pairs if fit != better_fit)
-                conflicts[recording] = _conflict(recording, better[0], rivals[recording][better[0]], reason)
-            else:
-                best.append(recording)
-        for place, recording in enumerate(best):
-            alike = [rival for rival in best if rival in rivals[recording]]
-            apart = [rival for rival in alike if not _is_same_time(recording, rival)]
-            before = [rival for rival in alike if rival in best[:place] and rival not in conflicts]
-            if apart:
-                conflicts[recording] = _conflict(recording, apart[0], rivals[recording][apart[0]], _UNDECIDED)
-                undecided.add(recording)
-            elif before:
-                conflicts[recording] = _conflict(recording, before[0], rivals[recording][before[0]], _SAME_RUN)
+
+    def better_than(recording: GivenRecording) -> list[GivenRecording]:
+        """Return the more likely rivals that are taken, or might be."""
+        better = [rival for rival in rivals[recording] if fits[rival] < fits[recording]]
+        return [rival for rival in better if rival not in conflicts or rival in undecided]
+
+    for place, recording in enumerate(ordered):
+        if better := better_than(recording):
+            pairs = zip(_REASONS, fits[recording], fits[better[0]], strict=True)
+            reason = next(words for words, fit, better_fit in pairs if fit != better_fit)
+            conflicts[recording] = _conflict(recording, better[0], rivals[recording][better[0]], reason)
+            continue
+        alike = [
+            rival
+            for rival in ordered
+            if rival in rivals[recording] and fits[rival] == fits[recording] and not better_than(rival)
+        ]
+        apart = [rival for rival in alike if not _is_same_time(recording, rival)]
+        before = [rival for rival in alike if rival in ordered[:place] and rival not in conflicts]
+        if apart:
+            conflicts[recording] = _conflict(recording, apart[0], rivals[recording][apart[0]], _UNDECIDED)
+            undecided.add(recording)
+        elif before:
+            conflicts[recording] = _conflict(recording, before[0], rivals[recording][before[0]], _SAME_RUN)
     return list(conflicts.values())
 
 

@@ -11,10 +11,10 @@ JSON (`-J FILE`, 2025-10 on; JSON_FILE_VERSION 3 and 4): times in µs, bandwidth
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import ceil, floor
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 from jitter.core.bandwidth import bus_factor
 from jitter.core.names.kernels import parse_operation
@@ -24,8 +24,8 @@ from jitter.logs.values import decode_json
 
 _LEAST_SHARE: Final = 2 / 3
 """Share of the rows that must agree on the ranks: damaged rows must not decide."""
-_MOST_RANKS: Final = 1 << 20
-_WIDEST: Final = 64
+_RANK_COUNTS: Final = range(2, 4_097)
+"""Of more ranks, rounded bandwidths do not tell the number."""
 _FAMILY: Final = {"all_reduce": "all_reduce"} | dict.fromkeys(
     ("all_gather", "reduce_scatter", "all_to_all"), "all_gather"
 )
@@ -81,21 +81,25 @@ class Block:
 
     def _family_and_ranks(self) -> tuple[str | None, int | None]:
         """Return whose formula busbw / algbw follows, and for how many ranks: what most rows agree on."""
-        every = [half.ratio for row in self.rows for half in row.halves]
-        ratios = [(low, high) for low, high in every if high - low < 0.5]
-        if not ratios:
-            return _FAMILY.get(self.hint or "", self.hint), self.ranks
+        ratios = np.array([half.ratio for row in self.rows for half in row.halves]).reshape(-1, 2)
+        ratios = ratios[ratios[:, 1] - ratios[:, 0] < 0.5]
         hinted = _FAMILY.get(self.hint or "", self.hint)
-        votes: dict[tuple[str, int], int] = {}
-        for family in ("all_reduce", "all_gather"):
-            for ranks in self._candidates(family, ratios):
-                votes[family, ranks] = _votes(ratios, bus_factor(family, ranks))
+        if not len(ratios):
+            return hinted, self.ranks
+        rank_counts = sorted({*_RANK_COUNTS, *([self.ranks] if self.ranks else [])})
+        tried = [(family, ranks) for family in ("all_reduce", "all_gather") for ranks in rank_counts]
+        factors = [*(bus_factor(family, ranks) for family, ranks in tried), 1.0]
+        least, most = np.sort(ratios[:, 0]), np.sort(ratios[:, 1])
+        # as many rows fit a factor as begin at it or below, without those that end below
+        counts = np.searchsorted(least, factors, "right") - np.searchsorted(most, factors, "left")
+        votes = dict(zip(tried, counts.tolist(), strict=False))
+        unit = int(counts[-1])
         if self.ranks:
-            votes["broadcast", self.ranks] = _votes(ratios, 1.0)
-        best = max(votes.values(), default=0)
+            votes["broadcast", self.ranks] = unit
+        best = max(votes.values())
         if best < _LEAST_SHARE * len(ratios):
-            unit = _votes(ratios, 1.0) >= _LEAST_SHARE * len(ratios)
-            return (hinted if unit and hinted not in {"all_gather"} else None), self.ranks if unit else None
+            is_unit = unit >= _LEAST_SHARE * len(ratios)
+            return (hinted if is_unit and hinted != "all_gather" else None), self.ranks if is_unit else None
         winners = [key for key, count in votes.items() if count == best]
         stated = [key for key in winners if key[1] == self.ranks] or winners
         families = {family for family, _ in stated}
@@ -107,18 +111,6 @@ class Block:
         if family_name == "broadcast":
             family_name = hinted if hinted not in {"all_reduce", "all_gather"} else None
         return family_name, ranks_found.pop() if len(ranks_found) == 1 else None
-
-    def _candidates(self, family: str, ratios: list[tuple[float, float]]) -> set[int]:
-        """Return the numbers of ranks that the three most precise rows allow, and the stated one."""
-        rank_counts = {self.ranks} if self.ranks else set()
-        scale = 2.0 if family == "all_reduce" else 1.0
-        for low, high in sorted(ratios, key=lambda ratio: ratio[1] - ratio[0])[:3]:
-            if low / scale >= 1:
-                continue
-            least = max(2, ceil(1 / (1 - low / scale) - 1e-9)) if low > 0 else 2
-            most = floor(1 / (1 - high / scale) + 1e-9) if high < scale else _MOST_RANKS
-            rank_counts |= set(range(least, min(most, least + _WIDEST) + 1))
-        return rank_counts
 
     def _family_of_redop(self) -> str:
         """Return the family of a collective where two fit: two ranks make all_reduce's factor 1."""
@@ -149,10 +141,6 @@ def _rounded(text: str) -> tuple[float, float]:
     """Return a number as printed, and by how much it may be off."""
     number, decimals = float(text), text.partition(".")[2]
     return number, abs(number) * 0.05 if "e" in text else 0.50005 * 10.0 ** -len(decimals)
-
-
-def _votes(ratios: list[tuple[float, float]], factor: float) -> int:
-    return sum(low <= factor <= high for low, high in ratios)
 
 
 _TYPES: Final = (

@@ -117,16 +117,6 @@ def _stated_reason(match: re.Match[str], before: str) -> Values | None:
     return None if reason is None else {"reasons": [reason] if match[2] == "Active" else []}
 
 
-def _watts(match: re.Match[str], before: str) -> Values:
-    cap = number(match["cap"] or "")
-    return match.groupdict() | {"power_cap_w": cap or None}  # 0: of a GPU that shares another one's
-
-
-def _link_speed(match: re.Match[str], before: str) -> Values:
-    speed = number(match["speed"] or "")
-    return {"link": match["link"], "gb_per_s": speed, "state": "inactive" if speed is None else "active"}
-
-
 _STATUS: Final = {
     "4": "access outside of registered memory",
     "5": "flushed after another error",
@@ -149,13 +139,6 @@ def _completion(match: re.Match[str], before: str) -> Values:
 def _counter_of_port(match: re.Match[str], before: str) -> Values | None:
     port = re.match(r"link (?P<nic>[\w.-]{1,64})/(?P<link>\d{1,3}) ", match.string)
     return None if port is None else {**port.groupdict(), **match.groupdict()}
-
-
-def _async_event(match: re.Match[str], before: str) -> Values | None:
-    event = match["event"].strip()
-    if not re.search("err|fatal|catastrophic", event):
-        return None
-    return {"nic": match["nic"], "link": match["link"], "counter": event}
 
 
 def _failed_call(match: re.Match[str], before: str) -> Values:
@@ -317,9 +300,9 @@ FORMATS: Final = (
             Rule(
                 r"^\s*(?P<device>\d{1,4})\s+(?:\d+\s+0x\w+,\s+\w+\s+)?(?P<temp_c>\d+(?:\.\d+)?\s?°?[cC]|N/A)\s+"
                 r"(?P<power_w>\d+(?:\.\d+)?W|N/A)\s+(?:\S+, \S+, \S+\s+)?(?P<sm_mhz>\d+M[hH]z|None|N/A)\s+"
-                r"(?:\S+\s+){3}(?P<cap>\S+)(?:\s.*)?$",
+                # a cap of 0: of a GPU that shares another one's
+                r"(?:\S+\s+){3}(?:0+(?:\.0*)?W?|(?P<power_cap_w>\d[\d.]*)W?|\D\S*)(?:\s.*)?$",
                 "gpu_clocks",
-                values=_watts,
             ),
         ),
         mention=r"^\s*\d{1,4}\s+\S+.*\d%",
@@ -428,9 +411,9 @@ FORMATS: Final = (
             ),
             Rule(
                 r"NET/IB\w{0,16} ?: (?:(?P<nic>[\w.-]{1,64}):(?P<link>\d{1,3}) )?(?:Got (?:non-fatal )?async event|"
-                r"async fatal event(?: on \w{1,16} \(\w{1,20}\))?) ?: ?(?P<event>[a-zA-Z][a-zA-Z -]{2,80})",
+                r"async fatal event(?: on \w{1,16} \(\w{1,20}\))?) ?: ?"
+                r"(?=[a-zA-Z -]{0,80}(?:err|fatal|catastrophic))(?P<counter>[a-zA-Z][a-zA-Z -]{1,79}[a-zA-Z])",
                 "links",
-                values=_async_event,
                 fixed=_EVENT,
             ),
             Rule(
@@ -462,7 +445,8 @@ FORMATS: Final = (
             Rule(
                 r"^\s+Link (?P<link>\d{1,3}): (?P<counter>[A-Z][\w ]*?) ?[Ee]rrors?: (?P<count>\d{1,18})\s*$", "links"
             ),
-            Rule(r"^\s+Link (?P<link>\d{1,3}): (?:(?P<speed>[\d.]+) GB/s|<inactive>)\s*$", "links", values=_link_speed),
+            Rule(r"^\s+Link (?P<link>\d{1,3}): (?P<gb_per_s>[\d.]+) GB/s\s*$", "links", fixed={"state": "active"}),
+            Rule(r"^\s+Link (?P<link>\d{1,3}): <inactive>\s*$", "links", fixed={"state": "inactive"}),
             Rule(r"^GPU (?P<device>\d{1,4}): (?:NVIDIA |.*\(UUID: GPU-)"),
         ),
         opens=r"^GPU \d{1,4}: (?:NVIDIA |.*\(UUID: GPU-)",

@@ -292,7 +292,7 @@ def test_the_same_run_as_csv_is_no_second_recording(tmp_path: Path):
 
 def test_copies_have_sizes(tmp_path: Path):
     for path in sample(tmp_path):
-        copies = {a["start_ns"]: a["size_bytes"] for a in read(path).activities if "size_bytes" in a}
+        copies = {a["start_ns"]: a["size_bytes"] for a in read(path).activities if a.get("size_bytes") is not None}
         with closing(sqlite3.connect(path)) as database:
             rows = database.execute(f"SELECT start, size FROM rocpd_memory_copy{suffix_of(path)}").fetchall()
         assert copies == dict(rows)

@@ -31,6 +31,7 @@ from jitter.analysis.detection.passes import (
 )
 from jitter.analysis.detection.pipeline_stages import find_unequal_stages
 from jitter.analysis.detection.slow_communication import (
+    AlikeTransfers,
     attribute_to_ranks,
     find_slow_collectives,
     number_alike,
@@ -200,6 +201,10 @@ class RunAnalysis:
         of_run = self.baseline_transfers if slow.known_gain_ns is None else self.expected_transfers
         return float(np.nansum(of_run[number][self._groups(slow.meetings)]))
 
+    def has_assumed_sizes(self, slow: Finding) -> bool:
+        """Return whether slow collectives are compared with others whose sizes are taken to be equal."""
+        return bool(self._alike.have_assumed_sizes[self._groups(slow.meetings)].any())
+
     def lacks_ranks(self, slow: Finding) -> bool:
         """Return whether half of the excess is in steps that some of the collectives' ranks in the lake lack."""
         partial = [number for number in slow.steps if self._seen[number].transfers.partial.any()]
@@ -247,11 +252,13 @@ class RunAnalysis:
             np.where(transfers.mostly_complete, transfers.took, np.nan)
             for transfers in (seen.transfers for seen in self._seen)
         ]
-        return self._of_kinds(lambda numbers: baseline_transfers(self._alike, [seen[number] for number in numbers]))
+        return self._of_kinds(
+            lambda numbers: baseline_transfers(self._alike.numbers, [seen[number] for number in numbers])
+        )
 
     @cached_property
-    def _alike(self) -> Ints:
-        """(Groups of all collectives,) numbers: transfers of one number should take as long."""
+    def _alike(self) -> AlikeTransfers:
+        """Which transfers should take as long."""
         return number_alike(self.lake, self.run, self.keys[len(self.keys) // 2], self.transfers)
 
     @cached_property
@@ -279,7 +286,7 @@ class RunAnalysis:
         seen, expected = ([of[number] for number in numbers] for of in (self.transfers, self.expected_transfers))
         slow = slow_in_every_step(seen, expected) & self.run.collective_arrays.incomplete
         usual = np.where(slow, expected[0], self._median_transfers[numbers[0]])
-        recorded = baseline_transfers(self._alike, seen)
+        recorded = baseline_transfers(self._alike.numbers, seen)
         return np.where(np.isnan(usual), recorded, usual)
 
     @cached_property

@@ -1,7 +1,7 @@
 """Collectives that take long from the last arrival to their end, by the run's other steps or by a benchmark."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -212,7 +212,11 @@ class _Kind(NamedTuple):
     operation: str
     ranks: int
     size: float
+    """Bytes; `_UNKNOWN_SIZE` where it was not recorded."""
     is_incomplete: bool
+
+
+_UNKNOWN_SIZE: Final = -1.0
 
 
 def transfers_by_benchmark(
@@ -224,7 +228,7 @@ def transfers_by_benchmark(
     operation with the same or a larger message, by the `usual` times (groups of all collectives,). Not of sends and
     receives: a stage of a pipeline waits for the work of the one before it, which is no lateness.
     """
-    kinds = _kinds(lake, run, key)
+    kinds = {group: kind for group, kind in _kinds(lake, run, key).items() if kind.size >= 0}
     expected_ns = np.full(len(usual), np.nan)
     fastest: dict[str, float] = {}
     least: dict[tuple[str, float], float] = {}
@@ -242,7 +246,7 @@ def transfers_by_benchmark(
 
 
 def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
-    """Return the kind of each group, of all groups of all collectives, whose operation and size are known."""
+    """Return the kind of each group, of all groups of all collectives, whose operation is known."""
     arrays = run.collective_arrays
     size, largest = np.full(len(arrays.rank), np.nan), np.full(int(arrays.first_group[-1]), np.nan)
     attendances = np.split(
@@ -265,29 +269,39 @@ def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
         operation = next((operation for operation in operations if operation is not None), None)
         for group in range(collective.groups):
             at = first + group
-            if operation is not None and not np.isnan(largest[at]):
-                is_incomplete = collective.is_incomplete(group)
-                kind_of_group[at] = _Kind(operation, int(members[at]), float(largest[at]), is_incomplete)
+            if operation is not None:
+                recorded = _UNKNOWN_SIZE if np.isnan(largest[at]) else float(largest[at])
+                kind_of_group[at] = _Kind(operation, int(members[at]), recorded, collective.is_incomplete(group))
     return kind_of_group
 
 
-def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Floats]) -> Ints:
+class AlikeTransfers(NamedTuple):
+    """Which transfers should take as long, (groups of all collectives,) each."""
+
+    numbers: Ints
+    """Those of one number are alike."""
+    have_assumed_sizes: Bools
+    """Whether their sizes are taken to be equal, and not known."""
+
+
+def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Floats]) -> AlikeTransfers:
     """Number the groups of all collectives; those of one number should take as long from the last arrival to the end.
 
     They are the groups of one collective. Exchanges of two ranks, as of pipeline stages, are compared with those of
     other pairs of one size, within a node or between nodes, if these are at least `min_repeats` pairs: the fastest of
-    each pair, the next ones, and so on, as those of one direction may take longer on all links. `seen` are each step's
-    times, of the same shape.
+    each pair, the next ones, and so on, as those of one direction may take longer on all links. Where sizes were not
+    recorded, pairs with about as many are taken to have equal ones. `seen` are each step's times, of the same shape.
     """
     arrays = run.collective_arrays
     groups = np.diff(arrays.first_group)
     alike = np.repeat(np.arange(len(groups)), groups)
+    have_assumed_sizes = np.zeros(len(alike), np.bool_)
     first = arrays.first_in_group[:-1]
     exchanges = np.flatnonzero(np.diff(arrays.first_in_group) == 2)
     pairs = run.rank_numbers[arrays.rank[arrays.by_group[first[exchanges][:, None] + np.arange(2)]]]
     pairs.sort(axis=1)
     if len(np.unique(pairs, axis=0)) < THRESHOLDS.min_repeats:
-        return alike
+        return AlikeTransfers(alike, have_assumed_sizes)
     kinds, nodes = _kinds(lake, run, key), lake.nodes(key)
     of_link: dict[tuple[float, bool, int, int], list[int]] = {}
     for exchange, (rank, other) in zip(exchanges.tolist(), pairs.tolist(), strict=True):
@@ -301,14 +315,19 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
     for (size, is_within, _, _), of_pair in of_link.items():
         comparable.setdefault((size, is_within), []).append(of_pair)
     usual, count = lower_median(np.stack(seen).T)[:, 0], len(groups)
-    for links in comparable.values():
+    for (size, _), links_of_size in comparable.items():
+        parts = sorted(map(len, links_of_size))[(len(links_of_size) - 1) // 2]
+        is_assumed, most = size == _UNKNOWN_SIZE, THRESHOLDS.much_more
+        links = [
+            links_of for links_of in links_of_size if not is_assumed or parts / most < len(links_of) < parts * most
+        ]
         if len(links) >= THRESHOLDS.min_repeats:
-            parts = sorted(map(len, links))[(len(links) - 1) // 2]
             for of_pair in links:
                 ascending = np.array(of_pair)[np.argsort(usual[of_pair], kind="stable")]
                 alike[ascending] = count + np.arange(len(of_pair)) * parts // len(of_pair)
+                have_assumed_sizes[of_pair] = is_assumed
             count += parts
-    return alike
+    return AlikeTransfers(alike, have_assumed_sizes)
 
 
 def slow_in_every_step(seen: Sequence[Floats], expected: Sequence[Floats]) -> Bools:

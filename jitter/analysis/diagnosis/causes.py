@@ -325,7 +325,8 @@ def _slow_transfers(evidence: "Evidence", slow: "Finding") -> Match:
         "usual": format_time(usual),
     }
     is_one = len(slow.ranks) == 1
-    return Match(values, ("all slow groups contain this rank, and no other group is slow",) if is_one else ())
+    sentences = ("all slow groups contain this rank, and no other group is slow",) if is_one else ()
+    return Match(values, (*sentences, *((_ASSUMED_SIZES,) if evidence.analysis.has_assumed_sizes(slow) else ())))
 
 
 def _waits_for_unrecorded(evidence: "Evidence", slow: "Finding") -> Match | None:
@@ -349,6 +350,9 @@ WAITS_FOR_UNRECORDED: Final = "ranks were not recorded: part of this time may be
 RUNS_OTHER_KERNEL: Final = "it runs "
 USUAL_LOADING: Final = "they do not explain the late start"
 _LOADING: Final = "its data-loading ranges take {own} per step{others}"
+_ASSUMED_SIZES: Final = (
+    "message sizes were not recorded: links with about as many exchanges are taken to carry equal ones"
+)
 _SAME_WORK: Final = "{same} of {operations} have the same launch shape as {where}"
 _TRANSFERS: Final = "from the last arrival to the end, {collectives} per step take {taken} ({baseline} {usual})"
 

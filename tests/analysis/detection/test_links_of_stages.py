@@ -9,17 +9,22 @@ from jitter.simulate import Fault, Job, simulate
 from tests.support.simulated import ingest_run
 
 
+@pytest.mark.parametrize("form", ["kineto", "nsys"])
 @pytest.mark.parametrize(("fault", "ranks"), [("rank=3", (3,)), ("rank=5", (4, 5)), (None, ())])
-def test_a_slow_link_is_named(tmp_path: Path, fault: str | None, ranks: tuple[int, ...]):
-    """It was part of what all ranks lose to communication. Of the last stage's one link both ends may be at fault."""
+def test_a_slow_link_is_named(tmp_path: Path, fault: str | None, ranks: tuple[int, ...], form: str):
+    """It was part of what all ranks lose to communication. Of the last stage's one link both ends may be at fault.
+
+    Exports of nsys state no sizes: links with about as many exchanges are taken to carry messages of one size.
+    """
     job = Job(ranks=6, shape="pipeline", stages=6, steps=6, kernels=240, seed=2)
     faults = [] if fault is None else [Fault.parse(f"slow_link:{fault},factor=10")]
-    culprits = ingest_run(simulate(job, faults), tmp_path).diagnose().culprits
+    culprits = ingest_run(simulate(job, faults), tmp_path, form).diagnose().culprits
     slow = [culprit for culprit in culprits if culprit.rung == "ranks" and culprit.cause == "communication"]
     assert [culprit.ranks for culprit in slow] == ([ranks] if ranks else [])
     if slow:
         assert (slow[0].seen.steps, slow[0].confidence) == (6, "medium")
         assert slow[0] == culprits[0]
+        assert any("sizes were not recorded" in line for line in slow[0].evidence) == (form == "nsys")
 
 
 @pytest.mark.parametrize(("gpus_per_node", "links_between"), [(2, 3), (4, 1)])
@@ -28,7 +33,7 @@ def test_links_between_nodes_are_compared_with_each_other(tmp_path: Path, gpus_p
     job = Job(ranks=8, shape="pipeline", stages=8, steps=3, kernels=240, gpus_per_node=gpus_per_node, seed=2)
     analysis = ingest_run(simulate(job, []), tmp_path).analyze()
     arrays = analysis.run.collective_arrays
-    alike = number_alike(analysis.lake, analysis.run, analysis.keys[1], analysis.transfers)
+    alike = number_alike(analysis.lake, analysis.run, analysis.keys[1], analysis.transfers).numbers
     links: dict[bool, dict[tuple[int, ...], list[tuple[float, int]]]] = {True: {}, False: {}}
     for exchange, number in enumerate(alike.tolist()):
         ranks = tuple(sorted(analysis.run.rank_numbers[arrays.rank[arrays.group == exchange]].tolist()))

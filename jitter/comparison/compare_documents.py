@@ -1,33 +1,206 @@
-"""Compare documents of runs: the verdict, and all that changed."""
+"""Compare documents of runs: all that changed as plain data (JSON keys: `jitter explain compare`), and the verdict."""
 
+import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
 
+import msgspec
 import numpy as np
 
 from jitter.analysis.account.losses import LossClass
-from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document
-from jitter.comparison.kernel_changes import compare_kernels
-from jitter.comparison.log_tables import compare_bandwidths, compare_throughputs, describe_logs
-from jitter.comparison.model import (
-    CollectiveChange,
-    Comparison,
-    Cost,
-    CulpritChange,
-    CulpritChanges,
-    PartChange,
-    RankChange,
-    Side,
-    Verdict,
+from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
+from jitter.comparison.document import CollectiveEntry, CulpritEntry, Document, Environment
+from jitter.comparison.kernel_changes import KernelChange, KernelComparison, compare_kernels
+from jitter.comparison.log_tables import (
+    BandwidthChange,
+    ThroughputChange,
+    compare_bandwidths,
+    compare_throughputs,
+    describe_logs,
 )
 from jitter.comparison.rows import AlignedRuns, Row, TeamPair, charge_difference, pair_teams
-from jitter.comparison.sentence import write_sentence
-from jitter.comparison.significance import MIN_STEPS, measure_effect, median
+from jitter.comparison.significance import MIN_STEPS, StepEffect, measure_effect, median
 from jitter.core.errors import UsageError
-from jitter.core.formatting import format_count, format_percent
+from jitter.core.formatting import abbreviate, format_count, format_percent, format_time
+from jitter.core.names.kernels import short_name
 from jitter.core.numeric.arrays import Floats
+
+COMPARISON_SCHEMA_VERSION: Final = 3
+_MOST_COSTS: Final = 200
+Verdict = Literal["slower", "faster", "same", "incomparable"]
+
+
+class Side(msgspec.Struct, frozen=True):
+    """The base, or the new run."""
+
+    label: str
+    """Of several bases: all labels."""
+    runs: int
+    ranks: int
+    hosts: int
+    steps: int
+    """Of several bases: of all of them."""
+    formats: tuple[str, ...]
+
+
+class PartChange(msgspec.Struct, frozen=True):
+    """What one class of time adds to the new run's step, ns; all parts add up to the difference of the step times."""
+
+    part: str
+    """The label of a `LossClass`."""
+    usual_ns: int
+    """Of all ranks alike: between the usual steps, and of the median steps above them."""
+    jitter_ns: int
+    """Of ranks that are later than others, and transfers above their usual time."""
+    difference_ns: int
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What one place adds to the new run's step, ns: the rows of one class, rank and kernel."""
+
+    rung: str
+    loss_class: str = msgspec.field(name="class")
+    rank: int | None
+    kernel_name: str | None
+    new_kernel_name: str | None
+    loss_ns: float
+
+
+class CollectiveChange(msgspec.Struct, frozen=True):
+    """Collectives of one operation, size and group size; what a run lacks or does not tell is None."""
+
+    collective: str | None
+    size_bytes: int | None
+    dtype: str | None
+    group_size: int | None
+    hosts: str | None
+    base_calls_per_step: float | None
+    new_calls_per_step: float | None
+    base_busbw: float | None
+    new_busbw: float | None
+    ratio: float | None
+    """New ÷ base bus bandwidth."""
+    base_wait_us: float | None
+    new_wait_us: float | None
+
+
+class RankChange(msgspec.Struct, frozen=True):
+    """What a usual step loses to a rank, ns; None where a run lacks the rank or cannot tell."""
+
+    rank: int
+    host: str | None
+    base_ns: int | None
+    new_ns: int | None
+    difference_ns: int | None
+    """None where neither is known."""
+
+
+class CulpritChange(msgspec.Struct, frozen=True):
+    """A finding of one of the runs or both."""
+
+    entry: CulpritEntry
+    """As the new run has it; of the base where the new run lacks it."""
+    difference_ns: int | None
+    """What its ranks and class add to the new run's step; None where the finding is not of jitter."""
+
+
+class CulpritChanges(msgspec.Struct, frozen=True):
+    """Findings of the new run alone, of the base alone, and of both."""
+
+    appeared: tuple[CulpritChange, ...]
+    went: tuple[CulpritChange, ...]
+    stayed: tuple[CulpritChange, ...]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """The differences between the base and the new run. Times in ns a step."""
+
+    verdict: Verdict
+    sentence: str
+    reasons: tuple[str, ...]
+    """Why the runs cannot be compared; empty where they can."""
+    notes: tuple[str, ...]
+    """How the two runs differ as recordings, and what limits the comparison."""
+    base: Side
+    new: Side
+    effect: StepEffect | None
+    """None where the runs cannot be compared."""
+    base_loss: float | None
+    """Part of the run's time that jitter costs."""
+    new_loss: float | None
+    split: tuple[PartChange, ...]
+    """Empty where a run has no usual step."""
+    costs: tuple[Cost, ...]
+    """The rows, the largest first; they add up to the difference of the step times."""
+    kernels: KernelComparison | None
+    collectives: tuple[CollectiveChange, ...]
+    ranks: tuple[RankChange, ...]
+    culprits: CulpritChanges
+    environment: Mapping[str, Environment] | None
+    """That of `base` and that of `new` where they differ."""
+    throughput: tuple[ThroughputChange, ...]
+    """The trainings' speed, by the logs."""
+    bandwidths: tuple[BandwidthChange, ...] = ()
+    """What benchmarks measured in both runs."""
+
+
+def render_comparison_json(comparison: Comparison) -> str:
+    """Return the document as text, one value per line."""
+    return json.dumps(comparison_document(comparison), indent=1, allow_nan=False) + "\n"
+
+
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """Return the comparison as plain data; times in whole ns."""
+    effect, kernels = comparison.effect, comparison.kernels
+    document = {
+        "schema_version": COMPARISON_SCHEMA_VERSION,
+        **{name: getattr(comparison, name) for name in ("verdict", "sentence", "reasons", "notes", "base", "new")},
+        "step_time": effect
+        and {
+            "base_ns": effect.base_ns,
+            "new_ns": effect.new_ns,
+            "difference_ns": effect.difference_ns,
+            "fraction": effect.fraction,
+            "interval_ns": [effect.low_ns, effect.high_ns],
+            "noise_fraction": effect.noise_fraction,
+            "p": effect.p,
+        },
+        "loss": {"base_fraction": comparison.base_loss, "new_fraction": comparison.new_loss},
+        "split": comparison.split,
+        "costs": comparison.costs[:_MOST_COSTS],
+        "kernel_names": kernels and {"matched": kernels.names_matched, "base": kernels.names},
+        "kernels": kernels.changes if kernels else [],
+        "launch_shapes": kernels.shapes if kernels else [],
+        "collectives": comparison.collectives,
+        "ranks": comparison.ranks,
+        "culprits": {
+            kind: list(map(_culprit_document, getattr(comparison.culprits, kind)))
+            for kind in CulpritChanges.__struct_fields__
+        },
+        "environment": comparison.environment,
+        "throughput": comparison.throughput,
+        "bandwidths": comparison.bandwidths,
+    }
+    plain: dict[str, Any] = _whole(msgspec.to_builtins(document))
+    return plain
+
+
+def _whole(value: Any, key: str = "") -> Any:
+    """Return plain data with times as whole ns."""
+    if isinstance(value, dict):
+        return {name: _whole(element, name) for name, element in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(element, key) for element in value]
+    return round(value) if isinstance(value, float) and key.endswith("_ns") else value
+
+
+def _culprit_document(change: CulpritChange) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.to_builtins(change.entry)
+    steps, of = fields.pop("steps"), fields.pop("of_steps")
+    return {**fields, "seen": {"steps": steps, "of": of}, "difference_ns": change.difference_ns}
+
 
 _NUMBER: Final = re.compile(r"\d[\d,.]*")
 _HAS_USUAL_STEP: Final = 3
@@ -286,3 +459,80 @@ def _difference(entry: CulpritEntry, rows: Sequence[Row]) -> int | None:
     ranks = None if entry.loss_class == LossClass.TRANSFER.label else {*entry.ranks}
     jitter_rows = [row for row in rows if row.rung == "ranks" and row.loss_class == entry.loss_class]
     return round(sum(row.loss_ns for row in jitter_rows if ranks is None or row.rank in ranks))
+
+
+_MIN_SHARE: Final = 0.3
+"""Part of the difference from which on a class is named besides the largest."""
+_MOST: Final = 0.5
+"""Part of a class from which on a rank or kernel explains most of it."""
+
+
+def write_sentence(
+    verdict: Verdict,
+    reasons: Sequence[str],
+    effect: StepEffect | None,
+    split: Sequence[PartChange],
+    costs: Sequence[Cost],
+    kernels: KernelComparison | None,
+    bases: int,
+) -> str:
+    """Return the verdict with its size, its interval and what makes it."""
+    if effect is None or kernels is None:
+        return f"Not comparable: {'; '.join(reasons)}."
+    interval = f"95% interval {_span_of_effect(effect)}"
+    size = f"{format_time(effect.difference_ns, signed=True)} a step, {interval}"
+    unknown = "" if bases > 1 else " The spread between runs is unknown: there is one base."
+    if verdict == "same":
+        noise = f"noise {format_percent(effect.noise_fraction)}"
+        changed = f"; {_describe_kernel(kernels)}" if kernels.changes else ""
+        sign = "+" if effect.fraction >= 0.0001 else ""
+        return f"Same step time: {sign}{format_percent(effect.fraction)} ({size}; {noise}){changed}.{unknown}"
+    size = f"{format_time(abs(effect.difference_ns))} a step, {interval}"
+    what = "; ".join(filter(None, (describe_parts(split, costs), _describe_kernel(kernels))))
+    return f"{format_percent(abs(effect.fraction))} {verdict} ({size}){f': {what}' if what else ''}.{unknown}"
+
+
+def describe_parts(split: Sequence[PartChange], costs: Sequence[Cost]) -> str:
+    """Name the classes of time that make the difference, the largest first, each with the rank that has most of it."""
+    whole = sum(part.difference_ns for part in split)
+    alike = [part for part in split if part.difference_ns * whole > 0]
+    ordered = sorted(alike, key=lambda part: -abs(part.difference_ns))
+    named = [part for part in ordered if abs(part.difference_ns) >= _MIN_SHARE * abs(whole)] or ordered[:1]
+    return ", ".join(
+        f"{LOSS_CLASS_INFO[part.part].words}{_of_rank(part, costs)} {format_time(part.difference_ns, signed=True)}"
+        for part in named
+    )
+
+
+def _of_rank(part: PartChange, costs: Sequence[Cost]) -> str:
+    by_rank: dict[int | None, float] = {}
+    for cost in costs:
+        if cost.loss_class == part.part:
+            by_rank[cost.rank] = by_rank.get(cost.rank, 0.0) + cost.loss_ns
+    rank = max(by_rank, key=lambda candidate: by_rank[candidate] * part.difference_ns, default=None)
+    return "" if rank is None or by_rank[rank] / part.difference_ns < _MOST else f" of rank {rank}"
+
+
+def _describe_kernel(kernels: KernelComparison) -> str:
+    if not kernels.changes:
+        return ""
+    others = len(kernels.changes) - 1
+    also = f"; {format_count(others, 'more change')} of kernels" if others else ""
+    return describe_change(kernels.changes[0]) + also
+
+
+def describe_change(kernel: KernelChange) -> str:
+    """Say what a changed kernel adds to a step."""
+    name = abbreviate(short_name(kernel.kernel_name or kernel.new_kernel_name or ""))
+    if " + " in (kernel.kernel_name or kernel.new_kernel_name or ""):
+        name = format_count(kernel.places or kernel.new_places, "kernel")
+    change = f"{format_time(abs(kernel.cost_ns))} {'more' if kernel.cost_ns > 0 else 'less'} a step"
+    what = {"changed": "takes ", "appeared": "is new, ", "went": "is gone, ", "replaced": "is replaced, "}[kernel.kind]
+    return f"{name} {what}{change}"
+
+
+def _span_of_effect(effect: StepEffect) -> str:
+    low, high = effect.low_ns, effect.high_ns
+    if effect.difference_ns < 0 and high < 0:
+        low, high = -high, -low
+    return f"{format_time(low)} to {format_time(high)}"

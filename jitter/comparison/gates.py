@@ -7,9 +7,8 @@ from enum import IntEnum
 from typing import Final, Literal, get_args
 
 from jitter.analysis.diagnosis.model import Cause
+from jitter.comparison.compare_documents import Comparison, describe_parts
 from jitter.comparison.document import Document
-from jitter.comparison.model import Comparison
-from jitter.comparison.sentence import describe_parts
 from jitter.comparison.significance import measure_loss
 from jitter.core.errors import UsageError
 from jitter.core.formatting import format_count, format_percent, format_rank

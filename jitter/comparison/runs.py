@@ -15,7 +15,7 @@ from jitter.core.errors import JitterError, UsageError
 from jitter.core.formatting import format_count
 
 if TYPE_CHECKING:
-    from jitter.comparison.model import Comparison
+    from jitter.comparison.compare_documents import Comparison
 
 Run = str | Path | api.Lake | Document
 """A lake's folder, a baseline file, an open lake, or a document."""

@@ -6,11 +6,11 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from jitter.analysis.diagnosis.loss.split import LOSS_CLASS_INFO
+from jitter.comparison.compare_documents import CollectiveChange, Comparison, CulpritChange
 from jitter.comparison.document import CulpritEntry, Document
 from jitter.comparison.gates import Gate, format_limit, write_line
 from jitter.comparison.kernel_changes import KernelChange
 from jitter.comparison.log_tables import QUANTITIES
-from jitter.comparison.model import CollectiveChange, Comparison, CulpritChange
 from jitter.core.formatting import (
     UNKNOWN,
     abbreviate,
@@ -334,7 +334,7 @@ def _format_tables(comparison: Comparison, most_rows: int) -> Iterable[str]:
 
 def render_comparison_html(bases: Sequence[Document], new: Document, comparison: Comparison) -> str:
     """Return the page: verdict, both runs on the same axes, tables. Text from traces is escaped."""
-    from jitter.report.figures.comparison_figures import draw_comparison
+    from jitter.report.figures.runs import draw_comparison
     from jitter.report.page import render_plain_page
 
     drawn = draw_comparison(bases, new, comparison)

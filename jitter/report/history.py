@@ -176,7 +176,7 @@ def history_document(runs: Sequence[HistoryRun]) -> dict[str, Any]:
 
 def render_history_html(job: str, runs: Sequence[HistoryRun], documents: Sequence[Document]) -> str:
     """Return the page: the runs' step time, loss and split, the change points, the comparison of each run."""
-    from jitter.report.figures.history_figures import draw_history
+    from jitter.report.figures.runs import draw_history
     from jitter.report.page import render_plain_page
 
     changes = change_points(runs)

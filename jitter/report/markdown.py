@@ -12,7 +12,7 @@ from jitter.analysis.diagnosis.verdict import describe_seen, name_culprit
 from jitter.core.formatting import abbreviate, capitalize, escape_control, format_percent, format_time
 from jitter.core.names.kernels import short_name
 from jitter.report.forms import MARKDOWN_SIGNATURE
-from jitter.report.text.questions import Hosts, answer_questions
+from jitter.report.text.fix_list import Hosts, answer_questions
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
 from jitter.report.text.step_text import describe_cause
 from jitter.report.text.tables import Column, Table, build_table

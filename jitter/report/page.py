@@ -53,8 +53,8 @@ from jitter.report.figures.kernels import (
 )
 from jitter.report.figures.steps import build_step_axis, draw_heatmap, draw_loss_by_class, draw_step_times
 from jitter.report.markdown import render_markdown
-from jitter.report.text.cells import percent_cell, render_cell, render_prose, render_sentences, time_cell
 from jitter.report.text.fix_list import (
+    answer_questions,
     costliest_step,
     describe_action,
     describe_cost,
@@ -62,9 +62,9 @@ from jitter.report.text.fix_list import (
     list_fixes,
     write_headline,
 )
-from jitter.report.text.questions import answer_questions
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
 from jitter.report.text.step_text import describe_cause
+from jitter.report.text.tables import percent_cell, render_cell, render_prose, render_sentences, time_cell
 from jitter.report.views.run_report import RunReport, StepSection
 from jitter.report.views.step_tables import PARTS, StepTables
 from jitter.report.views.step_view import KernelDurations, StepGrid

@@ -29,6 +29,8 @@ from jitter.core.formatting import (
     format_timeline_span,
 )
 from jitter.report.text.fix_list import (
+    Hosts,
+    answer_questions,
     describe_action,
     describe_cost,
     describe_jitter,
@@ -36,7 +38,6 @@ from jitter.report.text.fix_list import (
     name_first_kernel,
     write_headline,
 )
-from jitter.report.text.questions import Hosts, answer_questions
 from jitter.report.text.run_text import describe_alignment, describe_coverage, describe_excluded, describe_run
 from jitter.report.views.run_overview import RunOverview
 

@@ -11,6 +11,7 @@ import pytest
 import jitter
 from jitter.cli import main
 from jitter.comparison.build_document import build_document
+from jitter.comparison.compare_documents import comparison_document
 from jitter.comparison.document import (
     DOCUMENT_SIGNATURE,
     MAX_DOCUMENT_BYTES,
@@ -24,7 +25,6 @@ from jitter.comparison.document import (
     encode_document,
     select_steps,
 )
-from jitter.comparison.model import comparison_document
 from jitter.comparison.runs import shortest_ends
 from jitter.comparison.significance import MIN_NOISE, measure_effect, median
 from jitter.core.errors import JitterError, UsageError

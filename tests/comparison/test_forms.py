@@ -12,7 +12,7 @@ from jitter.cli import main
 from jitter.comparison.compare_documents import compare_documents
 from jitter.comparison.document import CulpritEntry
 from jitter.report.comparison import render_comparison_html, render_comparison_markdown, render_comparison_terminal
-from jitter.report.figures.comparison_figures import draw_comparison
+from jitter.report.figures.runs import draw_comparison
 from tests.comparison.test_kernel_changes import USUAL, document, usual_step
 from tests.support.page import sources, titles
 

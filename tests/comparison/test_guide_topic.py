@@ -6,8 +6,8 @@ import pytest
 
 import jitter
 from jitter.analysis.account.losses import LossClass
+from jitter.comparison.compare_documents import Verdict, comparison_document
 from jitter.comparison.kernel_changes import Kind
-from jitter.comparison.model import Verdict, comparison_document
 from jitter.comparison.rows import RowRung
 from jitter.comparison.runs import load_run
 from jitter.simulate import Fault, Job, simulate

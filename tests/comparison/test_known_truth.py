@@ -12,9 +12,8 @@ import pytest
 import jitter
 from jitter.cli import main
 from jitter.comparison.build_document import build_document
-from jitter.comparison.compare_documents import compare_documents, step_times
+from jitter.comparison.compare_documents import Comparison, Cost, compare_documents, comparison_document, step_times
 from jitter.comparison.document import Document, decode_document, encode_document
-from jitter.comparison.model import Comparison, Cost, comparison_document
 from jitter.comparison.runs import load_run
 from jitter.core.errors import UsageError
 from jitter.simulate import Fault, Job, Run, simulate

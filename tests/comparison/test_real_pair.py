@@ -6,7 +6,7 @@ import pytest
 
 import jitter
 from jitter.cli import main
-from jitter.comparison.model import comparison_document
+from jitter.comparison.compare_documents import comparison_document
 from jitter.comparison.runs import load_run
 from tests.support.real_recordings import EVIDENCE, TRACES, needs_evidence, needs_traces
 

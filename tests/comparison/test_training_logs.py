@@ -3,7 +3,7 @@
 import pytest
 
 import jitter
-from jitter.comparison.model import comparison_document
+from jitter.comparison.compare_documents import comparison_document
 from jitter.comparison.runs import load_run
 
 GPT_J = (1126.1, 671.8, 568.1)

@@ -13,7 +13,7 @@ from jitter.query.diagnosis_rows import steps_table
 from jitter.report.json_report import render_json
 from jitter.report.markdown import render_markdown
 from jitter.report.page import render_html
-from jitter.report.text.questions import answer_questions
+from jitter.report.text.fix_list import answer_questions
 from jitter.report.text.step_table import format_steps
 from jitter.report.views.run_overview import build_run_overview
 from tests.support.real_recordings import TRACES, needs_traces

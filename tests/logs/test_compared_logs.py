@@ -5,7 +5,7 @@ from published_logs import PLUGIN, PLUGIN_AND_GDR, TCP, as_printed
 
 import jitter
 from jitter.cli import main
-from jitter.comparison.model import comparison_document
+from jitter.comparison.compare_documents import comparison_document
 from jitter.comparison.runs import load_run
 
 

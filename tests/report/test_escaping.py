@@ -11,10 +11,8 @@ import jitter
 from jitter.analysis.diagnosis.model import KernelLocation
 from jitter.core.names.kernels import short_name
 from jitter.report.markdown import render_markdown
-from jitter.report.text.cells import percent_cell, render_cell, render_prose, time_cell
-from jitter.report.text.fix_list import describe_place, name_first_kernel
-from jitter.report.text.questions import answer_questions
-from jitter.report.text.tables import Measure, Shortened
+from jitter.report.text.fix_list import answer_questions, describe_place, name_first_kernel
+from jitter.report.text.tables import Measure, Shortened, percent_cell, render_cell, render_prose, time_cell
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, simulate
 from tests.support.page import Text

@@ -16,7 +16,7 @@ from jitter.report.json_report import render_json
 from jitter.report.markdown import render_markdown
 from jitter.report.page import render_html
 from jitter.report.terminal import print_report
-from jitter.report.text.questions import answer_questions
+from jitter.report.text.fix_list import answer_questions
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, simulate
 from tests.support.fuzz_depth import fuzz, some_of

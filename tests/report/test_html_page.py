@@ -36,8 +36,7 @@ from jitter.report.page import (
     render_html,
     serialize_figures,
 )
-from jitter.report.text.fix_list import list_fixes
-from jitter.report.text.questions import answer_questions
+from jitter.report.text.fix_list import answer_questions, list_fixes
 from jitter.report.text.step_text import describe_step
 from jitter.report.views.excess_heatmap import LOSS_LAYER, MAX_COLUMNS, TRANSFER_LAYER, arrange_heatmap, self_time_layer
 from jitter.report.views.run_overview import build_run_overview

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 
 import jitter
 from jitter.api import Lake
-from jitter.comparison.compare_documents import compare_documents
+from jitter.comparison.compare_documents import compare_documents, comparison_document, render_comparison_json
 from jitter.comparison.document import Document
-from jitter.comparison.model import comparison_document, render_comparison_json
 from jitter.comparison.runs import load_run
 from jitter.query.diagnosis_rows import steps_table
 from jitter.report.json_report import render_json, report_document

@@ -10,9 +10,9 @@ from jitter.cli.options import json_option, lake_argument, steps_option
 from jitter.core.errors import ExitCode, JitterError, UsageError
 
 if TYPE_CHECKING:
+    from jitter.comparison.compare_documents import Comparison
     from jitter.comparison.document import Document
     from jitter.comparison.gates import Gate, GateName
-    from jitter.comparison.model import Comparison
 
 CHECK_SCHEMA_VERSION = 1
 

@@ -5,8 +5,16 @@ from pathlib import Path
 
 import click
 
-from jitter.cli.options import PATH, force_option, form_options, numbers_option, steps_option
-from jitter.cli.output.report_outputs import choose_outputs, take_outputs, write_outputs
+from jitter.cli.options import (
+    PATH,
+    choose_outputs,
+    force_option,
+    form_options,
+    numbers_option,
+    steps_option,
+    take_outputs,
+    write_outputs,
+)
 
 DEFAULT_PAGE = Path("jitter-compare.html")
 """The path of the page without `-o`."""
@@ -48,8 +56,7 @@ def compare(
         jitter compare base.json new-lake --json | jq .verdict
     """
     from jitter.cli.lakes import open_prepared
-    from jitter.comparison.compare_documents import compare_documents
-    from jitter.comparison.model import render_comparison_json
+    from jitter.comparison.compare_documents import compare_documents, render_comparison_json
     from jitter.comparison.runs import load_runs
     from jitter.report.comparison import print_comparison, render_comparison_html, render_comparison_markdown
     from jitter.report.forms import COMPARISON_SIGNATURES

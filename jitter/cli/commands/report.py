@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Unpack
 import click
 
 from jitter.cli.options import (
+    DEFAULT_PAGE,
     PATH,
     ReadingOptions,
+    choose_outputs,
     force_option,
     form_options,
     quiet_option,
@@ -17,8 +19,9 @@ from jitter.cli.options import (
     same_job_option,
     scheduler_options,
     steps_option,
+    take_outputs,
+    write_outputs,
 )
-from jitter.cli.output.report_outputs import DEFAULT_PAGE, choose_outputs, take_outputs, write_outputs
 from jitter.cli.output.stdio import say
 from jitter.core.errors import ExitCode, LakeError, UsageError
 from jitter.core.parallel.executors import DaskExecutor

@@ -1,20 +1,31 @@
-"""The fix list: everything that costs the run time, over all rungs, largest first; each item with its evidence."""
+"""The findings as texts: the fix list over all rungs, largest first, and the seven questions with their answers."""
 
 import shlex
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from jitter.analysis.diagnosis.causes import CAUSES
 from jitter.analysis.diagnosis.diagnosis import Diagnosis
 from jitter.analysis.diagnosis.evidence.code import describe_launch
-from jitter.analysis.diagnosis.loss.split import describe_split
+from jitter.analysis.diagnosis.loss.split import (
+    LOSS_CLASS_INFO,
+    describe_ranks,
+    describe_ranks_of_loss,
+    describe_split,
+    format_share,
+    main_rank,
+)
+from jitter.analysis.diagnosis.loss.waterfall import build_waterfall, describe_waterfall
 from jitter.analysis.diagnosis.model import Culprit, StepAnswer
 from jitter.analysis.diagnosis.verdict import (
     advise_recurrence,
     describe_advice,
     describe_price,
+    describe_recurrence,
     describe_seen,
+    describe_unverified_network,
     is_stalled_loading,
     name_cause,
     name_culprit,
@@ -28,6 +39,8 @@ from jitter.core.formatting import (
     format_count,
     format_numbers,
     format_percent,
+    format_rank,
+    format_ranks,
     format_time,
     format_time_range,
     format_timeline_span,
@@ -201,3 +214,261 @@ def _item(culprit: Culprit, diagnosis: Diagnosis, cohorts: Mapping[int, int], la
         evidence=tuple(line for line in culprit.evidence if line != code),
         export=export,
     )
+
+
+Hosts = Mapping[int, str | None]
+QUESTIONS = (
+    "How much does jitter cost?",
+    "Which step?",
+    "Which node?",
+    "Which GPU?",
+    "When in the step does it begin?",
+    "Where to look?",
+    "CPU or GPU?",
+)
+_MOST = 3
+_MAIN_SHARE = 0.25
+"""Of the loss. A part of at least this size answers whether the CPU or the GPU costs the time."""
+_NOTHING = "nothing stands out above the run's noise"
+_UNKNOWN = "Unknown: no rank can be compared with another."
+
+
+class QuestionAnswer(NamedTuple):
+    """A question, its answer and the evidence for it, one sentence each."""
+
+    question: str
+    answer: str
+    evidence: tuple[str, ...] = ()
+
+
+def answer_questions(diagnosis: Diagnosis, hosts: Hosts, shown: Sequence[Collection[str]] = ()) -> list[QuestionAnswer]:
+    """Return the seven questions with their answers, in the order of the report; none of a lake without traces.
+
+    `hosts` maps each rank to its host, None where the traces do not name it. `shown` are sentences of evidence that the
+    report states elsewhere, of each of the first findings.
+    """
+    culprits = diagnosis.culprits
+    if not diagnosis.steps:
+        return []
+    seen = [f"{name_culprit(finding)}: seen in {describe_seen(finding)}" for finding in culprits[:_MOST]]
+    # whether the first one recurs, the verdict says
+    seen[1:] = [
+        f"{text}; {describe_recurrence(finding)}" for text, finding in zip(seen[1:], culprits[1:_MOST], strict=True)
+    ]
+    answers: tuple[tuple[str, tuple[str, ...]], ...] = (
+        (_cost(diagnosis), _gains(diagnosis)),
+        (_steps(diagnosis), tuple(seen)),
+        (_node(diagnosis, hosts), ()),
+        (_gpu(diagnosis, hosts), ()),
+        (_when(diagnosis), ()),
+        (_where(diagnosis), ()),
+        (_side(diagnosis), _evidence(diagnosis, shown)),
+    )
+    return [QuestionAnswer(question, *answer) for question, answer in zip(QUESTIONS, answers, strict=True)]
+
+
+def _evidence(diagnosis: Diagnosis, shown: Sequence[Collection[str]]) -> tuple[str, ...]:
+    """Return the evidence of the first findings that is not shown; of several each sentence names its finding."""
+    sentences: list[str] = []
+    for at, finding in enumerate(diagnosis.culprits[:_MOST]):
+        name = f"{name_culprit(finding)}: " if len(diagnosis.culprits) > 1 else ""
+        shown_lines = shown[at] if at < len(shown) else ()
+        sentences += [f"{name}{line}" for line in finding.evidence if line not in shown_lines]
+    return tuple(sentences)
+
+
+def _cost(diagnosis: Diagnosis) -> str:
+    loss = diagnosis.loss
+    if loss.ns is None:
+        if all(step.step_time_ns is None for step in diagnosis.steps):
+            return "Unknown: the step times are not known."
+        return "Unknown: the ranks and steps recorded are too few to compare."
+    counted = format_count(diagnosis.counted_steps, "step")
+    if loss.ns <= 0:
+        return f"No measurable time over {counted}."
+    share = "" if loss.fraction is None else f", {format_percent(loss.fraction)} of the run"
+    return f"{format_time(loss.ns)} over {counted}{share}"
+
+
+def _gains(diagnosis: Diagnosis) -> tuple[str, ...]:
+    parts = describe_split(diagnosis.split)
+    waterfall = describe_waterfall(build_waterfall(diagnosis.steps, diagnosis.lower_rungs))
+    split = (*((f"of it: {parts}",) if parts else ()), *_uncounted(diagnosis), *((waterfall,) if waterfall else ()))
+    counted = [finding for finding in diagnosis.culprits if finding.rung != "network"]  # the what-if has no benchmark
+    if not counted:
+        return split
+    saved = diagnosis.what_if.culprits_repaired_ns or 0
+    fixed = f"fixing all findings would save about {format_time(saved)}"
+    if saved <= 0:
+        fixed = "fixing all findings would save too little to measure, because other work is about as late"
+    return (*split, f"{fixed}; every rank at the median speed: {format_time(diagnosis.what_if.all_repaired_ns)}")
+
+
+def _uncounted(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Say which steps have no time and so no loss, if others have a loss."""
+    untimed = [step.key for step in diagnosis.steps if step.step_time_ns is None and step.loss_ns is None]
+    if not 0 < len(untimed) < len(diagnosis.steps):
+        return ()
+    named = str(untimed[0]) if len(untimed) == 1 else format_count(len(untimed), "step")
+    began = "it" if len(untimed) == 1 else "they"
+    verb = "is" if len(untimed) == 1 else "are"
+    return (f"{named} {verb} not counted: the step before was not recorded, so when {began} began is unknown",)
+
+
+def _steps(diagnosis: Diagnosis) -> str:
+    if all(step.loss_ns is None for step in diagnosis.steps):
+        return "Unknown: no step has a known loss."
+    worst = diagnosis.costliest
+    if (worst.loss_ns or 0) <= 0:
+        return "None: no step loses measurable time."
+    share = "" if worst.loss_fraction is None else f" ({format_percent(worst.loss_fraction)})"
+    return f"{str(worst.key).capitalize()} costs most: {format_time(worst.loss_ns)}{share}."
+
+
+def _incomparable(diagnosis: Diagnosis) -> bool:
+    return all(step.max_rank is None for step in diagnosis.steps)
+
+
+def _node(diagnosis: Diagnosis, hosts: Hosts) -> str:
+    culprits = diagnosis.culprits
+    if not culprits:
+        main = main_rank(diagnosis.split)
+        host = None if main is None else hosts.get(main)
+        return _without_finding(
+            diagnosis,
+            "No single node: the loss is spread over them."
+            if main is None
+            else "The traces do not name the hosts."
+            if host is None
+            else f"{host}, by its rank {main}.",
+            "None.",
+            "None of the recorded nodes stands out.",
+        )
+    whole = [finding.host for finding in culprits if finding.scope == "host" and finding.host is not None]
+    if whole:
+        return f"{', '.join(dict.fromkeys(whole))}: all its ranks are slow."
+    unnamed = [name_culprit(finding) for finding in culprits if finding.scope == "host"]
+    if unnamed:
+        return f"{'; '.join(unnamed)}: all its ranks are slow. The traces do not name the hosts."
+    if all(finding.scope in ("job", "unrecorded") for finding in culprits):
+        return "No single node."
+    ranks_of: defaultdict[str, set[int]] = defaultdict(set)
+    # of a group whose communication is slow, no rank is to blame
+    of_ranks = [finding for finding in culprits if CAUSES[finding.cause].side != "network" or len(finding.ranks) == 1]
+    for finding in of_ranks:
+        for rank in () if finding.scope in ("job", "unrecorded") else finding.ranks:
+            if (host := hosts.get(rank)) is not None:
+                ranks_of[host].add(rank)
+    if not ranks_of:
+        return "The traces do not name the hosts." if not any(hosts.values()) else "No single node."
+    named = [f"{host} ({format_ranks(sorted(ranks))})" for host, ranks in list(ranks_of.items())[:_MOST]]
+    rest_text = f" and {len(ranks_of) - _MOST} more" if len(ranks_of) > _MOST else ""
+    return f"{', '.join(named)}{rest_text}."
+
+
+def _gpu(diagnosis: Diagnosis, hosts: Hosts) -> str:
+    if diagnosis.culprits:
+        rest_count = len(diagnosis.culprits) - _MOST
+        named = "; ".join(
+            f"{name_culprit(finding)}: {describe_price(finding)} ({finding.confidence} confidence)"
+            for finding in diagnosis.culprits[:_MOST]
+        )
+        return named + (f"; and {rest_count} more" if rest_count > 0 else "") + "."
+    last = Counter(step.max_rank for step in diagnosis.steps if step.max_rank is not None)
+    if not last:
+        return _UNKNOWN
+    has_path = any(step.max_rank_loss_ns is not None for step in diagnosis.steps)
+    rank, times = last.most_common(1)[0]
+    steps = len(diagnosis.steps)
+    when = "in the only step" if steps == 1 else f"in {times} of {steps} steps"
+    if diagnosis.conclusion.status == "spread":
+        most = describe_ranks_of_loss(diagnosis.split)
+        if main_rank(diagnosis.split) is not None:
+            return f"Most of the loss is on {most}; no rank stands out above the run's noise."
+        return "No single rank stands out above the run's noise" + (f"; the loss is on {most}." if most else ".")
+    subject = "recorded rank" if diagnosis.conclusion.doubts else "rank"
+    if times * 2 <= steps:
+        return f"No {subject} stands out above the run's noise."
+    named = format_rank(rank, hosts.get(rank))
+    most = "largest share of the loss" if has_path else "largest time to kernel end"
+    return f"No {subject} stands out above the run's noise; {named} has the {most} {when}."
+
+
+def _without_finding(diagnosis: Diagnosis, spread: str, cleared: str, doubtful: str) -> str:
+    """Return the answer of a run without findings: unknown, spread, cleared, or not cleared."""
+    if _incomparable(diagnosis):
+        return _UNKNOWN
+    if diagnosis.conclusion.status == "spread":
+        return spread
+    return doubtful if diagnosis.conclusion.doubts else cleared
+
+
+def _when(diagnosis: Diagnosis) -> str:
+    if not diagnosis.culprits:
+        return _without_finding(
+            diagnosis,
+            "Unknown: no single kernel stands out.",
+            f"Nowhere: {_NOTHING}.",
+            f"{_NOTHING.capitalize()}.",
+        )
+    places = []
+    for finding in diagnosis.culprits[:_MOST]:
+        name = name_first_kernel(finding, diagnosis)
+        where = describe_place(finding) + (f", starting at {name}" if name else "")
+        if where:
+            places.append(f"{name_culprit(finding)}: {where}")
+    if places:
+        return "; ".join(places) + ("" if places[-1].endswith("…") else ".")
+    return (
+        "Unknown: the ranks share no collective."
+        if _incomparable(diagnosis)
+        else "Unknown: masked by slower ranks, for which the job waited."
+    )
+
+
+def _where(diagnosis: Diagnosis) -> str:
+    places = [
+        f"{loss.look_at.file}, {format_timeline_span(loss.look_at.start_ns, loss.look_at.end_ns)} on its timeline"
+        for loss in diagnosis.culprits[:_MOST]
+        if loss.look_at is not None
+    ]
+    if places:
+        return "; ".join(places) + "."
+    costliest = diagnosis.costliest
+    share = diagnosis.main_share
+    first = "" if share is None or not share.ranks else f": begin with rank {share.ranks[0].rank} in {costliest.key}"
+    return _without_finding(diagnosis, f"No single place stands out{first}.", "No single place.", "No single place.")
+
+
+def _sides_of_loss(diagnosis: Diagnosis) -> str:
+    """Return the sides with at least a quarter of the loss, from its split: `The CPU, on every rank; …`."""
+    sides = []
+    whole = sum(share.ns for share in diagnosis.split if share.ns > 0)
+    for share in sorted(diagnosis.split, key=lambda share: -share.ns):
+        side = LOSS_CLASS_INFO[share.loss_class].side
+        if side is None or share.ns < _MAIN_SHARE * whole:
+            continue
+        ranks = describe_ranks(share)
+        share_text = f"{LOSS_CLASS_INFO[share.loss_class].words} {format_share(share)}" + (
+            f", {ranks}" if ranks else ""
+        )
+        sides.append(f"the {side}: {share_text}")
+    text = "; ".join(sides) or "unknown: what waited for what is not known well enough"
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _side(diagnosis: Diagnosis) -> str:
+    causes = [CAUSES[cause] for cause in dict.fromkeys(finding.cause for finding in diagnosis.culprits)]
+    if not causes:
+        network = diagnosis.conclusion.unverified_transfers
+        beside = "" if network is None else f"; {describe_unverified_network(diagnosis.conclusion)}"
+        return _without_finding(
+            diagnosis,
+            _sides_of_loss(diagnosis),
+            f"Neither: {_NOTHING}{beside}.",
+            f"{_NOTHING.capitalize()} in what was recorded.",
+        )
+    if all(finding.scope == "unrecorded" for finding in diagnosis.culprits):
+        return "Unknown: an unrecorded rank or the network holds up the recorded ranks."
+    sides = "; ".join(f"the {cause.side} ({cause.words})" for cause in causes)
+    return f"Neither: {sides}." if all(cause.side == "network" for cause in causes) else f"T{sides[1:]}."

@@ -11,10 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from jitter.comparison.compare_documents import compare_documents
+from jitter.comparison.compare_documents import Comparison, compare_documents
 from jitter.comparison.document import Document
 from jitter.comparison.gates import Result, check_regression
-from jitter.comparison.model import Comparison
 from jitter.comparison.runs import load_run
 from jitter.simulate import Job, Run, simulate
 from jitter.simulate.shapes import SHAPES

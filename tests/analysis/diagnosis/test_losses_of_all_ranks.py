@@ -15,7 +15,7 @@ from jitter.analysis.replay.ladder import no_change, price_changes
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.names.kernels import SYNC
 from jitter.report.json_report import report_document
-from jitter.report.text.questions import answer_questions
+from jitter.report.text.fix_list import answer_questions
 from jitter.report.views.run_overview import build_run_overview
 from jitter.simulate import Fault, Job, simulate, write
 from jitter.simulate.job_logs import write_logs

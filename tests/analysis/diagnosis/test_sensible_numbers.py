@@ -14,7 +14,7 @@ from jitter.analysis.diagnosis.evidence.facts import Evidence
 from jitter.analysis.diagnosis.loss.split import describe_ranks
 from jitter.analysis.diagnosis.model import Culprit, LossShare, RankShare
 from jitter.analysis.execution.self_times import TimePart
-from jitter.report.text.questions import answer_questions
+from jitter.report.text.fix_list import answer_questions
 from jitter.simulate import Fault, simulate
 from tests.support.simulated import ingest_run, small
 

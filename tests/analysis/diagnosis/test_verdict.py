@@ -26,7 +26,7 @@ from jitter.analysis.diagnosis.verdict import advise_recurrence
 from jitter.analysis.metrics.clock_alignment import disagreement_ns
 from jitter.core.step_key import StepKey
 from jitter.lake.rank_places import RankPlace
-from jitter.report.text.questions import answer_questions
+from jitter.report.text.fix_list import answer_questions
 
 MS = 1_000_000
 QUIET = Conclusion("within_noise")

@@ -31,8 +31,6 @@ from jitter.core.formatting import (
     capitalize,
     format_count,
     format_numbers,
-    format_percent,
-    format_rank,
     format_time,
 )
 from jitter.core.names.kernels import short_name
@@ -103,13 +101,11 @@ def template_environment() -> Environment:
         cell=render_cell,
         time_cell=time_cell,
         percent_cell=percent_cell,
-        percent=format_percent,
         short=short_name,
         count=format_count,
         brief=abbreviate,
         cause=describe_cause,
         ranks=describe_ranks,
-        rank=format_rank,
         sentence=capitalize,
         loss_class=lambda loss_class: LOSS_CLASS_INFO[loss_class].words,
     )
@@ -178,7 +174,6 @@ def render_body(
         "summary": describe_run(facts),
         "facts": facts,
         "diagnosis": diagnosis,
-        "hosts": lake.hosts,
         "headline": find_first_lines(report),
         "verdict": diagnosis.verdict if diagnosis.hang is None else write_jitter_verdict(diagnosis),
         "fixes": fixes,

@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from jitter.analysis.detection.deviations import TeamDeviations
-from jitter.analysis.detection.findings import Finding, FindingKind, join_outliers
+from jitter.analysis.detection.findings import Finding, FindingKind, join_outliers, of_one_rank
 from jitter.analysis.detection.standouts import Outlier
 from jitter.analysis.execution.run_model import RunModel
 from jitter.analysis.execution.run_reader import KernelCounts
 from jitter.analysis.execution.self_times import SelfTimes, TimePart
-from jitter.analysis.replay.what_if import Scenario
+from jitter.analysis.replay.what_if import Scenario, together
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import format_count, format_percent, format_ranks, format_time
 from jitter.core.names.kernels import COMPUTE
@@ -73,6 +73,8 @@ def find_unequal_stages(
     baselines: Sequence[SelfTimes],
     counts: Callable[[Sequence[int]], KernelCounts],
     gains: Callable[[Sequence[Scenario]], list[float]],
+    late: Sequence[Outlier],
+    run_ns: float,
 ) -> list[Finding]:
     """Return the stages that are longer than the other ones, each with what it saves to make it as long as these.
 
@@ -82,6 +84,8 @@ def find_unequal_stages(
         baselines: each step's medians of self times, (operations of all teams,).
         counts: returns the kernels that these ranks recorded and lost.
         gains: returns what scenarios save, ns.
+        late: ranks that stand out among the ranks of their own stage.
+        run_ns: the time of all steps.
 
     """
     if run.misses_partners:
@@ -114,7 +118,17 @@ def find_unequal_stages(
         pace = stage.pace(others)
         is_slow = pace - 1 >= THRESHOLDS.main_share * share
         repaired = usual / (usual - excess)
-        (gain,) = gains([Scenario(paces={rank: (repaired, frozenset(every)) for rank in stage.ranks})])
+        balanced = Scenario(paces={rank: (repaired, frozenset(every)) for rank in stage.ranks})
+        hidden = [outlier for outlier in late if outlier.part is TimePart.GPU and outlier.rank not in stage.ranks]
+        mended = together(of_one_rank(outlier).repair for outlier in hidden)
+        gain, mended_ns, both_ns = gains([balanced, mended, together([balanced, mended])])
+        held_up: tuple[str, ...] = ()
+        if both_ns - gain - mended_ns >= THRESHOLDS.min_cost_share * run_ns:
+            named = format_ranks(sorted({outlier.rank for outlier in hidden}))
+            held_up = (
+                f"until {named} {'is' if len(hidden) == 1 else 'are'} as fast as the other ranks of the same stage, "
+                f"equal stages save {format_time(gain)}; with it {format_time(both_ns)}",
+            )
         sentence = (
             f"the stage of {format_ranks(stage.ranks)} needs {format_time(excess)} of GPU time per step "
             f"({format_percent(share)}) more than the median of the other "
@@ -130,7 +144,7 @@ def find_unequal_stages(
             Outlier(stage.team, rank, TimePart.GPU, every, excess * len(every), sigmas, chance) for rank in stage.ranks
         ]
         kind: FindingKind = "slow_stage" if is_slow else "unequal_stages"
-        findings.append(join_outliers(kind, members, sentence, why, are_late_together=True, gain_ns=gain))
+        findings.append(join_outliers(kind, members, sentence, why, *held_up, are_late_together=True, gain_ns=gain))
     return findings
 
 

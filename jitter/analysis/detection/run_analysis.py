@@ -404,7 +404,15 @@ class RunAnalysis:
         """Clusters of ranks and steps that are slow for all, whose saving is no part of the loss."""
         slow_steps = [finding for finding in self._slow_steps if finding is not self.warm_up]
         clusters = [finding for finding in self._clusters if finding.known_gain_ns is not None]
-        stages = find_unequal_stages(self.run, self.deviations, self.baselines, self.lake.kernel_counts, self.gains)
+        stages = find_unequal_stages(
+            self.run,
+            self.deviations,
+            self.baselines,
+            self.lake.kernel_counts,
+            self.gains,
+            self._outliers[0],
+            float(self.assumed_step_ns.sum()),
+        )
         return clusters + slow_steps + stages
 
     @cached_property

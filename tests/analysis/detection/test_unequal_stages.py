@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,16 @@ def test_a_stage_with_more_layers_is_found_and_priced(tmp_path, name: str):
     assert found.is_beyond_loss
     assert "divide the layers anew" in diagnosis.verdict
     assert any("it has more of them" in line for line in found.evidence)
+
+
+def test_a_slow_gpu_that_a_longer_stage_hides_is_told_with_what_both_save(tmp_path):
+    job = LayoutJob(3, shape="pipeline", stage_layers=(2, 2, 2.8, 2), slow=(1, 1.3))
+    found = next(one for one in ingest_job(job, tmp_path).diagnose().culprits if one.cause == "unequal_stages")
+    balanced_ns, both_ns = true_cost_ns(job, replace(job, stage_layers=(2, 2, 2, 2))), true_cost_ns(job, job.healthy())
+    assert both_ns > 1.5 * balanced_ns
+    assert found.gain_ns == pytest.approx(balanced_ns, rel=0.1)
+    (told,) = [line for line in found.evidence if line.startswith("until rank 1 is as fast as the other ranks")]
+    assert float(told.split()[-2]) == pytest.approx(both_ns / 1e6, rel=0.1)
 
 
 def test_a_slow_gpu_that_is_a_stage_by_itself_may_have_more_work(tmp_path):

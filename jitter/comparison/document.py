@@ -267,28 +267,24 @@ def select_steps(document: Document, numbers: Collection[int]) -> Document:
         )
     if len(wanted) == len(document.steps):
         return document
-    steps = tuple(_entry_of(document, at, wanted) for at in wanted)
+    steps = []
+    for at in wanted:
+        step, before = document.steps[at], document.steps[at - 1] if at - 1 in wanted else None
+        follows = before is not None and (before.epoch, before.step + 1) == (step.epoch, step.step)
+        # when a step began is unknown without the step before
+        steps.append(step if follows else StepEntry(step.epoch, step.step, None, None, step.kind))
     timed = [step for step in steps if step.step_time_ns and step.loss_ns is not None]
     whole = sum(step.step_time_ns or 0 for step in timed)
     whole_run_fields = "usual step, jitter, collectives and findings"
     note = f"{document.label}: {whole_run_fields} are those of all its {len(document.steps)} steps."
     return msgspec.structs.replace(
         document,
-        steps=steps,
+        steps=tuple(steps),
         teams=tuple(_team(team, wanted) for team in document.teams),
         loss_ns=sum(step.loss_ns or 0 for step in steps) if any(step.loss_ns is not None for step in steps) else None,
         loss_fraction=sum(step.loss_ns or 0 for step in timed) / whole if whole else None,
         notes=(*document.notes, note),
     )
-
-
-def _entry_of(document: Document, at: int, wanted: list[int]) -> StepEntry:
-    """Return the entry of a step; when it began is unknown without the step before."""
-    step = document.steps[at]
-    before = document.steps[at - 1] if at - 1 in wanted else None
-    if before is not None and (before.epoch, before.step + 1) == (step.epoch, step.step):
-        return step
-    return StepEntry(step.epoch, step.step, None, None, step.kind)
 
 
 def _team(team: Team, wanted: list[int]) -> Team:

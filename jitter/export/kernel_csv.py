@@ -1,6 +1,7 @@
 """Kernels as CSV, one file per GPU and step, with the twelve columns of NVIDIA's case study (GTC 2020)."""
 
 from pathlib import Path
+from typing import Final
 
 import pandas as pd
 import pyarrow as pa
@@ -12,32 +13,19 @@ from jitter.core.formatting import csv_text
 from jitter.core.step_key import StepKey
 from jitter.lake.parquet import read_rank_step
 
-CSV_COLUMNS = (
-    "nvtx_text",
-    "nvtx_start",
-    "nvtx_end",
-    "device",
-    "crt_name",
-    "crt_start",
-    "crt_end",
-    "kernel_demangled_name",
-    "kernel_stream",
-    "kernel_start",
-    "kernel_end",
-    "kernel_duration",
-)
-_STORED_COLUMNS = (
-    "device",
-    "launch_name",
-    "launch_start_ns",
-    "launch_end_ns",
-    "kernel_name",
-    "stream",
-    "start_ns",
-    "end_ns",
-    "duration_ns",
-)
-"""The columns of `schema.KERNELS` for the last nine of `CSV_COLUMNS`."""
+_STORED_COLUMNS: Final = {
+    "device": "device",
+    "crt_name": "launch_name",
+    "crt_start": "launch_start_ns",
+    "crt_end": "launch_end_ns",
+    "kernel_demangled_name": "kernel_name",
+    "kernel_stream": "stream",
+    "kernel_start": "start_ns",
+    "kernel_end": "end_ns",
+    "kernel_duration": "duration_ns",
+}
+"""The column of `schema.KERNELS` for each column of the file but those of the step's marker."""
+CSV_COLUMNS: Final = ("nvtx_text", "nvtx_start", "nvtx_end", *_STORED_COLUMNS)
 
 
 def read_csv_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
@@ -47,14 +35,14 @@ def read_csv_rows(lake: Lake, key: StepKey, rank: int) -> pa.Table:
     """
     held = lake.record_of(key, rank)
     step = held.step
-    rows = read_rank_step(lake.root, held, ("kind", *_STORED_COLUMNS))
+    rows = read_rank_step(lake.root, held, ("kind", *_STORED_COLUMNS.values()))
     rows = rows.filter(pc.not_equal(rows["kind"], "memory"))
     size = rows.num_rows
     columns = [
         pa.repeat(pa.scalar(step.marker, pa.string()), size),
         pa.repeat(pa.scalar(step.start_ns, pa.int64()), size),
         pa.repeat(pa.scalar(step.end_ns, pa.int64()), size),
-        *(rows[name] for name in _STORED_COLUMNS),
+        *(rows[name] for name in _STORED_COLUMNS.values()),
     ]
     return pa.table(columns, names=CSV_COLUMNS)
 

@@ -195,6 +195,11 @@ _HEAD = b'{"otherData":{"made_by":"jitter"'
 """The first bytes of a timeline that jitter wrote."""
 _TRACKS = 10_000  # tracks per rank: a thread's number must be unique in the file
 _METRICS = ("duration", "gap", "ttke", "launch_latency")
+_DETAILS = (
+    *("operator", "scope", "phase", "source_line", "correlation_id"),
+    *("collective", "message_bytes", "group_name", "group_size"),
+)
+"""Columns of a kernel that a click shows as they are."""
 _SHAPES = {"grid": ("grid_x", "grid_y", "grid_z"), "block": ("block_x", "block_y", "block_z")}
 
 
@@ -378,16 +383,5 @@ def _details(row: dict[str, Any], metrics: dict[str, Any] | None) -> Event:
     for name, sides in _SHAPES.items():
         if all(row[side] is not None for side in sides):
             details[name] = " × ".join(str(row[side]) for side in sides)
-    for name in (
-        "operator",
-        "scope",
-        "phase",
-        "source_line",
-        "correlation_id",
-        "collective",
-        "message_bytes",
-        "group_name",
-        "group_size",
-    ):
-        details[name] = row[name]
+    details |= {name: row[name] for name in _DETAILS}
     return {name: value for name, value in details.items() if value is not None}

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -118,8 +118,7 @@ _FOLDER_PREFIX: Final = "jitter-query-"
 NO_FRAMES: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of a relation: name, SQL type and description."""
 
     name: str
@@ -127,8 +126,7 @@ class Column:
     description: str
 
 
-@dataclass(frozen=True)
-class RelationInfo:
+class RelationInfo(NamedTuple):
     name: str
     sentence: str
     columns: tuple[Column, ...]

@@ -2,7 +2,6 @@
 
 import time
 from contextlib import ExitStack
-from dataclasses import astuple
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Final
@@ -139,6 +138,6 @@ def _print_relations(path: Path) -> None:
     open_lake(path)
     texts = []
     for relation in describe_relations():
-        columns = indent(format_columns(map(astuple, relation.columns), left=range(3)), "    ")
+        columns = indent(format_columns(relation.columns, left=range(3)), "    ")
         texts.append(f"{relation.name}: {relation.sentence}\n{columns}")
     click.echo("\n".join(texts), nl=False)

@@ -1,7 +1,7 @@
 """Collectives that take long from the last arrival to their end, by the run's other steps or by a benchmark."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -211,12 +211,9 @@ class _Kind(NamedTuple):
 
     operation: str
     ranks: int
-    size: float
-    """Bytes; `_UNKNOWN_SIZE` where it was not recorded."""
+    size: float | None
+    """Bytes; None where it was not recorded."""
     is_incomplete: bool
-
-
-_UNKNOWN_SIZE: Final = -1.0
 
 
 def transfers_by_benchmark(
@@ -228,20 +225,23 @@ def transfers_by_benchmark(
     operation with the same or a larger message, by the `usual` times (groups of all collectives,). Not of sends and
     receives: a stage of a pipeline waits for the work of the one before it, which is no lateness.
     """
-    kinds = {group: kind for group, kind in _kinds(lake, run, key).items() if kind.size >= 0}
+    kinds = _kinds(lake, run, key)
+    sizes = {group: kind.size for group, kind in kinds.items() if kind.size is not None}
     expected_ns = np.full(len(usual), np.nan)
     fastest: dict[str, float] = {}
     least: dict[tuple[str, float], float] = {}
-    for group, kind in sorted(kinds.items(), key=lambda group_kind: -group_kind[1].size):
-        fastest[kind.operation] = float(np.fmin(fastest.get(kind.operation, np.nan), usual[group]))
-        least[kind.operation, kind.size] = fastest[kind.operation]
-    for group, kind in kinds.items():
+    for group, size in sorted(sizes.items(), key=lambda group_size: -group_size[1]):
+        operation = kinds[group].operation
+        fastest[operation] = float(np.fmin(fastest.get(operation, np.nan), usual[group]))
+        least[operation, size] = fastest[operation]
+    for group, size in sizes.items():
+        kind = kinds[group]
         if kind.is_incomplete and kind.operation == SEND_RECV:
             continue
         if kind.is_incomplete:
-            expected_ns[group] = least[kind.operation, kind.size]
-        elif benchmark and (reached := benchmark.busbw(kind.operation, int(kind.size), kind.ranks)) is not None:
-            expected_ns[group] = kind.size * bus_factor(kind.operation, kind.ranks) / reached  # GB/s are bytes per ns
+            expected_ns[group] = least[kind.operation, size]
+        elif benchmark and (reached := benchmark.busbw(kind.operation, int(size), kind.ranks)) is not None:
+            expected_ns[group] = size * bus_factor(kind.operation, kind.ranks) / reached  # GB/s are bytes per ns
     return expected_ns
 
 
@@ -270,7 +270,7 @@ def _kinds(lake: RunReader, run: RunModel, key: StepKey) -> dict[int, _Kind]:
         for group in range(collective.groups):
             at = first + group
             if operation is not None:
-                recorded = _UNKNOWN_SIZE if np.isnan(largest[at]) else float(largest[at])
+                recorded = None if np.isnan(largest[at]) else float(largest[at])
                 kind_of_group[at] = _Kind(operation, int(members[at]), recorded, collective.is_incomplete(group))
     return kind_of_group
 
@@ -303,7 +303,7 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
     if len(np.unique(pairs, axis=0)) < THRESHOLDS.min_repeats:
         return AlikeTransfers(alike, have_assumed_sizes)
     kinds, nodes = _kinds(lake, run, key), lake.nodes(key)
-    of_link: dict[tuple[float, bool, int, int], list[int]] = {}
+    of_link: dict[tuple[float | None, bool, int, int], list[int]] = {}
     for exchange, (rank, other) in zip(exchanges.tolist(), pairs.tolist(), strict=True):
         kind = kinds.get(exchange)
         if kind is None or (kind.operation, kind.ranks, kind.is_incomplete) != (SEND_RECV, 2, False):
@@ -311,13 +311,13 @@ def number_alike(lake: RunReader, run: RunModel, key: StepKey, seen: Sequence[Fl
         if {rank, other} <= nodes.keys():
             link = kind.size, nodes[rank] == nodes[other], rank, other
             of_link.setdefault(link, []).append(exchange)
-    comparable: dict[tuple[float, bool], list[list[int]]] = {}
+    comparable: dict[tuple[float | None, bool], list[list[int]]] = {}
     for (size, is_within, _, _), of_pair in of_link.items():
         comparable.setdefault((size, is_within), []).append(of_pair)
     usual, count = lower_median(np.stack(seen).T)[:, 0], len(groups)
     for (size, _), links_of_size in comparable.items():
         parts = sorted(map(len, links_of_size))[(len(links_of_size) - 1) // 2]
-        is_assumed, most = size == _UNKNOWN_SIZE, THRESHOLDS.much_more
+        is_assumed, most = size is None, THRESHOLDS.much_more
         links = [
             links_of for links_of in links_of_size if not is_assumed or parts / most < len(links_of) < parts * most
         ]

@@ -7,7 +7,7 @@ rows, read for the stretch of time in which launches are looked up.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple
@@ -322,7 +322,8 @@ class LaunchScopes:
             level = by_depth[low:high]
             lengths = until[level] - first[level]
             rows = np.repeat(first[level] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-            nodes[rows] = self._children(nodes[rows], np.repeat(keys[level], lengths))
+            pairs = nodes[rows] * self._ranges.keys + np.repeat(keys[level], lengths)
+            nodes[rows] = _map_distinct(pairs, lambda pair: self._inside(*divmod(pair, self._ranges.keys)))
             is_operator = keys[level] % CodeRanges.KINDS == OPERATOR
             begun = np.where(is_operator, ranges.start_ns[kept][level], np.iinfo(np.int64).max)
             outer_ns[rows] = np.minimum(outer_ns[rows], np.repeat(begun, lengths))
@@ -331,33 +332,26 @@ class LaunchScopes:
         placed[order] = nodes
         return placed
 
-    def _children(self, parents: Ints, keys: Ints) -> Ints:
-        """Return the node inside each parent for a range of this key, shape (launches,)."""
-        pairs, pair_index = np.unique(parents * self._ranges.keys + keys, return_inverse=True)
-        children = [self._child(*divmod(pair, self._ranges.keys)) for pair in pairs.tolist()]
-        return np.array(children, np.int64)[pair_index]
+    def _inside(self, parent: int, key: int) -> int:
+        """Return the node of launches in a range of this key within another node."""
+        outer = self._nodes[parent]
 
-    def _child(self, parent: int, key: int) -> int:
-        number = self._known.get((parent, key, 0))
-        if number is None:
+        def make() -> _Node:
             text, kind = self._ranges.text(key, self._names)
-            outer = self._nodes[parent]
             phase = FORWARD if kind == MODULE else None if kind == FRAME else parse_phase(text)
             # what the backward pass computes again belongs to it; an optimizer's closure runs the other phases
             phase = phase if outer.phase != BACKWARD and phase is not None else outer.phase
             if kind == OPERATOR:
-                node = outer._replace(operator=text, phase=phase)
-            elif kind == FRAME:
-                node = outer._replace(source_line=text)
-            else:
-                part = scope_part(text)
-                scope = part if outer.scope is None else f"{outer.scope}{SEPARATOR}{part}"
-                modules = outer.modules
-                if kind == MODULE:
-                    modules = part if modules is None else f"{modules}{SEPARATOR}{part}"
-                node = outer._replace(scope=scope, modules=modules, phase=phase)
-            number = self._add((parent, key, 0), node)
-        return number
+                return outer._replace(operator=text, phase=phase)
+            if kind == FRAME:
+                return outer._replace(source_line=text)
+            part = scope_part(text)
+            scope, modules = (
+                f"{outside}{SEPARATOR}{part}" if outside else part for outside in (outer.scope, outer.modules)
+            )
+            return outer._replace(scope=scope, modules=modules if kind == MODULE else outer.modules, phase=phase)
+
+        return self._number((parent, key, 0), make)
 
     def _with_pass(self, process: int, thread: int, nodes: Ints, outer_ns: Ints, times: Ints) -> Ints:
         """Return the nodes with what is known of forward and backward operators.
@@ -370,41 +364,42 @@ class LaunchScopes:
             linked = (at >= 0) & (links.backward_ns[at] >= outer_ns)
             rows = np.flatnonzero(linked)
             forward = self._nodes_of(process, links.forward_thread[at[rows]], links.forward_ns[at[rows]])
-            node_count = len(self._nodes)
-            pairs, index = np.unique(nodes[rows] * node_count + forward, return_inverse=True)
-            nodes[rows] = np.array([self._backward(*divmod(pair, node_count)) for pair in pairs.tolist()], np.int64)[
-                index
-            ]
+            count = len(self._nodes)
+            nodes[rows] = _map_distinct(
+                nodes[rows] * count + forward, lambda pair: self._backward(*divmod(pair, count))
+            )
         if len(links.forward_of):
             at = np.searchsorted(links.forward_of, times, side="right") - 1
             rows = np.flatnonzero((at >= 0) & (links.forward_of[at] >= outer_ns))
-            distinct_nodes, index = np.unique(nodes[rows], return_inverse=True)
-            nodes[rows] = np.array([self._forward(node) for node in distinct_nodes.tolist()], np.int64)[index]
+            nodes[rows] = _map_distinct(nodes[rows], self._forward)
         return nodes
 
     def _backward(self, number: int, forward: int) -> int:
         """Return the node of a launch of the backward pass, given the node of its forward operator."""
-        launch_node = self._known.get((number, forward, 1))
-        if launch_node is None:
-            node = self._nodes[number]
-            scope = node.scope if node.modules is not None else self._nodes[forward].modules or node.scope
-            line = node.source_line or self._nodes[forward].source_line
-            launch_node = self._add((number, forward, 1), node._replace(scope=scope, source_line=line, phase=BACKWARD))
-        return launch_node
+        node, of_forward = self._nodes[number], self._nodes[forward]
+        scope = node.scope if node.modules is not None else of_forward.modules or node.scope
+        line = node.source_line or of_forward.source_line
+        return self._number((number, forward, 1), lambda: node._replace(scope=scope, source_line=line, phase=BACKWARD))
 
     def _forward(self, number: int) -> int:
         """Return the node of a launch in an operator that the backward pass refers to."""
-        if self._nodes[number].phase not in (None, OPTIMIZER):
+        node = self._nodes[number]
+        if node.phase not in (None, OPTIMIZER):
             return number
-        launch_node = self._known.get((number, 0, 2))
-        if launch_node is None:
-            launch_node = self._add((number, 0, 2), self._nodes[number]._replace(phase=FORWARD))
-        return launch_node
+        return self._number((number, 0, 2), lambda: node._replace(phase=FORWARD))
 
-    def _add(self, key: tuple[int, int, int], node: _Node) -> int:
-        self._known[key] = len(self._nodes)
-        self._nodes.append(node)
-        return len(self._nodes) - 1
+    def _number(self, key: tuple[int, int, int], make: Callable[[], _Node]) -> int:
+        """Return the number of the node with this key; `make` creates a new one."""
+        if key not in self._known:
+            self._known[key] = len(self._nodes)
+            self._nodes.append(make())
+        return self._known[key]
+
+
+def _map_distinct(values: Ints, function: Callable[[int], int]) -> Ints:
+    """Return `function` of each value; it is called once per distinct value."""
+    distinct, index = np.unique(values, return_inverse=True)
+    return np.array([function(value) for value in distinct.tolist()], np.int64)[index]
 
 
 def _depths(first: Ints, until: Ints) -> Ints:

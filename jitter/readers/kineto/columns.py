@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from operator import attrgetter
 from types import NoneType
@@ -38,46 +38,37 @@ class NameTable:
         self.listed: list[str] = []
         self.invalid = 0
         """Number of names that are not valid UTF-8; their invalid bytes are replaced."""
-        self._by_text: dict[bytes, int] = {}
-        self._by_name: dict[str, int] = {}
+        self._numbers: dict[bytes | str, int] = {}
+        """By name, and by the names' JSON."""
 
     def of(self, names: Sequence[Raw | str]) -> list[int]:
         """Return the numbers of names, which are either all strings or all JSON."""
-        number_of_name: Mapping[Any, int] = self._by_name if names and type(names[0]) is str else self._by_text
-        keys: Iterable[Any] = names if number_of_name is self._by_name else map(bytes, cast(Sequence[Raw], names))
-        numbers = list(map(number_of_name.get, keys))
+        keys: Any = names if names and type(names[0]) is str else list(map(bytes, cast(Sequence[Raw], names)))
+        numbers = list(map(self._numbers.get, keys))
         if None in numbers:
             numbers = [
-                self._number_of(name) if number is None else number for number, name in zip(numbers, names, strict=True)
+                self._number(key) if number is None else number for key, number in zip(keys, numbers, strict=True)
             ]
         return cast(list[int], numbers)
 
     def number(self, name: str) -> int | None:
         """Return the number of a name; None if it has not appeared."""
-        return self._by_name.get(name)
+        return self._numbers.get(name)
 
-    def text_of(self, name: Raw | str) -> str:
+    def text_of(self, name: Raw | bytes | str) -> str:
         """Return a string given as text or JSON, without numbering it."""
-        return self._own_part(name if isinstance(name, str) else self._decoded(bytes(name)))
+        text = name if isinstance(name, str) else self._decoded(bytes(name))
+        return text if self._suffix is None else self._suffix.sub("", text)
 
-    def _number_of(self, given: Raw | str) -> int:
-        if isinstance(given, str):
-            return self._number_of_name(self._own_part(given) or _UNNAMED)
-        text = bytes(given)
-        number = self._by_text.get(text)
+    def _number(self, key: bytes | str) -> int:
+        number = self._numbers.get(key)
         if number is None:
-            number = self._number_of_name(self._own_part(self._decoded(text)) or _UNNAMED)
+            name = self.text_of(key) or _UNNAMED
+            number = self._numbers.setdefault(name, len(self.listed))
+            if number == len(self.listed):
+                self.listed.append(name)
             if self._suffix is None:  # with one, nearly every text is another
-                self._by_text[text] = number
-        return number
-
-    def _own_part(self, name: str) -> str:
-        return name if self._suffix is None else self._suffix.sub("", name)
-
-    def _number_of_name(self, name: str) -> int:
-        number = self._by_name.setdefault(name, len(self.listed))
-        if number == len(self.listed):
-            self.listed.append(name)
+                self._numbers[key] = number
         return number
 
     def _decoded(self, text: bytes) -> str:

@@ -25,7 +25,7 @@ GLOBAL_RANK: Final = (
 )
 """Regular expression of the word for a global rank, for patterns that ignore case."""
 
-_STRONG: Final = re.compile(rf"(?i){GLOBAL_RANK}[_\-.=:\[]?(?P<rank>\d{{1,9}})(?!\d)")
+_STRONG: Final = re.compile(rf"(?i){GLOBAL_RANK}[_\-.=:\[ ]?(?P<rank>\d{{1,9}})(?!\d)")
 _SGLANG: Final = re.compile(r"(?i)-TP-(?P<rank>\d{1,5})(?P<rest>(?:-[A-Z]+-\d+)*)(?:-[A-Z]+)?(?=\.)")
 _WEAK: Final = tuple(
     re.compile(pattern)
@@ -251,6 +251,26 @@ _WORKER_CALLS: Final = tuple(
     )
 )
 """Ranges around the calls of an RL job's workers, and what they are."""
+_SIZES: Final = r"(?:[\s_:#=,\-\[(]{1,3}[a-z]{0,12}[=:_ ]?\d{1,18}[\])]?){0,4}"
+"""Numbers and what they count: `decode_bs32`, `prefill 3`, `prefill[bs=1, tokens=512]`."""
+_PLAIN_KINDS: Final = tuple(
+    (re.compile(rf"(?i)(?:{words})(?:[\s_\-]?(?:step|phase|stage|batch))?{numbered}"), kind)
+    for words, numbered, kind in (
+        ("prefill(?:ing)?", _SIZES, "prefill"),
+        ("decod(?:e|ing)", _SIZES, "decode"),
+        (
+            r"(?:generate[_ ])?rollouts?|generat(?:e|ion)|generate[_ ](?:samples|responses)|make[_ ]experience",
+            _SIZES,
+            "rollout",
+        ),
+        (r"(?:compute[_ ])?(?:(?:ref(?:erence)?|actor|old)[_ ])?log_?probs?|(?:compute[_ ])?rewards?", "", "score"),
+        (r"(?:(?:actor|critic|policy|model)[_ ])?(?:update|train(?:ing)?)(?:[_ ](?:actor|critic|policy|model))?",
+         "", "update"),
+    )
+)  # fmt: skip
+"""Words that a job's own code names its kinds of steps with, and that a part of a training step may be named with."""
+INFERENCE: Final = frozenset(("prefill", "decode", "rollout"))
+"""Kinds of steps that a training step does not contain."""
 _MOST_DIGITS: Final = 9
 """Digits that fit the lake's columns."""
 
@@ -275,6 +295,26 @@ def parse_step_kind(text: str | None) -> StepKind | None:
         if match := pattern.fullmatch(text):
             return _batch_kind(match.groupdict())
     return next((StepKind(kind) for pattern, kind in _WORKER_CALLS if pattern.fullmatch(text)), None)
+
+
+@lru_cache(maxsize=65536)
+def names_kind(text: str) -> bool:
+    """Return whether a text is a word such as `prefill`, `rollout 3` or `update`.
+
+    A range that only such a word names is a step beside ranges of other kinds alone (`select_kinds`).
+    """
+    return _plain_kind(text) is not None
+
+
+def step_kind(text: str | None) -> StepKind:
+    """Return the kind of a step with this text of its marker; training where it names none."""
+    marked = parse_step_kind(text)
+    plain = None if text is None or marked is not None or is_unnumbered_step(text) else _plain_kind(text)
+    return marked or StepKind(plain or TRAIN)
+
+
+def _plain_kind(text: str) -> str | None:
+    return next((kind for pattern, kind in _PLAIN_KINDS if pattern.fullmatch(text)), None)
 
 
 def _batch_kind(words: dict[str, str | None]) -> StepKind:

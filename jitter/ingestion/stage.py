@@ -13,7 +13,7 @@ from jitter.core.names.launchers import MAX_RANKS
 from jitter.core.schema import KERNELS
 from jitter.core.step_key import StepKey
 from jitter.ingestion.discovery.discover import Source
-from jitter.ingestion.names import StepKind, parse_step_kind
+from jitter.ingestion.names import step_kind
 from jitter.ingestion.ranks.decide_ranks import RankDecision
 from jitter.ingestion.transform.collective_calls import Communication
 from jitter.ingestion.transform.kernel_rows import KernelRowBuilder, StepKernels
@@ -114,7 +114,7 @@ class Stager:
         rows, record = step.rows, staged.record
         record.empty_columns = [name for name in record.empty_columns if rows[name].null_count == rows.num_rows]
         lost = self._lost.get((gpu.process, step.row), 0)
-        kind = parse_step_kind(marked.text) or StepKind()
+        kind = step_kind(marked.text)
         record.steps.append(
             StepRecord(
                 step=marked.key.step,

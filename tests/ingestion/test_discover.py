@@ -1,8 +1,10 @@
 """The recordings under a path, and the reasons given for the other files."""
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -150,6 +152,15 @@ KNOWN = {
         gzip.compress(b"\x0a\x04abcd"),
         "Perfetto traces of other tools, or packed",
         "rocprofv3",
+    ),
+    "rank0.json.xz": (lzma.compress(XLA.encode()), "files packed with xz", "unxz"),
+    "job.tar.bz2": (bz2.compress(XLA.encode()), "files packed with bzip2", "bunzip2"),
+    "rank0.json.lz4": (b"\x04\x22M\x18" + bytes(40), "files packed with LZ4", "lz4 -d"),
+    "traces.7z": (b"7z\xbc\xaf\x27\x1c" + bytes(40), "archives of 7-Zip or RAR", ".tar.gz"),
+    "rank0.pt.trace.json": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+        "pointers of Git LFS in place of files",
+        "git lfs pull",
     ),
     "report1_cuda_gpu_trace.csv": (
         b"Start (ns),Duration (ns),CorrId,GrdX,Name\n1,2,3,4,gemm\n",

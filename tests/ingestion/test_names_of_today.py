@@ -130,6 +130,11 @@ def test_ranks_of_files(path: str, rank: int | None):
     assert rank_in_path(Path(path)) == rank
 
 
+def test_blanks_in_names_of_files():
+    assert rank_in_path(Path("my run (2)/trace of rank 3 (copy).json")) == 3
+    assert rank_in_path(Path("local rank 3.json")) is None
+
+
 @pytest.mark.parametrize("group", ["tp", "PP", "dp", "cp", "ep", "mp", "sp"])
 def test_a_rank_in_a_group_is_no_global_rank(group: str):
     assert [rank_in_path(Path(f"{group}{separator}rank_1.json")) for separator in "_-."] == [None] * 3

@@ -9,6 +9,7 @@ import pytest
 import jitter
 from jitter.cli import main
 from jitter.ingestion.names import StepKind, is_unnumbered_step, parse_step_kind
+from tests.support.kineto_traces import call, kernel, step, write
 from tests.support.serving import TOKENS, ServingJob, write_serving
 
 KINDS = [
@@ -60,6 +61,56 @@ def test_other_markers_name_none(text):
 
 def test_markers_with_a_kind_and_no_number_are_steps():
     assert all(is_unnumbered_step(text) for text, _ in KINDS if "_forward_step " not in text)
+
+
+def turned(folder: Path, turn: list[str], around: str | None = None) -> list[str]:
+    """Return the kinds of the steps of a job that records four turns of these ranges, each with kernels of its own."""
+    rows, now = [], 1_000.0
+    for number in range(4):
+        begin = now
+        for part, text in enumerate(turn):
+            rows.append(step(ts=now, dur=90.0, name=text.format(number=number)))
+            for at in range(3):
+                correlation = len(rows)
+                rows.append(call("cudaLaunchKernel", now + 10 * at + 1, 4.0, correlation=correlation))
+                rows.append(kernel(f"gemm_{part}_{at}", now + 20 * at + 10, 15.0, pid=0, correlation=correlation))
+            now += 100
+        if around is not None:
+            rows.append(step(ts=begin - 1, dur=now - begin, name=around.format(number=number)))
+    folder.mkdir()
+    write(folder / "rank0.json", rows)
+    jitter.ingest(folder, folder / "lake")
+    lake = jitter.open(folder / "lake")
+    return [lake.kinds[key] for key in lake.step_keys]
+
+
+@pytest.mark.parametrize(
+    ("turn", "around", "kinds"),
+    [
+        (["rollout", "logprob", "update"], None, ["rollout", "score", "update"]),
+        (["generate_rollout", "compute_log_prob", "train_actor"], None, ["rollout", "score", "update"]),
+        (["generate {number}", "train_step"], None, ["rollout", "train"]),
+        (["prefill_bs1_tok512", "decode_bs32", "decode_bs32"], None, ["prefill", "decode", "decode"]),
+        (["prefill", "decode"], "generate", ["prefill", "decode"]),
+        (["execute_new_2_cached_0", "execute_new_0_cached_2"], "generate", ["prefill", "decode"]),
+        (["execute_model"], "decode", ["train"]),
+    ],
+)
+def test_words_for_kinds_are_steps_beside_ranges_of_other_kinds(tmp_path, turn, around, kinds):
+    assert turned(tmp_path / "job", turn, around) == kinds * 4
+
+
+def test_a_number_beside_the_word_counts_the_steps(tmp_path):
+    assert turned(tmp_path / "job", ["decode step {number}"]) == ["decode"] * 4
+
+
+@pytest.mark.parametrize("turn", [["forward", "update"], ["train", "update"], ["decode", "forward"]])
+def test_a_word_that_may_be_a_part_of_a_step_is_no_step_alone(tmp_path, turn):
+    assert turned(tmp_path / "job", turn) == ["train"] * 4
+
+
+def test_a_part_of_a_training_step_is_no_step(tmp_path):
+    assert turned(tmp_path / "job", ["rollout", "update"], "ProfilerStep#{number}") == ["train"] * 4
 
 
 def served(folder: Path, engine: str) -> Path:

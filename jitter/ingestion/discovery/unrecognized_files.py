@@ -273,6 +273,13 @@ _FORMATS: Final = tuple(
         ("packed databases or reports", "unpack it: `gunzip FILE`, `zstd -d FILE` or `unxz FILE`",
          r"(?:\.(?:sqlite3?|db|rpd|nsys-rep|qdrep|xplane\.pb)|(?<!cuda_gpu)(?<!gpu_proj)_trace\.csv)"
          r"\.(?:gz|zst|xz|bz2)$"),
+        ("files packed with xz", "unpack it: `unxz FILE`", "", r"\xfd7zXZ\x00"),
+        ("files packed with bzip2", "unpack it: `bunzip2 FILE`", "", r"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),
+        ("files packed with LZ4", "unpack it: `lz4 -d FILE`", "", r"\x04\x22M\x18"),
+        ("archives of 7-Zip or RAR", "unpack it, or pack the traces as .zip or .tar.gz", "",
+         r"7z\xbc\xaf\x27\x1c|Rar!\x1a\x07"),
+        ("pointers of Git LFS in place of files", "fetch the files: `git lfs pull`", "",
+         r"version https://git-lfs\.github\.com/spec/"),
         ("tables of performance counters", _KERNEL_TRACE, r"\.csv$", r"[^\n]{0,2000}\bCounter_Name\b", (), True),
         ("tables of Omnitrace or rocprof-sys", _AMD, "",
          r'\s*\{\s*"(?:timemory|omnitrace|rocprofiler-systems)"\s*:', (), True),

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from jitter.core.arrow import column_or_nulls
 from jitter.core.schema import ACTIVITIES, CALLS, RANGES
-from jitter.ingestion.names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step
+from jitter.ingestion.names import DEFAULT_STEP_PATTERN, host_range_kind, is_unnumbered_step, names_kind
 from jitter.ingestion.transform.collective_calls import CollectiveCall, Communication, parse_collective_call
 from jitter.ingestion.transform.launch_join import HostRange, JoinedCapture, correlation_keys
 from jitter.ingestion.transform.launch_scopes import NO_THREAD, OPEN, CodeRanges
@@ -126,9 +126,11 @@ class Capture:
         marker = parse_marker(self._pattern, None, text, 0, None)
         if marker is not None:
             return partial(_add_marker, marker, self.markers), False
-        if is_unnumbered_step(text):
+        is_step = is_unnumbered_step(text)
+        if is_step or (self._pattern.pattern == DEFAULT_STEP_PATTERN and names_kind(text)):
             kind = "".join("N" if char.isdecimal() else char for char in text)
-            return partial(_add_marker, Marker(None, text, 0, None, None, 0, None, kind), self.unnumbered), False
+            marker = Marker(None, text, 0, None, None, 0, None, kind)
+            return partial(_add_marker, marker, self.unnumbered), not is_step
         if self._pattern.pattern == DEFAULT_STEP_PATTERN:
             for parse, ranges in ((parse_counted_range, self.counted), (parse_epoch_range, self.epochs)):
                 marker = parse(text)

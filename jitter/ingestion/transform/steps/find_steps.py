@@ -20,6 +20,7 @@ from jitter.core.errors import UnknownRankError
 from jitter.core.names.kernels import copy_direction
 from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints
 from jitter.core.step_key import StepKey
+from jitter.ingestion.names import is_unnumbered_step
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture
 from jitter.ingestion.transform.steps.step_markers import (
     Marker,
@@ -27,6 +28,7 @@ from jitter.ingestion.transform.steps.step_markers import (
     StepRanges,
     number_step_ranges,
     select_counting,
+    select_kinds,
     select_step_ranges,
     with_epochs,
 )
@@ -92,12 +94,14 @@ def find_steps(
 ) -> ProcessSteps:
     """Find the steps of the process with these `markers` and the GPUs `uses`.
 
-    Used where there are no `markers`: `unnumbered`, ranges of steps without a number, and `counted`, ranges with a
-    number that may be another one. `epochs` are ranges around the steps of an epoch. `patterns` are kernel sequences of
-    steps of other ranks: a process without markers that repeats one of them is cut at the same kernel.
+    Used where there are no `markers`: `unnumbered`, ranges of steps without a number or of their kinds, and `counted`,
+    ranges with a number that may be another one. `epochs` are ranges around the steps of an epoch. `patterns` are
+    kernel sequences of steps of other ranks: a process without markers that repeats one of them is cut at the same
+    kernel.
     """
-    numbered = with_epochs(markers or select_counting(with_epochs(counted, epochs), unnumbered), epochs)
-    marked = select_step_ranges(numbered) if numbered else number_step_ranges(unnumbered)
+    named = [marker for marker in unnumbered if is_unnumbered_step(marker.text)]
+    numbered = with_epochs(markers or select_counting(with_epochs(counted, epochs), named), epochs)
+    marked = select_step_ranges(numbered) if numbered else number_step_ranges(select_kinds(named, unnumbered))
     busiest = max(uses, key=lambda use: use.compute_kernels)
     has_launches = busiest.gpu.process in joined.has_launches
     if marked.ranges and has_launches:

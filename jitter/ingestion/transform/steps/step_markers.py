@@ -1,7 +1,7 @@
 """Step markers: the host ranges of one thread per process whose text matches the step pattern, without nested ones."""
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,12 +13,14 @@ from jitter.core.formatting import format_count, format_time
 from jitter.core.step_key import StepKey
 from jitter.ingestion.names import (
     DEFAULT_STEP_PATTERN,
+    INFERENCE,
     compile_step_pattern,
     is_beside_training,
     match_counted,
     may_name_step,
     parse_epoch,
     rank_in_text,
+    step_kind,
 )
 
 
@@ -188,6 +190,42 @@ def select_counting(counted: Iterable[Marker], unnumbered: Sequence[Marker]) -> 
     ]
     chosen = max(rising, key=lambda markers: (len(markers), -markers[0].start_ns), default=[])
     return chosen if not unnumbered or len(chosen) == len(unnumbered) else []
+
+
+def select_kinds(named: Sequence[Marker], ranges: Sequence[Marker]) -> Sequence[Marker]:
+    """Return the ranges that are steps: those that markers of steps name (`named`), with those of other kinds.
+
+    A word such as `update` may be a part of a training step. Outermost ranges of two kinds, one of which no training
+    step contains, are an inference or an RL job. A range around ranges of steps (`generate`) is none.
+    """
+    if len(named) == len(ranges):
+        return named
+    thread = Counter(marker.thread for marker in named or ranges).most_common(1)[0][0]
+    starts_ns = sorted(marker.start_ns for marker in named)
+    named_ids = {id(marker) for marker in named}
+    left = [
+        marker
+        for marker in ranges
+        if marker.thread == thread and (id(marker) in named_ids or not _contains_start(marker, starts_ns))
+    ]
+    for _ in range(_MOST_AROUND):
+        outermost = _outermost(left)
+        kinds = {step_kind(marker.text).kind for marker in outermost}
+        if len(kinds) > 1 and kinds & INFERENCE:
+            return outermost
+        outside = {id(marker) for marker in outermost}
+        if not outside or outside & named_ids:
+            break
+        left = [marker for marker in left if id(marker) not in outside]
+    return named
+
+
+_MOST_AROUND = 3
+"""How many ranges around each other are looked at: a call of the job, a turn of its loop, a kind of step."""
+
+
+def _contains_start(marker: Marker, starts_ns: Sequence[int]) -> bool:
+    return marker.end_ns is not None and bisect_left(starts_ns, marker.start_ns) < bisect_left(starts_ns, marker.end_ns)
 
 
 def number_step_ranges(ranges: Iterable[Marker]) -> StepRanges:

@@ -188,7 +188,7 @@ def test_exit_codes_and_commands():
 
 
 CALL = Call("0", "default_pg", 19, "nccl:all_reduce", "all_reduce", 4096, 1024, "Float", "train.py(7): step")
-STUCK = StuckOperation(CALL, False, (0, 1), (1,), (0,), (1,), (2,), (3,), (Variant(CALL, (0,)),), 7, 8, 9)
+STUCK = StuckOperation(CALL, False, (0, 1), (1,), (), (0,), (1,), (2,), (3,), (Variant(CALL, (0,)),), 7, 8, 9)
 HANG = Hang(
     STUCK, "mismatch", (0,), False, None, (Hang(STUCK),), (LastCall(0, CALL, True),), "Hang", ("rank 1 waits",), "look"
 )

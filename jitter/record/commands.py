@@ -128,10 +128,12 @@ def _jax(launcher: Launcher, job: JobShape) -> list[str]:
 
 
 def _vllm(_: Launcher, job: JobShape) -> list[str]:
+    folder = shlex.quote(job.folder)
     return [
-        "# 1. start the server; newer versions take the folder from --profiler-config in place of the variable",
-        f"mkdir -p {shlex.quote(job.folder)}",
-        f"VLLM_TORCH_PROFILER_DIR={shlex.quote(job.folder)} vllm serve MODEL --tensor-parallel-size {job.gpus}",
+        "# 1. start the server; before version 0.13 the variable VLLM_TORCH_PROFILER_DIR names the folder",
+        f"mkdir -p {folder}",
+        f"vllm serve MODEL --tensor-parallel-size {job.gpus} --profiler-config.profiler torch "
+        f'--profiler-config.torch_profiler_dir "$(realpath {folder})"',
         "",
         "# 2. under load, record about a second: every rank writes its trace",
         "curl -X POST http://localhost:8000/start_profile; sleep 1; curl -X POST http://localhost:8000/stop_profile",

@@ -60,7 +60,10 @@ def test_the_lines_of_frameworks(capsys: pytest.CaptureFixture[str], profiler: s
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
     wanted = {
         "jax": ["if step == 20:", "if step == 29:", 'StepTraceAnnotation("train", step_num=step)'],
-        "vllm": ["VLLM_TORCH_PROFILER_DIR='my traces'", "--tensor-parallel-size 4"],
+        "vllm": [
+            "torch_profiler_dir \"$(realpath 'my traces')\"",
+            "--tensor-parallel-size 4 --profiler-config.profiler torch",
+        ],
         "sglang": ['"num_steps": 10', "--tp 4"],
     }
     assert all(words in text for words in wanted[profiler])

@@ -41,7 +41,7 @@ _MOST_SCANS: Final = 64
 before the end of the text."""
 _SCAN_OF_DAMAGE: Final = 2048
 """Bytes that a damaged event counts for beside its length: what is scanned in the time that its handling takes."""
-_LONGEST_MENDED: Final = 1 << 20
+_LONGEST_MENDED: Final = 1 << 17
 """Bytes of an event that is mended at most."""
 _TRIES: Final = 16
 """Ends of the list tried after a damaged last event, which may contain lists of objects itself."""
@@ -66,8 +66,8 @@ _NO_NUMBER_NEAR: Final = re.compile(rb".{0,2}?" + _NO_NUMBER, re.DOTALL)
 _STRING_OR_COMMA: Final = re.compile(_STRING + rb"|,(?=[ \t\r\n]*[\]}])", re.DOTALL)
 """Strings, and commas before a closing bracket."""
 _ESCAPED: Final = re.compile(rb'\\["\\/bfnrt]|\\u[0-9a-fA-F]{4}|[\x00-\x1f\\]')
-_HARMLESS: Final = re.compile(rb"\\|.[\x00-\x1f\]}]", re.DOTALL)
-"""A single backslash before a fault, or at it a control character or what may be a bracket after a comma."""
+_UNESCAPED: Final = re.compile(rb"\\|.[\x00-\x1f]", re.DOTALL)
+"""A single backslash before a fault, or a control character at it."""
 _BRACKET_OR_STRING: Final = re.compile(_STRING + rb"|[{}\[\]]", re.DOTALL)
 
 
@@ -303,11 +303,13 @@ class EventList:
                 self._text = self._text[:at] + _STRING_OR_NO_NUMBER.sub(_null, self._text[at:])
                 self._is_mended = True
                 return []
-            if _HARMLESS.match(self._text, at + fault.at - 1) and not _HOLE.match(self._text, at + fault.at):
+            before = self._text[at : at + fault.at].rstrip(_BLANKS)
+            is_harmless = _UNESCAPED.match(self._text, at + fault.at - 1) is not None or before.endswith(b",")
+            if is_harmless and not _HOLE.match(self._text, at + fault.at):
                 end = self._event_end(at)
-                if end is None:
+                if end is None and len(self._text) - at <= _LONGEST_MENDED:
                     fault = fault._replace(kind="open")
-                elif events := self._mended_event(at, end):
+                elif end is not None and (events := self._mended_event(at, end)):
                     return events
         return self._skip(at, fault, at_end=at_end)
 

@@ -92,6 +92,7 @@ def test_steps_of_two_programs_without_a_fault_are_no_finding(tmp_path: Path):
         ([9, 9, 5, 5, 5, 5], [0] * 6),  # a warm-up does not come back
         ([5, 5, 9, 5, 5, 5], [0] * 6),  # nor does one checkpoint
         ([5, 6, 7, 8, 9, 5, 6, 7, 8, 9], [0] * 10),  # too many of them are none
+        ([5, 5, 5, 4, 6] * 2, [0] * 10),  # nor are two steps of one, where inferred borders of steps lie elsewhere
     ],
 )
 def test_programs_are_those_that_come_back(kernels: list[int], programs: list[int]):

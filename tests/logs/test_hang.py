@@ -426,6 +426,7 @@ def test_rank_that_failed_is_what_the_others_wait_for(tmp_path, capsys):
     hang = lines(tmp_path, capsys, *waiting, *status, error)
     assert (hang["kind"], hang["culprit_ranks"], hang["waiting_ranks"]) == ("failed", [3], [0, 1, 2])
     assert "rank 4 did not enter it" in hang["evidence"]
+    assert not any("healthy job" in line for line in hang["evidence"])
     assert lines(tmp_path, capsys, *waiting, *status, error.replace("3", "1", 1))["culprit_ranks"] == [4]  # it waits
 
 

@@ -150,12 +150,12 @@ def test_errors_of_gpus_at_another_time_are_told_and_evidence_of_nothing():
 
 
 def test_a_node_at_its_power_cap_is_one_line():
-    rows = [clock(gpu, 1980.0 - host * (480 + gpu), *["sw_power_cap"] * host, host=f"node{host}")
+    rows = [clock(gpu, 1980.0 - host * (974 + 2 * gpu), *["sw_power_cap"] * host, host=f"node{host}")
             for host in (0, 1) for gpu in range(8)]  # fmt: skip
     places = {8 * host + gpu: RankPlace(f"node{host}", gpu) for host in (0, 1) for gpu in range(8)}
     (fact,) = find_facts(JobLogs(gpu_clocks=rows, places=places), ("gpu_clock",))
     assert fact.words == (
-        "8 GPUs of node1 limited by their power cap: 1,493 to 1,500 of 1,980 MHz, the other GPUs' median, "
+        "8 GPUs of node1 limited by their power cap: 992 to 1,006 of 1,980 MHz, the other GPUs' median, "
         "in 1 of 1 samples"
     )
     assert (fact.ranks, fact.host, fact.device, fact.certainty) == (tuple(range(8, 16)), "node1", None, "certain")

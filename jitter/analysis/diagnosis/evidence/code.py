@@ -23,7 +23,7 @@ from jitter.core.names.kernels import KINDS, MEMORY
 from jitter.core.schema import MIGRATION, OFF_CPU
 from jitter.core.step_key import StepKey
 from jitter.lake.host_events import read_host_events
-from jitter.lake.records import RankStepRecord
+from jitter.lake.records import RankStepRecord, SourceRecord
 from jitter.lake.step_reader import StepColumns
 
 _LIMITS: Final = THRESHOLDS.evidence
@@ -36,6 +36,7 @@ class RecordedCode(Protocol):
     """The source of the evidence; `jitter.Lake` has these members."""
 
     root: Path
+    sources: list[SourceRecord]
 
     def ranks_of(self, key: StepKey) -> list[int]:
         """Return the ranks that recorded this step."""

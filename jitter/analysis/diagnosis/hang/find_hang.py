@@ -13,12 +13,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jitter.analysis.diagnosis.evidence.code import RecordedCode
 from jitter.analysis.diagnosis.hang.facts import (
     BARRIER,
     MAX_MEMBERS,
@@ -42,9 +43,6 @@ from jitter.analysis.diagnosis.hang.rules import Doubts, judge, kind_of
 from jitter.analysis.thresholds import THRESHOLDS
 from jitter.core.formatting import abbreviate, escape_control, format_time
 from jitter.core.names.kernels import KINDS, MEMORY, short_name
-from jitter.core.step_key import StepKey
-from jitter.lake.records import SourceRecord
-from jitter.lake.step_reader import StepColumns
 
 _MOST_LAST_CALLS: Final = 16
 _MOST_CALLS: Final = 4_096
@@ -435,16 +433,7 @@ def _last_calls(facts: HangFacts, ranks: Sequence[int]) -> Iterator[LastCall]:
             yield LastCall(rank, call, row["state"] == "completed")
 
 
-class Recordings(Protocol):
-    """The source of the rows; `jitter.Lake` has these members."""
-
-    sources: list[SourceRecord]
-
-    def step_columns(self, key: StepKey, columns: Sequence[str], ranks: Sequence[int] | None = None) -> StepColumns:
-        """Return columns of one step's rows."""
-
-
-def describe_last_kernels(recordings: Recordings, ranks: Sequence[int], entered_ns: int | None) -> list[str]:
+def describe_last_kernels(recordings: RecordedCode, ranks: Sequence[int], entered_ns: int | None) -> list[str]:
     """Return a clause for each of these ranks that has a recording, the first few; `entered_ns` is when they hung.
 
     Raises `LakeError` if a file of the lake is missing or damaged.
@@ -457,7 +446,7 @@ def describe_last_kernels(recordings: Recordings, ranks: Sequence[int], entered_
     ]
 
 
-def _describe_last_kernel(recordings: Recordings, rank: int, entered_ns: int | None) -> Iterator[str]:
+def _describe_last_kernel(recordings: RecordedCode, rank: int, entered_ns: int | None) -> Iterator[str]:
     held = [(record, step) for record in recordings.sources if record.rank == rank for step in record.steps]
     record, step = max(held, key=lambda one: one[1].start_ns + (one[0].utc_offset_ns or 0))
     rows = recordings.step_columns(step.key, _KERNEL_COLUMNS, [rank]).of_kinds(KINDS[:MEMORY]).table

@@ -242,7 +242,7 @@ def _doubts(hang: Hang, doubts: Doubts) -> Iterator[str]:
             "and a rank without a prefix may be a number in its group"
         )
     yield from describe_stuck_watchdogs(doubts.stuck_watchdogs)
-    if not doubts.is_confirmed:
+    if not doubts.is_confirmed and hang.kind != "failed":
         yield "no watchdog timeout was read: dumps of a healthy job show calls in progress, too"
 
 

@@ -394,23 +394,21 @@ def _clocks(logs: JobLogs) -> Iterator[Statement]:
             rest_of_job = values[owners != number]
             others = float(np.median(rest_of_job)) if len(rest_of_job) else 0.0
         is_lower = bool(own_mhz) and len(speeds) > 1 and own_mhz < _LIMITS.lower_clock * others
-        shares = {limit: count / counts[gpu] for limit, count in limited[gpu].items()}
         rest = max(samples - counts[gpu], 1)
-        unusual = {
-            limit: limited[gpu][limit]
-            for limit, share in sorted(shares.items())
-            if share > (everywhere[limit] - limited[gpu][limit]) / rest
+        # of each limit the share of the GPU's samples, and of the other GPUs'
+        shares = {
+            limit: (count / counts[gpu], (everywhere[limit] - count) / rest)
+            for limit, count in sorted(limited[gpu].items())
         }
+        unusual = [limit for limit, (share, elsewhere) in shares.items() if share > elsewhere]
         if not is_lower and not unusual:
             continue
-        is_strong = any(
-            shares[limit] >= max(0.5, 2 * (everywhere[limit] - limited[gpu][limit]) / rest) for limit in unusual
-        )
+        is_strong = any(shares[limit][0] >= max(0.5, 2 * shares[limit][1]) for limit in unusual)
         slow = _SlowClock(
             gpu,
             own_mhz if is_lower else None,
             others,
-            tuple(f"{count} of {counts[gpu]}" for count in dict.fromkeys(unusual.values())),
+            tuple(f"{count} of {counts[gpu]}" for count in dict.fromkeys(limited[gpu][limit] for limit in unusual)),
             logs.ranks_of_gpu(gpu.host, gpu.device, gpu.bus_id or rows[0].get("bus_id")),
             is_lower or is_strong,
             is_lower or (is_strong and not _EXPECTED.issuperset(unusual)),
@@ -449,7 +447,7 @@ class _SlowClock(NamedTuple):
 def _describe_clocks(alike: Sequence[_SlowClock], limits: str) -> Statement:
     """Describe the clocks of one GPU, or of the GPUs of a host that have the same limits."""
     first, is_one = alike[0], len(alike) == 1
-    speeds = sorted(f"{slow.mhz:,.0f}" for slow in alike if slow.mhz is not None)
+    speeds = [f"{mhz:,.0f}" for mhz in sorted(slow.mhz for slow in alike if slow.mhz is not None)]
     by = f" limited by {limits if is_one else limits.replace('its', 'their')}" if limits else ""
     speed = f": {' to '.join(dict.fromkeys((speeds[0], speeds[-1])))} of {first.others_mhz:,.0f} MHz" if speeds else ""
     parts = ["the other GPUs' median"] if speeds else []

@@ -1,6 +1,5 @@
 """The findings of one step as text: loss, max rank, min rank, divergence, waiting."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jitter.analysis.diagnosis.causes import CAUSES
@@ -8,9 +7,8 @@ from jitter.analysis.diagnosis.model import Cause, StepAnswer
 from jitter.analysis.diagnosis.verdict import name_side
 from jitter.core.formatting import abbreviate, format_count, format_percent, format_rank, format_time
 from jitter.core.names.kernels import short_name
+from jitter.report.text.fix_list import Hosts
 from jitter.report.views.step_view import StepView
-
-Hosts = Mapping[int, str | None]
 
 
 @dataclass(frozen=True)

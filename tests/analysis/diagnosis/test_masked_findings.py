@@ -73,9 +73,12 @@ def test_what_is_slow_at_the_end_of_the_steps_is_named_there(tmp_path: Path):
 @pytest.mark.parametrize("shape", [{"shape": "tensor_data", "tensor": 8}, {}])
 def test_a_slow_node_is_named_though_each_of_its_gpus_has_an_eighth_of_the_loss(tmp_path: Path, shape: dict[str, Any]):
     job = Job(ranks=16, steps=4, kernels=80, seed=1, **shape)
-    lake = ingest_run(simulate(job, [Fault.parse("slow_gpu:ranks=8-15,factor=1.06")]), tmp_path, "nsys")
-    found = lake.diagnose()
-    (culprit,) = found.culprits
+    faults = [Fault.parse("slow_gpu:ranks=8-15,factor=1.06")]
+    slow, healthy = (
+        ingest_run(simulate(job, injected), tmp_path / name, "nsys").diagnose()
+        for name, injected in (("slow", faults), ("healthy", []))
+    )
+    (culprit,) = slow.culprits
     assert (culprit.scope, culprit.ranks, culprit.cause) == ("host", tuple(range(8, 16)), "gpu_compute")
-    assert found.loss.ns is not None
-    assert culprit.loss_ns == pytest.approx(found.loss.ns, rel=0.05)
+    slow_ns, healthy_ns = (sum(step.step_time_ns or 0 for step in found.steps) for found in (slow, healthy))
+    assert culprit.gain_ns == pytest.approx(slow_ns - healthy_ns, rel=0.05)

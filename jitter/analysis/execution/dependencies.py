@@ -2,7 +2,8 @@
 
 An operation always starts after its launch and after the one before it on its stream. It waits for an operation of
 another stream too if it never starts before that one ends, and if that one's end explains its start where nothing else
-does. A wait that never mattered is not seen, and does no harm. A launch waits too where as many launches as the queue
+does. A wait that never mattered is not seen, and does no harm; but collectives would begin too early if those before
+them were faster, so they wait as others of their channel do. A launch waits too where as many launches as the queue
 holds are pending on the GPU.
 
 Without launches, idle time is taken for the host's, on whichever stream: an end explains a start however late.
@@ -16,10 +17,10 @@ from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
-from jitter.analysis.alignment.program import Program
+from jitter.analysis.alignment.program import MAIN, Program
 from jitter.analysis.execution.interference import estimate_interference
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import SYNC
+from jitter.core.names.kernels import COLLECTIVE, SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
@@ -227,6 +228,8 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
         awaited,
     )
     find_waits(program.kinds, program.streams, launch_ns, stream_ns, search)
+    if has_launches:
+        add_waits_of_channels(program, sample, awaited)
     waits = [
         Wait(place, int(awaited[place, stream]), "sync", provenance="recorded")
         if program.kinds[place] == SYNC
@@ -236,6 +239,25 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
     interference = estimate_interference(program, sample.start, sample.end)
     queue = queue_limit(launches)
     return Dependencies(tuple(waits), thread, queue, launch_ns, stream_ns, interference, has_launches)
+
+
+def add_waits_of_channels(program: Program, sample: Sample, awaited: Ints) -> None:
+    """Let all collectives of a channel wait for the main stream as of their launch, where one of them was seen to.
+
+    A channel is one operation on one stream. On a stream that is never idle no such wait holds a collective back; with
+    faster transfers it would begin before its data are there. None waits if any begins before that in the sample.
+    `awaited` (operations, streams) is that of `WaitSearch`.
+    """
+    places = np.arange(len(awaited))
+    launched = np.append(_NONE, np.maximum.accumulate(np.where(program.streams == MAIN, places, _NONE))[:-1])
+    channels: dict[tuple[str | None, int], list[int]] = {}
+    for place in np.flatnonzero((program.kinds == COLLECTIVE) & (program.streams != MAIN) & (launched >= 0)).tolist():
+        channels.setdefault((program.operations[place].collective, int(program.streams[place])), []).append(place)
+    for channel in channels.values():
+        on = launched[channel]
+        begins_before = sample.start[:, channel] + _ROUNDING_NS < sample.end[:, on]
+        if (awaited[channel, MAIN] == on).any() and not begins_before.any():
+            awaited[channel, MAIN] = np.where(awaited[channel, MAIN] == _NONE, on, awaited[channel, MAIN])
 
 
 @compiled

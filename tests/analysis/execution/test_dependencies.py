@@ -101,6 +101,19 @@ def test_what_explains_too_few_of_the_late_starts_is_no_wait():
     assert rules.waits == (Wait(1, 0, "event"),)
 
 
+@pytest.mark.parametrize(
+    ("kernel_takes", "waits"), [(50, (Wait(1, 0, "event"), Wait(3, 2, "event"))), (600, (Wait(1, 0, "event"),))]
+)
+def test_a_collective_on_a_busy_stream_waits_as_another_of_its_channel(kernel_takes: float, waits: tuple[Wait, ...]):
+    """The second one begins when the first one ends: after its kernel, unless that takes long on one rank."""
+    kernel_end = spread(1, 200, 400)
+    second_end = kernel_end + 50
+    second_end[3] = kernel_end[3] + kernel_takes
+    start = [100, kernel_end + 3, kernel_end, kernel_end + 504]
+    end = [kernel_end, kernel_end + 503, second_end, kernel_end + 704]
+    assert inferred("kaka", start, end, call=[0, 10, 20, 30]).waits == waits
+
+
 def test_the_order_of_a_stream_is_no_wait():
     first = spread(3, 200, 300)
     rules = inferred("kk", [100, first + 1], [first, first + 50], call=[0, 10])

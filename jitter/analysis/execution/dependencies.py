@@ -2,7 +2,7 @@
 
 An operation always starts after its launch and after the one before it on its stream. It waits for an operation of
 another stream too if it never starts before that one ends, and if that one's end explains its start where nothing else
-does. A wait that never mattered is not seen, and does no harm; but collectives would begin too early if those before
+does. A wait that never mattered is not seen, and does no harm; but reductions would begin too early if those before
 them were faster, so they wait as others of their channel do. A launch waits too where as many launches as the queue
 holds are pending on the GPU.
 
@@ -20,7 +20,7 @@ import numpy as np
 from jitter.analysis.alignment.program import MAIN, Program
 from jitter.analysis.execution.interference import estimate_interference
 from jitter.analysis.thresholds import THRESHOLDS
-from jitter.core.names.kernels import COLLECTIVE, SYNC
+from jitter.core.names.kernels import COLLECTIVE, REDUCTIONS, SYNC
 from jitter.core.numeric.arrays import Floats, Ints
 from jitter.core.numeric.compilation import compiled
 from jitter.core.numeric.selection import later
@@ -242,17 +242,19 @@ def infer(program: Program, thread: Ints, sample: Sample, launches: Sequence[Lau
 
 
 def add_waits_of_channels(program: Program, sample: Sample, awaited: Ints) -> None:
-    """Let all collectives of a channel wait for the main stream as of their launch, where one of them was seen to.
+    """Let all reductions of a channel wait for the main stream as of their launch, where one of them was seen to.
 
     A channel is one operation on one stream. On a stream that is never idle no such wait holds a collective back; with
-    faster transfers it would begin before its data are there. None waits if any begins before that in the sample.
-    `awaited` (operations, streams) is that of `WaitSearch`.
+    faster transfers it would begin before its data are there. None waits if any begins before that in the sample. What
+    is gathered or sent may be there long before. `awaited` (operations, streams) is that of `WaitSearch`.
     """
     places = np.arange(len(awaited))
     launched = np.append(_NONE, np.maximum.accumulate(np.where(program.streams == MAIN, places, _NONE))[:-1])
-    channels: dict[tuple[str | None, int], list[int]] = {}
+    channels: dict[tuple[str, int], list[int]] = {}
     for place in np.flatnonzero((program.kinds == COLLECTIVE) & (program.streams != MAIN) & (launched >= 0)).tolist():
-        channels.setdefault((program.operations[place].collective, int(program.streams[place])), []).append(place)
+        operation = program.operations[place].collective
+        if operation in REDUCTIONS:
+            channels.setdefault((operation, int(program.streams[place])), []).append(place)
     for channel in channels.values():
         on = launched[channel]
         begins_before = sample.start[:, channel] + _ROUNDING_NS < sample.end[:, on]

@@ -13,6 +13,7 @@ __all__ = [
     "KINDS",
     "MEMORY",
     "OPERATIONS",
+    "REDUCTIONS",
     "SEND_RECV",
     "SYNC",
     "collective_operation",
@@ -26,6 +27,8 @@ SEND_RECV: Final = "send_recv"
 """The collective operation of a send or a receive."""
 ALIGNING_OPERATIONS: Final = frozenset(OPERATIONS[:5])
 """All ranks of a group end these at the same time, which is not so for broadcasts and reduces."""
+REDUCTIONS: Final = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+"""What they add up, as gradients, was computed just before; what others send may be there long before."""
 
 
 def is_collective(name: str) -> bool:

@@ -109,10 +109,12 @@ def find_losses_of_all_ranks(
     for loss, alone_ns in zip(losses, saved, strict=True):
         cost_ns = rungs.cost_ns.get(loss.cause, 0.0)
         is_told = cost_ns >= THRESHOLDS.sentences.min_rung_share * step_ns
-        if not is_told or max(cost_ns, alone_ns) < loss.min_share * step_ns:
+        is_exposed = loss.cause == "exposed_communication"
+        # hiding transfers saves, too, what a faster network saves, which has its own finding
+        of_network_ns = max(rungs.cost_ns.get("slow_network", 0.0), 0.0) if is_exposed else 0.0
+        if not is_told or max(cost_ns, alone_ns - of_network_ns) < loss.min_share * step_ns:
             continue
         ranks = tuple(sorted(rank for rank, team in analysis.run.team_of.items() if loss.team in (None, team)))
-        is_exposed = loss.cause == "exposed_communication"
         holds_waits = lacks_ranks and is_exposed
         has_reach = is_exposed and bound is not None and bound.kind == "communication"
         culprits.append(

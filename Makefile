@@ -57,9 +57,8 @@ types: $(DEVELOPMENT)  ## check the types (mypy, strict)
 imports: $(DEVELOPMENT)  ## check the direction of imports (import-linter)
 	$(PYTHON) -c "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
-# one process more than processors: some tests wait for a browser, a server or a command
 test: $(DEVELOPMENT)  ## run all tests; JITTER_TRACES and JITTER_EVIDENCE name folders of real recordings
-	$(PYTHON) -m pytest -n $$(($(JOBS) + 1)) --dist worksteal
+	$(PYTHON) -m pytest -n $(JOBS) --dist worksteal
 
 test-quick: $(DEVELOPMENT)  ## run the unit tests: no browser, no notebooks, nothing that starts many processes
 	$(PYTHON) -m pytest -q -n $(JOBS) --dist worksteal -m 'not slow' \

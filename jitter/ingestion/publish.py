@@ -232,9 +232,9 @@ class Publisher:
         self._leading = LeadingJob(in_lake, len(sources), sum(source.size for source in sources))
 
     def publish_certain(self, outcome: Outcome) -> None:
-        """Publish the outcomes of which it is certain since this one that they are of the job that will be taken.
+        """Take an outcome, and publish those that are now known to be of the job that will be taken.
 
-        Those that change something that the lake holds are published with all others.
+        An outcome that would change what the lake already holds waits until all outcomes are published.
         """
         if self.may_replace:
             return

@@ -90,7 +90,7 @@ class Block:
         tried = [(family, ranks) for family in ("all_reduce", "all_gather") for ranks in rank_counts]
         factors = [*(bus_factor(family, ranks) for family, ranks in tried), 1.0]
         least, most = np.sort(ratios[:, 0]), np.sort(ratios[:, 1])
-        # as many rows fit a factor as begin at it or below, without those that end below
+        # rows whose range holds the factor: those that begin at it or below, less those that end below it
         counts = np.searchsorted(least, factors, "right") - np.searchsorted(most, factors, "left")
         votes = dict(zip(tried, counts.tolist(), strict=False))
         unit = int(counts[-1])

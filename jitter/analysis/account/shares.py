@@ -68,7 +68,7 @@ class Multipliers(NamedTuple):
     back: Floats
     """(ranks, threads)."""
     launch: Floats
-    """(ranks, streams) of the return of each one's next launch backwards, from maxima that are measured from it."""
+    """(ranks, streams) of the return of the launch that the pass reaches next, from maxima measured from it."""
     group: Floats
     """(groups of all collectives,)."""
     touched: Bools

@@ -554,7 +554,10 @@ class _Prices:
 
     def of(self, scenarios: Sequence[Scenario]) -> list[float]:
         """Return what each scenario saves, ns; new ones share one pass."""
-        new = [scenario for scenario in scenarios if scenario.repairs and self._of(scenario) is None]
+        new: list[Scenario] = []
+        for scenario in scenarios:
+            if scenario.repairs and scenario not in new and self._of(scenario) is None:
+                new.append(scenario)
         if new:
             gone = self.executor.replay(self.analysis.baseline_transfers, new)
             self.known.extend(zip(new, self.analysis.total(gone.gained_ns).tolist(), strict=True))

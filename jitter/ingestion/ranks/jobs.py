@@ -151,7 +151,7 @@ class RecordedJob:
         self._world: dict[int, RecordedRank] = {}
         self._of_rank: dict[int, list[RecordedRank]] = {}
         self._extremes: dict[StepKey | None, tuple[RecordedRank, RecordedRank]] = {}
-        """The rank that is the first to end and the last one to begin, of those that ran a step; None: of all."""
+        """By step the rank that ended first and the rank that began last; None: of all ranks, whatever they ran."""
         for rank in ranks:
             self._add_rank(rank)
 

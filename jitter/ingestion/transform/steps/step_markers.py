@@ -193,10 +193,10 @@ def select_counting(counted: Iterable[Marker], unnumbered: Sequence[Marker]) -> 
 
 
 def select_kinds(named: Sequence[Marker], ranges: Sequence[Marker]) -> Sequence[Marker]:
-    """Return the ranges that are steps: those that markers of steps name (`named`), with those of other kinds.
+    """Return the steps: the ranges whose names say so (`named`), or all outermost ones where several kinds take turns.
 
-    A word such as `update` may be a part of a training step. Outermost ranges of two kinds, one of which no training
-    step contains, are an inference or an RL job. A range around ranges of steps (`generate`) is none.
+    `update` alone may be a part of a training step. Beside ranges of another kind, one of which no training step has
+    (`decode`, `rollout`), it is a step of its own. A range around steps (`generate`) is none.
     """
     if len(named) == len(ranges):
         return named

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from jitter.core.errors import UsageError
 from jitter.core.step_key import StepKey
-from jitter.query.columns import describe_columns, load_sql
+from jitter.query.columns import declare_table, describe_columns, load_sql
 from jitter.query.prepared_query import Parameters, PreparedQuery, open_query_database, query_error, set_variables
 from jitter.query.relations import QueryableLake, Relation, lake_relations
 
@@ -165,6 +165,7 @@ def prepare_query(
                     say(f"diagnosing {len(lake.step_keys)} steps")
                 if len(steps) > 1:
                     say(f"computing the metrics of {len(steps)} steps; metrics(N) reads only step N")
+                db.begin()  # of its own, each table would wait for the disk
                 for relation in lake_relations():
                     is_named = relation.name in named.relations
                     of_steps = steps if relation.name == "metrics" else lake.step_keys
@@ -174,6 +175,7 @@ def prepare_query(
                     if frame_name not in names:
                         quoted = frame_name.replace('"', '""')
                         _insert(db, f'CREATE TABLE "{quoted}" AS FROM _rows', frame)
+                db.commit()
         except duckdb.Error as error:
             raise query_error(error, names) from None
         yield PreparedQuery(text, parameters, lake.root, folder, variables, names, memory_bytes)
@@ -246,7 +248,7 @@ def _create(
     if relation.sentence is None:
         db.execute(load_sql(relation.name))
     else:
-        _insert(db, f"CREATE TABLE {relation.name} AS FROM _rows", relation.schema.empty_table())
+        db.execute(declare_table(relation.name, relation.schema))
     if relation.tables is not None and lake is not None:
         for table in relation.tables(lake, steps):
             _insert(db, f"INSERT INTO {relation.name} FROM _rows", table)

@@ -1,21 +1,25 @@
-"""Output of `ncclras`, NCCL's health query (2.24 on; JSON from 2.28.7 on).
+"""Output of `ncclras`, NCCL's health query (2.24 on; JSON from 2.28.7 on), and of its monitoring mode (2.29).
 
-NCCL lists the ranks of a small group of outliers and counts the others. Ranks are numbers in the communicator.
+NCCL counts a communicator's collectives, from 2.26 on each kind by itself. It lists the ranks of a small group of
+outliers and counts the others. Ranks are numbers in the communicator.
 """
 
 import re
 from typing import Any, Final
 
-from jitter.logs.line_parser import Context, LineParser, decoded
+from jitter.logs.line_parser import Context, LineParser, split_prefix
 from jitter.logs.values import as_integer, as_text, decode_json, time_ns
 
 FORMAT: Final = "nccl-ras"
 _COMMUNICATOR: Final = re.compile(r"\s*#\d+-\d+ \(([0-9a-f]{1,32})\) ([A-Z]+)")
-_COUNT: Final = re.compile(r"\s*(\d{1,9}) ranks? (?:has|have) launched up to (?:\w+ )?operation (\d{1,18})")
+_COUNT: Final = re.compile(r"\s*(\d{1,9}) ranks? (?:has|have) launched up to (?:(\w{1,32}) )?operation (\d{1,18})")
 _GROUP: Final = re.compile(r"\s*\d{1,9} ranks? (?:has|have) ")
-_RANK: Final = re.compile(r"\s*Rank (\d{1,9}) -- GPU (\d{1,6}) managed by process \d+ on node (\S+)")
+_RANK: Final = re.compile(r"\s*Rank (\d{1,9}) -- GPU (\d{1,6})(?: \([^()]*\))? managed by process \d+ on node (\S+)")
 _MISSING: Final = re.compile(r"\s*The missing ranks?: ([\d ,]+)")
-_PROCESS: Final = re.compile(r"\s*Process \d+ on node (\S+) managing GPUs? (\d{1,6})")
+_PROCESS: Final = re.compile(
+    r"\s*(?:\[[\d :-]{19}\] (?P<event>PEER_DEAD): )?Process \d+ on node (?P<host>\S+) managing GPUs? "
+    r"(?P<device>\d{1,6})"
+)
 _NO_DATA: Final = re.compile(r"\s*Missing communicator data from \d{1,9} ranks?\b")
 _LARGEST: Final = 1 << 20
 """More ranks than a job has: NCCL 2.27.3 prints memory that is none of the communicator's."""
@@ -35,38 +39,40 @@ class RasParser(LineParser):
         super().__init__(context)
         self._query = 0
         self._communicator: str | None = None
-        self._operations: int | None = None
+        self._counted: dict[str, Any] | None = None
+        """The collective, and how many the ranks that follow launched."""
         self._state: str | None = None
         self._lacks_data = False
         """Whether the ranks that follow are those without an answer."""
 
     def line(self, line: bytes, number: int) -> None:
-        text = decoded(line)
+        text = split_prefix(line)[1]
         if text.strip() == "Job summary":
             self._query += 1
-            self._communicator = self._operations = self._state = None
+            self._communicator = self._counted = self._state = None
         elif text.strip() in _SECTION:
             self._state = _SECTION[text.strip()]
         elif match := _COMMUNICATOR.match(text):
-            self._communicator, self._operations = match[1], None
+            self._communicator, self._counted = match[1], None
             self._lacks_data = False
         elif _NO_DATA.match(text):
-            self._operations, self._lacks_data = None, True
+            self._counted, self._lacks_data = None, True
         elif match := _COUNT.match(text):
-            self._operations, self._lacks_data = int(match[2]), False
-            self._add(count=int(match[1]), operations=self._operations)
+            self._counted, self._lacks_data = {"operation": match[2], "operations": int(match[3])}, False
+            self._add(count=int(match[1]), **self._counted)
         elif _GROUP.match(text):
-            self._operations, self._lacks_data = None, False
+            self._counted, self._lacks_data = None, False
         elif (match := _RANK.match(text)) and self._lacks_data and self._communicator is not None:
             if int(match[1]) < _LARGEST:
                 self._add(rank=int(match[1]), device=int(match[2]), host=match[3], state="unresponsive")
-        elif (match := _RANK.match(text)) and self._operations is not None:
-            self._add(rank=int(match[1]), device=int(match[2]), host=match[3], operations=self._operations)
+        elif (match := _RANK.match(text)) and self._counted is not None:
+            self._add(rank=int(match[1]), device=int(match[2]), host=match[3], **self._counted)
         elif match := _MISSING.match(text):
             for rank in re.findall(r"\d{1,9}", match[1]):
                 self._add(rank=int(rank), state="unresponsive")
-        elif (match := _PROCESS.match(text)) and self._state is not None:
-            self.add("ras", query=self._query, host=match[1], device=int(match[2]), state=self._state)
+        elif (match := _PROCESS.match(text)) and (state := "dead" if match["event"] else self._state) is not None:
+            values = {"host": match["host"], "device": int(match["device"]), "time_ns": time_ns(text)}
+            self.add("ras", query=self._query, state=state, **values)
 
     def _add(self, **values: Any) -> None:
         self.add("ras", query=self._query, comm=self._communicator, **values)
@@ -84,8 +90,8 @@ def read_json(content: bytes, context: Context) -> None:
         facts = {"time_ns": time, "comm": as_text(communicator.get("hash")), "ranks": communicator.get("size")}
         for rank in _objects(communicator, "ranks"):
             counts = rank.get("collective_counts")
-            operation_counts = [as_integer(count) or 0 for count in counts.values()] if isinstance(counts, dict) else []
-            _add(context, rank, facts | {"operations": sum(operation_counts) if operation_counts else None})
+            for operation, count in (counts or {None: None}).items() if isinstance(counts, dict | None) else ():
+                _add(context, rank, facts | {"operation": operation, "operations": as_integer(count)})
         for rank in _objects(communicator, "missing_ranks"):
             given = rank.get("status")
             status: dict[str, Any] = given if isinstance(given, dict) else {}

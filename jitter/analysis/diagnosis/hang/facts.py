@@ -48,6 +48,15 @@ class Place(NamedTuple):
     """Source and target."""
 
 
+class OpenCall(NamedTuple):
+    """The first call of a rank in a place that did not complete."""
+
+    order: int
+    place: Place
+    batch: int
+    """Order of the first of the exchanges under one number: coalesced ones do not wait behind each other."""
+
+
 @dataclass
 class Progress:
     """How far a rank got in a group; None where nothing tells."""
@@ -95,7 +104,7 @@ class HangFacts:
     doubts: dict[int, Doubt] = field(default_factory=dict)
     """Ranks whose dump does not tell what they did last."""
     progress: dict[Group, dict[int, Progress]] = field(default_factory=dict)
-    pending: dict[int, list[tuple[int, Place]]] = field(default_factory=dict)
+    pending: dict[int, list[OpenCall]] = field(default_factory=dict)
     """Of each rank its calls that did not complete, one a place, in their order."""
     _group_of: dict[tuple[int, str | None], Group] = field(default_factory=dict)
     _only: dict[str | None, Group] = field(default_factory=dict)
@@ -317,8 +326,12 @@ def _list_pending(facts: HangFacts) -> None:
         for rank, of_rank in of_group.items()
         if of_rank.pending is not None
     }
+    batches: dict[tuple[Any, ...], int] = {}
+    batch_of: dict[int, int] = {}
     for row in open_calls.select([*keys, "operation", "sequence", "order"]).to_pylist():
         number = row["sequence"]
+        if row["is_p2p"]:
+            batch_of[row["order"]] = batches.setdefault((row["rank"], row["group_name"], number), row["order"])
         if number > completed.get(tuple(row[key] for key in keys), -1) and (place := facts.place(row)) is not None:
             key, order = (row["rank"], place), row["order"]
             if place.pair is not None:
@@ -327,7 +340,7 @@ def _list_pending(facts: HangFacts) -> None:
                 firsts[key] = order, number
     has_dump = set(pc.unique(calls["rank"]).to_pylist())
     for (rank, place), (order, _) in sorted(firsts.items(), key=lambda item: item[1]):
-        facts.pending.setdefault(rank, []).append((order, place))
+        facts.pending.setdefault(rank, []).append(OpenCall(order, place, batch_of.get(order, order)))
         if order == _BEFORE_ALL and rank in has_dump:
             facts.doubts.setdefault(rank, "overwritten")
     oldest = calls.group_by(keys).aggregate([("sequence", "min")]).to_pylist()
@@ -351,7 +364,7 @@ def call_of_timeout(row: Row) -> Row:
 
 def pending_exchanges(facts: HangFacts) -> Iterator[tuple[Place, tuple[int, int], dict[int, Row]]]:
     """Return each place with exchanges that did not complete, its pair, and of its sides the first such call."""
-    wanted = [order for waits in facts.pending.values() for order, place in waits if place.pair is not None]
+    wanted = [one.order for waits in facts.pending.values() for one in waits if one.place.pair is not None]
     rows = facts.calls.filter(pc.is_in(facts.calls["order"], pa.array(sorted(wanted), pa.int64()))).to_pylist()
     by_place: dict[Place, dict[int, Row]] = defaultdict(dict)
     for row in rows:
@@ -360,11 +373,14 @@ def pending_exchanges(facts: HangFacts) -> Iterator[tuple[Place, tuple[int, int]
     yield from ((place, place.pair, sides) for place, sides in by_place.items() if place.pair is not None)
 
 
-def count_exchanges(facts: HangFacts, place: Place) -> Counter[int]:
-    """Return how many calls each side of a pair recorded."""
+def order_exchanges(facts: HangFacts, place: Place) -> dict[int, list[int]]:
+    """Return the orders of the calls that each side of a pair recorded there."""
     calls = facts.exchanges()
-    rows = calls.filter(pc.is_in(calls["rank"], pa.array(place.pair, pa.int32()))).to_pylist()
-    return Counter(row["rank"] for row in rows if facts.place(row) == place)
+    orders: dict[int, list[int]] = {rank: [] for rank in place.pair or ()}
+    for row in calls.filter(pc.is_in(calls["rank"], pa.array(place.pair, pa.int32()))).to_pylist():
+        if facts.place(row) == place:
+            orders[row["rank"]].append(row["order"])
+    return orders
 
 
 def _peers(row: Row, members: Sequence[int]) -> tuple[int, int] | None:

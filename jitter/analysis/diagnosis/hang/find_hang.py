@@ -9,6 +9,7 @@ An operation waits behind another one if a member that did not enter it waits in
 the GPU, and a host that waits for it, go through a rank's calls in their order.
 """
 
+from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,9 +33,9 @@ from jitter.analysis.diagnosis.hang.facts import (
     assumed_members,
     call_of_timeout,
     collect_facts,
-    count_exchanges,
     is_exchange,
     name_of,
+    order_exchanges,
     parse_ranks,
     pending_exchanges,
 )
@@ -230,19 +231,24 @@ def _stuck_exchanges(facts: HangFacts) -> Iterator[_Stuck]:
     for place, (source, target), sides in pending_exchanges(facts):
         others = {source, target} - set(sides)
         unrecorded = others - facts.recorded
-        made = count_exchanges(facts, place) if {source, target} <= facts.whole else Counter()
         certain = {source, target} <= facts.whole - set(facts.doubts)
-        absent = {rank for rank in others - unrecorded if certain and made[rank] < max(made.values())}
-        first = next(iter(sides.values()))
+        made = order_exchanges(facts, place) if certain else {}
+        absent = {rank for rank in others - unrecorded if made and len(made[rank]) < max(map(len, made.values()))}
         idle = [rank for rank, row in sides.items() if row["state"] == "scheduled"]
         has_begun = any(row["state"] == "started" for row in sides.values())
         begun = [row["start_ns"] for row in sides.values() if row["start_ns"] is not None]
         timeouts = [row["timeout_ns"] for row in sides.values() if row["timeout_ns"] is not None]
-        named = f"send {source}->{target}" if source in sides else f"recv {target}<-{source}"
+        calls = {
+            rank: _call(facts, place.group.name, row["sequence"],
+                        [{**row, "operation": _name_exchange((source, target), is_sender=rank == source)}])
+            for rank, row in sorted(sides.items(), key=lambda side: side[0] != source)
+        }  # fmt: skip
+        is_one = len(sides) == 2 and len({bisect(made[rank], row["order"]) for rank, row in sides.items() if made}) == 1
+        differ = is_one and len({(row["input_elements"], row["dtype"]) for row in sides.values()}) > 1
         yield _Stuck(
             place,
             StuckOperation(
-                call=_call(facts, place.group.name, first["sequence"], [{**first, "operation": named}]),
+                call=next(iter(calls.values())),
                 is_p2p=True,
                 members=(source, target),
                 waiting=tuple(sorted(sides)),
@@ -250,10 +256,17 @@ def _stuck_exchanges(facts: HangFacts) -> Iterator[_Stuck]:
                 not_started=tuple(sorted(idle)) if has_begun else (),
                 unrecorded=tuple(sorted(unrecorded)),
                 unknown=tuple(sorted(others - unrecorded - absent)),
+                variants=tuple(Variant(call, (rank,)) for rank, call in calls.items()) if differ else (),
                 since_ns=min(begun, default=None),
                 timeout_ns=max(timeouts, default=None),
             ),
         )
+
+
+def _name_exchange(pair: tuple[int, int], *, is_sender: bool) -> str:
+    """Return what a side of an exchange calls, by global ranks."""
+    source, target = pair
+    return f"send {source}->{target}" if is_sender else f"recv {target}<-{source}"
 
 
 def _timed_out_exchanges(facts: HangFacts) -> Iterator[_Stuck]:
@@ -316,7 +329,7 @@ def _choose_root(facts: HangFacts, stuck: Sequence[_Stuck], failures: Mapping[in
     operations = [one.operation for one in ordered]
     at = {one.place: number for number, one in enumerate(ordered) if one.place is not None}
     free = [tuple(rank for rank in one.blocking if rank not in facts.pending) for one in operations]
-    behind = [set(_places_ahead(facts, one)) & set(at) - {one.place} for one in ordered]
+    behind = [set(_places_ahead(facts, one)) & set(at) for one in ordered]
     kinds = [kind_of(operation) for operation in operations]
     is_stopped = [bool(ranks) and kind in ("failed", "not_entered") for ranks, kind in zip(free, kinds, strict=True)]
     in_circle = [number in _reachable(number, behind, at) for number in range(len(ordered))]
@@ -376,8 +389,10 @@ def _silent_ranks(facts: HangFacts) -> tuple[int, ...]:
 def _places_ahead(facts: HangFacts, stuck: _Stuck) -> Iterator[Place]:
     """Return where ranks wait that did not enter an operation, or that entered another one before and wait in that."""
     for rank in (*stuck.operation.waiting, *stuck.operation.not_entered):
-        if rank in facts.pending:
-            yield facts.pending[rank][0][1]
+        waits = facts.pending.get(rank, [])
+        first = [one.place for one in waits if one.batch == waits[0].batch]
+        if stuck.place not in first:
+            yield from first
 
 
 def _odd_ranks(facts: HangFacts) -> tuple[Call, tuple[int, ...]] | None:
@@ -429,6 +444,8 @@ def _last_calls(facts: HangFacts, ranks: Sequence[int]) -> Iterator[LastCall]:
         calls = facts.calls.filter(pc.equal(facts.calls["rank"], rank))
         if calls.num_rows:
             (row,) = calls.slice(calls.num_rows - 1).to_pylist()
+            if (place := facts.place(row)) is not None and place.pair is not None:
+                row |= {"operation": _name_exchange(place.pair, is_sender=rank == place.pair[0])}
             call = _call(facts, row["group_name"], row["sequence"], [row])
             yield LastCall(rank, call, row["state"] == "completed")
 

@@ -2,15 +2,48 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from jitter.analysis.diagnosis.hang.model import Call, Hang, StuckOperation
+from jitter.analysis.diagnosis.hang.model import Call, Hang, StuckOperation, Variant
 from jitter.analysis.diagnosis.hang.rules import Doubts, judge, kind_of
-from jitter.core.formatting import format_count, format_ranks
+from jitter.analysis.thresholds import THRESHOLDS
+from jitter.core.formatting import escape_control, format_count, format_ranks
 
 Rows = Sequence[Mapping[str, Any]]
+_MOST: Final = THRESHOLDS.sentences.max_named
 _LOST = ("unresponsive", "dead")
 """States of a process that does not answer; one that leaves a communicator is missing there for a moment."""
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """What the ranks of a communicator launched, where two answers state the same."""
+
+    communicator: str
+    by_rank: Mapping[int, Mapping[str | None, int]]
+    """Launched collectives of each rank by kind; empty where the answers do not list the ranks of all counts."""
+    places: Mapping[int, tuple[str | None, int | None]]
+    """Host and GPU of the ranks that they list."""
+
+    @property
+    def behind(self) -> tuple[int, ...]:
+        """The ranks that launched the fewest collectives: the others wait for the next one of these."""
+        totals = {rank: sum(counts.values()) for rank, counts in self.by_rank.items()}
+        return tuple(sorted(rank for rank, total in totals.items() if total == min(totals.values())))
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """All other ranks."""
+        return tuple(sorted(set(self.by_rank) - set(self.behind)))
+
+    def may_wait_in(self, rank: int, other: "_Counts") -> bool:
+        """Return whether a rank may be one of those that wait in another communicator."""
+        place = self.places.get(rank)
+        if place is None or not other.by_rank:
+            return True
+        known = {other.places.get(waiting) for waiting in other.waiting}
+        return place in known or (None in known and place not in {other.places.get(behind) for behind in other.behind})
 
 
 def find_hang_in_ras(rows: Rows) -> Hang | None:
@@ -22,16 +55,19 @@ def find_hang_in_ras(rows: Rows) -> Hang | None:
     for row in rows:
         if row["comm"] is not None:
             by_communicator[row["comm"]].append(row)
-    for communicator, operations in by_communicator.items():
-        lost = sorted({row["rank"] for row in operations if row["state"] in _LOST and row["rank"] is not None})
+    lost_of = {communicator: _lost(of_communicator) for communicator, of_communicator in by_communicator.items()}
+    for communicator, lost in lost_of.items():
         if lost:
-            return _hang(communicator, operations, lost, (), is_lost=True, evidence=describe_ras(rows))
-    for communicator, operations in by_communicator.items():
-        behind = _behind_in_two_queries(operations)
-        if behind:
-            counts = {row["rank"]: row["operations"] for row in operations if row["rank"] is not None}
-            ahead = [rank for rank in counts if rank not in behind]
-            return _hang(communicator, operations, behind, ahead, is_lost=False, evidence=describe_ras(rows))
+            stuck = StuckOperation(_call(communicator), not_entered=lost, is_unresponsive=True)
+            return _hang(stuck, rows)
+    unlike = [counts for name, of_name in by_communicator.items() if (counts := _unlike_counts(name, of_name))]
+    unlike.sort(key=lambda counts: -len(counts.by_rank))
+    for counts in unlike:
+        others = [other for other in unlike if other is not counts]
+        if counts.by_rank and not any(counts.may_wait_in(rank, other) for rank in counts.behind for other in others):
+            return _hang(_stuck(counts), rows)
+    if unlike:
+        return _hang(StuckOperation(_call(unlike[0].communicator)), rows)
     return None
 
 
@@ -52,57 +88,101 @@ def _sentences(rows: Rows) -> Iterator[str]:
     for communicator, ranks in lost.items():
         yield f"communicator {communicator} lacks {format_ranks(sorted(ranks))} (NCCL RAS; numbers in the communicator)"
     last = max((_query(row) for row in rows), default=None)
-    by_communicator: dict[str, dict[int, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    groups: dict[tuple[str, str | None], dict[int, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row["operations"] is not None and _query(row) == last:
-            by_communicator[row["comm"] or "?"][row["operations"]].append(row)
-    for communicator, operations in by_communicator.items():
-        if len(operations) > 1:
-            texts = ", ".join(_ranks_at(at, of_operation) for at, of_operation in sorted(operations.items()))
+            groups[row["comm"] or "?", row["operation"]][row["operations"]].append(row)
+    for (communicator, operation), by_count in groups.items():
+        if len(by_count) > 1:
+            what = operation or "operation"
+            texts = ", ".join(_ranks_at(f"{what} {at}", of_count) for at, of_count in sorted(by_count.items()))
             yield f"communicator {communicator}: {texts} (NCCL RAS)"
 
 
-def _ranks_at(operation: int, rows: Rows) -> str:
+def _ranks_at(operation: str, rows: Rows) -> str:
     """Return how many ranks are at an operation, and which, where NCCL lists them: text does of outliers alone."""
     ranks = sorted(row["rank"] for row in rows if row["rank"] is not None)
     counted = next((row["count"] for row in rows if row["count"] is not None), len(ranks))
     which = f" ({format_ranks(ranks)})" if len(ranks) == counted else ""
-    return f"{format_count(counted, 'rank')} at operation {operation}{which}"
+    return f"{format_count(counted, 'rank')} at {operation}{which}"
 
 
 def _query(row: Mapping[str, Any]) -> tuple[int, str, int]:
     return row["time_ns"] or 0, row["source"], row["query"]
 
 
-def _behind_in_two_queries(rows: Rows) -> list[int]:
-    """Return the ranks that are behind others, if the last two queries show the same counts."""
-    queries: dict[tuple[int, str, int], set[tuple[Any, ...]]] = defaultdict(set)
+def _lost(rows: Rows) -> tuple[int, ...]:
+    return tuple(sorted({row["rank"] for row in rows if row["state"] in _LOST and row["rank"] is not None}))
+
+
+def _unlike_counts(communicator: str, rows: Rows) -> _Counts | None:
+    """Return what the ranks launched, if the last two queries state the same, and not the same of all ranks."""
+    queries: dict[tuple[int, str, int], dict[str | None, dict[int, set[tuple[Any, ...]]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(set))
+    )
     for row in rows:
         if row["operations"] is not None:
-            queries[_query(row)].add((row["rank"], row["count"], row["operations"]))
-    if len(queries) < 2:
-        return []
-    before, last = (queries[key] for key in sorted(queries)[-2:])
-    furthest = max((operations for *_, operations in last), default=0)
-    behind = sorted(rank for rank, _, operations in last if rank is not None and operations < furthest)
-    return behind if before == last else []
+            queries[_query(row)][row["operation"]][row["operations"]].add((row["rank"], row["count"]))
+    before, last = (queries[key] for key in sorted(queries)[-2:]) if len(queries) > 1 else ({}, {})
+    if before != last or all(len(by_count) == 1 for by_count in last.values()):
+        return None
+    listed = [_listed(by_count) for by_count in last.values()]
+    by_rank: dict[int, dict[str | None, int]] = defaultdict(dict)
+    for operation, ranks in zip(last, listed, strict=True):
+        for rank, count in ranks.items() if all(listed) else ():
+            by_rank[rank][operation] = count
+    places = {row["rank"]: (row["host"], row["device"]) for row in rows if row["host"] is not None}
+    return _Counts(communicator, by_rank, places)
 
 
-def _hang(
-    communicator: str,
-    rows: Rows,
-    ranks: Sequence[int],
-    waiting: Sequence[int],
-    *,
-    is_lost: bool,
-    evidence: Sequence[str],
-) -> Hang:
-    furthest = max((row["operations"] for row in rows if row["operations"] is not None), default=None)
-    stuck = StuckOperation(
-        Call(communicator, None, furthest, None, None, None, None, None, None),
-        waiting=tuple(waiting),
-        not_entered=tuple(ranks),
-        is_unresponsive=is_lost,
-    )
-    hang = Hang(stuck, kind_of(stuck), tuple(ranks))
-    return judge(hang, Doubts(), lambda culprits: ()).with_evidence(evidence)
+def _listed(by_count: Mapping[int, set[tuple[Any, ...]]]) -> dict[int, int]:
+    """Return the count of each rank: of one group at most NCCL says its size alone. Empty where it does of more."""
+    ranks = {rank: at for at, stated in by_count.items() for rank, _ in stated if rank is not None}
+    sizes = {at: max((count for _, count in stated if count is not None), default=0) for at, stated in by_count.items()}
+    unlisted = [at for at, size in sizes.items() if size > sum(of_rank == at for of_rank in ranks.values())]
+    if len(unlisted) > 1:
+        return {}
+    rest = set(range(sum(sizes.values()))) - set(ranks)
+    return ranks | {rank: at for at in unlisted for rank in rest}
+
+
+def _stuck(counts: _Counts) -> StuckOperation:
+    """Return the operation that the ranks behind did not enter: of the one kind that these launched fewer of."""
+    ahead = [counts.by_rank[rank] for rank in counts.waiting]
+    behind = counts.by_rank[counts.behind[0]]
+    call = _call(counts.communicator)
+    if not ahead:  # equally many collectives, of other kinds
+        return StuckOperation(call, waiting=counts.behind, variants=tuple(_variants(counts, call)))
+    fewer = [what for what, count in behind.items() if all(of_rank[what] > count for of_rank in ahead)]
+    if len(fewer) == 1:
+        call = replace(call, operation=fewer[0], sequence=behind[fewer[0]] + 1)
+    return StuckOperation(call, waiting=counts.waiting, not_entered=counts.behind)
+
+
+def _variants(counts: _Counts, call: Call) -> Iterator[Variant]:
+    """Yield which collectives ranks launched more of than other ranks."""
+    least: dict[str | None, int] = {}
+    for of_rank in counts.by_rank.values():
+        for what, count in of_rank.items():
+            least[what] = min(count, least.get(what, count))
+    ranks: dict[str, list[int]] = defaultdict(list)
+    for rank, of_rank in sorted(counts.by_rank.items()):
+        ranks[" and ".join(str(what) for what, count in of_rank.items() if count > least[what])].append(rank)
+    for operation, of_operation in sorted(ranks.items(), key=lambda item: (-len(item[1]), item[1])):
+        yield Variant(replace(call, operation=operation), tuple(of_operation))
+
+
+def _call(communicator: str) -> Call:
+    return Call(communicator, "communicator of NCCL", None, None, None, None, None, None, None)
+
+
+def _hang(stuck: StuckOperation, rows: Rows) -> Hang:
+    culprits = stuck.not_entered
+    hang = Hang(stuck, kind_of(stuck), culprits)
+    places = {
+        row["rank"]: f"rank {row['rank']} of communicator {row['comm']} is GPU {row['device']} on {row['host']}"
+        for row in rows
+        if row["comm"] == stuck.call.group and row["host"] is not None and row["rank"] in culprits
+    }
+    named = [escape_control(places[rank]) for rank in sorted(places)[:_MOST]]
+    return judge(hang, Doubts(), lambda ranks: ()).with_evidence([*named, *describe_ras(rows)])

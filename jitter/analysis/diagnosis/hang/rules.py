@@ -57,8 +57,10 @@ _CODE: Final = (
     "other collectives, or with other sizes"
 )
 RULES: Final = (
+    Rule("mismatch", lambda stuck: stuck.is_p2p and stuck.variants,
+         "Hang: send and receive{group} differ: {variants}", _CODE),
     Rule("mismatch", lambda stuck: stuck.variants,
-         "Hang: the ranks' calls number {number}{group} differ: {variants}", _CODE),
+         "Hang: the ranks' calls{number}{group} differ: {variants}", _CODE),
     Rule("failed", lambda stuck: stuck.failed,
          "Hang: {ranks} failed ({failure}) and {waiting} {wait} in {call}",
          "read the log of {ranks} at its end: the other ranks wait for a process that is gone"),
@@ -77,6 +79,10 @@ RULES: Final = (
     Rule("undecided", lambda stuck: stuck.unknown, "Hang: {waiting} {wait} in {call}; {doubts}",
          "collect whole dumps of all members, taken at one time, with a larger TORCH_NCCL_TRACE_BUFFER_SIZE",
          names_ranks=False),
+    Rule("undecided", lambda stuck: not stuck.waiting,
+         "Hang: ranks of communicator {name} have launched unlike numbers of collectives in two answers of NCCL's "
+         "health query, and which of them wait elsewhere is not known",
+         "query again for all ranks: ncclras -v -f json", names_ranks=False),
     Rule("undecided", lambda stuck: not stuck.members,
          "Hang: {waiting} {wait} in {call}, and the sources do not say which ranks did not enter it",
          "collect the dumps of all members; a rank without one may have died: read its log, and dmesg on its host",
@@ -123,7 +129,7 @@ def judge(hang: Hang, doubts: Doubts, last_calls: Callable[[Sequence[int]], tupl
     """Return the hang with culprits, last calls and sentences."""
     rule = _PARTED if hang.parted_at else _CIRCLE if hang.is_circular else _rule_of(hang.operation)
     culprits = hang.culprits if rule.names_ranks else ()
-    calls = last_calls(culprits or hang.operation.not_entered)
+    calls = last_calls(culprits or hang.operation.not_entered or hang.operation.unknown)
     hang = replace(hang, kind=rule.kind, culprits=culprits, last_calls=calls)
     values = _values(hang, doubts)
     evidence = [*_evidence(hang), *_doubts(hang, doubts)]
@@ -162,7 +168,7 @@ def _values(hang: Hang, doubts: Doubts) -> dict[str, object]:
     is_one = len(hang.culprits) == 1
     return {
         "call": _describe_call(root.call),
-        "number": root.call.sequence,
+        "number": "" if root.call.sequence is None else f" number {root.call.sequence}",
         "parted": "" if hang.parted_at is None else f"call {hang.parted_at.sequence}{_of_group(hang.parted_at)}",
         "group": _of_group(root.call),
         "name": root.call.group,
@@ -217,7 +223,7 @@ def _evidence(hang: Hang) -> Iterator[str]:
         yield f"{format_ranks(others)} did not enter it"
     for other in hang.others[: _MOST - 1]:
         stuck = other.operation
-        what = "enter" if stuck.not_entered else "start"
+        what = "start" if stuck.blocking == stuck.not_started else "enter"
         lack = f", which {format_ranks(stuck.blocking)} did not {what}" if stuck.blocking else ""
         yield f"also stuck: {format_ranks(stuck.waiting)} in {_describe_call(stuck.call)}{lack}"
     if len(hang.others) > _MOST - 1:

@@ -313,6 +313,19 @@ def step_kind(text: str | None) -> StepKind:
     return marked or StepKind(plain or TRAIN)
 
 
+def step_kind_in_turn(text: str) -> StepKind:
+    """Return the kind of a step among steps of other kinds: there `update 3` is an update, and alone a training step.
+
+    >>> step_kind_in_turn("update 3").kind, step_kind("update 3").kind
+    ('update', 'train')
+    """
+    kind = step_kind(text)
+    return kind if kind != StepKind() else step_kind(_LAST_NUMBER.sub("", text))
+
+
+_LAST_NUMBER: Final = re.compile(r"[\s_:=#\-]{0,3}\d{1,18}$")
+
+
 def _plain_kind(text: str) -> str | None:
     return next((kind for pattern, kind in _PLAIN_KINDS if pattern.fullmatch(text)), None)
 

@@ -114,7 +114,7 @@ class Stager:
         rows, record = step.rows, staged.record
         record.empty_columns = [name for name in record.empty_columns if rows[name].null_count == rows.num_rows]
         lost = self._lost.get((gpu.process, step.row), 0)
-        kind = step_kind(marked.text)
+        kind = marked.kind or step_kind(marked.text)
         record.steps.append(
             StepRecord(
                 step=marked.key.step,

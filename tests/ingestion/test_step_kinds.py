@@ -104,6 +104,52 @@ def test_a_number_beside_the_word_counts_the_steps(tmp_path):
     assert turned(tmp_path / "job", ["decode step {number}"]) == ["decode"] * 4
 
 
+@pytest.mark.parametrize(
+    ("turn", "kinds"),
+    [
+        (["rollout {number}", "update {number}"], ["rollout", "update"]),
+        (["rollout", "update {number}"], ["rollout", "update"]),
+        (["generate {number}", "logprob", "train_step {number}"], ["rollout", "score", "train"]),
+        (["rollout step {number}", "train step {number}"], ["rollout", "train"]),
+        (["prefill step {number}", "decode step {number}", "decode step {number}"], ["prefill", "decode", "decode"]),
+    ],
+)
+def test_numbers_of_several_kinds_count_turns(tmp_path, turn, kinds):
+    assert turned(tmp_path / "job", turn) == kinds * 4
+
+
+def test_turns_give_equal_numbers_on_ranks_that_began_later(tmp_path):
+    for rank, first in enumerate((3, 4)):
+        rows, now = [], 1_000.0 + 200.0 * first
+        for number in range(first, 7):
+            for kind in ("rollout", "update")[number == first and rank :]:
+                rows.append(step(ts=now, dur=90.0, name=f"{kind} {number}"))
+                rows.append(call("cudaLaunchKernel", now + 1, 4.0, correlation=len(rows)))
+                rows.append(kernel(kind, now + 10, 15.0, pid=rank, correlation=len(rows) - 1))
+                now += 100
+        write(tmp_path / f"rank{rank}.json", rows, before={"distributedInfo": {"rank": rank, "world_size": 2}})
+    assert not jitter.ingest(tmp_path, tmp_path / "lake").refused
+    lake = jitter.open(tmp_path / "lake")
+    ran = lake.sql("select rank, step, string_agg(kernel_name) ran from kernels group by all order by all")
+    assert [tuple(row) for row in ran.itertuples(index=False)] == [
+        (rank, at, ("rollout", "update")[at % 2]) for rank, first in ((0, 6), (1, 9)) for at in range(first, 14)
+    ]
+
+
+@pytest.mark.parametrize("every", [2, 4])
+def test_a_generation_now_and_then_is_no_step_of_training(tmp_path, every):
+    rows = []
+    for number in range(8):
+        for kind in ["train step"] if number % every else ["generate", "train step"]:
+            name, now = kind if kind == "generate" else f"{kind} {number}", 1_000.0 + 100 * len(rows)
+            rows.append(step(ts=now, dur=90.0, name=name))
+            rows.append(call("cudaLaunchKernel", now + 1, 4.0, correlation=len(rows)))
+            rows.append(kernel(kind, now + 10, 15.0, correlation=len(rows) - 1))
+    write(tmp_path / "rank0.json", rows)
+    assert not jitter.ingest(tmp_path, tmp_path / "lake").refused
+    assert [key.step for key in jitter.open(tmp_path / "lake").step_keys] == list(range(8))
+
+
 @pytest.mark.parametrize("turn", [["forward", "update"], ["train", "update"], ["decode", "forward"]])
 def test_a_word_that_may_be_a_part_of_a_step_is_no_step_alone(tmp_path, turn):
     assert turned(tmp_path / "job", turn) == ["train"] * 4

@@ -20,13 +20,14 @@ from jitter.core.errors import UnknownRankError
 from jitter.core.names.kernels import copy_direction
 from jitter.core.numeric.arrays import Bools, Codes, Floats, Ints
 from jitter.core.step_key import StepKey
-from jitter.ingestion.names import is_unnumbered_step
+from jitter.ingestion.names import is_unnumbered_step, names_kind
 from jitter.ingestion.transform.launch_join import Gpu, GpuUsage, JoinedCapture
 from jitter.ingestion.transform.steps.step_markers import (
     Marker,
     StepRange,
     StepRanges,
     number_step_ranges,
+    number_turns,
     select_counting,
     select_kinds,
     select_step_ranges,
@@ -99,9 +100,7 @@ def find_steps(
     kernel sequences of steps of other ranks: a process without markers that repeats one of them is cut at the same
     kernel.
     """
-    named = [marker for marker in unnumbered if is_unnumbered_step(marker.text)]
-    numbered = with_epochs(markers or select_counting(with_epochs(counted, epochs), named), epochs)
-    marked = select_step_ranges(numbered) if numbered else number_step_ranges(select_kinds(named, unnumbered))
+    marked = _find_marked(markers, unnumbered, counted, epochs)
     busiest = max(uses, key=lambda use: use.compute_kernels)
     has_launches = busiest.gpu.process in joined.has_launches
     if marked.ranges and has_launches:
@@ -152,6 +151,18 @@ def find_steps(
     bounds = pairwise([*repetition.starts_ns, repetition.end_ns + 1])
     ranges = [StepRange(StepKey(None, at), None, start, end, end) for at, (start, end) in enumerate(bounds)]
     return ProcessSteps(StepRanges(ranges, [problem or _problem(repetition)]), "repetition", repetition)
+
+
+def _find_marked(
+    markers: Sequence[Marker], unnumbered: Sequence[Marker], counted: Sequence[Marker], epochs: Sequence[Marker]
+) -> StepRanges:
+    """Return the steps that ranges mark; empty if none do. The arguments are those of `find_steps`."""
+    named = [marker for marker in unnumbered if is_unnumbered_step(marker.text)]
+    numbered = with_epochs(markers or select_counting(with_epochs(counted, epochs), named), epochs)
+    if not numbered:
+        return number_step_ranges(select_kinds(named, unnumbered))
+    plain = [marker for marker in unnumbered if names_kind(marker.text)]
+    return number_turns(numbered, plain) or select_step_ranges(numbered)
 
 
 def _behind_markers(

@@ -3,8 +3,8 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, groupby, pairwise
 from statistics import median
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from jitter.core.step_key import StepKey
 from jitter.ingestion.names import (
     DEFAULT_STEP_PATTERN,
     INFERENCE,
+    StepKind,
     compile_step_pattern,
     is_beside_training,
     match_counted,
@@ -21,6 +22,7 @@ from jitter.ingestion.names import (
     parse_epoch,
     rank_in_text,
     step_kind,
+    step_kind_in_turn,
 )
 
 
@@ -51,6 +53,8 @@ class StepRange:
     until_ns: int | None
     """End of the step for launches: the range's end, or the next step's start for an open range; None: no end."""
     rank: int | None = None
+    kind: StepKind | None = None
+    """None: what the text says."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +132,20 @@ def select_step_ranges(markers: Iterable[Marker]) -> StepRanges:
     threads = _by_thread(markers)
     if not threads:
         return StepRanges([], [])
-    outermost = {thread: _outermost_regular(thread_markers) for thread, thread_markers in threads.items()}
-    thread = min(outermost, key=lambda thread: (-len(outermost[thread]), outermost[thread][0].start_ns))
-    step_ranges = _ranges(outermost[thread])
-    return StepRanges(step_ranges.ranges, [*_other_kinds(threads[thread], outermost[thread]), *step_ranges.problems])
+    on_thread = _steps_thread(threads)
+    outermost = _outermost_regular(on_thread)
+    step_ranges = _ranges(outermost)
+    return StepRanges(step_ranges.ranges, [*_other_kinds(on_thread, outermost), *step_ranges.problems])
+
+
+def _steps_thread(threads: Mapping[int | None, list[Marker]]) -> list[Marker]:
+    """Return the markers of the thread with the most outermost ones; of equal ones the earliest."""
+
+    def order(markers: list[Marker]) -> tuple[int, int]:
+        outermost = _outermost_regular(markers)
+        return -len(outermost), outermost[0].start_ns
+
+    return min(threads.values(), key=order)
 
 
 def parse_epoch_range(text: str) -> Marker | None:
@@ -218,6 +232,63 @@ def select_kinds(named: Sequence[Marker], ranges: Sequence[Marker]) -> Sequence[
             break
         left = [marker for marker in left if id(marker) not in outside]
     return named
+
+
+def number_turns(numbered: Sequence[Marker], plain: Iterable[Marker]) -> StepRanges | None:
+    """Return the steps of a process whose ranges of several kinds take turns, as `rollout 3`, `update 3`; else None.
+
+    `numbered` are markers with a number, `plain` ranges that a word such as `rollout` names. Each range is a step.
+    Where all turns have the same kinds, the number of a turn gives the numbers of its steps: they are equal on ranks
+    that began to record in different turns. Else the steps are numbered in order from 0.
+    """
+    threads = _by_thread(numbered)
+    if not threads or any(marker.epoch is not None for marker in numbered):
+        return None
+    chosen = _outermost_regular(_steps_thread(threads))
+    starts_ns = [marker.start_ns for marker in chosen]
+    of_thread = [marker for marker in plain if marker.thread == chosen[0].thread]
+    outermost = _outermost([*chosen, *(marker for marker in of_thread if not _contains_start(marker, starts_ns))])
+    kinds = {step_kind(marker.text).kind for marker in outermost}
+    counted = {id(marker) for marker in chosen}
+    beside = sum(id(marker) not in counted for marker in outermost)
+    recurs = len({_key(marker) for marker in chosen}) < len(chosen) and len({marker.kind for marker in chosen}) > 1
+    if len(kinds) < 2 or not kinds & INFERENCE or not (beside or recurs):
+        return None
+    numbers = _numbers_by_turn(outermost, counted)
+    if numbers is None and not recurs and beside < len(chosen) - 1:
+        return None  # a generation now and then, beside training steps
+    shown = ", ".join(f"'{kind}'" for kind in sorted({marker.kind for marker in outermost}))
+    said = f"the markers {shown} take turns: {format_count(len(outermost), 'step')} numbered in order from "
+    numbers = numbers or list(range(len(outermost)))
+    numbered_steps = _ranges([marker._replace(step=number) for marker, number in zip(outermost, numbers, strict=True)])
+    ranges = [replace(step, kind=step_kind_in_turn(step.text or "")) for step in numbered_steps.ranges]
+    return StepRanges(ranges, [f"{said}{numbers[0]}", *numbered_steps.problems])
+
+
+def _numbers_by_turn(markers: Sequence[Marker], counted: Container[int]) -> list[int] | None:
+    """Return the number of each step, by the number of its turn; None where the turns differ.
+
+    `counted` has the ids of markers whose number is that of their turn. The others belong to the turn of the next one.
+    """
+    turn = next((marker.step for marker in reversed(markers) if id(marker) in counted), 0) + 1
+    turns: list[int] = []
+    for marker in reversed(markers):
+        turn = marker.step if id(marker) in counted else turn
+        turns.append(turn)
+    grouped = [list(group) for _, group in groupby(zip(reversed(turns), markers, strict=True), lambda pair: pair[0])]
+    kinds = [[marker.kind for _, marker in group] for group in grouped]
+    whole = max(kinds, key=len)
+    numbers = [group[0][0] for group in grouped]
+    is_regular = (
+        all(later == earlier + 1 for earlier, later in pairwise(numbers))
+        and kinds[0] == whole[-len(kinds[0]) :]
+        and all(middle == whole for middle in kinds[1:-1])
+        and (len(kinds) == 1 or kinds[-1] == whole[: len(kinds[-1])])
+    )
+    if not is_regular:
+        return None
+    first = numbers[0] * len(whole) + len(whole) - len(kinds[0])
+    return list(range(first, first + len(markers)))
 
 
 _MOST_AROUND = 3

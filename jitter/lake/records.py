@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from sys import intern
 from types import NoneType, UnionType
 from typing import Annotated, Final, Literal, NamedTuple, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -40,7 +41,7 @@ RANK_ASSUMED: Final = "assumption"
 """In `rank_told_by`: nothing states the rank of the lake's only recording, which counts as rank 0."""
 
 
-class TimesRecord(msgspec.Struct, forbid_unknown_fields=False):
+class TimesRecord(msgspec.Struct, forbid_unknown_fields=False, gc=False):
     """Where a step lies in its recording's file of times: see `jitter.lake.times`."""
 
     offset: Count
@@ -50,7 +51,7 @@ class TimesRecord(msgspec.Struct, forbid_unknown_fields=False):
     checksum: str
 
 
-class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=False):
+class StepRecord(msgspec.Struct, forbid_unknown_fields=False, omit_defaults=False, gc=False):
     """One step of one rank. Times in ns on the rank's own clock."""
 
     step: Int64
@@ -227,7 +228,11 @@ def decode_record(content: bytes) -> SourceRecord:
         raise RecordVersionError(f"record version {version}, this one reads 1 to {RECORD_VERSION}")
     if version >= _FIRST_SEALED_VERSION and not sealed:
         raise ValueError("it has no checksum")
-    return _decode(content)
+    record = _decode(content)
+    for step in record.steps:  # the ranks of a step share them
+        step.sequence = intern(step.sequence)
+        step.marker = None if step.marker is None else intern(step.marker)
+    return record
 
 
 def plain_fields(record: type[msgspec.Struct]) -> dict[str, tuple[type, bool]]:

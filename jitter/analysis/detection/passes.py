@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from jitter.analysis.account.noise import Noise
-from jitter.analysis.account.step_account import Account, ComparedStep, StepAccount
+from jitter.analysis.account.step_account import Account, StepAccount
 from jitter.analysis.alignment.kernel_index import KernelIndex
 from jitter.analysis.detection.deviations import StepDeviations, deviations_of_step
 from jitter.analysis.detection.expert_imbalance import (
@@ -217,21 +217,24 @@ def replay_steps(
     whole = account is not None or any(scenario.everything for scenario in scenarios)
     first = 0 if whole else min((step for scenario in scenarios for step in scenario.steps), default=0)
 
-    def compare() -> Iterator[tuple[int, ComparedStep | None]]:
+    def read() -> Iterator[RecordedStep]:
         for step in steps.steps(first, ahead=account is None):
-            baseline = steps.baseline(step)
-            replayed.step(step, baseline)
-            yield step.number, None if account is None else account.compare(step, baseline)
+            replayed.step(step, steps.baseline(step))
+            yield step
+            del step  # each `del` here frees a step's memory before the next one is read
 
-    accounts = []
-    # with an account, the next step is read and compared while the loss of this one is divided
-    ahead, compared = 0 if account is None else min(steps.ahead, 1), compare()
-    for number, step in map_ahead(lambda _: next(compared), range(first, len(run.keys)), ahead):
-        if account is not None and step is not None:
-            accounts.append(account.divide(step))
-        elif replayed.is_over(number):
-            break
-        del step  # else it stays in memory while the next one is awaited
+    accounts, recorded = [], read()
+    if account is not None:
+        # the next step is read and replayed while the loss of this one is divided
+        for step in map_ahead(lambda _: next(recorded), run.keys, min(steps.ahead, 1)):
+            compared = account.compare(step, steps.baseline(step))
+            del step
+            accounts.append(account.divide(compared))
+            del compared
+    else:
+        for step in recorded:
+            if replayed.is_over(step.number):
+                break
     gained = np.zeros((len(run.keys), len(scenarios)))  # before the first repair, and when all is as recorded again
     gained[first : first + len(replayed.gained)] = replayed.gained
     return RunReplay(gained, accounts)
